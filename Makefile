@@ -1,0 +1,50 @@
+# The whole tool-box. Every target makes its own environment in .venv first, when that is stale.
+PYTHON ?= python3
+CXX ?= g++
+VENV := .venv
+STAMP := $(VENV)/.stamp
+PY := $(VENV)/bin/python
+
+.PHONY: help venv test lint demo bench docs clean check-compiler check-python
+
+help:
+	@echo "make venv | test | lint | demo | bench | docs | clean"
+
+venv: $(STAMP)
+
+$(STAMP): pyproject.toml constraints.txt | check-python
+	$(PYTHON) -m venv $(VENV)
+	$(PY) -m pip install -c constraints.txt -e '.[dev,transformers]'
+	@touch $@
+
+test: check-compiler $(STAMP)
+	$(PY) -m pytest
+
+lint: $(STAMP)
+	$(VENV)/bin/ruff check .
+	$(VENV)/bin/ruff format --check .
+	$(VENV)/bin/mypy
+	$(VENV)/bin/lint-imports
+
+demo: check-compiler $(STAMP)
+	$(PY) examples/demo.py
+
+bench: check-compiler $(STAMP)
+	$(PY) -m benchmarks
+
+docs: $(STAMP)
+	$(PY) -m pytest tests/docs
+
+clean:
+	rm -rf $(VENV) build dist demo-output .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf .import_linter_cache
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# torch.compile generates C++ and calls a compiler for it: say so before anything else fails.
+check-compiler: check-python
+	@command -v $(firstword $(CXX)) >/dev/null 2>&1 || { \
+	  echo "torchreel needs a C++ compiler, because torch.compile generates C++ on a CPU, and '$(CXX)' was not found: install g++ or set CXX." >&2; exit 1; }
+
+check-python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || { \
+	  echo "torchreel needs Python 3.11 or newer, and '$(PYTHON)' is missing or older: set PYTHON=/path/to/python3.11." >&2; exit 1; }

@@ -1,0 +1,57 @@
+"""JSON values and their one canonical spelling, which every digest in a store is taken over.
+
+No knowledge of the schema lives here. Used by everything that writes or compares JSON.
+"""
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from typing import TypeAlias
+
+Json: TypeAlias = bool | int | float | str | Sequence["Json"] | Mapping[str, "Json"] | None
+
+
+def canonical_json(value: Json) -> bytes:
+    """The canonical UTF-8 JSON of `value`: sorted keys, no spaces, text unescaped.
+
+    Raises ValueError for NaN and infinities (they have no JSON form) and TypeError for anything
+    that is not JSON, keys that are not text included (json would quietly make text of them).
+    """
+    _require_text_keys(value)
+    text = json.dumps(
+        value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False
+    )
+    # A lone surrogate (an undecodable byte in a path) is kept as it is rather than refused.
+    return text.encode("utf-8", "surrogatepass")
+
+
+def parse_json(text: str | bytes) -> Json:
+    """The value that `canonical_json` (or any JSON writer) wrote."""
+    if isinstance(text, bytes):
+        text = text.decode("utf-8", "surrogatepass")
+    value: Json = json.loads(text)
+    return value
+
+
+def json_text(value: Json) -> str:
+    """The canonical JSON as text, for a column: escaped where UTF-8 can't carry it."""
+    try:
+        return canonical_json(value).decode("utf-8")
+    except UnicodeDecodeError:
+        return json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False)
+
+
+def digest_of(data: bytes) -> str:
+    """The sha256 of `data` in hex: how blobs, cases and signatures are named."""
+    return hashlib.sha256(data).hexdigest()
+
+
+def _require_text_keys(value: Json) -> None:
+    if isinstance(value, Mapping):
+        for key, item in value.items():
+            if not isinstance(key, str):
+                raise TypeError(f"a JSON object has text keys only, not {key!r}")
+            _require_text_keys(item)
+    elif isinstance(value, Sequence) and not isinstance(value, str):
+        for item in value:
+            _require_text_keys(item)
