@@ -1,0 +1,88 @@
+"""Addresses of things in a store: `run.db#2/0/1@417`.
+
+    run.db            the store (a path or a SQLAlchemy URL)
+    run.db#2          recording 2
+    run.db#2/0/1      compile 0/1 of recording 2: its last attempt
+    run.db#2/0/1_1    attempt 1 of that compile (torch's own spelling)
+    run.db#2@417      event 417 on the tape of recording 2
+    run.db#2/0/1@417  the same event, as part of that compile
+
+The part before `#` may be left out: the default store is meant. Only the grammar lives here; which
+row an address means is decided in `queries`.
+"""
+
+import os
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+from torchreel.errors import UsageError
+
+DEFAULT_STORE = "torchreel.db"
+"""Where a recording goes, and what a command reads, when nobody says otherwise."""
+
+STORE_VARIABLE = "TORCHREEL_STORE"
+
+# torch._guards.CompileId prints 0/1, !0/0/1 and !0 with compiled autograd, - where a part is None.
+_COMPILE = r"!?(?:\d+|-)(?:/(?:\d+|-))*"
+_PLACE = re.compile(
+    rf"(?P<recording>\d+)(?:/(?P<compile>{_COMPILE})(?:_(?P<attempt>\d+))?)?(?:@(?P<event>\d+))?",
+    re.ASCII,
+)
+# SQLite's integers end here.
+_LARGEST = 2**63 - 1
+
+
+@dataclass(frozen=True)
+class Address:
+    """One place in a store; the parts that are None were left out."""
+
+    store: str
+    recording: int | None = None
+    compile: str | None = None
+    attempt: int | None = None
+    event: int | None = None
+
+    def __str__(self) -> str:
+        if self.recording is None:
+            return self.store
+        compile_ = "" if self.compile is None else f"/{self.compile}"
+        attempt = "" if self.attempt is None else f"_{self.attempt}"
+        event = "" if self.event is None else f"@{self.event}"
+        return f"{self.store}#{self.recording}{compile_}{attempt}{event}"
+
+
+def default_store() -> str:
+    """The store that is meant when none is named: `TORCHREEL_STORE`, or `torchreel.db` here."""
+    return os.environ.get(STORE_VARIABLE) or DEFAULT_STORE
+
+
+def parse(text: str = "") -> Address:
+    """The address that `text` spells; raises UsageError when it spells none."""
+    store, mark, place = text.rpartition("#")
+    # A path may hold a '#' of its own.
+    if not mark or Path(text).exists():
+        return Address(text or default_store())
+    match = _PLACE.fullmatch(place)
+    if match is None:
+        raise UsageError(
+            f"{text!r} is no address: after '#' comes RECORDING[/COMPILE][@EVENT], "
+            f"as in run.db#2/0/1@417, not {place!r}."
+        )
+    return Address(
+        store or default_store(),
+        _number(match, "recording"),
+        match["compile"],
+        _number(match, "attempt"),
+        _number(match, "event"),
+    )
+
+
+def _number(match: re.Match[str], part: str) -> int | None:
+    digits = match[part]
+    if digits is None:
+        return None
+    # Counted before it is converted: Python refuses to convert thousands of digits.
+    if len(digits) > 19 or int(digits) > _LARGEST:
+        raise UsageError(f"No store has a {part} of number {digits:.24}: it is too large.")
+    return int(digits)

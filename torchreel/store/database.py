@@ -1,0 +1,199 @@
+"""`Store`: opens a store, refuses what is none, and hands out connections and writers.
+
+Everything about files, versions, pragmas and transactions of the database lives here; the checks of
+a SQLite file are in `sqlite_files`, the translation of database errors in `faults`, the tables in
+`schema`. The recorder, the replayer, the minifier and the command line all begin with `Store.open`.
+"""
+
+import os
+import sqlite3
+import weakref
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from sqlalchemy import Connection, Engine, create_engine, event, inspect, make_url, text
+from sqlalchemy.exc import ArgumentError, NoSuchModuleError
+from sqlalchemy.pool import NullPool, Pool, QueuePool
+
+from torchreel.errors import NewerStore, NotAStore, UsageError
+from torchreel.store import blobs, faults, sqlite_files
+from torchreel.store.schema import REVISION
+from torchreel.store.writer import Writer
+
+BUSY_TIMEOUT_MS = 5000
+"""How long a writer waits for another process's transaction before it gives up."""
+
+# After a fork, a child must neither use nor close its parent's SQLite connections (closing one
+# would run a checkpoint on it): they are kept here, unused, until the child ends.
+_abandoned: list[Pool] = []
+_open_stores: "weakref.WeakSet[Store]" = weakref.WeakSet()
+
+
+class Store:
+    """An open store. Get one from `Store.open`; close it, or use it as a context manager.
+
+    `target` is what was opened (a path or a URL), `engine` SQLAlchemy's engine.
+    """
+
+    def __init__(self, target: str, engine: Engine, *, writable: bool) -> None:
+        self.target = target
+        self.engine = engine
+        self.writable = writable
+        faults.attach(engine, target)
+        event.listen(engine, "begin", _begin)
+        _open_stores.add(self)
+
+    @classmethod
+    def open(cls, target: str | Path, *, write: bool = False, create: bool = False) -> "Store":
+        """Open the store at a path or SQLAlchemy URL.
+
+        Reading changes and creates no file. With `write`, an older store is migrated; `create`
+        (which implies `write`) makes it first where there is none.
+        Raises StoreError, in the subclass that says what is wrong; nothing is damaged then.
+        """
+        write = write or create
+        path = sqlite_files.path_of(target)
+        store = (
+            _open_server(str(target), write) if path is None else _open_file(path, write, create)
+        )
+        try:
+            store._check_revision(migrate=write, create=create and path is None)
+        except BaseException:
+            store.close()
+            raise
+        return store
+
+    def connect(self) -> Connection:
+        """A connection for reading: one consistent view until it is closed."""
+        return self.engine.connect()
+
+    @contextmanager
+    def writer(self) -> Iterator[Writer]:
+        """A `Writer` in one transaction, committed at the end and rolled back on an exception."""
+        if not self.writable:
+            raise UsageError(f"{self.target} was opened for reading only: open it with write=True.")
+        connection = self.engine.connect().execution_options(torchreel_write=True)
+        with connection, connection.begin():
+            yield Writer(connection)
+
+    def read_blob(self, digest: str) -> bytes:
+        """The bytes of a blob, verified against its digest; DamagedStore when they don't match."""
+        with self.connect() as connection:
+            return blobs.get(connection, digest)
+
+    def settle(self) -> int:
+        """Write down the recordings whose process died without a word; return how many."""
+        from torchreel.store.settle import settle
+
+        return settle(self)
+
+    def close(self) -> None:
+        """Give back every connection; a closed store can't be used again."""
+        _open_stores.discard(self)
+        self.engine.dispose()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def _check_revision(self, *, migrate: bool, create: bool) -> None:
+        found = self._revision()
+        if found is None and not create:
+            raise NotAStore(
+                f"{self.target} is a database, but not a torchreel store: it has no store's tables."
+            )
+        if found is not None and _number_of(found, self.target) > int(REVISION):
+            raise NewerStore(
+                f"{self.target} was written by a newer torchreel (its schema is {found}, this one "
+                f"knows up to {REVISION}): upgrade torchreel to open it."
+            )
+        if migrate and found != REVISION:
+            self._migrate()
+
+    def _revision(self) -> str | None:
+        with self.connect() as connection:
+            if not inspect(connection).has_table("alembic_version"):
+                return None
+            found: str | None = connection.execute(
+                text("SELECT version_num FROM alembic_version")
+            ).scalar()
+            return found
+
+    def _migrate(self) -> None:
+        # Imported late: Alembic is needed only to create and to upgrade.
+        from torchreel.store.migrations import upgrade
+
+        with self.writer() as writer:
+            upgrade(writer.connection)
+
+
+def _open_file(path: Path, write: bool, create: bool) -> Store:
+    if create and not sqlite_files.has_content(path):
+        sqlite_files.create(path, _write_schema)
+    sqlite_files.check(path, write=write)
+    return _file_store(path, write)
+
+
+def _file_store(path: Path, write: bool) -> Store:
+    def connect() -> sqlite3.Connection:
+        return sqlite_files.connect(path, write=write, busy_timeout_ms=BUSY_TIMEOUT_MS)
+
+    # A reader decides anew for each connection how the file can be opened (sqlite_files.connect);
+    # a writer keeps its own, because closing the last one makes SQLite check-point the whole log.
+    pool = QueuePool if write else NullPool
+    engine = create_engine("sqlite://", creator=connect, poolclass=pool)
+    return Store(str(path), engine, writable=write)
+
+
+def _write_schema(path: Path) -> None:
+    """Make the empty file at `path` a store."""
+    with _file_store(path, write=True) as store:
+        store._migrate()
+
+
+def _open_server(url: str, write: bool) -> Store:
+    try:
+        engine = create_engine(make_url(url))
+    except (ArgumentError, NoSuchModuleError) as error:
+        raise UsageError(f"{url!r} is no database URL that SQLAlchemy knows: {error}.") from error
+    except ModuleNotFoundError as error:
+        raise UsageError(f"{url!r} needs the Python package {error.name}: install it.") from error
+    return Store(engine.url.render_as_string(hide_password=True), engine, writable=write)
+
+
+def _begin(connection: Connection) -> None:
+    """Start SQLite's transaction ourselves (sqlite3 would start one only at the first write).
+
+    IMMEDIATE takes the write lock at once: a transaction that reads first and writes later would
+    fail, without waiting, when another process writes in between.
+    """
+    if connection.dialect.name == "sqlite":
+        write = connection.get_execution_options().get("torchreel_write", False)
+        connection.exec_driver_sql("BEGIN IMMEDIATE" if write else "BEGIN")
+
+
+def _number_of(revision: str, target: str) -> int:
+    if not (revision.isascii() and revision.isdigit() and len(revision) < 10):
+        raise NotAStore(
+            f"{target} is a database of another program: its schema revision is {revision!r}."
+        )
+    return int(revision)
+
+
+def _after_fork_in_child() -> None:
+    for store in list(_open_stores):
+        _abandoned.append(store.engine.pool)
+        store.engine.dispose(close=False)
+
+
+os.register_at_fork(after_in_child=_after_fork_in_child)

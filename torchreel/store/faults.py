@@ -1,0 +1,65 @@
+"""Turns what the database driver raises into the errors of torchreel, in one place.
+
+Attached to the engine of a store, so that every statement is covered and nobody else needs to
+know the driver's exceptions.
+"""
+
+import sqlite3
+
+from sqlalchemy import Engine, event
+from sqlalchemy.engine import ExceptionContext
+
+from torchreel.errors import DamagedStore, LockedStore, NotAStore, StoreError
+
+# The primary result codes of SQLite (https://www.sqlite.org/rescode.html), which extended ones
+# carry in their low byte.
+_MEANING: dict[int, tuple[type[StoreError], str]] = {
+    sqlite3.SQLITE_BUSY: (
+        LockedStore,
+        "is locked by another process: wait for it to end, or stop it.",
+    ),
+    sqlite3.SQLITE_LOCKED: (
+        LockedStore,
+        "is locked by another connection of this process: close that first.",
+    ),
+    sqlite3.SQLITE_READONLY: (
+        LockedStore,
+        "can't be written to: the file or its directory is read-only.",
+    ),
+    sqlite3.SQLITE_CANTOPEN: (
+        LockedStore,
+        "can't be opened: the file or its directory gives no permission.",
+    ),
+    sqlite3.SQLITE_PERM: (LockedStore, "can't be opened: permission denied."),
+    sqlite3.SQLITE_CORRUPT: (
+        DamagedStore,
+        "is damaged: SQLite finds its pages inconsistent. Work on a copy of it.",
+    ),
+    sqlite3.SQLITE_NOTADB: (NotAStore, "is not a database, so it is no torchreel store."),
+    sqlite3.SQLITE_FULL: (StoreError, "can't grow: the disk is full."),
+    sqlite3.SQLITE_IOERR: (StoreError, "can't be read or written: the disk reports an error."),
+}
+
+
+def attach(engine: Engine, target: str) -> None:
+    """Make every database error on `engine` that has a meaning here a StoreError about `target`."""
+
+    @event.listens_for(engine, "handle_error")
+    def _translate(context: ExceptionContext) -> None:
+        found = store_error(context.original_exception, target)
+        if found is not None:
+            raise found from context.original_exception
+
+
+def store_error(error: BaseException, target: str) -> StoreError | None:
+    """The StoreError that a driver's `error` stands for; None for an error of our own making."""
+    code = getattr(error, "sqlite_errorcode", None)
+    if code is None:
+        return None
+    kind, sentence = _MEANING.get(code & 0xFF, (None, ""))
+    if kind is not None:
+        return kind(f"{target} {sentence}")
+    # A table or column that should be there is not: somebody changed the schema by hand.
+    if "no such table" in str(error) or "no such column" in str(error):
+        return DamagedStore(f"{target} is damaged: the database says '{error}'.")
+    return None

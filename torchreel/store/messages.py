@@ -1,0 +1,109 @@
+"""The text of an exception, reduced to what is the same for the same bug in any graph.
+
+`normalise_message` drops what torch adds around a message (hints, user code, dumps of arguments)
+and replaces what depends on numbering, sizes and places. A C++ compiler's output becomes its first
+error. Used by `signature` alone; the comparison of tapes has a normalisation of its own, because
+there the numbers do matter.
+"""
+
+import re
+
+# Torch's frame around another message.
+_PREFIX = re.compile(
+    r"(?:backend='[^'\n]*' raised:\n(?:[A-Za-z_][\w.]*: )?"
+    r"|(?:torch\._inductor\.exc\.)?(?:InductorError|LoweringException|BackendCompilerFailed): )"
+)
+
+# Where torch goes on with something that isn't the message: from there to the end is dropped.
+_ENDS = re.compile(
+    r"^\s*(?:from user code:|While executing |Original traceback:|Use tlparse |Set TORCH\w+=|"
+    r"You can suppress this exception|For more information|For more details|User Stack |"
+    r"Developer debug context:|caused by: |args\[\d+\]: |kwargs: |Hint: |C\+\+ stack trace|"
+    r"Traceback \(most recent call last\)|To fix the error|This error most often comes from)",
+    re.MULTILINE,
+)
+
+# What is left of these in any message is its shape. The order matters: a rule sees what the ones
+# before it left over.
+_RULES = [
+    (re.compile(pattern), replacement)
+    for pattern, replacement in [
+        # typographic quotes (g++ prints them in a UTF-8 locale) and colours
+        (r"[\u2018\u2019\u201c\u201d`]", "'"),
+        (r"\x1b\[[0-9;]*[mK]", ""),
+        # addresses, then files by their kind: '/tmp/x/cabc.main.cpp:146:57' is PATH.cpp
+        (r"\b0x[0-9a-fA-F]+\b", "ADDRESS"),
+        (
+            r"(?<![\w.)\]])(?:~?/|\.{1,2}/)?(?:[\w@+~.-]+/)*[\w@+~.-]+\.(py|cpp|cc|cu|h|hpp|so|o|json|db)\b"
+            r"(?:[:,]\d+)*",
+            r"PATH.\1",
+        ),
+        (r"(?<![\w.)\]/:<])/(?:[\w@+~.-]+/)+[\w@+~.-]*", "PATH"),
+        (r"\b(?=[a-z2-7]*\d)[a-z2-7]{40,}\b|\b(?=[0-9a-f]*\d)[0-9a-f]{12,}\b", "HASH"),
+        # guard sources: L['self'].lins[0].weight, G['x']
+        (r"\b[LG]\[(?:'[^'\n]*'|\"[^\"\n]*\")\](?:\.\w+|\[[^\[\]\n]*\])*", "SOURCE"),
+        # what a fake tensor looks like
+        (r"\bFakeTensor\((?:[^()\n]|\([^()\n]*\))*\)", "TENSOR"),
+        # %add_12 and placeholders such as l_self_modules_lin_parameters_weight_
+        (r"%\w+", "NAME"),
+        (r"\b[lL]_\w*_\b", "NAME"),
+        # symbols s77, u0, zuf3; indices and variables of kernels; buffers; numbered graph nodes
+        (r"\b(?:s|u|f|zf|zuf|i|x|y|z|r|p|q|d|ks|op|tmp|buf|arg)\d+(?:_\d+)?\b", "NAME"),
+        (r"\b_?[A-Za-z][A-Za-z_]*(?:\d+[A-Za-z_]+)*_\d+\b|\b_tensor_constant\d+\b", "NAME"),
+        # numbers that are no part of a name (float32, max_pool2d), lists of them whatever length
+        (r"(?<![\w.])[-+]?\d+(?:\.\d*)?(?:[eE][-+]?\d+)?(?!\w)", "N"),
+        (r"\b(NAME|N|TENSOR)(?:\s*[*+,x-]\s*(?:NAME|N|TENSOR)\b)+", "N"),
+        (r"\b(NAME|N|TENSOR),(?=\))", r"\1"),
+    ]
+]
+
+# A message that goes on for longer is a dump of something.
+_LINES = 8
+_LINE_LENGTH = 300
+
+_COMPILER_ERROR = re.compile(r"^.*?\b(?:fatal )?error: (.+)$", re.MULTILINE)
+
+
+def normalise_message(text: str) -> str:
+    """`text` without what depends on one graph, machine or run; applying it twice adds nothing."""
+    previous = None
+    while text != previous:
+        previous, text = text, _normalise_once(text)
+    return text
+
+
+def is_compiler_output(text: str) -> bool:
+    """Whether this is torch._inductor.exc.CppCompileError's text, alone or inside another's."""
+    return "C++ compile error" in text and "\nOutput:" in text
+
+
+def strip_hashes(module: str) -> str:
+    """A module's name without the parts that are the hash of generated code."""
+    return ".".join(part for part in module.split(".") if not _HASHED.fullmatch(part))
+
+
+_HASHED = re.compile(r"[a-z2-7]{40,}|[0-9a-f]{16,}")
+
+
+def _normalise_once(text: str) -> str:
+    if is_compiler_output(text):
+        text = _first_error(text)
+    text = _without_frame(text)
+    for pattern, replacement in _RULES:
+        text = pattern.sub(replacement, text)
+    lines = [" ".join(line.split())[:_LINE_LENGTH].rstrip() for line in text.splitlines()]
+    return "\n".join([line for line in lines if line][:_LINES])
+
+
+def _first_error(text: str) -> str:
+    """The first error of a compiler's output; warnings and the command are noise."""
+    output = text.partition("\nOutput:")[2]
+    match = _COMPILER_ERROR.search(output)
+    return match[1] if match else output
+
+
+def _without_frame(text: str) -> str:
+    while match := _PREFIX.match(text):
+        text = text[match.end() :]
+    end = _ENDS.search(text)
+    return text[: end.start()] if end else text

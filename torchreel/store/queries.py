@@ -1,0 +1,278 @@
+"""The read side of a store: every question that a command or the replayer asks, as a function.
+
+Each takes an open `Store` and returns the dataclasses of `records`. Nothing here writes. Statuses
+are those that are true now: a recording whose process is gone has died, whatever the row says.
+"""
+
+from dataclasses import replace
+from typing import TypeVar
+
+from sqlalchemy import Column, Select, select
+
+from torchreel.errors import DamagedStore, UsageError
+from torchreel.store import schema
+from torchreel.store.addressing import Address
+from torchreel.store.database import Store
+from torchreel.store.liveness import PROCESS, is_alive
+from torchreel.store.records import (
+    ByCatch,
+    Checkpoint,
+    Compile,
+    Event,
+    Failure,
+    Graph,
+    GraphTarget,
+    Lost,
+    OutputCode,
+    Recording,
+    Reduction,
+    Replay,
+    Stage,
+)
+from torchreel.store.signature import Signature
+from torchreel.store.writer import ConfigEntry
+
+_Row = TypeVar("_Row")
+
+FAILING = ("failed", "crashed", "hung")
+"""The statuses of a compile that failed ('restarted' is no failure: it was tried again)."""
+
+
+def recordings(store: Store) -> list[Recording]:
+    """Every recording, oldest first."""
+    rows = _fetch(store, select(schema.recordings).order_by(schema.recordings.c.id), Recording)
+    return [_with_true_status(store, row) for row in rows]
+
+
+def recording(store: Store, recording_id: int) -> Recording:
+    """One recording; UsageError when the store has none of that number."""
+    query = select(schema.recordings).where(schema.recordings.c.id == recording_id)
+    rows = _fetch(store, query, Recording)
+    if not rows:
+        raise UsageError(
+            f"{store.target} has no recording {recording_id}: list what it has with "
+            f"'torchreel ls {store.target}'."
+        )
+    return _with_true_status(store, rows[0])
+
+
+def environment(store: Store, recording_id: int) -> dict[str, str]:
+    """What a recording says of the machine, the versions and the variables it ran under."""
+    table = schema.environment
+    query = select(table.c.key, table.c.value).where(table.c.recording_id == recording_id)
+    with store.connect() as connection:
+        rows = connection.execute(query.order_by(table.c.key)).all()
+    return {row.key: row.value for row in rows}
+
+
+def lost(store: Store, recording_id: int) -> list[Lost]:
+    """What a recording had to leave out, and why."""
+    table = schema.lost
+    query = select(table).where(table.c.recording_id == recording_id)
+    return _fetch(store, query.order_by(table.c.reason, table.c.place), Lost)
+
+
+def compiles(store: Store, recording_id: int) -> list[Compile]:
+    """The compiles of a recording, in the order in which they began."""
+    table = schema.compiles
+    died = recording(store, recording_id).status == "died"
+    rows = _fetch(store, _of(table.c.recording_id, recording_id), Compile)
+    return [_settled(row, died=died) for row in rows]
+
+
+def compile_by_id(store: Store, row_id: int) -> Compile:
+    """The compile with that row id, as other rows refer to it."""
+    rows = _fetch(store, _of(schema.compiles.c.id, row_id), Compile)
+    if not rows:
+        raise DamagedStore(f"{store.target} refers to a compile (row {row_id}) that it lacks.")
+    return _settled(rows[0], died=recording(store, rows[0].recording_id).status == "died")
+
+
+def compile_at(store: Store, address: Address) -> Compile:
+    """The compile that an address means; UsageError when there is none.
+
+    A compile's name without an attempt means its last attempt; an event, the compile it belongs
+    to; a recording or nothing, the latest failing compile there, else the latest compile.
+    """
+    if address.compile is not None:
+        return _named_compile(store, address)
+    if address.event is not None:
+        event = event_at(store, address)
+        if event.compile_id is None:
+            raise UsageError(f"{address} belongs to no compile: name the compile instead.")
+        return compile_by_id(store, event.compile_id)
+    found = latest_failing(store, address.recording) or _latest(store, address.recording)
+    if found is None:
+        raise UsageError(f"{address} has no compile in it: nothing was compiled while it recorded.")
+    return found
+
+
+def event_at(store: Store, address: Address) -> Event:
+    """The event that an address with `@` means; UsageError when there is none."""
+    table = schema.events
+    query = select(table).where(
+        table.c.recording_id == address.recording, table.c.seq == address.event
+    )
+    rows = _fetch(store, query, Event)
+    if not rows:
+        raise UsageError(f"{address} is not on the tape: list it with 'torchreel show --events'.")
+    return rows[0]
+
+
+def latest_failing(store: Store, recording_id: int | None = None) -> Compile | None:
+    """The compile that failed last, in one recording or in all that are no replays."""
+    with_failure = _compiles_with_failure(store)
+    found = [
+        row
+        for row in _searched(store, recording_id)
+        if row.status in FAILING or row.id in with_failure
+    ]
+    return max(found, key=_age, default=None)
+
+
+def stages(store: Store, compile: Compile) -> list[Stage]:
+    """The stages that a compile entered, in order."""
+    return _fetch(store, _of(schema.stages.c.compile_id, compile.id), Stage)
+
+
+def open_stage(store: Store, compile: Compile) -> Stage | None:
+    """The innermost stage that a compile has entered and not left."""
+    still = [stage for stage in stages(store, compile) if stage.status == "open"]
+    return still[-1] if still else None
+
+
+def events(store: Store, of: Compile | Recording) -> list[Event]:
+    """The tape of a recording, or the part of it that belongs to a compile."""
+    table = schema.events
+    column = table.c.compile_id if isinstance(of, Compile) else table.c.recording_id
+    return _fetch(store, select(table).where(column == of.id).order_by(table.c.seq), Event)
+
+
+def graphs(store: Store, compile: Compile) -> list[Graph]:
+    """The graphs of a compile, in the order in which they were recorded."""
+    return _fetch(store, _of(schema.graphs.c.compile_id, compile.id), Graph)
+
+
+def graph_targets(store: Store, graph: Graph) -> list[GraphTarget]:
+    """What a graph calls: the outer graph first, then by name."""
+    table = schema.graph_targets
+    query = select(table).where(table.c.graph_id == graph.id)
+    return _fetch(store, query.order_by(table.c.depth, table.c.target), GraphTarget)
+
+
+def checkpoints(store: Store, compile: Compile) -> list[Checkpoint]:
+    """Where a replay of a compile can start."""
+    return _fetch(store, _of(schema.checkpoints.c.compile_id, compile.id), Checkpoint)
+
+
+def output_codes(store: Store, compile: Compile) -> list[OutputCode]:
+    """The source that the backend generated for a compile."""
+    return _fetch(store, _of(schema.output_codes.c.compile_id, compile.id), OutputCode)
+
+
+def failures(store: Store, recording_id: int | None = None) -> list[Failure]:
+    """The failures of one recording or of the whole store, in the order in which they happened."""
+    table = schema.failures
+    query = select(table).order_by(table.c.time_ns, table.c.id)
+    if recording_id is not None:
+        query = query.where(table.c.recording_id == recording_id)
+    return _fetch(store, query, Failure)
+
+
+def failure_of(store: Store, compile: Compile) -> Failure | None:
+    """The first failure of a compile (what comes after it is a consequence)."""
+    table = schema.failures
+    query = select(table).where(table.c.compile_id == compile.id)
+    found = _fetch(store, query.order_by(table.c.time_ns, table.c.id).limit(1), Failure)
+    return found[0] if found else None
+
+
+def config(store: Store, config_id: int | None) -> list[ConfigEntry]:
+    """The config values that were not the default; none for None."""
+    table = schema.config_entries
+    columns = (table.c.module, table.c.key, table.c.value, table.c.portable)
+    query = select(*columns).where(table.c.config_id == config_id)
+    return _fetch(store, query.order_by(table.c.module, table.c.key), ConfigEntry)
+
+
+def replays(store: Store, compile: Compile) -> list[Replay]:
+    """The replays of a compile and their verdicts, oldest first."""
+    return _fetch(store, _of(schema.replays.c.compile_id, compile.id), Replay)
+
+
+def reductions(store: Store, failure: Failure | None = None) -> list[Reduction]:
+    """The runs of the minifier on one failure, or all of them, oldest first."""
+    table = schema.reductions
+    query = select(table).order_by(table.c.id)
+    if failure is not None:
+        query = query.where(table.c.failure_id == failure.id)
+    return _fetch(store, query, Reduction)
+
+
+def by_catch(store: Store, reduction: Reduction) -> list[ByCatch]:
+    """The other failures that a reduction met."""
+    return _fetch(store, _of(schema.by_catch.c.reduction_id, reduction.id), ByCatch)
+
+
+def _of(key: Column[int], value: int) -> Select[*tuple[object, ...]]:
+    """The rows of the key's table where it has that value, in the order of their ids."""
+    table = key.table
+    return select(table).where(key == value).order_by(table.c.id)
+
+
+def _fetch(store: Store, query: Select[*tuple[object, ...]], row_type: type[_Row]) -> list[_Row]:
+    with store.connect() as connection:
+        rows = connection.execute(query).mappings().all()
+    if row_type in (Failure, ByCatch):
+        return [
+            row_type(**{**row, "signature": Signature.from_json(row["signature"])}) for row in rows
+        ]
+    return [row_type(**row) for row in rows]
+
+
+def _with_true_status(store: Store, row: Recording) -> Recording:
+    if row.status != "running":
+        return row
+    alive = is_alive(row.pid, environment(store, row.id).get(PROCESS))
+    return row if alive else replace(row, status="died")
+
+
+def _settled(row: Compile, *, died: bool) -> Compile:
+    return replace(row, status="crashed") if died and row.status == "running" else row
+
+
+def _searched(store: Store, recording_id: int | None) -> list[Compile]:
+    """The compiles among which an address that names none looks for its own."""
+    if recording_id is not None:
+        return compiles(store, recording_id)
+    sources = [found for found in recordings(store) if found.kind != "replay"]
+    return [row for found in sources for row in compiles(store, found.id)]
+
+
+def _latest(store: Store, recording_id: int | None) -> Compile | None:
+    return max(_searched(store, recording_id), key=_age, default=None)
+
+
+def _age(row: Compile) -> tuple[int, int]:
+    return row.started_ns, row.id
+
+
+def _compiles_with_failure(store: Store) -> set[int | None]:
+    with store.connect() as connection:
+        return set(connection.execute(select(schema.failures.c.compile_id)).scalars())
+
+
+def _named_compile(store: Store, address: Address) -> Compile:
+    """The compile that has the name in `address`, in its recording."""
+    if address.recording is None:
+        raise UsageError(f"{address} names a compile without the recording it is in.")
+    named = [
+        row
+        for row in compiles(store, address.recording)
+        if row.compile_id == address.compile and address.attempt in (None, row.attempt)
+    ]
+    if not named:
+        raise UsageError(
+            f"{address} is not in the store: list the compiles with 'torchreel ls {store.target}'."
+        )
+    return max(named, key=lambda row: (row.attempt, row.id))

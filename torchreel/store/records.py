@@ -1,0 +1,210 @@
+"""What `queries` returns: one frozen dataclass per table, fields in the words of the design.
+
+Plain values only, so that they can be kept after the store is closed. `id` is the row's own; a
+`digest` names a blob (`Store.read_blob`); times are `time.time_ns()`.
+"""
+
+from dataclasses import dataclass
+
+from torchreel.store.jsontypes import Json
+from torchreel.store.signature import Signature
+
+
+@dataclass(frozen=True)
+class Recording:
+    """What one process wrote. `status` 'died' includes processes that died without a word."""
+
+    id: int
+    run: str
+    kind: str
+    replay_of: int | None
+    entry: str | None
+    pid: int
+    rank: int | None
+    argv: Json
+    cwd: str
+    started_ns: int
+    ended_ns: int | None
+    exit_status: int | None
+    exit_signal: str | None
+    status: str
+
+
+@dataclass(frozen=True)
+class Compile:
+    """One attempt at one frame. `compile_id` is torch's name for it, such as '0/1'.
+
+    `status` is 'crashed' also when the process died during the compile and nobody wrote it down.
+    """
+
+    id: int
+    recording_id: int
+    compile_id: str
+    frame_id: int | None
+    frame_compile_id: int | None
+    attempt: int
+    frame_name: str
+    frame_file: str
+    frame_line: int
+    frame_source: str | None
+    backend: str | None
+    config_id: int | None
+    status: str
+    started_ns: int
+    ended_ns: int | None
+
+    @property
+    def place(self) -> str:
+        """What comes after '#' in the address of this compile."""
+        attempt = f"_{self.attempt}" if self.attempt else ""
+        return f"{self.recording_id}/{self.compile_id}{attempt}"
+
+
+@dataclass(frozen=True)
+class Stage:
+    """A step of the pipeline that a compile went through, or is still in ('open')."""
+
+    id: int
+    compile_id: int
+    stage: str
+    partition: str
+    started_ns: int
+    ended_ns: int | None
+    status: str
+
+
+@dataclass(frozen=True)
+class Event:
+    """One thing that happened, at position `seq` of its recording's tape."""
+
+    id: int
+    recording_id: int
+    seq: int
+    compile_id: int | None
+    stage: str | None
+    kind: str
+    name: str
+    time_ns: int
+    data: Json
+    payload: str | None
+
+
+@dataclass(frozen=True)
+class Graph:
+    """A graph as it was at a stage: `digest` is its portable form, `text_digest` its print-out."""
+
+    id: int
+    compile_id: int
+    stage: str
+    partition: str
+    ordinal: int
+    nodes: int
+    call_nodes: int
+    inputs: int
+    outputs: int
+    digest: str
+    text_digest: str | None
+
+
+@dataclass(frozen=True)
+class GraphTarget:
+    """How often a graph calls a target; `depth` 0 is the outer graph, 1 its bodies, and so on."""
+
+    graph_id: int
+    depth: int
+    target: str
+    count: int
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """The complete input of a stage: where a replay can start ('graph' or 'aot')."""
+
+    id: int
+    compile_id: int
+    entry: str
+    partition: str
+    ordinal: int
+    digest: str
+    graph_id: int | None
+
+
+@dataclass(frozen=True)
+class OutputCode:
+    """Source that the backend generated."""
+
+    id: int
+    compile_id: int
+    partition: str
+    ordinal: int
+    digest: str
+
+
+@dataclass(frozen=True)
+class Failure:
+    """An exception, a wrong result, a crash or a hang, with its signature."""
+
+    id: int
+    recording_id: int
+    compile_id: int | None
+    stage: str
+    partition: str
+    failure_class: str
+    exception_type: str
+    message: str
+    chain: Json
+    traceback: str | None
+    signature: Signature
+    signature_digest: str
+    checkpoint_id: int | None
+    time_ns: int
+
+
+@dataclass(frozen=True)
+class Lost:
+    """What is missing from a recording: how often, where, why."""
+
+    recording_id: int
+    reason: str
+    place: str
+    count: int
+    message: str
+
+
+@dataclass(frozen=True)
+class Reduction:
+    """One run of the minifier: 'running', 'fixpoint', 'budget' or 'interrupted'."""
+
+    id: int
+    failure_id: int | None
+    start_case: str
+    best_case: str
+    status: str
+    oracle_runs: int
+    cache_hits: int
+    seconds: float
+    started_ns: int
+
+
+@dataclass(frozen=True)
+class ByCatch:
+    """Another failure that a reduction met on its way."""
+
+    id: int
+    reduction_id: int
+    signature_digest: str
+    signature: Signature
+    case_digest: str
+
+
+@dataclass(frozen=True)
+class Replay:
+    """A replay of a compile: 'identical', 'diverged' or 'refused', and what was compared."""
+
+    id: int
+    compile_id: int
+    recording_id: int | None
+    entry: str
+    verdict: str
+    compared: Json
+    detail: str

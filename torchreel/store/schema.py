@@ -1,0 +1,342 @@
+"""The tables of a store, as SQLAlchemy Core metadata; `docs/schema.md` explains them to people.
+
+Only columns live here: how rows are written is in `writer`, how they are read in `queries`, and how
+an older store becomes this one in `migrations` (a test keeps the two in step). Times are
+`time.time_ns()`. A digest names a row of `blobs`; digests are no foreign keys, because a blob may
+be dropped to save space while the row that named it stays.
+"""
+
+import signal
+
+from sqlalchemy import (
+    BigInteger,
+    Boolean,
+    Column,
+    Dialect,
+    Float,
+    ForeignKey,
+    Index,
+    Integer,
+    LargeBinary,
+    MetaData,
+    Table,
+    Text,
+    UniqueConstraint,
+)
+from sqlalchemy.types import TypeDecorator
+
+from torchreel.errors import DamagedStore
+from torchreel.store.jsontypes import Json, json_text, parse_json
+
+REVISION = "0001"
+"""The Alembic revision that these tables are; the newest one that this torchreel can read."""
+
+
+class SafeText(TypeDecorator[str]):
+    """Text; bytes that no encoding explains (surrogates in a path) are stored escaped."""
+
+    impl = Text
+    cache_ok = True
+
+    def process_bind_param(self, value: str | None, dialect: Dialect) -> str | None:
+        if value is None or value.isascii():
+            return value
+        return value.encode("utf-8", "backslashreplace").decode("utf-8")
+
+
+class JsonText(TypeDecorator[Json]):
+    """JSON as canonical text. A Python `str` that is bound is taken as JSON text already."""
+
+    impl = Text
+    cache_ok = True
+
+    def process_bind_param(self, value: Json, dialect: Dialect) -> str | None:
+        return value if value is None or isinstance(value, str) else json_text(value)
+
+    def process_result_value(self, value: str | None, dialect: Dialect) -> Json:
+        try:
+            return None if value is None else parse_json(value)
+        except ValueError as error:
+            raise DamagedStore(
+                f"A JSON column of the store holds {value!r:.60}, which is not JSON."
+            ) from error
+
+
+class SignalName(TypeDecorator[str]):
+    """The name of a signal, 'SIGSEGV'; its number, or the negative one of `Popen`, is accepted."""
+
+    impl = Text
+    cache_ok = True
+
+    def process_bind_param(self, value: str | int | None, dialect: Dialect) -> str | None:
+        if not isinstance(value, int):
+            return value
+        try:
+            return signal.Signals(abs(value)).name
+        except ValueError:
+            return f"signal {abs(value)}"
+
+
+metadata = MetaData()
+
+
+def _id() -> Column[int]:
+    return Column("id", Integer, primary_key=True)
+
+
+def _ref(name: str, target: str, *, optional: bool = False, keep: bool = False) -> Column[int]:
+    """A foreign key; rows that refer to a deleted one go with it, or are kept with a null."""
+    rule = "SET NULL" if keep else "CASCADE"
+    key = ForeignKey(f"{target}.id", ondelete=rule)
+    return Column(name, Integer, key, nullable=optional or keep, index=True)
+
+
+def _text(name: str, *, optional: bool = False) -> Column[str]:
+    return Column(name, SafeText, nullable=optional)
+
+
+def _json(name: str, *, optional: bool = False) -> Column[Json]:
+    return Column(name, JsonText, nullable=optional)
+
+
+def _int(name: str, *, optional: bool = False) -> Column[int]:
+    return Column(name, BigInteger, nullable=optional)
+
+
+recordings = Table(
+    "recordings",
+    metadata,
+    _id(),
+    _text("run"),
+    _text("kind"),
+    # a compile; no foreign key, because compiles refer to recordings already
+    Column("replay_of", Integer, index=True),
+    _text("entry", optional=True),
+    _int("pid"),
+    _int("rank", optional=True),
+    _json("argv"),
+    _text("cwd"),
+    _int("started_ns"),
+    _int("ended_ns", optional=True),
+    _int("exit_status", optional=True),
+    Column("exit_signal", SignalName),
+    _text("status"),
+)
+
+environment = Table(
+    "environment",
+    metadata,
+    Column(
+        "recording_id", Integer, ForeignKey("recordings.id", ondelete="CASCADE"), primary_key=True
+    ),
+    Column("key", SafeText, primary_key=True),
+    _text("value"),
+)
+
+lost = Table(
+    "lost",
+    metadata,
+    Column(
+        "recording_id", Integer, ForeignKey("recordings.id", ondelete="CASCADE"), primary_key=True
+    ),
+    Column("reason", SafeText, primary_key=True),
+    Column("place", SafeText, primary_key=True),
+    _int("count"),
+    _text("message"),
+)
+
+configs = Table("configs", metadata, _id(), Column("digest", Text, nullable=False, unique=True))
+
+config_entries = Table(
+    "config_entries",
+    metadata,
+    Column("config_id", Integer, ForeignKey("configs.id", ondelete="CASCADE"), primary_key=True),
+    Column("module", SafeText, primary_key=True),
+    Column("key", SafeText, primary_key=True),
+    _json("value"),
+    Column("portable", Boolean, nullable=False),
+)
+
+compiles = Table(
+    "compiles",
+    metadata,
+    _id(),
+    _ref("recording_id", "recordings"),
+    _text("compile_id"),
+    _int("frame_id", optional=True),
+    _int("frame_compile_id", optional=True),
+    _int("attempt"),
+    _text("frame_name"),
+    _text("frame_file"),
+    _int("frame_line"),
+    _text("frame_source", optional=True),
+    _text("backend", optional=True),
+    _ref("config_id", "configs", keep=True),
+    _text("status"),
+    _int("started_ns"),
+    _int("ended_ns", optional=True),
+)
+
+stages = Table(
+    "stages",
+    metadata,
+    _id(),
+    _ref("compile_id", "compiles"),
+    _text("stage"),
+    _text("partition"),
+    _int("started_ns"),
+    _int("ended_ns", optional=True),
+    _text("status"),
+)
+
+events = Table(
+    "events",
+    metadata,
+    _id(),
+    # no index of its own: the unique constraint below begins with it
+    Column(
+        "recording_id", Integer, ForeignKey("recordings.id", ondelete="CASCADE"), nullable=False
+    ),
+    _int("seq"),
+    _ref("compile_id", "compiles", optional=True),
+    _text("stage", optional=True),
+    _text("kind"),
+    _text("name"),
+    _int("time_ns"),
+    _json("data"),
+    _text("payload", optional=True),
+    UniqueConstraint("recording_id", "seq", name="one_event_per_position"),
+)
+
+graphs = Table(
+    "graphs",
+    metadata,
+    _id(),
+    _ref("compile_id", "compiles"),
+    _text("stage"),
+    _text("partition"),
+    _int("ordinal"),
+    _int("nodes"),
+    _int("call_nodes"),
+    _int("inputs"),
+    _int("outputs"),
+    _text("digest"),
+    _text("text_digest", optional=True),
+)
+
+graph_targets = Table(
+    "graph_targets",
+    metadata,
+    Column("graph_id", Integer, ForeignKey("graphs.id", ondelete="CASCADE"), primary_key=True),
+    Column("depth", Integer, primary_key=True),
+    Column("target", SafeText, primary_key=True),
+    _int("count"),
+)
+
+checkpoints = Table(
+    "checkpoints",
+    metadata,
+    _id(),
+    _ref("compile_id", "compiles"),
+    _text("entry"),
+    _text("partition"),
+    _int("ordinal"),
+    _text("digest"),
+    _ref("graph_id", "graphs", keep=True),
+)
+
+output_codes = Table(
+    "output_codes",
+    metadata,
+    _id(),
+    _ref("compile_id", "compiles"),
+    _text("partition"),
+    _int("ordinal"),
+    _text("digest"),
+)
+
+failures = Table(
+    "failures",
+    metadata,
+    _id(),
+    _ref("recording_id", "recordings"),
+    _ref("compile_id", "compiles", optional=True),
+    _text("stage"),
+    _text("partition"),
+    _text("failure_class"),
+    _text("exception_type"),
+    _text("message"),
+    _json("chain"),
+    _text("traceback", optional=True),
+    _json("signature"),
+    Column("signature_digest", Text, nullable=False, index=True),
+    _ref("checkpoint_id", "checkpoints", keep=True),
+    _int("time_ns"),
+)
+
+blobs = Table(
+    "blobs",
+    metadata,
+    Column("digest", Text, primary_key=True),
+    Column("codec", Text, nullable=False),
+    _int("size"),
+    Column("data", LargeBinary, nullable=False),
+)
+
+cases = Table(
+    "cases",
+    metadata,
+    Column("digest", Text, primary_key=True),
+    _ref("failure_id", "failures", keep=True),
+    _int("call_nodes"),
+    _text("document"),
+)
+
+verdicts = Table(
+    "verdicts",
+    metadata,
+    Column("case_digest", Text, primary_key=True),
+    Column("signature_digest", Text, primary_key=True),
+    Column("environment_digest", Text, primary_key=True),
+    _text("verdict"),
+    _json("observed", optional=True),
+    Column("seconds", Float, nullable=False),
+)
+
+reductions = Table(
+    "reductions",
+    metadata,
+    _id(),
+    _ref("failure_id", "failures", keep=True),
+    _text("start_case"),
+    _text("best_case"),
+    _text("status"),
+    _int("oracle_runs"),
+    _int("cache_hits"),
+    Column("seconds", Float, nullable=False),
+    _int("started_ns"),
+)
+
+by_catch = Table(
+    "by_catch",
+    metadata,
+    _id(),
+    _ref("reduction_id", "reductions"),
+    _text("signature_digest"),
+    _json("signature"),
+    _text("case_digest"),
+)
+
+replays = Table(
+    "replays",
+    metadata,
+    _id(),
+    _ref("compile_id", "compiles"),
+    _ref("recording_id", "recordings", keep=True),
+    _text("entry"),
+    _text("verdict"),
+    _json("compared"),
+    _text("detail"),
+)
+
+Index("compiles_by_name", compiles.c.recording_id, compiles.c.compile_id)

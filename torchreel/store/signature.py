@@ -1,0 +1,247 @@
+"""What makes two failures "the same bug".
+
+The recorder computes a signature from the exception it sees, the minifier from what its oracle's
+child sees; a reduction step counts only if the two match. So everything that depends on the size or
+the numbering of a graph has to be gone from a signature, and nothing that tells bugs apart. How an
+exception's text is stripped is in `messages`; torch is not imported here: exceptions are known by
+the names of their types and by their tracebacks.
+"""
+
+import signal as signals
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from types import TracebackType
+from typing import Literal, cast
+
+from torchreel.errors import DamagedStore
+from torchreel.store.jsontypes import Json, canonical_json, digest_of
+from torchreel.store.messages import is_compiler_output, normalise_message, strip_hashes
+
+__all__ = [
+    "Signature",
+    "crash_signature",
+    "from_exception",
+    "hang_signature",
+    "normalise_message",
+    "wrong_result_signature",
+]
+
+FailureClass = Literal["exception", "wrong_result", "crash", "hang"]
+CLASSES = ("exception", "wrong_result", "crash", "hang")
+
+# Types that only wrap another exception on its way through Dynamo: the same failure comes without
+# them, or with others, when the backend is called directly (_dynamo/exc.py, _inductor/exc.py).
+_WRAPPERS = frozenset({"BackendCompilerFailed", "InductorError"})
+
+# Functions that stand between any two functions of the compiler and say nothing about a failure:
+# decorators' inner functions and dispatch.
+_PLUMBING = frozenset(
+    {"wrapped", "wrapper", "inner", "_fn", "__call__", "dispatch", "<lambda>", "<listcomp>"}
+)
+
+# More tells nothing: the innermost decides, the next two help a person.
+_FRAMES = 3
+
+
+@dataclass(frozen=True)
+class Signature:
+    """The identity of a failure. Which fields decide is said at `matches`."""
+
+    failure_class: FailureClass
+    stage: str
+    partition: str = ""
+    exception_types: tuple[str, ...] = ()
+    """Names of the types, the outermost first, then what caused it; wrappers left out."""
+    frames: tuple[str, ...] = ()
+    """Innermost functions of torch, 'torch._inductor.lowering:scatter_', the innermost first."""
+    message: str = ""
+    """Normalised (`normalise_message`); for a wrong result, the kind of difference."""
+    signal: str | None = None
+    output: int | None = None
+    magnitude: int | None = None
+    """Decimal order of magnitude of a wrong result's largest error."""
+
+    def matches(self, other: "Signature") -> bool:
+        """Whether both are the same bug.
+
+        - exception: the types, the stage, the innermost frame of torch and the message;
+          a C++ compile error has no frames, and its message is the compiler's first error line
+        - crash: the signal and the stage
+        - hang: the stage
+        - wrong_result: the kind of difference; which output it is changes as outputs are removed
+
+        The partition never decides: dropping a gradient turns 'forward' into 'inference'.
+        """
+        return self._key() == other._key()
+
+    @property
+    def digest(self) -> str:
+        """The sha256 of what decides: two signatures match exactly if their digests are equal."""
+        return digest_of(canonical_json(self._key()))
+
+    def to_json(self) -> dict[str, Json]:
+        """As a JSON object; `from_json` undoes it."""
+        return {
+            name: list(value) if isinstance(value, tuple) else value
+            for name, value in asdict(self).items()
+        }
+
+    @staticmethod
+    def from_json(value: Json) -> "Signature":
+        """The signature that `to_json` wrote; DamagedStore when `value` is none."""
+        try:
+            return _from_object(value)
+        except (KeyError, TypeError, ValueError) as error:
+            raise DamagedStore(f"A stored signature is none: {error}.") from error
+
+    def _key(self) -> list[Json]:
+        match self.failure_class:
+            case "exception":
+                innermost = self.frames[0] if self.frames else None
+                types = list(self.exception_types)
+                return ["exception", self.stage, types, innermost, self.message]
+            case "crash":
+                return ["crash", self.stage, self.signal]
+            case "hang":
+                return ["hang", self.stage]
+            case "wrong_result":
+                return ["wrong_result", self.message]
+
+
+def from_exception(exc: BaseException, stage: str, partition: str = "") -> Signature:
+    """The signature of an exception that the pipeline raised in that stage."""
+    chain = [error for error in exception_chain(exc) if type(error).__name__ not in _WRAPPERS]
+    compiler = next((error for error in chain if _is_compile_error(error)), None)
+    if compiler is not None:
+        message = normalise_message(str(compiler))
+        return Signature("exception", stage, partition, ("CppCompileError",), (), message)
+    chain = chain or [exc]
+    types = tuple(type(error).__name__ for error in chain)
+    message = normalise_message(str(chain[0]))
+    return Signature("exception", stage, partition, types, _frames(chain), message)
+
+
+def crash_signature(stage: str, partition: str, signal: str | int | None) -> Signature:
+    """The signature of a process that a signal ended, by name or number ('SIGSEGV', 11, -11)."""
+    return Signature("crash", stage, partition, signal=signal_name(signal))
+
+
+def hang_signature(stage: str, partition: str = "") -> Signature:
+    """The signature of a stage that exceeded its time limit."""
+    return Signature("hang", stage, partition)
+
+
+def wrong_result_signature(
+    kind: str, output: int | None = None, magnitude: int | None = None, *, stage: str = "run"
+) -> Signature:
+    """The signature of a compiled function that returns something else than eager does.
+
+    `kind` says how it differs: 'values', 'nan', 'shape', 'dtype', 'stride', 'count', ...
+    """
+    return Signature("wrong_result", stage, message=kind, output=output, magnitude=magnitude)
+
+
+def signal_name(signal: str | int | None) -> str | None:
+    """'SIGSEGV' for 11, for -11 (as `Popen.returncode` has it) and for itself."""
+    if signal is None or (isinstance(signal, str) and not signal.lstrip("-").isdigit()):
+        return signal
+    try:
+        return signals.Signals(abs(int(signal))).name
+    except ValueError:
+        return f"signal {abs(int(signal))}"
+
+
+def exception_chain(exc: BaseException) -> Iterator[BaseException]:
+    """`exc` and what it was made from, the outermost first.
+
+    Explicit links only. An implicit `__context__` is whatever the program happened to be handling;
+    it is followed only where torch itself replaced an exception with `raise ... from None`.
+    """
+    seen: set[int] = set()
+    error: BaseException | None = exc
+    while error is not None and id(error) not in seen:
+        seen.add(id(error))
+        yield error
+        error = _made_from(error)
+
+
+def _made_from(error: BaseException) -> BaseException | None:
+    inner = getattr(error, "inner_exception", None)
+    if isinstance(inner, BaseException):
+        return inner
+    if error.__cause__ is not None:
+        return error.__cause__
+    replaced = error.__suppress_context__ and type(error).__module__.startswith("torch.")
+    return error.__context__ if replaced else None
+
+
+def _is_compile_error(error: BaseException) -> bool:
+    """Whether the C++ compiler refused the generated code, here or in a compile worker."""
+    names = {base.__name__ for base in type(error).__mro__}
+    return "CppCompileError" in names or is_compiler_output(str(error))
+
+
+def _frames(chain: list[BaseException]) -> tuple[str, ...]:
+    """The innermost frames of torch, from the exception nearest to the cause that has any."""
+    for error in reversed(chain):
+        frames = [name for name in map(_frame_name, _walk(error.__traceback__)) if name]
+        telling = [name for name in frames if not _is_plumbing(name)] or frames
+        if telling:
+            return tuple(telling[: -_FRAMES - 1 : -1])
+    return ()
+
+
+def _walk(traceback: TracebackType | None) -> Iterator[TracebackType]:
+    while traceback is not None:
+        yield traceback
+        traceback = traceback.tb_next
+
+
+def _frame_name(traceback: TracebackType) -> str | None:
+    """'module:function' of a frame of torch; None for any other."""
+    frame = traceback.tb_frame
+    module = frame.f_globals.get("__name__")
+    if not isinstance(module, str) or not f"{module}.".startswith("torch."):
+        return None
+    # Generated code is a module named after the hash of its source; its functions come and go
+    # with the graph.
+    known = strip_hashes(module)
+    return f"{known}:{frame.f_code.co_qualname if known == module else '<generated>'}"
+
+
+def _is_plumbing(name: str) -> bool:
+    return name.rpartition(":")[2].rpartition(".")[2] in _PLUMBING
+
+
+def _from_object(value: Json) -> Signature:
+    if not isinstance(value, dict) or value["failure_class"] not in CLASSES:
+        raise TypeError(f"{value!r:.60} is no object with a failure class")
+    return Signature(
+        failure_class=cast(FailureClass, value["failure_class"]),
+        stage=_text(value["stage"]),
+        partition=_text(value.get("partition", "")),
+        exception_types=_texts(value.get("exception_types", [])),
+        frames=_texts(value.get("frames", [])),
+        message=_text(value.get("message", "")),
+        signal=None if value.get("signal") is None else _text(value["signal"]),
+        output=_number(value.get("output")),
+        magnitude=_number(value.get("magnitude")),
+    )
+
+
+def _text(value: Json) -> str:
+    if not isinstance(value, str):
+        raise TypeError(f"{value!r:.60} is not text")
+    return value
+
+
+def _texts(value: Json) -> tuple[str, ...]:
+    if not isinstance(value, list):
+        raise TypeError(f"{value!r:.60} is not a list")
+    return tuple(_text(item) for item in value)
+
+
+def _number(value: Json) -> int | None:
+    if value is not None and (isinstance(value, bool) or not isinstance(value, int)):
+        raise TypeError(f"{value!r:.60} is not a number")
+    return value

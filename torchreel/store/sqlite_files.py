@@ -1,0 +1,204 @@
+"""A store as a SQLite file: what may be opened, how, and how a new one appears.
+
+`database` calls it. Nothing of the schema is known here, only what SQLite writes into the header of
+a file (https://www.sqlite.org/fileformat.html#the_database_header).
+"""
+
+import os
+import secrets
+import shutil
+import sqlite3
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from urllib.parse import quote
+
+from sqlalchemy import make_url
+from sqlalchemy.exc import ArgumentError
+
+from torchreel.errors import DamagedStore, LockedStore, MissingStore, NotAStore, UsageError
+
+APPLICATION_ID = 0x7265656C
+"""'reel': marks the file as ours, for us and for file(1)."""
+
+_MAGIC = b"SQLite format 3\x00"
+_HEADER_BYTES = 100
+
+
+def path_of(target: str | Path) -> Path | None:
+    """The file that a path or a sqlite URL means; None for the URL of a server."""
+    if isinstance(target, Path) or "://" not in target:
+        return Path(target)
+    try:
+        url = make_url(target)
+    except ArgumentError as error:
+        raise UsageError(f"{target!r} is no database URL: {error}.") from error
+    if url.get_backend_name() != "sqlite":
+        return None
+    if not url.database or url.database == ":memory:":
+        raise UsageError("A store in memory would be gone at once: give a file, or another URL.")
+    return Path(url.database)
+
+
+def has_content(path: Path) -> bool:
+    """Whether anything is at `path` that must not be replaced (an empty file may be)."""
+    return path.exists() and (not path.is_file() or path.stat().st_size > 0)
+
+
+def check(path: Path, *, write: bool) -> None:
+    """Refuse a file that is missing, no store, truncated, or not open to us; by reading only."""
+    header = _read_header(path)
+    if not header.startswith(_MAGIC):
+        raise NotAStore(f"{path} is {_describe(header)}: it is no torchreel store.")
+    if len(header) < _HEADER_BYTES:
+        raise DamagedStore(f"{path} is damaged: it ends after {len(header)} bytes.")
+    if int.from_bytes(header[68:72]) != APPLICATION_ID:
+        raise NotAStore(
+            f"{path} is a SQLite database of another program: it is no torchreel store."
+        )
+    _check_length(path, header)
+    if write and not (os.access(path, os.W_OK) and os.access(path.parent, os.W_OK)):
+        raise LockedStore(
+            f"{path} can't be written to: the file or its directory is read-only. "
+            "Copy it to a place of your own."
+        )
+
+
+def connect(path: Path, *, write: bool, busy_timeout_ms: int) -> sqlite3.Connection:
+    """A connection with transactions left to SQLAlchemy; one for reading changes no file.
+
+    A read-only connection to a database in WAL mode creates the log's files when they are missing.
+    They are missing when the last writer has closed the store: nobody writes, and the file can be
+    opened as immutable, which creates nothing and works in a read-only directory. Each connection
+    decides anew, because a writer may have come since.
+    """
+    if write:
+        connection = _connect(f"{_uri(path)}?mode=rw", busy_timeout_ms)
+        connection.execute("PRAGMA foreign_keys = ON")
+        # A committed transaction outlives the process; only a power cut may take the last ones.
+        connection.execute("PRAGMA synchronous = NORMAL")
+        return connection
+    if not _beside(path, "-wal").exists():
+        return _connect(f"{_uri(path)}?mode=ro&immutable=1", busy_timeout_ms)
+    try:
+        connection = _connect(f"{_uri(path)}?mode=ro", busy_timeout_ms)
+        connection.execute("SELECT 1 FROM sqlite_master").fetchone()
+        return connection
+    except sqlite3.OperationalError as error:
+        if error.sqlite_errorcode & 0xFF not in (sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY):
+            raise
+        return _connect_copy(path, busy_timeout_ms)
+
+
+def create(path: Path, write_schema: Callable[[Path], None]) -> None:
+    """Make a new store at `path`, complete at the moment it appears.
+
+    It is written under another name and linked into place, so that two processes that create the
+    same store at once, or one that dies half-way, leave one whole store or none.
+    """
+    draft = path.with_name(f".{path.name}.{os.getpid()}-{secrets.token_hex(4)}.new")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        draft.touch(exist_ok=False)
+    except OSError as error:
+        raise LockedStore(f"{path} can't be created: {error.strerror}.") from error
+    try:
+        _prepare(draft)
+        write_schema(draft)
+        _put_in_place(draft, path)
+    finally:
+        draft.unlink(missing_ok=True)
+
+
+def _prepare(draft: Path) -> None:
+    connection = sqlite3.connect(draft)
+    try:
+        # Before WAL is on: the mark has to stand in the file itself, not in the log beside it.
+        connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+        connection.execute("PRAGMA journal_mode = WAL")
+    finally:
+        connection.close()
+
+
+def _put_in_place(draft: Path, path: Path) -> None:
+    if path.exists() and path.stat().st_size == 0:
+        draft.replace(path)
+        return
+    try:
+        os.link(draft, path)
+    except FileExistsError:
+        return  # another process was faster: its store is as good as ours
+    except OSError:  # a file system without hard links
+        if not path.exists():
+            draft.replace(path)
+
+
+def _connect(uri: str, busy_timeout_ms: int) -> sqlite3.Connection:
+    return sqlite3.connect(
+        uri,
+        uri=True,
+        timeout=busy_timeout_ms / 1000,
+        isolation_level=None,
+        check_same_thread=False,
+    )
+
+
+def _connect_copy(path: Path, busy_timeout_ms: int) -> sqlite3.Connection:
+    """Read a store whose log was left behind in a directory we can't write to, from a copy."""
+    directory = tempfile.mkdtemp(prefix="torchreel-")
+    try:
+        copy = Path(directory, "copy.db")
+        shutil.copyfile(path, copy)
+        shutil.copyfile(_beside(path, "-wal"), _beside(copy, "-wal"))
+        connection = _connect(f"{_uri(copy)}?mode=rw", busy_timeout_ms)
+        connection.execute("SELECT 1 FROM sqlite_master").fetchone()
+        return connection
+    finally:
+        # the open connection keeps the files; their names are not needed any more
+        shutil.rmtree(directory, ignore_errors=True)
+
+
+def _read_header(path: Path) -> bytes:
+    try:
+        with path.open("rb") as file:
+            return file.read(_HEADER_BYTES)
+    except FileNotFoundError:
+        raise MissingStore(
+            f"There is no store at {path}: record one with 'torchreel record', "
+            "or name another with TORCHREEL_STORE."
+        ) from None
+    except IsADirectoryError:
+        raise NotAStore(f"{path} is a directory: name the store's file.") from None
+    except NotADirectoryError:
+        raise MissingStore(f"There is no store at {path}: a part of it is a file.") from None
+    except OSError as error:
+        raise LockedStore(f"{path} can't be read: {error.strerror}.") from error
+
+
+def _check_length(path: Path, header: bytes) -> None:
+    """A file shorter than its header says was cut; while a log exists, the header may be ahead."""
+    page = int.from_bytes(header[16:18])
+    expected = (65536 if page == 1 else page) * int.from_bytes(header[28:32])
+    found = path.stat().st_size
+    if found < expected and not _beside(path, "-wal").exists():
+        raise DamagedStore(
+            f"{path} is damaged: it should be {expected} bytes long and has {found}. "
+            "Copy it again from where it came from."
+        )
+
+
+def _describe(header: bytes) -> str:
+    if not header:
+        return "an empty file"
+    return "a text file" if header.isascii() and b"\x00" not in header else "not a database"
+
+
+def _uri(path: Path) -> str:
+    # Not Path.as_uri: it refuses relative paths, and surrogates (undecodable names) need care.
+    return "file:" + quote(os.fsencode(path.absolute()))
+
+
+def _beside(path: Path, suffix: str) -> Path:
+    # SQLite puts its files beside the file itself, not beside a link to it.
+    real = path.resolve()
+    return real.with_name(real.name + suffix)
