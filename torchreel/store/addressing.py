@@ -14,7 +14,6 @@ row an address means is decided in `queries`.
 import os
 import re
 from dataclasses import dataclass
-from pathlib import Path
 
 from torchreel.errors import UsageError
 
@@ -61,7 +60,7 @@ def parse(text: str = "") -> Address:
     """The address that `text` spells; raises UsageError when it spells none."""
     store, mark, place = text.rpartition("#")
     # A path may hold a '#' of its own.
-    if not mark or Path(text).exists():
+    if not mark or os.path.exists(text):
         return Address(text or default_store())
     match = _PLACE.fullmatch(place)
     if match is None:

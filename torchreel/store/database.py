@@ -54,17 +54,10 @@ class Store:
         (which implies `write`) makes it first where there is none.
         Raises StoreError, in the subclass that says what is wrong; nothing is damaged then.
         """
-        write = write or create
         path = sqlite_files.path_of(target)
-        store = (
-            _open_server(str(target), write) if path is None else _open_file(path, write, create)
-        )
-        try:
-            store._check_revision(migrate=write, create=create and path is None)
-        except BaseException:
-            store.close()
-            raise
-        return store
+        if path is None:
+            return _open_server(str(target), write or create, create)
+        return _open_file(path, write or create, create)
 
     def connect(self) -> Connection:
         """A connection for reading: one consistent view until it is closed."""
@@ -106,28 +99,27 @@ class Store:
     ) -> None:
         self.close()
 
-    def _check_revision(self, *, migrate: bool, create: bool) -> None:
-        found = self._revision()
-        if found is None and not create:
-            raise NotAStore(
-                f"{self.target} is a database, but not a torchreel store: it has no store's tables."
-            )
+    def _revision(self) -> str | None:
+        """The schema's revision; None in a database without our tables. Refuses a newer one."""
+        with self.connect() as connection:
+            if not inspect(connection).has_table("alembic_version"):
+                return None
+            query = text("SELECT version_num FROM alembic_version")
+            found: str | None = connection.execute(query).scalar()
         if found is not None and _number_of(found, self.target) > int(REVISION):
             raise NewerStore(
                 f"{self.target} was written by a newer torchreel (its schema is {found}, this one "
                 f"knows up to {REVISION}): upgrade torchreel to open it."
             )
-        if migrate and found != REVISION:
-            self._migrate()
+        return found
 
-    def _revision(self) -> str | None:
-        with self.connect() as connection:
-            if not inspect(connection).has_table("alembic_version"):
-                return None
-            found: str | None = connection.execute(
-                text("SELECT version_num FROM alembic_version")
-            ).scalar()
-            return found
+    def _require_tables(self) -> str:
+        found = self._revision()
+        if found is None:
+            raise NotAStore(
+                f"{self.target} is a database, but not a torchreel store: it has no store's tables."
+            )
+        return found
 
     def _migrate(self) -> None:
         # Imported late: Alembic is needed only to create and to upgrade.
@@ -141,12 +133,53 @@ def _open_file(path: Path, write: bool, create: bool) -> Store:
     if create and not sqlite_files.has_content(path):
         sqlite_files.create(path, _write_schema)
     sqlite_files.check(path, write=write)
-    return _file_store(path, write)
+    with _closed_on_error(_file_store(path, write=False)) as reader:
+        revision = reader._require_tables()
+    if not write:
+        return reader
+    # Looked at by reading first: opening it for writing leaves a log beside a store we refuse.
+    reader.close()
+    with _closed_on_error(_file_store(path, write=True)) as store:
+        if revision != REVISION:
+            store._migrate()
+    return store
+
+
+def _open_server(url: str, write: bool, create: bool) -> Store:
+    try:
+        engine = create_engine(make_url(url))
+    except (ArgumentError, NoSuchModuleError) as error:
+        raise UsageError(f"{_scheme(url)} is no database that SQLAlchemy knows.") from error
+    except ModuleNotFoundError as error:
+        raise UsageError(f"{_scheme(url)} needs the package {error.name}: install it.") from error
+    target = engine.url.render_as_string(hide_password=True)
+    with _closed_on_error(Store(target, engine, writable=write)) as store:
+        revision = store._revision() if create else store._require_tables()
+        if write and revision != REVISION:
+            store._migrate()
+    return store
+
+
+@contextmanager
+def _closed_on_error(store: Store) -> Iterator[Store]:
+    """Close `store` if what is done with it raises."""
+    try:
+        yield store
+    except BaseException:
+        store.close()
+        raise
+
+
+def _scheme(url: str) -> str:
+    """What a URL begins with: the rest may hold a password."""
+    return f"'{url.partition('://')[0]}://...'"
 
 
 def _file_store(path: Path, write: bool) -> Store:
+    place = path.absolute()  # the program may change its directory
+
     def connect() -> sqlite3.Connection:
-        return sqlite_files.connect(path, write=write, busy_timeout_ms=BUSY_TIMEOUT_MS)
+        return sqlite_files.connect(place, write=write, busy_timeout_ms=BUSY_TIMEOUT_MS)
 
     # A reader decides anew for each connection how the file can be opened (sqlite_files.connect);
     # a writer keeps its own, because closing the last one makes SQLite check-point the whole log.
@@ -159,16 +192,6 @@ def _write_schema(path: Path) -> None:
     """Make the empty file at `path` a store."""
     with _file_store(path, write=True) as store:
         store._migrate()
-
-
-def _open_server(url: str, write: bool) -> Store:
-    try:
-        engine = create_engine(make_url(url))
-    except (ArgumentError, NoSuchModuleError) as error:
-        raise UsageError(f"{url!r} is no database URL that SQLAlchemy knows: {error}.") from error
-    except ModuleNotFoundError as error:
-        raise UsageError(f"{url!r} needs the Python package {error.name}: install it.") from error
-    return Store(engine.url.render_as_string(hide_password=True), engine, writable=write)
 
 
 def _begin(connection: Connection) -> None:

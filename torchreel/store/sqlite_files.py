@@ -31,8 +31,8 @@ def path_of(target: str | Path) -> Path | None:
         return Path(target)
     try:
         url = make_url(target)
-    except ArgumentError as error:
-        raise UsageError(f"{target!r} is no database URL: {error}.") from error
+    except ArgumentError:
+        return None  # refused by SQLAlchemy itself, when it is opened
     if url.get_backend_name() != "sqlite":
         return None
     if not url.database or url.database == ":memory:":
@@ -42,7 +42,7 @@ def path_of(target: str | Path) -> Path | None:
 
 def has_content(path: Path) -> bool:
     """Whether anything is at `path` that must not be replaced (an empty file may be)."""
-    return path.exists() and (not path.is_file() or path.stat().st_size > 0)
+    return os.path.exists(path) and (not path.is_file() or path.stat().st_size > 0)
 
 
 def check(path: Path, *, write: bool) -> None:
@@ -100,8 +100,10 @@ def create(path: Path, write_schema: Callable[[Path], None]) -> None:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         draft.touch(exist_ok=False)
-    except OSError as error:
-        raise LockedStore(f"{path} can't be created: {error.strerror}.") from error
+    except (OSError, ValueError) as error:
+        raise LockedStore(
+            f"{path} can't be created: {getattr(error, 'strerror', error)}."
+        ) from error
     try:
         _prepare(draft)
         write_schema(draft)
@@ -171,6 +173,10 @@ def _read_header(path: Path) -> bytes:
         raise NotAStore(f"{path} is a directory: name the store's file.") from None
     except NotADirectoryError:
         raise MissingStore(f"There is no store at {path}: a part of it is a file.") from None
+    except ValueError:
+        raise MissingStore(
+            f"There can be no store at {str(path)!r}: no file has that name."
+        ) from None
     except OSError as error:
         raise LockedStore(f"{path} can't be read: {error.strerror}.") from error
 
