@@ -34,12 +34,12 @@ _RULES = [
         # addresses, then files by their kind: '/tmp/x/cabc.main.cpp:146:57' is PATH.cpp
         (r"\b0x[0-9a-fA-F]+\b", "ADDRESS"),
         (
-            r"(?<![\w.)\]])(?:~?/|\.{1,2}/)?(?:[\w@+~.-]+/)*[\w@+~.-]+\.(py|cpp|cc|cu|h|hpp|so|o|json|db)\b"
+            r"(?<![\w@+~.)\]/-])(?:~?/|\.{1,2}/)?(?:[\w@+~.-]+/)*[\w@+~.-]+\.(py|cpp|cc|cu|h|hpp|so|o|json|db)\b"
             r"(?:[:,]\d+)*",
             r"PATH.\1",
         ),
         (r"(?<![\w.)\]/:<])/(?:[\w@+~.-]+/)+[\w@+~.-]*", "PATH"),
-        (r"\b(?=[a-z2-7]*\d)[a-z2-7]{40,}\b|\b(?=[0-9a-f]*\d)[0-9a-f]{12,}\b", "HASH"),
+        (r"\b(?=[a-z2-7]*\d)[a-z2-7]{40,}\b|\b(?=\d*[a-f])(?=[a-f]*\d)[0-9a-f]{12,}\b", "HASH"),
         # guard sources: L['self'].lins[0].weight, G['x']
         (r"\b[LG]\[(?:'[^'\n]*'|\"[^\"\n]*\")\](?:\.\w+|\[[^\[\]\n]*\])*", "SOURCE"),
         # what a fake tensor looks like
@@ -49,7 +49,7 @@ _RULES = [
         (r"\b[lL]_\w*_\b", "NAME"),
         # symbols s77, u0, zuf3; indices and variables of kernels; buffers; numbered graph nodes
         (r"\b(?:s|u|f|zf|zuf|i|x|y|z|r|p|q|d|ks|op|tmp|buf|arg)\d+(?:_\d+)?\b", "NAME"),
-        (r"\b_?[A-Za-z][A-Za-z_]*(?:\d+[A-Za-z_]+)*_\d+\b|\b_tensor_constant\d+\b", "NAME"),
+        (r"(?<![\w.])_?[A-Za-z][A-Za-z_]*(?:\d+[A-Za-z_]+)*_\d+\b|\b_tensor_constant\d+\b", "NAME"),
         # numbers that are no part of a name (float32, max_pool2d), lists of them whatever length
         (r"(?<![\w.])[-+]?\d+(?:\.\d*)?(?:[eE][-+]?\d+)?(?!\w)", "N"),
         (r"\b(NAME|N|TENSOR)(?:\s*[*+,x-]\s*(?:NAME|N|TENSOR)\b)+", "N"),
@@ -57,9 +57,11 @@ _RULES = [
     ]
 ]
 
-# A message that goes on for longer is a dump of something.
+# A message that goes on for longer is a dump of something; no rule looks at more than the last of
+# these, because a dump can be megabytes long.
 _LINES = 8
 _LINE_LENGTH = 300
+_EXAMINED = 50_000
 
 _COMPILER_ERROR = re.compile(r"^.*?\b(?:fatal )?error: (.+)$", re.MULTILINE)
 
@@ -88,7 +90,7 @@ _HASHED = re.compile(r"[a-z2-7]{40,}|[0-9a-f]{16,}")
 def _normalise_once(text: str) -> str:
     if is_compiler_output(text):
         text = _first_error(text)
-    text = _without_frame(text)
+    text = _without_frame(text)[:_EXAMINED]
     for pattern, replacement in _RULES:
         text = pattern.sub(replacement, text)
     lines = [" ".join(line.split())[:_LINE_LENGTH].rstrip() for line in text.splitlines()]

@@ -1,0 +1,300 @@
+"""Signatures: the same bug matches however it travelled, another bug does not."""
+
+import subprocess
+import sys
+from collections.abc import Callable
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.store.test_messages import COMPILER, LOWERING, VERBOSE
+from torchreel.errors import DamagedStore
+from torchreel.store.jsontypes import Json, canonical_json, parse_json
+from torchreel.store.signature import (
+    Signature,
+    crash_signature,
+    exception_chain,
+    from_exception,
+    hang_signature,
+    signal_name,
+    wrong_result_signature,
+)
+
+WORDS = st.text(max_size=8)
+SIGNATURES = st.builds(
+    Signature,
+    failure_class=st.sampled_from(["exception", "wrong_result", "crash", "hang"]),
+    stage=st.sampled_from(["lowering", "joint"]),
+    partition=st.sampled_from(["", "forward"]),
+    exception_types=st.lists(WORDS, max_size=3).map(tuple),
+    frames=st.lists(WORDS, max_size=3).map(tuple),
+    message=WORDS,
+    signal=st.none() | st.sampled_from(["SIGSEGV", "SIGABRT"]),
+    output=st.none() | st.integers(0, 5),
+    magnitude=st.none() | st.integers(-9, 9),
+)
+
+
+@given(SIGNATURES)
+def test_json_and_back(signature: Signature) -> None:
+    assert Signature.from_json(parse_json(canonical_json(signature.to_json()))) == signature
+
+
+@given(SIGNATURES, SIGNATURES)
+def test_matching_is_having_the_same_digest(one: Signature, two: Signature) -> None:
+    assert one.matches(two) == (one.digest == two.digest)
+    assert one.matches(one)
+
+
+BASE = Signature(
+    "exception", "lowering", "forward", ("LoweringException", "AssertionError"), ("m:f", "m:g"), "x"
+)
+CRASH = crash_signature("lowering", "forward", "SIGSEGV")
+
+
+def changed(signature: Signature, **fields: Json) -> Signature:
+    return Signature.from_json({**signature.to_json(), **fields})
+
+
+@pytest.mark.parametrize(
+    ("signature", "fields", "same"),
+    [
+        (BASE, {"partition": "inference"}, True),
+        (BASE, {"frames": ["m:f", "m:other"]}, True),
+        (BASE, {"frames": ["m:other", "m:g"]}, False),
+        (BASE, {"frames": []}, False),
+        (BASE, {"stage": "codegen"}, False),
+        (BASE, {"message": "y"}, False),
+        (BASE, {"exception_types": ["LoweringException"]}, False),
+        (BASE, {"failure_class": "crash"}, False),
+        (CRASH, {"signal": "SIGABRT"}, False),
+        (CRASH, {"stage": "joint"}, False),
+        (CRASH, {"partition": ""}, True),
+        (hang_signature("joint"), {"partition": "x"}, True),
+        (hang_signature("joint"), {"stage": "lowering"}, False),
+        (wrong_result_signature("values", 3, -2), {"output": 0, "magnitude": 1}, True),
+        (wrong_result_signature("values", 3, -2), {"message": "nan"}, False),
+    ],
+)
+def test_which_fields_decide(signature: Signature, fields: dict[str, Json], same: bool) -> None:
+    assert signature.matches(changed(signature, **fields)) is same
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        None,
+        [],
+        {},
+        {"failure_class": "bug", "stage": "x"},
+        {"failure_class": "crash"},
+        {"failure_class": "crash", "stage": 3},
+        {"failure_class": "crash", "stage": "x", "frames": "abc"},
+        {"failure_class": "crash", "stage": "x", "frames": [1]},
+        {"failure_class": "crash", "stage": "x", "output": "1"},
+        {"failure_class": "crash", "stage": "x", "magnitude": True},
+        {"failure_class": ["crash"], "stage": "x"},
+    ],
+)
+def test_what_is_no_signature(value: Json) -> None:
+    with pytest.raises(DamagedStore, match="signature"):
+        Signature.from_json(value)
+
+
+@pytest.mark.parametrize(
+    ("value", "name"),
+    [(11, "SIGSEGV"), (-11, "SIGSEGV"), ("11", "SIGSEGV"), ("SIGBUS", "SIGBUS"), (99, "signal 99")],
+)
+def test_signals_have_names(value: str | int, name: str) -> None:
+    assert signal_name(value) == name
+    assert crash_signature("run", "", value).signal == name
+
+
+# Exceptions as torch makes them; the real ones are at the end of this file.
+
+
+class ShortenTraceback(RuntimeError):
+    pass
+
+
+class BackendCompilerFailed(ShortenTraceback):
+    def __init__(self, inner: BaseException) -> None:
+        name = type(inner).__name__
+        super().__init__(f"backend='inductor' raised:\n{name}: {inner}\n{VERBOSE}")
+        self.inner_exception = inner
+
+
+class InductorError(BackendCompilerFailed):
+    pass
+
+
+class LoweringException(RuntimeError):
+    pass
+
+
+class CppCompileError(RuntimeError):
+    pass
+
+
+for kind in (BackendCompilerFailed, InductorError, LoweringException, CppCompileError):
+    kind.__module__ = "torch._inductor.exc"
+
+
+def raised(make: Callable[[], None]) -> BaseException:
+    try:
+        make()
+    except BaseException as error:  # noqa: BLE001
+        return error
+    raise AssertionError("nothing was raised")
+
+
+def lowering_fails(wrapper: type[BackendCompilerFailed] | None = None) -> BaseException:
+    def lower() -> None:
+        try:
+            raise AssertionError
+        except AssertionError:
+            raise LoweringException(LOWERING) from None
+
+    inner = raised(lower)
+    if wrapper is None:
+        return inner
+
+    def wrap() -> None:
+        raise wrapper(inner).with_traceback(inner.__traceback__) from None
+
+    return raised(wrap)
+
+
+@pytest.mark.parametrize("wrapper", [None, BackendCompilerFailed, InductorError])
+def test_wrappers_do_not_count(wrapper: type[BackendCompilerFailed] | None) -> None:
+    signature = from_exception(lowering_fails(wrapper), "lowering", "forward")
+    assert signature.exception_types == ("LoweringException", "AssertionError")
+    assert signature.message == "AssertionError:\ntarget: aten.scatter.src"
+    assert signature.matches(from_exception(lowering_fails(), "lowering", "inference"))
+
+
+def test_a_wrapper_with_nothing_in_it_counts() -> None:
+    class Odd(Exception):
+        pass
+
+    Odd.__name__ = "InductorError"
+    assert from_exception(Odd("x 3"), "codegen").exception_types == ("InductorError",)
+
+
+def test_what_the_program_was_handling_is_no_cause() -> None:
+    def fail() -> None:
+        try:
+            raise ImportError("no fast path")
+        except ImportError:
+            raise ValueError("the bug")  # noqa: B904
+
+    assert from_exception(raised(fail), "joint").exception_types == ("ValueError",)
+
+
+def test_an_explicit_cause_is_one() -> None:
+    def fail() -> None:
+        try:
+            raise KeyError("s3")
+        except KeyError as error:
+            raise ValueError("the bug") from error
+
+    signature = from_exception(raised(fail), "joint")
+    assert signature.exception_types == ("ValueError", "KeyError")
+
+
+def test_a_circle_of_causes_ends() -> None:
+    one, two = ValueError("one"), ValueError("two")
+    one.__cause__, two.__cause__ = two, one
+    assert list(exception_chain(one)) == [one, two]
+
+
+@pytest.mark.parametrize("in_worker", [False, True])
+def test_a_compiler_error_is_its_first_error_line(in_worker: bool) -> None:
+    """A compile worker sends only the text of the exception back."""
+    error = RuntimeError(f"SubprocException:\nTraceback:\n{COMPILER}")
+    signature = from_exception(error if in_worker else CppCompileError(COMPILER), "codegen")
+    assert signature == Signature(
+        "exception",
+        "codegen",
+        exception_types=("CppCompileError",),
+        message="no match for 'operator|' ('VecMask<float, N>')",
+    )
+
+
+FRAMES = """
+def wrapped(deeper):
+    return deeper()
+def lower_{number}(deeper):
+    return wrapped(deeper)
+"""
+
+
+def in_module(name: str, deeper: Callable[[], object]) -> Callable[[], object]:
+    """A function of a module of that name, which calls `deeper` through a decorator's wrapper."""
+    namespace: dict[str, object] = {"__name__": name}
+    number = name.rpartition(".")[2]
+    exec(FRAMES.format(number=number), namespace)
+    function: Callable[[Callable[[], object]], object] = namespace[f"lower_{number}"]  # type: ignore[assignment]
+    return lambda: function(deeper)
+
+
+def divide() -> float:
+    return 1 / 0
+
+
+def test_frames_are_those_of_torch_innermost_first() -> None:
+    call: Callable[[], object] = divide
+    for name in ["json.a", "torch.b", "mine.c", "torch.d", "torch.e", "torchvision.f", "torch.g"]:
+        call = in_module(name, call)
+    signature = from_exception(raised(lambda: call() and None), "lowering")
+    assert signature.frames == ("torch.b:lower_b", "torch.d:lower_d", "torch.e:lower_e")
+
+
+def test_generated_code_has_no_functions_worth_naming() -> None:
+    call = in_module("torch._inductor.runtime.compile_tasks." + "c" + "a2" * 25, divide)
+    signature = from_exception(raised(lambda: call() and None), "run")
+    assert set(signature.frames) == {"torch._inductor.runtime.compile_tasks:<generated>"}
+
+
+def test_code_without_torch_has_no_frames() -> None:
+    assert from_exception(raised(lambda: divide() and None), "dynamo").frames == ()
+
+
+REAL = """
+import sys, torch
+from torch._inductor.compile_fx import compile_fx
+from torchreel.store.signature import from_exception
+
+# pytorch/pytorch#188213: Inductor can't lower a scatter into a tensor without elements
+pool = torch.nn.AdaptiveMaxPool1d((0,))
+
+def fn(x):
+    empty = pool(x)
+    return torch.scatter(empty, -1, empty, empty)
+
+seen = []
+def direct(graph, inputs):
+    try:
+        return compile_fx(graph, inputs)
+    except Exception as error:
+        seen.append(from_exception(error, "lowering", "inference"))
+        raise
+
+for backend, rows in [("inductor", 4), (direct, 7)]:
+    torch._dynamo.reset()
+    try:
+        torch.compile(fn, backend=backend, dynamic=False)(torch.rand(rows, 8))
+    except Exception as error:
+        seen.append(from_exception(error, "lowering", "inference"))
+print(len(seen), len(set(seen)), seen[0].exception_types, seen[0].frames[0], repr(seen[0].message))
+"""
+
+
+def test_a_real_failure_is_the_same_however_it_travels() -> None:
+    """Seen outside of Dynamo, inside of the backend, and outside of a backend of one's own."""
+    result = subprocess.run([sys.executable, "-c", REAL], capture_output=True, text=True)
+    assert result.stdout.splitlines() == [
+        "3 1 ('LoweringException', 'AssertionError') torch._inductor.lowering:scatter_reduce_ "
+        "'AssertionError:\\ntarget: aten.scatter.src'"
+    ], result.stderr
