@@ -1,0 +1,293 @@
+"""How the recorder gets into torch: replaces functions, when their modules are imported.
+
+Lives here: `AttachPoint`, the wrapper around a function, the import hook, and their undoing.  Not
+here: what is looked at (`probes`).  A wrapper calls the original exactly once, with the arguments
+untouched and outside of the guard, and takes its own frame out of the traceback of an exception.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import sys
+import threading
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from importlib.abc import MetaPathFinder
+from importlib.machinery import ModuleSpec
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+from torchreel.recorder import guard
+from torchreel.recorder.guard import fail_open
+
+if TYPE_CHECKING:
+    from torchreel.recorder.recorder import Recorder
+
+
+@dataclass(frozen=True)
+class AttachPoint:
+    """A private name of torch that a probe needs, and what for."""
+
+    module: str
+    qualname: str
+    why: str
+
+    def __str__(self) -> str:
+        return f"{self.module}.{self.qualname}"
+
+
+@dataclass(frozen=True)
+class Call:
+    """One call of the function that a probe stands in front of."""
+
+    function: Callable[..., object]
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+
+    def argument(self, position: int, name: str) -> Any:
+        """An argument, however it was passed; None when it was left out."""
+        return self.args[position] if position < len(self.args) else self.kwargs.get(name)
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How the call ended: `error` is None when it returned `result`."""
+
+    result: Any = None
+    error: BaseException | None = None
+
+
+Visit = Generator[None, Outcome, None]
+"""What a probe is: runs to its `yield` before the call, and from there with the outcome."""
+
+
+@dataclass(frozen=True)
+class Probe:
+    """A function of torch, and what to do around each call of it."""
+
+    point: AttachPoint
+    visit: Callable[[Recorder, Call], Visit]
+
+
+_active: Recorder | None = None
+
+
+def active() -> Recorder | None:
+    """The recorder that records now, if any."""
+    return _active
+
+
+def activate(recorder: Recorder | None) -> None:
+    """Make `recorder` the one that all probes write to."""
+    global _active
+    _active = recorder
+
+
+@contextmanager
+def _hook(recorder: Recorder, place: str) -> Iterator[fail_open]:
+    """A guarded piece of our own code: what it does to the pipeline is not recorded."""
+    here = recorder.spans.here
+    with fail_open(place) as attempt:
+        here.inside = True
+        try:
+            guard.check(place)
+            yield attempt
+        finally:
+            here.inside = False
+
+
+def wrap(original: Callable[..., Any], probe: Probe) -> Callable[..., Any]:
+    """`original` with the probe around it."""
+    place = str(probe.point)
+
+    @functools.wraps(original)
+    def wrapper(*args: Any, **kwargs: Any) -> Any:
+        recorder = _active
+        if recorder is None or recorder.busy:
+            return original(*args, **kwargs)
+        visit = _enter(recorder, probe, place, Call(original, args, kwargs))
+        try:
+            result = original(*args, **kwargs)
+        except BaseException as error:
+            _leave(recorder, visit, place, Outcome(error=error))
+            hide_frame(error)
+            raise
+        _leave(recorder, visit, place, Outcome(result))
+        return result
+
+    wrapper.__torchreel__ = True  # type: ignore[attr-defined]
+    return wrapper
+
+
+def _enter(recorder: Recorder, probe: Probe, place: str, call: Call) -> tuple[int, Visit | None]:
+    depth = len(recorder.spans.here.stack)
+    with _hook(recorder, place):
+        visit = probe.visit(recorder, call)
+        next(visit)
+        return depth, visit
+    return depth, None
+
+
+def _leave(
+    recorder: Recorder, visit: tuple[int, Visit | None], place: str, outcome: Outcome
+) -> None:
+    depth, generator = visit
+    with _hook(recorder, place):
+        try:
+            if generator is not None:
+                generator.send(outcome)
+        except StopIteration:
+            pass
+    _unwind(recorder, depth, place, outcome)
+
+
+def _unwind(recorder: Recorder, depth: int, place: str, outcome: Outcome) -> None:
+    """Close what a probe that failed half-way has left open."""
+    stack = recorder.spans.here.stack
+    while len(stack) > depth:
+        span = stack[-1]
+        with fail_open(place) as attempt:
+            recorder.leave(span, outcome.error)
+        if attempt.kind is not None and span in stack:
+            stack.remove(span)
+
+
+def hide_frame(error: BaseException) -> None:
+    """Take the caller's own frame, the head of the traceback, out of it.
+
+    A bare `raise` that follows adds nothing: the program sees the traceback that it would have
+    seen without us.
+    """
+    traceback = error.__traceback__
+    if traceback is not None and traceback.tb_next is not None:
+        error.__traceback__ = traceback.tb_next
+
+
+class Attachment:
+    """Probes put in place, now or when their modules are imported; `detach` undoes it all."""
+
+    def __init__(
+        self, probes: Sequence[Probe], on_import: Callable[[str], None] = lambda name: None
+    ) -> None:
+        self._waiting = {
+            module: [probe for probe in probes if probe.point.module == module]
+            for module in dict.fromkeys(probe.point.module for probe in probes)
+        }
+        self._on_import = on_import
+        self._undo: list[tuple[object, str, object, object]] = []
+        self._finder = _Finder(self)
+        self._lock = threading.RLock()
+
+    def attach(self) -> None:
+        """Patch what is imported; wait for the rest."""
+        for name in list(self._waiting):
+            if _is_loaded(name):
+                self.imported(name)
+        if self._waiting:
+            sys.meta_path.insert(0, self._finder)
+
+    def is_waiting_for(self, name: str) -> bool:
+        """Whether a module of that name, not yet imported, has attach points."""
+        return name in self._waiting
+
+    def imported(self, name: str) -> None:
+        """Patch a module that is there now."""
+        with self._lock:
+            probes = self._waiting.pop(name, [])
+        for probe in probes:
+            with fail_open(str(probe.point)):
+                self._patch(probe)
+        with fail_open("attach"):
+            self._on_import(name)
+        if not self._waiting:
+            self._remove_finder()
+
+    def _patch(self, probe: Probe) -> None:
+        owner, name = resolve(probe.point)
+        original = vars(owner)[name]
+        if getattr(original, "__torchreel__", False):
+            return
+        wrapper = wrap(original, probe)
+        setattr(owner, name, wrapper)
+        self._undo.append((owner, name, original, wrapper))
+
+    def detach(self) -> None:
+        """Put back every function that is still ours."""
+        self._remove_finder()
+        for owner, name, original, wrapper in reversed(self._undo):
+            if vars(owner).get(name) is wrapper:
+                setattr(owner, name, original)
+        self._undo = []
+        self._waiting = {}
+
+    def _remove_finder(self) -> None:
+        if self._finder in sys.meta_path:
+            sys.meta_path.remove(self._finder)
+
+
+class _Finder(MetaPathFinder):
+    """Finds nothing itself: lets the others find, and patches the module once it has run."""
+
+    def __init__(self, attachment: Attachment) -> None:
+        self._attachment = attachment
+
+    def find_spec(
+        self, name: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        if not self._attachment.is_waiting_for(name):
+            return None
+        for finder in [found for found in sys.meta_path if found is not self]:
+            spec = finder.find_spec(name, path, target)
+            if spec is not None:
+                with fail_open(name):
+                    self._watch(spec)
+                return spec
+        return None
+
+    def _watch(self, spec: ModuleSpec) -> None:
+        loader: Any = spec.loader
+        original = loader.exec_module
+
+        def exec_module(module: ModuleType) -> None:
+            del loader.exec_module
+            original(module)
+            self._attachment.imported(module.__name__)
+
+        # On the instance, for this one import: the loader itself stays what it is.
+        loader.exec_module = exec_module
+
+
+def _is_loaded(name: str) -> bool:
+    """Whether a module is imported, and not just being imported further up the stack."""
+    module = sys.modules.get(name)
+    spec = getattr(module, "__spec__", None)
+    return module is not None and not getattr(spec, "_initializing", False)
+
+
+def resolve(point: AttachPoint) -> tuple[Any, str]:
+    """The object that holds the function, and its name there; AttributeError without it."""
+    owner: Any = sys.modules[point.module]
+    *path, name = point.qualname.split(".")
+    for part in path:
+        owner = getattr(owner, part)
+    if name not in vars(owner):
+        raise AttributeError(f"{point} does not exist in this torch")
+    return owner, name
+
+
+def survey() -> list[tuple[AttachPoint, bool]]:
+    """Every attach point, and whether this torch has it (imports torch and its compiler)."""
+    from torchreel.recorder.probes import attach_points
+
+    return [(point, _exists(point)) for point in attach_points()]
+
+
+def _exists(point: AttachPoint) -> bool:
+    try:
+        importlib.import_module(point.module)
+        resolve(point)
+    except (ImportError, AttributeError):
+        return False
+    return True

@@ -1,0 +1,94 @@
+"""What a recording says of the machine, the versions and the environment variables.
+
+Lives here: an allow-list of variables, and the redaction of their values and of the command line.
+Not here: config of torch (it belongs to a checkpoint).  Called once, by the recorder, when its
+first compile begins.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import re
+import sys
+from collections.abc import Mapping, Sequence
+
+from torchreel.store.liveness import PROCESS, process_identity
+
+_ALLOWED = re.compile(
+    r"(TORCH(?!REEL)|PYTORCH|TRITON|OMP_|MKL_|KMP_|GOMP_|OPENBLAS_|NUMEXPR_|ATEN_|DNNL_|ONEDNN_)\w*"
+    r"|(CUDA_VISIBLE_DEVICES|CUDA_LAUNCH_BLOCKING|CXX|CC|RANK|LOCAL_RANK|WORLD_SIZE)"
+    r"|(PYTHONHASHSEED|PYTHONOPTIMIZE|MALLOC_ARENA_MAX)"
+)
+_SECRET_NAME = re.compile(r"token|secret|passw|credential|api_?key|private|auth", re.IGNORECASE)
+# Long, without spaces, letters and digits mixed: a key rather than a setting.
+_SECRET_VALUE = re.compile(r"(?=\S*\d)(?=\S*[A-Za-z])[\w+/=.-]{24,}")
+
+
+def variables(environ: Mapping[str, str]) -> dict[str, str]:
+    """The allowed environment variables, as `env:NAME`, redacted."""
+    return {
+        f"env:{name}": _redacted(name, value)
+        for name, value in environ.items()
+        if _ALLOWED.fullmatch(name)
+    }
+
+
+def _redacted(name: str, value: str) -> str:
+    if _SECRET_NAME.search(name) or _SECRET_VALUE.fullmatch(value):
+        return "<redacted>"
+    return "<path>" if "/" in value or "\\" in value else value
+
+
+def arguments(argv: Sequence[str]) -> list[str]:
+    """The command line without the values of options that name a secret."""
+    kept: list[str] = []
+    hide = False
+    for argument in argv:
+        name, equals, _ = argument.partition("=")
+        secret = argument.startswith("-") and _SECRET_NAME.search(name) is not None
+        kept.append(
+            "<redacted>" if hide else f"{name}=<redacted>" if secret and equals else argument
+        )
+        hide = secret and not equals
+    return kept
+
+
+def rank() -> int | None:
+    """This process's rank in a distributed job, when a launcher set one."""
+    text = os.environ.get("RANK", "")
+    return int(text) if text.isdecimal() else None
+
+
+def facts() -> dict[str, str]:
+    """Versions and capabilities, and the variables of this process."""
+    found = {
+        "python": platform.python_version(),
+        "platform": platform.platform(),
+        "machine": platform.machine(),
+        "cpu_count": str(os.cpu_count()),
+        **_torch_facts(),
+        **variables(os.environ),
+    }
+    identity = process_identity()
+    return found if identity is None else {**found, PROCESS: identity}
+
+
+def _torch_facts() -> dict[str, str]:
+    torch = sys.modules.get("torch")
+    if torch is None:
+        return {}
+    return {
+        "torch": str(torch.__version__),
+        "cpu": str(torch.backends.cpu.get_cpu_capability()),
+        "num_threads": str(torch.get_num_threads()),
+    }
+
+
+def compiler() -> dict[str, str]:
+    """The version of the C++ compiler, when Inductor has asked for it (it keeps the answer)."""
+    builder = sys.modules.get("torch._inductor.cpp_builder")
+    version = getattr(builder, "get_compiler_version_info", None)
+    if version is None or not version.cache_info().currsize:
+        return {}
+    return {"gxx": str(version(builder.get_cpp_compiler())).strip()}  # type: ignore[union-attr]

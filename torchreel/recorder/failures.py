@@ -1,0 +1,121 @@
+"""Failures: which exceptions are one, where it happened, and the row that says so.
+
+Lives here: the classification of exceptions on their way out of the pipeline.  Not here: what makes
+two failures the same bug (`torchreel.store.signature`).  An exception passes several spans: the
+innermost says where it happened, the outermost what the program sees; one row is written.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+import traceback
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from torchreel.recorder.rows import Add, Blob
+from torchreel.recorder.spans import CompileEntry, Mark
+
+if TYPE_CHECKING:
+    from torchreel.store.signature import Signature
+
+# Control flow of Dynamo: it tries again, or leaves the frame alone (torch/_dynamo/exc.py).
+_RESTARTS = ("RestartAnalysis",)
+_SKIPS = ("SkipFrame",)
+# Dynamo could not trace something: it falls back to eager, unless a full graph was asked for.
+_SOFT = ("Unsupported", "UserError")
+
+
+def _is_a(error: BaseException, names: tuple[str, ...]) -> bool:
+    """Whether `error` is one of Dynamo's own exceptions, which needn't be imported for that."""
+    exc = sys.modules.get("torch._dynamo.exc")
+    kinds = tuple(getattr(exc, name) for name in names if hasattr(exc, name))
+    return isinstance(error, kinds)
+
+
+def is_restart(error: BaseException) -> bool:
+    """Whether Dynamo will try this frame again."""
+    return _is_a(error, _RESTARTS)
+
+
+def is_control_flow(error: BaseException) -> bool:
+    """Whether this is no error at all."""
+    return _is_a(error, _RESTARTS + _SKIPS)
+
+
+def is_soft(error: BaseException) -> bool:
+    """Whether Dynamo falls back to eager on it, when it may."""
+    return _is_a(error, _SOFT)
+
+
+def lineage(error: BaseException) -> Iterator[BaseException]:
+    """`error` and everything it may have been made from, implicit context included."""
+    seen: set[int] = set()
+    waiting: list[BaseException | None] = [error]
+    while waiting:
+        found = waiting.pop()
+        if not isinstance(found, BaseException) or id(found) in seen:
+            continue
+        seen.add(id(found))
+        yield found
+        waiting += [found.__context__, found.__cause__, getattr(found, "inner_exception", None)]
+
+
+def mark(before: Mark | None, error: BaseException, here: Mark) -> Mark:
+    """Where `error` was first seen: where its origin was, when that is on its way out already."""
+    if before is not None and any(id(found) == before.error for found in lineage(error)):
+        return before
+    return here
+
+
+def of_exception(error: BaseException, entry: CompileEntry | None, at: Mark) -> dict[str, object]:
+    """The columns of a failure that an exception is."""
+    from torchreel.store.signature import exception_chain, from_exception
+
+    chain = [{"type": _type_name(found), "message": str(found)} for found in exception_chain(error)]
+    text = "".join(traceback.format_exception(error))
+    return {
+        **_columns(entry, at.stage, at.partition, from_exception(error, at.stage, at.partition)),
+        "exception_type": _type_name(error),
+        "message": str(error),
+        "chain": chain,
+        "traceback": Blob(text),
+    }
+
+
+def of_hang(entry: CompileEntry, stage: str, partition: str, seconds: float) -> dict[str, object]:
+    """The columns of a failure that is a compile which does not end."""
+    from torchreel.store.signature import hang_signature
+
+    return {
+        **_columns(entry, stage, partition, hang_signature(stage, partition)),
+        "exception_type": "",
+        "message": f"The stage was not over after {seconds:g} s.",
+        "chain": [],
+    }
+
+
+def _columns(
+    entry: CompileEntry | None, stage: str, partition: str, signature: Signature
+) -> dict[str, object]:
+    return {
+        "compile_id": entry.ref if entry is not None else None,
+        "stage": stage,
+        "partition": partition,
+        "failure_class": signature.failure_class,
+        "signature": signature.to_json(),
+        "signature_digest": signature.digest,
+        "checkpoint_id": entry.checkpoint(partition) if entry is not None else None,
+        "time_ns": time.time_ns(),
+    }
+
+
+def row(columns: dict[str, object]) -> Add:
+    """The row of a failure."""
+    return Add("failures", columns)
+
+
+def _type_name(error: BaseException) -> str:
+    kind = type(error)
+    name = kind.__qualname__
+    return name if kind.__module__ == "builtins" else f"{kind.__module__}.{name}"

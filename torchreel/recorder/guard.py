@@ -1,0 +1,106 @@
+"""The one broad `except` of the project: no exception of ours reaches the recorded program.
+
+Lives here: `fail_open`, and the count of what was lost because of it.  Not here: writing those
+counts down (`tape`).  Every hook body of the recorder runs inside `fail_open`; the function that a
+hook stands in front of is called outside of it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from types import TracebackType
+
+log = logging.getLogger("torchreel")
+
+_MESSAGE_LIMIT = 500
+"""Characters of a message that are kept: enough to tell errors apart, whatever they quote."""
+
+Fault = Callable[[str], None]
+inject: Fault | None = None
+"""A test's hook: called with the place at the start of every guarded hook, and may raise."""
+
+
+@dataclass
+class Loss:
+    """How often something was lost at one place for one reason, and the first message."""
+
+    count: int
+    message: str
+
+
+class Losses:
+    """What was lost so far, by (reason, place)."""
+
+    def __init__(self) -> None:
+        self._by_key: dict[tuple[str, str], Loss] = {}
+        self._lock = threading.Lock()
+        self.version = 0
+
+    def add(self, reason: str, place: str, message: str = "", count: int = 1) -> None:
+        """Count a loss; the first of its kind is logged."""
+        with self._lock:
+            self.version += 1
+            loss = self._by_key.get((reason, place))
+            if loss is not None:
+                loss.count += count
+                return
+            self._by_key[reason, place] = Loss(count, message[:_MESSAGE_LIMIT])
+        log.warning("torchreel lost something at %s (%s: %s)", place, reason, message[:200])
+
+    def snapshot(self) -> list[tuple[str, str, int, str]]:
+        """Every loss as (reason, place, count, message)."""
+        with self._lock:
+            return [(*key, loss.count, loss.message) for key, loss in self._by_key.items()]
+
+    def reset(self) -> None:
+        """Forget everything: a new recording begins (also after a fork: hence a new lock)."""
+        self._lock = threading.Lock()
+        self._by_key = {}
+        self.version += 1
+
+
+losses = Losses()
+
+
+class fail_open:
+    """Swallow any `Exception` that the body raises; count and log it under `place`.
+
+    KeyboardInterrupt and SystemExit are the program's own and pass. `kind` says afterwards what was
+    raised, if anything; `quiet` leaves the counting to the caller.
+    """
+
+    __slots__ = ("kind", "place", "quiet")
+
+    def __init__(self, place: str, *, quiet: bool = False) -> None:
+        self.place = place
+        self.quiet = quiet
+        self.kind: type[Exception] | None = None
+
+    def __enter__(self) -> fail_open:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> bool:
+        if error is None or not isinstance(error, Exception):
+            return False
+        self.kind = type(error)
+        if self.quiet:
+            return True
+        # Logging itself may be broken, and a program's exception may refuse to be printed.
+        with contextlib.suppress(Exception):
+            losses.add(type(error).__name__, self.place, str(error))
+        return True
+
+
+def check(place: str) -> None:
+    """Where a test may make a hook raise; called first in every guarded hook body."""
+    if inject is not None:
+        inject(place)

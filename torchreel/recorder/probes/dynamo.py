@@ -1,0 +1,132 @@
+"""Dynamo: frames, attempts, guards, and the graph that reaches the backend.
+
+Lives here: one `compiles` row per attempt, the 'dynamo' and 'guards' stages, the `graph`
+checkpoint.  Not here: what the backend does (`aot`, `inductor`).
+
+`_compile` rather than `ConvertFrame.__call__` is the outermost point: above it, Dynamo looks at its
+caller's frame to see whether tracing is disabled there, and must not find one of ours.
+"""
+
+from __future__ import annotations
+
+from types import CodeType
+from typing import TYPE_CHECKING
+
+from torchreel.recorder import failures
+from torchreel.recorder.attach import AttachPoint, Call, Probe, Visit
+from torchreel.recorder.guard import fail_open
+from torchreel.recorder.rows import Blob
+
+if TYPE_CHECKING:
+    from torchreel.recorder.recorder import Recorder
+    from torchreel.recorder.spans import CompileEntry
+
+_CONVERT = "torch._dynamo.convert_frame"
+COMPILE = AttachPoint(_CONVERT, "_compile", "one frame: its code, its backend, its CompileId")
+ATTEMPT = AttachPoint(_CONVERT, "trace_frame", "one attempt at a frame; a restart is another")
+GUARDS = AttachPoint(_CONVERT, "DynamoOutput.build_guards", "the stage 'guards'")
+BACKEND = AttachPoint(
+    "torch._dynamo.output_graph",
+    "OutputGraph._call_user_compiler",
+    "the narrowest point before any backend: the Dynamo graph and its inputs",
+)
+ATTACH_POINTS = (COMPILE, ATTEMPT, GUARDS, BACKEND)
+
+
+def _compile(recorder: Recorder, call: Call) -> Visit:
+    code, backend = call.args[0], call.argument(5, "compiler_fn")
+    frame = _frame_columns(code) | {"backend": backend_name(backend)}
+    entry = recorder.add_compile(call.kwargs["compile_id"], 0, **frame)
+    span = recorder.enter_frame(entry)
+    outcome = yield
+    recorder.leave(span, outcome.error, soft=_is_soft(call, outcome.error))
+
+
+def _is_soft(call: Call, error: BaseException | None) -> bool:
+    """Whether `ConvertFrame.__call__` will let the frame run in eager mode instead."""
+    if error is None or not failures.is_soft(error):
+        return False
+    box = call.kwargs.get("convert_frame_box")
+    full_graph = call.argument(6, "one_graph") or getattr(box, "error_on_graph_break", False)
+    return not full_graph
+
+
+def _frame_columns(code: CodeType) -> dict[str, object]:
+    return {
+        "frame_name": code.co_name,
+        "frame_file": code.co_filename,
+        "frame_line": code.co_firstlineno,
+        "frame_source": _source(code),
+    }
+
+
+def _source(code: CodeType) -> Blob | None:
+    """The text of the frame, when it can be found."""
+    import inspect
+
+    try:
+        return Blob("".join(inspect.getsourcelines(code)[0]))
+    except (OSError, TypeError, IndexError, SyntaxError):
+        return None
+
+
+def backend_name(backend: object) -> str:
+    """The name under which a backend was asked for: 'inductor', or that of a function."""
+    for _ in range(10):
+        name = getattr(backend, "compiler_name", None) or getattr(backend, "_compiler_name", None)
+        if isinstance(name, str):
+            return name
+        inner = getattr(backend, "_torchdynamo_orig_backend", None)
+        if inner is None:
+            break
+        backend = inner
+    return str(getattr(backend, "__name__", None) or type(backend).__name__)
+
+
+def _attempt(recorder: Recorder, call: Call) -> Visit:
+    frame = recorder.spans.top
+    entry = recorder.entry_here()
+    if frame is not None and frame.entry is not entry:
+        _describe_attempt(recorder, entry, call)
+        frame.entry.open_spans, entry.open_spans = 0, 1
+        frame.entry = entry
+    span = recorder.enter("dynamo", entry=entry)
+    outcome = yield
+    # What goes wrong in here is Dynamo's own to handle, or leaves `_compile` as well.
+    soft = outcome.error is not None and failures.is_soft(outcome.error)
+    recorder.leave(span, outcome.error, soft=soft)
+    if outcome.error is not None and failures.is_restart(outcome.error):
+        recorder.finish(entry, "restarted")
+
+
+def _describe_attempt(recorder: Recorder, entry: CompileEntry, call: Call) -> None:
+    """A later attempt: its row was made from its name alone."""
+    backend = call.argument(5, "compiler_fn")
+    columns = _frame_columns(call.args[0]) | {"backend": backend_name(backend)}
+    recorder.update_compile(entry, **columns)
+
+
+def _guards(recorder: Recorder, call: Call) -> Visit:
+    span = recorder.enter("guards")
+    outcome = yield
+    recorder.leave(span, outcome.error)
+
+
+def _backend(recorder: Recorder, call: Call) -> Visit:
+    from torchreel.store.portable.checkpoints import graph_checkpoint
+
+    graph, gm, inputs = call.args[0], call.argument(1, "gm"), call.argument(2, "example_inputs")
+    span = recorder.enter("pre_grad")
+    with fail_open("graph checkpoint"):
+        doc = graph_checkpoint(gm, inputs, backend=graph.compiler_fn)
+        recorder.add_checkpoint(doc, "dynamo")
+    outcome = yield
+    recorder.leave(span, outcome.error)
+
+
+PROBES = (
+    Probe(COMPILE, _compile),
+    Probe(ATTEMPT, _attempt),
+    Probe(GUARDS, _guards),
+    Probe(BACKEND, _backend),
+)

@@ -1,0 +1,126 @@
+"""The compiled code's own execution: the stage 'run', and errors of later calls.
+
+Lives here: the first call of every graph that Inductor compiled, and the attribution of uncaught
+exceptions.  Not here: anything on the path of later calls: the first call that succeeds puts the
+original function back.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable
+from types import FrameType
+from typing import TYPE_CHECKING, Any
+
+from torchreel.recorder import attach, guard
+from torchreel.recorder.attach import AttachPoint, Call, Probe, Visit, hide_frame
+from torchreel.recorder.guard import fail_open
+from torchreel.recorder.probes.inductor import partition_of
+from torchreel.recorder.spans import CompileEntry, Mark, Span
+
+if TYPE_CHECKING:
+    from torchreel.recorder.recorder import Recorder
+
+POST_COMPILE = AttachPoint(
+    "torch._inductor.output_code",
+    "CompiledFxGraph.post_compile",
+    "the last step before a graph can be called, compiled or from a cache; `current_callable` is "
+    "the attribute that every call looks up",
+)
+ATTACH_POINTS = (POST_COMPILE,)
+
+# Which graph object belongs to which compile; by id, because it can't be hashed.
+_origins: dict[int, tuple[weakref.ref[Any], CompileEntry, str]] = {}
+
+
+def _post_compile(recorder: Recorder, call: Call) -> Visit:
+    graph = call.args[0]
+    entry = recorder.entry_here()
+    outcome = yield
+    if outcome.error is None and graph.current_callable is not None:
+        partition = _partition(recorder, call)
+        _remember(graph, entry, partition)
+        graph.current_callable = _first_call(graph, entry, partition)
+
+
+def _partition(recorder: Recorder, call: Call) -> str:
+    kwargs = dict(call.argument(3, "graph_kwargs") or {})
+    return partition_of({**(call.args[0].fx_kwargs or {}), **kwargs})
+
+
+def _remember(graph: Any, entry: CompileEntry, partition: str) -> None:
+    key = id(graph)
+    _origins[key] = (weakref.ref(graph, lambda _: _origins.pop(key, None)), entry, partition)
+
+
+def _first_call(graph: Any, entry: CompileEntry, partition: str) -> Callable[[Any], Any]:
+    """A stand-in for the compiled function, until it has run once."""
+    original: Callable[[Any], Any] = graph.current_callable
+    owner = weakref.ref(graph)
+
+    def run(inputs: Any) -> Any:
+        recorder = attach.active()
+        span = None if recorder is None or recorder.busy else _enter(recorder, entry, partition)
+        try:
+            result = original(inputs)
+        except BaseException as error:
+            _leave(recorder, span, error)
+            hide_frame(error)
+            raise
+        _leave(recorder, span, None)
+        _restore(owner, run, original)
+        return result
+
+    return run
+
+
+def _restore(owner: weakref.ref[Any], stand_in: object, original: object) -> None:
+    with fail_open("run"):
+        graph = owner()
+        if graph is not None and graph.current_callable is stand_in:
+            graph.current_callable = original
+
+
+def _enter(recorder: Recorder, entry: CompileEntry, partition: str) -> Span | None:
+    with fail_open("run"):
+        guard.check("run")
+        span = recorder.enter("run", partition, entry)
+        recorder.tape.commit("run")
+        return span
+    return None
+
+
+def _leave(recorder: Recorder | None, span: Span | None, error: BaseException | None) -> None:
+    if recorder is None or span is None:
+        return
+    with fail_open("run"):
+        recorder.leave(span, error)
+
+
+def note_uncaught(recorder: Recorder, error: Exception) -> None:
+    """Write down an exception that compiled code raised in a later call."""
+    found = _origin(error)
+    if found is not None and not recorder.has_failed(error):
+        entry, partition = found
+        recorder.add_failure(error, Mark(id(error), entry, "run", partition))
+
+
+def _origin(error: Exception) -> tuple[CompileEntry, str] | None:
+    """The compile whose code is on the traceback, the innermost if there are several."""
+    found = None
+    traceback = error.__traceback__
+    while traceback is not None:
+        found = _of_frame(traceback.tb_frame) or found
+        traceback = traceback.tb_next
+    return found
+
+
+def _of_frame(frame: FrameType) -> tuple[CompileEntry, str] | None:
+    if frame.f_code.co_qualname != "CompiledFxGraph.__call__":
+        return None
+    graph = frame.f_locals.get("self")
+    known = _origins.get(id(graph))
+    return known[1:] if known is not None and known[0]() is graph else None
+
+
+PROBES = (Probe(POST_COMPILE, _post_compile),)

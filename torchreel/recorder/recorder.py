@@ -1,0 +1,339 @@
+"""The recorder of one process: what the probes call, and how a recording begins and ends.
+
+Lives here: `Recorder`, which turns what probes see into rows.  Not here: the public functions
+(`session`), where it attaches (`attach`), what each probe sees (`probes`), how rows get to disk
+(`tape`).
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import sys
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from torchreel.recorder import environment, failures, guard
+from torchreel.recorder.guard import fail_open, losses
+from torchreel.recorder.rows import Add, AddEnvironment, AddGraph, Blob, Config, Ref, Update
+from torchreel.recorder.spans import NO_COMPILE_ID, CompileEntry, Mark, Span, Spans
+from torchreel.recorder.tape import Tape
+
+if TYPE_CHECKING:
+    from torchreel.store.portable.checkpoints import CheckpointDoc
+    from torchreel.store.portable.graphs import GraphDoc
+
+
+@dataclass(frozen=True)
+class Options:
+    """What a recording is to be: where, how much, and what for."""
+
+    target: str
+    mode: str = "full"
+    compile_timeout: float | None = None
+    """Seconds after which a compile counts as hung."""
+    run: str = ""
+    kind: str = "program"
+    """'program', or 'replay' of the compile `replay_of` (row id) from the checkpoint `entry`."""
+    replay_of: int | None = None
+    entry: str | None = None
+    lazy: bool = False
+    """Write nothing at all when nothing is compiled (a process that only imports torch)."""
+
+
+class Recorder:
+    """What the probes write to; one per process, `active()` while it records."""
+
+    def __init__(self, options: Options) -> None:
+        self.options = options
+        self._begin()
+
+    def _begin(self) -> None:
+        """Start a new recording: at first, and in a forked child."""
+        losses.reset()
+        self.pid = os.getpid()
+        self.spans = Spans()
+        self.tape = Tape(self.options.target, self._recording_row())
+        self._sequence = itertools.count(1)
+        self._described = False
+        self._failed: list[int] = []
+
+    def _recording_row(self) -> Add:
+        options = self.options
+        return Add(
+            "recordings",
+            {
+                "run": options.run,
+                "kind": options.kind,
+                "replay_of": options.replay_of,
+                "entry": options.entry,
+                "pid": os.getpid(),
+                "rank": environment.rank(),
+                "argv": environment.arguments(getattr(sys, "orig_argv", sys.argv)),
+                "cwd": _working_directory(),
+                "started_ns": time.time_ns(),
+                "status": "running",
+            },
+        )
+
+    @property
+    def recording_id(self) -> int | None:
+        """The row id of this recording, once anything of it is on disk."""
+        return self.tape.recording.id
+
+    @property
+    def busy(self) -> bool:
+        """Whether this thread is inside a hook of ours: what happens there is not recorded."""
+        return self.spans.here.inside
+
+    # -- compiles -------------------------------------------------------------------------------
+
+    def entry_here(self) -> CompileEntry:
+        """The compile that this thread works on, made up when it did not come through Dynamo."""
+        name = _current_compile()
+        if name is None:
+            top = self.spans.top
+            return top.entry if top is not None else self._unnamed()
+        return self.spans.named(*name) or self.add_compile(name[0], name[1])
+
+    def _unnamed(self) -> CompileEntry:
+        number, self.spans.unnamed = self.spans.unnamed, self.spans.unnamed + 1
+        return self.add_compile(NO_COMPILE_ID, number)
+
+    def add_compile(self, name: object, attempt: int, **columns: object) -> CompileEntry:
+        """A new row of `compiles`; `name` is a torch CompileId or its text."""
+        self._describe()
+        entry = CompileEntry(str(name), attempt)
+        frame = {"frame_name": "", "frame_file": "", "frame_line": 0, **columns}
+        self.spans.entries[entry.compile_id, attempt] = entry
+        row = {
+            "recording_id": self.tape.recording,
+            "compile_id": entry.compile_id,
+            "frame_id": getattr(name, "frame_id", None),
+            "frame_compile_id": getattr(name, "frame_compile_id", None),
+            "attempt": attempt,
+            "status": "running",
+            "started_ns": time.time_ns(),
+            **frame,
+        }
+        self.tape.append(Add("compiles", row, entry.ref))
+        return entry
+
+    def update_compile(self, entry: CompileEntry, **columns: object) -> None:
+        """Complete the row of a compile."""
+        self.tape.append(Update("compiles", entry.ref, columns))
+
+    def finish(self, entry: CompileEntry, status: str) -> None:
+        """End a compile; one that failed or hung stays so whatever comes later."""
+        if entry.status not in ("failed", "hung"):
+            entry.status = status
+        self.update_compile(entry, status=entry.status, ended_ns=time.time_ns())
+
+    # -- stages ---------------------------------------------------------------------------------
+
+    def enter(self, stage: str, partition: str = "", entry: CompileEntry | None = None) -> Span:
+        """Enter a stage; a stage that is entered from itself has one row."""
+        entry = entry or self.entry_here()
+        if self.spans.is_open(entry, stage, partition):
+            span = Span(entry, stage, partition, None)
+        else:
+            span = Span(entry, stage, partition, Ref())
+            self._reopen(entry)
+            self.tape.append(Add("stages", _stage_columns(span), span.ref or Ref()))
+        self.spans.push(span)
+        return span
+
+    def enter_frame(self, entry: CompileEntry) -> Span:
+        """Enter a compile without entering a stage."""
+        span = Span(entry, "", "", None)
+        self.spans.push(span)
+        return span
+
+    def _reopen(self, entry: CompileEntry) -> None:
+        """A compile goes on (its backward, its first run): should the process die, it was there."""
+        if entry.open_spans == 0 and entry.status == "ok":
+            entry.status = "running"
+            self.update_compile(entry, status="running", ended_ns=None)
+
+    def leave(self, span: Span, error: BaseException | None = None, *, soft: bool = False) -> None:
+        """Leave a stage, by `error` if there is one; `soft` says that the pipeline handles it."""
+        if error is not None and failures.is_control_flow(error):
+            soft = True
+        failed = error is not None and not soft
+        if span.ref is not None:
+            status = "failed" if failed else "ok"
+            columns = {"status": status, "ended_ns": time.time_ns()}
+            self.tape.append(Update("stages", span.ref, columns))
+        if error is not None and failed:
+            here = Mark(id(error), span.entry, span.stage or "dynamo", span.partition)
+            self.spans.here.mark = failures.mark(self.spans.here.mark, error, here)
+        if self.spans.pop(span):
+            self._surface(error if failed else None)
+        if span.entry.open_spans == 0 and span.entry.status == "running":
+            self.finish(span.entry, "failed" if failed else "ok")
+
+    def _surface(self, error: BaseException | None) -> None:
+        """An exception leaves the outermost span: that is what the program sees."""
+        mark, self.spans.here.mark = self.spans.here.mark, None
+        if mark is None or not isinstance(error, Exception):
+            return
+        self.add_failure(error, mark)
+
+    def partition(self) -> str:
+        """The partition of the innermost open stage."""
+        top = self.spans.top
+        return top.partition if top is not None else ""
+
+    # -- failures -------------------------------------------------------------------------------
+
+    def add_failure(self, error: BaseException, mark: Mark) -> None:
+        """Write down a failure, once, and see it on disk: a failing program may end soon."""
+        if self.has_failed(error):
+            return
+        self._failed = [*self._failed[-20:], id(error)]
+        self._write_failure(mark.entry, failures.of_exception(error, mark.entry, mark))
+        self.finish(mark.entry, "failed")
+        self.tape.commit("failure")
+
+    def add_hang(self, span: Span, stage: str, partition: str, seconds: float) -> None:
+        """Write down that a compile does not end."""
+        self._write_failure(span.entry, failures.of_hang(span.entry, stage, partition, seconds))
+        span.entry.status = "hung"
+        self.update_compile(span.entry, status="hung")
+        self.tape.commit("hang")
+
+    def has_failed(self, error: BaseException) -> bool:
+        """Whether this very exception has been written down (ids: nothing is kept alive)."""
+        return id(error) in self._failed
+
+    def _write_failure(self, entry: CompileEntry, columns: Mapping[str, object]) -> None:
+        self._describe()
+        row = {"recording_id": self.tape.recording, **columns}
+        self.tape.append(Add("failures", row))
+
+    # -- what was seen --------------------------------------------------------------------------
+
+    def add_event(
+        self,
+        kind: str,
+        name: str,
+        data: object,
+        payload: str | None = None,
+        *,
+        entry: CompileEntry | None = None,
+    ) -> None:
+        """One thing that happened, at the next position of the tape."""
+        self._describe()
+        top = self.spans.top
+        columns = {
+            "recording_id": self.tape.recording,
+            "seq": next(self._sequence),
+            "compile_id": entry.ref if entry is not None else None,
+            "stage": (top.stage or "dynamo") if top is not None else None,
+            "kind": kind,
+            "name": name,
+            "time_ns": time.time_ns(),
+            "data": data,
+            "payload": None if payload is None else Blob(payload),
+        }
+        self.tape.append(Add("events", columns))
+
+    def add_graph(self, stage: str, partition: str, doc: GraphDoc) -> Ref:
+        """A graph as it is at a stage."""
+        entry = self.entry_here()
+        ordinal = entry.ordinal("graph", stage, partition)
+        operation = AddGraph(entry.ref, stage, partition, ordinal, doc)
+        self.tape.append(operation)
+        return operation.ref
+
+    def add_checkpoint(self, doc: CheckpointDoc, stage: str) -> None:
+        """A checkpoint and its graph; on disk when this returns."""
+        entry = self.entry_here()
+        graph = self.add_graph(stage, doc.partition, doc.graph)
+        columns = {
+            "compile_id": entry.ref,
+            "entry": doc.entry,
+            "partition": doc.partition,
+            "ordinal": entry.ordinal("checkpoint", doc.entry, doc.partition),
+            "digest": Blob(doc.to_bytes),
+            "graph_id": graph,
+        }
+        operation = Add("checkpoints", columns)
+        self.tape.append(operation)
+        self.tape.append(Update("compiles", entry.ref, {"config_id": Config(doc.config)}))
+        entry.checkpoints[doc.entry, doc.partition] = operation.ref
+        self.tape.commit("checkpoint")
+
+    def add_output_code(self, entry: CompileEntry, code: str) -> None:
+        """Source that the backend generated."""
+        partition = self.partition()
+        columns = {
+            "compile_id": entry.ref,
+            "partition": partition,
+            "ordinal": entry.ordinal("code", partition),
+            "digest": Blob(code),
+        }
+        self.tape.append(Add("output_codes", columns))
+
+    def _describe(self) -> None:
+        """Say where this recording is made, before the first thing that it records."""
+        if self._described:
+            return
+        self._described = True
+        with fail_open("environment"):
+            guard.check("environment")
+            self.tape.append(AddEnvironment(self.tape.recording, environment.facts()))
+
+    # -- end ------------------------------------------------------------------------------------
+
+    def close(self) -> None:
+        """End the recording; what is on the tape gets two seconds to reach the disk."""
+        with fail_open("close"):
+            guard.check("close")
+            if self.options.lazy and self.tape.is_empty:
+                return
+            facts = environment.compiler()
+            if facts:
+                self.tape.append(AddEnvironment(self.tape.recording, facts))
+            columns = {"status": "done", "ended_ns": time.time_ns()}
+            self.tape.append(Update("recordings", self.tape.recording, columns))
+        with fail_open("close"):
+            self.tape.close()
+
+    def before_fork(self) -> None:
+        """Leave no thread and no lock behind for the child."""
+        with fail_open("fork"):
+            self.tape.pause()
+
+    def after_fork(self) -> None:
+        """In the child: a recording of its own."""
+        with fail_open("fork"):
+            self._begin()
+
+
+def _stage_columns(span: Span) -> dict[str, object]:
+    return {
+        "compile_id": span.entry.ref,
+        "stage": span.stage,
+        "partition": span.partition,
+        "started_ns": time.time_ns(),
+        "status": "open",
+    }
+
+
+def _current_compile() -> tuple[object, int] | None:
+    """torch's name for what this thread compiles: CompileId and attempt (torch/_guards.py)."""
+    guards = sys.modules.get("torch._guards")
+    context = guards.CompileContext.try_get() if guards is not None else None
+    if context is None or context.compile_id is None:
+        return None
+    return context.compile_id, int(context.attempt)
+
+
+def _working_directory() -> str:
+    try:
+        return os.getcwd()
+    except OSError:
+        return ""

@@ -1,0 +1,201 @@
+"""Recording, for users: `record`, `install`, `uninstall`, and the way in from the environment.
+
+Lives here: the one recording of this process and what surrounds it (exit, fork, uncaught
+exceptions).  Not here: what is recorded (`probes`, `recorder`).
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import sys
+import threading
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import TracebackType
+
+from torchreel.errors import UsageError
+from torchreel.recorder import attach
+from torchreel.recorder.attach import Attachment
+from torchreel.recorder.guard import fail_open
+from torchreel.recorder.recorder import Options, Recorder
+
+MODES = ("full",)
+MODE_VARIABLE = "TORCHREEL"
+RUN_VARIABLE = "TORCHREEL_RUN"
+TIMEOUT_VARIABLE = "TORCHREEL_COMPILE_TIMEOUT"
+
+
+class Session:
+    """A recorder with everything that is attached for it."""
+
+    def __init__(self, options: Options) -> None:
+        from torchreel.recorder.probes import PROBES, run, trace
+        from torchreel.recorder.watchdog import Watchdog
+
+        self.recorder = Recorder(options)
+        self._run = run
+        self._trace = trace.TraceHandler()
+        self._attachment = Attachment(PROBES, lambda module: self._trace.attach())
+        self._watchdog = Watchdog(self.recorder, options.compile_timeout)
+        self._previous = (sys.excepthook, threading.excepthook)
+        self._hooks = (self._excepthook, self._thread_excepthook)
+
+    def start(self) -> None:
+        """Begin to record."""
+        attach.activate(self.recorder)
+        self._attachment.attach()
+        self._watchdog.start()
+        sys.excepthook, threading.excepthook = self._hooks
+        atexit.register(self.stop)
+
+    def stop(self) -> None:
+        """Take everything away again and close the recording; does nothing the second time."""
+        global _session
+        if _session is not self:
+            return
+        _session = None
+        atexit.unregister(self.stop)
+        for undo in (self._attachment.detach, self._trace.detach, self._watchdog.stop):
+            with fail_open("uninstall"):
+                undo()
+        if sys.excepthook is self._hooks[0]:
+            sys.excepthook = self._previous[0]
+        if threading.excepthook is self._hooks[1]:
+            threading.excepthook = self._previous[1]
+        attach.activate(None)
+        self.recorder.close()
+
+    def note(self, error: BaseException | None) -> None:
+        """An exception that nobody caught: was it compiled code that raised it?"""
+        with fail_open("uncaught"):
+            if isinstance(error, Exception) and _session is self:
+                self._run.note_uncaught(self.recorder, error)
+
+    def _excepthook(
+        self, kind: type[BaseException], error: BaseException, tb: TracebackType | None
+    ) -> None:
+        self.note(error)
+        self._previous[0](kind, error, tb)
+
+    def _thread_excepthook(self, args: threading.ExceptHookArgs) -> None:
+        self.note(args.exc_value)
+        self._previous[1](args)
+
+
+_session: Session | None = None
+
+
+def install(
+    target: str | Path | None = None,
+    mode: str = "full",
+    compile_timeout: float | None = None,
+    *,
+    kind: str = "program",
+    replay_of: int | None = None,
+    entry: str | None = None,
+) -> Recorder:
+    """Record every compile of this process from now on into the store at `target`.
+
+    `target` is a path or a SQLAlchemy URL (default: `torchreel.db` in the working directory);
+    after `compile_timeout` seconds a compile counts as hung, and the program goes on.  Returns the
+    recorder; one that is installed already is left as it is and returned.
+    Raises UsageError for a mode that does not exist.
+    """
+    options = Options(
+        target=_absolute(target),
+        mode=_checked(mode),
+        compile_timeout=compile_timeout,
+        run=os.environ.get(RUN_VARIABLE) or uuid.uuid4().hex[:12],
+        kind=kind,
+        replay_of=replay_of,
+        entry=entry,
+    )
+    return _start(options)
+
+
+def install_from_environment(setting: str) -> Recorder:
+    """What `TORCHREEL=<mode>:<target>` asks for; called while torch is being imported."""
+    mode, _, target = setting.partition(":")
+    limit = os.environ.get(TIMEOUT_VARIABLE)
+    options = Options(
+        target=_absolute(target or None),
+        mode=_checked(mode),
+        compile_timeout=float(limit) if limit else None,
+        run=os.environ.get(RUN_VARIABLE) or uuid.uuid4().hex[:12],
+        lazy=True,
+    )
+    return _start(options)
+
+
+def uninstall() -> None:
+    """Stop recording: every function of torch is as it was, and the recording is closed."""
+    if _session is not None:
+        _session.stop()
+
+
+@contextmanager
+def record(
+    target: str | Path | None = None,
+    mode: str = "full",
+    compile_timeout: float | None = None,
+    *,
+    kind: str = "program",
+    replay_of: int | None = None,
+    entry: str | None = None,
+) -> Iterator[Recorder]:
+    """Record the compiles of a block, as `install` does.
+
+    Inside a process that is being recorded already, that recording simply goes on.
+    """
+    if _session is not None:
+        yield _session.recorder
+        return
+    recorder = install(target, mode, compile_timeout, kind=kind, replay_of=replay_of, entry=entry)
+    session = _session
+    try:
+        yield recorder
+    except Exception as error:
+        if session is not None:
+            session.note(error)
+        raise
+    finally:
+        if session is not None:
+            session.stop()
+
+
+def _start(options: Options) -> Recorder:
+    global _session
+    if _session is None:
+        _session = Session(options)
+        _session.start()
+    return _session.recorder
+
+
+def _checked(mode: str) -> str:
+    if mode not in MODES:
+        raise UsageError(f"There is no mode {mode!r} of recording: use {' or '.join(MODES)}.")
+    return mode
+
+
+def _absolute(target: str | Path | None) -> str:
+    """A path that stays the same when the program changes its working directory."""
+    from torchreel.store.addressing import default_store
+
+    text = str(target) if target is not None else default_store()
+    return text if "://" in text else os.path.abspath(text)
+
+
+def _before_fork() -> None:
+    if _session is not None:
+        _session.recorder.before_fork()
+
+
+def _after_fork() -> None:
+    if _session is not None:
+        _session.recorder.after_fork()
+
+
+os.register_at_fork(before=_before_fork, after_in_child=_after_fork)

@@ -1,0 +1,143 @@
+"""Which compile and which stage each thread is in, and the rows that say so.
+
+Lives here: `CompileEntry` (one `compiles` row), `Span` (one `stages` row) and the stack of open
+spans of each thread.  Not here: what opens them (`probes`), what becomes of exceptions
+(`failures`).
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from torchreel.recorder.rows import Ref
+
+NO_COMPILE_ID = "-"
+"""The name of a compile that has none: it did not come through Dynamo (aot_function, export)."""
+
+
+@dataclass(eq=False)
+class CompileEntry:
+    """One attempt at one frame, as long as the process lives (a backward may be compiled late)."""
+
+    compile_id: str
+    attempt: int
+    ref: Ref = field(default_factory=Ref)
+    status: str = "running"
+    open_spans: int = 0
+    checkpoints: dict[tuple[str, str], Ref] = field(default_factory=dict)
+    ordinals: Counter[tuple[str, ...]] = field(default_factory=Counter)
+
+    def ordinal(self, *key: str) -> int:
+        """How many things of this kind came before."""
+        self.ordinals[key] += 1
+        return self.ordinals[key] - 1
+
+    def checkpoint(self, partition: str) -> Ref | None:
+        """The checkpoint nearest to a stage that works on `partition`."""
+        return self.checkpoints.get(("aot", partition)) or self.checkpoints.get(("graph", ""))
+
+
+@dataclass(eq=False)
+class Span:
+    """One open stage; `ref` is None for one that has no row of its own (the same one is open)."""
+
+    entry: CompileEntry
+    stage: str
+    partition: str
+    ref: Ref | None
+    thread: int = field(default_factory=threading.get_ident)
+    started: float = field(default_factory=time.monotonic)
+
+
+@dataclass(frozen=True)
+class Mark:
+    """Where an exception on its way out was first seen."""
+
+    error: int
+    entry: CompileEntry
+    stage: str
+    partition: str
+
+
+class _ThreadState(threading.local):
+    """What one thread is doing; every attribute starts anew in each thread."""
+
+    def __init__(self) -> None:
+        self.stack: list[Span] = []
+        self.inside = False
+        self.mark: Mark | None = None
+
+
+class Spans:
+    """The open spans of every thread, and the compiles by their names."""
+
+    def __init__(self) -> None:
+        self.here = _ThreadState()
+        self.entries: dict[tuple[str, int], CompileEntry] = {}
+        self.outermost: dict[int, Span] = {}
+        """By thread: what the watchdog looks at."""
+        self.innermost: dict[int, Span] = {}
+        self.unnamed = 0
+
+    @property
+    def top(self) -> Span | None:
+        """The innermost open span of this thread."""
+        stack = self.here.stack
+        return stack[-1] if stack else None
+
+    def push(self, span: Span) -> None:
+        """Open a span on this thread."""
+        self.here.mark = None
+        self.here.stack.append(span)
+        span.entry.open_spans += 1
+        self._publish()
+
+    def pop(self, span: Span) -> bool:
+        """Close `span` and whatever a failing hook left open above it; True if none is left."""
+        stack = self.here.stack
+        while span in stack:
+            stack.pop().entry.open_spans -= 1
+        self._publish()
+        return not stack
+
+    def _publish(self) -> None:
+        stack, thread = self.here.stack, threading.get_ident()
+        if stack:
+            self.outermost[thread], self.innermost[thread] = stack[0], stack[-1]
+        else:
+            self.outermost.pop(thread, None)
+            self.innermost.pop(thread, None)
+
+    def is_open(self, entry: CompileEntry, stage: str, partition: str) -> bool:
+        """Whether the innermost span of this thread is that very stage."""
+        top = self.top
+        return top is not None and (top.entry, top.stage, top.partition) == (
+            entry, stage, partition,
+        )  # fmt: skip
+
+    def named(self, compile_id: object, attempt: int) -> CompileEntry | None:
+        """The compile of that name, when it is known."""
+        return self.entries.get((str(compile_id), attempt))
+
+    def of_trace(self, metadata: Mapping[str, object]) -> CompileEntry | None:
+        """The compile that a record of the structured trace belongs to."""
+        top = self.top
+        name = _trace_name(metadata)
+        if name is None:
+            return top.entry if top is not None else None
+        attempt = metadata.get("attempt", 0)
+        return self.entries.get((name, attempt if isinstance(attempt, int) else 0))
+
+
+def _trace_name(metadata: Mapping[str, object]) -> str | None:
+    """torch._guards.CompileId, as it prints, from the keys that the trace spreads it over."""
+    autograd = metadata.get("compiled_autograd_id")
+    frame = metadata.get("frame_id")
+    name = None if frame is None else f"{frame}/{metadata.get('frame_compile_id')}"
+    if autograd is None:
+        return name
+    return f"!{autograd}" + (f"/{name}" if name else "")

@@ -1,0 +1,238 @@
+"""The tape: what the compiling thread appends, a daemon thread writes into the store, in batches.
+
+Lives here: the buffer, the writer thread, `commit` (wait until everything so far is on disk).  Not
+here: what a row means.  The buffer is bounded, and a store that stays locked or a full disk can
+only cost rows: they are counted as lost, the program never waits longer than a few seconds.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from typing import TYPE_CHECKING
+
+from torchreel.errors import LockedStore
+from torchreel.recorder import guard
+from torchreel.recorder.guard import fail_open, losses
+from torchreel.recorder.rows import Add, Operation, Ref
+
+if TYPE_CHECKING:
+    from torchreel.store.database import Store
+    from torchreel.store.writer import Writer
+
+_INTERVAL = 0.2
+"""Seconds between two batches when nobody waits: long enough to gather, short enough to lose
+little when the process is killed."""
+_IDLE_ROUNDS = 10
+"""Empty rounds after which the writer thread ends (it is started again when there is work): a
+process that has only one thread can fork without a warning."""
+_FIRST_COMMIT = 15.0
+"""Seconds that the first commit may take: it loads SQLAlchemy and creates the store."""
+_COMMIT = 3.0
+"""Seconds that any later one may take before the program goes on without it."""
+_CLOSE = 2.0
+_MOST_OPERATIONS = 200_000
+"""Rows in memory, at most: more than a minute of the busiest compile writes."""
+_MOST_FAILURES = 6
+"""Failed batches in a row after which recording is switched off (each waits 5 s for a lock)."""
+
+
+class _Marker:
+    """Stands on the tape where somebody waits until everything before it is on disk."""
+
+    def __init__(self) -> None:
+        self.reached = threading.Event()
+
+    def write(self, writer: Writer) -> None:
+        """Nothing: it only marks a place."""
+
+
+class Tape:
+    """An append-only buffer of operations, with the thread that empties it into `target`."""
+
+    def __init__(self, target: str, recording: Add) -> None:
+        self.target = target
+        self.recording: Ref = recording.ref
+        self.off = False
+        self._queue: deque[Operation] = deque([recording])
+        self._batch: list[Operation] = []
+        self._lock = threading.RLock()
+        self._wake = threading.Event()
+        self._thread: threading.Thread | None = None
+        self._store: Store | None = None
+        self._stop = False
+        self._failures = 0
+        self._written_losses = losses.version
+        self._committed = False
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing was recorded: only the row of the recording itself waits."""
+        return self.recording.id is None and len(self._queue) == 1 and not self._batch
+
+    def append(self, operation: Operation) -> None:
+        """Put a row on the tape; never blocks."""
+        if self.off or len(self._queue) > _MOST_OPERATIONS:
+            losses.add("recording switched off" if self.off else "buffer full", "tape")
+            return
+        self._queue.append(operation)
+        if self._thread is None:
+            self._start()
+
+    def commit(self, place: str) -> bool:
+        """Wait until everything so far is on disk; False (and counted) when that takes too long."""
+        marker = _Marker()
+        self.append(marker)
+        self._wake.set()
+        limit = _COMMIT if self._committed else _FIRST_COMMIT
+        if not self.off and marker.reached.wait(limit) and not self.off:
+            self._committed = True
+            return True
+        losses.add("not committed in time", place)
+        self.off = self.off or not self._committed
+        return False
+
+    def close(self) -> None:
+        """Write what is left, for at most two seconds, and give the store back."""
+        if (self._queue or self._losses_changed) and not self.off:
+            self._start()
+        self.pause()
+        if self._thread is None:
+            self._close_store()
+        self.off = True
+
+    def pause(self) -> None:
+        """Empty the tape and end its thread, as before a fork; the next append starts it again."""
+        thread = self._thread
+        if thread is None or thread is threading.current_thread():
+            return
+        self._stop = True
+        self._wake.set()
+        thread.join(_CLOSE)
+        self._stop = False
+
+    @property
+    def _losses_changed(self) -> bool:
+        return self._written_losses != losses.version
+
+    def _close_store(self) -> None:
+        store, self._store = self._store, None
+        with fail_open("tape.close"):
+            if store is not None:
+                store.close()
+
+    def _start(self) -> None:
+        with self._lock:
+            if self._thread is not None:
+                return
+            self._thread = threading.Thread(target=self._run, name="torchreel-tape", daemon=True)
+            with fail_open("tape.start", quiet=True) as attempt:
+                self._thread.start()
+            if attempt.kind is not None:
+                # The interpreter is shutting down: this thread writes what is left.
+                self._thread = None
+                self._step()
+
+    def _run(self) -> None:
+        idle = 0
+        while True:
+            if not self._stop:
+                self._wake.wait(_INTERVAL)
+            self._wake.clear()
+            idle = 0 if self._step() else idle + 1
+            if (self._stop or self.off or idle > _IDLE_ROUNDS) and self._leave():
+                return
+
+    def _leave(self) -> bool:
+        """Whether the thread may end.
+
+        `append` takes no lock: what it pushed before it saw that there is no thread is looked for
+        again after there is none.
+        """
+        with self._lock:
+            me, self._thread = self._thread, None
+            if (self._queue or self._batch) and not self.off and self._failures == 0:
+                self._thread = me
+                return False
+            return True
+
+    def _step(self) -> bool:
+        """Write one batch; False when there was nothing to write."""
+        while self._queue:
+            self._batch.append(self._queue.popleft())
+        if not self._batch and not self._losses_changed:
+            return False
+        kind = self._write_all()
+        if kind is not None and not issubclass(kind, LockedStore):
+            kind = self._write_singly()
+        if kind is None:
+            self._failures = 0
+            self._release()
+        else:
+            self._fail(kind)
+        return True
+
+    def _fail(self, kind: type[Exception]) -> None:
+        """Keep the batch for another try, or give up."""
+        self._failures += 1
+        if self._failures < _MOST_FAILURES and issubclass(kind, LockedStore):
+            return
+        self.off = True
+        losses.add(f"recording switched off: {kind.__name__}", "tape", self.target)
+        self._queue.clear()
+        self._release()
+
+    def _release(self) -> None:
+        """Let those go on who wait for the batch."""
+        for operation in self._batch:
+            if isinstance(operation, _Marker):
+                operation.reached.set()
+        self._batch = []
+
+    def _write_all(self) -> type[Exception] | None:
+        with fail_open("tape.write", quiet=True) as attempt:
+            guard.check("tape.write")
+            with self._opened().writer() as writer:
+                for operation in self._batch:
+                    operation.write(writer)
+            self._write_losses()
+        return attempt.kind
+
+    def _write_singly(self) -> type[Exception] | None:
+        """After a failed batch: each row for itself, so that one bad row costs only itself.
+
+        Returns why when not even an empty transaction is possible.
+        """
+        with fail_open("tape.open", quiet=True) as attempt, self._opened().writer():
+            pass
+        if attempt.kind is not None:
+            return attempt.kind
+        for operation in self._batch:
+            with fail_open("tape.row"), self._opened().writer() as writer:
+                operation.write(writer)
+        self._write_losses()
+        return None
+
+    def _write_losses(self) -> None:
+        if not self._losses_changed or self.recording.id is None:
+            return
+        from sqlalchemy import delete
+
+        from torchreel.store.schema import lost
+
+        version = losses.version
+        columns = ("recording_id", "reason", "place", "count", "message")
+        rows = [
+            dict(zip(columns, (self.recording.id, *row), strict=True)) for row in losses.snapshot()
+        ]
+        with fail_open("tape.losses", quiet=True), self._opened().writer() as writer:
+            writer.connection.execute(delete(lost).where(lost.c.recording_id == self.recording.id))
+            writer.add_many("lost", rows)
+        self._written_losses = version
+
+    def _opened(self) -> Store:
+        if self._store is None:
+            from torchreel.store.database import Store
+
+            self._store = Store.open(self.target, create=True)
+        return self._store

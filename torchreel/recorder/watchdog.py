@@ -1,0 +1,76 @@
+"""Compiles that do not end: `--compile-timeout`.
+
+Lives here: a thread that looks at the open spans now and then.  Not here: the spans themselves.
+When one is older than the limit it writes down the Python stacks of all threads and a failure of
+class 'hang' in the innermost stage; the program goes on.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+import time
+import traceback
+from typing import TYPE_CHECKING
+
+from torchreel.recorder import guard
+from torchreel.recorder.guard import fail_open
+
+if TYPE_CHECKING:
+    from torchreel.recorder.recorder import Recorder
+    from torchreel.recorder.spans import Span
+
+_ROUNDS = 10
+"""Looks per time limit: a hang is noticed at most a tenth late."""
+
+
+class Watchdog:
+    """Watches the spans of a recorder; does nothing without a limit."""
+
+    def __init__(self, recorder: Recorder, limit: float | None) -> None:
+        self._recorder = recorder
+        self._limit = limit
+        self._stop = threading.Event()
+        self._thread: threading.Thread | None = None
+
+    def start(self) -> None:
+        """Start watching (again, in a forked child)."""
+        if self._limit is None:
+            return
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="torchreel-watch", daemon=True)
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End the thread."""
+        self._stop.set()
+
+    def _run(self) -> None:
+        assert self._limit is not None
+        while not self._stop.wait(min(self._limit / _ROUNDS, 1.0)):
+            with fail_open("watchdog"):
+                guard.check("watchdog")
+                self._look(self._limit)
+
+    def _look(self, limit: float) -> None:
+        spans = self._recorder.spans
+        for thread, span in list(spans.outermost.items()):
+            if time.monotonic() - span.started > limit and span.entry.status != "hung":
+                self._report(span, spans.innermost.get(thread, span), limit)
+
+    def _report(self, outer: Span, inner: Span, limit: float) -> None:
+        stacks = _stacks()
+        self._recorder.add_event("hang", "stacks", {}, stacks, entry=inner.entry)
+        self._recorder.add_hang(inner, inner.stage or "dynamo", inner.partition, limit)
+        outer.entry.status = "hung"
+
+
+def _stacks() -> str:
+    """The Python stack of every thread but this one."""
+    names = {thread.ident: thread.name for thread in threading.enumerate()}
+    me = threading.get_ident()
+    return "\n".join(
+        f"Thread {names.get(ident, ident)}:\n{''.join(traceback.format_stack(frame))}"
+        for ident, frame in sys._current_frames().items()
+        if ident != me
+    )
