@@ -1,0 +1,166 @@
+"""From a checkpoint to live objects, and into the stage's own entry point.
+
+Lives here: rebuilding the ShapeEnv, the fake inputs and the graph, imposing config, ambient state
+and counters, calling `compile_fx` or `compile_fx_inner`.  Not here: processes and stores
+(`child`), comparison (`compare`).  Called by the replay's child and the minifier's worker.
+
+Nothing is re-traced on the way: the recorded graph is what the stage gets.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass
+
+from torch.fx import GraphModule
+
+from torchreel.errors import UnsupportedError, UntrustedError
+from torchreel.replay import torch_names
+from torchreel.store.jsontypes import Json
+from torchreel.store.portable import ambient, config, shape_env, sources, values
+from torchreel.store.portable.checkpoints import CheckpointDoc
+from torchreel.store.portable.graphs import decode_graph
+from torchreel.store.portable.tensors import Decoder
+from torchreel.store.portable.torch_names import (
+    FakeTensorMode,
+    ShapeEnv,
+    Source,
+    set_aot_counter,
+    set_graph_counter,
+    set_specialized_floats,
+)
+
+
+@dataclass
+class Restored:
+    """A checkpoint brought back to life."""
+
+    doc: CheckpointDoc
+    graph: GraphModule
+    inputs: list[object]
+    mode: FakeTensorMode
+    env: ShapeEnv
+    lost: list[str]
+
+
+def restore(doc: CheckpointDoc) -> Restored:
+    """Rebuild a checkpoint's ShapeEnv, fake inputs and graph.
+
+    Raises `UnsupportedError` (or `UntrustedError`) naming what cannot, or may not, be rebuilt.
+    """
+    missing = doc.opaque()
+    if missing:
+        raise UnsupportedError(
+            f"the checkpoint holds what has no portable form: {'; '.join(missing)}"
+        )
+    table = shape_env.decode_symbols(doc.shape_env)
+    env = shape_env.new_shape_env(doc.shape_env)
+    shape_env.restore(env, doc.shape_env, table)
+    mode = torch_names.fake_mode(env, _settings(doc))
+    if doc.entry == "graph":
+        _warm_fake_cache(doc, Decoder(mode, table, doc.hints))
+        shape_env.restore(env, doc.shape_env, table)
+    decoder = Decoder(mode, table, doc.hints)
+    inputs = [decoder.fake(description) for description in doc.inputs]
+    lost: list[str] = []
+    graph = decode_graph(doc.graph, decoder, lost)
+    if doc.entry == "graph":
+        torch_names.mark_as_dynamo_graph(graph, _parameter_sources(doc))
+    shape_env.restore(env, doc.shape_env, table)  # making fakes may have noted guards
+    return Restored(doc, graph, inputs, mode, env, lost)
+
+
+def _warm_fake_cache(doc: CheckpointDoc, decoder: Decoder) -> None:
+    """Run every node once on its fake arguments, as Dynamo did while it traced.
+
+    AOTAutograd's tracing takes results of symbolic operators from a cache that the ShapeEnv holds
+    and that Dynamo's tracing filled.  A hit traces no symbolic arithmetic, a miss does: without
+    this the same graph comes out, with other node names.  The objects used here are thrown away.
+    """
+    graph = decode_graph(doc.graph, decoder, [])
+    with ambient.imposed(doc.ambient):
+        torch_names.run_nodes_on_fakes(graph, decoder.mode)
+
+
+def _parameter_sources(doc: CheckpointDoc) -> dict[str, Source | None]:
+    recorded = doc.extra.get("parameter_sources")
+    found = recorded if isinstance(recorded, Mapping) else {}
+    return {name: sources.decode_source(source) for name, source in found.items()}
+
+
+def _settings(doc: CheckpointDoc) -> dict[str, bool]:
+    settings = doc.extra.get("fake_mode")
+    return {k: bool(v) for k, v in settings.items()} if isinstance(settings, Mapping) else {}
+
+
+@contextlib.contextmanager
+def imposed(doc: CheckpointDoc, *, trust: bool = False) -> Iterator[list[str]]:
+    """Impose the checkpoint's config, ambient state and counters; caches are off.
+
+    Yields the config entries that were left out, with the reason.
+    """
+    with ExitStack() as stack:
+        left = stack.enter_context(config.patched(doc.config, trust=trust))
+        stack.enter_context(torch_names.caches_off())
+        stack.enter_context(ambient.imposed(doc.ambient))
+        stack.enter_context(torch_names.compile_context(doc.extra.get("compile_id")))
+        for key, setter in (("aot_counter", set_aot_counter), ("graph_counter", set_graph_counter)):
+            if isinstance(value := doc.extra.get(key), int):
+                setter(value)
+        floats = doc.extra.get("specialized_floats")
+        set_specialized_floats(str(name) for name in floats) if isinstance(floats, list) else None
+        yield left
+
+
+def options_of(doc: CheckpointDoc, *, trust: bool = False) -> dict[str, object]:
+    """The options of the recorded `torch.compile` call.
+
+    Raises `UntrustedError` when one of them leads outside (a command, a path, a callable).
+    """
+    entries = doc.extra.get("options")
+    kept, left = config.restorable(entries if isinstance(entries, list) else [], trust=trust)
+    if left:
+        raise UntrustedError(
+            f"the compile was given options that name code, commands or paths: {', '.join(left)}; "
+            "use --trust to restore them"
+        )
+    return {
+        str(entry["key"]): values.decode_value(entry["value"], _no_leaf)  # type: ignore[call-overload,index]
+        for entry in kept
+    }
+
+
+def _no_leaf(kind: str, data: Json) -> object:
+    raise UnsupportedError(f"an option holds no {kind!r}, found {data!r:.60}")
+
+
+def run(restored: Restored, *, backward: bool = False, trust: bool = False) -> object:
+    """Feed a restored checkpoint to its stage; returns the compiled callable.
+
+    `backward`: compile the backward graph as well, as the recorded program did when it called
+    `backward()` (torch compiles it lazily, on the first real call).
+    """
+    if restored.doc.entry == "aot":
+        return _run_aot(restored)
+    return _run_graph(restored, backward, trust)
+
+
+def _run_graph(restored: Restored, backward: bool, trust: bool) -> object:
+    doc = restored.doc
+    backend: Callable[..., object] = torch_names.backend(doc.backend, options_of(doc, trust=trust))
+    with torch_names.tracing_context(restored.mode), torch_names.backward_now(backward):
+        return backend(restored.graph, restored.inputs)
+
+
+def _run_aot(restored: Restored) -> object:
+    kwargs = restored.doc.extra.get("kwargs")
+    decoded = {
+        key: values.decode_value(value, _no_leaf)
+        for key, value in (kwargs.items() if isinstance(kwargs, Mapping) else ())
+    }
+    name = restored.doc.extra.get("aot_name")
+    names = [str(item) for item in name] if isinstance(name, list) else None
+    with torch_names.tracing_context(restored.mode, names):
+        return torch_names.compile_fx_inner(restored.graph, restored.inputs, decoded)

@@ -1,0 +1,152 @@
+"""The private names of torch that a replay needs: entry points of the stages, and their contexts.
+
+Called by `restore` and by the minifier's worker.  To support another torch, this file changes.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack
+from typing import Any
+
+import torch
+import torch._dynamo.config
+import torch._functorch.config
+import torch._inductor.config
+from torch._guards import CompileContext, CompileId, TracingContext
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.fx import GraphModule, Node
+from torch.fx.experimental.symbolic_shapes import ShapeEnv
+
+from torchreel.errors import UntrustedError
+
+
+def fake_mode(env: ShapeEnv, settings: Mapping[str, bool]) -> FakeTensorMode:
+    """A FakeTensorMode over a ShapeEnv, with recorded settings."""
+    mode = FakeTensorMode(
+        shape_env=env,
+        allow_non_fake_inputs=settings.get("allow_non_fake_inputs", False),
+        static_shapes=settings.get("static_shapes", False),
+    )
+    for name in ("allow_scalar_outputs", "allow_meta"):
+        if name in settings:
+            setattr(mode, name, settings[name])
+    return mode
+
+
+def run_nodes_on_fakes(graph: GraphModule, mode: FakeTensorMode) -> None:
+    """Dispatch each node of a Dynamo graph on the example values of its arguments.
+
+    A node that cannot run so is passed over: it ran otherwise, or not at all, when recorded.
+    """
+    from torch._dispatch.python import enable_python_dispatcher
+    from torch.fx.node import map_arg
+
+    def value(node: Node) -> object:
+        return node.meta["example_value"]
+
+    with mode, enable_python_dispatcher():
+        for node in graph.graph.nodes:
+            if node.op not in ("call_function", "call_method"):
+                continue
+            with contextlib.suppress(*_FAKE_ERRORS):
+                args, kwargs = map_arg(node.args, value), map_arg(node.kwargs, value)
+                if node.op == "call_function":
+                    node.target(*args, **kwargs)
+                else:
+                    getattr(args[0], node.target)(*args[1:], **kwargs)
+
+
+_FAKE_ERRORS = (RuntimeError, TypeError, ValueError, KeyError, AttributeError, AssertionError)
+
+
+def mark_as_dynamo_graph(graph: GraphModule, sources: Mapping[str, Any]) -> None:
+    """What Dynamo sets on a graph beside its metadata: AOTAutograd finds static inputs by it."""
+    graph._param_name_to_source = dict(sources)  # type: ignore[assignment]
+
+
+@contextlib.contextmanager
+def caches_off() -> Iterator[None]:
+    """No compiled artifact is read from or left in any cache: a hit would skip stages."""
+    with (
+        torch._inductor.config.patch(
+            {
+                "fx_graph_cache": False,
+                "fx_graph_remote_cache": False,
+                "force_disable_caches": True,
+                "compile_threads": 1,
+            }
+        ),
+        torch._functorch.config.patch(
+            {
+                "enable_autograd_cache": False,
+                "enable_remote_autograd_cache": False,
+                "bundled_autograd_cache": False,
+            }
+        ),
+    ):
+        yield
+
+
+def compile_context(compile_id: object) -> AbstractContextManager[Any]:
+    """The recorded compile id, as the current one."""
+    if compile_id is None:
+        return contextlib.nullcontext()
+    found = CompileId.from_string(str(compile_id))
+    return torch._guards.compile_context(CompileContext(found))
+
+
+@contextlib.contextmanager
+def tracing_context(mode: FakeTensorMode, aot_name: list[str] | None = None) -> Iterator[None]:
+    """What Dynamo sets around a backend; `aot_name` is what AOTAutograd sets around Inductor."""
+    from torch._inductor.virtualized import V
+
+    context = TracingContext(mode)
+    with ExitStack() as stack:
+        stack.enter_context(torch._guards.tracing(context))
+        if aot_name is not None:
+            context.aot_graph_name = aot_name
+            stack.enter_context(V.set_fake_mode(mode))
+            stack.enter_context(torch.no_grad())
+        yield
+
+
+def backward_now(wanted: bool) -> AbstractContextManager[Any]:
+    """Compile the backward graph together with the forward one."""
+    if not wanted:
+        return contextlib.nullcontext()
+    return torch._functorch.config.patch(force_non_lazy_backward_lowering=True)
+
+
+def backend(name: str, options: Mapping[str, object]) -> Callable[..., Any]:
+    """A backend of torch's own registry by name.
+
+    Raises `UntrustedError` for any other: a backend is code.
+    """
+    from torch._dynamo.backends.registry import list_backends, lookup_backend
+
+    if name == "inductor":
+        return torch._TorchCompileInductorWrapper("default", dict(options), None)
+    if ":" in name or name not in list_backends(exclude_tags=()):
+        raise UntrustedError(
+            f"the recorded backend {name!r} is not one of torch's own; "
+            "name the module that registers it with --import MODULE"
+        )
+    return lookup_backend(name)
+
+
+def compile_fx_inner(
+    graph: GraphModule, inputs: Sequence[object], kwargs: Mapping[str, object]
+) -> object:
+    """Inductor's entry for one ATen graph, with the recorded keyword arguments."""
+    from torch._inductor.compile_fx import compile_fx_inner as entry
+    from torch._inductor.cudagraph_utils import BoxedDeviceIndex
+    from torch._inductor.utils import BoxedBool
+
+    live = dict(kwargs)
+    if live.get("cudagraphs") is not None:
+        live["cudagraphs"] = BoxedBool(bool(live["cudagraphs"]))
+    if "boxed_forward_device_index" in live:
+        live["boxed_forward_device_index"] = BoxedDeviceIndex(live["boxed_forward_device_index"])
+    return entry(graph, inputs, **live)  # type: ignore[arg-type]

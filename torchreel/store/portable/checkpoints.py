@@ -1,0 +1,208 @@
+"""Checkpoints: the complete input of a stage, enough to start a replay there.
+
+Lives here: `CheckpointDoc` and the two ways to take one.  Not here: restoring one
+(`torchreel.replay.restore`), where it is kept (the `checkpoints` table).
+
+- `graph`: the Dynamo graph as it reaches the backend, its fake inputs, the ShapeEnv.
+- `aot`: an ATen graph as it enters Inductor (inference, forward or backward).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch.fx import GraphModule
+
+from torchreel.errors import UnsupportedError
+from torchreel.store.jsontypes import Json, canonical_json, parse_json
+from torchreel.store.portable import ambient, config, shape_env, sources, torch_names, values
+from torchreel.store.portable.graphs import GraphDoc, encode_graph
+from torchreel.store.portable.tensors import Encoder
+from torchreel.store.portable.torch_names import FakeTensorMode, Source
+
+_LAYOUT = ("leaf", "requires_grad", "parameter", "flags", "storage", "storage_size")
+
+
+@dataclass(frozen=True)
+class CheckpointDoc:
+    """The input of a stage as data; `inputs` has one description per placeholder."""
+
+    entry: str
+    partition: str
+    graph: GraphDoc
+    inputs: tuple[Json, ...]
+    shape_env: Mapping[str, Json]
+    config: tuple[Json, ...]
+    ambient: Mapping[str, Json]
+    extra: Mapping[str, Json]
+
+    def to_bytes(self) -> bytes:
+        """The canonical bytes, over which a digest is taken."""
+        return canonical_json(
+            {
+                "entry": self.entry, "partition": self.partition, "graph": self.graph.to_json(),
+                "inputs": list(self.inputs), "shape_env": self.shape_env,
+                "config": list(self.config), "ambient": self.ambient, "extra": self.extra,
+            }
+        )  # fmt: skip
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> CheckpointDoc:
+        """What `to_bytes` wrote.  Raises `UnsupportedError` when it is malformed."""
+        try:
+            doc = parse_json(data)
+        except ValueError as error:
+            raise UnsupportedError(f"the checkpoint is not JSON: {error}") from error
+        if not isinstance(doc, Mapping) or doc.get("entry") not in ("graph", "aot"):
+            raise UnsupportedError("the blob is not a checkpoint of a kind that this version knows")
+        return cls(
+            str(doc["entry"]), str(doc.get("partition", "")), GraphDoc.from_json(doc.get("graph")),
+            tuple(_list(doc, "inputs")), _object(doc, "shape_env"), tuple(_list(doc, "config")),
+            _object(doc, "ambient"), _object(doc, "extra"),
+        )  # fmt: skip
+
+    @property
+    def backend(self) -> str:
+        """The backend's name in torch's registry, or `module:qualname`."""
+        return str(self.extra.get("backend", "inductor"))
+
+    @property
+    def hints(self) -> dict[str, Json]:
+        """The hint of each backed symbol."""
+        return shape_env.hints(self.shape_env)
+
+    def opaque(self) -> list[str]:
+        """What has no portable form, by name, with the reason; empty when it replays."""
+        found = [
+            f"input {i}: {d.get('type')} ({d.get('reason')})"
+            for i, d in enumerate(self.inputs)
+            if isinstance(d, Mapping) and d.get("k") in ("opaque", "subclass")
+        ]
+        return found + [
+            f"{'  ' * depth}target {target.removeprefix('opaque:')}"
+            for depth, target, _ in self.graph.targets()
+            if target.startswith("opaque:")
+        ]
+
+
+def _list(doc: Mapping[str, Json], key: str) -> list[Json]:
+    value = doc.get(key)
+    if not isinstance(value, list):
+        raise UnsupportedError(f"the checkpoint has no list {key!r}")
+    return value
+
+
+def _object(doc: Mapping[str, Json], key: str) -> Mapping[str, Json]:
+    value = doc.get(key)
+    if not isinstance(value, Mapping):
+        raise UnsupportedError(f"the checkpoint has no object {key!r}")
+    return value
+
+
+def graph_checkpoint(
+    gm: GraphModule,
+    example_inputs: Sequence[object],
+    backend: object = None,
+    parameter_sources: Mapping[str, Source] | None = None,
+) -> CheckpointDoc:
+    """The `graph` checkpoint of a Dynamo graph, to be taken before the backend runs.
+
+    `example_inputs` are what Dynamo hands to the backend: real tensors and SymInts.  The tensors
+    are only looked at (layout, aliasing, flags), never read.  `parameter_sources` is the
+    OutputGraph's `param_name_to_source`, which tells AOTAutograd that the graph is Dynamo's.
+    """
+    mode = torch_names.fake_mode_of(gm, example_inputs)
+    encoder = Encoder()
+    with torch_names.no_dispatch():
+        fakes = [n.meta.get("example_value") for n in gm.graph.nodes if n.op == "placeholder"]
+        inputs = tuple(
+            _input(encoder, fake, real) for fake, real in zip(fakes, example_inputs, strict=True)
+        )
+        name, options = torch_names.backend_of(backend)
+        extra: dict[str, Json] = {
+            "backend": name,
+            "options": [config.encode_entry("inductor", k, v) for k, v in sorted(options.items())],
+            "aot_counter": torch_names.aot_counter(),
+            "graph_counter": torch_names.graph_counter(),
+            "specialized_floats": list(torch_names.specialized_floats()),
+            "fake_mode": torch_names.fake_mode_settings(mode),
+            "parameter_sources": {
+                key: sources.encode_source(value) for key, value in (parameter_sources or {}).items()
+            },
+            **_compile_id(),
+        }
+        return _checkpoint("graph", "", encode_graph(gm), inputs, mode, extra)
+
+
+def _input(encoder: Encoder, fake: object, real: object) -> Json:
+    """One input: sizes of the fake (symbolic), layout and aliasing of the real tensor."""
+    if fake is None or not isinstance(real, torch.Tensor):
+        return encoder.describe(real)
+    symbolic = Encoder().describe(fake)
+    concrete = encoder.describe(real)
+    if not isinstance(symbolic, Mapping) or not isinstance(concrete, Mapping):
+        return concrete
+    layout = {key: concrete[key] for key in _LAYOUT if key in concrete}
+    return {**symbolic, **layout}
+
+
+def aot_checkpoint(
+    gm: GraphModule, example_inputs: Sequence[object], kwargs: Mapping[str, Any]
+) -> CheckpointDoc:
+    """The `aot` checkpoint of an ATen graph, to be taken as it enters `compile_fx_inner`."""
+    mode = torch_names.fake_mode_of(gm, example_inputs)
+    encoder = Encoder()
+    with torch_names.no_dispatch():
+        inputs = tuple(encoder.describe(value) for value in example_inputs)
+        extra: dict[str, Json] = {
+            "backend": "inductor",
+            "kwargs": {k: _kwarg(k, v) for k, v in kwargs.items() if k in _KWARGS},
+            "fake_mode": torch_names.fake_mode_settings(mode),
+            "aot_name": torch_names.aot_graph_name(),
+            **_compile_id(),
+        }
+        return _checkpoint("aot", _partition(kwargs), encode_graph(gm), inputs, mode, extra)
+
+
+_KWARGS = (
+    "static_input_idxs", "is_backward", "graph_id", "cpp_wrapper", "fx_wrapper", "is_inference",
+    "layout_opt", "cudagraphs", "boxed_forward_device_index", "compile_region_name",
+)  # fmt: skip
+
+
+def _kwarg(key: str, value: object) -> Json:
+    if key in ("cudagraphs", "boxed_forward_device_index") and value is not None:
+        value = value.value  # type: ignore[attr-defined]
+    if key == "static_input_idxs" and value is not None:
+        value = list(value)  # type: ignore[call-overload]
+    return values.encode_value(value)
+
+
+def _partition(kwargs: Mapping[str, Any]) -> str:
+    if kwargs.get("is_backward"):
+        return "backward"
+    return "inference" if kwargs.get("is_inference") else "forward"
+
+
+def _compile_id() -> dict[str, Json]:
+    compile_id = torch_names.CompileContext.current_compile_id()
+    return {"compile_id": str(compile_id)} if compile_id is not None else {}
+
+
+def _checkpoint(
+    entry: str,
+    partition: str,
+    graph: GraphDoc,
+    inputs: tuple[Json, ...],
+    mode: FakeTensorMode | None,
+    extra: Mapping[str, Json],
+) -> CheckpointDoc:
+    env = mode.shape_env if mode is not None else None
+    snapshot = shape_env.encode_shape_env(env or torch_names.ShapeEnv())
+    return CheckpointDoc(
+        entry, partition, graph, inputs, snapshot, tuple(config.encode_config()),
+        ambient.encode_ambient(), {**extra, "symbolic": env is not None},
+    )  # fmt: skip

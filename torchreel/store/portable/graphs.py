@@ -1,0 +1,344 @@
+"""FX graphs as data, and back.
+
+Lives here: `NodeDoc` and `GraphDoc`, the encoder of a GraphModule, the decoder into one.  Not here:
+arguments (`values`), targets (`targets`), metadata (`node_meta`), the inputs (`checkpoints`).
+
+A graph is never pickled or re-traced: nodes are created one by one, by the names they had, and
+the name counters of the graph are restored, so that passes that add nodes name them alike.
+"""
+
+from __future__ import annotations
+
+import collections
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import torch
+from torch.fx import Graph, GraphModule, Node
+
+from torchreel.errors import UnsupportedError
+from torchreel.store.jsontypes import Json, canonical_json, parse_json
+from torchreel.store.portable import sources, targets, torch_names, values
+from torchreel.store.portable.node_meta import MetaDecoder, MetaEncoder
+from torchreel.store.portable.tensors import Decoder, Encoder, synthesise
+from torchreel.store.portable.values import map_tree, node_refs
+
+__all__ = [
+    "GraphCounts", "GraphDoc", "NodeDoc", "decode_graph", "encode_graph", "map_tree", "node_refs",
+]  # fmt: skip
+
+_CALLS = ("call_function", "call_method", "call_module")
+MAX_NESTING = 20
+
+
+@dataclass(frozen=True)
+class NodeDoc:
+    """One node: operation, target by name, arguments as a tagged tree, metadata."""
+
+    name: str
+    op: str
+    target: str
+    args: Json = ()
+    kwargs: Json = field(default_factory=dict)
+    meta: Mapping[str, Json] = field(default_factory=dict)
+
+    @property
+    def value(self) -> Json:
+        """The description of the node's value (None where it was not recorded)."""
+        return self.meta.get("val", self.meta.get("example_value"))
+
+    @property
+    def is_call(self) -> bool:
+        """Whether the node does something (it counts as a call node)."""
+        return self.op in _CALLS
+
+    def inputs(self) -> Iterator[str]:
+        """The names of the nodes it uses, in order, repeated as they occur."""
+        yield from node_refs(self.args)
+        yield from node_refs(self.kwargs)
+
+    def to_json(self) -> dict[str, Json]:
+        """The node as data."""
+        return {
+            "name": self.name, "op": self.op, "target": self.target,
+            "args": list(self.args),  # type: ignore[arg-type]
+            "kwargs": self.kwargs, "meta": self.meta,
+        }  # fmt: skip
+
+    @classmethod
+    def from_json(cls, data: Json) -> NodeDoc:
+        """The node described by `data`.  Raises `UnsupportedError` when it is malformed."""
+        if not isinstance(data, Mapping) or not isinstance(data.get("args"), list):
+            raise UnsupportedError(f"malformed graph node {data!r:.80}")
+        return cls(
+            str(data.get("name")), str(data.get("op")), str(data.get("target")), data["args"],
+            _mapping(data.get("kwargs")), _mapping(data.get("meta")),
+        )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class GraphCounts:
+    """The size of a graph; nested graphs are not counted."""
+
+    nodes: int
+    call_nodes: int
+    inputs: int
+    outputs: int
+
+
+@dataclass(frozen=True)
+class GraphDoc:
+    """A graph with its nested graphs and its constants, by attribute name."""
+
+    nodes: tuple[NodeDoc, ...]
+    modules: Mapping[str, GraphDoc] = field(default_factory=dict)
+    attributes: Mapping[str, Json] = field(default_factory=dict)
+    extra: Mapping[str, Json] = field(default_factory=dict)
+
+    @cached_property
+    def by_name(self) -> Mapping[str, NodeDoc]:
+        """Its nodes by name."""
+        return {node.name: node for node in self.nodes}
+
+    @property
+    def placeholders(self) -> tuple[NodeDoc, ...]:
+        """Its inputs, in order."""
+        return tuple(node for node in self.nodes if node.op == "placeholder")
+
+    @property
+    def output(self) -> NodeDoc:
+        """Its output node.  Raises `UnsupportedError` when there is none."""
+        if not self.nodes or self.nodes[-1].op != "output":
+            raise UnsupportedError("the graph does not end with an output node")
+        return self.nodes[-1]
+
+    @property
+    def call_nodes(self) -> int:
+        """How many nodes of the outer graph do something."""
+        return sum(node.is_call for node in self.nodes)
+
+    @property
+    def total_call_nodes(self) -> int:
+        """How many nodes do something, nested graphs included."""
+        return self.call_nodes + sum(m.total_call_nodes for m in self.modules.values())
+
+    def counts(self) -> GraphCounts:
+        """Its size."""
+        outputs = len(list(node_refs(self.output.args)))
+        return GraphCounts(len(self.nodes), self.call_nodes, len(self.placeholders), outputs)
+
+    def targets(self, depth: int = 0) -> list[tuple[int, str, int]]:
+        """What it calls, with nesting depth and count, nested graphs included."""
+        found = collections.Counter((depth, n.target) for n in self.nodes if n.is_call)
+        for inner in self.modules.values():
+            for level, target, count in inner.targets(depth + 1):
+                found[level, target] += count
+        return [(level, target, count) for (level, target), count in sorted(found.items())]
+
+    def to_json(self) -> dict[str, Json]:
+        """The graph as data."""
+        return {
+            "nodes": [node.to_json() for node in self.nodes],
+            "modules": {name: module.to_json() for name, module in self.modules.items()},
+            "attributes": self.attributes,
+            "extra": self.extra,
+        }
+
+    @classmethod
+    def from_json(cls, data: Json, depth: int = 0) -> GraphDoc:
+        """The graph described by `data`.  Raises `UnsupportedError` when it is malformed."""
+        if not isinstance(data, Mapping) or not isinstance(data.get("nodes"), list):
+            raise UnsupportedError(f"malformed graph {data!r:.80}")
+        if depth > MAX_NESTING:
+            raise UnsupportedError(f"graphs nested deeper than {MAX_NESTING} are refused")
+        return cls(
+            tuple(NodeDoc.from_json(node) for node in data["nodes"]),  # type: ignore[union-attr]
+            {k: cls.from_json(v, depth + 1) for k, v in _mapping(data.get("modules")).items()},
+            _mapping(data.get("attributes")),
+            _mapping(data.get("extra")),
+        )
+
+    def to_bytes(self) -> bytes:
+        """The canonical bytes, over which a digest is taken."""
+        return canonical_json(self.to_json())
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> GraphDoc:
+        """What `to_bytes` wrote."""
+        return cls.from_json(parse_json(data))
+
+
+def _mapping(data: Json) -> Mapping[str, Json]:
+    if data is None:
+        return {}
+    if not isinstance(data, Mapping):
+        raise UnsupportedError(f"expected an object in a graph, found {data!r:.80}")
+    return data
+
+
+def encode_graph(gm: GraphModule, encoder: Encoder | None = None) -> GraphDoc:
+    """A GraphModule as data; neither it nor any value in it is changed or kept."""
+    with torch_names.no_dispatch():
+        return _encode(gm, MetaEncoder(encoder or Encoder()))
+
+
+def _encode(gm: GraphModule, meta: MetaEncoder) -> GraphDoc:
+    modules, attributes = {}, {}
+    for node in gm.graph.nodes:
+        if node.op in ("get_attr", "call_module"):
+            value = _attribute(gm, node.target)
+            if isinstance(value, GraphModule):
+                modules[node.target] = _encode(value, meta)
+            else:
+                attributes[node.target] = meta.encoder.describe(value, literal=True)
+    nodes = tuple(_encode_node(node, meta) for node in gm.graph.nodes)
+    return GraphDoc(nodes, modules, attributes, _encode_extra(gm))
+
+
+def _attribute(gm: GraphModule, path: str) -> object:
+    value: object = gm
+    for part in path.split("."):
+        value = getattr(value, part, None)
+    return value
+
+
+def _encode_node(node: Node, meta: MetaEncoder) -> NodeDoc:
+    function = node.op == "call_function"
+    encoded = meta.encode(node.meta)
+    source = getattr(node, "_dynamo_source", None)
+    if source is None and "grapharg" in node.meta:
+        source = getattr(node.meta["grapharg"], "source", None)
+    if source is not None:
+        encoded["dynamo_source"] = sources.encode_source(source)
+    return NodeDoc(
+        node.name,
+        node.op,
+        targets.encode_target(node.target) if function else str(node.target),
+        [values.encode_value(arg) for arg in node.args],
+        {key: values.encode_value(arg) for key, arg in node.kwargs.items()},
+        encoded,
+    )
+
+
+def _encode_extra(gm: GraphModule) -> dict[str, Json]:
+    used, counts = torch_names.graph_names(gm.graph)
+    erased = sorted(used - {node.name for node in gm.graph.nodes})
+    extra: dict[str, Json] = {"erased_names": erased, "name_counts": dict(sorted(counts.items()))}
+    names = gm.meta.get("dynamo_flat_name_to_original_fqn")
+    if names:
+        extra["original_names"] = {str(k): str(v) for k, v in names.items()}
+    if "dynamo_compile_id" in gm.meta:
+        extra["compile_id"] = str(gm.meta["dynamo_compile_id"])
+    return extra
+
+
+def decode_graph(doc: GraphDoc, decoder: Decoder, lost: list[str] | None = None) -> GraphModule:
+    """A GraphModule of the recorded nodes.
+
+    `lost` is filled with what had no portable form and was left out of the metadata.  Raises
+    `UnsupportedError` for a target or an argument that may not or cannot be rebuilt.
+    """
+    return _GraphBuilder(doc, MetaDecoder(decoder), lost if lost is not None else []).build()
+
+
+class _GraphBuilder:
+    def __init__(self, doc: GraphDoc, meta: MetaDecoder, lost: list[str]) -> None:
+        self.doc, self.meta, self.lost = doc, meta, lost
+        self.live: dict[str, Node] = {}
+
+    def build(self) -> GraphModule:
+        root = torch.nn.Module()
+        for name, inner in self.doc.modules.items():
+            _set(root, name, _GraphBuilder(inner, self.meta, self.lost).build())
+        for name, description in self.doc.attributes.items():
+            _set(root, name, self._constant(name, description))
+        graph = Graph()
+        for node in self.doc.nodes:
+            self._node(graph, node)
+        self._restore_names(graph)
+        gm = torch_names.graph_module(root, graph)
+        self._restore_extra(gm)
+        self.lost += self.meta.lost
+        self.meta.lost = []
+        return gm
+
+    def _node(self, graph: Graph, doc: NodeDoc) -> None:
+        if doc.name in self.live:
+            raise UnsupportedError(f"the graph has two nodes named {doc.name!r}")
+        args = tuple(values.decode_value(arg, self._leaf) for arg in _sequence(doc.args))
+        kwargs = {k: values.decode_value(v, self._leaf) for k, v in _mapping(doc.kwargs).items()}
+        node = graph.create_node(doc.op, self._target(doc), args, kwargs, name=doc.name)  # type: ignore[arg-type]
+        node.name = doc.name
+        meta = dict(doc.meta)
+        source = meta.pop("dynamo_source", None)
+        node.meta.update(self.meta.decode(meta))
+        if doc.op == "placeholder":
+            node._dynamo_source = sources.decode_source(source)  # type: ignore[attr-defined]
+        self.live[doc.name] = node
+
+    def _target(self, doc: NodeDoc) -> Any:
+        if doc.op == "call_function":
+            return targets.decode_target(doc.target)
+        if doc.op == "call_method":
+            return targets.check_method(doc.target)
+        if doc.op == "call_module" and doc.target not in self.doc.modules:
+            raise UnsupportedError(
+                f"the graph calls the module {doc.target!r}, which has no portable form"
+            )
+        if doc.op not in ("placeholder", "output", "get_attr", "call_module"):
+            raise UnsupportedError(f"unknown kind of node {doc.op!r}")
+        return doc.target
+
+    def _leaf(self, kind: str, data: Json) -> object:
+        if kind == "n":
+            if data not in self.live:
+                raise UnsupportedError(f"a node uses {data!r}, which does not come before it")
+            return self.live[str(data)]
+        if kind == "sym" and isinstance(data, Mapping):
+            return self.meta.decoder.symbolic(str(data.get("type")), data.get("expr"))
+        raise UnsupportedError(f"an argument has no portable form: {data!r:.120}")
+
+    def _constant(self, name: str, description: Json) -> object:
+        """A constant of the graph: its literal, or zeros where the values were not recorded."""
+        if isinstance(description, Mapping) and description.get("parameter"):
+            return self.meta.decoder.fake(description)
+        decoder = self.meta.decoder
+        return synthesise(description, seed=0, hints=decoder.hints, table=decoder.table)
+
+    def _restore_names(self, graph: Graph) -> None:
+        erased = self.doc.extra.get("erased_names")
+        counts = self.doc.extra.get("name_counts")
+        torch_names.set_graph_names(
+            graph,
+            [str(name) for name in erased] if isinstance(erased, list) else [],
+            {str(k): int(str(v)) for k, v in _mapping(counts).items()},
+        )
+
+    def _restore_extra(self, gm: GraphModule) -> None:
+        extra = self.doc.extra
+        if "original_names" in extra:
+            gm.meta["dynamo_flat_name_to_original_fqn"] = dict(_mapping(extra["original_names"]))
+        if "compile_id" in extra:
+            text = str(extra["compile_id"])
+            gm.meta["dynamo_compile_id"] = torch_names.CompileId.from_string(text)
+
+
+def _sequence(data: Json) -> list[Json]:
+    if not isinstance(data, (list, tuple)):
+        raise UnsupportedError(f"expected a list of arguments, found {data!r:.80}")
+    return list(data)
+
+
+def _set(root: torch.nn.Module, path: str, value: object) -> None:
+    """Set `a.b.c` on a module, making plain modules on the way."""
+    *parents, name = path.split(".")
+    for part in parents:
+        if not hasattr(root, part):
+            root.add_module(part, torch.nn.Module())
+        root = getattr(root, part)
+    if isinstance(value, torch.nn.Parameter) or not isinstance(value, torch.Tensor):
+        setattr(root, name, value)
+    else:
+        root.register_buffer(name, value)

@@ -1,0 +1,56 @@
+"""Small records of torch (frozen dataclasses) as data, from closed tables of their classes.
+
+Lives here: AOTAutograd's input and output descriptors, key paths of unbacked bindings, node
+origins.  Not here: Sources (`sources`).  Called by `node_meta`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+
+from torchreel.errors import UnsupportedError
+from torchreel.store.jsontypes import Json
+from torchreel.store.portable import torch_names
+
+MAX_DEPTH = 50
+
+
+def encode_record(value: object) -> Json:
+    """A descriptor, a key or a list of them: `{"record": class name, field: value, ...}`."""
+    if value is None or isinstance(value, (bool, int, str)):
+        return value
+    if isinstance(value, (list, tuple)):
+        return [encode_record(item) for item in value]
+    if type(value).__name__ in torch_names.record_classes() and dataclasses.is_dataclass(value):
+        fields = {f.name: encode_record(getattr(value, f.name)) for f in dataclasses.fields(value)}
+        return {"record": type(value).__name__, **fields}
+    return {"record": "opaque", "type": type(value).__name__}
+
+
+def decode_record(data: Json, depth: int = 0) -> object:
+    """The record described by `data`.  Raises `UnsupportedError` for an unknown class or field."""
+    if depth > MAX_DEPTH:
+        raise UnsupportedError(f"a record nested deeper than {MAX_DEPTH} is refused")
+    if data is None or isinstance(data, (bool, int, str)):
+        return data
+    if isinstance(data, list):
+        return [decode_record(item, depth + 1) for item in data]
+    if not isinstance(data, Mapping) or "record" not in data:
+        raise UnsupportedError(f"malformed record {data!r:.80}")
+    cls = torch_names.record_classes().get(str(data["record"]))
+    if cls is None:
+        raise UnsupportedError(f"unknown record {data['record']!r}")
+    fields = {k: decode_record(v, depth + 1) for k, v in data.items() if k != "record"}
+    try:
+        return cls(**fields)
+    except (TypeError, ValueError, AssertionError) as error:
+        raise UnsupportedError(f"{cls.__name__} does not take {sorted(fields)}: {error}") from error
+
+
+def decode_path(data: Json) -> tuple[object, ...]:
+    """A key path (of `unbacked_bindings`)."""
+    keys = decode_record(data)
+    if not isinstance(keys, list):
+        raise UnsupportedError(f"malformed key path {data!r:.80}")
+    return tuple(keys)

@@ -1,0 +1,105 @@
+"""Dynamo's Source trees as data.
+
+Lives here: one codec for every Source class, by its fields.  Not here: which inputs have which
+source (`checkpoints`, `shape_env`).  A field without a portable form makes the whole source an
+opaque, named placeholder: two different ones stay different, which is all that AOTAutograd asks.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+from collections.abc import Mapping
+
+from torchreel.errors import UnsupportedError
+from torchreel.store.jsontypes import Json
+from torchreel.store.portable import torch_names
+from torchreel.store.portable.torch_names import Source
+
+MAX_DEPTH = 100
+
+
+def encode_source(source: Source | None) -> Json:
+    """A Source as data: `{"source": class name, field: value, ...}`."""
+    if source is None:
+        return None
+    try:
+        return _encode(source)
+    except UnsupportedError as error:
+        return {"source": "opaque", "name": _name(source), "reason": str(error)}
+
+
+def _name(source: Source) -> str:
+    name = source.name
+    return str(name() if callable(name) else name)
+
+
+def _encode(value: object) -> Json:
+    if value is None or isinstance(value, (bool, int, str)):
+        return value
+    if isinstance(value, float):
+        return {"f": value.hex()}
+    if isinstance(value, enum.Enum):
+        return {"enum": type(value).__name__, "name": value.name}
+    if isinstance(value, tuple):
+        return {"t": [_encode(item) for item in value]}
+    if isinstance(value, Source) and type(value).__name__ in torch_names.source_classes():
+        return {"source": type(value).__name__, **_fields(value)}
+    raise UnsupportedError(f"a source field of type {type(value).__name__} has no portable form")
+
+
+def _fields(source: Source) -> dict[str, Json]:
+    return {
+        field.name: _encode(getattr(source, field.name))
+        for field in dataclasses.fields(source)  # type: ignore[arg-type]
+        if field.init
+    }
+
+
+def decode_source(data: Json, depth: int = 0) -> Source | None:
+    """The Source described by `data`.  Raises `UnsupportedError` for an unknown class or field."""
+    if data is None:
+        return None
+    value = _decode(data, depth)
+    if not isinstance(value, Source):
+        raise UnsupportedError(f"a source is an object, found {data!r:.80}")
+    return value
+
+
+def _decode(data: Json, depth: int) -> object:
+    if depth > MAX_DEPTH:
+        raise UnsupportedError(f"a source nested deeper than {MAX_DEPTH} is refused")
+    if data is None or isinstance(data, (bool, int, str)):
+        return data
+    if isinstance(data, Mapping):
+        if "f" in data:
+            return float.fromhex(str(data["f"]))
+        if "enum" in data:
+            return _decode_enum(data)
+        if isinstance(items := data.get("t"), list):
+            return tuple(_decode(item, depth + 1) for item in items)
+        if "source" in data:
+            return _decode_source_object(data, depth)
+    raise UnsupportedError(f"malformed source data {data!r:.80}")
+
+
+def _decode_enum(data: Mapping[str, Json]) -> object:
+    from torch._dynamo.source import TensorProperty
+
+    if data["enum"] != "TensorProperty":
+        raise UnsupportedError(f"unknown enumeration {data['enum']!r} in a source")
+    return TensorProperty[str(data.get("name"))]
+
+
+def _decode_source_object(data: Mapping[str, Json], depth: int) -> Source:
+    name = str(data["source"])
+    if name == "opaque":
+        return torch_names.source_classes()["SyntheticLocalSource"](str(data.get("name")))  # type: ignore[call-arg]
+    cls = torch_names.source_classes().get(name)
+    if cls is None:
+        raise UnsupportedError(f"unknown source class {name!r}")
+    fields = {key: _decode(value, depth + 1) for key, value in data.items() if key != "source"}
+    try:
+        return cls(**fields)
+    except (TypeError, ValueError, AttributeError, AssertionError) as error:
+        raise UnsupportedError(f"the source class {name!r} does not take {sorted(fields)}: {error}") from error

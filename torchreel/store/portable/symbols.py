@@ -1,0 +1,247 @@
+"""SymPy expressions as text, with a parser that builds nodes from a closed table.
+
+Lives here: symbols (with assumptions), expressions, torch's own functions, value ranges.  Not
+here: what an expression means to a ShapeEnv (`shape_env`).  Called by every portable format that
+holds a size.
+
+The text is functional prefix form, `Add(s77, Mul(2, u0))`: one way to write an expression, no
+operator precedence, nothing to evaluate.  Constants that are no numbers start with `$`.
+Expressions are rebuilt unevaluated, argument by argument, so a decoded expression is structurally
+equal to the recorded one, and a hostile `Pow(9, Pow(9, 99))` costs nothing.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+
+import sympy
+
+from torchreel.errors import UnsupportedError
+from torchreel.store.jsontypes import Json
+from torchreel.store.portable import torch_names
+
+MAX_DEPTH = 200  # deeper nesting than any recorded expression had by an order of magnitude
+MAX_LENGTH = 1_000_000  # characters; a guard of a large sum was seen at 40,000
+
+_SYMPY_FUNCTIONS: dict[str, type[sympy.Basic]] = {
+    cls.__name__: cls
+    for cls in (
+        sympy.Add, sympy.Mul, sympy.Pow, sympy.Mod, sympy.Eq, sympy.Ne, sympy.Lt, sympy.Le,
+        sympy.Gt, sympy.Ge, sympy.And, sympy.Or, sympy.Not, sympy.Xor, sympy.ITE, sympy.Piecewise,
+        sympy.floor, sympy.ceiling, sympy.Abs, sympy.sign, sympy.log, sympy.exp, sympy.sin,
+        sympy.cos, sympy.tan, sympy.asin, sympy.acos, sympy.atan, sympy.sinh, sympy.cosh,
+        sympy.tanh, sympy.Max, sympy.Min, sympy.Tuple,
+    )
+}  # fmt: skip
+
+_CONSTANTS: dict[str, sympy.Basic] = {
+    "$true": sympy.true,
+    "$false": sympy.false,
+    "$oo": sympy.oo,
+    "$-oo": -sympy.oo,
+    "$zoo": sympy.zoo,
+    "$nan": sympy.nan,
+    "$pi": sympy.pi,
+    "$E": sympy.E,
+    "$I": sympy.I,
+    "$int_oo": torch_names.int_oo,
+    "$-int_oo": -torch_names.int_oo,
+}
+_CONSTANT_NAMES = {value: name for name, value in _CONSTANTS.items()}
+
+_TOKEN = re.compile(
+    r"\s*(?:(?P<number>-?\d+)(?![\w.])|(?P<name>[A-Za-z_]\w*)|(?P<constant>\$-?\w+)"
+    r"|`(?P<quoted>[^`]*)`|\"(?P<text>[^\"]*)\"|(?P<punct>[(),]))"
+)
+
+Symbols = Mapping[str, sympy.Symbol]
+
+
+def _functions() -> dict[str, type[sympy.Basic]]:
+    """The closed table: SymPy's classes and torch's own, by class name (torch's win)."""
+    return {**_SYMPY_FUNCTIONS, **torch_names.sympy_functions()}
+
+
+def encode_expr(expr: object) -> int | str:
+    """An expression as text; an integer stays an integer.
+
+    Raises `UnsupportedError` for a node that the closed table does not hold.
+    """
+    if isinstance(expr, (bool, sympy.logic.boolalg.BooleanAtom)):
+        return "$true" if expr else "$false"
+    if isinstance(expr, (int, sympy.Integer)):
+        return int(expr)
+    if isinstance(expr, float):
+        expr = sympy.Float(expr)
+    return _write(expr)
+
+
+def _write(expr: object) -> str:
+    if isinstance(expr, sympy.Symbol):
+        return expr.name if re.fullmatch(r"[A-Za-z_]\w*", expr.name) else f"`{expr.name}`"
+    if isinstance(expr, sympy.Integer):
+        return str(int(expr))
+    if isinstance(expr, sympy.Rational):
+        return f"Rational({expr.p}, {expr.q})"
+    if isinstance(expr, sympy.Float):
+        return f'Float("{float(expr).hex()}", {expr._prec})'
+    if isinstance(expr, sympy.Basic):
+        if expr in _CONSTANT_NAMES:
+            return _CONSTANT_NAMES[expr]
+        name = type(expr).__name__
+        if _functions().get(name) is not None:
+            return f"{name}({', '.join(map(_write, expr.args))})"
+    raise UnsupportedError(
+        f"the expression node {type(expr).__name__} has no portable form (found in {expr!s:.80})"
+    )
+
+
+def decode_expr(text: int | str | Json, symbols: Symbols) -> sympy.Basic:
+    """The expression written as `text`, over the given symbols.
+
+    Raises `UnsupportedError` for an unknown function or symbol, and for text that is too long, too
+    deep or malformed.
+    """
+    if isinstance(text, bool) or not isinstance(text, (int, str)):
+        raise UnsupportedError(f"an expression is text or an integer, found {text!r:.80}")
+    if isinstance(text, int):
+        return sympy.Integer(text)
+    if len(text) > MAX_LENGTH:
+        raise UnsupportedError(f"an expression of {len(text)} characters exceeds {MAX_LENGTH}")
+    return _Parser(text, symbols).parse()
+
+
+class _Parser:
+    """Recursive descent over `name(arg, ...)`."""
+
+    def __init__(self, text: str, symbols: Symbols) -> None:
+        self.text, self.symbols, self.position = text, symbols, 0
+        self.functions = _functions()
+
+    def parse(self) -> sympy.Basic:
+        result = self._expression(0)
+        if self.text[self.position :].strip():
+            raise self._error("the end")
+        return result
+
+    def _error(self, wanted: str) -> UnsupportedError:
+        found = self.text[self.position : self.position + 20] or "the end"
+        return UnsupportedError(f"malformed expression: wanted {wanted}, found {found!r}")
+
+    def _token(self) -> re.Match[str]:
+        match = _TOKEN.match(self.text, self.position)
+        if match is None:
+            raise self._error("a name, number or bracket")
+        self.position = match.end()
+        return match
+
+    def _expression(self, depth: int) -> sympy.Basic:
+        if depth > MAX_DEPTH:
+            raise UnsupportedError(f"an expression nested deeper than {MAX_DEPTH} is refused")
+        token = self._token()
+        if token["number"] is not None:
+            return sympy.Integer(int(token["number"]))
+        if token["constant"] is not None:
+            return self._constant(token["constant"])
+        if token["quoted"] is not None:
+            return self._symbol(token["quoted"])
+        if token["name"] is None:
+            raise self._error("an expression")
+        if self.text[self.position : self.position + 1] != "(":
+            return self._symbol(token["name"])
+        return self._call(token["name"], depth)
+
+    def _constant(self, name: str) -> sympy.Basic:
+        if name not in _CONSTANTS:
+            raise UnsupportedError(f"unknown constant {name!r} in an expression")
+        return _CONSTANTS[name]
+
+    def _symbol(self, name: str) -> sympy.Basic:
+        if name not in self.symbols:
+            raise UnsupportedError(f"the symbol {name!r} is in no symbol table of this document")
+        return self.symbols[name]
+
+    def _call(self, name: str, depth: int) -> sympy.Basic:
+        self.position += 1
+        if name == "Float":
+            return self._float()
+        args: list[sympy.Basic] = []
+        while self.text[self.position : self.position + 1] != ")":
+            args.append(self._expression(depth + 1))
+            if self._token()["punct"] not in (",", ")"):
+                raise self._error("',' or ')'")
+            if self.text[self.position - 1] == ")":
+                return self._build(name, args)
+        self.position += 1
+        return self._build(name, args)
+
+    def _float(self) -> sympy.Basic:
+        match = re.compile(r'"([-+.0-9a-fx p]+|inf|-inf|nan)", (\d{1,4})\)').match(
+            self.text, self.position
+        )
+        if match is None:
+            raise self._error("a hexadecimal float and its precision")
+        self.position = match.end()
+        return sympy.Float(float.fromhex(match[1]), precision=int(match[2]))
+
+    def _build(self, name: str, args: list[sympy.Basic]) -> sympy.Basic:
+        if name == "Rational":
+            return sympy.Rational(*(int(arg) for arg in args))
+        function = self.functions.get(name)
+        if function is None:
+            raise UnsupportedError(f"the function {name!r} is not allowed in an expression")
+        return _construct(function, args)
+
+
+def _construct(function: Callable[..., sympy.Basic], args: list[sympy.Basic]) -> sympy.Basic:
+    """Build a node as recorded: unevaluated where the class can, evaluated otherwise."""
+    try:
+        return function(*args, evaluate=False)
+    except (TypeError, ValueError, AttributeError, AssertionError) as error:
+        raise UnsupportedError(
+            f"{getattr(function, '__name__', function)} does not take {len(args)} such arguments: "
+            f"{error}"
+        ) from error
+
+
+def encode_symbol(symbol: sympy.Symbol) -> list[str]:
+    """The assumptions of a symbol, each as `name` or `!name`, sorted."""
+    given: Mapping[str, bool | None] = symbol._assumptions_orig
+    return sorted(key if value else f"!{key}" for key, value in given.items() if value is not None)
+
+
+_ASSUMPTIONS = frozenset(
+    [
+        "integer",
+        "positive",
+        "negative",
+        "nonnegative",
+        "nonpositive",
+        "zero",
+        "nonzero",
+        "real",
+        "finite",
+        "infinite",
+        "commutative",
+        "even",
+        "odd",
+        "rational",
+        "extended_real",
+        "complex",
+        "hermitian",
+    ]
+)
+
+
+def decode_symbol(name: str, assumptions: Json) -> sympy.Symbol:
+    """A symbol with its recorded assumptions.  Raises `UnsupportedError` for an unknown one."""
+    if not isinstance(assumptions, list):
+        raise UnsupportedError(f"the symbol {name!r} has no list of assumptions")
+    given: dict[str, bool] = {}
+    for item in assumptions:
+        key = str(item).removeprefix("!")
+        if key not in _ASSUMPTIONS:
+            raise UnsupportedError(f"unknown assumption {item!r} of the symbol {name!r}")
+        given[key] = not str(item).startswith("!")
+    return sympy.Symbol(name, **given)

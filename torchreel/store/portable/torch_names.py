@@ -1,0 +1,395 @@
+"""The private names of torch that the portable formats need, and nothing else.
+
+Lives here: one accessor per name, with the reason.  Not here: the formats.  Called only by the
+modules beside it: to support another version of torch, this file is what changes.
+"""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Callable, Iterable, Mapping
+from functools import cache
+from types import ModuleType
+from typing import Any
+
+import sympy
+import torch
+import torch._guards
+import torch.fx.experimental.symbolic_shapes as symbolic_shapes
+import torch.utils._sympy.functions as sympy_extension
+from torch._guards import CompileContext, CompileId, Source, TracingContext, tracing
+from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
+from torch.fx.experimental.sym_node import SymNode
+from torch.fx.experimental.symbolic_shapes import RuntimeAssert, ShapeEnv, ShapeGuard
+from torch.utils._sympy.numbers import int_oo
+from torch.utils._sympy.value_ranges import ValueRanges
+
+__all__ = [
+    "CompileContext", "CompileId", "FakeTensor", "FakeTensorMode", "RuntimeAssert", "ShapeEnv",
+    "ShapeGuard", "Source", "SymNode", "TracingContext", "ValueRanges", "int_oo", "tracing",
+]  # fmt: skip
+
+
+@cache
+def sympy_functions() -> dict[str, type[sympy.Basic]]:
+    """torch's own SymPy functions by class name: they occur in sizes, guards and ranges."""
+    return {
+        name: value
+        for name, value in vars(sympy_extension).items()
+        if isinstance(value, type)
+        and issubclass(value, sympy.Basic)
+        and value.__module__ == sympy_extension.__name__
+        and not name.startswith("_")
+    }
+
+
+@cache
+def source_classes() -> dict[str, type[Source]]:
+    """Every concrete Source that Dynamo defines, by class name."""
+    import torch._dynamo.source as sources
+
+    return {
+        name: value
+        for module in (sources, torch._guards)
+        for name, value in vars(module).items()
+        if isinstance(value, type) and issubclass(value, Source) and value is not Source
+    }
+
+
+@cache
+def in_graph_names() -> Mapping[str, str]:
+    """Dynamo's table of functions by qualified name, with the name of their rule."""
+    from torch._dynamo import trace_rules
+
+    tables = (
+        trace_rules.torch_c_binding_in_graph_functions,
+        trace_rules.torch_non_c_binding_in_graph_functions,
+        trace_rules.manual_torch_name_rule_map,
+    )
+    rows = itertools.chain.from_iterable(table.items() for table in tables)
+    return {name: getattr(rule, "__name__", "") for name, rule in rows}
+
+
+def variable_functions() -> object:
+    """The namespace of the operators bound as `torch.NAME` (no files, processes or libraries)."""
+    return torch._C._VariableFunctions
+
+
+def qualified_name(function: Callable[..., object]) -> str:
+    """How FX prints a target."""
+    from torch.fx.node import _get_qualified_name
+
+    return _get_qualified_name(function)
+
+
+def higher_order_operators() -> Mapping[str, object]:
+    """The registered higher-order operators, by name."""
+    from torch._ops import _higher_order_ops
+
+    return _higher_order_ops
+
+
+def operator_by_name(namespace: str, packet: str) -> object | None:
+    """An operator that is registered in this process, without loading anything."""
+    names = torch._C._dispatch_get_all_op_names()
+    if not any(name.split(".")[0] == f"{namespace}::{packet}" for name in names):
+        return None
+    return getattr(getattr(torch.ops, namespace), packet, None)
+
+
+def config_modules() -> dict[str, ModuleType]:
+    """The four configuration modules whose entries decide a compile."""
+    import torch._dynamo.config
+    import torch._functorch.config
+    import torch._inductor.config
+    import torch.fx.experimental._config
+
+    return {
+        "dynamo": torch._dynamo.config,
+        "functorch": torch._functorch.config,
+        "inductor": torch._inductor.config,
+        "fx": torch.fx.experimental._config,
+    }
+
+
+def non_default_entries(module: ModuleType) -> dict[str, object]:
+    """The entries of a config module whose value is not the default (patches included)."""
+    entries: dict[str, object] = module._get_dict(skip_default=True)  # type: ignore[attr-defined]
+    return entries
+
+
+def aot_counter() -> int:
+    """The number that the next AOT graph will get (it appears in the output code)."""
+    import torch._functorch.aot_autograd as aot
+
+    return _peek(aot.AOT_COUNTER)
+
+
+def set_aot_counter(value: int) -> None:
+    """Make the next AOT graph get this number."""
+    import torch._functorch.aot_autograd as aot
+
+    aot.AOT_COUNTER = itertools.count(value)
+
+
+def graph_counter() -> int:
+    """The number that the next Inductor graph will get."""
+    import torch._inductor.compile_fx as compile_fx
+
+    return _peek(compile_fx._graph_counter)
+
+
+def set_graph_counter(value: int) -> None:
+    """Make the next Inductor graph get this number."""
+    import torch._inductor.compile_fx as compile_fx
+
+    compile_fx._graph_counter = itertools.count(value)
+
+
+def _peek(counter: Iterable[int]) -> int:
+    """Where an `itertools.count` stands, without moving it."""
+    return int(counter.__reduce__()[1][0])  # type: ignore[index]
+
+
+def graph_names(graph: torch.fx.Graph) -> tuple[set[str], dict[str, int]]:
+    """The names a graph has used (erased nodes too) and its counters: they number new nodes."""
+    namespace = graph._graph_namespace
+    return set(namespace._used_names), dict(namespace._base_count)
+
+
+def set_graph_names(graph: torch.fx.Graph, used: Iterable[str], counts: Mapping[str, int]) -> None:
+    """Restore what `graph_names` gave."""
+    namespace = graph._graph_namespace
+    for name in used:
+        namespace._used_names.setdefault(name) if isinstance(
+            namespace._used_names, dict
+        ) else namespace._used_names.add(name)
+    namespace._base_count.update(counts)
+
+
+def has_zero_tensor(tensor: torch.Tensor) -> bool:
+    """Whether a tensor is a ZeroTensor (no memory behind it; the gradient of `sgn` is one)."""
+    return (
+        bool(torch._C._is_zerotensor(tensor))
+        if hasattr(torch._C, "_is_zerotensor")
+        else bool(tensor._is_zerotensor())
+    )
+
+
+def zero_tensor(size: list[int], **kwargs: Any) -> torch.Tensor:
+    """A ZeroTensor."""
+    return torch._efficientzerotensor(size, **kwargs)
+
+
+def suppress_guards(env: ShapeEnv) -> Any:
+    """A context in which the ShapeEnv notes no guard."""
+    return env.suppress_guards()
+
+
+def symbolic_module() -> ModuleType:
+    """The module of the ShapeEnv, for its small record types (SLoc, ValueRangesSLoc, ...)."""
+    return symbolic_shapes
+
+
+def is_wrapper_subclass(tensor: torch.Tensor) -> bool:
+    """Whether a tensor is a traceable wrapper subclass (it flattens into inner tensors)."""
+    from torch.utils._python_dispatch import is_traceable_wrapper_subclass
+
+    return is_traceable_wrapper_subclass(tensor)
+
+
+def storage_of(tensor: torch.Tensor) -> tuple[int, object] | None:
+    """A storage's identity and its size in bytes; None for tensors that have none."""
+    try:
+        storage = tensor.untyped_storage()
+    except (NotImplementedError, RuntimeError):
+        return None
+    return storage._cdata, storage.nbytes()
+
+
+def item_memo(tensor: torch.Tensor) -> torch.SymInt | torch.SymFloat | None:
+    """The symbol that Dynamo gave to the value of a 0-d input, if any (read without a check)."""
+    memo = getattr(tensor, "_item_memo", None) if isinstance(tensor, FakeTensor) else None
+    return memo if isinstance(memo, (torch.SymInt, torch.SymFloat)) else None
+
+
+def set_item_memo(tensor: torch.Tensor, value: object) -> None:
+    """Restore what `item_memo` gave."""
+    if isinstance(tensor, FakeTensor) and isinstance(value, (torch.SymInt, torch.SymFloat)):
+        tensor.item_memo = value
+
+
+def hint_of(node: SymNode) -> object:
+    """A SymNode's hint, without computing one."""
+    return node._hint
+
+
+def no_hint() -> object:
+    """What tells a SymNode not to compute a hint."""
+    from torch.fx.experimental.sym_node import _NO_HINT
+
+    return _NO_HINT
+
+
+def restore_guards(env: ShapeEnv, guards: Iterable[tuple[sympy.Basic, bool]]) -> None:
+    """Give a ShapeEnv its guards, without source locations."""
+    nowhere = torch._guards.SLoc(None, None)
+    env.guards = [ShapeGuard(expr, nowhere, oblivious) for expr, oblivious in guards]
+
+
+def restore_deferred(
+    env: ShapeEnv, asserts: Mapping[sympy.Symbol | None, list[tuple[sympy.Basic, str]]]
+) -> None:
+    """Give a ShapeEnv its deferred runtime asserts, without stacks."""
+    from torch.utils._traceback import CapturedTraceback
+
+    stack = CapturedTraceback.extract(skip=1)
+    env.deferred_runtime_asserts = {
+        symbol: [RuntimeAssert(expr, message, stack) for expr, message in rows]
+        for symbol, rows in asserts.items()
+    }
+
+
+def settle_shape_env(env: ShapeEnv) -> None:
+    """Fill what goes beside the state (locations, stacks), and drop what was cached from it."""
+    from torch.utils._traceback import CapturedTraceback
+
+    nowhere = torch._guards.SLoc(None, None)
+    stack = CapturedTraceback.extract(skip=1)
+    for symbol in env.var_to_range:
+        env.var_to_range_sloc[symbol] = symbolic_shapes.ValueRangesSLoc(nowhere, nowhere)
+        env.var_to_stack.setdefault(symbol, stack)
+    for symbol in env.replacements:
+        env.replacements_slocs[symbol] = nowhere
+    env._resimplify_floor_div_axioms = True
+    env._replacements_version_counter += 1
+    env._update_version_counter()
+
+
+@cache
+def config_keys(module: ModuleType) -> frozenset[str]:
+    """The names of a config module's entries."""
+    return frozenset(module._config)  # type: ignore[attr-defined]
+
+
+@cache
+def record_classes() -> dict[str, type]:
+    """AOTAutograd's descriptors, and the keys of the paths at which unbacked symbols are bound."""
+    import torch._functorch._aot_autograd.descriptors as descriptors
+    import torch.utils._pytree as pytree
+
+    keys = (
+        pytree.SequenceKey, pytree.MappingKey, pytree.GetAttrKey, symbolic_shapes.ConvertIntKey,
+        symbolic_shapes.CallMethodKey, symbolic_shapes.InnerTensorKey, symbolic_shapes.DivideByKey,
+    )  # fmt: skip
+    own = {
+        name: value
+        for name, value in vars(descriptors).items()
+        if isinstance(value, type) and value.__module__ == descriptors.__name__
+    }
+    return {**own, **{key.__name__: key for key in keys}}
+
+
+def node_sources(data: Any) -> object:
+    """A chain of node origins (`meta["from_node"]`) from plain data."""
+    from torch.fx.traceback import NodeSource
+
+    return [NodeSource._from_dict(item) for item in data]
+
+
+def tensor_metadata(tensor: torch.Tensor) -> object:
+    """What ShapeProp notes of a tensor (`meta["tensor_meta"]`)."""
+    from torch.fx.passes.shape_prop import _extract_tensor_metadata
+
+    return _extract_tensor_metadata(tensor)
+
+
+def holds_tensors(value: object) -> bool:
+    """Whether a tensor or a symbolic scalar stands anywhere in a nested value."""
+    from torch.utils._pytree import tree_leaves
+
+    kinds = (torch.Tensor, torch.SymInt, torch.SymFloat, torch.SymBool)
+    return any(isinstance(leaf, kinds) for leaf in tree_leaves(value))
+
+
+def without_addresses(text: str) -> str:
+    """The text of a target without the address that Python prints for unnamed objects."""
+    return re.sub(r" at 0x[0-9a-f]+", "", text)
+
+
+def graph_module(root: torch.nn.Module, graph: torch.fx.Graph) -> torch.fx.GraphModule:
+    """A GraphModule as Dynamo makes one (compiled lazily where torch does so)."""
+    from torch.fx._lazy_graph_module import _make_graph_module
+
+    return _make_graph_module(root, graph)
+
+
+def no_dispatch() -> Any:
+    """A context in which no mode of the program sees what an encoder touches."""
+    from torch.utils._python_dispatch import _disable_current_modes
+
+    return _disable_current_modes()
+
+
+def fake_mode_of(gm: torch.fx.GraphModule, inputs: Iterable[object]) -> FakeTensorMode | None:
+    """The fake mode of the compile under way."""
+    context = TracingContext.try_get()
+    if context is not None and context.fake_mode is not None:
+        return context.fake_mode
+    from torch._guards import detect_fake_mode
+
+    metas = [n.meta.get("val", n.meta.get("example_value")) for n in gm.graph.nodes]
+    return detect_fake_mode([*inputs, *metas])
+
+
+def fake_mode_settings(mode: FakeTensorMode | None) -> dict[str, bool]:
+    """The settings of a fake mode that change what operators return."""
+    names = ("allow_non_fake_inputs", "allow_scalar_outputs", "static_shapes", "allow_meta")
+    return {name: bool(getattr(mode, name)) for name in names if hasattr(mode, name)}
+
+
+def backend_of(backend: object) -> tuple[str, dict[str, Any]]:
+    """A backend's portable name and the options of its `torch.compile` call."""
+    from torch._dynamo.backends.registry import _COMPILER_FNS
+
+    inner = backend
+    while hasattr(inner, "_torchdynamo_orig_backend"):
+        inner = inner._torchdynamo_orig_backend
+    if inner is None or isinstance(inner, torch._TorchCompileInductorWrapper):
+        return "inductor", dict(getattr(inner, "config", {}) or {})
+    if isinstance(inner, torch._TorchCompileWrapper):
+        inner = inner.compiler_fn
+    for name, function in _COMPILER_FNS.items():
+        if function is inner:
+            return name, {}
+    module = getattr(inner, "__module__", type(inner).__module__)
+    return f"{module}:{getattr(inner, '__qualname__', type(inner).__qualname__)}", {}
+
+
+def aot_graph_name() -> list[str]:
+    """The name of the AOT graph under way (`0_forward`): it stands in the output code."""
+    from torch._functorch.aot_autograd import get_aot_graph_name
+
+    context = TracingContext.try_get()
+    stack = getattr(context, "aot_graph_name", None) if context is not None else None
+    return [str(name) for name in stack] if stack else [str(get_aot_graph_name())]
+
+
+def specialized_floats() -> list[str]:
+    """The float symbols that an earlier attempt of this compile told Dynamo to specialise.
+
+    AOTAutograd asks for another restart when one of them is missing here.
+    """
+    from torch._dynamo.symbolic_convert import TensorifyState
+
+    return sorted(TensorifyState.force_specializations)
+
+
+def set_specialized_floats(names: Iterable[str]) -> None:
+    """Restore what `specialized_floats` gave."""
+    from torch._dynamo.symbolic_convert import TensorifyState
+
+    TensorifyState.clear()
+    for name in names:
+        TensorifyState.specialize(name)
