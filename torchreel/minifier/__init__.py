@@ -1,0 +1,32 @@
+"""The minifier: shrinks a failing case and exports what is left as a script.
+
+Public names are loaded on first use. Lives here: the case, the oracle, the passes, the order and
+the search. Not here: how a compile is recorded or replayed. Called by the command line; to read it,
+start with `search`, then `passes.base`.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from torchreel.minifier.case import Case
+    from torchreel.minifier.events import Limits, Listener, ProgressEvent, Reduction
+    from torchreel.minifier.minify import minify
+
+__all__ = ["Case", "Limits", "Listener", "ProgressEvent", "Reduction", "minify"]
+
+_LAZY = {
+    "Case": "case",
+    "Limits": "events",
+    "Listener": "events",
+    "ProgressEvent": "events",
+    "Reduction": "events",
+    "minify": "minify",
+}
+
+
+def __getattr__(name: str) -> object:
+    """Load a public name from the module that defines it (PEP 562)."""
+    if name not in _LAZY:
+        raise AttributeError(f"module 'torchreel.minifier' has no attribute {name!r}")
+    return getattr(import_module(f"torchreel.minifier.{_LAZY[name]}"), name)

@@ -1,0 +1,237 @@
+"""What the minifier works on: a checkpoint, and how to run it so that it fails.
+
+Lives here: `Case`, its digest, and how one is made from a recorded checkpoint. Not here: how a case
+is edited (`draft`), ordered (`order`) or run (`worker`). Everything in the package passes cases on.
+
+Two cases that differ only in the names of their nodes, or in what can be computed from the rest
+(the value descriptions of call nodes), are the same case: they have one digest and one verdict.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Literal, cast
+
+from torchreel.errors import UnsupportedError
+from torchreel.store.jsontypes import Json, canonical_json, digest_of, parse_json
+from torchreel.store.portable.checkpoints import CheckpointDoc
+from torchreel.store.portable.graphs import GraphDoc, NodeDoc, map_tree
+
+Harness = Literal["compile", "run", "train", "accuracy"]
+HARNESSES: tuple[Harness, ...] = ("compile", "run", "train", "accuracy")
+"""From the least to the most that is done with a case."""
+
+VALUE_KEYS = ("val", "example_value")
+# What the compiler reads of a node's meta and the worker can't compute: nothing else is kept.
+_KEPT_META = (*VALUE_KEYS, "unbacked_bindings")
+# What a stage's entry point is given besides the graph and its inputs.
+_KEPT_EXTRA = ("backend", "options", "fake_mode", "kwargs")
+# Arguments that count inputs or name an earlier graph: they mean nothing once the graph is edited.
+_STALE_KWARGS = ("static_input_idxs", "graph_id", "boxed_forward_device_index")
+# State of a ShapeEnv that says what its symbols are; the rest is what the recorded trace learnt.
+_KEPT_STATE = (
+    "backed_var_to_val",
+    "var_to_range",
+    "var_to_sources",
+    "var_to_hint_override",
+    "size_like",
+    "unbacked_inputs",
+)
+
+
+@dataclass(frozen=True)
+class Case:
+    """A checkpoint and the way to run it; immutable, hashable by `digest`."""
+
+    checkpoint: CheckpointDoc
+    harness: Harness = "compile"
+    backend: str = "inductor"
+    imports: tuple[str, ...] = ()
+    """Modules that the user allowed to import (they may register operators and backends)."""
+    seed: int = 0
+    repeats: int = 1
+    """How often to run it before believing that it does not fail."""
+    eager: bool = True
+    """Whether eager has to accept it (off where eager refuses the recorded case itself)."""
+
+    @property
+    def graph(self) -> GraphDoc:
+        """The outer graph."""
+        return self.checkpoint.graph
+
+    @property
+    def call_nodes(self) -> int:
+        """Call nodes of the outer graph."""
+        return self.graph.call_nodes
+
+    @cached_property
+    def canonical(self) -> bytes:
+        """The canonical text, over which the digest is taken."""
+        return canonical_json(self._canonical())
+
+    @cached_property
+    def digest(self) -> str:
+        """The sha256 of the canonical case."""
+        return digest_of(self.canonical)
+
+    def _canonical(self) -> Json:
+        doc = self.checkpoint
+        return {
+            **self._how(),
+            "entry": doc.entry,
+            "partition": doc.partition,
+            "graph": canonical_graph(doc.graph),
+            "inputs": list(doc.inputs),
+            "shape_env": doc.shape_env,
+            "config": list(doc.config),
+            "ambient": doc.ambient,
+            "extra": doc.extra,
+        }
+
+    def _how(self) -> dict[str, Json]:
+        return {
+            "harness": self.harness,
+            "backend": self.backend,
+            "imports": list(self.imports),
+            "seed": self.seed,
+            "repeats": self.repeats,
+            "eager": self.eager,
+        }
+
+    def with_graph(self, graph: GraphDoc, inputs: tuple[Json, ...] | None = None) -> Case:
+        """This case with another outer graph (and the inputs that belong to it)."""
+        doc = self.checkpoint
+        inputs = doc.inputs if inputs is None else inputs
+        return replace(self, checkpoint=replace(doc, graph=graph, inputs=inputs))
+
+    def to_bytes(self) -> bytes:
+        """The document that the store keeps: complete, with names and descriptions."""
+        doc = parse_json(self.checkpoint.to_bytes())
+        return canonical_json({**self._how(), "checkpoint": doc})
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> Case:
+        """What `to_bytes` wrote.  Raises `UnsupportedError` when it is malformed."""
+        doc = parse_json(data)
+        if not isinstance(doc, dict) or doc.get("harness") not in HARNESSES:
+            raise UnsupportedError("the blob is not a case of a kind that this version knows")
+        return cls(
+            CheckpointDoc.from_bytes(canonical_json(doc["checkpoint"])),
+            cast(Harness, doc["harness"]),
+            str(doc["backend"]),
+            tuple(str(name) for name in doc["imports"]),
+            int(doc["seed"]),
+            int(doc["repeats"]),
+            bool(doc["eager"]),
+        )
+
+    @classmethod
+    def from_checkpoint(
+        cls,
+        doc: CheckpointDoc,
+        harness: Harness = "compile",
+        *,
+        imports: tuple[str, ...] = (),
+        lean: bool = True,
+    ) -> Case:
+        """The case of a recorded checkpoint.
+
+        `lean` drops what a run does not need: stacks and other metadata, and what the recorded
+        ShapeEnv had learnt while tracing (guards, replacements: running the graph finds them
+        again). Not lean is the recording to the letter.
+        """
+        return cls(_lean(doc) if lean else doc, harness, doc.backend, imports)
+
+
+def _lean(doc: CheckpointDoc) -> CheckpointDoc:
+    return replace(
+        doc,
+        graph=_lean_graph(doc.graph),
+        shape_env=lean_shape_env(doc.shape_env),
+        extra=_lean_extra(doc.extra),
+    )
+
+
+def _lean_graph(graph: GraphDoc) -> GraphDoc:
+    nodes = tuple(replace(node, meta=_lean_meta(node)) for node in graph.nodes)
+    modules = {name: _lean_graph(inner) for name, inner in graph.modules.items()}
+    return GraphDoc(nodes, modules, graph.attributes, {})
+
+
+def _lean_meta(node: NodeDoc) -> dict[str, Json]:
+    return {key: node.meta[key] for key in _KEPT_META if key in node.meta}
+
+
+def lean_shape_env(snapshot: Mapping[str, Json]) -> dict[str, Json]:
+    """A snapshot with its symbols and their hints and ranges, and nothing that tracing learnt."""
+    state = snapshot.get("state")
+    known = state if isinstance(state, Mapping) else {}
+    kept: dict[str, Json] = {key: known[key] for key in _KEPT_STATE if key in known}
+    return {
+        "settings": snapshot.get("settings", {}),
+        "symbols": snapshot.get("symbols", {}),
+        "state": kept,
+    }
+
+
+def _lean_extra(extra: Mapping[str, Json]) -> dict[str, Json]:
+    kept = {key: extra[key] for key in _KEPT_EXTRA if key in extra}
+    kwargs = kept.get("kwargs")
+    if isinstance(kwargs, Mapping):
+        kept["kwargs"] = {k: v for k, v in kwargs.items() if k not in _STALE_KWARGS}
+    return kept
+
+
+def refreshed(case: Case, values: Mapping[str, Json]) -> Case:
+    """The case with fresh descriptions of what its call nodes compute, by node name."""
+    if not values:
+        return case
+    nodes = tuple(_with_value(node, values.get(node.name)) for node in case.graph.nodes)
+    return case.with_graph(replace(case.graph, nodes=nodes))
+
+
+def _with_value(node: NodeDoc, value: Json) -> NodeDoc:
+    if value is None or not node.is_call:
+        return node
+    key = "val" if "val" in node.meta else "example_value"
+    return replace(node, meta={**node.meta, key: value})
+
+
+_PLAIN: Json = {
+    "k": "tensor", "dtype": "float32", "device": "cpu", "layout": "strided", "size": [2],
+    "stride": [1], "offset": 0, "requires_grad": False, "leaf": True, "parameter": False,
+    "flags": [],
+}  # fmt: skip
+
+
+def trivial(case: Case) -> Case:
+    """The case with a graph that returns its only input, a plain tensor of two elements."""
+    key = "val" if case.checkpoint.entry == "aot" else "example_value"
+    placeholder = NodeDoc("x", "placeholder", "x", [], {}, {key: _PLAIN})
+    output = NodeDoc("output", "output", "output", [{"t": [{"n": "x"}]}])
+    return case.with_graph(GraphDoc((placeholder, output)), (_PLAIN,))
+
+
+def canonical_graph(graph: GraphDoc) -> Json:
+    """A graph as data in which nodes are numbered and nothing derived is left."""
+    names = {node.name: f"n{i}" for i, node in enumerate(graph.nodes)}
+
+    def ref(name: str) -> Json:
+        return {"n": names[name]}
+
+    return {
+        "nodes": [_canonical_node(node, ref) for node in graph.nodes],
+        "modules": {name: canonical_graph(inner) for name, inner in graph.modules.items()},
+        "attributes": graph.attributes,
+        "extra": graph.extra,
+    }
+
+
+def _canonical_node(node: NodeDoc, ref: object) -> Json:
+    target = "" if node.op == "placeholder" else node.target
+    args = map_tree(node.args, ref)  # type: ignore[arg-type]
+    kwargs = map_tree(node.kwargs, ref)  # type: ignore[arg-type]
+    kept = {k: v for k, v in node.meta.items() if k not in _KEPT_META}
+    return [node.op, target, args, kwargs, kept]

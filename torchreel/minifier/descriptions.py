@@ -1,0 +1,139 @@
+"""Value descriptions and the expressions in them, as the passes need them.
+
+Lives here: compatibility of two values, the description of a value as a fresh input, the numbers
+and symbols in a description. Not here: what a description means to torch (`store.portable`). Called
+by the passes and by the order. Nothing here touches a tensor.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from functools import lru_cache
+
+from torchreel.store.jsontypes import Json
+
+_SYMBOL = re.compile(r"(?<![\w.$\"])[A-Za-z_]\w*(?!\w*\()")
+_UNBACKED = re.compile(r"zuf\d+|u\d+")
+_SYMBOLIC = ("symint", "symfloat", "symbool")
+# What ties a value to others, or to how it was made: a fresh input has none of it.
+_TIES = ("storage", "storage_size", "item", "data", "parameter")
+
+Size = int | str
+
+
+def as_object(value: Json) -> Mapping[str, Json]:
+    """`value` if it is an object, else an empty one."""
+    return value if isinstance(value, Mapping) else {}
+
+
+def as_list(value: Json) -> list[Json]:
+    """`value` as a list if it is one, else an empty one."""
+    return list(value) if isinstance(value, (list, tuple)) else []
+
+
+def is_tensor(value: Json) -> bool:
+    """Whether a description is that of a plain tensor."""
+    return as_object(value).get("k") == "tensor"
+
+
+def is_symbolic(value: Json) -> bool:
+    """Whether a description is that of a symbolic scalar."""
+    return as_object(value).get("k") in _SYMBOLIC
+
+
+def compatible(one: Json, other: Json, *, loose: bool = False) -> bool:
+    """Whether one value can stand where the other stood; loosely: any tensor for a tensor."""
+    a, b = as_object(one), as_object(other)
+    if a.get("k") != b.get("k") or not a:
+        return False
+    if a.get("k") != "tensor":
+        return a.get("k") in (*_SYMBOLIC, "int", "float", "bool")
+    keys = ("layout",) if loose else ("size", "dtype", "device", "layout")
+    return all(a.get(key) == b.get(key) for key in keys)
+
+
+def sizes(value: Json) -> list[Size]:
+    """The sizes of a tensor description (none for anything else)."""
+    return [s for s in as_list(as_object(value).get("size")) if isinstance(s, (int, str))]
+
+
+def as_input(value: Json) -> Json:
+    """The description of a fresh input with the layout of `value`; None where there is none."""
+    if not is_tensor(value) or as_object(value).get("layout") != "strided":
+        return None
+    if any(_UNBACKED.fullmatch(name) for name in symbols_of(value)):
+        return None  # nothing but a run can say how large it is
+    kept = {k: v for k, v in as_object(value).items() if k not in _TIES}
+    flags: Json = [flag for flag in as_list(kept.get("flags")) if flag != "zero"]
+    return {**kept, "offset": 0, "leaf": True, "parameter": False, "flags": flags}
+
+
+@lru_cache(maxsize=10_000)
+def _symbols_in(text: str) -> frozenset[str]:
+    return frozenset(_SYMBOL.findall(text))
+
+
+def symbols_of(value: Json) -> frozenset[str]:
+    """The symbols that a description's expressions mention."""
+    found: set[str] = set()
+    for text in expressions(value):
+        if isinstance(text, str):
+            found |= _symbols_in(text)
+    return frozenset(found)
+
+
+def expressions(value: Json) -> Iterator[Json]:
+    """Every size, stride, offset and scalar expression of a description."""
+    seen: list[Json] = []
+    map_expressions(value, lambda text: seen.append(text) or text)  # type: ignore[func-returns-value]
+    yield from seen
+
+
+def map_expressions(value: Json, change: Callable[[Json], Json]) -> Json:
+    """A description with every expression `e` replaced by `change(e)`.
+
+    A symbolic scalar whose expression becomes a number becomes that number.
+    """
+    if not isinstance(value, Mapping):
+        return value
+    if value.get("k") in _SYMBOLIC:
+        return _scalar(value, change(value.get("expr")))
+    changed = dict(value)
+    for key in ("size", "stride"):
+        if key in value:
+            changed[key] = [change(item) for item in as_list(value[key])]
+    for key in ("offset", "storage_size"):
+        if key in value:
+            changed[key] = change(value[key])
+    if "items" in value:
+        changed["items"] = [map_expressions(item, change) for item in as_list(value["items"])]
+    if "item" in value:
+        changed["item"] = map_expressions(value["item"], change)
+    return changed
+
+
+def _scalar(value: Mapping[str, Json], expr: Json) -> Json:
+    if isinstance(expr, bool):
+        return {"k": "bool", "v": expr}
+    if isinstance(expr, int):
+        return {"k": "int", "v": expr}
+    if isinstance(expr, Mapping):
+        return {"k": "float", "v": expr}
+    return {**value, "expr": expr}
+
+
+def constant_of(value: Json) -> Json:
+    """The argument that a plain scalar description stands for; None where it is none."""
+    found = as_object(value)
+    return found.get("v") if found.get("k") in ("int", "bool", "float", "str") else None
+
+
+def contiguous(size: list[int]) -> list[Json]:
+    """Row-major strides; torch gives a dimension of no element the stride of one of one."""
+    strides: list[Json] = []
+    step = 1
+    for length in reversed(size):
+        strides.insert(0, step)
+        step *= max(length, 1)
+    return strides

@@ -1,0 +1,193 @@
+"""One graph while it is being edited: several edits are noted, then built into a new graph at once.
+
+Lives here: substitution of uses, cuts to inputs, removal, and the clean-up that every edit needs.
+Not here: which edits are worth trying (`passes`). Building costs one walk over the nodes, however
+many edits there are; the graph that is edited stays as it was.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from functools import cached_property
+
+from torchreel.minifier.descriptions import as_input
+from torchreel.minifier.effects import is_effectful
+from torchreel.store.jsontypes import Json
+from torchreel.store.portable.graphs import GraphDoc, NodeDoc, map_tree, node_refs
+
+
+class Draft:
+    """Edits noted on a graph; `finish` builds the edited one."""
+
+    def __init__(self, graph: GraphDoc, inputs: Iterable[Json] = ()) -> None:
+        self.graph = graph
+        self._inputs: dict[str, Json] = {
+            node.name: value for node, value in zip(graph.placeholders, inputs, strict=False)
+        }
+        self._uses: dict[str, Json] = {}
+        self._gone: set[str] = set()
+        self._cuts: dict[str, Json] = {}
+        self._outputs: list[Json] | None = None
+
+    def has(self, name: str) -> bool:
+        """Whether a node is (still) a node that can be edited."""
+        return name in self.graph.by_name and name not in self._gone and name not in self._cuts
+
+    def substitute(self, name: str, tree: Json) -> None:
+        """Let every use of a node use `tree` (a reference or a constant), and drop the node."""
+        self._uses[name] = tree
+        self._gone.add(name)
+
+    def cut(self, name: str) -> None:
+        """Make a node an input of the same description; nothing happens where there is none."""
+        description = as_input(self.graph.by_name[name].value)
+        if description is not None:
+            self._cuts[name] = description
+
+    def drop(self, name: str) -> None:
+        """Drop a node that nothing uses any more."""
+        self._gone.add(name)
+
+    @property
+    def outputs(self) -> list[Json]:
+        """What the graph returns, as far as noted."""
+        return self._outputs if self._outputs is not None else output_items(self.graph)
+
+    def set_outputs(self, items: list[Json]) -> None:
+        """Return these instead."""
+        self._outputs = items
+
+    @property
+    def is_untouched(self) -> bool:
+        """Whether nothing was noted."""
+        return not (self._gone or self._cuts or self._outputs is not None)
+
+    @cached_property
+    def users(self) -> Mapping[str, set[str]]:
+        """Who uses each node of the graph as it was."""
+        return users_of(self.graph)
+
+    def is_output_only(self, name: str) -> bool:
+        """Whether nothing but the output (or a dropped node) uses a node."""
+        output = self.graph.output.name
+        return all(user in self._gone or user == output for user in self.users.get(name, ()))
+
+    def finish(self) -> tuple[GraphDoc, tuple[Json, ...]] | None:
+        """The edited graph and its inputs; None if a use would be left without its value."""
+        nodes = self._ordered()
+        nodes = [self._rewired(node) for node in nodes]
+        nodes = self._without_newly_dead(nodes)
+        if not _is_ordered(nodes):
+            return None
+        inputs = {**self._inputs, **self._cuts}
+        placeholders = [node.name for node in nodes if node.op == "placeholder"]
+        graph = _pruned(replace(self.graph, nodes=tuple(nodes)))
+        return graph, tuple(inputs[name] for name in placeholders if name in inputs)
+
+    def _ordered(self) -> list[NodeDoc]:
+        """The nodes that stay, new inputs right after the old ones."""
+        kept = [n for n in self.graph.nodes if n.name not in self._gone]
+        old = [n for n in kept if n.op == "placeholder"]
+        new = [self._as_input(n) for n in kept if n.name in self._cuts]
+        rest = [n for n in kept if n.op != "placeholder" and n.name not in self._cuts]
+        return old + new + rest
+
+    def _without_newly_dead(self, nodes: list[NodeDoc]) -> list[NodeDoc]:
+        """Drop nodes free of effects that had users before and have none now, and so on upwards.
+
+        What was dead from the start stays: a failure may need it, and a pass of its own tries.
+        """
+        before = _use_counts(self.graph.nodes)
+        uses = _use_counts(nodes)
+        kept: list[NodeDoc] = []
+        for node in reversed(nodes):
+            newly = before[node.name] > 0 and uses[node.name] == 0
+            if newly and self._may_go(node):
+                uses.subtract(node.inputs())
+            else:
+                kept.append(node)
+        return kept[::-1]
+
+    def _may_go(self, node: NodeDoc) -> bool:
+        if node.op == "placeholder":
+            return node.name in self._cuts
+        return node.op != "output" and not is_effectful(node)
+
+    def _as_input(self, node: NodeDoc) -> NodeDoc:
+        key = "val" if "val" in node.meta else "example_value"
+        return NodeDoc(
+            node.name, "placeholder", node.name, [], {}, {key: self._cuts[node.name]}
+        )
+
+    def _rewired(self, node: NodeDoc) -> NodeDoc:
+        if node.op == "output" and self._outputs is not None:
+            node = replace(node, args=_shaped_like(node.args, self._outputs))
+        if not self._uses or not any(name in self._uses for name in node.inputs()):
+            return node
+        args, kwargs = map_tree(node.args, self._resolve), map_tree(node.kwargs, self._resolve)
+        return replace(node, args=args, kwargs=kwargs)
+
+    def _resolve(self, name: str) -> Json:
+        """What a use of a node has become, through any number of substitutions."""
+        tree: Json = {"n": name}
+        while isinstance(tree, Mapping) and set(tree) == {"n"} and tree["n"] in self._uses:
+            tree = self._uses[str(tree["n"])]
+        return tree
+
+
+def output_items(graph: GraphDoc) -> list[Json]:
+    """The values that a graph returns, flat."""
+    (value, *_) = graph.output.args or [None]  # type: ignore[misc]
+    if isinstance(value, list):
+        return list(value)
+    if isinstance(value, Mapping) and set(value) == {"t"}:
+        return list(value["t"])  # type: ignore[arg-type]
+    return [value]
+
+
+def _shaped_like(args: Json, items: list[Json]) -> Json:
+    """Arguments of an output node that returns `items` in the container that `args` has."""
+    value = args[0] if isinstance(args, (list, tuple)) and args else None
+    return [items] if isinstance(value, list) else [{"t": items}]
+
+
+def _use_counts(nodes: Iterable[NodeDoc]) -> Counter[str]:
+    return Counter(name for node in nodes for name in node.inputs())
+
+
+def users_of(graph: GraphDoc) -> Mapping[str, set[str]]:
+    """The names of the nodes that use each node (nodes without users are left out)."""
+    users: dict[str, set[str]] = {}
+    for node in graph.nodes:
+        for name in node.inputs():
+            users.setdefault(name, set()).add(node.name)
+    return users
+
+
+def _is_ordered(nodes: list[NodeDoc]) -> bool:
+    """Whether every use comes after its definition."""
+    known: set[str] = set()
+    for node in nodes:
+        if any(name not in known for name in node.inputs()):
+            return False
+        known.add(node.name)
+    return True
+
+
+def _pruned(graph: GraphDoc) -> GraphDoc:
+    """Without nested graphs and constants that no node names."""
+    if not graph.modules and not graph.attributes:
+        return graph
+    used = {node.target for node in graph.nodes if node.op in ("get_attr", "call_module")}
+    return replace(
+        graph,
+        modules={name: inner for name, inner in graph.modules.items() if name in used},
+        attributes={name: value for name, value in graph.attributes.items() if name in used},
+    )
+
+
+def references(tree: Json) -> list[str]:
+    """The nodes that a tree refers to, each once, in order."""
+    return list(dict.fromkeys(node_refs(tree)))

@@ -1,0 +1,49 @@
+"""Which nodes do something besides computing their value, told from their names alone.
+
+Called by `draft`, which removes on its own only nodes that lost their last user and are free of
+effects. Being wrong costs nothing but a try: a pass proposes the removal of the others by itself,
+and the oracle decides every time.
+"""
+
+from __future__ import annotations
+
+import re
+
+from torchreel.minifier.descriptions import as_object
+from torchreel.store.portable.graphs import NodeDoc
+
+_IN_PLACE_OPERATORS = frozenset(
+    "setitem delitem iadd isub imul itruediv ifloordiv imod ipow imatmul iand ior ixor ilshift "
+    "irshift iconcat __setitem__ __iadd__ __isub__ __imul__ __itruediv__ __ifloordiv__ __imod__ "
+    "__ipow__ __iand__ __ior__ __ixor__ __ilshift__ __irshift__".split()
+)
+# Regions (grad mode, autocast, vmap levels, hooks), checks, and what acts on the world.
+_EFFECTS = re.compile(
+    r"^(_set_|set_|_enter_|_exit_|_assert|_check|sym_constrain|manual_seed|seed|_print|record_"
+    r"|wait_|copy_|.*_nesting$|_saved_tensors_hooks|_unsafe_set)|(^|_)with_effects|_out$"
+)
+
+
+def is_effectful(node: NodeDoc) -> bool:
+    """Whether removing a node nobody uses may change what the graph does."""
+    if not node.is_call:
+        return node.op != "get_attr"
+    name = _base_name(node)
+    in_place = name.endswith("_") and not name.endswith("__")
+    kwargs = as_object(node.kwargs)
+    return bool(
+        name in _IN_PLACE_OPERATORS
+        or in_place
+        or _EFFECTS.search(name)
+        or kwargs.get("inplace")
+        or kwargs.get("out")
+    )
+
+
+def _base_name(node: NodeDoc) -> str:
+    """'add_' of 'op:aten.add_.Tensor' and of the method; 'relu' of a function."""
+    kind, colon, rest = node.target.partition(":")
+    if not colon:
+        return node.target
+    parts = rest.split(".")
+    return parts[1] if kind == "op" and len(parts) > 1 else parts[-1]

@@ -1,0 +1,131 @@
+"""What a reduction is told and what it tells: limits, progress, the result.
+
+Plain data, imported by the search, the command line and the reports alike; nothing here acts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Literal, Protocol
+
+from torchreel.errors import BudgetSpent, MinifyError
+from torchreel.store.jsontypes import Json
+from torchreel.store.signature import Signature
+
+if TYPE_CHECKING:
+    from torchreel.minifier.case import Case
+
+Verdict = Literal["same", "other", "none", "invalid", "unjudged"]
+"""What an oracle says of a case.
+
+- same: it fails, with the signature that is looked for
+- other: it fails with another signature
+- none: it does not fail
+- invalid: it is no program: eager (or fake propagation) rejects it, or it can't be rebuilt
+- unjudged: nobody knows: killed for its time or memory, or the worker itself broke
+"""
+
+Status = Literal["fixpoint", "budget", "interrupted"]
+
+
+@dataclass(frozen=True)
+class Report:
+    """A verdict with what was seen."""
+
+    verdict: Verdict
+    observed: Signature | None = None
+    """The signature of the failure, for `same` and `other`."""
+    detail: str = ""
+    """The failure's message, or why the case is invalid or could not be judged."""
+    stage: str = ""
+    """The last stage that was entered."""
+    seconds: float = 0.0
+    values: Mapping[str, Json] = field(default_factory=dict)
+    """Fresh descriptions of the values of call nodes, by name (empty where none were computed)."""
+    lasting: bool = True
+    """Whether the same case would get the same verdict again: it may be kept."""
+
+
+@dataclass(frozen=True)
+class Limits:
+    """When to stop before a fixpoint; None is no limit."""
+
+    seconds: float | None = None
+    runs: int | None = None
+
+
+@dataclass(frozen=True)
+class PassCount:
+    """What one pass did: how many candidates were tried, found in the cache, and accepted."""
+
+    name: str
+    tried: int = 0
+    cached: int = 0
+    accepted: int = 0
+    removed_nodes: int = 0
+    seconds: float = 0.0
+
+
+@dataclass(frozen=True)
+class ProgressEvent:
+    """One candidate was judged (or taken from the cache)."""
+
+    kind: Literal["start", "accepted", "rejected", "end"]
+    pass_name: str
+    call_nodes: int
+    """Call nodes of the best case so far."""
+    start_call_nodes: int
+    oracle_runs: int
+    cache_hits: int
+    seconds: float
+    verdict: Verdict | None = None
+    message: str = ""
+
+
+class Listener(Protocol):
+    """Who wants to see progress; the command line renders it."""
+
+    def on_step(self, event: ProgressEvent) -> None:
+        """One step was made. Called from the search's thread; must not raise."""
+
+
+@dataclass(frozen=True)
+class ByCatchFound:
+    """Another bug that was met: its signature, and the smallest case that shows it."""
+
+    signature: Signature
+    case_digest: str
+    call_nodes: int
+
+
+@dataclass(frozen=True)
+class Reduction:
+    """The result of a search."""
+
+    case: Case
+    """The simplest case that still fails with the signature."""
+    signature: Signature
+    before_call_nodes: int
+    after_call_nodes: int
+    oracle_runs: int
+    cache_hits: int
+    seconds: float
+    passes: tuple[PassCount, ...]
+    by_catch: tuple[ByCatchFound, ...]
+    status: Status
+    flaky: tuple[int, int] | None = None
+    """(failures, tries) where the case fails only sometimes."""
+    reduction_id: int | None = None
+    """The row of `reductions`, where there is a store."""
+
+    def error(self) -> MinifyError | None:
+        """What a command that wanted a fixpoint says when there is none; None if there is one."""
+        if self.status == "fixpoint":
+            return None
+        why = "was interrupted" if self.status == "interrupted" else "spent its budget"
+        return BudgetSpent(
+            f"The reduction {why} after {self.oracle_runs} oracle runs, at {self.after_call_nodes} "
+            f"of {self.before_call_nodes} call nodes. The best case is in the store: run the same "
+            "command again to go on from there."
+        )

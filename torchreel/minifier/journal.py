@@ -1,0 +1,204 @@
+"""Where verdicts, accepted cases, reductions and by-catch are kept.
+
+`StoreJournal` keeps them in a store: that makes a second run free and an interrupted one go on
+exactly where it stopped, because the search is deterministic and every verdict is found again.
+`MemoryJournal` keeps them for the length of one search. Called by the search alone.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Protocol, cast
+
+from sqlalchemy import Row, select
+
+from torchreel.errors import DamagedStore
+from torchreel.minifier.case import Case
+from torchreel.minifier.events import Report, Verdict
+from torchreel.store import schema
+from torchreel.store.database import Store
+from torchreel.store.jsontypes import Json
+from torchreel.store.signature import Signature
+
+
+class Journal(Protocol):
+    """What the search needs to remember."""
+
+    def verdict(self, case: Case) -> Report | None:
+        """What was found out about a case, in this environment and for this signature."""
+
+    def accepted(self, digest: str) -> Case | None:
+        """A case that failed with the signature, with the descriptions that its run computed."""
+
+    def keep(self, case: Case, report: Report) -> None:
+        """Keep a verdict; `case` is kept as a document when its verdict is `same` or `other`."""
+
+    def begin(self, start: Case) -> int | None:
+        """A search starts; its number, where there is one."""
+
+    def progress(self, best: Case, *, status: str, runs: int, hits: int, seconds: float) -> None:
+        """The best case so far, and the state of the search."""
+
+    def by_catch(self, signature: Signature, case: Case) -> None:
+        """Another bug, and the smallest case so far that shows it."""
+
+
+class MemoryJournal:
+    """Forgets everything with the process."""
+
+    def __init__(self) -> None:
+        self.verdicts: dict[str, Report] = {}
+        self.cases: dict[str, Case] = {}
+
+    def verdict(self, case: Case) -> Report | None:
+        """See `Journal`."""
+        return self.verdicts.get(case.digest)
+
+    def accepted(self, digest: str) -> Case | None:
+        """See `Journal`."""
+        return self.cases.get(digest)
+
+    def keep(self, case: Case, report: Report) -> None:
+        """See `Journal`."""
+        self.verdicts[case.digest] = report
+        self.cases[case.digest] = case
+
+    def begin(self, start: Case) -> int | None:
+        """See `Journal`."""
+        return None
+
+    def progress(self, best: Case, *, status: str, runs: int, hits: int, seconds: float) -> None:
+        """See `Journal`."""
+
+    def by_catch(self, signature: Signature, case: Case) -> None:
+        """See `Journal`."""
+
+
+@dataclass(frozen=True)
+class _Keys:
+    signature: str
+    environment: str
+
+
+class StoreJournal:
+    """Keeps everything in a store that is open for writing."""
+
+    def __init__(
+        self, store: Store, signature: Signature, environment: str, failure_id: int | None
+    ) -> None:
+        self._store, self._failure = store, failure_id
+        self._keys = _Keys(signature.digest, environment)
+        self._reduction: int | None = None
+        self._caught: dict[str, int] = {}
+
+    def verdict(self, case: Case) -> Report | None:
+        """See `Journal`."""
+        table = schema.verdicts
+        query = select(table).where(
+            table.c.case_digest == case.digest,
+            table.c.signature_digest == self._keys.signature,
+            table.c.environment_digest == self._keys.environment,
+        )
+        with self._store.connect() as connection:
+            row = connection.execute(query).one_or_none()
+        return _report(row) if row is not None else None
+
+    def accepted(self, digest: str) -> Case | None:
+        """See `Journal`."""
+        query = select(schema.cases.c.document).where(schema.cases.c.digest == digest)
+        with self._store.connect() as connection:
+            found = connection.execute(query).scalar_one_or_none()
+        return Case.from_bytes(self._store.read_blob(found)) if found is not None else None
+
+    def keep(self, case: Case, report: Report) -> None:
+        """See `Journal`."""
+        observed: dict[str, Json] = {
+            "signature": report.observed.to_json() if report.observed is not None else None,
+            "detail": report.detail,
+            "stage": report.stage,
+        }
+        with self._store.writer() as writer:
+            writer.put(
+                "verdicts",
+                case_digest=case.digest,
+                signature_digest=self._keys.signature,
+                environment_digest=self._keys.environment,
+                verdict=report.verdict,
+                observed=observed,
+                seconds=report.seconds,
+            )
+        if report.verdict in ("same", "other"):
+            self._document(case)
+
+    def _document(self, case: Case) -> None:
+        with self._store.writer() as writer:
+            writer.put(
+                "cases",
+                digest=case.digest,
+                failure_id=self._failure,
+                call_nodes=case.call_nodes,
+                document=writer.blob(case.to_bytes()),
+            )
+
+    def begin(self, start: Case) -> int | None:
+        """See `Journal`."""
+        self._document(start)
+        with self._store.writer() as writer:
+            self._reduction = writer.add(
+                "reductions",
+                failure_id=self._failure,
+                start_case=start.digest,
+                best_case=start.digest,
+                status="running",
+                oracle_runs=0,
+                cache_hits=0,
+                seconds=0.0,
+                started_ns=time.time_ns(),
+            )
+        return self._reduction
+
+    def progress(self, best: Case, *, status: str, runs: int, hits: int, seconds: float) -> None:
+        """See `Journal`."""
+        if self._reduction is None:
+            return
+        with self._store.writer() as writer:
+            writer.update(
+                "reductions",
+                self._reduction,
+                best_case=best.digest,
+                status=status,
+                oracle_runs=runs,
+                cache_hits=hits,
+                seconds=seconds,
+            )
+
+    def by_catch(self, signature: Signature, case: Case) -> None:
+        """See `Journal`."""
+        known = self._caught.get(signature.digest)
+        with self._store.writer() as writer:
+            if known is not None:
+                writer.update("by_catch", known, case_digest=case.digest)
+            elif self._reduction is not None:
+                self._caught[signature.digest] = writer.add(
+                    "by_catch",
+                    reduction_id=self._reduction,
+                    signature_digest=signature.digest,
+                    signature=signature.to_json(),
+                    case_digest=case.digest,
+                )
+
+
+def _report(row: Row[tuple[object, ...]]) -> Report:
+    observed = row.observed
+    if not isinstance(observed, Mapping):
+        raise DamagedStore("A verdict of the store does not say what was observed.")
+    signature = observed.get("signature")
+    return Report(
+        cast(Verdict, row.verdict),
+        Signature.from_json(signature) if signature is not None else None,
+        str(observed.get("detail", "")),
+        str(observed.get("stage", "")),
+        float(row.seconds),
+    )

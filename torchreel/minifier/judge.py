@@ -1,0 +1,100 @@
+"""Verdicts with a memory, a budget and a net for by-catch, between the search and the oracle.
+
+`Judge.verdict` asks the journal first, so that no verdict is ever computed twice, counts what the
+oracle had to run, and stops the search when the budget is spent. Called by `start` and `search`.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import Protocol
+
+from torchreel.errors import BudgetSpent
+from torchreel.minifier.case import Case, refreshed
+from torchreel.minifier.events import ByCatchFound, Limits, Report
+from torchreel.minifier.journal import Journal
+from torchreel.minifier.order import Key, sort_key
+from torchreel.store.signature import Signature
+
+
+class Oracle(Protocol):
+    """Runs a case once and says what came of it."""
+
+    def judge(self, case: Case) -> Report:
+        """The verdict on one run of the case."""
+
+
+class Judge:
+    """Verdicts on cases, each computed once."""
+
+    def __init__(self, oracle: Oracle, journal: Journal, limits: Limits) -> None:
+        self._oracle, self.journal, self._limits = oracle, journal, limits
+        self._began = time.monotonic()
+        self._passing: dict[str, Report] = {}
+        self._caught: dict[str, tuple[Key, ByCatchFound]] = {}
+        self.runs = self.hits = 0
+
+    @property
+    def seconds(self) -> float:
+        """Since the search began."""
+        return time.monotonic() - self._began
+
+    def verdict(self, case: Case) -> Report:
+        """What is known about a case, found out if need be.  Raises `BudgetSpent`."""
+        known = self._passing.get(case.digest) or self.journal.verdict(case)
+        if known is not None and not self._is_lost(case, known):
+            self.hits += 1
+            report = known
+        else:
+            report = self._repeated(case)
+            self.keep(case, report)
+        if report.verdict == "other" and report.observed is not None:
+            self._catch(case, report.observed)
+        return report
+
+    def _is_lost(self, case: Case, known: Report) -> bool:
+        """Whether the document of a case that has to be gone on from was dropped."""
+        return known.verdict == "same" and self.journal.accepted(case.digest) is None
+
+    def _repeated(self, case: Case) -> Report:
+        """As many runs as it takes to see a flaky case fail, or to believe that it does not."""
+        report = self.run(case)
+        for _ in range(case.repeats - 1):
+            if report.verdict in ("same", "invalid"):
+                break
+            report = self.run(case)
+        return report
+
+    def run(self, case: Case) -> Report:
+        """One run, whatever is known.  Raises `BudgetSpent`."""
+        if self._limits.runs is not None and self.runs >= self._limits.runs:
+            raise BudgetSpent(f"The limit of {self._limits.runs} oracle runs is reached.")
+        if self._limits.seconds is not None and self.seconds >= self._limits.seconds:
+            raise BudgetSpent(f"The limit of {self._limits.seconds:g} s is reached.")
+        self.runs += 1
+        return self._oracle.judge(case)
+
+    def keep(self, case: Case, report: Report) -> None:
+        """Remember a verdict: in the journal if it would be the same tomorrow."""
+        if report.lasting:
+            self.journal.keep(refreshed(case, report.values), report)
+        else:
+            self._passing[case.digest] = report
+
+    def accepted(self, case: Case) -> Case:
+        """A case that failed with the signature, with fresh descriptions of its values."""
+        return self.journal.accepted(case.digest) or case
+
+    def _catch(self, case: Case, signature: Signature) -> None:
+        key = sort_key(case)
+        known = self._caught.get(signature.digest)
+        if known is None or key < known[0]:
+            found = ByCatchFound(signature, case.digest, case.call_nodes)
+            self._caught[signature.digest] = (key, found)
+            self.journal.by_catch(signature, case)
+
+    @property
+    def by_catch(self) -> tuple[ByCatchFound, ...]:
+        """The other bugs that were met, in the order in which they were met."""
+        return tuple(found for _, found in self._caught.values())
+

@@ -1,0 +1,110 @@
+"""What "simpler" means: one total order over cases.
+
+A candidate is accepted only if it is smaller in this order, whatever pass proposed it. From the
+most to the least important:
+
+1.  call nodes of the outer graph, then those of nested graphs (bodies of higher-order operators);
+2.  inputs and outputs;
+3.  symbols;
+4.  how deep graphs are nested;
+5.  elements of all inputs (a symbol counts as its hint);
+6.  inputs that are not plain: gradients, parameters, strides, shared storages, flags;
+7.  dtypes: float32, then int64, bool, float64, then all others;
+8.  what is done with the case: compile, run, train, compare;
+9.  literals: the integers in arguments, by their sum;
+10. config entries and options, then pieces of ambient state;
+11. the length of the canonical text, then the text itself, which makes the order total.
+
+Nothing else decides, and nothing is proposed here. Called by the search for every candidate.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from torchreel.minifier.case import HARNESSES, Case
+from torchreel.minifier.descriptions import as_list, as_object, contiguous, is_tensor, sizes
+from torchreel.minifier.draft import output_items
+from torchreel.store.jsontypes import Json
+from torchreel.store.portable.graphs import GraphDoc
+
+Key = tuple[int | str, ...]
+
+_DTYPES = {"float32": 0, "int64": 1, "bool": 2, "float64": 3}
+
+
+def sort_key(case: Case) -> Key:
+    """The key of a case; the smaller, the simpler. Keys are equal only for the same case."""
+    doc, graph = case.checkpoint, case.graph
+    text = case.canonical.decode("utf-8", "surrogatepass")
+    return (
+        graph.call_nodes,
+        graph.total_call_nodes,
+        len(doc.inputs) + len(output_items(graph)),
+        len(as_object(doc.shape_env.get("symbols"))),
+        _depth(graph),
+        sum(_elements(value, doc.hints) for value in doc.inputs),
+        sum(_oddities(value) for value in doc.inputs),
+        sum(_dtype_rank(value) for value in doc.inputs),
+        HARNESSES.index(case.harness),
+        sum(abs(number) for number in _literals(graph)),
+        len(doc.config) + len(as_list(doc.extra.get("options"))),
+        len(doc.ambient),
+        len(text),
+        text,
+    )
+
+
+def _depth(graph: GraphDoc) -> int:
+    return max((1 + _depth(inner) for inner in graph.modules.values()), default=0)
+
+
+def _elements(value: Json, hints: Mapping[str, Json]) -> int:
+    """Elements of a tensor; a dynamic size counts as its hint where it is one symbol, else as 1."""
+    count = 1 if is_tensor(value) else 0
+    for size in sizes(value):
+        number = size if isinstance(size, int) else hints.get(size, 1)
+        count *= number if isinstance(number, int) else 1
+    return count
+
+
+def _oddities(value: Json) -> int:
+    """How many things about an input are not those of a plain, contiguous tensor."""
+    fields = as_object(value)
+    size = [s for s in sizes(value) if isinstance(s, int)]
+    static = len(size) == len(sizes(value)) and "stride" in fields
+    return (
+        bool(fields.get("requires_grad"))
+        + bool(fields.get("parameter"))
+        + (static and as_list(fields["stride"]) != contiguous(size))
+        + (fields.get("offset", 0) != 0)
+        + ("storage" in fields)
+        + len(as_list(fields.get("flags")))
+        + (fields.get("k") not in ("tensor", "symint"))
+    )
+
+
+def _dtype_rank(value: Json) -> int:
+    dtype = as_object(value).get("dtype")
+    return _DTYPES.get(str(dtype), len(_DTYPES)) if is_tensor(value) else 0
+
+
+def _literals(graph: GraphDoc) -> Iterator[int]:
+    for node in graph.nodes:
+        if node.is_call:
+            yield from _integers([node.args, node.kwargs])
+    for inner in graph.modules.values():
+        yield from _literals(inner)
+
+
+def _integers(tree: Json) -> Iterator[int]:
+    if isinstance(tree, bool):
+        return
+    if isinstance(tree, int):
+        yield tree
+    elif isinstance(tree, (list, tuple)):
+        for item in tree:
+            yield from _integers(item)
+    elif isinstance(tree, Mapping):
+        for item in tree.values():
+            yield from _integers(item)

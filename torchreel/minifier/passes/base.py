@@ -1,0 +1,143 @@
+"""What a pass is. Read this before writing one.
+
+A pass is a small pure function from a case to *edits*: independent proposals, each an immutable
+value, in the order in which they should be tried. `apply` makes the case in which a number of them
+are carried out together. That is all: a pass does not know whether its proposals are any good. The
+search applies runs of neighbouring edits (four at a time, then twice as many, then halving), skips
+a candidate that the order (`order.sort_key`) does not call simpler, and asks the oracle about the
+others.
+
+The contract, which `tests/minifier/test_passes.py` checks for every pass of the list:
+
+- the same case gives the same edits, in the same order: no randomness, no time, no set order;
+- a pass only proposes: it changes nothing, runs nothing and asks nobody;
+- `apply` never gives a case equal to the one it was given: no change is None;
+- edits that no longer make sense after others are skipped, and `apply` gives None if all are;
+- a candidate may be invalid as a program (the oracle finds out, cheaply), never malformed as a
+  graph: uses come after definitions, and there is one description per input.
+
+To add one: put it in a file named after the edit, and its name in a tier of `passes.TIERS`.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import replace
+
+from torchreel.minifier.case import Case
+from torchreel.minifier.draft import Draft
+from torchreel.store.portable.graphs import GraphDoc
+
+Path = tuple[str, ...]
+"""The names of the nested graphs from the outer graph inwards; () is the outer graph."""
+
+
+class GraphEdit(ABC):
+    """A proposal about the nodes of one graph; a frozen dataclass."""
+
+    path: Path
+
+    @abstractmethod
+    def note(self, draft: Draft) -> None:
+        """Note the edit on a draft of that graph (nothing, if it makes no sense any more)."""
+
+
+class CaseEdit(ABC):
+    """A proposal about anything else; a frozen dataclass."""
+
+    @abstractmethod
+    def on(self, case: Case) -> Case | None:
+        """The edited case; None where the edit makes no sense."""
+
+
+Edit = GraphEdit | CaseEdit
+
+
+class Pass(ABC):
+    """Proposes edits and carries them out."""
+
+    name: str
+    only_prefix = False
+    """Whether only runs that start with the first edit are tried."""
+
+    @abstractmethod
+    def edits(self, case: Case) -> Sequence[Edit]:
+        """The proposals for a case."""
+
+    @abstractmethod
+    def apply(self, case: Case, edits: Sequence[Edit]) -> Case | None:
+        """The case with these edits carried out; None when nothing would change."""
+
+
+class GraphPass(Pass):
+    """Applies graph edits: one draft for each graph, built once."""
+
+    def apply(self, case: Case, edits: Sequence[Edit]) -> Case | None:
+        """The case with these edits carried out; None when nothing would change."""
+        mine = [edit for edit in edits if isinstance(edit, GraphEdit)]
+        result: Case | None = case
+        for path in sorted({edit.path for edit in mine}, key=lambda path: (-len(path), path)):
+            here = [edit for edit in mine if edit.path == path]
+            result = _apply_at(result, path, here) if result is not None else None
+        return _changed(case, result)
+
+
+class CasePass(Pass):
+    """Applies case edits one after the other."""
+
+    def apply(self, case: Case, edits: Sequence[Edit]) -> Case | None:
+        """The case with these edits carried out; None when nothing would change."""
+        result = case
+        for edit in edits:
+            if isinstance(edit, CaseEdit):
+                result = edit.on(result) or result
+        return _changed(case, result)
+
+
+def graph_at(case: Case, path: Path) -> GraphDoc | None:
+    """The nested graph at a path; None where there is none."""
+    graph: GraphDoc | None = case.graph
+    for name in path:
+        graph = graph.modules.get(name) if graph is not None else None
+    return graph
+
+
+def paths(graph: GraphDoc, prefix: Path = ()) -> list[Path]:
+    """The paths of a graph and of all that are nested in it, the outer first."""
+    found = [prefix]
+    for name in sorted(graph.modules):
+        found += paths(graph.modules[name], (*prefix, name))
+    return found
+
+
+def _apply_at(case: Case, path: Path, edits: Sequence[GraphEdit]) -> Case | None:
+    graph = graph_at(case, path)
+    if graph is None:
+        return case
+    draft = Draft(graph, () if path else case.checkpoint.inputs)
+    for edit in edits:
+        edit.note(draft)
+    if draft.is_untouched:
+        return case
+    made = draft.finish()
+    if made is None:
+        return None
+    new, inputs = made
+    if not path:
+        return case.with_graph(new, inputs)
+    return case.with_graph(_replaced(case.graph, path, new))
+
+
+def _replaced(graph: GraphDoc, path: Path, new: GraphDoc) -> GraphDoc:
+    """The graph with the nested graph at a path replaced."""
+    if not path:
+        return new
+    inner = _replaced(graph.modules[path[0]], path[1:], new)
+    return replace(graph, modules={**graph.modules, path[0]: inner})
+
+
+def _changed(before: Case, after: Case | None) -> Case | None:
+    if after is None or after is before:
+        return None
+    return after if after.digest != before.digest else None

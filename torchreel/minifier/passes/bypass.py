@@ -1,0 +1,100 @@
+"""Let the users of a node use one of the values it was computed from.
+
+This shortens a path through a graph, which cutting can't: in `sin -> a -> b -> cos` nothing may be
+cut when the failure needs the sine to reach the cosine, but `a` and `b` can be walked around.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import islice
+
+from torchreel.minifier.case import Case
+from torchreel.minifier.descriptions import compatible, is_tensor
+from torchreel.minifier.draft import Draft
+from torchreel.minifier.passes.base import GraphEdit, GraphPass, Path, graph_at, paths
+from torchreel.store.portable.graphs import GraphDoc, NodeDoc
+
+# How many values a search upwards looks at: a ladder of views around a matmul is about ten.
+_REACH = 40
+# A node is walked around by the nearest such value first; more than three seldom pays.
+_CHOICES = 3
+
+
+@dataclass(frozen=True)
+class Bypass(GraphEdit):
+    """Users of `node` use `by` instead."""
+
+    path: Path
+    node: str
+    by: str
+
+    def note(self, draft: Draft) -> None:
+        """Note it, if both nodes are still there."""
+        if draft.has(self.node) and self.by in draft.graph.by_name:
+            draft.substitute(self.node, {"n": self.by})
+
+
+class BypassByEqual(GraphPass):
+    """By the nearest values it was computed from that have the same description."""
+
+    name = "bypass"
+
+    def edits(self, case: Case) -> Sequence[GraphEdit]:
+        """The nearest choice for each node first, then all second choices, then the third."""
+        found = [(path, node, _ancestors(graph, node)) for path, graph, node in _used_calls(case)]
+        choices = [(path, node, list(islice(names, _CHOICES))) for path, node, names in found]
+        return [
+            Bypass(path, node.name, names[rank])
+            for rank in range(_CHOICES)
+            for path, node, names in choices
+            if rank < len(names)
+        ]
+
+
+class BypassByAny(GraphPass):
+    """By any tensor operand, whatever its shape: the rest often makes sense all the same."""
+
+    name = "bypass by another shape"
+
+    def edits(self, case: Case) -> Sequence[GraphEdit]:
+        """Each operand of each node."""
+        return [
+            Bypass(path, node.name, name)
+            for path, graph, node in _used_calls(case)
+            if is_tensor(node.value)
+            for name in dict.fromkeys(node.inputs())
+            if _is_other_tensor(graph.by_name[name], node)
+        ]
+
+
+def _is_other_tensor(operand: NodeDoc, node: NodeDoc) -> bool:
+    equal = compatible(operand.value, node.value)
+    return compatible(operand.value, node.value, loose=True) and not equal
+
+
+def _used_calls(case: Case) -> Iterator[tuple[Path, GraphDoc, NodeDoc]]:
+    """The call nodes of every graph that something uses, in order."""
+    for path in paths(case.graph):
+        graph = graph_at(case, path)
+        assert graph is not None, "paths() names graphs that are there"
+        used = {name for node in graph.nodes for name in node.inputs()}
+        for node in graph.nodes:
+            if node.is_call and node.name in used:
+                yield path, graph, node
+
+
+def _ancestors(graph: GraphDoc, node: NodeDoc) -> Iterator[str]:
+    """What a node was computed from, if it has the node's description: breadth first."""
+    queue = deque(node.inputs())
+    seen: set[str] = set()
+    while queue and len(seen) < _REACH:
+        name = queue.popleft()
+        if name in seen:
+            continue
+        seen.add(name)
+        if compatible(graph.by_name[name].value, node.value):
+            yield name
+        queue.extend(graph.by_name[name].inputs())

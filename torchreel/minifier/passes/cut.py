@@ -1,0 +1,134 @@
+"""Make values inputs: what computed them is no longer needed.
+
+`Prefix` cuts the first so many nodes at once, `Cut` any single one, `Chunks` regions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from torchreel.minifier.case import Case
+from torchreel.minifier.descriptions import as_input
+from torchreel.minifier.draft import Draft, users_of
+from torchreel.minifier.passes.base import GraphEdit, GraphPass, Path
+from torchreel.store.portable.graphs import GraphDoc
+
+# Regions smaller than this are left to the passes that try single nodes.
+_SMALLEST_CHUNK = 3
+# Halves, quarters, ... down to this share of the graph.
+_FINEST = 16
+
+
+@dataclass(frozen=True)
+class ToInput(GraphEdit):
+    """`node` becomes an input with the layout it has."""
+
+    node: str
+    path: Path = ()
+
+    def note(self, draft: Draft) -> None:
+        """Note it, if the node is still there."""
+        if draft.has(self.node):
+            draft.cut(self.node)
+
+
+@dataclass(frozen=True)
+class Start(GraphEdit):
+    """`node` comes before the part that is kept: an input if it can be one, else nothing."""
+
+    node: str
+    path: Path = ()
+
+    def note(self, draft: Draft) -> None:
+        """Note it; a node that others still need and that can't be an input stays."""
+        if not draft.has(self.node):
+            return
+        draft.cut(self.node)
+        if draft.has(self.node) and self.node not in draft.users:
+            draft.drop(self.node)
+
+
+@dataclass(frozen=True)
+class Region(GraphEdit):
+    """None of these nodes is computed; what others use of them becomes inputs."""
+
+    nodes: tuple[str, ...]
+    path: Path = ()
+
+    def note(self, draft: Draft) -> None:
+        """Note it for those that are still there; what only the region used goes by itself."""
+        inside = set(self.nodes)
+        for name in filter(draft.has, self.nodes):
+            users = draft.users.get(name, set())
+            if not users:
+                draft.drop(name)
+            elif not users <= inside:
+                draft.cut(name)
+
+
+class Prefix(GraphPass):
+    """Start later: the values that the first k nodes leave behind become inputs."""
+
+    name = "prefix"
+    only_prefix = True
+
+    def edits(self, case: Case) -> Sequence[GraphEdit]:
+        """The calls in order, so that a run of edits is a prefix."""
+        return [Start(node.name) for node in case.graph.nodes if node.is_call]
+
+
+class Cut(GraphPass):
+    """Make a single node an input."""
+
+    name = "node to input"
+
+    def edits(self, case: Case) -> Sequence[GraphEdit]:
+        """Every used call that has a description to make an input of, the last first."""
+        used = users_of(case.graph)
+        return [
+            ToInput(node.name)
+            for node in reversed(case.graph.nodes)
+            if node.is_call and node.name in used and as_input(node.value) is not None
+        ]
+
+
+class Chunks(GraphPass):
+    """Delta debugging over the dependency graph: leave out what belongs together."""
+
+    name = "chunks"
+
+    def edits(self, case: Case) -> Sequence[GraphEdit]:
+        """Halves, quarters and so on of the nodes in depth-first order from the outputs."""
+        order = depth_first(case.graph)
+        found: list[GraphEdit] = []
+        parts = 2
+        while parts <= _FINEST and len(order) // parts >= _SMALLEST_CHUNK:
+            size = -(-len(order) // parts)
+            found += [
+                Region(tuple(order[at : at + size])) for at in range(0, len(order), size)
+            ]
+            parts *= 2
+        return found
+
+
+def depth_first(graph: GraphDoc) -> list[str]:
+    """The calls in the order in which a depth-first walk from the output leaves them.
+
+    What only one node needs stands right before it, so that a chunk is a connected region.
+    """
+    order: list[str] = []
+    seen: set[str] = set()
+    for root in reversed(graph.nodes):
+        stack = [(root, iter(root.inputs()))] if root.name not in seen else []
+        seen.add(root.name)
+        while stack:
+            node, operands = stack[-1]
+            name = next((name for name in operands if name not in seen), None)
+            if name is None:
+                order.append(node.name)
+                stack.pop()
+            else:
+                seen.add(name)
+                stack.append((graph.by_name[name], iter(graph.by_name[name].inputs())))
+    return [name for name in order if graph.by_name[name].is_call]

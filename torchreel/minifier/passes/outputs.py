@@ -1,0 +1,100 @@
+"""What the graph returns: fewer values, or earlier ones."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from torchreel.minifier.case import Case
+from torchreel.minifier.descriptions import is_symbolic, is_tensor
+from torchreel.minifier.draft import Draft, output_items, references, users_of
+from torchreel.minifier.passes.base import GraphEdit, GraphPass, Path
+from torchreel.store.jsontypes import Json
+
+
+@dataclass(frozen=True)
+class DropOutput(GraphEdit):
+    """The graph no longer returns the value at `index` (`value` says which that was)."""
+
+    index: int
+    value: str
+    path: Path = ()
+
+    def note(self, draft: Draft) -> None:
+        """Note it, if the value is still returned."""
+        items = draft.outputs
+        for index, item in enumerate(items):
+            if _spelled(item) == self.value:
+                draft.set_outputs(items[:index] + items[index + 1 :])
+                return
+
+
+@dataclass(frozen=True)
+class DropLast(GraphEdit):
+    """`node`, which only the output uses, goes; the graph returns its operands instead."""
+
+    node: str
+    path: Path = ()
+
+    def note(self, draft: Draft) -> None:
+        """Note it, if nothing else uses the node by now."""
+        if not draft.has(self.node) or not draft.is_output_only(self.node):
+            return
+        kept = [item for item in draft.outputs if self.node not in references(item)]
+        present = {name for item in kept for name in references(item)}
+        operands = [name for name in _returnable(draft, self.node) if name not in present]
+        draft.set_outputs(kept + [{"n": name} for name in operands])
+        draft.drop(self.node)
+
+
+class Outputs(GraphPass):
+    """Return less."""
+
+    name = "outputs"
+
+    def edits(self, case: Case) -> Sequence[GraphEdit]:
+        """One for each output, the last first."""
+        items = list(enumerate(output_items(case.graph)))
+        return [DropOutput(index, _spelled(item)) for index, item in reversed(items)]
+
+
+class Suffix(GraphPass):
+    """Stop earlier: values are kept alive as outputs, not through what uses them."""
+
+    name = "suffix"
+    only_prefix = True
+
+    def edits(self, case: Case) -> Sequence[GraphEdit]:
+        """The calls, the last first, so that a run of edits is a suffix."""
+        return [DropLast(node.name) for node in reversed(case.graph.nodes) if node.is_call]
+
+
+class Ends(GraphPass):
+    """Leave out single calls that only the output uses; their operands are returned instead."""
+
+    name = "ends"
+
+    def edits(self, case: Case) -> Sequence[GraphEdit]:
+        """Such calls, the last first."""
+        users, output = users_of(case.graph), {case.graph.output.name}
+        return [
+            DropLast(node.name)
+            for node in reversed(case.graph.nodes)
+            if node.is_call and users.get(node.name) == output
+        ]
+
+
+def _spelled(item: Json) -> str:
+    names = references(item)
+    return names[0] if names else repr(item)
+
+
+def _returnable(draft: Draft, name: str) -> list[str]:
+    """The operands of a node that a graph may return: computed tensors and symbolic numbers."""
+    by_name = draft.graph.by_name
+    operands = [by_name[operand] for operand in dict.fromkeys(by_name[name].inputs())]
+    return [
+        node.name
+        for node in operands
+        if node.is_call and (is_tensor(node.value) or is_symbolic(node.value))
+    ]

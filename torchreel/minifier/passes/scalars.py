@@ -1,0 +1,46 @@
+"""Numbers that a graph computes become the numbers they were."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from torchreel.minifier.case import Case
+from torchreel.minifier.descriptions import as_object
+from torchreel.minifier.draft import Draft
+from torchreel.minifier.passes.base import GraphEdit, GraphPass, Path
+from torchreel.store.jsontypes import Json
+
+
+@dataclass(frozen=True)
+class Constant(GraphEdit):
+    """The uses of `node` become its value."""
+
+    node: str
+    value: int | bool
+    path: Path = ()
+
+    def note(self, draft: Draft) -> None:
+        """Note it, if the node is still there."""
+        if draft.has(self.node):
+            draft.substitute(self.node, self.value)
+
+
+class Scalars(GraphPass):
+    """Replace computed sizes and conditions by their hints."""
+
+    name = "numbers"
+
+    def edits(self, case: Case) -> Sequence[GraphEdit]:
+        """Every call whose value is a number with a hint."""
+        found = [(node.name, _number(node.value)) for node in case.graph.nodes if node.is_call]
+        return [Constant(name, value) for name, value in found if value is not None]
+
+
+def _number(value: Json) -> int | bool | None:
+    described = as_object(value)
+    if described.get("k") in ("symint", "symbool"):
+        number = described.get("hint")
+    else:
+        number = described.get("v") if described.get("k") in ("int", "bool") else None
+    return number if isinstance(number, (bool, int)) else None

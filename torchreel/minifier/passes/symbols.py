@@ -1,0 +1,170 @@
+"""Dynamic sizes become static ones."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+
+import sympy
+
+from torchreel.minifier.case import Case
+from torchreel.minifier.descriptions import as_list, as_object, constant_of, map_expressions
+from torchreel.minifier.descriptions import symbols_of as described_symbols
+from torchreel.minifier.passes.base import CaseEdit, CasePass
+from torchreel.store.jsontypes import Json
+from torchreel.store.portable import shape_env
+from torchreel.store.portable.graphs import GraphDoc, NodeDoc
+from torchreel.store.portable.symbols import decode_expr, encode_expr
+from torchreel.store.portable.values import encode_value, map_tree
+
+Change = Callable[[Json], Json]
+
+
+@dataclass(frozen=True)
+class Static(CaseEdit):
+    """A symbol becomes the size it stood for, everywhere."""
+
+    symbol: str
+
+    def on(self, case: Case) -> Case | None:
+        """Without the symbol; None if the case has no such symbol with a hint."""
+        doc = case.checkpoint
+        hint = doc.hints.get(self.symbol)
+        if not isinstance(hint, (int, float)):
+            return None
+        table = shape_env.decode_symbols(doc.shape_env)
+        change = partial(_substituted, symbol=table[self.symbol], hint=hint, table=table)
+        snapshot = without_symbols(doc.shape_env, {self.symbol})
+        changed = replace(case, checkpoint=replace(doc, shape_env=snapshot))
+        return with_expressions(changed, change)
+
+
+@dataclass(frozen=True)
+class Forget(CaseEdit):
+    """A symbol that no input mentions leaves the symbol table."""
+
+    symbol: str
+
+    def on(self, case: Case) -> Case | None:
+        """Without the symbol; None if it is not there."""
+        doc = case.checkpoint
+        if self.symbol not in as_object(doc.shape_env.get("symbols")):
+            return None
+        snapshot = without_symbols(doc.shape_env, {self.symbol})
+        return replace(case, checkpoint=replace(doc, shape_env=snapshot))
+
+
+class StaticSizes(CasePass):
+    """Replace symbols by their hints."""
+
+    name = "static sizes"
+
+    def edits(self, case: Case) -> Sequence[CaseEdit]:
+        """One for each symbol with a hint."""
+        return [Static(name) for name in sorted(case.checkpoint.hints)]
+
+
+class UnusedSymbols(CasePass):
+    """Forget symbols that only the symbol table knows."""
+
+    name = "unused symbols"
+
+    def edits(self, case: Case) -> Sequence[CaseEdit]:
+        """One for each."""
+        used = {name for value in case.checkpoint.inputs for name in described_symbols(value)}
+        table = as_object(case.checkpoint.shape_env.get("symbols"))
+        return [Forget(name) for name in sorted(table) if name not in used]
+
+
+def _substituted(
+    text: Json, *, symbol: sympy.Symbol, hint: float, table: Mapping[str, sympy.Symbol]
+) -> Json:
+    """An expression with a symbol replaced by a number, evaluated as far as it goes."""
+    if not isinstance(text, str) or symbol.name not in text:
+        return text
+    expr = decode_expr(text, table)
+    if symbol not in expr.free_symbols:
+        return text
+    value = _evaluated(expr.subs(symbol, hint))
+    if isinstance(value, sympy.Float):
+        return encode_value(float(value))
+    if isinstance(value, sympy.logic.boolalg.BooleanAtom):
+        return bool(value)
+    return encode_expr(value)
+
+
+def _evaluated(expr: sympy.Basic) -> sympy.Basic:
+    """Rebuilt bottom up: parts that were written unevaluated stay so under `subs`."""
+    return expr if not expr.args else expr.func(*(_evaluated(arg) for arg in expr.args))
+
+
+def with_expressions(case: Case, change: Change) -> Case:
+    """A case with `change` applied to every expression; inputs that become numbers go inline."""
+    inputs = tuple(map_expressions(value, change) for value in case.checkpoint.inputs)
+    graph = _graph_with(case.graph, change)
+    return inlined(case.with_graph(graph, inputs))
+
+
+def _graph_with(graph: GraphDoc, change: Change) -> GraphDoc:
+    nodes = tuple(_node_with(node, change) for node in graph.nodes)
+    modules = {name: _graph_with(inner, change) for name, inner in graph.modules.items()}
+    return replace(graph, nodes=nodes, modules=modules)
+
+
+def _node_with(node: NodeDoc, change: Change) -> NodeDoc:
+    meta = {
+        key: map_expressions(value, change) if key in ("val", "example_value") else value
+        for key, value in node.meta.items()
+    }
+    args, kwargs = _tree_with(node.args, change), _tree_with(node.kwargs, change)
+    return replace(node, args=args, kwargs=kwargs, meta=meta)
+
+
+def _tree_with(tree: Json, change: Change) -> Json:
+    """An argument tree with `change` applied to the symbolic values in it."""
+    if isinstance(tree, (list, tuple)):
+        return [_tree_with(item, change) for item in tree]
+    if not isinstance(tree, Mapping):
+        return tree
+    if set(tree) == {"sym"}:
+        symbolic = as_object(tree["sym"])
+        expr = change(symbolic.get("expr"))
+        return {"sym": {**symbolic, "expr": expr}} if isinstance(expr, str) else expr
+    return {key: _tree_with(value, change) for key, value in tree.items()}
+
+
+def inlined(case: Case) -> Case:
+    """A case whose inputs are no plain numbers: those are written where they are used."""
+    pairs = list(zip(case.graph.placeholders, case.checkpoint.inputs, strict=True))
+    constants = {n.name: constant_of(v) for n, v in pairs if constant_of(v) is not None}
+    if not constants:
+        return case
+    inputs = tuple(value for node, value in pairs if node.name not in constants)
+
+    def use(name: str) -> Json:
+        return constants.get(name, {"n": name})
+
+    nodes = [
+        replace(node, args=map_tree(node.args, use), kwargs=map_tree(node.kwargs, use))
+        for node in case.graph.nodes
+        if node.name not in constants
+    ]
+    return case.with_graph(replace(case.graph, nodes=tuple(nodes)), inputs)
+
+
+def without_symbols(snapshot: Mapping[str, Json], names: set[str]) -> dict[str, Json]:
+    """A ShapeEnv snapshot that no longer knows some symbols."""
+    table = {k: v for k, v in as_object(snapshot.get("symbols")).items() if k not in names}
+    state = {
+        field: [row for row in as_list(rows) if not _mentions(row, names)]
+        if isinstance(rows, (list, tuple))
+        else rows
+        for field, rows in as_object(snapshot.get("state")).items()
+    }
+    return {**snapshot, "symbols": table, "state": state}
+
+
+def _mentions(row: Json, names: set[str]) -> bool:
+    key = row[0] if isinstance(row, (list, tuple)) and row else row
+    return key in names

@@ -1,0 +1,52 @@
+"""What nothing uses: dead nodes (with effects or without) and inputs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from torchreel.minifier.case import Case
+from torchreel.minifier.draft import Draft, users_of
+from torchreel.minifier.effects import is_effectful
+from torchreel.minifier.passes.base import GraphEdit, GraphPass, Path, graph_at, paths
+
+
+@dataclass(frozen=True)
+class Drop(GraphEdit):
+    """An unused node goes."""
+
+    node: str
+    path: Path = ()
+
+    def note(self, draft: Draft) -> None:
+        """Note it, if the node is still there."""
+        if draft.has(self.node):
+            draft.drop(self.node)
+
+
+class DeadCode(GraphPass):
+    """Drop calls that nothing uses: those without effects first, then regions, checks, writes."""
+
+    name = "dead code"
+
+    def edits(self, case: Case) -> Sequence[GraphEdit]:
+        """Every unused call of every graph."""
+        dead = []
+        for path in paths(case.graph):
+            graph = graph_at(case, path)
+            assert graph is not None, "paths() names graphs that are there"
+            used = users_of(graph)
+            dead += [(is_effectful(n), path, n.name) for n in reversed(graph.nodes)
+                     if n.op not in ("placeholder", "output") and n.name not in used]  # fmt: skip
+        return [Drop(name, path) for _, path, name in sorted(dead, key=lambda row: row[0])]
+
+
+class Inputs(GraphPass):
+    """Drop inputs that nothing uses."""
+
+    name = "unused inputs"
+
+    def edits(self, case: Case) -> Sequence[GraphEdit]:
+        """Every unused placeholder of the outer graph."""
+        used = users_of(case.graph)
+        return [Drop(node.name) for node in case.graph.placeholders if node.name not in used]

@@ -1,0 +1,199 @@
+"""The search: from a failing case to the simplest one that still fails with its signature.
+
+Lives here: the tiers to a fixpoint, runs of edits, what a pass achieved. Not here: whether the case
+fails at all (`start`), what is tried (`passes`), what is simpler (`order`), what fails (`oracle`)
+and what is remembered (`judge`, `journal`). Called by `minify`.
+
+Deterministic: the same case, verdicts and limit on runs give the same result, step for step.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Literal
+
+from torchreel.errors import BudgetSpent
+from torchreel.minifier.case import Case
+from torchreel.minifier.events import (
+    Limits,
+    Listener,
+    PassCount,
+    ProgressEvent,
+    Reduction,
+    Report,
+    Status,
+)
+from torchreel.minifier.journal import Journal, MemoryJournal
+from torchreel.minifier.judge import Judge, Oracle
+from torchreel.minifier.order import sort_key
+from torchreel.minifier.passes import TIERS, Edit, Pass
+from torchreel.minifier.runs import find_run
+from torchreel.minifier.start import Start, refuse_trivial, reproduce
+from torchreel.store.signature import Signature
+
+_NO_LIMITS = Limits()
+
+
+class Search:
+    """One reduction; `run` does it."""
+
+    def __init__(
+        self,
+        oracle: Oracle,
+        signature: Signature,
+        *,
+        journal: Journal | None = None,
+        limits: Limits = _NO_LIMITS,
+        listener: Listener | None = None,
+        tiers: Sequence[Sequence[Pass]] = TIERS,
+    ) -> None:
+        self.signature = signature
+        self.judge = Judge(oracle, journal if journal is not None else MemoryJournal(), limits)
+        self._listener, self._tiers = listener, tiers
+        self._counts: dict[str, PassCount] = {}
+        self._settled: dict[str, str] = {}  # by pass: the best case that it could not improve
+        self._current = ""
+
+    def run(self, *cases: Case) -> Reduction:
+        """Reduce the first of the cases that fails with the signature.
+
+        Raises `NotReproduced` or `FlakyFailure` when none does, and `TrivialResult` when the
+        failure has nothing to do with the graph. A spent budget and an interrupt end the search
+        with the best case so far, and a status that says so.
+        """
+        start = reproduce(self.judge, cases)
+        self._begin(start)
+        status: Status = "fixpoint"
+        try:
+            refuse_trivial(self.judge, start.case)
+            self._to_fixpoint()
+        except BudgetSpent:
+            status = "budget"
+        except KeyboardInterrupt:
+            status = "interrupted"
+        self._save(status)
+        self._tell("end")
+        return self._result(status)
+
+    def _begin(self, start: Start) -> None:
+        self._start, self._best, self._key = start, start.case, sort_key(start.case)
+        self._number = self.judge.journal.begin(start.case)
+        self._save("running")
+        self._tell("start", message="" if start.flaky is None else _flaky_text(start.flaky))
+
+    def _to_fixpoint(self) -> None:
+        """Until no pass of any tier takes a step."""
+        tier = 0
+        while tier < len(self._tiers):
+            improved = self._run_tier(self._tiers[tier])
+            tier = 0 if improved and tier else tier + (not improved)
+
+    def _run_tier(self, passes: Sequence[Pass]) -> bool:
+        """Each pass of a tier once; whether any took a step."""
+        before = self._best.digest
+        for item in passes:
+            if self._settled.get(item.name) != self._best.digest:
+                found = self._best.digest
+                self._run_pass(item)
+                self._settled[item.name] = found  # what it improved, it gets to see again
+        return self._best.digest != before
+
+    def _run_pass(self, item: Pass) -> None:
+        """Sweep over the edits of a pass once, in runs as long as they succeed."""
+        self._current = item.name
+        began, nodes = time.monotonic(), self._best.graph.total_call_nodes
+        try:
+            self._sweep(item)
+        finally:
+            self._count(
+                seconds=time.monotonic() - began,
+                removed_nodes=nodes - self._best.graph.total_call_nodes,
+            )
+
+    def _sweep(self, item: Pass) -> None:
+        edits, at = item.edits(self._best), 0
+        while at < len(edits):
+            if self._try_run(item, edits[at:]):
+                edits = item.edits(self._best)
+            elif item.only_prefix:
+                return
+            else:
+                at += 1
+
+    def _try_run(self, item: Pass, edits: Sequence[Edit]) -> int:
+        base = self._best
+        return find_run(lambda n: self._accept(item.apply(base, edits[:n])), len(edits))
+
+    def _accept(self, candidate: Case | None) -> bool:
+        """Whether a candidate is the best case now."""
+        if candidate is None:
+            return False
+        if candidate.digest == self._best.digest:
+            return True  # a longer run in which the last edits came to nothing
+        key = sort_key(candidate)
+        if key >= self._key:
+            return False
+        hits = self.judge.hits
+        report = self.judge.verdict(candidate)
+        same = report.verdict == "same"
+        if same:
+            self._best, self._key = self.judge.accepted(candidate), key
+            self._save("running")
+        self._count(tried=1, cached=self.judge.hits - hits, accepted=int(same))
+        self._tell("accepted" if same else "rejected", report)
+        return same
+
+    def _count(self, **more: float) -> None:
+        """Add to what the current pass did."""
+        known = self._counts.get(self._current, PassCount(self._current))
+        changed = {key: getattr(known, key) + value for key, value in more.items()}
+        self._counts[self._current] = replace(known, **changed)
+
+    def _save(self, status: str) -> None:
+        judge = self.judge
+        judge.journal.progress(
+            self._best, status=status, runs=judge.runs, hits=judge.hits, seconds=judge.seconds
+        )
+
+    def _tell(
+        self,
+        kind: Literal["start", "accepted", "rejected", "end"],
+        report: Report | None = None,
+        message: str = "",
+    ) -> None:
+        if self._listener is None:
+            return
+        event = ProgressEvent(
+            kind,
+            self._current,
+            self._best.call_nodes,
+            self._start.case.call_nodes,
+            self.judge.runs,
+            self.judge.hits,
+            self.judge.seconds,
+            report.verdict if report is not None else None,
+            message,
+        )
+        self._listener.on_step(event)
+
+    def _result(self, status: Status) -> Reduction:
+        return Reduction(
+            case=self._best,
+            signature=self.signature,
+            before_call_nodes=self._start.case.call_nodes,
+            after_call_nodes=self._best.call_nodes,
+            oracle_runs=self.judge.runs,
+            cache_hits=self.judge.hits,
+            seconds=self.judge.seconds,
+            passes=tuple(self._counts.values()),
+            by_catch=self.judge.by_catch,
+            status=status,
+            flaky=self._start.flaky,
+            reduction_id=self._number,
+        )
+
+
+def _flaky_text(flaky: tuple[int, int]) -> str:
+    return f"flaky: failed in {flaky[0]} of {flaky[1]} runs; every candidate gets several"
