@@ -24,6 +24,9 @@ _SECRET_NAME = re.compile(r"token|secret|passw|credential|api_?key|private|auth"
 # Long, without spaces, letters and digits mixed: a key rather than a setting.
 _SECRET_VALUE = re.compile(r"(?=\S*\d)(?=\S*[A-Za-z])[\w+/=.-]{24,}")
 
+# What 'g++ -v' says besides is how it was built.
+_VERSION = re.compile(r"\b(gcc|clang|icx|Apple clang) version [^_\n]{1,80}")
+
 
 def variables(environ: Mapping[str, str]) -> dict[str, str]:
     """The allowed environment variables, as `env:NAME`, redacted."""
@@ -91,4 +94,5 @@ def compiler() -> dict[str, str]:
     version = getattr(builder, "get_compiler_version_info", None)
     if version is None or not version.cache_info().currsize:
         return {}
-    return {"gxx": str(version(builder.get_cpp_compiler())).strip()}  # type: ignore[union-attr]
+    found = _VERSION.search(str(version(builder.get_cpp_compiler())))  # type: ignore[union-attr]
+    return {"gxx": found[0].strip()} if found is not None else {}

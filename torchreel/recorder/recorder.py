@@ -7,6 +7,7 @@ Lives here: `Recorder`, which turns what probes see into rows.  Not here: the pu
 
 from __future__ import annotations
 
+import hashlib
 import itertools
 import os
 import sys
@@ -90,17 +91,25 @@ class Recorder:
 
     # -- compiles -------------------------------------------------------------------------------
 
-    def entry_here(self) -> CompileEntry:
+    def entry_here(self, stage: str = "", partition: str = "") -> CompileEntry:
         """The compile that this thread works on, made up when it did not come through Dynamo."""
-        name = _current_compile()
-        if name is None:
-            top = self.spans.top
-            return top.entry if top is not None else self._unnamed()
-        return self.spans.named(*name) or self.add_compile(name[0], name[1])
+        name, top = _current_compile(), self.spans.top
+        if name is not None:
+            return self.spans.named(*name) or self.add_compile(name[0], name[1])
+        return top.entry if top is not None else self._unnamed(stage, partition)
 
-    def _unnamed(self) -> CompileEntry:
-        number, self.spans.unnamed = self.spans.unnamed, self.spans.unnamed + 1
-        return self.add_compile(NO_COMPILE_ID, number)
+    def _unnamed(self, stage: str, partition: str) -> CompileEntry:
+        """The unnamed compile that this thread goes on with, or the next one.
+
+        Outside of Dynamo nothing says which calls of AOTAutograd belong together; but the stages
+        of one compile come in order.
+        """
+        last = self.spans.here.unnamed
+        if last is not None and last.can_go_on(stage, partition):
+            return last
+        entry = self.add_compile(NO_COMPILE_ID, next(self.spans.unnamed))
+        self.spans.here.unnamed = entry
+        return entry
 
     def add_compile(self, name: object, attempt: int, **columns: object) -> CompileEntry:
         """A new row of `compiles`; `name` is a torch CompileId or its text."""
@@ -135,7 +144,8 @@ class Recorder:
 
     def enter(self, stage: str, partition: str = "", entry: CompileEntry | None = None) -> Span:
         """Enter a stage; a stage that is entered from itself has one row."""
-        entry = entry or self.entry_here()
+        entry = entry or self.entry_here(stage, partition)
+        entry.entered.append((stage, partition))
         if self.spans.is_open(entry, stage, partition):
             span = Span(entry, stage, partition, None)
         else:
@@ -241,11 +251,15 @@ class Recorder:
         self.tape.append(Add("events", columns))
 
     def add_graph(self, stage: str, partition: str, doc: GraphDoc) -> Ref:
-        """A graph as it is at a stage."""
+        """A graph as it is at a stage; one whose nodes have not changed since has one row."""
         entry = self.entry_here()
+        key = (stage, partition, _structure(doc))
+        if key in entry.graphs:
+            return entry.graphs[key]
         ordinal = entry.ordinal("graph", stage, partition)
         operation = AddGraph(entry.ref, stage, partition, ordinal, doc)
         self.tape.append(operation)
+        entry.graphs[key] = operation.ref
         return operation.ref
 
     def add_checkpoint(self, doc: CheckpointDoc, stage: str) -> None:
@@ -311,6 +325,13 @@ class Recorder:
         """In the child: a recording of its own."""
         with fail_open("fork"):
             self._begin()
+
+
+def _structure(doc: GraphDoc) -> str:
+    """A digest of what a graph computes; passes add metadata to its nodes without changing that."""
+    nodes = [(node.name, node.op, node.target, node.args, node.kwargs) for node in doc.nodes]
+    inner = {name: _structure(module) for name, module in doc.modules.items()}
+    return hashlib.sha256(repr((nodes, inner)).encode()).hexdigest()
 
 
 def _stage_columns(span: Span) -> dict[str, object]:

@@ -7,6 +7,7 @@ spans of each thread.  Not here: what opens them (`probes`), what becomes of exc
 
 from __future__ import annotations
 
+import itertools
 import threading
 import time
 from collections import Counter
@@ -17,6 +18,9 @@ from torchreel.recorder.rows import Ref
 
 NO_COMPILE_ID = "-"
 """The name of a compile that has none: it did not come through Dynamo (aot_function, export)."""
+
+# The stages that begin outside of any other, in the order in which a compile goes through them.
+_ORDER = {"pre_grad": 0, "joint": 1, "forward": 2, "backward": 2}
 
 
 @dataclass(eq=False)
@@ -30,6 +34,8 @@ class CompileEntry:
     open_spans: int = 0
     checkpoints: dict[tuple[str, str], Ref] = field(default_factory=dict)
     ordinals: Counter[tuple[str, ...]] = field(default_factory=Counter)
+    graphs: dict[tuple[str, str, str], Ref] = field(default_factory=dict)
+    entered: list[tuple[str, str]] = field(default_factory=list)
 
     def ordinal(self, *key: str) -> int:
         """How many things of this kind came before."""
@@ -40,6 +46,15 @@ class CompileEntry:
         """The checkpoint nearest to a stage that works on `partition`."""
         return self.checkpoints.get(("aot", partition)) or self.checkpoints.get(("graph", ""))
 
+    def can_go_on(self, stage: str, partition: str) -> bool:
+        """Whether `stage` can be a later part of this compile."""
+        if self.status != "ok" or stage not in _ORDER:
+            return stage not in _ORDER
+        latest = max((_ORDER[s] for s, _ in self.entered if s in _ORDER), default=0)
+        if _ORDER[stage] == _ORDER["forward"]:
+            return (stage, partition) not in self.entered
+        return _ORDER[stage] >= latest
+
 
 @dataclass(eq=False)
 class Span:
@@ -49,7 +64,6 @@ class Span:
     stage: str
     partition: str
     ref: Ref | None
-    thread: int = field(default_factory=threading.get_ident)
     started: float = field(default_factory=time.monotonic)
 
 
@@ -70,6 +84,7 @@ class _ThreadState(threading.local):
         self.stack: list[Span] = []
         self.inside = False
         self.mark: Mark | None = None
+        self.unnamed: CompileEntry | None = None
 
 
 class Spans:
@@ -81,7 +96,7 @@ class Spans:
         self.outermost: dict[int, Span] = {}
         """By thread: what the watchdog looks at."""
         self.innermost: dict[int, Span] = {}
-        self.unnamed = 0
+        self.unnamed = itertools.count()
 
     @property
     def top(self) -> Span | None:

@@ -118,7 +118,7 @@ def _backend(recorder: Recorder, call: Call) -> Visit:
     graph, gm, inputs = call.args[0], call.argument(1, "gm"), call.argument(2, "example_inputs")
     span = recorder.enter("pre_grad")
     with fail_open("graph checkpoint"):
-        doc = graph_checkpoint(gm, inputs, backend=graph.compiler_fn)
+        doc = graph_checkpoint(gm, inputs, graph.compiler_fn, graph.param_name_to_source)
         recorder.add_checkpoint(doc, "dynamo")
     outcome = yield
     recorder.leave(span, outcome.error)
