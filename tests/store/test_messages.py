@@ -199,6 +199,15 @@ def test_what_is_a_compilers_output() -> None:
     assert not is_compiler_output("error: no match")
 
 
+@pytest.mark.timeout(20)
+@pytest.mark.parametrize(
+    "part", ["\n", " ", "N ", "-a", "a/", "/a/", "f2", "L['", "FakeTensor(", "1,"]
+)
+def test_no_text_makes_it_slow(part: str) -> None:
+    """A quadratic rule takes minutes for this; the timeout only ends that."""
+    normalise_message(part * 100_000)
+
+
 def test_a_dump_is_cut() -> None:
     text = "\n".join("word " * 1000 for _ in range(1000))
     assert len(normalise_message(text)) < 3000

@@ -16,7 +16,7 @@ _PREFIX = re.compile(
 
 # Where torch goes on with something that isn't the message: from there to the end is dropped.
 _ENDS = re.compile(
-    r"^\s*(?:from user code:|While executing |Original traceback:|Use tlparse |Set TORCH\w+=|"
+    r"^[ \t]*(?:from user code:|While executing |Original traceback:|Use tlparse |Set TORCH\w+=|"
     r"You can suppress this exception|For more information|For more details|User Stack |"
     r"Developer debug context:|caused by: |args\[\d+\]: |kwargs: |Hint: |C\+\+ stack trace|"
     r"Traceback \(most recent call last\)|To fix the error|This error most often comes from)",
