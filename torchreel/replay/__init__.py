@@ -1,6 +1,11 @@
 """Replay: runs a recorded compile again, from its checkpoint alone, and compares.
 
-Lives here: restoring a checkpoint, running its stage in a child under the recorder, comparing the
-two recordings.  Not here: how a compile is recorded (`torchreel.recorder`) or reduced
-(`torchreel.minifier`).
+Lives here: restoring a checkpoint (`restore`), running its stage in a child under the recorder
+(`child`, `launch`), comparing the two recordings (`compare`).  Not here: how a compile is recorded
+(`torchreel.recorder`) or reduced (`torchreel.minifier`).  Importing this imports no torch.
 """
+
+from torchreel.replay.replay import replay
+from torchreel.replay.verdict import Comparison, Verdict
+
+__all__ = ["Comparison", "Verdict", "replay"]

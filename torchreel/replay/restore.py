@@ -164,3 +164,13 @@ def _run_aot(restored: Restored) -> object:
     names = [str(item) for item in name] if isinstance(name, list) else None
     with torch_names.tracing_context(restored.mode, names):
         return torch_names.compile_fx_inner(restored.graph, restored.inputs, decoded)
+
+
+def execute(doc: CheckpointDoc, compiled: object) -> object:
+    """Run a compiled graph once, on synthesised inputs of the recorded layout."""
+    from torchreel.store.portable.tensors import synthesise_all
+
+    table = shape_env.decode_symbols(doc.shape_env)
+    inputs = synthesise_all(doc.inputs, seed=0, hints=doc.hints, table=table)
+    assert callable(compiled)
+    return compiled(inputs) if torch_names.takes_a_list(compiled) else compiled(*inputs)

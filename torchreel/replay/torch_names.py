@@ -43,7 +43,7 @@ def run_nodes_on_fakes(graph: GraphModule, mode: FakeTensorMode) -> None:
     from torch._dispatch.python import enable_python_dispatcher
     from torch.fx.node import map_arg
 
-    def value(node: Node) -> object:
+    def value(node: Node) -> Any:
         return node.meta["example_value"]
 
     with mode, enable_python_dispatcher():
@@ -89,7 +89,7 @@ def caches_off() -> Iterator[None]:
         yield
 
 
-def compile_context(compile_id: object) -> AbstractContextManager[Any]:
+def compile_context(compile_id: object) -> Any:
     """The recorded compile id, as the current one."""
     if compile_id is None:
         return contextlib.nullcontext()
@@ -127,7 +127,7 @@ def backend(name: str, options: Mapping[str, object]) -> Callable[..., Any]:
     from torch._dynamo.backends.registry import list_backends, lookup_backend
 
     if name == "inductor":
-        return torch._TorchCompileInductorWrapper("default", dict(options), None)
+        return torch._TorchCompileInductorWrapper("default", dict(options), None)  # type: ignore[no-untyped-call]
     if ":" in name or name not in list_backends(exclude_tags=()):
         raise UntrustedError(
             f"the recorded backend {name!r} is not one of torch's own; "
@@ -144,9 +144,49 @@ def compile_fx_inner(
     from torch._inductor.cudagraph_utils import BoxedDeviceIndex
     from torch._inductor.utils import BoxedBool
 
-    live = dict(kwargs)
+    live: dict[str, Any] = dict(kwargs)
     if live.get("cudagraphs") is not None:
         live["cudagraphs"] = BoxedBool(bool(live["cudagraphs"]))
     if "boxed_forward_device_index" in live:
         live["boxed_forward_device_index"] = BoxedDeviceIndex(live["boxed_forward_device_index"])
     return entry(graph, inputs, **live)  # type: ignore[arg-type]
+
+
+def takes_a_list(compiled: object) -> bool:
+    """Whether a compiled function takes its inputs as one list (which it empties)."""
+    return bool(getattr(compiled, "_boxed_call", False)) or type(compiled).__name__ == (
+        "CompiledFxGraph"
+    )
+
+
+@contextlib.contextmanager
+def without_cpp_compiler() -> Iterator[None]:
+    """Generate C++ but don't compile it: the generated module loads, its kernels can't be called.
+
+    What is compared is the source; a compiler run would decide nothing and take most of the time.
+    """
+    from torch._inductor.async_compile import AsyncCompile
+
+    def cpp_pybinding(self: AsyncCompile, argtypes: list[str], source_code: str) -> object:
+        return _not_compiled
+
+    def cpp(self: AsyncCompile, source_code: str) -> object:
+        return _NotCompiled()
+
+    before = AsyncCompile.cpp_pybinding, AsyncCompile.cpp
+    AsyncCompile.cpp_pybinding = cpp_pybinding  # type: ignore[method-assign]
+    AsyncCompile.cpp = cpp  # type: ignore[method-assign,assignment]
+    try:
+        yield
+    finally:
+        AsyncCompile.cpp_pybinding, AsyncCompile.cpp = before  # type: ignore[method-assign]
+
+
+def _not_compiled(*args: object) -> None:
+    raise RuntimeError("this kernel was generated for comparison and never compiled")
+
+
+class _NotCompiled:
+    """Stands for a library of kernels."""
+
+    kernel = staticmethod(_not_compiled)

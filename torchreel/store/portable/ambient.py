@@ -42,6 +42,14 @@ def _autocast(device: str) -> list[Any]:
     return [torch.is_autocast_enabled(device), torch.get_autocast_dtype(device)]
 
 
+def _autocast_of(device: str) -> Getter:
+    return lambda: _autocast(device)
+
+
+def _set_mkldnn(value: bool) -> None:
+    torch.backends.mkldnn.set_flags(bool(value))  # type: ignore[no-untyped-call]
+
+
 def _set_autocast(device: str) -> Setter:
     def restore(value: list[Any]) -> None:
         torch.set_autocast_enabled(device, bool(value[0]))
@@ -62,7 +70,7 @@ STATE: dict[str, tuple[Getter, Setter]] = {
     ),
     "autocast_cache": (torch.is_autocast_cache_enabled, torch.set_autocast_cache_enabled),
     **{
-        f"autocast_{device}": (lambda d=device: _autocast(d), _set_autocast(device))
+        f"autocast_{device}": (_autocast_of(device), _set_autocast(device))
         for device in _AUTOCAST_DEVICES
     },
     "sdp_flash": (
@@ -74,10 +82,7 @@ STATE: dict[str, tuple[Getter, Setter]] = {
         torch.backends.cuda.enable_mem_efficient_sdp,
     ),
     "sdp_math": (torch.backends.cuda.math_sdp_enabled, torch.backends.cuda.enable_math_sdp),
-    "mkldnn": (
-        lambda: bool(torch.backends.mkldnn.enabled),
-        lambda value: torch.backends.mkldnn.set_flags(bool(value)),
-    ),
+    "mkldnn": (lambda: bool(torch.backends.mkldnn.enabled), _set_mkldnn),
 }
 
 

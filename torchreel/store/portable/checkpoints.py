@@ -130,7 +130,8 @@ def graph_checkpoint(
             "specialized_floats": list(torch_names.specialized_floats()),
             "fake_mode": torch_names.fake_mode_settings(mode),
             "parameter_sources": {
-                key: sources.encode_source(value) for key, value in (parameter_sources or {}).items()
+                key: sources.encode_source(value)
+                for key, value in (parameter_sources or {}).items()
             },
             **_compile_id(),
         }

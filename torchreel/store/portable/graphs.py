@@ -267,19 +267,22 @@ class _GraphBuilder:
     def _node(self, graph: Graph, doc: NodeDoc) -> None:
         if doc.name in self.live:
             raise UnsupportedError(f"the graph has two nodes named {doc.name!r}")
-        args = tuple(values.decode_value(arg, self._leaf) for arg in _sequence(doc.args))
-        kwargs = {k: values.decode_value(v, self._leaf) for k, v in _mapping(doc.kwargs).items()}
-        node = graph.create_node(doc.op, self._target(doc), args, kwargs, name=doc.name)  # type: ignore[arg-type]
+        args: Any = tuple(values.decode_value(arg, self._leaf) for arg in _sequence(doc.args))
+        kwargs: Any = {
+            k: values.decode_value(v, self._leaf) for k, v in _mapping(doc.kwargs).items()
+        }
+        node = graph.create_node(doc.op, self._target(doc), args, kwargs, name=doc.name)
         node.name = doc.name
         meta = dict(doc.meta)
         source = meta.pop("dynamo_source", None)
         node.meta.update(self.meta.decode(meta))
         if doc.op == "placeholder":
-            node._dynamo_source = sources.decode_source(source)  # type: ignore[attr-defined]
+            node._dynamo_source = sources.decode_source(source)
         self.live[doc.name] = node
 
     def _target(self, doc: NodeDoc) -> Any:
         if doc.op == "call_function":
+            targets.check_builtin(doc.target, doc.args, doc.kwargs)
             return targets.decode_target(doc.target)
         if doc.op == "call_method":
             return targets.check_method(doc.target)

@@ -48,7 +48,7 @@ class MetaEncoder:
 
     def _one(self, key: str, value: object) -> Json:
         codec = _ENCODERS.get(key)
-        if codec is not None:
+        if codec is not None and value is not None:
             return codec(self, value)
         return self._general(value)
 
@@ -168,7 +168,7 @@ class MetaDecoder:
 
     def _one(self, key: str, data: Json) -> object:
         codec = _DECODERS.get(key)
-        if codec is not None:
+        if codec is not None and data is not None:
             return codec(self, data)
         if isinstance(data, Mapping) and set(data) == {"described"}:
             return self._described(data["described"])

@@ -10,7 +10,6 @@ out; `ShapeEnv.check_equal` is the test that nothing else is.
 
 from __future__ import annotations
 
-import collections
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
@@ -37,9 +36,11 @@ def _name(symbol: sympy.Symbol) -> Json:
 
 
 def _scalar(value: Any) -> Json:
-    return values.encode_value(value) if not isinstance(value, sympy.Basic) else [
-        symbols.encode_expr(value)
-    ]  # a list marks a SymPy number: hints keep their type
+    return (
+        values.encode_value(value)
+        if not isinstance(value, sympy.Basic)
+        else [symbols.encode_expr(value)]
+    )  # a list marks a SymPy number: hints keep their type
 
 
 def _unscalar(data: Json, table: Table) -> Any:
@@ -146,7 +147,7 @@ def _all_symbols(env: ShapeEnv) -> list[sympy.Symbol]:
     while stack:
         value = stack.pop()
         if isinstance(value, sympy.Basic):
-            found.update((s.name, s) for s in value.free_symbols)  # type: ignore[attr-defined]
+            found.update((s.name, s) for s in value.free_symbols)
         elif isinstance(value, Mapping):
             stack += [*value.keys(), *value.values()]
         elif isinstance(value, ValueRanges):
@@ -158,7 +159,10 @@ def _all_symbols(env: ShapeEnv) -> list[sympy.Symbol]:
 
 def _encode_deferred(env: ShapeEnv) -> Json:
     return [
-        [None if symbol is None else _name(symbol), [[symbols.encode_expr(a.expr), a.msg] for a in asserts]]
+        [
+            None if symbol is None else _name(symbol),
+            [[symbols.encode_expr(a.expr), a.msg] for a in asserts],
+        ]
         for symbol, asserts in env.deferred_runtime_asserts.items()
     ]
 
@@ -190,7 +194,7 @@ def hints(snapshot: Mapping[str, Json]) -> dict[str, Json]:
     state = snapshot.get("state")
     rows = state.get("backed_var_to_val") if isinstance(state, Mapping) else None
     found: dict[str, Json] = {}
-    for name, value in rows if isinstance(rows, list) else []:  # type: ignore[misc]
+    for name, value in rows if isinstance(rows, list) else []:
         number = _unscalar(value, {})
         found[str(name)] = int(number) if number == int(number) else float(number)
         if isinstance(number, (float, sympy.Float)):
@@ -204,12 +208,17 @@ def new_shape_env(snapshot: Mapping[str, Json]) -> ShapeEnv:
     if not isinstance(settings, Mapping):
         raise UnsupportedError("the ShapeEnv snapshot has no settings")
     known = {k: bool(v) for k, v in settings.items() if k in _SETTINGS}
-    return ShapeEnv(**known)
+    return ShapeEnv(**known)  # type: ignore[arg-type]
 
 
-_SETTINGS = frozenset(
-    "allow_scalar_outputs allow_dynamic_output_shape_ops assume_static_by_default "
-    "specialize_zero_one duck_shape prefer_deferred_runtime_asserts_over_guards trace_asserts".split()
+_SETTINGS = (
+    "allow_scalar_outputs",
+    "allow_dynamic_output_shape_ops",
+    "assume_static_by_default",
+    "specialize_zero_one",
+    "duck_shape",
+    "prefer_deferred_runtime_asserts_over_guards",
+    "trace_asserts",
 )
 
 
@@ -249,7 +258,10 @@ def _restore_field(env: ShapeEnv, field: str, shape: str, data: Any, table: Tabl
     decode = [_CODECS[name][1] for name in codecs]
     if kind in ("map", "maplist"):
         pairs = (
-            (decode[0](k, table), decode[1](v, table) if kind == "map" else [decode[1](i, table) for i in v])
+            (
+                decode[0](k, table),
+                decode[1](v, table) if kind == "map" else [decode[1](i, table) for i in v],
+            )
             for k, v in data
         )
         target = getattr(env, field)
@@ -260,8 +272,3 @@ def _restore_field(env: ShapeEnv, field: str, shape: str, data: Any, table: Tabl
         setattr(env, field, type(getattr(env, field))(items))
     else:
         setattr(env, field, _CODECS[kind][1](data, table))
-
-
-def counters(env: ShapeEnv) -> collections.Counter[str]:
-    """The ShapeEnv's own counters, for display."""
-    return env.counter

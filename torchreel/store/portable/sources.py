@@ -51,7 +51,7 @@ def _encode(value: object) -> Json:
 def _fields(source: Source) -> dict[str, Json]:
     return {
         field.name: _encode(getattr(source, field.name))
-        for field in dataclasses.fields(source)  # type: ignore[arg-type]
+        for field in dataclasses.fields(source)
         if field.init
     }
 
@@ -102,4 +102,6 @@ def _decode_source_object(data: Mapping[str, Json], depth: int) -> Source:
     try:
         return cls(**fields)
     except (TypeError, ValueError, AttributeError, AssertionError) as error:
-        raise UnsupportedError(f"the source class {name!r} does not take {sorted(fields)}: {error}") from error
+        raise UnsupportedError(
+            f"the source class {name!r} does not take {sorted(fields)}: {error}"
+        ) from error

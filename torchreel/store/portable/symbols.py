@@ -211,27 +211,13 @@ def encode_symbol(symbol: sympy.Symbol) -> list[str]:
     return sorted(key if value else f"!{key}" for key, value in given.items() if value is not None)
 
 
-_ASSUMPTIONS = frozenset(
-    [
-        "integer",
-        "positive",
-        "negative",
-        "nonnegative",
-        "nonpositive",
-        "zero",
-        "nonzero",
-        "real",
-        "finite",
-        "infinite",
-        "commutative",
-        "even",
-        "odd",
-        "rational",
-        "extended_real",
-        "complex",
-        "hermitian",
-    ]
-)
+# fmt: off
+_ASSUMPTIONS = frozenset({
+    "integer", "positive", "negative", "nonnegative", "nonpositive", "zero", "nonzero", "real",
+    "finite", "infinite", "commutative", "even", "odd", "rational", "extended_real", "complex",
+    "hermitian",
+})
+# fmt: on
 
 
 def decode_symbol(name: str, assumptions: Json) -> sympy.Symbol:

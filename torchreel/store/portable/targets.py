@@ -12,7 +12,6 @@ resolves to what touches files, processes, libraries or the network, and never i
 from __future__ import annotations
 
 import builtins
-import importlib
 import math
 import operator
 import re
@@ -24,77 +23,74 @@ import torch
 import torch._ops
 
 from torchreel.errors import UnsupportedError, UntrustedError
+from torchreel.store.jsontypes import Json
 from torchreel.store.portable import torch_names
 
 Target = Callable[..., object]
 
-# Operator namespaces that torch itself registers and that only compute.
-_NAMESPACES = frozenset(
-    "aten prims prim inductor quantized quantized_decomposed mkldnn mkl onednn rngprims "
-    "_c10d_functional _c10d_functional_autograd c10d_functional _dtensor streams bucketing "
-    "higher_order flex_lib torch_sparse_internal symm_mem fsdp ddp profiler _quantized".split()
-) - {"profiler"}
-# Operators of those namespaces that reach outside the process.
-_DENIED_OPERATORS = frozenset({"aten.from_file", "aten._print", "prim.Print", "aten.save"})
 
-_OPERATOR_DENIED = frozenset({"call", "attrgetter", "itemgetter", "methodcaller"})
-_BUILTINS = frozenset(
-    "abs bool complex divmod float getattr int len max min pow round sum".split()
+def _words(text: str) -> frozenset[str]:
+    return frozenset(text.split())
+
+
+# Operator namespaces that torch itself registers and that only compute.
+_NAMESPACES = _words(
+    "aten prims prim inductor quantized _quantized quantized_decomposed mkldnn mkl onednn rngprims "
+    "_c10d_functional _c10d_functional_autograd c10d_functional _dtensor streams bucketing fsdp"
 )
+# Operators of those namespaces that reach outside the process.
+_DENIED_OPERATORS = _words("aten.from_file aten._print aten.save prim.Print")
+
+_OPERATOR_DENIED = _words("call attrgetter itemgetter methodcaller")
+_BUILTINS = _words("abs bool complex divmod float getattr int len max min pow round sum")
 _TYPES = {"torch.Size": torch.Size}
 
 # Modules of Dynamo's in-graph table whose functions only compute on tensors.
 _COMPUTING = re.compile(
     r"torch\._C\._(nn|linalg|special|fft|sparse|nested)\.\w+"
     r"|torch\.(nn\.functional|special|linalg|fft|sparse|functional|nn\.grad|signal\.windows\.windows"
-    r"|masked\._ops|nested|nn\.attention|autograd\.functional|_functorch\.predispatch"
-    r"|nn\.functional\.scaled_grouped_mm)\.\w+"
+    r"|masked\._ops|nested|_functorch\.predispatch)\.\w+"
 )
-# Other in-graph functions, one by one: regions of grad mode, autocast, vmap levels, symbols.
+# Other in-graph functions, one by one: regions of grad mode and autocast, vmap levels, symbols.
 _SINGLE = frozenset(
     f"torch.{name}"
-    for name in (
-        "_C._set_grad_enabled set_grad_enabled is_grad_enabled inference_mode "
-        "_C._set_fwd_grad_enabled _C._autograd._unsafe_set_version_counter "
+    for name in _words(
+        "_C._set_grad_enabled set_grad_enabled is_grad_enabled _C._set_fwd_grad_enabled "
         "amp.autocast_mode._enter_autocast amp.autocast_mode._exit_autocast "
         "autograd.grad_mode._enter_inference_mode autograd.grad_mode._exit_inference_mode "
         "autograd.forward_ad._set_fwd_grad_enabled "
+        "_C._autograd._unsafe_set_version_counter "
+        "_C._autograd._saved_tensors_hooks_disable _C._autograd._saved_tensors_hooks_enable "
         "_C._functorch._add_batch_dim _C._functorch._remove_batch_dim "
         "_C._functorch._vmap_increment_nesting _C._functorch._vmap_decrement_nesting "
         "_C._functorch._grad_increment_nesting _C._functorch._grad_decrement_nesting "
         "_C._functorch._jvp_increment_nesting _C._functorch._jvp_decrement_nesting "
         "_C._functorch._wrap_for_grad _C._functorch._unwrap_for_grad "
-        "_C._functorch.is_batchedtensor _C._functorch.get_unwrapped "
         "_C._functorch._wrap_functional_tensor _C._functorch._unwrap_functional_tensor "
+        "_C._functorch.is_batchedtensor _C._functorch.get_unwrapped "
         "_functorch.vmap._vmap_increment_nesting _functorch.vmap._vmap_decrement_nesting "
-        "_functorch.eager_transforms._set_tensor_requires_grad "
         "_functorch.vmap._add_batch_dim _functorch.vmap._remove_batch_dim "
-        "_C._autograd._saved_tensors_hooks_disable _C._autograd._saved_tensors_hooks_enable "
-        "utils._pytree.tree_map autograd.function.FunctionCtx _dynamo.external_utils.wrap_inline "
-        "fx.experimental.symbolic_shapes.guard_size_oblivious "
-        "_higher_order_ops.flex_attention.flex_attention _assert _assert_async "
-        "_dynamo._trace_wrapped_higher_order_op.trace_wrapped "
-        "random.fork_rng _C._ImperativeEngine "
-        "nn.init._no_grad_uniform_"
-    ).split()
-) - {"torch._C._ImperativeEngine", "torch.random.fork_rng", "torch.utils._pytree.tree_map"}
+        "_functorch.eager_transforms._set_tensor_requires_grad "
+        "fx.experimental.symbolic_shapes.guard_size_oblivious _assert _assert_async"
+    )
+)
+# Functions of those modules that call a function they are given.
+_DISPATCHING = _words("handle_torch_function boolean_dispatch has_torch_function")
+_DENIED_FLAT = _words("from_file _load_global_deps _preload_cuda_deps")
 
-_DENIED_FLAT = frozenset({"from_file", "_load_global_deps", "_preload_cuda_deps"})
-
-# Tensor methods that leave the tensor world, or that take a callable.
-_DENIED_METHODS = frozenset(
-    "apply_ map_ map2_ numpy tolist data_ptr share_memory_ register_hook "
-    "register_post_accumulate_grad_hook storage untyped_storage _typed_storage module_load "
-    "set_ cuda_ipc from_file".split()
-) - {"set_", "tolist", "numpy"}
+# Tensor methods that take a callable, or that hand out memory.
+_DENIED_METHODS = _words(
+    "apply_ map_ map2_ data_ptr share_memory_ register_hook register_post_accumulate_grad_hook "
+    "storage untyped_storage module_load"
+)
 _DUNDER_METHODS = frozenset(
     f"__{name}__"
-    for name in (
+    for name in _words(
         "add radd iadd sub rsub isub mul rmul imul truediv rtruediv itruediv floordiv rfloordiv "
         "ifloordiv mod rmod pow rpow ipow matmul rmatmul and rand iand or ror ior xor rxor ixor "
         "lshift rlshift ilshift rshift rrshift irshift eq ne lt le gt ge neg pos abs invert "
         "getitem setitem len bool int float contains index"
-    ).split()
+    )
 )
 
 
@@ -105,7 +101,7 @@ def encode_target(target: object) -> str:
     if isinstance(target, torch._ops.OpOverloadPacket):
         return f"packet:{target}"
     if isinstance(target, torch._ops.HigherOrderOperator):
-        return f"hop:{target.name()}"
+        return f"hop:{torch_names.operator_name(target)}"
     name = _function_name(target)
     if name is not None and _resolve_function(name) is target:
         return f"fn:{name}"
@@ -181,6 +177,21 @@ def check_method(name: str) -> str:
     return name
 
 
+def check_builtin(text: str, args: Json, kwargs: Json) -> None:
+    """Refuse a call of a builtin that Dynamo would not write.
+
+    `max(..., key=f)` calls what it is given, and `getattr` reaches every object from a tensor.
+    """
+    if not text.startswith("fn:builtins."):
+        return
+    if kwargs:
+        raise UnsupportedError(f"{text!r} is called with keywords, which no traced graph does")
+    if text == "fn:builtins.getattr":
+        name = args[1] if isinstance(args, list) and len(args) == 2 else None
+        if not isinstance(name, str) or name.startswith("_") or name in _DENIED_METHODS:
+            raise UnsupportedError(f"getattr of {name!r} is not what a traced graph does")
+
+
 def _packet(name: str) -> Target:
     namespace, _, packet = name.partition(".")
     if f"{namespace}.{packet}" in _DENIED_OPERATORS or "." in packet:
@@ -234,7 +245,10 @@ def _is_allowed(name: str, module: str, attribute: str) -> bool:
             or attribute in torch.functional.__all__
             or bool(re.fullmatch(r"_?sym_\w+|_check\w*", attribute))
         )
-    return name in _SINGLE or bool(_COMPUTING.fullmatch(name))
+    if name in _SINGLE:
+        return True
+    known = torch_names.in_graph_names().get(name) == "TorchInGraphFunctionVariable"
+    return known and bool(_COMPUTING.fullmatch(name)) and attribute not in _DISPATCHING
 
 
 def _walk(name: str) -> object:
@@ -245,9 +259,3 @@ def _walk(name: str) -> object:
         if value is None:
             return None
     return value
-
-
-def load_tables() -> None:
-    """Import the modules of torch that define in-graph functions and higher-order operators."""
-    for module in ("torch._dynamo.trace_rules", "torch._higher_order_ops"):
-        importlib.import_module(module)

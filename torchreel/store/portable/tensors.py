@@ -134,7 +134,7 @@ def _symbolic(value: torch.SymInt | torch.SymFloat | torch.SymBool) -> Json:
 
 
 def _flags(tensor: torch.Tensor) -> list[str]:
-    flags = {
+    flags: dict[str, Callable[[], bool]] = {
         "conj": tensor.is_conj,
         "neg": tensor.is_neg,
         "inference": tensor.is_inference,
@@ -259,9 +259,7 @@ class Decoder:
             base = base.view(options["dtype"])  # type: ignore[call-overload]
         return base.as_strided(size, stride, offset)
 
-    def _storage(
-        self, description: Mapping[str, Json], options: dict[str, object]
-    ) -> torch.Tensor:
+    def _storage(self, description: Mapping[str, Json], options: dict[str, object]) -> torch.Tensor:
         dtype = options["dtype"]
         assert isinstance(dtype, torch.dtype)
         reach = self.size(description.get("offset", 0)) + 1

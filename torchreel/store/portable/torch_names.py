@@ -18,10 +18,10 @@ import torch
 import torch._guards
 import torch.fx.experimental.symbolic_shapes as symbolic_shapes
 import torch.utils._sympy.functions as sympy_extension
-from torch._guards import CompileContext, CompileId, Source, TracingContext, tracing
+from torch._guards import CompileContext, CompileId, ShapeGuard, Source, TracingContext, tracing
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.fx.experimental.sym_node import SymNode
-from torch.fx.experimental.symbolic_shapes import RuntimeAssert, ShapeEnv, ShapeGuard
+from torch.fx.experimental.symbolic_shapes import RuntimeAssert, ShapeEnv
 from torch.utils._sympy.numbers import int_oo
 from torch.utils._sympy.value_ranges import ValueRanges
 
@@ -90,6 +90,11 @@ def higher_order_operators() -> Mapping[str, object]:
     return _higher_order_ops
 
 
+def operator_name(operator: Any) -> str:
+    """The name under which a higher-order operator is registered."""
+    return str(operator.name())
+
+
 def operator_by_name(namespace: str, packet: str) -> object | None:
     """An operator that is registered in this process, without loading anything."""
     names = torch._C._dispatch_get_all_op_names()
@@ -115,7 +120,7 @@ def config_modules() -> dict[str, ModuleType]:
 
 def non_default_entries(module: ModuleType) -> dict[str, object]:
     """The entries of a config module whose value is not the default (patches included)."""
-    entries: dict[str, object] = module._get_dict(skip_default=True)  # type: ignore[attr-defined]
+    entries: dict[str, object] = module._get_dict(skip_default=True)
     return entries
 
 
@@ -149,7 +154,7 @@ def set_graph_counter(value: int) -> None:
 
 def _peek(counter: Iterable[int]) -> int:
     """Where an `itertools.count` stands, without moving it."""
-    return int(counter.__reduce__()[1][0])  # type: ignore[index]
+    return int(counter.__reduce__()[1][0])
 
 
 def graph_names(graph: torch.fx.Graph) -> tuple[set[str], dict[str, int]]:
@@ -162,9 +167,7 @@ def set_graph_names(graph: torch.fx.Graph, used: Iterable[str], counts: Mapping[
     """Restore what `graph_names` gave."""
     namespace = graph._graph_namespace
     for name in used:
-        namespace._used_names.setdefault(name) if isinstance(
-            namespace._used_names, dict
-        ) else namespace._used_names.add(name)
+        namespace._used_names.add(name)
     namespace._base_count.update(counts)
 
 
@@ -244,7 +247,7 @@ def restore_deferred(
     """Give a ShapeEnv its deferred runtime asserts, without stacks."""
     from torch.utils._traceback import CapturedTraceback
 
-    stack = CapturedTraceback.extract(skip=1)
+    stack = CapturedTraceback.extract(skip=1)  # type: ignore[no-untyped-call]
     env.deferred_runtime_asserts = {
         symbol: [RuntimeAssert(expr, message, stack) for expr, message in rows]
         for symbol, rows in asserts.items()
@@ -256,7 +259,7 @@ def settle_shape_env(env: ShapeEnv) -> None:
     from torch.utils._traceback import CapturedTraceback
 
     nowhere = torch._guards.SLoc(None, None)
-    stack = CapturedTraceback.extract(skip=1)
+    stack = CapturedTraceback.extract(skip=1)  # type: ignore[no-untyped-call]
     for symbol in env.var_to_range:
         env.var_to_range_sloc[symbol] = symbolic_shapes.ValueRangesSLoc(nowhere, nowhere)
         env.var_to_stack.setdefault(symbol, stack)
@@ -270,7 +273,7 @@ def settle_shape_env(env: ShapeEnv) -> None:
 @cache
 def config_keys(module: ModuleType) -> frozenset[str]:
     """The names of a config module's entries."""
-    return frozenset(module._config)  # type: ignore[attr-defined]
+    return frozenset(module._config)
 
 
 @cache
@@ -369,7 +372,7 @@ def backend_of(backend: object) -> tuple[str, dict[str, Any]]:
 
 def aot_graph_name() -> list[str]:
     """The name of the AOT graph under way (`0_forward`): it stands in the output code."""
-    from torch._functorch.aot_autograd import get_aot_graph_name
+    from torch._functorch._aot_autograd.logging_utils import get_aot_graph_name
 
     context = TracingContext.try_get()
     stack = getattr(context, "aot_graph_name", None) if context is not None else None

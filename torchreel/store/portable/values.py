@@ -194,10 +194,12 @@ def _is_tag(tree: Mapping[str, Json]) -> bool:
     return len(tree) == 1 and next(iter(tree)) in _KINDS
 
 
-_KINDS = frozenset(
-    "n t d f c slice dtype device layout memory_format ellipsis size sym fn range const opaque"
-    .split()
-)
+# fmt: off
+_KINDS = frozenset({
+    "n", "t", "d", "f", "c", "slice", "dtype", "device", "layout", "memory_format", "ellipsis",
+    "size", "sym", "fn", "range", "const", "opaque",
+})
+# fmt: on
 
 
 def map_tree(tree: Json, replace: Callable[[str], Json]) -> Json:
@@ -211,4 +213,3 @@ def map_tree(tree: Json, replace: Callable[[str], Json]) -> Json:
             return tree
         return {key: map_tree(value, replace) for key, value in tree.items()}
     return tree
-

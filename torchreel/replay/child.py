@@ -1,0 +1,127 @@
+"""The process of one replay: restores a checkpoint and runs its stage under the recorder.
+
+Lives here: `python -m torchreel.replay.child`, which reads one request (JSON) from standard input.
+Not here: starting it and what becomes of it (`launch`).  A process of its own, because a replay can
+abort (fake CUDA tensors on a CPU build), crash (that may be the recorded failure) or hang.
+
+It reports through a file: what it could not restore, or why it refuses.  An exception of the
+replayed stage is no report: the recorder has it.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, nullcontext
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from torchreel.errors import TorchreelError
+
+
+@dataclass(frozen=True)
+class Request:
+    """What to replay, and into which store."""
+
+    checkpoint: str
+    """Path of a file with the checkpoint's bytes."""
+    report: str
+    """Path of the file to write."""
+    store: str
+    replay_of: int
+    entry: str
+    attempt: int = 0
+    backward: bool = False
+    """Compile the backward graph too: the recorded program called `backward()`."""
+    execute: bool = False
+    """Run the compiled code on synthesised inputs: the recorded failure happened there."""
+    compile_cpp: bool = False
+    """Compile the generated C++: the recorded failure was the compiler's, or came later."""
+    trust: bool = False
+    imports: tuple[str, ...] = ()
+    compile_timeout: float | None = None
+
+
+@dataclass
+class Report:
+    """What the child has to say besides the recording it made."""
+
+    finished: bool = False
+    refused: str = ""
+    notes: list[str] = field(default_factory=list)
+
+    def write(self, path: str) -> None:
+        """Save, in one step."""
+        Path(path).write_text(json.dumps(asdict(self)))
+
+
+def main() -> None:
+    """Carry out the request on standard input."""
+    request = Request(**{**json.load(sys.stdin)})
+    report = Report()
+    try:
+        _replay(request, report)
+        report.finished = True
+    except TorchreelError as error:
+        report.refused = str(error)
+    finally:
+        report.write(request.report)
+
+
+def _replay(request: Request, report: Report) -> None:
+    import torchreel.recorder.session as recording
+    from torchreel.replay import restore, torch_names
+    from torchreel.store.portable.checkpoints import CheckpointDoc
+
+    doc = CheckpointDoc.from_bytes(Path(request.checkpoint).read_bytes())
+    for name in request.imports:
+        importlib.import_module(name)
+    with (
+        restore.imposed(doc, trust=request.trust) as left,
+        nullcontext() if request.compile_cpp else torch_names.without_cpp_compiler(),
+    ):
+        restored = restore.restore(doc)
+        report.notes += [f"config entry not restored: {name}" for name in left]
+        report.notes += [f"not restored: {text}" for text in sorted(set(restored.lost))]
+        with (
+            recording.record(
+                request.store,
+                compile_timeout=request.compile_timeout,
+                kind="replay",
+                replay_of=request.replay_of,
+                entry=request.entry,
+            ) as recorder,
+            _one_compile(recorder, doc),
+        ):
+            report.write(request.report)  # should the stage kill this process
+            compiled = restore.run(restored, backward=request.backward, trust=request.trust)
+            if request.execute:
+                restore.execute(doc, compiled)
+
+
+@contextmanager
+def _one_compile(recorder: Any, doc: Any) -> Iterator[None]:
+    """A compile row for a stage that is entered without Dynamo; its failure is the recorder's."""
+    stage = "pre_grad" if doc.entry == "graph" else "forward"
+    span = recorder.enter(stage, doc.partition)
+    try:
+        yield
+    except TorchreelError:
+        recorder.leave(span)
+        raise
+    except Exception as error:  # noqa: BLE001 - the replayed failure: it is on the tape
+        recorder.leave(span, error)
+    else:
+        recorder.leave(span)
+
+
+def parse(data: Mapping[str, Any]) -> Report:
+    """The report that a child wrote."""
+    return Report(**data)
+
+
+if __name__ == "__main__":
+    main()

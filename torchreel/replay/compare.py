@@ -1,0 +1,192 @@
+"""Compares a recorded compile with its replay, stage by stage.
+
+Lives here: what is compared for each entry, and the first difference as text.  Not here: what may
+differ (`normalise`), running the replay (`launch`).
+
+Both sides are read from stores, through the same queries: a replay is a recording.  Graphs are
+compared by the bytes of their portable form, output code by its normalised bytes, a failure by its
+signature.
+"""
+
+from __future__ import annotations
+
+import difflib
+import json
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from torchreel.replay.normalise import canonical_code
+from torchreel.replay.verdict import Comparison
+from torchreel.store import queries
+from torchreel.store.database import Store
+from torchreel.store.jsontypes import Json, parse_json
+from torchreel.store.records import Compile, Failure
+
+_AFTER_GRAPH = ("joint", "forward", "backward", "post_grad")
+_AFTER_AOT = ("post_grad",)
+_DIFF_LINES = 40
+
+Key = tuple[str, str, str]  # kind, stage, partition
+
+
+@dataclass(frozen=True)
+class Item:
+    """One thing to compare: its blob, in which store."""
+
+    store: Store
+    digest: str
+
+    def text(self, kind: str) -> str:
+        """A form that a person can read a difference in, and that is equal iff the item is."""
+        data = self.store.read_blob(self.digest)
+        if kind == "output code":
+            return canonical_code(data.decode("utf-8", "surrogatepass"))
+        return _graph_lines(parse_json(data))
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """Everything that was compared, and the first difference ('' when there is none)."""
+
+    compared: tuple[Comparison, ...]
+    difference: str
+    detail: str
+    notes: tuple[str, ...] = ()
+
+    @property
+    def agrees(self) -> bool:
+        """Whether every comparison agrees."""
+        return all(comparison.agrees for comparison in self.compared)
+
+
+def compare(
+    recorded: tuple[Store, Compile],
+    replayed: tuple[Store, Compile | None],
+    entry: str,
+    partition: str = "",
+) -> Outcome:
+    """Compare what came after a checkpoint; `partition` restricts an `aot` replay to its graph."""
+    left = _items(*recorded, entry, partition)
+    right = _items(replayed[0], replayed[1], entry, partition) if replayed[1] else {}
+    rows, difference, detail = [], "", ""
+    notes: list[str] = []
+    for key in sorted({*left, *right}, key=_order):
+        row, shown = _compare_items(key, left.get(key, []), right.get(key, []))
+        if _came_from_cache(row, left):
+            notes.append(
+                f"{row.replayed} graph(s) of stage {row.stage} have nothing to be compared with: "
+                "when it was recorded, the code came from a cache"
+            )
+            continue
+        rows.append(row)
+        if not row.agrees and not detail:
+            difference, detail = shown, _first_difference(row)
+    failure, failed = _compare_failures(recorded, replayed, entry, partition)
+    rows += failure
+    return Outcome(tuple(rows), difference, detail or failed, tuple(notes))
+
+
+def _came_from_cache(row: Comparison, recorded: Mapping[Key, object]) -> bool:
+    """Graphs that the recorded compile never made, because a cache gave it the code."""
+    has_code = any(
+        kind == "output code" and row.partition in ("", partition)
+        for kind, _, partition in recorded
+    )
+    return row.kind == "graph" and row.recorded == 0 and has_code
+
+
+def _order(key: Key) -> tuple[int, str, str]:
+    kind, stage, partition = key
+    place = [*_AFTER_GRAPH, ""].index(stage) if stage in (*_AFTER_GRAPH, "") else 9
+    return (place if kind == "graph" else 8, partition, kind)
+
+
+def _items(store: Store, compile: Compile, entry: str, partition: str) -> dict[Key, list[Item]]:
+    found: dict[Key, list[Item]] = defaultdict(list)
+    stages = _AFTER_GRAPH if entry == "graph" else _AFTER_AOT
+    for graph in queries.graphs(store, compile):
+        wanted = entry == "graph" or graph.partition == partition
+        if graph.stage in stages and wanted:
+            found["graph", graph.stage, graph.partition].append(Item(store, graph.digest))
+    for code in queries.output_codes(store, compile):
+        if entry == "graph" or code.partition == partition:
+            found["output code", "codegen", code.partition].append(Item(store, code.digest))
+    return found
+
+
+def _compare_items(key: Key, left: Sequence[Item], right: Sequence[Item]) -> tuple[Comparison, str]:
+    kind, stage, partition = key
+    equal, shown = 0, ""
+    for ours, theirs in zip(left, right, strict=False):
+        if ours.digest == theirs.digest or ours.text(kind) == theirs.text(kind):
+            equal += 1
+        elif not shown:
+            shown = _diff(ours.text(kind), theirs.text(kind))
+    return Comparison(stage, partition, kind, len(left), len(right), equal), shown
+
+
+def _first_difference(row: Comparison) -> str:
+    where = f"{row.kind} of stage {row.stage}" + (f" ({row.partition})" if row.partition else "")
+    if row.recorded != row.replayed:
+        return f"the {where}: {row.recorded} recorded, {row.replayed} replayed"
+    return f"the {where} differs in {row.recorded - row.identical} of {row.recorded}"
+
+
+def _compare_failures(
+    recorded: tuple[Store, Compile],
+    replayed: tuple[Store, Compile | None],
+    entry: str,
+    partition: str,
+) -> tuple[list[Comparison], str]:
+    ours = _failure(*recorded)
+    theirs = _failure(replayed[0], replayed[1]) if replayed[1] is not None else None
+    if entry == "aot" and ours is not None and ours.partition not in ("", partition):
+        ours = None
+    if ours is None and theirs is None:
+        return [], ""
+    same = ours is not None and theirs is not None and ours.signature.matches(theirs.signature)
+    stage = (ours or theirs).stage  # type: ignore[union-attr]
+    row = Comparison(stage, partition, "failure", ours is not None, theirs is not None, same)
+    return [row], "" if same else f"the failure: {_name(ours)} recorded, {_name(theirs)} replayed"
+
+
+def _failure(store: Store, compile: Compile) -> Failure | None:
+    return queries.failure_of(store, compile)
+
+
+def _name(failure: Failure | None) -> str:
+    if failure is None:
+        return "none"
+    what = failure.exception_type or failure.signature.signal or failure.failure_class
+    return f"{what} in stage {failure.stage}"
+
+
+def _diff(left: str, right: str) -> str:
+    lines = difflib.unified_diff(
+        left.splitlines(), right.splitlines(), "recorded", "replayed", lineterm="", n=3
+    )
+    shown = [line[:400] for _, line in zip(range(_DIFF_LINES), lines, strict=False)]
+    return "\n".join(shown)
+
+
+def _graph_lines(data: Json) -> str:
+    """A graph's JSON, one line a node, so that a difference can be read."""
+    return "\n".join(_lines(data, "graph"))
+
+
+def _lines(data: Json, path: str) -> Iterable[str]:
+    if not isinstance(data, Mapping) or not isinstance(data.get("nodes"), list):
+        yield f"{path}: {_dump(data)}"
+        return
+    for node in data["nodes"]:  # type: ignore[union-attr]
+        yield f"{path}: {_dump(node)}"
+    yield f"{path} attributes: {_dump(data.get('attributes'))}"
+    yield f"{path} extra: {_dump(data.get('extra'))}"
+    modules = data.get("modules")
+    for name, module in sorted(modules.items()) if isinstance(modules, Mapping) else ():
+        yield from _lines(module, f"{path}.{name}")
+
+
+def _dump(value: Json) -> str:
+    return json.dumps(value, sort_keys=True, ensure_ascii=False)

@@ -1,0 +1,213 @@
+"""`replay`: one recorded compile again, and whether it came out the same.
+
+Lives here: from a compile in a store to a verdict.  Not here: the child (`child`, `launch`), the
+comparison (`compare`).  Called by `torchreel replay` and by programs.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+
+from torchreel.errors import LockedStore, UnsupportedError, UsageError
+from torchreel.replay.child import Request
+from torchreel.replay.compare import Outcome, compare
+from torchreel.replay.launch import DEFAULT_TIMEOUT, Ended, launch
+from torchreel.replay.verdict import DIVERGED, IDENTICAL, REFUSED, Comparison, Verdict
+from torchreel.store import queries
+from torchreel.store.database import Store
+from torchreel.store.records import Checkpoint, Compile, Failure
+
+ENTRIES = ("graph", "aot")
+
+
+@dataclass(frozen=True)
+class Options:
+    """How to replay; see `replay`."""
+
+    trust: bool = False
+    imports: tuple[str, ...] = ()
+    timeout: float = DEFAULT_TIMEOUT
+
+
+def replay(
+    store: Store,
+    compile: Compile,
+    entry: str = "graph",
+    *,
+    trust: bool = False,
+    imports: Sequence[str] = (),
+    timeout: float | None = None,
+    listener: Callable[[str], None] | None = None,
+) -> Verdict:
+    """Replay a compile from its checkpoint(s) and compare every later stage.
+
+    `entry` is 'graph' (the Dynamo graph) or 'aot' (each ATen graph that entered Inductor).
+    `trust` restores config entries that name commands, paths or code; `imports` are modules that
+    define what torch itself does not (operators, backends); `timeout` in seconds for each child.
+    The replay becomes a recording of the same store (of a temporary one when that is read-only).
+    Raises UsageError for another entry, UnsupportedError when there is no checkpoint.
+    """
+    if entry not in ENTRIES:
+        raise UsageError(f"There is no entry {entry!r}: use {' or '.join(ENTRIES)}.")
+    options = Options(trust, tuple(imports), timeout or DEFAULT_TIMEOUT)
+    checkpoints = _checkpoints(store, compile, entry)
+    say = listener or (lambda text: None)
+    with ExitStack() as stack:
+        target = _target(store, stack)
+        verdicts = []
+        for checkpoint in checkpoints:
+            say(f"replaying {compile.place} from {entry} {checkpoint.partition}".rstrip())
+            verdicts.append(_one(store, compile, checkpoint, target, options))
+    verdict = _merge(entry, verdicts)
+    _note(store, compile, verdict)
+    return verdict
+
+
+def _checkpoints(store: Store, compile: Compile, entry: str) -> list[Checkpoint]:
+    found = [c for c in queries.checkpoints(store, compile) if c.entry == entry]
+    if found:
+        return found
+    failure = queries.failure_of(store, compile)
+    if failure is not None and failure.stage == "dynamo":
+        raise UnsupportedError(
+            f"compile {compile.place} failed while Dynamo traced ({failure.exception_type}), so no "
+            "graph reached a backend and there is nothing to replay from: replaying Dynamo itself "
+            "needs a frame bundle, which this version does not record yet."
+        )
+    if entry == "aot":
+        raise UnsupportedError(
+            f"compile {compile.place} has no 'aot' checkpoint: its code came from a cache, or it "
+            "failed before Inductor; replay it with --entry graph."
+        )
+    raise UnsupportedError(
+        f"compile {compile.place} has no 'graph' checkpoint: it did not come through Dynamo, or "
+        "was not recorded completely (see what was lost with 'torchreel show')."
+    )
+
+
+def _target(store: Store, stack: ExitStack) -> str:
+    """The store for the new recording: the same one, or a temporary one beside a read-only one."""
+    if store.writable:
+        return store.target
+    try:
+        Store.open(store.target, write=True).close()
+    except LockedStore:
+        folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="torchreel-store-"))
+        target = str(Path(folder) / "replay.db")
+        Store.open(target, create=True).close()
+        return target
+    return store.target
+
+
+def _one(
+    store: Store, compile: Compile, checkpoint: Checkpoint, target: str, options: Options
+) -> Verdict:
+    failure = queries.failure_of(store, compile)
+    with tempfile.TemporaryDirectory(prefix="torchreel-request-") as folder:
+        blob = Path(folder) / "checkpoint.json"
+        blob.write_bytes(store.read_blob(checkpoint.digest))
+        request = Request(
+            checkpoint=str(blob),
+            report=str(Path(folder) / "report.json"),
+            store=str(Path(target).absolute()) if "://" not in target else target,
+            replay_of=compile.id,
+            entry=checkpoint.entry,
+            attempt=compile.attempt,
+            backward=_had_backward(store, compile),
+            execute=_failed_at(failure, "run"),
+            compile_cpp=_failed_at(failure, "run", "codegen"),
+            trust=options.trust,
+            imports=options.imports,
+            compile_timeout=_hang_limit(failure, options.timeout),
+        )
+        ended = launch(request, options.timeout)
+    return _judge(store, compile, checkpoint, request.store, ended)
+
+
+def _had_backward(store: Store, compile: Compile) -> bool:
+    partitions = [code.partition for code in queries.output_codes(store, compile)]
+    partitions += [checkpoint.partition for checkpoint in queries.checkpoints(store, compile)]
+    return "backward" in partitions
+
+
+def _failed_at(failure: Failure | None, *stages: str) -> bool:
+    return failure is not None and failure.stage in stages
+
+
+def _hang_limit(failure: Failure | None, timeout: float) -> float | None:
+    """A recorded hang is looked for in half the time that the child is given."""
+    hung = failure is not None and failure.failure_class == "hang"
+    return timeout / 2 if hung else None
+
+
+def _judge(
+    store: Store, compile: Compile, checkpoint: Checkpoint, target: str, ended: Ended
+) -> Verdict:
+    entry = checkpoint.entry
+    notes = tuple(ended.report.notes) if ended.report is not None else ()
+    if ended.report is not None and ended.report.refused:
+        return Verdict(REFUSED, entry, detail=ended.report.refused, notes=notes)
+    if ended.recording_id is None:
+        return Verdict(REFUSED, entry, detail=_silent(ended), notes=notes)
+    with Store.open(target) as other:
+        found = queries.compiles(other, ended.recording_id)
+        again = found[0] if found else None
+        outcome = compare((store, compile), (other, again), entry, checkpoint.partition)
+    notes += outcome.notes
+    if ended.timed_out and not any(
+        row.kind == "failure" and row.agrees for row in outcome.compared
+    ):
+        return Verdict(
+            DIVERGED, entry, outcome.compared, "the replay did not end within its time limit",
+            recording_id=ended.recording_id, notes=notes,
+        )  # fmt: skip
+    return _conclude(entry, outcome, ended.recording_id, notes)
+
+
+def _silent(ended: Ended) -> str:
+    last = ended.errors.strip().splitlines()
+    why = f": {last[-1]}" if last else ""
+    return (
+        f"the child of the replay ended with status {ended.status} before it recorded anything{why}"
+    )
+
+
+def _conclude(entry: str, outcome: Outcome, recording: int, notes: tuple[str, ...]) -> Verdict:
+    if not outcome.compared or not any(row.recorded for row in outcome.compared):
+        detail = "the recording holds nothing after this checkpoint that could be compared"
+        return Verdict(REFUSED, entry, outcome.compared, detail, "", recording, notes)
+    kind = IDENTICAL if outcome.agrees else DIVERGED
+    return Verdict(
+        kind, entry, outcome.compared, outcome.detail, outcome.difference, recording, notes
+    )
+
+
+def _merge(entry: str, verdicts: Sequence[Verdict]) -> Verdict:
+    """The worst of several, over everything that they compared."""
+    worst = max(verdicts, key=lambda verdict: [IDENTICAL, DIVERGED, REFUSED].index(verdict.verdict))
+    compared: list[Comparison] = [row for verdict in verdicts for row in verdict.compared]
+    notes = tuple(dict.fromkeys(note for verdict in verdicts for note in verdict.notes))
+    return Verdict(
+        worst.verdict, entry, tuple(compared), worst.detail, worst.difference,
+        worst.recording_id, notes,
+    )  # fmt: skip
+
+
+def _note(store: Store, compile: Compile, verdict: Verdict) -> None:
+    """Remember the verdict in the store, where that can be written."""
+    if not store.writable:
+        return
+    with store.writer() as writer:
+        writer.add(
+            "replays",
+            compile_id=compile.id,
+            recording_id=verdict.recording_id,
+            entry=verdict.entry,
+            verdict=verdict.verdict,
+            compared=[row.to_json() for row in verdict.compared],
+            detail=verdict.detail,
+        )
