@@ -28,7 +28,8 @@ def test_the_store_is_read_without_torch() -> None:
 
 
 def _loaded(statement: str) -> list[str]:
-    script = f"{statement}\nimport sys, json\nprint(json.dumps([m for m in {HEAVY} if m in sys.modules]))"
+    script = f"{statement}\nimport sys, json\n"
+    script += f"print(json.dumps([m for m in {HEAVY} if m in sys.modules]))"
     result = subprocess.run([sys.executable, "-c", script], capture_output=True, check=True)
     found: list[str] = json.loads(result.stdout)
     return found
