@@ -153,6 +153,14 @@ def graphs(store: Store, compile: Compile) -> list[Graph]:
     return _fetch(store, _of(schema.graphs.c.compile_id, compile.id), Graph)
 
 
+def first_graphs(store: Store, recording_id: int) -> dict[int, Graph]:
+    """The first graph of each compile of a recording that has any, by the compile's row id."""
+    graphs, compiles = schema.graphs, schema.compiles
+    query = select(graphs).join(compiles, graphs.c.compile_id == compiles.c.id)
+    query = query.where(compiles.c.recording_id == recording_id).order_by(graphs.c.id.desc())
+    return {row.compile_id: row for row in _fetch(store, query, Graph)}
+
+
 def graph_targets(store: Store, graph: Graph) -> list[GraphTarget]:
     """What a graph calls: the outer graph first, then by name."""
     table = schema.graph_targets

@@ -1,0 +1,200 @@
+"""The command line: options and their help. Every verb is one call, and its rendering in `console`.
+
+Lives here: the Typer application and the mapping of errors to exit statuses. Not here: any logic,
+any formatting. Heavy modules are imported inside of the verbs, so that `ls` never imports torch.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from torchreel.errors import TorchreelError, UsageError
+
+if TYPE_CHECKING:
+    from torchreel.store import Address, Store
+    from torchreel.store.records import Compile
+
+app = typer.Typer(
+    name="torchreel",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+    help=(
+        "A flight recorder, a replayer and a reducer for torch.compile.\n\n"
+        "Things in a store are addressed as run.db, run.db#2 (a recording), run.db#2/0/1 (a "
+        "compile), run.db#2/0/1@417 (an event); left out, the latest failing compile of "
+        "torchreel.db (or $TORCHREEL_STORE) is meant.\n\n"
+        "Exit status: 0 done, 1 a true negative, 2 usage, 3 refused, 4 budget spent, 130 "
+        "interrupted."
+    ),
+)
+
+_PROGRAM = {
+    "allow_extra_args": True,
+    "ignore_unknown_options": True,
+    "allow_interspersed_args": False,
+}
+
+AddressArgument = Annotated[
+    str,
+    typer.Argument(
+        metavar="[ADDRESS]", help="STORE[#RECORDING[/COMPILE][@EVENT]]", show_default=False
+    ),
+]
+JsonOption = Annotated[bool, typer.Option("--json", help="Write JSON.")]
+ImportOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--import", metavar="MODULE", help="Import this module first (custom operators, backends)."
+    ),
+]
+ForceOption = Annotated[bool, typer.Option("--force", "-f", help="Overwrite what is there.")]
+OutputOption = Annotated[
+    Path, typer.Option("--output", "-o", metavar="DIR", help="Where to write.")
+]
+
+
+@app.command(context_settings=_PROGRAM)
+def record(
+    program: Annotated[
+        list[str], typer.Argument(metavar="-- PROGRAM [ARGS]...", show_default=False)
+    ],
+    output: Annotated[
+        str | None, typer.Option("--output", "-o", metavar="STORE", help="The store to append to.")
+    ] = None,
+    compile_timeout: Annotated[
+        float | None,
+        typer.Option("--compile-timeout", metavar="SECONDS", help="Longer compiles count as hung."),
+    ] = None,
+) -> None:
+    """Run a program and record every compile in it; exits with the program's own status.
+
+    The program is not changed in any way. A store that exists gets a new recording.
+    """
+    from torchreel.console import record as console
+    from torchreel.recorder.launch import run_recorded
+    from torchreel.store.addressing import default_store
+
+    target = output or default_store()
+    known = console.last_recording(target)
+    status = run_recorded(program, target, compile_timeout=compile_timeout)
+    console.report(target, known)
+    raise typer.Exit(status)
+
+
+@app.command()
+def ls(
+    address: AddressArgument = "",
+    json: JsonOption = False,
+    nl: Annotated[bool, typer.Option("--nl", help="Write JSON, one row a line.")] = False,
+    csv: Annotated[bool, typer.Option("--csv", help="Write CSV.")] = False,
+    table: Annotated[bool, typer.Option("--table", help="Write tables (the default).")] = False,
+) -> None:
+    """List the recordings of a store and their compiles."""
+    from torchreel.console import listing
+    from torchreel.console.ls import ls as print_listing
+    from torchreel.store import Store, parse
+
+    kind = listing.chosen(json=json, nl=nl, csv=csv, table=table)
+    where = parse(address)
+    with Store.open(where.store) as store:
+        print_listing(store, where, kind)
+
+
+@app.command()
+def show(
+    address: AddressArgument = "",
+    graph: Annotated[
+        str | None,
+        typer.Option("--graph", metavar="STAGE[:PARTITION]", help="Print the graphs of a stage."),
+    ] = None,
+    code: Annotated[bool, typer.Option("--code", help="Print the generated code.")] = False,
+    events: Annotated[bool, typer.Option("--events", help="List what is on the tape.")] = False,
+    traceback: Annotated[bool, typer.Option("--traceback", help="Print the traceback.")] = False,
+    json: JsonOption = False,
+) -> None:
+    """Show a compile: frame, stages, graphs, failure, config, environment, what was lost.
+
+    Nothing of the store is executed, imported or resolved, and torch is not imported.
+    """
+    from torchreel.console.show import Wanted
+    from torchreel.console.show import show as print_compile
+    from torchreel.store import Store, parse
+
+    where = parse(address)
+    with Store.open(where.store) as store:
+        print_compile(store, where, Wanted(graph, code, events, traceback, json))
+
+
+@app.command()
+def replay(
+    address: AddressArgument = "",
+    entry: Annotated[
+        str, typer.Option("--entry", metavar="graph|aot", help="Where the replay starts.")
+    ] = "graph",
+    trust: Annotated[
+        bool, typer.Option("--trust", help="Restore config that names commands, paths or code.")
+    ] = False,
+    imports: ImportOption = None,
+    timeout: Annotated[
+        float | None, typer.Option("--timeout", metavar="SECONDS", help="Limit of the child.")
+    ] = None,
+) -> None:
+    """Run a recorded compile again, in a fresh process, and compare every later stage.
+
+    Exits with 0 when all that was compared is identical, 1 when it diverged, 3 when it was refused.
+    """
+    from torchreel.console.replay import report, waiting
+    from torchreel.replay import replay as run
+    from torchreel.store import parse
+
+    store, row = _opened(parse(address))
+    with store, waiting(f"replaying {row.place} from its {entry} checkpoint"):
+        verdict = run(store, row, entry, trust=trust, imports=imports or (), timeout=timeout)
+    report(store, row, verdict)
+    raise typer.Exit(verdict.exit_status)
+
+
+@app.command()
+def doctor(
+    store: Annotated[str | None, typer.Argument(metavar="[STORE]", show_default=False)] = None,
+    json: JsonOption = False,
+) -> None:
+    """Look for everything that torchreel needs; exits with 1 when something is missing."""
+    from torchreel.console.doctor import report
+    from torchreel.doctor import examine
+
+    raise typer.Exit(report(examine(store), json=json))
+
+
+def _opened(where: Address) -> tuple[Store, Compile]:
+    """The store of an address, for writing where that is possible, and the compile it means."""
+    from torchreel.errors import LockedStore
+    from torchreel.store import Store, queries
+
+    try:
+        store = Store.open(where.store, write=True)
+    except LockedStore:
+        store = Store.open(where.store)
+    return store, queries.compile_at(store, where)
+
+
+def main() -> None:
+    """Run the command line; every error on purpose is one sentence and its exit status."""
+    try:
+        app()
+    except TorchreelError as error:
+        from torchreel.console import streams
+
+        kind = "usage" if isinstance(error, UsageError) else "torchreel"
+        streams.say_block(f"{kind}: {error}")
+        sys.exit(error.exit_status)
+
+
+if __name__ == "__main__":
+    main()

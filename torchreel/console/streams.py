@@ -1,0 +1,87 @@
+"""The two streams of a command: results on stdout, messages on stderr.
+
+Rich renders both; its markup, emoji and highlighting are off, because what is printed comes from a
+store. Where nobody watches (a pipe, a file), lines are as long as they need to be.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import TextIO
+
+from rich.console import Console, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from torchreel.console.text import clean, clean_block, command
+
+_UNLIMITED = 4000  # columns; a table in a pipe takes what it needs and no line is cut
+
+
+def _console(file: TextIO) -> Console:
+    width = None if file.isatty() else _UNLIMITED
+    return Console(file=file, width=width, markup=False, emoji=False, highlight=False)
+
+
+def out() -> Console:
+    """The console of results (made anew: tests and pagers replace `sys.stdout`)."""
+    return _console(sys.stdout)
+
+
+def err() -> Console:
+    """The console of messages and progress."""
+    return _console(sys.stderr)
+
+
+def result(line: object = "", style: str = "") -> None:
+    """One line of the result."""
+    out().print(Text(clean(line), style=style), soft_wrap=True)
+
+
+def block(text: object) -> None:
+    """Several lines of the result, as they are."""
+    sys.stdout.write(clean_block(text).rstrip("\n") + "\n")
+
+
+def show(renderable: RenderableType) -> None:
+    """A table of the result; without the blanks at its right edge where nobody watches."""
+    console = out()
+    if console.is_terminal:
+        console.print(renderable)
+        return
+    with console.capture() as captured:
+        console.print(renderable)
+    lines = captured.get().splitlines()
+    sys.stdout.write("".join(f"{line.rstrip()}\n" for line in lines))
+
+
+def say(line: object, style: str = "") -> None:
+    """One line for the person who waits."""
+    err().print(Text(clean(line), style=style), soft_wrap=True)
+
+
+def next_command(*words: object) -> None:
+    """The last line of every command: what to run next."""
+    say(f"next: {command(*words)}", style="bold")
+
+
+def table(*columns: str, title: str = "") -> Table:
+    """A table in the style of all tables; a column whose name starts with '>' holds numbers."""
+    made = Table(
+        title=Text(title) if title else None, box=None, pad_edge=False, title_justify="left"
+    )
+    for column in columns:
+        name = column.removeprefix(">")
+        justify = "right" if column.startswith(">") else "left"
+        made.add_column(name, justify=justify, overflow="fold", header_style="bold")  # type: ignore[arg-type]
+    return made
+
+
+def add_row(to: Table, *cells: object, style: str = "") -> None:
+    """A row of cells that may hold anything."""
+    to.add_row(*(Text(clean("" if cell is None else cell)) for cell in cells), style=style)
+
+
+def say_block(text: object) -> None:
+    """Several lines for the person who waits."""
+    sys.stderr.write(clean_block(text).rstrip("\n") + "\n")

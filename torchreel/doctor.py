@@ -1,0 +1,111 @@
+"""Is everything here that torchreel needs? One finding per thing looked at.
+
+Lives here: the examination. Not here: its rendering (`console.doctor`), the attach points
+themselves (`recorder.attach`). Called by `torchreel doctor` and by programs.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import shutil
+import subprocess
+import sys
+import tempfile
+from dataclasses import dataclass
+from importlib import metadata
+from pathlib import Path
+from typing import Literal
+
+from torchreel.errors import StoreError
+from torchreel.store import Store
+from torchreel.store.addressing import default_store
+
+State = Literal["ok", "missing", "warning"]
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thing that was looked at; `missing` is something that recording or replay needs."""
+
+    what: str
+    state: State
+    found: str
+    advice: str = ""
+
+
+def examine(target: str | None = None) -> list[Finding]:
+    """Look at Python, torch, the C++ compiler, the attach points and the store at `target`."""
+    return [_python(), _torch(), _entry_point(), _compiler(), _store(target), *_attach_points()]
+
+
+def _python() -> Finding:
+    """The interpreter; its version was checked when torchreel was installed."""
+    return Finding("python", "ok", f"{platform.python_version()} at {sys.executable}")
+
+
+def _torch() -> Finding:
+    try:
+        return Finding("torch", "ok", metadata.version("torch"))
+    except metadata.PackageNotFoundError:
+        advice = "Install torch into this environment."
+        return Finding("torch", "missing", "not installed", advice)
+
+
+def _entry_point() -> Finding:
+    """Whether `import torch` calls us: that is what `torchreel record` relies on."""
+    if os.environ.get("TORCH_DEVICE_BACKEND_AUTOLOAD") == "0":
+        advice = "Unset it: torch then ignores the entry point that recording starts from."
+        return Finding("entry point", "missing", "TORCH_DEVICE_BACKEND_AUTOLOAD=0", advice)
+    points = metadata.entry_points(group="torch.backends")
+    if any(point.value.startswith("torchreel.") for point in points):
+        return Finding("entry point", "ok", "torch.backends: torchreel")
+    advice = "Install torchreel with pip; a source tree on the path has no entry points."
+    return Finding("entry point", "missing", "not declared", advice)
+
+
+def _compiler() -> Finding:
+    """The C++ compiler that Inductor would call on a CPU."""
+    wanted = [os.environ["CXX"]] if os.environ.get("CXX") else ["g++", "clang++"]
+    path = next((found for name in wanted if (found := shutil.which(name))), None)
+    if path is None:
+        advice = "Install g++ or set CXX: torch.compile generates C++ on a CPU."
+        return Finding("C++ compiler", "missing", f"no {' or '.join(wanted)}", advice)
+    try:
+        command = [path, "--version"]
+        shown = subprocess.run(command, capture_output=True, text=True, timeout=20, check=True)
+    except (OSError, subprocess.SubprocessError) as error:
+        return Finding("C++ compiler", "missing", f"{path} can't be run: {error}", "Set CXX.")
+    version = (shown.stdout.splitlines() or [""])[0]
+    return Finding("C++ compiler", "ok", f"{path} ({version})")
+
+
+def _store(target: str | None) -> Finding:
+    """Whether the store opens for writing, or one could be made where it would stand."""
+    target = target or default_store()
+    try:
+        if "://" in target or Path(target).exists():
+            Store.open(target, write=True).close()
+            return Finding("store", "ok", f"{target} is writable")
+        with tempfile.TemporaryDirectory(dir=Path(target).absolute().parent) as folder:
+            Store.open(Path(folder) / "probe.db", create=True).close()
+    except (StoreError, OSError) as error:
+        return Finding("store", "missing", str(error), "Name another place with -o.")
+    return Finding("store", "ok", f"{target} can be made")
+
+
+def _attach_points() -> list[Finding]:
+    """Every function of torch that a probe replaces."""
+    try:
+        from torchreel.recorder.attach import survey
+
+        points = survey()
+    except ImportError as error:
+        return [Finding("attach points", "missing", str(error), "Install torch.")]
+    advice = "The recorder leaves this out, and says so in every recording."
+    return [
+        Finding(str(point), "ok", point.why)
+        if found
+        else Finding(str(point), "missing", f"not in this torch: {point.why}", advice)
+        for point, found in points
+    ]
