@@ -8,7 +8,7 @@ a SQLite file are in `sqlite_files`, the translation of database errors in `faul
 import os
 import sqlite3
 import weakref
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
@@ -38,8 +38,11 @@ class Store:
     `target` is what was opened (a path or a URL), `engine` SQLAlchemy's engine.
     """
 
-    def __init__(self, target: str, engine: Engine, *, writable: bool) -> None:
+    def __init__(
+        self, target: str, engine: Engine, *, writable: bool, path: Path | None = None
+    ) -> None:
         self.target = target
+        self._release = _hold(self, path)
         self.engine = engine
         self.writable = writable
         faults.attach(engine, target)
@@ -87,6 +90,7 @@ class Store:
         """Give back every connection; a closed store can't be used again."""
         _open_stores.discard(self)
         self.engine.dispose()
+        self._release()
 
     def __enter__(self) -> Self:
         return self
@@ -185,7 +189,14 @@ def _file_store(path: Path, write: bool) -> Store:
     # a writer keeps its own, because closing the last one makes SQLite check-point the whole log.
     pool = QueuePool if write else NullPool
     engine = create_engine("sqlite://", creator=connect, poolclass=pool)
-    return Store(str(path), engine, writable=write)
+    return Store(str(path), engine, writable=write, path=path)
+
+
+def _hold(store: Store, path: Path | None) -> Callable[[], object]:
+    """Note that the file is open in this process until the store is closed or forgotten."""
+    if path is None:
+        return lambda: None
+    return weakref.finalize(store, sqlite_files.closed, sqlite_files.opened(path))
 
 
 def _write_schema(path: Path) -> None:

@@ -9,6 +9,7 @@ import secrets
 import shutil
 import sqlite3
 import tempfile
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from urllib.parse import quote
@@ -40,13 +41,49 @@ def path_of(target: str | Path) -> Path | None:
     return Path(url.database)
 
 
+_open_here: Counter[tuple[int, int]] = Counter()
+"""How many stores of this process have a file open, by device and inode."""
+
+
+def opened(path: Path) -> tuple[int, int]:
+    """Note that a store of this process has the file at `path` open; give the key to `closed`."""
+    key = _identity(path)
+    _open_here[key] += 1
+    return key
+
+
+def closed(key: tuple[int, int]) -> None:
+    """Note that a store which `opened` gave that key is closed."""
+    _open_here[key] -= 1
+
+
+def is_open_here(path: Path, times: int = 1) -> bool:
+    """Whether at least `times` stores of this process have the file open."""
+    return _open_here[_identity(path)] >= times
+
+
+def _identity(path: Path) -> tuple[int, int]:
+    try:
+        status = path.stat()
+    except (OSError, ValueError):
+        return (0, 0)
+    return status.st_dev, status.st_ino
+
+
 def has_content(path: Path) -> bool:
     """Whether anything is at `path` that must not be replaced (an empty file may be)."""
     return os.path.exists(path) and (not path.is_file() or path.stat().st_size > 0)
 
 
 def check(path: Path, *, write: bool) -> None:
-    """Refuse a file that is missing, no store, truncated, or not open to us; by reading only."""
+    """Refuse a file that is missing, no store, truncated, or not open to us; by reading only.
+
+    A file that this process has open is not looked at again: closing any descriptor of a file
+    drops every POSIX lock of the process on it, under the feet of the open connection, and then
+    another process may reset the log that it reads (https://www.sqlite.org/howtocorrupt.html).
+    """
+    if is_open_here(path):
+        return _check_access(path, write)
     header = _read_header(path)
     if not header.startswith(_MAGIC):
         raise NotAStore(f"{path} is {_describe(header)}: it is no torchreel store.")
@@ -57,6 +94,10 @@ def check(path: Path, *, write: bool) -> None:
             f"{path} is a SQLite database of another program: it is no torchreel store."
         )
     _check_length(path, header)
+    _check_access(path, write)
+
+
+def _check_access(path: Path, write: bool) -> None:
     if write and not (os.access(path, os.W_OK) and os.access(path.parent, os.W_OK)):
         raise LockedStore(
             f"{path} can't be written to: the file or its directory is read-only. "
@@ -70,7 +111,8 @@ def connect(path: Path, *, write: bool, busy_timeout_ms: int) -> sqlite3.Connect
     A read-only connection to a database in WAL mode creates the log's files when they are missing.
     They are missing when the last writer has closed the store: nobody writes, and the file can be
     opened as immutable, which creates nothing and works in a read-only directory. Each connection
-    decides anew, because a writer may have come since.
+    decides anew, because a writer may have come since. (Where another store of this process has the
+    file open, closing an immutable connection would drop its locks: see `check`.)
     """
     if write:
         connection = _connect(f"{_uri(path)}?mode=rw", busy_timeout_ms)
@@ -78,7 +120,7 @@ def connect(path: Path, *, write: bool, busy_timeout_ms: int) -> sqlite3.Connect
         # A committed transaction outlives the process; only a power cut may take the last ones.
         connection.execute("PRAGMA synchronous = NORMAL")
         return connection
-    if not _beside(path, "-wal").exists():
+    if not _beside(path, "-wal").exists() and not is_open_here(path, times=2):
         return _connect(f"{_uri(path)}?mode=ro&immutable=1", busy_timeout_ms)
     try:
         connection = _connect(f"{_uri(path)}?mode=ro", busy_timeout_ms)
