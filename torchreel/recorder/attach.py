@@ -11,13 +11,12 @@ import functools
 import importlib
 import sys
 import threading
-from collections.abc import Callable, Generator, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
 from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec
-from types import ModuleType
-from typing import TYPE_CHECKING, Any
+from types import ModuleType, TracebackType
+from typing import TYPE_CHECKING, Any, Self
 
 from torchreel.recorder import guard
 from torchreel.recorder.guard import fail_open
@@ -85,17 +84,27 @@ def activate(recorder: Recorder | None) -> None:
     _active = recorder
 
 
-@contextmanager
-def _hook(recorder: Recorder, place: str) -> Iterator[fail_open]:
+class _Hook(fail_open):
     """A guarded piece of our own code: what it does to the pipeline is not recorded."""
-    here = recorder.spans.here
-    with fail_open(place) as attempt:
-        here.inside = True
-        try:
-            guard.check(place)
-            yield attempt
-        finally:
-            here.inside = False
+
+    __slots__ = ("_here",)
+
+    def __init__(self, recorder: Recorder, place: str) -> None:
+        super().__init__(place)
+        self._here = recorder.spans.here
+
+    def __enter__(self) -> Self:
+        self._here.inside = True
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> bool:
+        self._here.inside = False
+        return super().__exit__(kind, error, traceback)
 
 
 def wrap(original: Callable[..., Any], probe: Probe) -> Callable[..., Any]:
@@ -123,7 +132,8 @@ def wrap(original: Callable[..., Any], probe: Probe) -> Callable[..., Any]:
 
 def _enter(recorder: Recorder, probe: Probe, place: str, call: Call) -> tuple[int, Visit | None]:
     depth = len(recorder.spans.here.stack)
-    with _hook(recorder, place):
+    with _Hook(recorder, place):
+        guard.check(place)
         visit = probe.visit(recorder, call)
         next(visit)
         return depth, visit
@@ -134,7 +144,8 @@ def _leave(
     recorder: Recorder, visit: tuple[int, Visit | None], place: str, outcome: Outcome
 ) -> None:
     depth, generator = visit
-    with _hook(recorder, place):
+    with _Hook(recorder, place):
+        guard.check(place)
         try:
             if generator is not None:
                 generator.send(outcome)

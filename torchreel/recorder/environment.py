@@ -25,7 +25,7 @@ _SECRET_NAME = re.compile(r"token|secret|passw|credential|api_?key|private|auth"
 _SECRET_VALUE = re.compile(r"(?=\S*\d)(?=\S*[A-Za-z])[\w+/=.-]{24,}")
 
 # What 'g++ -v' says besides is how it was built.
-_VERSION = re.compile(r"\b(gcc|clang|icx|Apple clang) version [^_\n]{1,80}")
+_VERSION = re.compile(r"(gcc|clang|icx) version [^_\n]{1,80}")
 
 
 def variables(environ: Mapping[str, str]) -> dict[str, str]:

@@ -13,6 +13,7 @@ import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from types import TracebackType
+from typing import Self
 
 log = logging.getLogger("torchreel")
 
@@ -80,7 +81,7 @@ class fail_open:
         self.quiet = quiet
         self.kind: type[Exception] | None = None
 
-    def __enter__(self) -> fail_open:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(

@@ -183,6 +183,8 @@ class Recorder:
             self._surface(error if failed else None)
         if span.entry.open_spans == 0 and span.entry.status == "running":
             self.finish(span.entry, "failed" if failed else "ok")
+            # What is still in memory when the process is killed looks as if it had never ended.
+            self.tape.hurry()
 
     def _surface(self, error: BaseException | None) -> None:
         """An exception leaves the outermost span: that is what the program sees."""
@@ -304,16 +306,14 @@ class Recorder:
 
     def close(self) -> None:
         """End the recording; what is on the tape gets two seconds to reach the disk."""
+        if self.options.lazy and self.tape.is_empty and not losses.snapshot():
+            return
+        with fail_open("compiler version"):
+            guard.check("compiler version")
+            self.tape.append(AddEnvironment(self.tape.recording, environment.compiler()))
         with fail_open("close"):
-            guard.check("close")
-            if self.options.lazy and self.tape.is_empty:
-                return
-            facts = environment.compiler()
-            if facts:
-                self.tape.append(AddEnvironment(self.tape.recording, facts))
             columns = {"status": "done", "ended_ns": time.time_ns()}
             self.tape.append(Update("recordings", self.tape.recording, columns))
-        with fail_open("close"):
             self.tape.close()
 
     def before_fork(self) -> None:

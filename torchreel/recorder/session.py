@@ -68,6 +68,16 @@ class Session:
         attach.activate(None)
         self.recorder.close()
 
+    def forked(self) -> None:
+        """In the child of a fork: a recording of its own, ended also where atexit does not run."""
+        self.recorder.after_fork()
+        self._watchdog.start()
+        # Processes of multiprocessing end by os._exit, after the finalizers that were registered
+        # once the process had begun.
+        workers = sys.modules.get("multiprocessing.util")
+        if workers is not None:
+            workers.register_after_fork(self, _end_with_worker)
+
     def note(self, error: BaseException | None) -> None:
         """An exception that nobody caught: was it compiled code that raised it?"""
         with fail_open("uncaught"):
@@ -195,7 +205,14 @@ def _before_fork() -> None:
 
 def _after_fork() -> None:
     if _session is not None:
-        _session.recorder.after_fork()
+        with fail_open("fork"):
+            _session.forked()
+
+
+def _end_with_worker(session: Session) -> None:
+    from multiprocessing.util import Finalize
+
+    Finalize(None, session.stop, exitpriority=0)
 
 
 os.register_at_fork(before=_before_fork, after_in_child=_after_fork)

@@ -79,6 +79,10 @@ class Tape:
         if self._thread is None:
             self._start()
 
+    def hurry(self) -> None:
+        """Have everything so far written now, without waiting for it."""
+        self._wake.set()
+
     def commit(self, place: str) -> bool:
         """Wait until everything so far is on disk; False (and counted) when that takes too long."""
         marker = _Marker()

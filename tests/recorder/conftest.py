@@ -1,0 +1,75 @@
+"""A recording to look at: `recording` compiles in this process and opens the store afterwards."""
+
+import contextlib
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+import torch
+
+import torchreel
+from torchreel.recorder import guard
+from torchreel.store import Store, queries
+from torchreel.store.records import Compile
+
+
+@pytest.fixture(autouse=True)
+def _fresh_dynamo() -> Iterator[None]:
+    """Compiles begin at 0/0 in each test, and no fault is injected after it."""
+    torch._dynamo.reset()
+    yield
+    guard.inject = None
+    torchreel.uninstall()
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    """Where the test's store goes."""
+    return tmp_path / "run.db"
+
+
+class Tape:
+    """One recording, read back."""
+
+    def __init__(self, store: Store) -> None:
+        self.store = store
+        self.recording = queries.recordings(store)[-1]
+
+    @property
+    def compiles(self) -> list[Compile]:
+        return queries.compiles(self.store, self.recording.id)
+
+    @property
+    def compile(self) -> Compile:
+        (only,) = self.compiles
+        return only
+
+    def stages(self, compile: Compile | None = None) -> list[tuple[str, str, str]]:
+        found = queries.stages(self.store, compile or self.compile)
+        return [(row.stage, row.partition, row.status) for row in found]
+
+    def graphs(self, compile: Compile | None = None) -> list[tuple[str, str]]:
+        found = queries.graphs(self.store, compile or self.compile)
+        return [(row.stage, row.partition) for row in found]
+
+    def lost(self) -> list[tuple[str, str]]:
+        return [(row.reason, row.place) for row in queries.lost(self.store, self.recording.id)]
+
+
+Record = Callable[[Callable[[], object]], Tape]
+
+
+@pytest.fixture
+def record(path: Path) -> Iterator[Record]:
+    """Record what a function compiles; it may fail."""
+    opened: list[Store] = []
+
+    def run(program: Callable[[], object]) -> Tape:
+        with torchreel.record(path), contextlib.suppress(Exception):
+            program()
+        opened.append(Store.open(path))
+        return Tape(opened[-1])
+
+    yield run
+    for store in opened:
+        store.close()

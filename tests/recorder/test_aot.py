@@ -1,0 +1,44 @@
+"""Joint, forward and backward graphs, with Dynamo and without."""
+
+import torch
+from functorch.compile import nop
+from torch._functorch.aot_autograd import aot_function
+
+from tests.recorder.conftest import Record
+
+
+def loss(x: torch.Tensor) -> torch.Tensor:
+    return (x.sin() * 2).sum()
+
+
+def test_a_training_step_has_a_joint_a_forward_and_a_backward_graph(record: Record) -> None:
+    x = torch.ones(3, requires_grad=True)
+    tape = record(lambda: torch.compile(loss, backend="aot_eager")(x).backward())
+    graphs = tape.graphs()
+    assert graphs == [
+        ("dynamo", ""),
+        ("joint", ""),
+        ("forward", "forward"),
+        ("backward", "backward"),
+    ]
+    assert {status for _, _, status in tape.stages()} == {"ok"}
+    assert tape.lost() == []
+
+
+def test_inference_has_one_graph(record: Record) -> None:
+    tape = record(lambda: torch.compile(loss, backend="aot_eager")(torch.ones(3)))
+    assert tape.graphs() == [("dynamo", ""), ("forward", "inference")]
+
+
+def test_without_dynamo_the_compile_has_no_id_but_is_one(record: Record) -> None:
+    def program() -> None:
+        compiled = aot_function(loss, nop)
+        compiled(torch.ones(3, requires_grad=True)).backward()
+        aot_function(loss, nop)(torch.ones(3))
+
+    tape = record(program)
+    first, second = tape.compiles
+    assert (first.compile_id, first.attempt, first.status) == ("-", 0, "ok")
+    assert (second.compile_id, second.attempt, second.status) == ("-", 1, "ok")
+    assert tape.graphs(first) == [("joint", ""), ("forward", "forward"), ("backward", "backward")]
+    assert tape.graphs(second) == [("forward", "inference")]

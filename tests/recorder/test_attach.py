@@ -1,0 +1,134 @@
+"""Attaching: now, on import, and not at all."""
+
+import importlib
+import sys
+import traceback
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from torchreel.recorder import attach
+from torchreel.recorder.attach import Attachment, AttachPoint, Call, Probe, Visit
+from torchreel.recorder.guard import losses
+from torchreel.recorder.recorder import Options, Recorder
+
+MODULE = "reel_attached"
+SOURCE = """
+def double(x, *, times=2):
+    "Doubles."
+    if x is None:
+        raise ValueError("nothing to double")
+    return x * times
+
+class Box:
+    def open(self):
+        return "open"
+"""
+
+
+@pytest.fixture(autouse=True)
+def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """A module that is not imported yet, and a recorder that records."""
+    (tmp_path / f"{MODULE}.py").write_text(SOURCE)
+    monkeypatch.syspath_prepend(tmp_path)
+    losses.reset()
+    attach.activate(Recorder(Options(str(tmp_path / "run.db"))))
+    yield
+    attach.activate(None)
+    sys.modules.pop(MODULE, None)
+
+
+def watch(qualname: str, seen: list[object]) -> Probe:
+    def visit(recorder: Recorder, call: Call) -> Visit:
+        seen.append(call.args)
+        outcome = yield
+        seen.append(outcome.error or outcome.result)
+
+    return Probe(AttachPoint(MODULE, qualname, "a test"), visit)
+
+
+def test_every_attach_point_is_in_this_torch() -> None:
+    assert [str(point) for point, found in attach.survey() if not found] == []
+
+
+def test_a_module_is_patched_when_it_is_imported() -> None:
+    seen: list[object] = []
+    attachment = Attachment([watch("double", seen), watch("Box.open", seen)])
+    before = list(sys.meta_path)
+    attachment.attach()
+    assert MODULE not in sys.modules
+    module = importlib.import_module(MODULE)
+    assert module.double(4, times=3) == 12
+    assert module.Box().open() == "open"
+    assert seen[0] == (4,)
+    assert seen[1] == 12
+    assert seen[3] == "open"
+    assert (module.double.__name__, module.double.__doc__) == ("double", "Doubles.")
+    assert "exec_module" not in vars(module.__spec__.loader)
+    assert sys.meta_path == before
+    attachment.detach()
+    assert not hasattr(module.double, "__wrapped__")
+    assert not hasattr(module.Box.open, "__wrapped__")
+
+
+def test_a_module_that_is_imported_already_is_patched_at_once() -> None:
+    module = importlib.import_module(MODULE)
+    seen: list[object] = []
+    attachment = Attachment([watch("double", seen)])
+    attachment.attach()
+    module.double(1)
+    attachment.detach()
+    module.double(2)
+    assert seen == [(1,), 2]
+
+
+def test_a_missing_attach_point_switches_off_only_itself() -> None:
+    seen: list[object] = []
+    attachment = Attachment([watch("gone", seen), watch("double", seen)])
+    attachment.attach()
+    module = importlib.import_module(MODULE)
+    assert module.double(1) == 2
+    assert seen == [(1,), 2]
+    assert [place for _, place, _, _ in losses.snapshot()] == [f"{MODULE}.gone"]
+    attachment.detach()
+
+
+def test_our_frames_are_not_in_the_traceback() -> None:
+    seen: list[object] = []
+    attachment = Attachment([watch("double", seen)])
+    attachment.attach()
+    module = importlib.import_module(MODULE)
+    with pytest.raises(ValueError, match="nothing") as caught:
+        module.double(None)
+    files = [frame.filename for frame in traceback.extract_tb(caught.value.__traceback__)]
+    assert attach.__file__ not in files
+    assert len(files) == 2
+    assert seen[1] is caught.value
+    attachment.detach()
+
+
+def test_nothing_is_visited_when_nobody_records() -> None:
+    seen: list[object] = []
+    attachment = Attachment([watch("double", seen)])
+    attachment.attach()
+    attach.activate(None)
+    assert importlib.import_module(MODULE).double(1) == 2
+    assert seen == []
+    attachment.detach()
+
+
+def test_a_wrapper_of_somebody_else_on_top_is_left_there() -> None:
+    attachment = Attachment([watch("double", [])])
+    attachment.attach()
+    module = importlib.import_module(MODULE)
+    ours = module.double
+
+    def theirs(x: int) -> object:
+        return ours(x)
+
+    module.double = theirs
+    attachment.detach()
+    assert module.double is theirs
+    attach.activate(None)
+    assert module.double(2) == 4

@@ -1,0 +1,103 @@
+"""What is a failure, where it happened, and that it is written down once."""
+
+import sys
+import threading
+
+import pytest
+import torch
+
+from tests.recorder.conftest import Record
+from torchreel.recorder import failures
+from torchreel.recorder.spans import CompileEntry, Mark
+from torchreel.store import queries
+
+
+def broken(gm: torch.fx.GraphModule, inputs: object) -> object:
+    raise ValueError("the backend does not like this graph")
+
+
+def sine(x: torch.Tensor) -> torch.Tensor:
+    return x.sin()
+
+
+def test_a_failing_backend_is_one_failure_with_the_checkpoint_before_it(record: Record) -> None:
+    tape = record(lambda: torch.compile(sine, backend=broken)(torch.ones(3)))
+    (failure,) = queries.failures(tape.store)
+    assert (failure.stage, failure.failure_class) == ("pre_grad", "exception")
+    assert failure.exception_type == "torch._dynamo.exc.BackendCompilerFailed"
+    assert "does not like" in failure.message
+    assert isinstance(failure.chain, list)
+    assert [link["type"] for link in failure.chain][-1] == "ValueError"
+    assert failure.signature.exception_types == ("ValueError",)
+    assert failure.traceback is not None
+    assert b"in broken" in tape.store.read_blob(failure.traceback)
+    (checkpoint,) = queries.checkpoints(tape.store, tape.compile)
+    assert failure.checkpoint_id == checkpoint.id
+    assert tape.compile.status == "failed"
+
+
+def test_an_exception_that_dynamo_suppresses_is_recorded(record: Record) -> None:
+    with torch._dynamo.config.patch(suppress_errors=True):
+        tape = record(lambda: torch.compile(sine, backend=broken)(torch.ones(3)))
+    assert [row.stage for row in queries.failures(tape.store)] == ["pre_grad"]
+
+
+def test_an_exception_that_the_backend_handles_is_none(record: Record) -> None:
+    def careful(gm: torch.fx.GraphModule, inputs: list[torch.Tensor]) -> object:
+        inner = torch._dynamo.lookup_backend("aot_eager")
+        try:
+            with torch._functorch.config.patch(joint_custom_pass=lambda *a: 1 / 0):
+                return inner(gm, inputs)
+        except ZeroDivisionError:
+            return gm.forward
+
+    x = torch.ones(3, requires_grad=True)
+    tape = record(lambda: torch.compile(sine, backend=careful)(x))
+    assert ("joint", "", "failed") in tape.stages()
+    assert queries.failures(tape.store) == []
+    assert tape.compile.status == "ok"
+
+
+def test_a_failure_belongs_to_the_innermost_stage(record: Record) -> None:
+    x = torch.ones(3, requires_grad=True)
+    with torch._functorch.config.patch(joint_custom_pass=lambda *a: 1 / 0):
+        tape = record(lambda: torch.compile(sine, backend="aot_eager")(x))
+    (failure,) = queries.failures(tape.store)
+    assert failure.stage == "joint"
+    assert failure.signature.exception_types == ("ZeroDivisionError",)
+
+
+def test_the_innermost_mark_wins_while_the_exception_is_on_its_way() -> None:
+    entry = CompileEntry("0/0", 0)
+    cause, error = KeyError("first"), ValueError("wrapped")
+    error.__context__ = cause
+    outer = Mark(id(error), entry, "pre_grad", "")
+    inner = Mark(id(cause), entry, "lowering", "")
+    another = Mark(id(entry), entry, "lowering", "")
+    assert failures.mark(inner, error, outer) is inner
+    assert failures.mark(another, error, outer) is outer
+    assert failures.mark(None, error, outer) is outer
+
+
+def test_control_flow_of_dynamo_is_no_error() -> None:
+    from torch._dynamo import exc
+
+    assert failures.is_control_flow(exc.SpeculationRestartAnalysis(restart_reason="again"))
+    assert failures.is_control_flow(exc.SkipFrame("not this one"))
+    assert not failures.is_control_flow(ValueError("a bug"))
+
+
+def test_hooks_for_uncaught_exceptions_are_put_back(record: Record) -> None:
+    before = (sys.excepthook, threading.excepthook)
+    seen = []
+    record(lambda: seen.append((sys.excepthook, threading.excepthook)))
+    assert seen[0] != before
+    assert (sys.excepthook, threading.excepthook) == before
+
+
+def test_what_leaves_the_block_is_what_was_raised(record: Record, tmp_path: object) -> None:
+    import torchreel
+
+    with pytest.raises(RuntimeError, match="mine") as caught, torchreel.record(f"{tmp_path}/x.db"):
+        raise RuntimeError("mine")
+    assert not hasattr(caught.value, "__notes__")

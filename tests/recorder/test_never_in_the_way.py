@@ -1,0 +1,174 @@
+"""Whatever happens to the recorder, the program does what it would have done without it."""
+
+import logging
+import sys
+import traceback
+from pathlib import Path
+
+import pytest
+import torch
+
+import torchreel
+from tests.recorder import programs
+from tests.recorder.conftest import Record
+from torchreel.recorder import guard
+from torchreel.recorder.probes import PROBES
+from torchreel.store import Store, queries
+
+PROGRAM = """
+from collections import Counter
+seen = Counter()
+
+def always(place):
+    raise RuntimeError(f"injected at {place}")
+
+def when_leaving(place):
+    seen[place] += 1
+    if seen[place] % 2 == 0:
+        raise RuntimeError(f"injected at {place}")
+
+def when_running(place):
+    if place == "run":
+        raise RuntimeError(f"injected at {place}")
+
+for guard.inject in (always, when_leaving, when_running):
+    torch._dynamo.reset()
+    x = torch.ones(2, 2, requires_grad=True)
+    out = torch.compile(lambda x: x @ x)(x)
+    out.sum().backward()
+    print(out.tolist(), x.grad.tolist(), flush=True)
+    print(torch.compile(lambda x: x @ x.T)(x.detach()).tolist(), flush=True)
+sys.exit(7)
+"""
+PRINTED = "[[2.0, 2.0], [2.0, 2.0]] [[4.0, 4.0], [4.0, 4.0]]\n[[2.0, 2.0], [2.0, 2.0]]\n"
+
+
+def test_a_recorder_that_raises_in_every_hook_changes_nothing(
+    path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    # From a cache, less would be visited.
+    monkeypatch.setenv("TORCHINDUCTOR_FORCE_DISABLE_CACHES", "1")
+    assert programs.run(PROGRAM, path) == 7
+    assert PRINTED * 3 in capfd.readouterr().out
+    with Store.open(path) as store:
+        (recording,) = queries.recordings(store)
+        lost = queries.lost(store, recording.id)
+        statuses = {row.status for row in queries.compiles(store, recording.id)}
+    assert recording.exit_status == 7
+    assert statuses == {"ok"}
+    assert {row.reason for row in lost} == {"RuntimeError"}
+    visited = {str(probe.point) for probe in PROBES if "_autograd_result" not in str(probe.point)}
+    assert {row.place for row in lost} >= visited | {"trace", "run"}
+
+
+def sine(x: torch.Tensor) -> torch.Tensor:
+    return x.sin()
+
+
+def test_a_store_that_can_not_be_written_costs_only_the_recording(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "file").write_text("this is no store")
+    with torchreel.record(tmp_path / "file"):
+        out = torch.compile(sine, backend="eager")(torch.zeros(2))
+    assert out.tolist() == [0.0, 0.0]
+    assert (tmp_path / "file").read_text() == "this is no store"
+
+
+def refuse(gm: torch.fx.GraphModule, inputs: object) -> object:
+    raise ValueError("no")
+
+
+def _seen_by_the_program() -> list[object]:
+    torch._dynamo.reset()
+    try:
+        torch.compile(sine, backend=refuse)(torch.ones(3))
+    except RuntimeError as error:  # TorchDynamoException is one
+        return [type(error), str(error), sorted(vars(error)), traceback.format_exc()]
+    return []
+
+
+@pytest.mark.parametrize("verbose", [False, True])
+def test_an_exception_is_the_same_with_and_without_us(path: Path, verbose: bool) -> None:
+    with torch._dynamo.config.patch(verbose=verbose):
+        without = _seen_by_the_program()
+        with torchreel.record(path):
+            assert _seen_by_the_program() == without
+    assert "ValueError: no" in str(without[-1])
+    with Store.open(path) as store:
+        assert len(queries.failures(store)) == 1
+
+
+def test_state_that_dynamo_guards_on_is_left_alone(record: Record) -> None:
+    states = []
+
+    def backend(gm: torch.fx.GraphModule, inputs: object) -> object:
+        states.append(
+            (
+                torch.is_grad_enabled(),
+                torch._C._len_torch_function_stack(),
+                torch._C._len_torch_dispatch_stack(),
+                torch.get_rng_state().sum().item(),
+            )
+        )
+        return gm.forward
+
+    torch.manual_seed(0)
+    with torch.no_grad():
+        torch.compile(sine, backend=backend)(torch.ones(2))
+    torch._dynamo.reset()
+    torch.manual_seed(0)
+    with torch.no_grad():
+        tape = record(lambda: torch.compile(sine, backend=backend)(torch.ones(2)))
+    assert states[0] == states[1]
+    assert tape.compile.status == "ok"
+
+
+def test_a_compile_inside_a_hook_is_not_recorded(record: Record) -> None:
+    compiled = torch.compile(lambda x: x.cos(), backend="eager")
+
+    def compile_too(place: str) -> None:
+        if place.endswith("_call_user_compiler"):
+            guard.inject = None
+            compiled(torch.ones(2))
+
+    def program() -> None:
+        guard.inject = compile_too
+        torch.compile(sine, backend="eager")(torch.ones(3))
+
+    tape = record(program)
+    assert [row.frame_name for row in tape.compiles] == ["sine"]
+
+
+def test_the_first_loss_of_a_kind_is_logged_once() -> None:
+    records: list[logging.LogRecord] = []
+    handler = logging.Handler()
+    handler.emit = records.append  # type: ignore[method-assign]
+    guard.log.addHandler(handler)
+    guard.losses.reset()
+    try:
+        for _ in range(3):
+            with guard.fail_open("here"):
+                raise ValueError("again")
+    finally:
+        guard.log.removeHandler(handler)
+    assert guard.losses.snapshot() == [("ValueError", "here", 3, "again")]
+    assert len(records) == 1
+
+
+@pytest.mark.parametrize("kind", [KeyboardInterrupt, SystemExit])
+def test_what_ends_a_program_is_not_swallowed(kind: type[BaseException]) -> None:
+    with pytest.raises(kind), guard.fail_open("here"):
+        raise kind
+
+
+def test_everything_is_as_before_afterwards(record: Record) -> None:
+    from torch._dynamo import convert_frame
+    from torch._logging._internal import trace_log
+
+    before = (convert_frame._compile, list(trace_log.handlers), list(sys.meta_path))
+    seen = []
+    record(lambda: seen.append(convert_frame._compile))
+    assert seen[0] is not before[0]
+    assert seen[0].__wrapped__ is before[0]  # type: ignore[attr-defined]
+    assert (convert_frame._compile, list(trace_log.handlers), list(sys.meta_path)) == before

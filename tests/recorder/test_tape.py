@@ -1,0 +1,165 @@
+"""The tape: batches, commits, and what a bad row, a lock or a full buffer costs."""
+
+import os
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from torchreel.recorder import guard, tape
+from torchreel.recorder.guard import losses
+from torchreel.recorder.rows import Add, Blob, Config, Ref, Update, plain
+from torchreel.recorder.tape import Tape
+from torchreel.store import Store, queries
+
+
+@pytest.fixture(autouse=True)
+def _no_losses() -> None:
+    losses.reset()
+
+
+def recording_row() -> Add:
+    columns = {"run": "r", "kind": "program", "pid": os.getpid(), "argv": ["x"], "cwd": "/"}
+    return Add("recordings", {**columns, "started_ns": 1, "status": "running"})
+
+
+def event(recording: Ref, seq: int, **columns: object) -> Add:
+    known = {"recording_id": recording, "seq": seq, "kind": "k", "name": "", "time_ns": 1}
+    return Add("events", {**known, "data": {}, **columns})
+
+
+def sequences(path: Path) -> list[int]:
+    with Store.open(path) as store:
+        return [row.seq for row in queries.events(store, queries.recording(store, 1))]
+
+
+def test_what_is_committed_is_on_disk(path: Path) -> None:
+    tape = Tape(str(path), recording_row())
+    for seq in range(10):
+        tape.append(event(tape.recording, seq, payload=Blob(f"payload {seq}")))
+    assert tape.commit("test")
+    assert sequences(path) == list(range(10))
+    tape.close()
+
+
+def test_a_row_that_can_not_be_written_costs_only_itself(path: Path) -> None:
+    tape = Tape(str(path), recording_row())
+    tape.append(event(tape.recording, 1))
+    tape.append(event(tape.recording, 1))
+    tape.append(Update("stages", Ref(), {"status": "ok"}))
+    tape.append(event(tape.recording, 2))
+    assert tape.commit("test")
+    tape.close()
+    assert sequences(path) == [1, 2]
+    with Store.open(path) as store:
+        found = [(row.reason, row.place, row.count) for row in queries.lost(store, 1)]
+    assert found == [("IntegrityError", "tape.row", 1), ("Orphan", "tape.row", 1)]
+
+
+def test_the_thread_ends_when_idle_and_comes_back(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tape, "_INTERVAL", 0.01)
+    written = Tape(str(path), recording_row())
+    written.append(event(written.recording, 1))
+    deadline = time.monotonic() + 30
+    while "torchreel-tape" in [thread.name for thread in threading.enumerate()]:
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    written.append(event(written.recording, 2))
+    written.close()
+    assert sequences(path) == [1, 2]
+
+
+def test_a_locked_store_is_waited_for(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("torchreel.store.database.BUSY_TIMEOUT_MS", 50)
+    written = Tape(str(path), recording_row())
+    assert written.commit("test")
+    with Store.open(path, write=True) as other, other.writer():
+        written.append(event(written.recording, 1))
+        written.hurry()
+        time.sleep(0.2)
+    assert written.commit("test")
+    written.close()
+    assert sequences(path) == [1]
+    assert losses.snapshot() == []
+
+
+def test_a_store_that_stays_locked_switches_the_recording_off(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("torchreel.store.database.BUSY_TIMEOUT_MS", 1)
+    monkeypatch.setattr(tape, "_INTERVAL", 0.01)
+    written = Tape(str(path), recording_row())
+    assert written.commit("test")
+    with Store.open(path, write=True) as other, other.writer():
+        assert not written.commit("test")
+    assert written.off
+    assert ("recording switched off: LockedStore", "tape") in {
+        (reason, place) for reason, place, _, _ in losses.snapshot()
+    }
+    written.append(event(written.recording, 1))
+    written.close()
+    assert sequences(path) == []
+
+
+def test_no_store_at_all_switches_it_off_at_once(tmp_path: Path) -> None:
+    written = Tape(str(tmp_path / "no" / "\0"), recording_row())
+    assert not written.commit("test")
+    assert written.off
+
+
+def test_a_full_buffer_drops_rows_and_says_so(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tape, "_MOST_OPERATIONS", 3)
+    monkeypatch.setattr(Tape, "_start", lambda self: None)
+    written = Tape(str(path), recording_row())
+    for seq in range(5):
+        written.append(event(written.recording, seq))
+    assert losses.snapshot() == [("buffer full", "tape", 2, "")]
+
+
+def test_a_failing_write_is_tried_row_by_row(path: Path) -> None:
+    def once(place: str) -> None:
+        guard.inject = None
+        raise OSError("for a moment")
+
+    written = Tape(str(path), recording_row())
+    guard.inject = once
+    assert written.commit("test")
+    written.close()
+    with Store.open(path) as store:
+        assert len(queries.recordings(store)) == 1
+
+
+def test_two_tapes_write_into_one_store(path: Path) -> None:
+    tapes = [Tape(str(path), recording_row()) for _ in range(2)]
+    for seq in range(20):
+        for each in tapes:
+            each.append(event(each.recording, seq))
+    assert all(each.commit("test") for each in tapes)
+    for each in tapes:
+        each.close()
+    with Store.open(path) as store:
+        for recording in queries.recordings(store):
+            assert [row.seq for row in queries.events(store, recording)] == list(range(20))
+
+
+def test_a_config_is_stored_once(path: Path) -> None:
+    entry = {"module": "inductor", "key": "k", "value": "text", "portable": True}
+    written = Tape(str(path), recording_row())
+    compile = {"recording_id": written.recording, "compile_id": "0/0", "attempt": 0}
+    frame = {"frame_name": "", "frame_file": "", "frame_line": 0, "status": "ok", "started_ns": 1}
+    for _ in range(2):
+        written.append(Add("compiles", {**compile, **frame, "config_id": Config([entry])}))
+    assert written.commit("test")
+    written.close()
+    with Store.open(path) as store:
+        first, second = queries.compiles(store, 1)
+        assert first.config_id == second.config_id
+        assert [found.value for found in queries.config(store, first.config_id)] == ["text"]
+
+
+def test_anything_has_a_plain_form() -> None:
+    value = {1: float("nan"), "set": {2, 1}, "tuple": (1.5, None), "object": Ellipsis}
+    assert plain(value) == {"1": "nan", "set": [1, 2], "tuple": [1.5, None], "object": "Ellipsis"}

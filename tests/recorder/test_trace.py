@@ -1,0 +1,58 @@
+"""torch's structured trace on the tape."""
+
+import logging
+
+import torch
+from torch._logging import trace_structured
+from torch._logging._internal import trace_log
+
+from tests.recorder.conftest import Record
+from torchreel.recorder.guard import losses
+from torchreel.store import queries
+
+
+def sine(x: torch.Tensor) -> torch.Tensor:
+    return x.sin()
+
+
+def test_every_record_is_an_event_of_its_compile(record: Record) -> None:
+    seen: list[logging.LogRecord] = []
+    handler = logging.Handler()
+    handler.emit = seen.append  # type: ignore[method-assign]
+    trace_log.addHandler(handler)
+    try:
+        tape = record(lambda: torch.compile(sine, backend="aot_eager")(torch.ones(2)))
+    finally:
+        trace_log.removeHandler(handler)
+    events = queries.events(tape.store, tape.recording)
+    assert len(events) == len(seen) > 20
+    assert [event.seq for event in events] == list(range(1, len(events) + 1))
+    (graph,) = [event for event in events if event.kind == "dynamo_output_graph"]
+    assert graph.compile_id == tape.compile.id
+    assert graph.stage == "dynamo"
+    assert graph.payload is not None
+    assert b"x.sin()" in tape.store.read_blob(graph.payload).replace(b"l_x_", b"x")
+    artifacts = {event.name for event in events if event.kind == "artifact"}
+    assert "aot_forward_graph_fw_metadata" in artifacts
+
+
+def test_a_kind_that_nobody_knows_is_stored(record: Record) -> None:
+    def backend(gm: torch.fx.GraphModule, inputs: object) -> object:
+        trace_structured(
+            "novelty", lambda: {"name": "n", "nan": float("nan"), "odd": {1: {2}}}, payload_fn=str
+        )
+        return gm.forward
+
+    tape = record(lambda: torch.compile(sine, backend=backend)(torch.ones(2)))
+    (event,) = [e for e in queries.events(tape.store, tape.recording) if e.kind == "novelty"]
+    assert (event.name, event.stage, event.compile_id) == ("n", "pre_grad", tape.compile.id)
+    assert isinstance(event.data, dict)
+    assert event.data["novelty"] == {"name": "n", "nan": "nan", "odd": {"1": [2]}}
+    assert losses.snapshot() == []
+
+
+def test_levels_and_handlers_of_torch_are_left_alone(record: Record) -> None:
+    before = (trace_log.level, trace_log.propagate, list(trace_log.handlers))
+    record(lambda: torch.compile(sine, backend="eager")(torch.ones(2)))
+    assert (trace_log.level, trace_log.propagate) == before[:2]
+    assert [handler for handler in trace_log.handlers if handler not in before[2]] == []
