@@ -62,6 +62,11 @@ class Case:
         return self.checkpoint.graph
 
     @property
+    def is_exact(self) -> bool:
+        """Whether this is the recording to the letter: nothing may be computed anew."""
+        return "guards" in self.checkpoint.shape_env
+
+    @property
     def call_nodes(self) -> int:
         """Call nodes of the outer graph."""
         return self.graph.call_nodes
@@ -106,26 +111,45 @@ class Case:
         inputs = doc.inputs if inputs is None else inputs
         return replace(self, checkpoint=replace(doc, graph=graph, inputs=inputs))
 
+    def to_json(self) -> dict[str, Json]:
+        """The complete case as data, with names and descriptions."""
+        doc = self.checkpoint
+        checkpoint: Json = {
+            "entry": doc.entry,
+            "partition": doc.partition,
+            "graph": doc.graph.to_json(),
+            "inputs": list(doc.inputs),
+            "shape_env": doc.shape_env,
+            "config": list(doc.config),
+            "ambient": doc.ambient,
+            "extra": doc.extra,
+        }
+        return {**self._how(), "checkpoint": checkpoint}
+
+    @classmethod
+    def from_json(cls, data: Json) -> Case:
+        """What `to_json` gave.  Raises `UnsupportedError` when it is malformed."""
+        if not isinstance(data, Mapping) or data.get("harness") not in HARNESSES:
+            raise UnsupportedError("the document is not a case of a kind that this version knows")
+        imports = data.get("imports")
+        return cls(
+            CheckpointDoc.from_bytes(canonical_json(data.get("checkpoint"))),
+            cast(Harness, data["harness"]),
+            str(data.get("backend", "inductor")),
+            tuple(str(name) for name in imports) if isinstance(imports, list) else (),
+            int(str(data.get("seed", 0))),
+            int(str(data.get("repeats", 1))),
+            bool(data.get("eager", True)),
+        )
+
     def to_bytes(self) -> bytes:
-        """The document that the store keeps: complete, with names and descriptions."""
-        doc = parse_json(self.checkpoint.to_bytes())
-        return canonical_json({**self._how(), "checkpoint": doc})
+        """The document that the store keeps."""
+        return canonical_json(self.to_json())
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Case:
-        """What `to_bytes` wrote.  Raises `UnsupportedError` when it is malformed."""
-        doc = parse_json(data)
-        if not isinstance(doc, dict) or doc.get("harness") not in HARNESSES:
-            raise UnsupportedError("the blob is not a case of a kind that this version knows")
-        return cls(
-            CheckpointDoc.from_bytes(canonical_json(doc["checkpoint"])),
-            cast(Harness, doc["harness"]),
-            str(doc["backend"]),
-            tuple(str(name) for name in doc["imports"]),
-            int(doc["seed"]),
-            int(doc["repeats"]),
-            bool(doc["eager"]),
-        )
+        """What `to_bytes` wrote."""
+        return cls.from_json(parse_json(data))
 
     @classmethod
     def from_checkpoint(

@@ -117,9 +117,7 @@ class Draft:
 
     def _as_input(self, node: NodeDoc) -> NodeDoc:
         key = "val" if "val" in node.meta else "example_value"
-        return NodeDoc(
-            node.name, "placeholder", node.name, [], {}, {key: self._cuts[node.name]}
-        )
+        return NodeDoc(node.name, "placeholder", node.name, [], {}, {key: self._cuts[node.name]})
 
     def _rewired(self, node: NodeDoc) -> NodeDoc:
         if node.op == "output" and self._outputs is not None:

@@ -12,10 +12,14 @@ import re
 from torchreel.minifier.descriptions import as_object
 from torchreel.store.portable.graphs import NodeDoc
 
+_ARITHMETIC = (
+    *("add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "matmul"),
+    *("and", "or", "xor", "lshift", "rshift", "concat"),
+)
 _IN_PLACE_OPERATORS = frozenset(
-    "setitem delitem iadd isub imul itruediv ifloordiv imod ipow imatmul iand ior ixor ilshift "
-    "irshift iconcat __setitem__ __iadd__ __isub__ __imul__ __itruediv__ __ifloordiv__ __imod__ "
-    "__ipow__ __iand__ __ior__ __ixor__ __ilshift__ __irshift__".split()
+    ["setitem", "delitem", "__setitem__"]
+    + [f"i{name}" for name in _ARITHMETIC]
+    + [f"__i{name}__" for name in _ARITHMETIC]
 )
 # Regions (grad mode, autocast, vmap levels, hooks), checks, and what acts on the world.
 _EFFECTS = re.compile(

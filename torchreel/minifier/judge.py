@@ -7,6 +7,7 @@ oracle had to run, and stops the search when the budget is spent. Called by `sta
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from typing import Protocol
 
 from torchreel.errors import BudgetSpent
@@ -85,6 +86,11 @@ class Judge:
         """A case that failed with the signature, with fresh descriptions of its values."""
         return self.journal.accepted(case.digest) or case
 
+    def observed(self, cases: Sequence[Case]) -> list[Signature]:
+        """The other signatures with which cases that were judged have failed."""
+        reports = [self._passing.get(case.digest) or self.journal.verdict(case) for case in cases]
+        return [r.observed for r in reports if r is not None and r.observed is not None]
+
     def _catch(self, case: Case, signature: Signature) -> None:
         key = sort_key(case)
         known = self._caught.get(signature.digest)
@@ -97,4 +103,3 @@ class Judge:
     def by_catch(self) -> tuple[ByCatchFound, ...]:
         """The other bugs that were met, in the order in which they were met."""
         return tuple(found for _, found in self._caught.values())
-

@@ -39,3 +39,15 @@ def _double(holds: Callable[[int], bool], limit: int) -> tuple[int, int]:
             return low, high
         low = high
     return limit, limit + 1
+
+
+def find_prefix(holds: Callable[[int], bool], limit: int) -> int:
+    """The same by bisection alone: about log2(limit) tries, of which the first are the largest.
+
+    For edits of which all, or nearly all, belong together: the ends of a graph.
+    """
+    low, high = 0, limit + 1
+    while low + 1 < high:
+        middle = (low + high) // 2
+        low, high = (middle, high) if holds(middle) else (low, middle)
+    return low

@@ -28,8 +28,8 @@ from torchreel.minifier.events import (
 from torchreel.minifier.journal import Journal, MemoryJournal
 from torchreel.minifier.judge import Judge, Oracle
 from torchreel.minifier.order import sort_key
-from torchreel.minifier.passes import TIERS, Edit, Pass
-from torchreel.minifier.runs import find_run
+from torchreel.minifier.passes import PHASES, Edit, Pass, Tier
+from torchreel.minifier.runs import find_prefix, find_run
 from torchreel.minifier.start import Start, refuse_trivial, reproduce
 from torchreel.store.signature import Signature
 
@@ -47,11 +47,11 @@ class Search:
         journal: Journal | None = None,
         limits: Limits = _NO_LIMITS,
         listener: Listener | None = None,
-        tiers: Sequence[Sequence[Pass]] = TIERS,
+        phases: Sequence[Sequence[Tier]] = PHASES,
     ) -> None:
         self.signature = signature
         self.judge = Judge(oracle, journal if journal is not None else MemoryJournal(), limits)
-        self._listener, self._tiers = listener, tiers
+        self._listener, self._phases = listener, phases
         self._counts: dict[str, PassCount] = {}
         self._settled: dict[str, str] = {}  # by pass: the best case that it could not improve
         self._current = ""
@@ -84,13 +84,20 @@ class Search:
         self._tell("start", message="" if start.flaky is None else _flaky_text(start.flaky))
 
     def _to_fixpoint(self) -> None:
-        """Until no pass of any tier takes a step."""
-        tier = 0
-        while tier < len(self._tiers):
-            improved = self._run_tier(self._tiers[tier])
-            tier = 0 if improved and tier else tier + (not improved)
+        """Until no pass of any phase takes a step."""
+        before = ""
+        while before != self._best.digest:
+            before = self._best.digest
+            for phase in self._phases:
+                self._run_phase(phase)
 
-    def _run_tier(self, passes: Sequence[Pass]) -> bool:
+    def _run_phase(self, tiers: Sequence[Tier]) -> None:
+        """Until no pass of the phase takes a step, the first tier whenever one is taken."""
+        at = 0
+        while at < len(tiers):
+            at = 0 if self._run_tier(tiers[at]) else at + 1
+
+    def _run_tier(self, passes: Tier) -> bool:
         """Each pass of a tier once; whether any took a step."""
         before = self._best.digest
         for item in passes:
@@ -114,6 +121,8 @@ class Search:
 
     def _sweep(self, item: Pass) -> None:
         edits, at = item.edits(self._best), 0
+        if item.together and len(edits) > 1 and self._accept(item.apply(self._best, edits)):
+            edits = item.edits(self._best)
         while at < len(edits):
             if self._try_run(item, edits[at:]):
                 edits = item.edits(self._best)
@@ -124,7 +133,8 @@ class Search:
 
     def _try_run(self, item: Pass, edits: Sequence[Edit]) -> int:
         base = self._best
-        return find_run(lambda n: self._accept(item.apply(base, edits[:n])), len(edits))
+        find = find_prefix if item.only_prefix else find_run
+        return find(lambda n: self._accept(item.apply(base, edits[:n])), len(edits))
 
     def _accept(self, candidate: Case | None) -> bool:
         """Whether a candidate is the best case now."""

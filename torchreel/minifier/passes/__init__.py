@@ -1,8 +1,8 @@
-"""The passes, in tiers: the one list to extend.
+"""The passes, in phases of tiers: the one list to extend.
 
-A tier is repeated until none of its passes takes a step, then the next one has its turn; after any
-step in a later tier the search starts over, and ends when no pass of any tier takes a step. Earlier
-tiers hold what removes most for the fewest tries. `base` says what a pass is.
+A tier is repeated until none of its passes takes a step; after a step in a later tier of a phase
+the phase starts over. Phases follow each other, in a circle, until no pass of any phase takes a
+step. Earlier ones hold what removes most for the fewest tries. `base` says what a pass is.
 """
 
 from torchreel.minifier.passes.base import Edit, Pass
@@ -16,17 +16,25 @@ from torchreel.minifier.passes.sizes import PlainLayout, SmallerSizes
 from torchreel.minifier.passes.symbols import StaticSizes, UnusedSymbols
 from torchreel.minifier.passes.unused import DeadCode, Inputs
 
-__all__ = ["TIERS", "Edit", "Pass", "all_passes"]
+__all__ = ["PHASES", "Edit", "Pass", "Tier", "all_passes"]
 
-TIERS: tuple[tuple[Pass, ...], ...] = (
-    (Outputs(), Suffix(), Prefix(), BypassByEqual(), DeadCode(), Inputs()),
-    (Chunks(), Ends(), Cut(), Scalars(), BypassByAny()),
-    (StaticSizes(), UnusedSymbols(), LessHarness(), Gradients()),
-    (SmallerSizes(1), SmallerSizes(2), SmallerSizes(3), SmallerSizes(None), PlainLayout()),
-    (Config(), Ambient()),
+Tier = tuple[Pass, ...]
+
+PHASES: tuple[tuple[Tier, ...], ...] = (
+    # what makes every run slow: a backward, gradients, dynamic sizes
+    ((LessHarness(), Gradients(), StaticSizes(), UnusedSymbols()),),
+    # what is computed
+    (
+        (Outputs(), Suffix(), Prefix(), BypassByEqual(), DeadCode(), Inputs()),
+        (Chunks(), Ends(), Cut(), Scalars(), BypassByAny()),
+    ),
+    # what it is computed from
+    ((SmallerSizes(1), SmallerSizes(2), SmallerSizes(3), SmallerSizes(None), PlainLayout()),),
+    # under which settings
+    ((Config(), Ambient()),),
 )
 
 
 def all_passes() -> list[Pass]:
-    """Every pass, in the order of the tiers."""
-    return [item for tier in TIERS for item in tier]
+    """Every pass, in the order in which they come."""
+    return [item for phase in PHASES for tier in phase for item in tier]

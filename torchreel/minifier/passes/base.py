@@ -16,7 +16,7 @@ The contract, which `tests/minifier/test_passes.py` checks for every pass of the
 - a candidate may be invalid as a program (the oracle finds out, cheaply), never malformed as a
   graph: uses come after definitions, and there is one description per input.
 
-To add one: put it in a file named after the edit, and its name in a tier of `passes.TIERS`.
+To add one: put it in a file named after the edit, and its name in a tier of `passes.PHASES`.
 """
 
 from __future__ import annotations
@@ -60,6 +60,8 @@ class Pass(ABC):
     name: str
     only_prefix = False
     """Whether only runs that start with the first edit are tried."""
+    together = False
+    """Whether all edits at once are tried first: they seldom matter."""
 
     @abstractmethod
     def edits(self, case: Case) -> Sequence[Edit]:

@@ -55,6 +55,7 @@ class Config(CasePass):
     """Drop config entries and options."""
 
     name = "config"
+    together = True
 
     def edits(self, case: Case) -> Sequence[CaseEdit]:
         """One for each entry and option."""
@@ -67,6 +68,7 @@ class Ambient(CasePass):
     """Drop ambient state."""
 
     name = "ambient state"
+    together = True
 
     def edits(self, case: Case) -> Sequence[CaseEdit]:
         """One for each piece."""

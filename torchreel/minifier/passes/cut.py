@@ -105,9 +105,7 @@ class Chunks(GraphPass):
         parts = 2
         while parts <= _FINEST and len(order) // parts >= _SMALLEST_CHUNK:
             size = -(-len(order) // parts)
-            found += [
-                Region(tuple(order[at : at + size])) for at in range(0, len(order), size)
-            ]
+            found += [Region(tuple(order[at : at + size])) for at in range(0, len(order), size)]
             parts *= 2
         return found
 

@@ -45,6 +45,7 @@ class Gradients(CasePass):
     """Drop gradients."""
 
     name = "gradients"
+    together = True
 
     def edits(self, case: Case) -> Sequence[CaseEdit]:
         """One for each input that needs one."""

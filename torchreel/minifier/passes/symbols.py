@@ -59,6 +59,7 @@ class StaticSizes(CasePass):
     """Replace symbols by their hints."""
 
     name = "static sizes"
+    together = True
 
     def edits(self, case: Case) -> Sequence[CaseEdit]:
         """One for each symbol with a hint."""
@@ -69,6 +70,7 @@ class UnusedSymbols(CasePass):
     """Forget symbols that only the symbol table knows."""
 
     name = "unused symbols"
+    together = True
 
     def edits(self, case: Case) -> Sequence[CaseEdit]:
         """One for each."""

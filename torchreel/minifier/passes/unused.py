@@ -28,6 +28,7 @@ class DeadCode(GraphPass):
     """Drop calls that nothing uses: those without effects first, then regions, checks, writes."""
 
     name = "dead code"
+    together = True
 
     def edits(self, case: Case) -> Sequence[GraphEdit]:
         """Every unused call of every graph."""
@@ -45,6 +46,7 @@ class Inputs(GraphPass):
     """Drop inputs that nothing uses."""
 
     name = "unused inputs"
+    together = True
 
     def edits(self, case: Case) -> Sequence[GraphEdit]:
         """Every unused placeholder of the outer graph."""

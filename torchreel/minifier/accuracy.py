@@ -1,0 +1,99 @@
+"""Wrong results: no exception tells of them, so every recorded graph is run twice and compared.
+
+Each `graph` checkpoint is run in eager mode and compiled, on the same invented inputs; the first
+whose results differ (outputs, inputs that it wrote to, gradients) is written down as a failure of
+its compile and reduced like any other. Called by `minify`.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+
+from torchreel.errors import NotReproduced, UnsupportedError
+from torchreel.minifier.case import Case
+from torchreel.minifier.events import Report
+from torchreel.minifier.options import Options
+from torchreel.minifier.oracle import WorkerOracle
+from torchreel.store import queries
+from torchreel.store.database import Store
+from torchreel.store.portable.checkpoints import CheckpointDoc
+from torchreel.store.records import Checkpoint, Compile, Failure
+from torchreel.store.signature import wrong_result_signature
+
+
+def find_difference(
+    store: Store, compile: Compile | None, options: Options
+) -> tuple[Case, Failure]:
+    """The first recorded graph that computes something else when it is compiled.
+
+    `compile` restricts the search to its graphs. Raises `NotReproduced` when all agree, with what
+    could not be compared, and `UnsupportedError` when there is no graph at all.
+    """
+    seen: list[str] = []
+    anything = wrong_result_signature("anything")
+    with WorkerOracle(anything, imports=options.imports, bounds=options.bounds) as oracle:
+        for owner, row in _graphs(store, compile):
+            doc = CheckpointDoc.from_bytes(store.read_blob(row.digest))
+            case = Case.from_checkpoint(doc, "accuracy", imports=options.imports)
+            report = oracle.judge(case)
+            if report.observed is not None and report.observed.failure_class == "wrong_result":
+                return case, _written_down(store, owner, row, report)
+            seen.append(f"  {owner.place}: {_told(report)}")
+    if not seen:
+        raise UnsupportedError("The store has no graph that could be run: nothing to compare.")
+    raise NotReproduced(
+        "No recorded graph computes anything else when it is compiled:\n" + "\n".join(seen)
+    )
+
+
+def _told(report: Report) -> str:
+    return "same results" if report.verdict == "none" else f"not compared: {report.detail}"
+
+
+def _graphs(store: Store, only: Compile | None) -> Iterator[tuple[Compile, Checkpoint]]:
+    """The recorded graphs, in the order in which they were compiled."""
+    owners = (
+        [only]
+        if only is not None
+        else [
+            owner
+            for recording in queries.recordings(store)
+            if recording.kind != "replay"
+            for owner in queries.compiles(store, recording.id)
+        ]
+    )
+    for owner in owners:
+        for row in queries.checkpoints(store, owner):
+            if row.entry == "graph":
+                yield owner, row
+
+
+def _written_down(store: Store, owner: Compile, row: Checkpoint, report: Report) -> Failure:
+    """The failure of that compile; the one that an earlier search wrote down, if there is one."""
+    signature = report.observed
+    assert signature is not None, "only called for a report of a failure"
+    known = [
+        failure
+        for failure in queries.failures(store, owner.recording_id)
+        if failure.compile_id == owner.id and failure.signature_digest == signature.digest
+    ]
+    if known:
+        return known[0]
+    with store.writer() as writer:
+        writer.add(
+            "failures",
+            recording_id=owner.recording_id,
+            compile_id=owner.id,
+            stage=signature.stage,
+            partition="",
+            failure_class="wrong_result",
+            exception_type="",
+            message=report.detail,
+            chain=[],
+            signature=signature.to_json(),
+            signature_digest=signature.digest,
+            checkpoint_id=row.id,
+            time_ns=time.time_ns(),
+        )
+    return _written_down(store, owner, row, report)

@@ -1,0 +1,35 @@
+"""The backend that a case names: one of torch's own, or one that the user allowed to import.
+
+A recorded name is never imported by itself: `--import MODULE` names the module, and the module
+registers its backend (`torch._dynamo.register_backend`) or holds it under the recorded name. Called
+in the worker, which has imported those modules before it forked.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from typing import Any
+
+from torchreel.errors import UntrustedError
+from torchreel.minifier.case import Case
+from torchreel.replay import restore, torch_names
+
+
+def backend_of(case: Case) -> Callable[..., Any]:
+    """The callable.  Raises `UntrustedError` for a backend that is code nobody named."""
+    module, colon, qualname = case.backend.partition(":")
+    if not colon:
+        return torch_names.backend(case.backend, restore.options_of(case.checkpoint))
+    # A program that was run as a script recorded its own name as __main__.
+    modules = case.imports if module == "__main__" else (module,) * (module in case.imports)
+    for name in modules:
+        found: object = sys.modules[name]
+        for part in qualname.split("."):
+            found = getattr(found, part, None)
+        if callable(found):
+            return found
+    raise UntrustedError(
+        f"the recorded backend {case.backend!r} is not one of torch's own; "
+        f"name the module that defines {qualname!r} with --import MODULE"
+    )

@@ -1,0 +1,52 @@
+"""What verdicts depend on besides the case: another torch, machine or plugin, other verdicts.
+
+Read in the worker, which is where cases run. Used as part of the key of every verdict.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import platform
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import torch
+
+from torchreel.store.jsontypes import Json
+
+# Raise it when a change of the oracle changes what it says of the same case.
+ORACLE_VERSION = 1
+
+
+def facts(imports: Sequence[str]) -> dict[str, Json]:
+    """Versions, processor, compiler, and the text of the modules that were imported."""
+    return {
+        "oracle": ORACLE_VERSION,
+        "torch": torch.__version__,
+        "python": platform.python_version(),
+        "platform": platform.platform(),
+        "capability": torch.backends.cpu.get_cpu_capability(),
+        "threads": torch.get_num_threads(),
+        "compiler": _compiler(),
+        "imports": {name: _source_digest(name) for name in imports},
+    }
+
+
+def _compiler() -> str:
+    from torch._inductor.cpp_builder import get_cpp_compiler
+
+    try:
+        command = [get_cpp_compiler(), "--version"]
+        found = subprocess.run(command, capture_output=True, text=True, check=False, timeout=30)
+    except (OSError, RuntimeError, subprocess.TimeoutExpired):
+        return "none"
+    return found.stdout.partition("\n")[0]
+
+
+def _source_digest(name: str) -> str:
+    path = getattr(sys.modules.get(name), "__file__", None)
+    if path is None or not Path(path).is_file():
+        return ""
+    return hashlib.sha256(Path(path).read_bytes()).hexdigest()

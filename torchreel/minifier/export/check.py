@@ -1,0 +1,217 @@
+"""Does a repro show the error that it was made for? Asked in a fresh process, without torchreel.
+
+Lives here: the process, what it may import, and the comparison of what it showed with the
+signature. Not here: what happens in that process (`runner`), and what follows from the answer
+(`export`).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cache
+from importlib import metadata
+from pathlib import Path
+
+import torchreel
+from torchreel.minifier.export import runner
+from torchreel.minifier.export.script import HANG_SECONDS
+from torchreel.store.jsontypes import parse_json
+from torchreel.store.signature import (
+    Signature,
+    crash_signature,
+    hang_signature,
+    wrong_result_signature,
+)
+
+_SECONDS = 900.0  # importing torch, compiling and running, on a loaded machine
+_TAIL = 20_000  # characters of its output that are kept
+# What torch imports where it finds it, without declaring it.
+_OPTIONAL = ("numpy", "triton", "psutil", "pip")
+_REMOVED = re.compile(r"TORCHREEL|TORCH_(LOGS|TRACE|COMPILE_DEBUG)|TORCHDYNAMO_|PYTHON")
+_SETTINGS = {
+    "TORCH_DEVICE_BACKEND_AUTOLOAD": "0",
+    "TORCHINDUCTOR_CPP_CACHE_PRECOMPILE_HEADERS": "0",  # tens of seconds in a new directory
+}
+
+
+@dataclass(frozen=True)
+class CheckResult:
+    """What a repro did when it ran by itself."""
+
+    holds: bool
+    """Whether it showed the error of the signature."""
+    exact: bool
+    """Whether also the innermost frame of torch was the same, where there is one to compare."""
+    observed: Signature | None
+    exit_status: int
+    output: str
+    """The end of what it wrote to stderr."""
+    detail: str
+    """In a few words, what happened."""
+
+
+def check(script: str, signature: Signature, imports: Sequence[str] = ()) -> CheckResult:
+    """Run a script in an empty directory and compare the error it shows with a signature.
+
+    `imports` are modules of the user's that the script needs besides torch.
+    """
+    with tempfile.TemporaryDirectory(prefix="torchreel-check-") as folder:
+        place = Path(folder)
+        path = place / "empty" / "repro.py"
+        path.parent.mkdir()
+        path.write_text(script, encoding="utf-8")
+        report = place / "report.json"
+        status, output = _run(place, _request(path, report, signature, imports))
+        seen = _reported(report)
+    return _judged(signature, _observed(signature, seen, status, output), status, output)
+
+
+def _request(
+    script: Path, report: Path, signature: Signature, imports: Sequence[str]
+) -> dict[str, object]:
+    allowed = {name.partition(".")[0] for name in imports}
+    return {
+        "script": str(script),
+        "report": str(report),
+        "root": str(Path(torchreel.__file__).parent.parent),
+        "hidden": sorted(_foreign() - allowed),
+        "path": [os.getcwd(), *os.environ.get("PYTHONPATH", "").split(os.pathsep)]
+        if imports
+        else [],
+        "stage": signature.stage,
+        "partition": signature.partition,
+    }
+
+
+def _run(place: Path, request: dict[str, object]) -> tuple[int, str]:
+    (place / "request.json").write_text(json.dumps(request), encoding="utf-8")
+    environment = {k: v for k, v in os.environ.items() if not _REMOVED.match(k)}
+    environment |= {**_SETTINGS, "TORCHINDUCTOR_CACHE_DIR": str(place / "inductor")}
+    # -X faulthandler is left out: a crash has to end the process as it would end the user's.
+    command = [sys.executable, "-I", str(Path(runner.__file__)), str(place / "request.json")]
+    with (place / "output").open("w+b") as output:
+        child = subprocess.Popen(
+            command,
+            cwd=place / "empty",
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+        try:
+            status = child.wait(_SECONDS)
+        except subprocess.TimeoutExpired:
+            status = -signal.SIGKILL
+        finally:
+            _end(child)
+        output.seek(0)
+        return status, output.read().decode("utf-8", "replace")[-_TAIL:]
+
+
+def _end(child: subprocess.Popen[bytes]) -> None:
+    """Nothing that it started may outlive it."""
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(child.pid, signal.SIGKILL)
+    child.wait()
+
+
+def _reported(report: Path) -> Signature | None:
+    if not report.exists():
+        return None
+    return Signature.from_json(parse_json(report.read_bytes()))
+
+
+def _observed(
+    wanted: Signature, seen: Signature | None, status: int, output: str
+) -> Signature | None:
+    """The signature of what a script did; None when it ended without an error."""
+    if seen is not None and wanted.failure_class == "wrong_result":
+        return _wrong_result(seen) or seen
+    if seen is not None or status == 0:
+        return seen
+    if wanted.failure_class == "hang" and "Timeout (" in output:
+        return hang_signature(wanted.stage, wanted.partition)
+    return crash_signature(wanted.stage, wanted.partition, status) if status < 0 else None
+
+
+def _wrong_result(seen: Signature) -> Signature | None:
+    """What `torch.testing.assert_close` complained of, in the words of `comparison`."""
+    if seen.exception_types != ("AssertionError",) or "torch.testing" not in "".join(seen.frames):
+        return None
+    attribute = re.search(r"values for attribute '(\w+)", seen.message)
+    return wrong_result_signature(attribute[1] if attribute else "values", stage=seen.stage)
+
+
+def _judged(wanted: Signature, seen: Signature | None, status: int, output: str) -> CheckResult:
+    exact = seen is not None and seen.matches(wanted)
+    holds = exact or (seen is not None and _is_same_error(seen, wanted))
+    return CheckResult(holds, exact, seen, status, output, _told(seen, status))
+
+
+def _is_same_error(seen: Signature, wanted: Signature) -> bool:
+    """Whether the types and the message are the same, whatever the innermost frame is.
+
+    Through Dynamo the same error may come up in another frame. That a result is wrong in NaN or in
+    other values is one kind to `torch.testing`.
+    """
+    if {seen.failure_class, wanted.failure_class} == {"wrong_result"}:
+        return {seen.message, wanted.message} <= {"values", "nan"}
+    if wanted.failure_class == "crash" and wanted.signal is None:
+        return seen.failure_class == "crash"
+    return replace(seen, frames=wanted.frames).matches(wanted)
+
+
+def _told(seen: Signature | None, status: int) -> str:
+    if seen is None:
+        return "it ended without an error" if status == 0 else f"it exited with status {status}"
+    if seen.failure_class == "crash":
+        return f"it died by {seen.signal}"
+    if seen.failure_class == "hang":
+        return f"it had not ended after {HANG_SECONDS} s"
+    if seen.failure_class == "wrong_result":
+        return f"eager and compiled differ: {seen.message}"
+    message = seen.message.partition("\n")[0]
+    return f"{'/'.join(seen.exception_types)}: {message}"
+
+
+@cache
+def _foreign() -> frozenset[str]:
+    """The top-level packages of this environment that torch does not need."""
+    needed = _closure("torch")
+    return frozenset(
+        package
+        for package, distributions in metadata.packages_distributions().items()
+        if package not in _OPTIONAL and not needed & {_normalised(name) for name in distributions}
+    )
+
+
+def _closure(root: str) -> set[str]:
+    """A distribution and all that it requires, by normalised name."""
+    found: set[str] = set()
+    waiting = [root]
+    while waiting:
+        name = _normalised(waiting.pop())
+        if name in found:
+            continue
+        found.add(name)
+        try:
+            required = metadata.requires(name) or []
+        except metadata.PackageNotFoundError:
+            continue
+        names = (re.match(r"[\w.-]+", line) for line in required if "extra ==" not in line)
+        waiting += [match[0] for match in names if match]
+    return found
+
+
+def _normalised(name: str) -> str:
+    return re.sub(r"[-_.]+", "-", name).lower()

@@ -1,0 +1,224 @@
+"""A graph as the source of a plain function.
+
+Lives here: one statement per node, bodies of higher-order operators as nested functions. Not here:
+expressions (`store.spelling`), names (`names`), what surrounds the function (`script`).
+"""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from torchreel.errors import UnsupportedError
+from torchreel.minifier.descriptions import as_list, as_object, is_symbolic
+from torchreel.minifier.draft import users_of
+from torchreel.minifier.export.names import public_target, variables
+from torchreel.store import spelling
+from torchreel.store.jsontypes import Json
+from torchreel.store.portable import targets, values
+from torchreel.store.portable.graphs import GraphDoc, NodeDoc
+
+INDENT = "    "
+
+
+@dataclass
+class Function:
+    """The source of a function, and the constants that it needs beside it."""
+
+    lines: list[str]
+    parameters: list[str]
+    constants: dict[str, Json] = field(default_factory=dict)
+    """Descriptions of tensors whose values are not known, by variable."""
+
+
+def function(name: str, graph: GraphDoc, imports: tuple[str, ...] = ()) -> Function:
+    """A graph as `def name(...)`. Raises `UnsupportedError` for what has no such spelling."""
+    writer = _Writer(graph, imports)
+    head = f"def {name}({', '.join(writer.parameters)}):"
+    return Function([head, *_indented(writer.body())], writer.parameters, writer.constants)
+
+
+def _indented(lines: Iterator[str]) -> list[str]:
+    return [textwrap.indent(line, INDENT) for line in lines]
+
+
+class _Writer:
+    """Writes one graph; `closed` names the surrounding variables that stand for inputs of it."""
+
+    def __init__(
+        self,
+        graph: GraphDoc,
+        imports: tuple[str, ...],
+        closed: Mapping[str, str] | None = None,
+    ) -> None:
+        self.graph, self.imports = graph, imports
+        self.closed = closed or {}
+        self.names = {**variables(graph, self.closed.values()), **self.closed}
+        self.users = users_of(graph)
+        self.constants: dict[str, Json] = {}
+        self._sizes = derived_sizes(graph)
+
+    @property
+    def parameters(self) -> list[str]:
+        """The parameters: every input but those that a size of another one gives."""
+        kept = [n.name for n in self.graph.placeholders if n.name not in self._sizes]
+        return [self.names[name] for name in kept if name not in self.closed]
+
+    def body(self) -> Iterator[str]:
+        """The statements."""
+        for name, (tensor, dim) in self._sizes.items():
+            if name in self.users:
+                yield f"{self.names[name]} = {self.names[tensor]}.size({dim})"
+        for node in self.graph.nodes:
+            yield from self._statements(node)
+
+    def _statements(self, node: NodeDoc) -> Iterator[str]:
+        if node.op == "placeholder":
+            return
+        check_arguments(node)
+        if node.op == "output":
+            yield f"return {self._returned(node)}"
+        elif node.op == "get_attr":
+            yield from self._constant(node)
+        elif node.op == "call_module":
+            yield from self._definition(node.name, node.target)
+            yield f"{self.names[node.name]} = {self.names[node.name]}({self._arguments(node)})"
+        elif node.target.startswith("hop:"):
+            yield from self._higher_order(node)
+        else:
+            yield self._call(node)
+
+    def _returned(self, node: NodeDoc) -> str:
+        value = as_list(node.args)[0] if as_list(node.args) else None
+        if isinstance(value, list):
+            value = {"t": value}
+        return self._argument(value)
+
+    def _constant(self, node: NodeDoc) -> Iterator[str]:
+        """A tensor that the graph holds; bodies are written where they are used."""
+        if node.target in self.graph.modules:
+            return
+        description = as_object(self.graph.attributes.get(node.target))
+        name = self.names[node.name]
+        if "data" in description:
+            dtype = self._argument({"dtype": description.get("dtype")})
+            yield f"{name} = torch.tensor({self._argument(description['data'])}, dtype={dtype})"
+        else:
+            self.constants[name] = description
+
+    def _call(self, node: NodeDoc) -> str:
+        target = self._target(node)
+        assigned = spelling.assignment(target, node.args, self._name)
+        if assigned is not None and node.name not in self.users:
+            return assigned
+        text = spelling.call(node.op, target, node.args, node.kwargs, self._name)
+        return f"{self.names[node.name]} = {text}" if node.name in self.users else text
+
+    def _target(self, node: NodeDoc) -> str:
+        if node.op == "call_method":
+            return targets.check_method(node.target)
+        return public_target(node.target, self.imports)
+
+    def _higher_order(self, node: NodeDoc) -> Iterator[str]:
+        targets.decode_target(node.target)
+        if node.target == "hop:while_loop":
+            yield from self._while_loop(node)
+            return
+        for name in dict.fromkeys(node.inputs()):
+            inner = self.graph.by_name[name]
+            if inner.op == "get_attr" and inner.target in self.graph.modules:
+                yield from self._definition(name, inner.target)
+        yield f"{self.names[node.name]} = {self._applied(node)}"
+
+    def _applied(self, node: NodeDoc) -> str:
+        """The call of a higher-order operator: by its public name where that takes the same."""
+        arguments = as_list(node.args)
+        if node.target == "hop:cond" and len(arguments) == 4:
+            return f"torch.cond({self._arguments(node)})"
+        if node.target == "hop:tag_activation_checkpoint":
+            positional = [self._argument(item) for item in arguments]
+            return f"checkpoint({', '.join([*positional, 'use_reentrant=False'])})"
+        return spelling.call(node.op, node.target, node.args, node.kwargs, self._name)
+
+    def _while_loop(self, node: NodeDoc) -> Iterator[str]:
+        """The public function takes the carried values only; the others are closed over."""
+        condition, body, carried, others = (*as_list(node.args), [], [])[:4]
+        outer = [self._argument(item) for item in _items(others)]
+        names = []
+        for reference in (condition, body):
+            name = str(as_object(reference).get("n"))
+            inner = self.graph.modules[self.graph.by_name[name].target]
+            inputs = [placeholder.name for placeholder in inner.placeholders]
+            closed = dict(zip(inputs[len(_items(carried)) :], outer, strict=False))
+            yield from self._definition(name, self.graph.by_name[name].target, closed)
+            names.append(self.names[name])
+        call = f"while_loop({', '.join(names)}, {self._argument({'t': _items(carried)})})"
+        yield f"{self.names[node.name]} = {call}"
+
+    def _definition(
+        self, name: str, target: str, closed: Mapping[str, str] | None = None
+    ) -> Iterator[str]:
+        """A body as a nested function."""
+        writer = _Writer(self.graph.modules[target], self.imports, closed)
+        yield ""
+        yield f"def {self.names[name]}({', '.join(writer.parameters)}):"
+        yield from _indented(writer.body())
+        yield ""
+        self.constants.update(writer.constants)
+
+    def _arguments(self, node: NodeDoc) -> str:
+        return ", ".join(self._argument(item) for item in as_list(node.args))
+
+    def _argument(self, tree: Json) -> str:
+        return spelling.argument(tree, self._name)
+
+    def _name(self, name: str) -> str:
+        """The variable of a node, or of the input that has a symbol as its size."""
+        if name in self.names:
+            return self.names[name]
+        for tensor in self.graph.placeholders:
+            dims = as_list(as_object(tensor.value).get("size"))
+            if name in dims:
+                return f"{self.names[tensor.name]}.size({dims.index(name)})"
+        raise UnsupportedError(f"no input of the graph has the size {name!r:.40}")
+
+
+def _items(tree: Json) -> list[Json]:
+    if isinstance(tree, Mapping) and set(tree) == {"t"}:
+        return as_list(tree["t"])
+    return as_list(tree)
+
+
+def check_arguments(node: NodeDoc) -> None:
+    """Raises `UnsupportedError` when an argument of a node has no portable form."""
+
+    def leaf(kind: str, data: Json) -> object:
+        if kind not in ("n", "sym"):
+            raise UnsupportedError(f"{node.target} has an argument without a portable form")
+        return None
+
+    trees: Sequence[Json] = [*as_list(node.args), *as_object(node.kwargs).values()]
+    for tree in trees:
+        values.decode_value(_without_keys(tree), leaf)
+
+
+def _without_keys(tree: Json) -> Json:
+    """A tree whose dictionaries have become lists: a node can't be a key."""
+    if isinstance(tree, Mapping) and set(tree) == {"d"}:
+        return [[_without_keys(part) for part in as_list(pair)] for pair in as_list(tree["d"])]
+    return tree
+
+
+def derived_sizes(graph: GraphDoc) -> dict[str, tuple[str, int]]:
+    """Symbolic inputs that are a size of a tensor input: by name, the tensor and the dimension."""
+    places: dict[Json, tuple[str, int]] = {}
+    for node in graph.placeholders:
+        for dim, size in enumerate(as_list(as_object(node.value).get("size"))):
+            if isinstance(size, str):
+                places.setdefault(size, (node.name, dim))
+    return {
+        node.name: places[expr]
+        for node in graph.placeholders
+        if is_symbolic(node.value) and (expr := as_object(node.value).get("expr")) in places
+    }

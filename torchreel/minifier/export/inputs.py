@@ -1,0 +1,174 @@
+"""The inputs of a case as lines of source: the values, layouts and sharing that the oracle had.
+
+`store.portable.tensors.synthesise_all` is the model; the lines draw from the default generator what
+that draws from one of its own, in the same order.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+
+import torch
+
+from torchreel.errors import UnsupportedError
+from torchreel.minifier.descriptions import as_list, as_object, contiguous
+from torchreel.store import spelling
+from torchreel.store.jsontypes import Json
+from torchreel.store.portable import shape_env, symbols, values
+from torchreel.store.portable.checkpoints import CheckpointDoc
+from torchreel.store.portable.tensors import evaluate_hint
+
+_SHORT = {
+    "float64": ".double()", "float16": ".half()", "bfloat16": ".bfloat16()", "bool": ".bool()",
+    "int32": ".int()",
+}  # fmt: skip
+
+
+class Inputs:
+    """Writes values of descriptions that belong to one document."""
+
+    def __init__(self, doc: CheckpointDoc, descriptions: Sequence[Json]) -> None:
+        self._table = shape_env.decode_symbols(doc.shape_env)
+        self._hints = doc.hints
+        self._descriptions = [as_object(value) for value in descriptions]
+        storages = [d["storage"] for d in self._descriptions if isinstance(d.get("storage"), int)]
+        self._uses = Counter(map(str, storages))
+        self._made: set[str] = set()
+
+    def lines(self, names: Sequence[str]) -> Iterator[str]:
+        """One line per value, or two where it needs a storage or a view of its own."""
+        for name, description in zip(names, self._descriptions, strict=True):
+            yield from self._lines(name, description)
+
+    def _lines(self, name: str, description: Mapping[str, Json]) -> Iterator[str]:
+        kind = description.get("k")
+        if kind == "tensor":
+            yield from self._tensor(name, description)
+        elif kind in ("symint", "symfloat", "symbool"):
+            yield f"{name} = {self._scalar(description)}"
+        elif kind in ("int", "bool", "float", "str", "NoneType"):
+            yield f"{name} = {spelling.argument(description.get('v'), str)}"
+        elif kind == "generator":
+            yield f"{name} = torch.Generator()"
+        else:
+            raise UnsupportedError(f"no line of source makes an input of kind {kind!r}")
+
+    def _scalar(self, description: Mapping[str, Json]) -> str:
+        python = {"symint": int, "symfloat": float, "symbool": bool}[str(description["k"])]
+        expr = symbols.decode_expr(description.get("expr"), self._table)
+        value = evaluate_hint(expr, python, self._hints)
+        if value is None:
+            raise UnsupportedError(f"the input {description.get('expr')!r} has no known value")
+        return repr(value)
+
+    def _int(self, size: Json) -> int:
+        value = evaluate_hint(symbols.decode_expr(size, self._table), int, self._hints)
+        if value is None:
+            raise UnsupportedError(f"the size {size!r} has no known value")
+        return int(value)
+
+    def _tensor(self, name: str, description: Mapping[str, Json]) -> Iterator[str]:
+        flags = as_list(description.get("flags"))
+        number = str(description.get("storage"))
+        if self._uses[number] > 1 and number not in self._made and "zero" not in flags:
+            self._made.add(number)
+            yield f"storage{number} = {self._random((self._count(description),), description)}"
+        yield f"{name} = {self._finished(self._base(description, flags), description, flags)}"
+        if description.get("requires_grad") and not description.get("leaf", True):
+            yield f"{name} = {name}.view_as({name})"
+
+    def _base(self, description: Mapping[str, Json], flags: list[Json]) -> str:
+        """The strided tensor, before it becomes a parameter or gets a gradient."""
+        if description.get("layout") != "strided":
+            raise UnsupportedError(f"no line of source makes a {description.get('layout')} tensor")
+        if "data" in description:
+            data = spelling.argument(description["data"], str)
+            return f"torch.tensor({data}, dtype={_dtype(description)})"
+        size = tuple(self._int(item) for item in as_list(description.get("size")))
+        if "zero" in flags:
+            return f"torch._efficientzerotensor({size!r}, dtype={_dtype(description)})"
+        if self._uses[str(description.get("storage"))] > 1:
+            dtype = _dtype(description)
+            storage = f"storage{description.get('storage')}"
+            return f"{storage}.view({dtype}){self._as_strided(description, size)}"
+        if self._is_plain(description, size):
+            return self._random(size, description)
+        flat = self._random((self._count(description),), description)
+        return f"{flat}{self._as_strided(description, size)}"
+
+    def _as_strided(self, description: Mapping[str, Json], size: tuple[int, ...]) -> str:
+        stride = tuple(self._int(item) for item in as_list(description.get("stride")))
+        offset = self._int(description.get("offset", 0))
+        return f".as_strided({size!r}, {stride!r}{f', {offset}' if offset else ''})"
+
+    def _is_plain(self, description: Mapping[str, Json], size: tuple[int, ...]) -> bool:
+        """Whether a fresh tensor of that size has just that layout."""
+        if 0 in size:
+            return True
+        stride = [self._int(item) for item in as_list(description.get("stride"))]
+        return stride == contiguous(list(size)) and self._count(description) == math.prod(size)
+
+    def _count(self, description: Mapping[str, Json]) -> int:
+        """How many elements the storage of a tensor has, its other users included."""
+        number = description.get("storage")
+        users = [d for d in self._descriptions if d is description or (
+            number is not None and d.get("storage") == number
+        )]  # fmt: skip
+        needed = max(self._bytes(user) for user in users)
+        return max(self._extent(description), math.ceil(needed / _itemsize(description)))
+
+    def _bytes(self, description: Mapping[str, Json]) -> int:
+        extent = self._extent(description)
+        recorded = description.get("storage_size")
+        known = isinstance(description.get("storage"), int) and extent and recorded is not None
+        return max(extent * _itemsize(description), self._int(recorded) if known else 0)
+
+    def _extent(self, description: Mapping[str, Json]) -> int:
+        size = [self._int(item) for item in as_list(description.get("size"))]
+        stride = [self._int(item) for item in as_list(description.get("stride"))]
+        if 0 in size:
+            return 0
+        reach = sum((n - 1) * step for n, step in zip(size, stride, strict=True))
+        return self._int(description.get("offset", 0)) + reach + 1
+
+    def _random(self, size: tuple[int, ...], description: Mapping[str, Json]) -> str:
+        dtype, name = _torch_dtype(description), str(description.get("dtype"))
+        shape = ", ".join(map(str, size)) if size else "()"
+        if dtype.is_complex:
+            pairs = ", ".join(map(str, (*size, 2)))
+            text, made = f"torch.view_as_complex(torch.randn({pairs}))", "complex64"
+        elif dtype.is_floating_point:
+            text, made = f"torch.randn({shape})", "float32"
+        else:
+            text, made = f"torch.randint(0, 2, {size!r})", "int64"
+        return text if name == made else text + _SHORT.get(name, f".to(torch.{name})")
+
+    def _finished(self, text: str, description: Mapping[str, Json], flags: list[Json]) -> str:
+        """With its device, conjugation, and the gradient that it needs."""
+        device = str(description.get("device", "cpu"))
+        text = text if device == "cpu" else f"{text}.to({spelling.literal(device)})"
+        text = f"torch._conj({text})" if "conj" in flags else text
+        text = f"torch._neg_view({text})" if "neg" in flags else text
+        needs_grad = bool(description.get("requires_grad"))
+        if description.get("parameter"):
+            without = "" if needs_grad else ", requires_grad=False"
+            return f"torch.nn.Parameter({text}{without})"
+        if needs_grad and text.startswith("torch.randn(") and text.count("(") == 1:
+            return f"{text[:-1]}, requires_grad=True)"
+        return f"{text}.requires_grad_()" if needs_grad else text
+
+
+def _torch_dtype(description: Mapping[str, Json]) -> torch.dtype:
+    dtype = values.torch_constant("dtype", description.get("dtype"))
+    assert isinstance(dtype, torch.dtype), "torch_constant found it"
+    return dtype
+
+
+def _dtype(description: Mapping[str, Json]) -> str:
+    return str(_torch_dtype(description))
+
+
+def _itemsize(description: Mapping[str, Json]) -> int:
+    return _torch_dtype(description).itemsize

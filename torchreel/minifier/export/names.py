@@ -1,0 +1,90 @@
+"""Names in an exported script: short variables, and the public spelling of functions.
+
+Every name that comes from a store is checked here before it gets into a program.
+"""
+
+from __future__ import annotations
+
+import keyword
+import re
+from collections.abc import Iterable
+from functools import cache
+from types import ModuleType
+
+import torch
+import torch.fft
+import torch.linalg
+import torch.nn.functional
+import torch.special
+
+from torchreel.store.portable import targets
+from torchreel.store.portable.graphs import GraphDoc
+
+_IDENTIFIER = re.compile(r"[A-Za-z_]\w{0,40}", re.ASCII)
+# Dynamo's names of inputs: l_x_, l_args_0_, l_self_modules_fc_parameters_weight_.
+_INPUT = re.compile(
+    r"[lL]_(?:\w*_(?:parameters|buffers)_)?(?:(?:args|kwargs|self|stack\d+)_)?(\w*?)_*"
+)
+# Names that the scripts themselves use.
+_USED = """
+    torch F operator math faulthandler fn inputs compiled expected actual args mode fakes
+    fake gm g root graph dynamic result outputs print list dict tuple slice range complex
+    float int bool sum isinstance zip enumerate while_loop checkpoint self
+"""
+RESERVED = frozenset(_USED.split()) | frozenset(f"storage{number}" for number in range(100))
+
+
+def variables(graph: GraphDoc, taken: Iterable[str] = ()) -> dict[str, str]:
+    """A variable for each node, by the node's name."""
+    used = {*RESERVED, *taken}
+    found: dict[str, str] = {}
+    for node in graph.nodes:
+        found[node.name] = _free(_wished(node.name, node.op == "placeholder"), used)
+        used.add(found[node.name])
+    return found
+
+
+def _wished(name: str, is_input: bool) -> str:
+    match = _INPUT.fullmatch(name) if is_input else None
+    wished = match[1] if match and match[1] else name
+    wished = f"x{wished}" if wished.isdecimal() else wished
+    fits = _IDENTIFIER.fullmatch(wished) and not keyword.iskeyword(wished)
+    return wished if fits else ("x" if is_input else "y")
+
+
+def _free(wished: str, used: set[str]) -> str:
+    if wished not in used:
+        return wished
+    stem = wished.rstrip("0123456789_") or wished
+    return next(name for number in range(1, 10**9) if (name := f"{stem}{number}") not in used)
+
+
+@cache
+def _public() -> dict[int, str]:
+    """Where people find a function, by its identity; the first module wins."""
+    places: list[tuple[str, ModuleType]] = [
+        ("torch", torch),
+        ("F", torch.nn.functional),
+        ("torch.special", torch.special),
+        ("torch.linalg", torch.linalg),
+        ("torch.fft", torch.fft),
+    ]
+    found: dict[int, str] = {}
+    for place, module in places:
+        for name, value in vars(module).items():
+            if callable(value) and not name.startswith("_"):
+                found.setdefault(id(value), f"{place}.{name}")
+    return found
+
+
+def public_target(target: str, imports: tuple[str, ...] = ()) -> str:
+    """A target by its public name.
+
+    Raises `UnsupportedError` or `UntrustedError` for one that a graph may not call: a repro is run
+    by whoever gets it.
+    """
+    if imports and targets.is_custom(target):
+        return target  # defined by a module that the user named
+    function = targets.decode_target(target)
+    name = _public().get(id(function)) if target.startswith("fn:torch.") else None
+    return f"fn:{name}" if name else target

@@ -1,0 +1,49 @@
+"""Runs a repro as a program of its own, and writes down the signature of what it raised.
+
+Run by `check` as `python -I runner.py REQUEST`, in an empty directory. Until the repro has ended,
+nothing can be imported but the standard library, torch and what torch depends on: torchreel itself
+least of all. Only then is `torchreel.store.signature` loaded, which is the one judge of what is the
+same error.
+"""
+
+import importlib.abc
+import json
+import runpy
+import sys
+
+
+class Hidden(importlib.abc.MetaPathFinder):
+    """Finds that hidden packages do not exist."""
+
+    def __init__(self, names):  # type: ignore[no-untyped-def]
+        self.names = frozenset(names)
+
+    def find_spec(self, fullname, path=None, target=None):  # type: ignore[no-untyped-def]
+        if fullname.partition(".")[0] in self.names:
+            raise ModuleNotFoundError(f"No module named {fullname!r}", name=fullname)
+        return None
+
+
+def main() -> None:
+    """Run the script that the request names; its exceptions and its exit status are ours."""
+    with open(sys.argv[1]) as file:
+        request = json.load(file)
+    hidden = Hidden(request["hidden"])  # type: ignore[no-untyped-call]
+    sys.meta_path.insert(0, hidden)
+    sys.path.extend(request["path"])
+    sys.argv = [request["script"]]
+    try:
+        runpy.run_path(request["script"], run_name="__main__")
+    except Exception as error:
+        sys.meta_path.remove(hidden)
+        sys.path.insert(0, request["root"])
+        from torchreel.store.signature import from_exception
+
+        found = from_exception(error, request["stage"], request["partition"])
+        with open(request["report"], "w") as file:
+            json.dump(found.to_json(), file)
+        raise
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,181 @@
+"""The two forms of a repro, as complete scripts that import torch alone.
+
+- compile: a function of the graph's nodes, given to `torch.compile`. What a person wants to see.
+- graph: the very graph, built node by node and given to the compiler without Dynamo. For failures
+  that Dynamo would hide, because it traces the function into another graph than the recorded one.
+
+Lives here: what the two have in common, and their endings. Not here: functions (`functions`),
+graphs (`graphs`), inputs (`inputs`), settings (`settings`).
+"""
+
+from __future__ import annotations
+
+import re
+import textwrap
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from torchreel.minifier.case import Case
+from torchreel.minifier.descriptions import as_object
+from torchreel.minifier.export import graphs, settings
+from torchreel.minifier.export.functions import INDENT, Function, derived_sizes, function
+from torchreel.minifier.export.inputs import Inputs
+from torchreel.minifier.export.names import variables
+from torchreel.store.jsontypes import Json
+from torchreel.store.signature import Signature
+
+HANG_SECONDS = 60
+"""How long a repro of a hang waits before it says that it hangs."""
+
+_IMPORTS = [
+    ("F.", "import torch.nn.functional as F"),
+    ("checkpoint(", "from torch.utils.checkpoint import checkpoint"),
+    ("while_loop(", "from torch._higher_order_ops.while_loop import while_loop"),
+]
+_MODULES = re.compile(r"\b(math|operator|faulthandler)\.")
+_CONFIGS = re.compile(r"^(torch\.[\w.]*config)\.", re.MULTILINE)
+
+
+@dataclass(frozen=True)
+class Script:
+    """A form of a repro, and its text."""
+
+    form: str
+    text: str
+
+
+def compile_form(case: Case, signature: Signature, header: Sequence[str]) -> Script:
+    """The case as a function under `torch.compile`."""
+    made = function("fn", case.graph, case.imports)
+    arguments = ", ".join(["fn", "fullgraph=True", *settings.compile_arguments(case)])
+    ending = [f"compiled = torch.compile({arguments})", *_ending(case, "compiled(*inputs())", "fn")]
+    parts = [
+        _constants(case, made),
+        made.lines,
+        _inputs(case, keep_sizes=False, mark=True),
+        _under(settings.contexts(case), ending),
+    ]
+    return Script("compile", _assembled(case, signature, header, parts))
+
+
+def graph_form(case: Case, signature: Signature, header: Sequence[str]) -> Script:
+    """The case as the graph that the compiler got."""
+    boxed = case.checkpoint.entry == "aot"
+    call = "compiled(list(inputs()))" if boxed else "compiled(*inputs())"
+    ending = [*graphs.compilation(case), *_ending(case, call, "graph()")]
+    parts = [
+        graphs.imports(case),
+        graphs.builder("graph", case),
+        _inputs(case, keep_sizes=True, mark=False),
+        _under(settings.contexts(case), ending),
+    ]
+    return Script("graph", _assembled(case, signature, header, parts))
+
+
+def _assembled(
+    case: Case, signature: Signature, header: Sequence[str], parts: Sequence[Sequence[str]]
+) -> str:
+    """Header, imports, settings, parts: two blank lines between them."""
+    before = [*_precautions(signature), *settings.config_lines(case), *settings.ambient_lines(case)]
+    body = "\n\n\n".join("\n".join(part) for part in [before, *parts] if part)
+    head = [*_comments(header), "", *_import_lines(body, case.imports)]
+    return "\n".join(head) + "\n\n" + body + "\n"
+
+
+def _comments(lines: Sequence[str]) -> list[str]:
+    """Free text as comments: nothing in it can end the comment."""
+    found = []
+    for line in lines:
+        text = "".join(c if c.isprintable() else ascii(c)[1:-1] for c in line)
+        found += [f"# {part}" for part in textwrap.wrap(text, 96)] or ["#"]
+    return found
+
+
+def _import_lines(body: str, imports: Sequence[str]) -> list[str]:
+    modules = sorted(set(_MODULES.findall(body)))
+    configs = sorted(set(_CONFIGS.findall(body)))
+    extra = [line for mark, line in _IMPORTS if re.search(rf"\b{re.escape(mark)}", body)]
+    standard = [f"import {name}" for name in modules]
+    others = [f"import {name}" for name in ("torch", *configs, *imports)]
+    return [*standard, *([""] if standard else []), *others, *extra]
+
+
+def _precautions(signature: Signature) -> list[str]:
+    if signature.failure_class == "crash":
+        return ["faulthandler.enable()"]
+    if signature.failure_class == "hang":
+        return [f"faulthandler.dump_traceback_later({HANG_SECONDS}, exit=True)"]
+    return []
+
+
+def _constants(case: Case, made: Function) -> list[str]:
+    """Tensors that the graph holds and whose values were not recorded."""
+    if not made.constants:
+        return []
+    writer = Inputs(case.checkpoint, list(made.constants.values()))
+    return ["torch.manual_seed(0)", *writer.lines(list(made.constants))]
+
+
+def _inputs(case: Case, *, keep_sizes: bool, mark: bool) -> list[str]:
+    """`def inputs()`; for a function, without what it reads off the sizes of its tensors."""
+    graph, names = case.graph, variables(case.graph)
+    left = {} if keep_sizes else derived_sizes(graph)
+    given = dict(zip([n.name for n in graph.placeholders], case.checkpoint.inputs, strict=True))
+    kept = {names[name]: value for name, value in given.items() if name not in left}
+    lines = [f"torch.manual_seed({case.seed})"]
+    lines += Inputs(case.checkpoint, list(kept.values())).lines(list(kept))
+    lines += _marks(case, kept) if mark else []
+    lines += [f"return {', '.join(kept)}{',' if len(kept) == 1 else ''}" if kept else "return ()"]
+    return ["def inputs():", *(INDENT + line for line in lines)]
+
+
+def _marks(case: Case, kept: dict[str, Json]) -> list[str]:
+    """Which sizes are dynamic, where not all of them are."""
+    if settings.all_dynamic(case):
+        return []
+    return [
+        f"torch._dynamo.maybe_mark_dynamic({name}, {dim})"
+        for name, value in kept.items()
+        for dim, size in enumerate(_sizes(value))
+        if isinstance(size, str)
+    ]
+
+
+def _sizes(value: Json) -> list[Json]:
+    size = as_object(value).get("size")
+    return list(size) if isinstance(size, (list, tuple)) else []
+
+
+def _under(items: Sequence[str], lines: Sequence[str]) -> list[str]:
+    if not items:
+        return list(lines)
+    return [f"with {', '.join(items)}:", *(INDENT + line for line in lines)]
+
+
+def _ending(case: Case, call: str, eager: str) -> list[str]:
+    """What is done with the compiled function, by harness."""
+    gone = 'print("No error: the bug is gone on torch", torch.__version__)'
+    if case.harness == "train":
+        return [f"result = {call}", *_BACKWARD, gone]
+    if case.harness == "accuracy":
+        return [*_comparison(case, eager), gone]
+    return [call, gone]
+
+
+_BACKWARD = [
+    "outputs = [t for t in result if isinstance(t, torch.Tensor) and t.requires_grad]",
+    "sum((t.abs() if t.is_complex() else t).sum().double() for t in outputs).backward()",
+]
+
+
+def _comparison(case: Case, eager: str) -> list[str]:
+    """Results and arguments after the call: eager against compiled."""
+    tolerance = settings.tolerance(case)
+    return [
+        "args = inputs()",
+        f"expected = {eager}(*args), args",
+        "args = inputs()",
+        "actual = compiled(*args), args",
+        f"torch.testing.assert_close(actual, expected, "
+        f"rtol={tolerance}, atol={tolerance}, equal_nan=True)",
+    ]

@@ -1,0 +1,122 @@
+"""What surrounds a repro: config entries, ambient state, keyword arguments of `torch.compile`."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+from torchreel.minifier.case import Case
+from torchreel.minifier.descriptions import as_list, as_object, symbols_of
+from torchreel.store import spelling
+from torchreel.store.jsontypes import Json
+from torchreel.store.portable import config, torch_names
+from torchreel.store.portable.graphs import GraphDoc
+
+_UNBACKED = re.compile(r"u\d+")
+# Without these Dynamo would not put the operators that make unbacked symbols into a graph.
+_CAPTURE = ("capture_scalar_outputs", "capture_dynamic_output_shape_ops")
+
+
+def config_lines(case: Case) -> list[str]:
+    """One assignment per config entry that is not the default and may be restored."""
+    kept, _ = config.restorable(case.checkpoint.config, trust=False)
+    modules = torch_names.config_modules()
+    lines = []
+    for entry in map(as_object, kept):
+        module = modules.get(str(entry["module"]))
+        if module is not None and entry["key"] in torch_names.config_keys(module):
+            value = spelling.argument(entry["value"], str)
+            lines.append(f"{module.__name__}.{entry['key']} = {value}")
+    return [*lines, *_capture_lines(case, lines)]
+
+
+def _capture_lines(case: Case, known: list[str]) -> list[str]:
+    if not _has_unbacked(case.graph):
+        return []
+    lines = [f"torch._dynamo.config.{name} = True" for name in _CAPTURE]
+    return [line for line in lines if line not in known]
+
+
+def _has_unbacked(graph: GraphDoc) -> bool:
+    return any(_UNBACKED.fullmatch(name) for node in graph.nodes for name in symbols_of(node.value))
+
+
+def ambient_lines(case: Case) -> list[str]:
+    """One call per piece of process-wide state that is not what a fresh process has."""
+    state = case.checkpoint.ambient
+    lines = []
+    if (dtype := _leaf(state, "default_dtype", "dtype")) not in (None, "float32"):
+        lines.append(f"torch.set_default_dtype({spelling.argument({'dtype': dtype}, str)})")
+    if state.get("float32_matmul_precision") in ("high", "medium"):
+        lines.append(f'torch.set_float32_matmul_precision("{state["float32_matmul_precision"]}")')
+    deterministic = as_list(state.get("deterministic"))
+    if deterministic and deterministic[0] is True:
+        only = ", warn_only=True" if deterministic[1:] == [True] else ""
+        lines.append(f"torch.use_deterministic_algorithms(True{only})")
+    if state.get("mkldnn") is False:
+        lines.append("torch.backends.mkldnn.set_flags(False)")
+    return lines
+
+
+def contexts(case: Case) -> list[str]:
+    """The `with` items under which the compile happened."""
+    state = case.checkpoint.ambient
+    found = []
+    if state.get("inference_mode") is True:
+        found.append("torch.inference_mode()")
+    elif state.get("grad_enabled") is False and case.checkpoint.entry == "graph":
+        found.append("torch.no_grad()")  # inside of AOTAutograd it is always off
+    for device in ("cpu", "cuda"):
+        enabled, dtype = (*as_list(state.get(f"autocast_{device}")), None, None)[:2]
+        if enabled is True and isinstance(dtype, Mapping):
+            found.append(f'torch.autocast("{device}", dtype={spelling.argument(dtype, str)})')
+    return found
+
+
+def _leaf(state: Mapping[str, Json], key: str, tag: str) -> Json:
+    return as_object(state.get(key)).get(tag)
+
+
+def compile_arguments(case: Case) -> list[str]:
+    """The keyword arguments of `torch.compile`, beside `fullgraph=True`."""
+    found = []
+    if case.backend != "inductor":
+        found.append(f"backend={spelling.literal(case.backend)}")
+    entries = case.checkpoint.extra.get("options")
+    kept, _ = config.restorable(as_list(entries), trust=False)
+    pairs: list[Json] = [[as_object(e)["key"], as_object(e)["value"]] for e in kept]
+    if pairs:
+        found.append(f"options={spelling.argument({'d': pairs}, str)}")
+    if dynamic_dims(case) and all_dynamic(case):
+        found.append("dynamic=True")
+    return found
+
+
+def dynamic_dims(case: Case) -> dict[int, list[int]]:
+    """By the position of an input, its dimensions of symbolic size."""
+    found = {}
+    for position, value in enumerate(case.checkpoint.inputs):
+        sizes = as_list(as_object(value).get("size"))
+        dims = [dim for dim, size in enumerate(sizes) if isinstance(size, str)]
+        if dims:
+            found[position] = dims
+    return found
+
+
+def all_dynamic(case: Case) -> bool:
+    """Whether every size that could be dynamic is (0 and 1 never are)."""
+    sizes = [
+        size for value in case.checkpoint.inputs for size in as_list(as_object(value).get("size"))
+    ]
+    return all(isinstance(size, str) or size in (0, 1) for size in sizes)
+
+
+# As in `comparison`, by the least exact type that is returned.
+_TOLERANCE = {"bfloat16": 3e-2, "float16": 1e-2, "float32": 1e-3, "complex64": 1e-3}
+
+
+def tolerance(case: Case) -> float:
+    """How far compiled results may be from eager's, relative and absolute."""
+    returned = set(case.graph.output.inputs())
+    found = [as_object(n.value).get("dtype") for n in case.graph.nodes if n.name in returned]
+    return max((_TOLERANCE[str(d)] for d in found if str(d) in _TOLERANCE), default=1e-3)

@@ -1,0 +1,113 @@
+"""What a repro and an issue tell beside the code: where the failure comes from and how it shrank."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import PurePath
+
+from sqlalchemy import select
+
+from torchreel.errors import DamagedStore, UnsupportedError, UsageError
+from torchreel.minifier.case import Case
+from torchreel.minifier.minify import starting_cases
+from torchreel.store import Store, queries, schema
+from torchreel.store.records import Compile, Failure, Reduction
+from torchreel.store.signature import Signature
+
+# Of a recording's environment, what an issue tells; the rest may be nobody's business.
+_VERSIONS = ("torch", "python", "platform", "machine", "cpu", "cpu_count", "num_threads", "gxx")
+
+
+@dataclass(frozen=True)
+class Story:
+    """A failure, as far as an export tells of it."""
+
+    signature: Signature
+    frame: str = ""
+    message: str = ""
+    environment: Mapping[str, str] = field(default_factory=dict)
+    before: int = 0
+    """Call nodes of the case that the reduction started with."""
+    reduction: Reduction | None = None
+    by_catch: tuple[Signature, ...] = ()
+
+    @property
+    def versions(self) -> dict[str, str]:
+        """What the issue template asks for."""
+        return {key: self.environment[key] for key in _VERSIONS if key in self.environment}
+
+    @property
+    def variables(self) -> dict[str, str]:
+        """The environment variables that were recorded."""
+        return {
+            key.removeprefix("env:"): value
+            for key, value in self.environment.items()
+            if key.startswith("env:")
+        }
+
+
+def title(signature: Signature) -> str:
+    """A failure in one line, as the title of an issue."""
+    where = f"in stage {signature.stage}" + (
+        f" ({signature.partition})" if signature.partition else ""
+    )
+    match signature.failure_class:
+        case "crash":
+            return f"{signature.signal or 'crash'} {where}"
+        case "hang":
+            return f"torch.compile hangs {where}"
+        case "wrong_result":
+            return f"torch.compile computes a wrong result ({signature.message})"
+    message = signature.message.partition("\n")[0]
+    return f"{'/'.join(signature.exception_types)} {where}: {message}"
+
+
+def best_known(store: Store, compile: Compile, imports: tuple[str, ...] = ()) -> tuple[Case, Story]:
+    """The simplest case known of a compile's failure, and its story.
+
+    Raises UsageError for a compile that did not fail and `UnsupportedError` for a failure without a
+    graph.
+    """
+    failure = queries.failure_of(store, compile)
+    if failure is None:
+        raise UsageError(
+            f"The compile {compile.place} did not fail, so there is nothing to export. If it "
+            "computes something wrong, run 'torchreel minify --accuracy' first."
+        )
+    reductions = queries.reductions(store, failure)
+    if not reductions:
+        case = starting_cases(store, compile, failure, imports)[0]
+        return case, _story(store, compile, failure, case.call_nodes, None)
+    sizes = {row.id: _case(store, row.best_case).call_nodes for row in reductions}
+    best = min(reductions, key=lambda row: (sizes[row.id], -row.id))
+    before = _case(store, best.start_case).call_nodes
+    return _case(store, best.best_case), _story(store, compile, failure, before, best)
+
+
+def _story(
+    store: Store, compile: Compile, failure: Failure, before: int, reduction: Reduction | None
+) -> Story:
+    caught = queries.by_catch(store, reduction) if reduction is not None else []
+    name = f"{compile.frame_name} in {PurePath(compile.frame_file).name}:{compile.frame_line}"
+    return Story(
+        signature=failure.signature,
+        frame=name if compile.frame_name else "",
+        message=failure.message,
+        environment=queries.environment(store, compile.recording_id),
+        before=before,
+        reduction=reduction,
+        by_catch=tuple(item.signature for item in caught),
+    )
+
+
+def _case(store: Store, digest: str) -> Case:
+    query = select(schema.cases.c.document).where(schema.cases.c.digest == digest)
+    with store.connect() as connection:
+        document = connection.execute(query).scalar_one_or_none()
+    if document is None:
+        raise DamagedStore(f"{store.target} refers to a case ({digest[:12]}) that it lacks.")
+    try:
+        return Case.from_bytes(store.read_blob(document))
+    except UnsupportedError as error:
+        raise DamagedStore(f"{store.target} holds a case that is none: {error}.") from error

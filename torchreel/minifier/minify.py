@@ -1,0 +1,155 @@
+"""From a recorded failure to the simplest case of it: the one function that the command line calls.
+
+Lives here: which checkpoint, harness and signature a reduction starts with, and what is refused.
+Not here: the search itself (`search`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import replace
+
+from torchreel.errors import NotReproduced, UnsupportedError, UsageError
+from torchreel.minifier.accuracy import find_difference
+from torchreel.minifier.case import Case, Harness
+from torchreel.minifier.events import Listener, Reduction
+from torchreel.minifier.journal import StoreJournal
+from torchreel.minifier.options import Options
+from torchreel.minifier.oracle import WorkerOracle
+from torchreel.minifier.search import Search
+from torchreel.store import queries
+from torchreel.store.database import Store
+from torchreel.store.portable.checkpoints import CheckpointDoc
+from torchreel.store.records import Compile, Failure
+from torchreel.store.signature import Signature
+
+# Stages that belong to Dynamo: their input is a Python frame, not a graph.
+_NEEDS_FRAME = ("dynamo", "guards", "")
+# Stages in which Inductor works on one partition alone.
+_INDUCTOR = ("post_grad", "lowering", "codegen", "run", "forward", "backward")
+_DEFAULTS = Options()
+
+
+def minify(
+    store: Store,
+    compile: Compile | None = None,
+    *,
+    accuracy: bool = False,
+    options: Options = _DEFAULTS,
+    listener: Listener | None = None,
+) -> Reduction:
+    """Reduce the failure of a compile (left out: of the latest failing one).
+
+    `store` has to be open for writing: verdicts and the best case so far are kept in it, so that
+    the same call goes on where it stopped. With `accuracy`, no failure is needed: each recorded
+    graph is run in eager mode and compiled, and the first that differs is reduced.
+
+    Raises `UnsupportedError` for a failure without a graph, `NotReproduced`, `FlakyFailure` and
+    `TrivialResult` as `Search.run` does. A budget that ran out and an interrupt are no exceptions
+    here: see `Reduction.status`.
+    """
+    if accuracy:
+        case, found = find_difference(store, compile, options)
+        return reduce(store, [case], found.signature, found.id, options, listener)
+    compile = compile or queries.latest_failing(store)
+    if compile is None:
+        raise UsageError(f"{store.target} has no failing compile: there is nothing to minify.")
+    failure = queries.failure_of(store, compile)
+    if failure is None:
+        raise UsageError(
+            f"The compile {compile.place} did not fail. If it computed something wrong, use "
+            "--accuracy."
+        )
+    starts = starting_cases(store, compile, failure, options.imports)
+    return reduce(store, starts, failure.signature, failure.id, options, listener)
+
+
+def reduce(
+    store: Store,
+    starts: Sequence[Case],
+    signature: Signature,
+    failure_id: int | None,
+    options: Options,
+    listener: Listener | None,
+) -> Reduction:
+    """Search from the first of the cases that fails with the signature, or with one like it."""
+    with ExitStack() as stack:
+
+        def search(wanted: Signature) -> Search:
+            oracle = WorkerOracle(wanted, imports=options.imports, bounds=options.bounds)
+            stack.enter_context(oracle)
+            journal = StoreJournal(store, wanted, oracle.environment, failure_id)
+            return Search(oracle, wanted, journal=journal, limits=options.limits, listener=listener)
+
+        first = search(signature)
+        try:
+            return first.run(*starts)
+        except NotReproduced:
+            alike = next((s for s in first.judge.observed(starts) if is_alike(s, signature)), None)
+            if alike is None:
+                raise
+        return search(alike).run(*starts)
+
+
+def is_alike(seen: Signature, recorded: Signature) -> bool:
+    """Whether a failure is the recorded one but for what a recording may not know exactly.
+
+    A process that died may not have told its signal, and the stage of an exception is where the
+    recorder stood, which a run without the program around it may name differently.
+    """
+    return replace(
+        seen,
+        stage=recorded.stage,
+        partition=recorded.partition,
+        signal=recorded.signal if recorded.signal is None else seen.signal,
+    ).matches(recorded)
+
+
+def starting_cases(
+    store: Store, compile: Compile, failure: Failure, imports: tuple[str, ...]
+) -> list[Case]:
+    """The cases to try in turn: from the graph, then from the partition; lean, then exact."""
+    if failure.stage in _NEEDS_FRAME:
+        raise UnsupportedError(
+            f"The failure happened in stage {failure.stage or 'dynamo'!r}, before there was a "
+            "graph: reducing it means reducing the Python frame, which comes with frame bundles."
+        )
+    docs = _documents(store, compile, failure)
+    if not docs:
+        raise UnsupportedError(
+            f"The compile {compile.place} has no checkpoint in the store, so there is no graph to "
+            "reduce. 'torchreel show' says what was lost."
+        )
+    harness = harness_for(failure.signature)
+    cases = [
+        Case.from_checkpoint(doc, _allowed(harness, doc), imports=imports, lean=lean)
+        for doc in docs
+        for lean in (True, False)
+    ]
+    return [one for case in cases for one in (case, replace(case, eager=False))]
+
+
+def harness_for(signature: Signature) -> Harness:
+    """What has to be done with a case for a failure of this kind."""
+    if signature.failure_class == "wrong_result":
+        return "accuracy"
+    if signature.partition == "backward":
+        return "train"
+    return "run" if signature.stage == "run" else "compile"
+
+
+def _allowed(harness: Harness, doc: CheckpointDoc) -> Harness:
+    """One partition alone can't be trained."""
+    if doc.entry == "aot" and harness == "train":
+        return "compile"
+    return harness
+
+
+def _documents(store: Store, compile: Compile, failure: Failure) -> list[CheckpointDoc]:
+    """The recorded checkpoints from which the failure may be reached, the best first."""
+    found = queries.checkpoints(store, compile)
+    graphs = [row for row in found if row.entry == "graph"]
+    parts = [row for row in found if row.entry == "aot" and row.partition == failure.partition]
+    rows = graphs[-1:] + (parts[-1:] if failure.stage in _INDUCTOR else [])
+    return [CheckpointDoc.from_bytes(store.read_blob(row.digest)) for row in rows]

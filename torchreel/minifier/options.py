@@ -1,0 +1,26 @@
+"""What a reduction may do and for how long: one object, from the command line to the worker."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from torchreel.minifier.events import Limits
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """Limits of one run of a case; None is what the first run suggests."""
+
+    seconds: float | None = None
+    memory: int | None = None
+    """Bytes of resident memory."""
+
+
+@dataclass(frozen=True)
+class Options:
+    """Everything that a user can choose about a reduction."""
+
+    imports: tuple[str, ...] = ()
+    """Modules that the worker imports: they define backends and operators. Trusted."""
+    limits: Limits = field(default_factory=Limits)
+    bounds: Bounds = field(default_factory=Bounds)

@@ -1,0 +1,182 @@
+"""The oracle: runs a case in a forked child of a warm worker, under limits, and reports.
+
+Lives here: the life of the worker, the limits, what was learnt from the first run. Not here: what
+happens in the child (`harness`) and how it is watched (`worker`). Called by `minify`; the search
+knows only that there is something with a `judge`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+import torchreel
+from torchreel.errors import MinifyError, UsageError
+from torchreel.minifier.case import Case
+from torchreel.minifier.events import Report
+from torchreel.minifier.options import Bounds
+from torchreel.minifier.processes import available_memory, kill_group
+from torchreel.minifier.protocol import Answer, Finding, Task, parse_line
+from torchreel.store.jsontypes import canonical_json, digest_of
+from torchreel.store.signature import Signature
+
+# A candidate may take ten times as long as the first run, and at least this many seconds: the first
+# one profits from nothing that a later one has warmed up.
+_TIMES = 10.0
+_LEAST_SECONDS = 10.0
+# Before the first run is known; C++ compilers on a loaded machine are slow.
+_FIRST_SECONDS = 600.0
+# A candidate may take ten times the memory of the first run, and at least this much.
+_LEAST_MEMORY = 4 << 30
+_SHARE_OF_MEMORY = 0.8
+# The worker itself is given up on after this long beyond a task's own limit.
+_GRACE = 60.0
+# The recorder must not follow us into the worker; caches must not answer.
+_REMOVED = ("TORCHREEL", "TORCHREEL_RUN", "TORCHREEL_COMPILE_TIMEOUT", "TORCH_TRACE", "TORCH_LOGS")
+_SETTINGS = {
+    "TORCHINDUCTOR_COMPILE_THREADS": "1",
+    "TORCHINDUCTOR_CPP_CACHE_PRECOMPILE_HEADERS": "0",  # tens of seconds in a new directory
+    "TORCHINDUCTOR_FX_GRAPH_CACHE": "0",
+    "TORCHINDUCTOR_AUTOGRAD_CACHE": "0",
+    "TORCH_DEVICE_BACKEND_AUTOLOAD": "0",
+}
+
+
+_NO_BOUNDS = Bounds()
+
+
+class WorkerOracle:
+    """Judges cases for one signature; a context manager that ends its worker."""
+
+    def __init__(
+        self, signature: Signature, *, imports: Sequence[str] = (), bounds: Bounds = _NO_BOUNDS
+    ) -> None:
+        self.signature, self._imports, self._bounds = signature, tuple(imports), bounds
+        self._directory = Path(tempfile.mkdtemp(prefix="torchreel-minify-"))
+        self._first: Answer | None = None
+        self._ceiling: str | None = None
+        self._process: subprocess.Popen[bytes] | None = None
+        self.environment = ""
+        """The digest of what verdicts depend on besides the case."""
+        self._start()
+
+    def judge(self, case: Case) -> Report:
+        """The verdict on one run of the case."""
+        task = Task(case, self.signature, self._seconds(), self._memory(), self._ceiling)
+        answer = self._ask(task)
+        self._learn(answer)
+        return answer.report()
+
+    def _learn(self, answer: Answer) -> None:
+        """The first run that fails as recorded sets the limits and the last step that counts."""
+        if self._first is not None or answer.finding.verdict != "same":
+            return
+        self._first = answer
+        if self.signature.failure_class == "exception":
+            self._ceiling = answer.finding.step or None
+
+    def _seconds(self) -> float:
+        if self._bounds.seconds is not None:
+            return self._bounds.seconds
+        if self._first is None:
+            return _FIRST_SECONDS
+        return max(_TIMES * self._first.seconds, _LEAST_SECONDS)
+
+    def _memory(self) -> int:
+        if self._bounds.memory is not None:
+            return self._bounds.memory
+        wanted = _LEAST_MEMORY if self._first is None else 10 * self._first.peak
+        return min(max(wanted, _LEAST_MEMORY), int(available_memory() * _SHARE_OF_MEMORY))
+
+    def _ask(self, task: Task) -> Answer:
+        process = self._process if self._process is not None else self._start()
+        assert process.stdin is not None, "the worker was started with pipes"
+        try:
+            process.stdin.write(task.to_line())
+            process.stdin.flush()
+            return Answer.from_line(self._read(process, task.seconds + _GRACE))
+        except (OSError, ValueError) as error:
+            self._stop()
+            found = Finding("unjudged", None, f"the worker itself ended: {error}")
+            return Answer(found, 0.0, 0, lasting=False)
+
+    def _read(self, process: subprocess.Popen[bytes], seconds: float) -> bytes:
+        """One line of the worker.  Raises `OSError` when there is none in time."""
+        assert process.stdout is not None, "the worker was started with pipes"
+        ready, _, _ = select.select([process.stdout], [], [], seconds)
+        line = process.stdout.readline() if ready else b""
+        if not line.endswith(b"\n"):
+            raise OSError(f"no answer within {seconds:.0f} s" if not ready else "it is gone")
+        return line
+
+    def _start(self) -> subprocess.Popen[bytes]:
+        command = [sys.executable, "-m", "torchreel.minifier.worker"]
+        for name in self._imports:
+            command += ["--import", name]
+        with (self._directory / "worker.log").open("wb") as log:
+            process = subprocess.Popen(
+                command,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                env=self._environment(),
+                start_new_session=True,  # an interrupt is ours to handle
+            )
+        self._process = process
+        try:
+            hello = parse_line(self._read(process, _FIRST_SECONDS))
+        except (OSError, ValueError) as error:
+            said = (self._directory / "worker.log").read_text("utf-8", "replace")[-2000:]
+            self.close()
+            raise self._broken(said) from error
+        self.environment = digest_of(canonical_json(hello["environment"]))
+        return process
+
+    def _broken(self, said: str) -> MinifyError | UsageError:
+        last = said.strip().rpartition("\n")[2]
+        if "ModuleNotFoundError" in last and self._imports:
+            return UsageError(f"A module named with --import could not be imported: {last}")
+        return MinifyError(f"The minifier's worker did not start. It said:\n{said}")
+
+    def _environment(self) -> dict[str, str]:
+        kept = {key: value for key, value in os.environ.items() if key not in _REMOVED}
+        root = str(Path(torchreel.__file__).parent.parent)
+        path = os.pathsep.join(filter(None, [root, kept.get("PYTHONPATH", "")]))
+        cache = {"TORCHINDUCTOR_CACHE_DIR": str(self._directory / "inductor")}
+        return {**kept, **_SETTINGS, **cache, "PYTHONPATH": path}
+
+    def _stop(self) -> None:
+        process, self._process = self._process, None
+        if process is None:
+            return
+        for pipe in (process.stdin, process.stdout):
+            if pipe is not None:
+                with contextlib.suppress(OSError):
+                    pipe.close()
+        kill_group(process.pid)
+        process.wait()
+
+    def close(self) -> None:
+        """End the worker and remove its directory."""
+        self._stop()
+        shutil.rmtree(self._directory, ignore_errors=True)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()

@@ -1,0 +1,128 @@
+"""What the oracle and its worker say to each other: lines of JSON, one object each.
+
+An exit status proves nothing: an import error, a kill and a timeout all look like "not zero". So a
+verdict is only what a child wrote down itself, or what the worker saw happen to it.
+
+- `Task`, oracle to worker: a case, the signature to look for, limits.
+- `Hello`, worker to oracle, once: the environment that verdicts hold for.
+- `Answer`, worker to oracle, one for each task.
+- `Entered` and `Finding`, child to worker, over a pipe of the child's own: the stage that it is in,
+  and at its end what it found.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import cast
+
+from torchreel.minifier.case import Case
+from torchreel.minifier.events import Report, Verdict
+from torchreel.store.jsontypes import Json, canonical_json, parse_json
+from torchreel.store.signature import Signature
+
+
+@dataclass(frozen=True)
+class Task:
+    """One run of one case."""
+
+    case: Case
+    signature: Signature
+    seconds: float
+    """Time limit; for a hang, how long the stage has to take."""
+    memory: int
+    """Limit of resident memory, in bytes."""
+    ceiling: str | None = None
+    """The step in which the failure is known to happen: nothing after it is run."""
+
+    def to_line(self) -> bytes:
+        """As one line."""
+        return _line(
+            {
+                "case": self.case.to_json(),
+                "signature": self.signature.to_json(),
+                "seconds": self.seconds,
+                "memory": self.memory,
+                "ceiling": self.ceiling,
+            }
+        )
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Json]) -> Task:
+        """What `parse_line` gave for the line."""
+        return cls(
+            Case.from_json(data["case"]),
+            Signature.from_json(data["signature"]),
+            float(str(data["seconds"])),
+            int(str(data["memory"])),
+            None if data["ceiling"] is None else str(data["ceiling"]),
+        )
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What a child saw of its case."""
+
+    verdict: Verdict
+    signature: Json = None
+    detail: str = ""
+    stage: str = ""
+    step: str = ""
+    """The last step (`stages.STEPS`) that was reached."""
+    values: Mapping[str, Json] = field(default_factory=dict)
+
+    def to_line(self) -> bytes:
+        """As one line."""
+        return _line({"finding": asdict(self)})
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What came of a task: the child's finding, or what happened to the child."""
+
+    finding: Finding
+    seconds: float
+    peak: int
+    """Most resident memory seen, in bytes."""
+    lasting: bool = True
+
+    def to_line(self) -> bytes:
+        """As one line."""
+        return _line(asdict(self))
+
+    @classmethod
+    def from_line(cls, line: bytes) -> Answer:
+        """What `to_line` wrote."""
+        data = cast("dict[str, Json]", parse_json(line))
+        finding = Finding(**cast("dict[str, Json]", data["finding"]))  # type: ignore[arg-type]
+        return cls(
+            finding, float(str(data["seconds"])), int(str(data["peak"])), bool(data["lasting"])
+        )
+
+    def report(self) -> Report:
+        """For the search."""
+        found = self.finding
+        signature = Signature.from_json(found.signature) if found.signature is not None else None
+        return Report(
+            found.verdict, signature, found.detail, found.stage, self.seconds, found.values,
+            self.lasting,
+        )  # fmt: skip
+
+
+def entered_line(stage: str, partition: str) -> bytes:
+    """The child entered a stage."""
+    return _line({"entered": [stage, partition]})
+
+
+def hello_line(environment: Mapping[str, Json], problem: str = "") -> bytes:
+    """The worker is ready, or says why it is not."""
+    return _line({"environment": environment, "problem": problem})
+
+
+def parse_line(line: bytes) -> dict[str, Json]:
+    """Any line."""
+    return cast("dict[str, Json]", parse_json(line))
+
+
+def _line(data: Json) -> bytes:
+    return canonical_json(data) + b"\n"

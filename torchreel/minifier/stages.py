@@ -1,0 +1,185 @@
+"""Which stage a run of a case is in, where it failed, and when it has gone far enough.
+
+The boundaries are the recorder's own attach points, so that a signature seen here compares with a
+recorded one; what the recorder writes down for each of them is left out. A run that gets beyond the
+step in which the recorded failure happened can't show that failure any more: it ends there and
+then, before the C++ compiler is started for nothing. Called by `harness`, in the worker's child.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any
+from unittest import mock
+
+from torchreel.minifier import torch_names
+from torchreel.recorder.attach import AttachPoint, resolve
+from torchreel.recorder.failures import lineage
+from torchreel.recorder.probes import aot, inductor
+
+# The steps of a compile, in order; two steps may belong to one stage.
+STEPS = (
+    "pre_grad", "joint", "forward", "post_grad", "lowering", "codegen", "compiler", "loaded",
+    "backward", "backward post_grad", "backward lowering", "backward codegen",
+    "backward compiler", "backward loaded", "run",
+)  # fmt: skip
+
+
+class StageOver(BaseException):
+    """Control flow, not an error: what is looked for can't happen any more.
+
+    No `Exception`, so that no handler of torch's takes it for one.
+    """
+
+
+@dataclass(frozen=True)
+class Position:
+    """A stage and the partition it works on."""
+
+    stage: str
+    partition: str = ""
+
+
+class Stages:
+    """Follows one run through its stages."""
+
+    def __init__(self, announce: Callable[[Position], None], ceiling: str | None = None) -> None:
+        self._announce = announce
+        self._ceiling = STEPS.index(ceiling) if ceiling in STEPS else len(STEPS)
+        self._stack: list[Position] = []
+        self._reached = 0
+        self._failed: tuple[BaseException, Position] | None = None
+
+    @property
+    def reached(self) -> str:
+        """The last step that the run got to."""
+        return STEPS[self._reached]
+
+    @property
+    def partition(self) -> str:
+        """The partition of the innermost open stage."""
+        return self._stack[-1].partition if self._stack else ""
+
+    def failed_at(self, error: BaseException) -> Position:
+        """Where an exception was first seen: the innermost stage that it left."""
+        if self._failed is not None and any(e is self._failed[0] for e in lineage(error)):
+            return self._failed[1]
+        return Position("")
+
+    def inside(self, stage: str, partition: str = "") -> _Span:
+        """A context in which the run is in that stage."""
+        return _Span(self, Position(stage, partition))
+
+    def step(self, name: str) -> None:
+        """The run gets to a step.  Raises `StageOver` beyond the ceiling."""
+        self._reached = max(self._reached, STEPS.index(name))
+        if self._reached > self._ceiling:
+            raise StageOver
+
+    def _enter(self, position: Position) -> None:
+        self._stack.append(position)
+        self._announce(position)
+        backward = position.partition == "backward"
+        name = f"backward {position.stage}" if backward else position.stage
+        self.step(name if name in STEPS else position.stage)
+
+    def _leave(self, error: BaseException | None) -> None:
+        position = self._stack.pop()
+        if isinstance(error, Exception):
+            known = self._failed is not None and any(e is self._failed[0] for e in lineage(error))
+            if not known:
+                self._failed = (error, position)
+        elif self._stack:
+            self._announce(self._stack[-1])
+
+    def compiler_step(self) -> None:
+        """The C++ compiler is about to be started."""
+        self.step("backward compiler" if self.partition == "backward" else "compiler")
+
+
+class _Span:
+    """One stay in a stage."""
+
+    def __init__(self, stages: Stages, position: Position) -> None:
+        self._stages, self._position = stages, position
+
+    def __enter__(self) -> None:
+        self._stages._enter(self._position)
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._stages._leave(error)
+
+
+Locate = Callable[[Stages, dict[str, Any]], Position]
+
+
+def _in(stage: str, partition: str = "") -> Locate:
+    return lambda stages, kwargs: Position(stage, partition)
+
+
+def _here(stage: str) -> Locate:
+    return lambda stages, kwargs: Position(stage, stages.partition)
+
+
+def _forward(stages: Stages, kwargs: dict[str, Any]) -> Position:
+    return Position("forward", "inference" if kwargs.get("is_inference") else "forward")
+
+
+def _inner(stages: Stages, kwargs: dict[str, Any]) -> Position:
+    partition = inductor.partition_of(kwargs)
+    return Position("backward" if partition == "backward" else "forward", partition)
+
+
+POINTS: tuple[tuple[AttachPoint, Locate], ...] = (
+    (aot.STATE, _in("joint")),
+    (aot.JOINT, _in("joint")),
+    (aot.BASE, _in("joint")),
+    (aot.PARTITION, _in("joint")),
+    (aot.FORWARD, _forward),
+    (aot.BACKWARD, _in("backward", "backward")),
+    (inductor.PRE_GRAD, _here("pre_grad")),
+    (inductor.INNER, _inner),
+    (inductor.POST_GRAD, _here("post_grad")),
+    (inductor.LOWERING, _here("lowering")),
+    (inductor.CODEGEN, _here("codegen")),
+    (inductor.MODULE, _here("codegen")),
+)
+
+
+def _followed(stages: Stages, original: Callable[..., Any], locate: Locate) -> Callable[..., Any]:
+    @functools.wraps(original)
+    def wrapper(*args: Any, **kwargs: Any) -> Any:
+        position = locate(stages, kwargs)
+        with stages.inside(position.stage, position.partition):
+            return original(*args, **kwargs)
+
+    return wrapper
+
+
+@contextmanager
+def followed(stages: Stages, *, syntax_only: bool) -> Iterator[None]:
+    """Follow what the compiler does into `stages`, for the length of a `with`."""
+    patches = []
+    for point, locate in POINTS:
+        importlib.import_module(point.module)
+        owner, name = resolve(point)
+        original = vars(owner)[name]
+        patches.append(mock.patch.object(owner, name, _followed(stages, original, locate)))
+    for patch in patches:
+        patch.start()
+    try:
+        with torch_names.compiler_watched(stages.compiler_step, syntax_only=syntax_only):
+            yield
+    finally:
+        for patch in reversed(patches):
+            patch.stop()

@@ -1,0 +1,117 @@
+"""The private names of torch that a run of a case needs beyond those of replay and recorder.
+
+Called by `harness`, `stages` and `worker`, all of them in the worker's processes. To support
+another torch, this file changes. Nothing here decides anything.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from types import ModuleType
+from typing import Any
+from unittest import mock
+
+import torch
+import torch._inductor.codecache as codecache
+import torch._inductor.config
+import torch._inductor.cpp_builder as cpp_builder
+from torch._inductor.cpu_vec_isa import pick_vec_isa
+from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
+from torch.fx import GraphModule, Interpreter, Node
+from torch.fx.experimental.symbolic_shapes import compute_unbacked_bindings
+
+from torchreel.recorder.attach import AttachPoint
+
+COMPILER = AttachPoint(
+    "torch._inductor.cpp_builder", "run_compile_cmd", "starts the C++ compiler on a generated file"
+)
+_NEEDS_NO_CODE = ("-O0", "-O1", "-O2", "-O3", "-Ofast", "-shared", "-ffast-math")
+
+
+class Propagation(Interpreter):
+    """Runs a graph on fake values and writes each node's value into its meta.
+
+    Unlike FX's FakeTensorProp it keeps the values that Dynamo calls `example_value`, and lets the
+    caller say what becomes of a higher-order operator that can't run on fakes outside of a trace.
+    """
+
+    def __init__(self, graph: GraphModule, mode: FakeTensorMode, key: str) -> None:
+        super().__init__(graph)
+        self._mode, self._key = mode, key
+
+    def run_node(self, n: Node) -> Any:
+        """The node's fake value."""
+        result = super().run_node(n)
+        if n.op == "output":
+            return result
+        n.meta[self._key] = result
+        env = self._mode.shape_env
+        bindings = compute_unbacked_bindings(env, result) if n.op != "placeholder" else None
+        if bindings:
+            n.meta["unbacked_bindings"] = bindings
+        return result
+
+    def fetch_attr(self, target: str) -> Any:
+        """Constants are real: they become fakes; nested graphs stay what they are."""
+        value = super().fetch_attr(target)
+        if isinstance(value, torch.Tensor) and not isinstance(value, FakeTensor):
+            return self._mode.from_tensor(value, static_shapes=True)
+        return value
+
+    def propagate(self, inputs: Sequence[object]) -> None:
+        """Run it on fake inputs."""
+        with self._mode:
+            self.run(*inputs)
+
+
+def warm_up() -> None:
+    """What the first compile of a process finds out by running the C++ compiler."""
+    pick_vec_isa()
+    if "tqdm" in sys.modules:
+        sys.modules["tqdm"].tqdm.monitor_interval = 0  # a thread, which would not survive a fork
+
+
+def eager_random_numbers() -> Any:
+    """A context in which compiled code draws the same random numbers as eager."""
+    return torch._inductor.config.patch(fallback_random=True)
+
+
+@contextlib.contextmanager
+def compiler_watched(entered: Callable[[], None], *, syntax_only: bool) -> Iterator[None]:
+    """Call `entered` before each run of the C++ compiler; with `syntax_only`, make no code.
+
+    An error of the compiler about the source comes long before optimisation: -fsyntax-only finds
+    the same ones. What would then be loaded is a stub: the run ends where the stage ends.
+    """
+    original = cpp_builder.run_compile_cmd
+
+    def run_compile_cmd(cmd_line: str, cwd: str) -> None:
+        entered()
+        original(_syntax_only(cmd_line) if syntax_only else cmd_line, cwd)
+
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(mock.patch.object(cpp_builder, "run_compile_cmd", run_compile_cmd))
+        if syntax_only:
+            stack.enter_context(
+                mock.patch.object(codecache.CppCodeCache, "_load_library", _load_nothing)
+            )
+            stack.enter_context(
+                mock.patch.object(
+                    codecache.CppPythonBindingsCodeCache, "_load_library", _load_nothing
+                )
+            )
+        yield
+
+
+def _syntax_only(command: str) -> str:
+    words = [word for word in command.split(" ") if word not in _NEEDS_NO_CODE]
+    return " ".join([words[0], "-fsyntax-only", *words[1:]])
+
+
+def _load_nothing(path: str, key: str) -> ModuleType:
+    """Stands for a library that was not made."""
+    stub = ModuleType(f"torchreel_stub_{key}")
+    setattr(stub, codecache.CppPythonBindingsCodeCache.entry_function, None)
+    return stub

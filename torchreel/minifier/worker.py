@@ -1,0 +1,208 @@
+"""The worker: a warm process that forks a child for every case, and watches it.
+
+Run as `python -m torchreel.minifier.worker`. It imports torch and Inductor once, so that a case
+costs a fork and the compile itself, not ten seconds of imports. It must never run a parallel region
+of its own: the threads of OpenMP do not survive a fork. A child that crashes, hangs or eats the
+memory takes nothing with it. Talks to `oracle` through `protocol`; what a child does is `harness`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import importlib
+import os
+import resource
+import select
+import signal
+import sys
+import tempfile
+import time
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import IO, NoReturn, cast
+
+from torchreel.minifier.processes import kill_group, resident
+from torchreel.minifier.protocol import (
+    Answer,
+    Finding,
+    Task,
+    entered_line,
+    hello_line,
+    parse_line,
+)
+from torchreel.store.jsontypes import Json
+from torchreel.store.signature import Signature, crash_signature, hang_signature, signal_name
+
+_POLL = 0.05  # seconds between two looks at a child's memory
+_TAIL = 2000  # characters of a dead child's output that are kept
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Answer tasks from stdin until it ends."""
+    parser = argparse.ArgumentParser(prog="torchreel-minifier-worker")
+    parser.add_argument("--import", dest="imports", action="append", default=[])
+    options = parser.parse_args(arguments)
+    channel = _private_channel()
+    sys.path.insert(0, os.getcwd())
+    for name in options.imports:
+        importlib.import_module(name)
+    channel.write(hello_line(_warm_up(options.imports)))
+    channel.flush()
+    for line in sys.stdin.buffer:
+        channel.write(_answer(parse_line(line)).to_line())
+        channel.flush()
+    return 0
+
+
+def _private_channel() -> IO[bytes]:
+    """Keep stdout for ourselves: whatever else prints, prints to stderr."""
+    channel = os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)
+    return channel
+
+
+def _warm_up(imports: list[str]) -> Mapping[str, Json]:
+    """Import and initialise what every case needs; returns what verdicts depend on."""
+    from torchreel.minifier import environment, torch_names, warm_up
+
+    torch_names.warm_up()
+    warm_up.compile_once()
+    gc.collect()
+    gc.freeze()  # a collection in a child would copy every page of the parent
+    return environment.facts(imports)
+
+
+def _answer(data: Mapping[str, Json]) -> Answer:
+    """Fork a child for a task and see what becomes of it."""
+    reading, writing = os.pipe()
+    with tempfile.TemporaryFile() as output:
+        began = time.monotonic()
+        pid = os.fork()
+        if pid == 0:
+            os.close(reading)
+            _child(data, writing, output)
+        os.close(writing)
+        with os.fdopen(reading, "rb", buffering=0) as pipe:
+            watch = _Watch(pid, float(str(data["seconds"])), int(str(data["memory"])), began)
+            watch.run(pipe)
+        _, status = os.waitpid(pid, 0)
+        kill_group(pid)  # a C++ compiler that outlived it
+        finding, lasting = watch.finding(status, _tail(output), data)
+    return Answer(finding, time.monotonic() - began, watch.peak, lasting)
+
+
+def _child(data: Mapping[str, Json], pipe: int, output: IO[bytes]) -> NoReturn:
+    """Run the task and write down what came of it. Ends the process, without any clean-up."""
+    os.setsid()
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    for descriptor in (1, 2):
+        os.dup2(output.fileno(), descriptor)
+    from torchreel.minifier.harness import run
+    from torchreel.minifier.stages import Position
+
+    def announce(position: Position) -> None:
+        os.write(pipe, entered_line(position.stage, position.partition))
+
+    finding = run(Task.from_json(data), announce)
+    _write_all(pipe, finding.to_line())
+    os._exit(0)
+
+
+def _write_all(pipe: int, data: bytes) -> None:
+    while data:
+        data = data[os.write(pipe, data) :]
+
+
+class _Watch:
+    """Reads what a child says and enforces its limits."""
+
+    def __init__(self, pid: int, seconds: float, memory: int, began: float) -> None:
+        self._pid, self._memory = pid, memory
+        self._deadline = began + seconds
+        self._parent = os.getppid()
+        self._buffer = b""
+        self.peak = 0
+        self.killed = ""
+        self.entered = ("", "")
+        self.found: Finding | None = None
+
+    def run(self, pipe: IO[bytes]) -> None:
+        """Until the child closes its end, or has to be killed."""
+        while True:
+            ready, _, _ = select.select([pipe], [], [], _POLL)
+            if ready:
+                chunk = os.read(pipe.fileno(), 1 << 20)
+                if not chunk:
+                    return
+                self._take(chunk)
+            elif self._must_end():
+                kill_group(self._pid)
+                return
+
+    def _must_end(self) -> bool:
+        self.peak = max(self.peak, resident(self._pid))
+        if os.getppid() != self._parent:
+            self.killed = "orphaned"
+        elif time.monotonic() > self._deadline:
+            self.killed = "time"
+        elif self.peak > self._memory:
+            self.killed = "memory"
+        return bool(self.killed)
+
+    def _take(self, chunk: bytes) -> None:
+        *lines, self._buffer = (self._buffer + chunk).split(b"\n")
+        for line in lines:
+            said = parse_line(line)
+            if "entered" in said:
+                stage, partition = cast("list[str]", said["entered"])
+                self.entered = (stage, partition)
+            elif "finding" in said:
+                self.found = Finding(**said["finding"])  # type: ignore[arg-type]
+
+    def finding(self, status: int, output: str, task: Mapping[str, Json]) -> tuple[Finding, bool]:
+        """What came of it, and whether it would again."""
+        if self.found is not None:
+            return self.found, True
+        wanted = Signature.from_json(task["signature"])
+        if self.killed == "time":
+            return self._timed_out(wanted), True
+        if self.killed == "memory":
+            return self._unjudged(f"it took more than {self._memory >> 20} MiB of memory"), True
+        if os.WIFSIGNALED(status) and os.WTERMSIG(status) != signal.SIGKILL:
+            return self._crashed(os.WTERMSIG(status), wanted, output), True
+        how = "was killed" if os.WIFSIGNALED(status) else f"exited {os.WEXITSTATUS(status)}"
+        return self._unjudged(f"its process {how} without a verdict: {output}"), False
+
+    def _unjudged(self, why: str) -> Finding:
+        return Finding("unjudged", None, why, self.entered[0])
+
+    def _timed_out(self, wanted: Signature) -> Finding:
+        stage, partition = self.entered
+        seen = hang_signature(stage, partition)
+        detail = f"stage {stage!r} did not end within the time limit"
+        if wanted.failure_class == "hang" and seen.matches(wanted):
+            return Finding("same", seen.to_json(), detail, stage)
+        return self._unjudged(detail)
+
+    def _crashed(self, number: int, wanted: Signature, output: str) -> Finding:
+        from torchreel.minifier.harness import PREPARATION
+
+        stage, partition = self.entered
+        detail = f"the process died of {signal_name(number)} in stage {stage!r}: {output}"
+        if stage in PREPARATION or not stage:
+            return Finding("invalid", None, detail, stage)
+        seen = crash_signature(stage, partition, number)
+        found = Finding("other", seen.to_json(), detail, stage)
+        return replace(found, verdict="same") if seen.matches(wanted) else found
+
+
+def _tail(output: IO[bytes]) -> str:
+    output.seek(0)
+    return output.read().decode("utf-8", "replace").strip()[-_TAIL:]
+
+
+if __name__ == "__main__":
+    Path.cwd()  # fails early, and clearly, where the directory is gone
+    sys.exit(main())
