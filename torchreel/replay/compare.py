@@ -11,9 +11,10 @@ signature.
 from __future__ import annotations
 
 import difflib
+import itertools
 import json
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from torchreel.replay.normalise import canonical_code
@@ -37,12 +38,12 @@ class Item:
     store: Store
     digest: str
 
-    def text(self, kind: str) -> str:
-        """A form that a person can read a difference in, and that is equal iff the item is."""
+    def canonical(self, kind: str) -> bytes:
+        """The bytes that have to be equal."""
         data = self.store.read_blob(self.digest)
         if kind == "output code":
-            return canonical_code(data.decode("utf-8", "surrogatepass"))
-        return _graph_lines(parse_json(data))
+            return canonical_code(data.decode("utf-8", "surrogatepass")).encode()
+        return data
 
 
 @dataclass(frozen=True)
@@ -119,11 +120,17 @@ def _compare_items(key: Key, left: Sequence[Item], right: Sequence[Item]) -> tup
     kind, stage, partition = key
     equal, shown = 0, ""
     for ours, theirs in zip(left, right, strict=False):
-        if ours.digest == theirs.digest or ours.text(kind) == theirs.text(kind):
+        if ours.digest == theirs.digest or ours.canonical(kind) == theirs.canonical(kind):
             equal += 1
         elif not shown:
-            shown = _diff(ours.text(kind), theirs.text(kind))
+            shown = _difference(kind, ours.canonical(kind), theirs.canonical(kind))
     return Comparison(stage, partition, kind, len(left), len(right), equal), shown
+
+
+def _difference(kind: str, left: bytes, right: bytes) -> str:
+    if kind == "output code":
+        return _diff(left.decode(), right.decode())
+    return _graph_difference(parse_json(left), parse_json(right))
 
 
 def _first_difference(row: Comparison) -> str:
@@ -166,26 +173,32 @@ def _diff(left: str, right: str) -> str:
     lines = difflib.unified_diff(
         left.splitlines(), right.splitlines(), "recorded", "replayed", lineterm="", n=3
     )
-    shown = [line[:400] for _, line in zip(range(_DIFF_LINES), lines, strict=False)]
-    return "\n".join(shown)
+    return "\n".join(line[:400] for line in itertools.islice(lines, _DIFF_LINES))
 
 
-def _graph_lines(data: Json) -> str:
-    """A graph's JSON, one line a node, so that a difference can be read."""
-    return "\n".join(_lines(data, "graph"))
+def _graph_difference(left: Json, right: Json) -> str:
+    """Where two graphs part: one line for each place, by the names of the nodes."""
+    lines = (
+        f"{path}: recorded {_dump(a)}, replayed {_dump(b)}" for path, a, b in _walk(left, right)
+    )
+    return "\n".join(line[:400] for line in itertools.islice(lines, _DIFF_LINES))
 
 
-def _lines(data: Json, path: str) -> Iterable[str]:
-    if not isinstance(data, Mapping) or not isinstance(data.get("nodes"), list):
-        yield f"{path}: {_dump(data)}"
-        return
-    for node in data["nodes"]:  # type: ignore[union-attr]
-        yield f"{path}: {_dump(node)}"
-    yield f"{path} attributes: {_dump(data.get('attributes'))}"
-    yield f"{path} extra: {_dump(data.get('extra'))}"
-    modules = data.get("modules")
-    for name, module in sorted(modules.items()) if isinstance(modules, Mapping) else ():
-        yield from _lines(module, f"{path}.{name}")
+def _walk(left: Json, right: Json, path: str = "") -> Iterator[tuple[str, Json, Json]]:
+    if isinstance(left, Mapping) and isinstance(right, Mapping):
+        for key in sorted({*left, *right}):
+            inner = f"{path}.{key}" if path else key
+            yield from _walk(left.get(key, "(absent)"), right.get(key, "(absent)"), inner)
+    elif isinstance(left, list) and isinstance(right, list) and len(left) == len(right):
+        for number, (ours, theirs) in enumerate(zip(left, right, strict=True)):
+            yield from _walk(ours, theirs, f"{path}[{_label(ours, number)}]")
+    elif left != right:
+        yield path, left, right
+
+
+def _label(item: Json, number: int) -> str:
+    name = item.get("name") if isinstance(item, Mapping) else None
+    return str(name or number)
 
 
 def _dump(value: Json) -> str:

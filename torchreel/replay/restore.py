@@ -55,6 +55,7 @@ def restore(doc: CheckpointDoc) -> Restored:
         raise UnsupportedError(
             f"the checkpoint holds what has no portable form: {'; '.join(missing)}"
         )
+    torch_names.register_operators()
     table = shape_env.decode_symbols(doc.shape_env)
     env = shape_env.new_shape_env(doc.shape_env)
     shape_env.restore(env, doc.shape_env, table)
@@ -65,7 +66,8 @@ def restore(doc: CheckpointDoc) -> Restored:
     decoder = Decoder(mode, table, doc.hints)
     inputs = [decoder.fake(description) for description in doc.inputs]
     lost: list[str] = []
-    graph = decode_graph(doc.graph, decoder, lost)
+    # A decoder of its own: storages of inputs and of values in the graph are numbered apart.
+    graph = decode_graph(doc.graph, Decoder(mode, table, doc.hints), lost)
     if doc.entry == "graph":
         torch_names.mark_as_dynamo_graph(graph, _parameter_sources(doc))
     shape_env.restore(env, doc.shape_env, table)  # making fakes may have noted guards

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack
+from contextlib import ExitStack
 from typing import Any
 
 import torch
@@ -20,6 +20,17 @@ from torch.fx import GraphModule, Node
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
 from torchreel.errors import UntrustedError
+
+
+def register_operators() -> None:
+    """Import the modules of torch that register operators which a graph may hold.
+
+    A program that compiled has imported them on the way; a fresh process has not.
+    """
+    import torch._higher_order_ops
+    import torch._inductor.compile_fx
+    import torch._inductor.inductor_prims
+    import torch._prims.rng_prims  # noqa: F401
 
 
 def fake_mode(env: ShapeEnv, settings: Mapping[str, bool]) -> FakeTensorMode:
@@ -112,7 +123,7 @@ def tracing_context(mode: FakeTensorMode, aot_name: list[str] | None = None) -> 
         yield
 
 
-def backward_now(wanted: bool) -> AbstractContextManager[Any]:
+def backward_now(wanted: bool) -> Any:
     """Compile the backward graph together with the forward one."""
     if not wanted:
         return contextlib.nullcontext()
@@ -175,7 +186,7 @@ def without_cpp_compiler() -> Iterator[None]:
 
     before = AsyncCompile.cpp_pybinding, AsyncCompile.cpp
     AsyncCompile.cpp_pybinding = cpp_pybinding  # type: ignore[method-assign]
-    AsyncCompile.cpp = cpp  # type: ignore[method-assign,assignment]
+    AsyncCompile.cpp = cpp  # type: ignore[method-assign]
     try:
         yield
     finally:

@@ -40,7 +40,7 @@ class NodeDoc:
     name: str
     op: str
     target: str
-    args: Json = ()
+    args: Json = field(default_factory=list)
     kwargs: Json = field(default_factory=dict)
     meta: Mapping[str, Json] = field(default_factory=dict)
 
@@ -60,11 +60,13 @@ class NodeDoc:
         yield from node_refs(self.kwargs)
 
     def to_json(self) -> dict[str, Json]:
-        """The node as data."""
+        """The node as data; the order of keywords is kept beside them, as JSON keeps none."""
+        kwargs = _mapping(self.kwargs)
+        ordered = list(kwargs) != sorted(kwargs)
         return {
-            "name": self.name, "op": self.op, "target": self.target,
-            "args": list(self.args),  # type: ignore[arg-type]
-            "kwargs": self.kwargs, "meta": self.meta,
+            "name": self.name, "op": self.op, "target": self.target, "args": self.args,
+            "kwargs": kwargs, "meta": self.meta,
+            **({"kwargs_order": list(kwargs)} if ordered else {}),
         }  # fmt: skip
 
     @classmethod
@@ -74,8 +76,18 @@ class NodeDoc:
             raise UnsupportedError(f"malformed graph node {data!r:.80}")
         return cls(
             str(data.get("name")), str(data.get("op")), str(data.get("target")), data["args"],
-            _mapping(data.get("kwargs")), _mapping(data.get("meta")),
+            _in_order(_mapping(data.get("kwargs")), data.get("kwargs_order")),
+            _mapping(data.get("meta")),
         )  # fmt: skip
+
+
+def _in_order(mapping: Mapping[str, Json], order: Json) -> Mapping[str, Json]:
+    """A mapping in a recorded order of its keys."""
+    if order is None:
+        return mapping
+    if not isinstance(order, list) or set(order) != set(mapping):
+        raise UnsupportedError(f"malformed order of keywords {order!r:.80}")
+    return {str(key): mapping[str(key)] for key in order}
 
 
 @dataclass(frozen=True)
@@ -226,6 +238,9 @@ def _encode_extra(gm: GraphModule) -> dict[str, Json]:
     used, counts = torch_names.graph_names(gm.graph)
     erased = sorted(used - {node.name for node in gm.graph.nodes})
     extra: dict[str, Json] = {"erased_names": erased, "name_counts": dict(sorted(counts.items()))}
+    members = [n.target for n in gm.graph.nodes if n.op in ("get_attr", "call_module")]
+    if members != sorted(members):
+        extra["member_order"] = list(dict.fromkeys(members))
     names = gm.meta.get("dynamo_flat_name_to_original_fqn")
     if names:
         extra["original_names"] = {str(k): str(v) for k, v in names.items()}
@@ -250,10 +265,8 @@ class _GraphBuilder:
 
     def build(self) -> GraphModule:
         root = torch.nn.Module()
-        for name, inner in self.doc.modules.items():
-            _set(root, name, _GraphBuilder(inner, self.meta, self.lost).build())
-        for name, description in self.doc.attributes.items():
-            _set(root, name, self._constant(name, description))
+        for name in self._members():
+            _set(root, name, self._member(name))
         graph = Graph()
         for node in self.doc.nodes:
             self._node(graph, node)
@@ -263,6 +276,18 @@ class _GraphBuilder:
         self.lost += self.meta.lost
         self.meta.lost = []
         return gm
+
+    def _members(self) -> list[str]:
+        """The attributes in the order in which the graph uses them: passes enumerate them."""
+        order = self.doc.extra.get("member_order")
+        names = [*self.doc.modules, *self.doc.attributes]
+        known = [str(name) for name in order] if isinstance(order, list) else []
+        return [n for n in known if n in names] + [n for n in sorted(names) if n not in known]
+
+    def _member(self, name: str) -> object:
+        if name in self.doc.modules:
+            return _GraphBuilder(self.doc.modules[name], self.meta, self.lost).build()
+        return self._constant(name, self.doc.attributes[name])
 
     def _node(self, graph: Graph, doc: NodeDoc) -> None:
         if doc.name in self.live:

@@ -54,6 +54,9 @@ class Encoder:
         return {"k": "opaque", **values.opaque(value, "no description for this type")["opaque"]}  # type: ignore[dict-item]
 
     def _tensor(self, tensor: torch.Tensor, literal: bool) -> Json:
+        if torch_names.is_functorch_wrapper(tensor):
+            reason = "it belongs to a level of vmap or grad that is left when the graph is done"
+            return {"k": "opaque", "type": "functorch wrapper", "reason": reason}
         if torch_names.is_wrapper_subclass(tensor):
             return self._subclass(tensor)
         if tensor.layout is not torch.strided:
@@ -246,7 +249,7 @@ class Decoder:
         number = description.get("storage")
         base = self._bases.get(number) if isinstance(number, int) else None
         offset = self.size(description.get("offset", 0))
-        if base is None and isinstance(offset, int) and offset == 0:
+        if base is None and self._is_tight(description):
             base = torch.empty_strided(size, stride, **options)  # type: ignore[arg-type]
             if isinstance(number, int):
                 self._bases[number] = base
@@ -258,6 +261,21 @@ class Decoder:
         if base.dtype is not options["dtype"]:
             base = base.view(options["dtype"])  # type: ignore[call-overload]
         return base.as_strided(size, stride, offset)
+
+    def _is_tight(self, description: Mapping[str, Json]) -> bool:
+        """Whether a tensor fills its storage, as far as the hints tell."""
+        table, hints = self.table, self.hints
+
+        def hint(size: Json) -> int:
+            return int(evaluate_hint(symbols.decode_expr(size, table), int, hints) or 0)
+
+        recorded = description.get("storage_size")
+        size = [hint(item) for item in _list(description.get("size"))]
+        stride = [hint(item) for item in _list(description.get("stride"))]
+        if 0 in size or not isinstance(recorded, int):
+            return hint(description.get("offset", 0)) == 0
+        reach = sum((n - 1) * step for n, step in zip(size, stride, strict=True)) + 1
+        return recorded == reach * _itemsize(description)
 
     def _storage(self, description: Mapping[str, Json], options: dict[str, object]) -> torch.Tensor:
         dtype = options["dtype"]

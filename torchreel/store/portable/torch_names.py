@@ -202,6 +202,11 @@ def is_wrapper_subclass(tensor: torch.Tensor) -> bool:
     return is_traceable_wrapper_subclass(tensor)
 
 
+def is_functorch_wrapper(tensor: torch.Tensor) -> bool:
+    """Whether a tensor is wrapped by a functorch transform (vmap, grad, jvp)."""
+    return bool(torch._C._functorch.is_functorch_wrapped_tensor(tensor))
+
+
 def storage_of(tensor: torch.Tensor) -> tuple[int, object] | None:
     """A storage's identity and its size in bytes; None for tensors that have none."""
     try:

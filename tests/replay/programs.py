@@ -1,0 +1,78 @@
+"""Small programs that the replay tests record, each in a process of its own."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+PRELUDE = """
+import torch, torch.nn.functional as F
+torch.manual_seed(0)
+class Block(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.a, self.b = torch.nn.Linear(8, 16), torch.nn.Linear(16, 8)
+        self.norm = torch.nn.LayerNorm(8)
+    def forward(self, x):
+        return self.norm(x + F.dropout(self.b(F.gelu(self.a(x))), 0.1, self.training))
+"""
+
+PROGRAMS = {
+    "inference": "m = torch.compile(Block().eval())\nwith torch.no_grad(): m(torch.randn(4, 8))",
+    "training": "m = torch.compile(Block())\nm(torch.randn(4, 8)).sum().backward()",
+    "dynamic_training": (
+        "m = torch.compile(Block(), dynamic=True)\nm(torch.randn(4, 8)).sum().backward()"
+    ),
+    "unbacked": (
+        "import torch._dynamo\n"
+        "torch._dynamo.config.capture_dynamic_output_shape_ops = True\n"
+        "torch._dynamo.config.capture_scalar_outputs = True\n"
+        "def fn(x):\n"
+        "    n = x.max().item(); torch._check(n >= 2); torch._check(n < 100)\n"
+        "    return torch.ones(n).cumsum(0) + torch.nonzero(x).sum()\n"
+        "torch.compile(fn, fullgraph=True)(torch.tensor([3, 0, 7]))"
+    ),
+    "branches": (
+        "def fn(x):\n"
+        "    return torch.cond(x.sum() > 0, lambda v: v.sin() + 1, lambda v: v.cos(), (x,))\n"
+        "torch.compile(fn, fullgraph=True, dynamic=True)(torch.randn(4, 6))"
+    ),
+    "mutation_and_aliasing": (
+        "def fn(a, b):\n    a.add_(1)\n    return a[1:], b * 2, a.sum() + b.sum()\n"
+        "base = torch.randn(20)\n"
+        "torch.compile(fn)(base[:10], base[5:15])"
+    ),
+    "autocast": (
+        "m = torch.compile(Block())\n"
+        "with torch.autocast('cpu', torch.bfloat16): m(torch.randn(4, 8)).float().sum().backward()"
+    ),
+    "options": (
+        "m = torch.compile(lambda x: (x.sin().cos() + x.exp()).sum(0),\n"
+        "    options={'max_fusion_size': 1, 'epilogue_fusion': False})\nm(torch.randn(4, 8))"
+    ),
+    "lowering_failure": (
+        "def fn(x):\n"
+        "    e = F.adaptive_max_pool1d(x, 0)\n    return torch.scatter(e, -1, e.long(), e).relu()\n"
+        "torch.compile(fn)(torch.rand(4, 8))"
+    ),
+    "later_call_recompiles": (
+        "f = torch.compile(lambda x: x.relu() * x.shape[0])\n"
+        "f(torch.randn(3)); f(torch.randn(5)); f(torch.randn(7))"
+    ),
+}
+
+# No cache: a compile that comes from one has no graphs to be compared.
+UNCACHED = {"TORCHINDUCTOR_FORCE_DISABLE_CACHES": "1"}
+
+
+def record(path: Path, program: str, **variables: str) -> int:
+    """Record `program` (source) into the store at `path`; the program's exit status."""
+    source = path.with_suffix(".py")
+    source.write_text(PRELUDE + program)
+    launcher = (
+        "import sys\nfrom torchreel.recorder.launch import run_recorded\n"
+        "sys.exit(run_recorded([sys.executable, sys.argv[1]], sys.argv[2]))"
+    )
+    environment = {**os.environ, "TORCHINDUCTOR_CPP_CACHE_PRECOMPILE_HEADERS": "0", **variables}
+    command = [sys.executable, "-c", launcher, str(source), str(path)]
+    return subprocess.run(command, env=environment, stderr=subprocess.DEVNULL).returncode

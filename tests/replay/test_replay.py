@@ -1,0 +1,181 @@
+"""Record a program, replay each compile in a fresh process: every stage identical."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.replay.programs import PROGRAMS, UNCACHED, record
+from torchreel.errors import UnsupportedError, UsageError
+from torchreel.replay import Verdict, replay
+from torchreel.store import queries
+from torchreel.store.database import Store
+from torchreel.store.records import Compile
+
+FAILING = {"lowering_failure"}
+
+
+def compiles_of(store: Store) -> list[Compile]:
+    (program, *_) = queries.recordings(store)
+    found = [c for c in queries.compiles(store, program.id) if c.status != "restarted"]
+    assert found, "nothing was recorded: the test would compare nothing"
+    assert queries.lost(store, program.id) == []
+    return found
+
+
+def kinds(verdict: Verdict) -> set[tuple[str, str]]:
+    return {(row.kind, row.stage) for row in verdict.compared if row.identical}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_a_replay_from_the_graph_is_identical(name: str, tmp_path: Path) -> None:
+    path = tmp_path / "run.db"
+    assert (record(path, PROGRAMS[name], **UNCACHED) != 0) == (name in FAILING)
+    with Store.open(path, write=True) as store:
+        for compile in compiles_of(store):
+            verdict = replay(store, compile, "graph")
+            assert (verdict.verdict, verdict.detail, verdict.difference) == ("identical", "", "")
+            if name in FAILING:
+                assert ("failure", "lowering") in kinds(verdict)
+                continue
+            assert {("output code", "codegen"), ("graph", "post_grad")} <= kinds(verdict)
+            partitions = {row.partition for row in verdict.compared if row.kind == "output code"}
+            expected = (
+                {"forward", "backward"} if "train" in name or name == "autocast" else {"inference"}
+            )  # noqa: E501
+            assert partitions == expected
+            replayed = queries.recording(store, verdict.recording_id or 0)
+            assert (replayed.kind, replayed.replay_of) == ("replay", compile.id)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["dynamic_training", "branches", "mutation_and_aliasing"])
+def test_a_replay_from_the_aten_graphs_is_identical(name: str, tmp_path: Path) -> None:
+    path = tmp_path / "run.db"
+    record(path, PROGRAMS[name], **UNCACHED)
+    with Store.open(path, write=True) as store:
+        for compile in compiles_of(store):
+            verdict = replay(store, compile, "aot")
+            assert (verdict.verdict, verdict.detail) == ("identical", "")
+            codes = queries.output_codes(store, compile)
+            compared = [row for row in verdict.compared if row.kind == "output code"]
+            assert sum(row.identical for row in compared) == len(codes) > 0
+            assert ("graph", "post_grad") in kinds(verdict)
+
+
+@pytest.fixture(scope="module")
+def recorded(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A recorded inference, to tamper with."""
+    path = tmp_path_factory.mktemp("recorded") / "run.db"
+    assert record(path, PROGRAMS["inference"], **UNCACHED) == 0
+    return path
+
+
+def _tampered(path: Path, tmp_path: Path, change: tuple[bytes, bytes], table: str) -> Store:
+    """A copy of the store in which one document says something else."""
+    copy = tmp_path / "tampered.db"
+    with Store.open(path) as store, Store.open(copy, create=True):
+        pass
+    copy.write_bytes(path.read_bytes())
+    store = Store.open(copy, write=True)
+    compile = compiles_of(store)[0]
+    rows = {
+        "checkpoints": queries.checkpoints(store, compile)[:1],
+        "output_codes": queries.output_codes(store, compile)[:1],
+        "graphs": [g for g in queries.graphs(store, compile) if g.stage == "post_grad"],
+    }[table]
+    before = store.read_blob(rows[0].digest)  # type: ignore[attr-defined]
+    assert change[0] in before, "the test changes nothing"
+    with store.writer() as writer:
+        digest = writer.blob(before.replace(*change))
+        writer.update(table, rows[0].id, digest=digest)  # type: ignore[attr-defined]
+    return store
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("table", "change", "where"),
+    [
+        ("checkpoints", (b'"fn:torch.nn.functional.gelu"', b'"fn:torch.nn.functional.relu"'), "graph"),
+        ("output_codes", (b"1e-05", b"2e-05"), "output code"),
+        ("graphs", (b'"op:aten.addmm.default"', b'"op:aten.mm.default"'), "graph of stage post_grad"),
+    ],
+)  # fmt: skip
+def test_a_change_is_noticed_and_named(
+    recorded: Path, tmp_path: Path, table: str, change: tuple[bytes, bytes], where: str
+) -> None:
+    with _tampered(recorded, tmp_path, change, table) as store:
+        verdict = replay(store, compiles_of(store)[0])
+        assert verdict.verdict == "diverged"
+        assert where in verdict.detail
+        assert verdict.difference
+        assert verdict.exit_status == 1
+
+
+@pytest.mark.slow
+def test_what_came_from_a_cache_is_compared_by_its_code_and_said_so(tmp_path: Path) -> None:
+    cache = {"TORCHINDUCTOR_CACHE_DIR": str(tmp_path / "cache")}
+    program = "torch.compile(lambda x: x.sin() + 1)(torch.randn(5))"
+    for name in ("cold", "warm"):
+        record(tmp_path / f"{name}.db", program, **cache)
+    with Store.open(tmp_path / "warm.db", write=True) as store:
+        verdict = replay(store, compiles_of(store)[0])
+    assert verdict.verdict == "identical"
+    assert kinds(verdict) == {("output code", "codegen")}
+    assert any("came from a cache" in note for note in verdict.notes)
+
+
+def test_a_replay_never_says_identical_because_it_compared_nothing(
+    recorded: Path, tmp_path: Path
+) -> None:
+    copy = tmp_path / "empty.db"
+    copy.write_bytes(recorded.read_bytes())
+    with Store.open(copy, write=True) as store:
+        compile = compiles_of(store)[0]
+        with store.writer() as writer:
+            for graph in queries.graphs(store, compile):
+                writer.delete("graphs", graph.id)
+            for code in queries.output_codes(store, compile):
+                writer.delete("output_codes", code.id)
+        verdict = replay(store, compile)
+        assert verdict.verdict == "refused" or not any(row.identical for row in verdict.compared)
+        assert verdict.verdict != "identical"
+
+
+def test_what_cannot_be_replayed_is_refused_in_a_sentence(recorded: Path, tmp_path: Path) -> None:
+    with Store.open(recorded) as store:
+        compile = compiles_of(store)[0]
+        with pytest.raises(UsageError, match="no entry"):
+            replay(store, compile, "frame")
+    path = tmp_path / "dynamo.db"
+    program = (
+        "import torch._dynamo\n"
+        "def fn(x):\n    if x.sum() > 0: return x\n    return -x\n"
+        "torch.compile(fn, fullgraph=True)(torch.randn(3))"
+    )
+    assert record(path, program) != 0
+    with Store.open(path, write=True) as store:
+        with pytest.raises(UnsupportedError, match="while Dynamo traced"):
+            replay(store, compiles_of(store)[0])
+
+
+def test_an_unknown_backend_is_refused_by_name(tmp_path: Path) -> None:
+    path = tmp_path / "run.db"
+    program = "torch.compile(lambda x: x + 1, backend=lambda gm, _: gm.forward)(torch.randn(3))"
+    assert record(path, program) == 0
+    with Store.open(path, write=True) as store:
+        verdict = replay(store, compiles_of(store)[0])
+    assert (verdict.verdict, verdict.exit_status) == ("refused", 3)
+    assert "--import" in verdict.detail
+
+
+def test_a_read_only_store_is_replayed_without_a_change(recorded: Path) -> None:
+    before = recorded.read_bytes()
+    recorded.chmod(0o444)
+    try:
+        with Store.open(recorded) as store:
+            assert json.dumps(store.target)
+    finally:
+        recorded.chmod(0o644)
+    assert recorded.read_bytes() == before

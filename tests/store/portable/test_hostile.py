@@ -1,0 +1,200 @@
+"""A store from a stranger: no name in it resolves to anything that acts outside the compiler."""
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+
+from tests.store.portable.compiles import compile_and_see
+from torchreel.errors import RefusedError, UnsupportedError, UntrustedError
+from torchreel.replay.restore import imposed, options_of, restore
+from torchreel.store.jsontypes import Json
+from torchreel.store.portable import config, sources, targets, values
+from torchreel.store.portable.checkpoints import CheckpointDoc
+
+HOSTILE_TARGETS = [
+    "fn:os.system", "fn:builtins.eval", "fn:builtins.exec", "fn:builtins.__import__",
+    "fn:builtins.open", "fn:torch.load", "fn:torch.save", "fn:torch.hub.load", "fn:torch.from_file",
+    "fn:torch.ops.load_library", "fn:torch.utils.cpp_extension.load_inline", "fn:torch.compile",
+    "fn:torch._weights_only_unpickler.load", "fn:torch._C._load_jit_module_from_file",
+    "fn:torch._C._jit_script_compile", "fn:torch.classes.load_library", "fn:_operator.call",
+    "fn:_operator.methodcaller", "fn:_operator.attrgetter", "fn:math.__loader__.load_module",
+    "fn:torch.nn.functional.handle_torch_function", "fn:torch.nn.functional.boolean_dispatch",
+    "fn:subprocess.run", "fn:torch.os.system", "fn:torch.sys.exit",
+    "fn:torch.nn.functional.warnings",
+    "fn:torch.functional.torch.load", "fn:torch.cuda._memory_viz._write_blocks",
+    "op:aten.from_file.default", "packet:aten.from_file", "op:load_library.default",
+    "op:__class__.default", "packet:aten.__class__", "hop:__class__", "opaque:os.system",
+    "os.system",
+    "", "fn:", "op:", "op:aten", "fn:torch", "fn:torch.distributed.init_process_group",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("text", HOSTILE_TARGETS)
+def test_a_hostile_target_is_refused(text: str) -> None:
+    with pytest.raises(RefusedError):
+        targets.decode_target(text)
+
+
+def test_dangerous_functions_of_dynamos_own_table_are_refused() -> None:
+    """Dynamo's table of in-graph functions is not safe as it is: it loads files, for one."""
+    from torchreel.store.portable import torch_names
+
+    reaching = [
+        name
+        for name in torch_names.in_graph_names()
+        if any(word in name for word in ("load", "file", "save", "write", "import_ir", "jit_"))
+    ]
+    assert len(reaching) > 50, "the table that this test is about has gone"
+    allowed = [name for name in reaching if targets._resolve_function(name) is not None]
+    assert set(allowed) == {
+        "torch._C._autograd._saved_tensors_hooks_disable",
+        "torch._C._autograd._saved_tensors_hooks_enable",
+        "torch._functorch.predispatch.lazy_load_decompositions",
+    }, "names that only sound like files"
+
+
+def test_targets_of_real_graphs_resolve_to_themselves() -> None:
+    for function in (torch.relu, torch.nn.functional.linear, torch._C._nn.pad, torch.Size,
+                     torch.ops.aten.add.Tensor, torch.ops.aten.add, torch.ops.higher_order.cond,
+                     torch.sym_max, torch._C._set_grad_enabled):  # fmt: skip
+        assert targets.decode_target(targets.encode_target(function)) is function
+
+
+def test_a_custom_operator_needs_to_be_imported_by_name() -> None:
+    with pytest.raises(UntrustedError, match="--import"):
+        targets.decode_target("op:somebodys.operator.default")
+
+
+@pytest.mark.parametrize(
+    "name", ["__reduce_ex__", "__class__", "apply_", "_make_subclass", "share_memory_", "nope"]
+)
+def test_a_hostile_method_is_refused(name: str) -> None:
+    with pytest.raises(UnsupportedError):
+        targets.check_method(name)
+
+
+@pytest.mark.parametrize(
+    ("text", "args", "kwargs"),
+    [
+        ("fn:builtins.max", [["print(1)"]], {"key": {"fn": "fn:builtins.int"}}),
+        ("fn:builtins.getattr", [{"n": "x"}, "__class__"], {}),
+        ("fn:builtins.getattr", [{"n": "x"}, {"n": "x"}], {}),
+        ("fn:builtins.getattr", [{"n": "x"}, "apply_"], {}),
+    ],
+)
+def test_builtins_are_only_called_as_dynamo_calls_them(
+    text: str, args: list[Json], kwargs: dict[str, Json]
+) -> None:
+    with pytest.raises(UnsupportedError):
+        targets.check_builtin(text, args, kwargs)
+
+
+@pytest.fixture(scope="module")
+def document() -> dict[str, Json]:
+    """The checkpoint of a real compile, as JSON to tamper with."""
+    doc = compile_and_see(lambda x: torch.relu(x).sum(), torch.randn(3), dynamic=True)
+    return json.loads(doc.checkpoints[0].to_bytes())  # type: ignore[no-any-return]
+
+
+def _tampered(document: dict[str, Json], path: str, value: Json) -> CheckpointDoc:
+    data = json.loads(json.dumps(document))
+    *keys, last = [int(k) if k.isdigit() else k for k in path.split("/")]
+    inner = data
+    for key in keys:
+        inner = inner[key]
+    inner[last] = value
+    return CheckpointDoc.from_bytes(json.dumps(data).encode())
+
+
+@pytest.mark.parametrize(
+    ("path", "value"),
+    [
+        ("graph/nodes/2/target", "fn:os.system"),
+        ("graph/nodes/2/op", "call_module"),
+        ("graph/nodes/2/op", "exec"),
+        ("graph/nodes/2/args", [{"fn": "fn:builtins.eval"}]),
+        ("graph/nodes/2/args", [{"n": "later"}]),
+        ("graph/nodes/2/args", [{"unknown": 1}]),
+        ("graph/nodes/2/name", "sum_1"),
+        ("inputs/1/dtype", "__class__"),
+        ("inputs/1/dtype", "load"),
+        ("inputs/1/device", "file:///etc/passwd"),
+        ("inputs/1/size", ["__import__('os')"]),
+        ("inputs/1/k", "subclass"),
+        ("shape_env/symbols", {"s77": ["__class__"]}),
+        ("shape_env/guards", [["Lambda(s77)", False]]),
+        ("shape_env/state", None),
+    ],
+)
+def test_a_tampered_checkpoint_is_refused(
+    document: dict[str, Json], path: str, value: Json
+) -> None:
+    assert restore(CheckpointDoc.from_bytes(json.dumps(document).encode())).graph is not None
+    with pytest.raises(RefusedError):
+        restore(_tampered(document, path, value))
+
+
+def test_config_that_names_a_command_is_left_out(tmp_path: Path, document: dict[str, Json]) -> None:
+    """Even when the store says that it is portable."""
+    before = torch._inductor.config.cpp.cxx
+    hostile: list[Json] = [
+        {"module": "inductor", "key": key, "value": value, "portable": True}
+        for key, value in (
+            ("cpp.cxx", {"t": [None, "/bin/evil"]}),
+            ("cpp.cxx", "evil"),
+            ("post_grad_custom_pre_pass", {"fn": "fn:builtins.eval"}),
+            ("cuda.cutlass_dir", "/tmp/evil"),
+            ("debug_dir_root", str(tmp_path)),
+            ("trace.upload_tar", True),
+            ("no.such.entry", 1),
+        )
+    ]
+    with config.patched(hostile) as left:
+        assert torch._inductor.config.cpp.cxx == before
+        assert len(left) >= 6
+
+
+def test_harmless_config_is_restored() -> None:
+    entry = config.encode_entry("inductor", "max_fusion_size", 7)
+    with config.patched([entry]) as left:
+        assert torch._inductor.config.max_fusion_size == 7
+        assert left == []
+
+
+def test_hostile_compile_options_are_refused(document: dict[str, Json]) -> None:
+    options: list[Json] = [
+        {"module": "inductor", "key": "cpp.cxx", "value": "/bin/evil", "portable": True}
+    ]
+    doc = _tampered(document, "extra/options", options)
+    with pytest.raises(UntrustedError, match=r"cpp\.cxx"):
+        options_of(doc)
+
+
+def test_sources_and_values_build_only_from_closed_tables() -> None:
+    hostile: list[Json] = [
+        {"source": "Popen", "args": "sh"},
+        {"source": "LocalSource", "nope": 1},
+        {"enum": "Signals", "name": "SIGKILL"},
+        "text",
+        {"source": "AttrSource"},
+    ]
+    for data in hostile:
+        with pytest.raises(UnsupportedError):
+            sources.decode_source(data)
+    deep: Json = 1
+    for _ in range(300):
+        deep = [deep]
+    with pytest.raises(UnsupportedError, match="nested deeper"):
+        values.decode_value(deep, lambda kind, data: None)
+
+
+def test_imposed_state_is_taken_back(document: dict[str, Json]) -> None:
+    doc = CheckpointDoc.from_bytes(json.dumps(document).encode())
+    threads, dtype = torch.get_num_threads(), torch.get_default_dtype()
+    changed = _tampered(document, "ambient/default_dtype", {"dtype": "float64"})
+    with imposed(changed):
+        assert torch.get_default_dtype() is torch.float64
+    assert (torch.get_num_threads(), torch.get_default_dtype()) == (threads, dtype)
+    assert doc.entry == "graph"
