@@ -153,11 +153,85 @@ def replay(
     from torchreel.replay import replay as run
     from torchreel.store import parse
 
-    store, row = _opened(parse(address))
-    with store, waiting(f"replaying {row.place} from its {entry} checkpoint"):
-        verdict = run(store, row, entry, trust=trust, imports=imports or (), timeout=timeout)
-    report(store, row, verdict)
+    where = parse(address)
+    with _writable(where) as store:
+        row = _compile(store, where)
+        with waiting(f"replaying {row.place} from its {entry} checkpoint"):
+            verdict = run(store, row, entry, trust=trust, imports=imports or (), timeout=timeout)
+        report(store, row, verdict)
     raise typer.Exit(verdict.exit_status)
+
+
+@app.command()
+def minify(
+    address: AddressArgument = "",
+    accuracy: Annotated[
+        bool, typer.Option("--accuracy", help="Look for a wrong result: eager against compiled.")
+    ] = False,
+    imports: ImportOption = None,
+    output: OutputOption = Path("torchreel-repro"),
+    limit_time: Annotated[
+        float | None, typer.Option("--limit-time", metavar="SECONDS", help="Stop after this long.")
+    ] = None,
+    limit_runs: Annotated[
+        int | None, typer.Option("--limit-runs", metavar="N", help="Stop after N oracle runs.")
+    ] = None,
+    force: ForceOption = False,
+) -> None:
+    """Shrink a recorded failure to a few lines, and export them as a script and an issue.
+
+    Only a case that fails with the recorded signature counts; other failures are listed as
+    by-catch. Every verdict is kept in the store: an interrupted run goes on where it stopped.
+    """
+    from torchreel.console import minify as console
+    from torchreel.minifier.events import Limits
+    from torchreel.minifier.export import ExportOptions, refuse_overwriting
+    from torchreel.minifier.minify import minify as run
+    from torchreel.minifier.options import Options
+    from torchreel.store import parse
+
+    where = parse(address)
+    limits = Limits(limit_time, limit_runs)
+    options = ExportOptions(output, force=force, imports=tuple(imports or ()))
+    refuse_overwriting(options)
+    with _writable(where) as store:
+        row = None if accuracy and where.compile is None else _compile(store, where)
+        with console.watched(limits) as listener:
+            chosen = Options(imports=options.imports, limits=limits)
+            reduction = run(store, row, accuracy=accuracy, options=chosen, listener=listener)
+        raise typer.Exit(console.finish(store, reduction, options))
+
+
+@app.command()
+def export(
+    address: AddressArgument = "",
+    output: OutputOption = Path("torchreel-repro"),
+    kind: Annotated[
+        str, typer.Option("--format", metavar="repro|issue|all", help="What to write.")
+    ] = "all",
+    imports: ImportOption = None,
+    force: ForceOption = False,
+) -> None:
+    """Write the simplest case known of a failure as a script, and as the text of an issue.
+
+    The script is run in a fresh process in which only torch can be imported; exits with 1 when it
+    does not show the recorded failure there.
+    """
+    from torchreel.console import export as console
+    from torchreel.console import streams
+    from torchreel.minifier.export import ExportOptions
+    from torchreel.minifier.export import export as run
+    from torchreel.store import Store, parse
+
+    where = parse(address)
+    options = ExportOptions(
+        output, console.formats(kind), force, tuple(imports or ()), say=streams.say
+    )
+    with Store.open(where.store) as store:
+        row = _compile(store, where)
+        exported = run(store, row, options)
+        status = console.report(f"{store.target}#{row.place}", exported)
+    raise typer.Exit(status)
 
 
 @app.command()
@@ -172,16 +246,21 @@ def doctor(
     raise typer.Exit(report(examine(store), json=json))
 
 
-def _opened(where: Address) -> tuple[Store, Compile]:
-    """The store of an address, for writing where that is possible, and the compile it means."""
+def _writable(where: Address) -> Store:
+    """The store of an address, for writing where that is possible."""
     from torchreel.errors import LockedStore
-    from torchreel.store import Store, queries
+    from torchreel.store import Store
 
     try:
-        store = Store.open(where.store, write=True)
+        return Store.open(where.store, write=True)
     except LockedStore:
-        store = Store.open(where.store)
-    return store, queries.compile_at(store, where)
+        return Store.open(where.store)
+
+
+def _compile(store: Store, where: Address) -> Compile:
+    from torchreel.store import queries
+
+    return queries.compile_at(store, where)
 
 
 def main() -> None:

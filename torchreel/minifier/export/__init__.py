@@ -18,7 +18,7 @@ from torchreel.minifier.export.issue import issue
 from torchreel.minifier.export.script import Script, compile_form, graph_form
 from torchreel.minifier.export.story import Story, best_known, title
 from torchreel.store import Store
-from torchreel.store.records import Compile
+from torchreel.store.records import Compile, Failure
 
 __all__ = ["FORMATS", "CheckResult", "ExportOptions", "Exported", "export", "export_case"]
 
@@ -48,14 +48,18 @@ class Exported:
     story: Story
 
 
-def export(store: Store, compile: Compile, options: ExportOptions) -> Exported:
+def export(
+    store: Store, compile: Compile, options: ExportOptions, failure: Failure | None = None
+) -> Exported:
     """Export the simplest case known of a compile's failure: a reduced one, if there is any.
+
+    `failure` says which one is meant, where the compile has several.
 
     Raises UsageError when files would be overwritten or the compile did not fail, and
     `UnsupportedError` when no form of a script can hold the case.
     """
     refuse_overwriting(options)
-    case, story = best_known(store, compile, options.imports)
+    case, story = best_known(store, compile, failure, options.imports)
     return export_case(case, story, options)
 
 

@@ -181,7 +181,7 @@ def _told(seen: Signature | None, status: int) -> str:
     if seen.failure_class == "wrong_result":
         return f"eager and compiled differ: {seen.message}"
     message = seen.message.partition("\n")[0]
-    return f"{'/'.join(seen.exception_types)}: {message}"
+    return f"{'/'.join(seen.exception_types)}: {message}".rstrip(": ")
 
 
 @cache

@@ -32,9 +32,15 @@ class Function:
     """Descriptions of tensors whose values are not known, by variable."""
 
 
-def function(name: str, graph: GraphDoc, imports: tuple[str, ...] = ()) -> Function:
-    """A graph as `def name(...)`. Raises `UnsupportedError` for what has no such spelling."""
+def function(
+    name: str, graph: GraphDoc, imports: tuple[str, ...] = (), *, bare: bool = False
+) -> Function:
+    """A graph as `def name(...)`. Raises `UnsupportedError` for what has no such spelling.
+
+    `bare`: a single result is returned as it is, not in a tuple.
+    """
     writer = _Writer(graph, imports)
+    writer.bare = bare
     head = f"def {name}({', '.join(writer.parameters)}):"
     return Function([head, *_indented(writer.body())], writer.parameters, writer.constants)
 
@@ -57,6 +63,7 @@ class _Writer:
         self.names = {**variables(graph, self.closed.values()), **self.closed}
         self.users = users_of(graph)
         self.constants: dict[str, Json] = {}
+        self.bare = False
         self._sizes = derived_sizes(graph)
 
     @property
@@ -91,9 +98,10 @@ class _Writer:
 
     def _returned(self, node: NodeDoc) -> str:
         value = as_list(node.args)[0] if as_list(node.args) else None
-        if isinstance(value, list):
-            value = {"t": value}
-        return self._argument(value)
+        items = _items(value)
+        if self.bare and len(items) == 1:
+            return self._argument(items[0])
+        return self._argument({"t": value} if isinstance(value, list) else value)
 
     def _constant(self, node: NodeDoc) -> Iterator[str]:
         """A tensor that the graph holds; bodies are written where they are used."""

@@ -13,6 +13,8 @@ from torchreel.minifier.export.script import Script
 from torchreel.minifier.export.story import Story, title
 
 _LOG_LINES = 60  # of a traceback; the rest is in the recording
+# Where the interpreter and the checked script lie is nobody's business, and the same for all.
+_PLACES = re.compile(r"(?<=[\"' (])/[^\"'\n ]*/(?:site-packages/|(?=repro\.py))")
 
 
 def issue(case: Case, script: Script, check: CheckResult, story: Story) -> str:
@@ -33,7 +35,7 @@ def issue(case: Case, script: Script, check: CheckResult, story: Story) -> str:
 def _log(check: CheckResult, story: Story) -> str:
     """What the repro printed; what was recorded where that is another error."""
     text = check.output if check.holds and check.output.strip() else story.message
-    lines = text.rstrip().splitlines()
+    lines = _PLACES.sub("", text).rstrip().splitlines()
     left = len(lines) - _LOG_LINES
     return "\n".join(["..." if left > 0 else "", *lines[-_LOG_LINES:]]).lstrip("\n")
 

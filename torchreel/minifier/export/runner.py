@@ -6,36 +6,36 @@ least of all. Only then is `torchreel.store.signature` loaded, which is the one 
 same error.
 """
 
-import importlib.abc
 import json
 import runpy
 import sys
 
 
-class Hidden(importlib.abc.MetaPathFinder):
-    """Finds that hidden packages do not exist."""
+class Filtered:
+    """All finders of this process, which don't find hidden packages."""
 
-    def __init__(self, names):  # type: ignore[no-untyped-def]
-        self.names = frozenset(names)
+    def __init__(self, finders, hidden):  # type: ignore[no-untyped-def]
+        self.finders, self.hidden = finders, frozenset(hidden)
 
     def find_spec(self, fullname, path=None, target=None):  # type: ignore[no-untyped-def]
-        if fullname.partition(".")[0] in self.names:
-            raise ModuleNotFoundError(f"No module named {fullname!r}", name=fullname)
-        return None
+        if fullname.partition(".")[0] in self.hidden:
+            return None
+        found = (finder.find_spec(fullname, path, target) for finder in self.finders)
+        return next((spec for spec in found if spec is not None), None)
 
 
 def main() -> None:
     """Run the script that the request names; its exceptions and its exit status are ours."""
     with open(sys.argv[1]) as file:
         request = json.load(file)
-    hidden = Hidden(request["hidden"])  # type: ignore[no-untyped-call]
-    sys.meta_path.insert(0, hidden)
+    finders = sys.meta_path
+    sys.meta_path = [Filtered(finders, request["hidden"])]  # type: ignore[no-untyped-call]
     sys.path.extend(request["path"])
     sys.argv = [request["script"]]
     try:
         runpy.run_path(request["script"], run_name="__main__")
     except Exception as error:
-        sys.meta_path.remove(hidden)
+        sys.meta_path = finders
         sys.path.insert(0, request["root"])
         from torchreel.store.signature import from_exception
 

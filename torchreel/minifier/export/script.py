@@ -46,7 +46,7 @@ class Script:
 
 def compile_form(case: Case, signature: Signature, header: Sequence[str]) -> Script:
     """The case as a function under `torch.compile`."""
-    made = function("fn", case.graph, case.imports)
+    made = function("fn", case.graph, case.imports, bare=case.harness != "train")
     arguments = ", ".join(["fn", "fullgraph=True", *settings.compile_arguments(case)])
     ending = [f"compiled = torch.compile({arguments})", *_ending(case, "compiled(*inputs())", "fn")]
     parts = [
@@ -79,7 +79,8 @@ def _assembled(
     before = [*_precautions(signature), *settings.config_lines(case), *settings.ambient_lines(case)]
     body = "\n\n\n".join("\n".join(part) for part in [before, *parts] if part)
     head = [*_comments(header), "", *_import_lines(body, case.imports)]
-    return "\n".join(head) + "\n\n" + body + "\n"
+    gap = "\n\n" if before else "\n\n\n"
+    return "\n".join(head) + gap + body + "\n"
 
 
 def _comments(lines: Sequence[str]) -> list[str]:
@@ -125,7 +126,7 @@ def _inputs(case: Case, *, keep_sizes: bool, mark: bool) -> list[str]:
     lines = [f"torch.manual_seed({case.seed})"]
     lines += Inputs(case.checkpoint, list(kept.values())).lines(list(kept))
     lines += _marks(case, kept) if mark else []
-    lines += [f"return {', '.join(kept)}{',' if len(kept) == 1 else ''}" if kept else "return ()"]
+    lines.append(f"return ({', '.join(kept)}{',' if len(kept) == 1 else ''})")
     return ["def inputs():", *(INDENT + line for line in lines)]
 
 

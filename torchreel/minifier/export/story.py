@@ -1,4 +1,4 @@
-"""What a repro and an issue tell beside the code: where the failure comes from and how it shrank."""
+"""What an export tells beside the code: where the failure comes from, and how it shrank."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Story:
         return {
             key.removeprefix("env:"): value
             for key, value in self.environment.items()
-            if key.startswith("env:")
+            if key.startswith("env:") and not value.startswith("<")
         }
 
 
@@ -60,16 +60,18 @@ def title(signature: Signature) -> str:
         case "wrong_result":
             return f"torch.compile computes a wrong result ({signature.message})"
     message = signature.message.partition("\n")[0]
-    return f"{'/'.join(signature.exception_types)} {where}: {message}"
+    return f"{'/'.join(signature.exception_types)} {where}: {message}".rstrip(": ")
 
 
-def best_known(store: Store, compile: Compile, imports: tuple[str, ...] = ()) -> tuple[Case, Story]:
-    """The simplest case known of a compile's failure, and its story.
+def best_known(
+    store: Store, compile: Compile, failure: Failure | None, imports: tuple[str, ...] = ()
+) -> tuple[Case, Story]:
+    """The simplest case known of a failure (left out: of the compile's first), and its story.
 
     Raises UsageError for a compile that did not fail and `UnsupportedError` for a failure without a
     graph.
     """
-    failure = queries.failure_of(store, compile)
+    failure = failure or queries.failure_of(store, compile)
     if failure is None:
         raise UsageError(
             f"The compile {compile.place} did not fail, so there is nothing to export. If it "

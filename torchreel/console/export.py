@@ -1,0 +1,48 @@
+"""`torchreel export`: what was written, and whether it shows the failure."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from torchreel.console import streams
+from torchreel.console.text import clean
+from torchreel.minifier.export import FORMATS, Exported
+
+
+def formats(name: str) -> tuple[str, ...]:
+    """The formats that an option means: one of them, or all."""
+    return tuple(FORMATS) if name == "all" else (name,)
+
+
+def report(address: str, exported: Exported) -> int:
+    """Print the files; returns the exit status: 1 when the script does not show the failure."""
+    _print_script(exported)
+    for path in exported.files:
+        streams.result(f"wrote {path}")
+    result = exported.check
+    if not result.holds:
+        streams.say(
+            "The repro is NOT verified: run in a fresh process, it did not show the recorded "
+            f"failure ({result.detail}).",
+            style="bold red",
+        )
+        streams.next_command("torchreel", "show", address)
+        return 1
+    streams.say(f"verified in a fresh process, with torch alone: {result.detail}", style="green")
+    _print_next(exported.files)
+    return 0
+
+
+def _print_script(exported: Exported) -> None:
+    """The script itself, where it is short enough to be read at once."""
+    lines = exported.script.text.splitlines()
+    if len(lines) <= 60:
+        streams.block("\n".join(f"    {line}".rstrip() for line in lines))
+
+
+def _print_next(files: tuple[Path, ...]) -> None:
+    script = next((path for path in files if path.suffix == ".py"), None)
+    if script is not None:
+        streams.next_command("python", clean(script))
+    else:
+        streams.next_command("cat", clean(files[0]))

@@ -1,0 +1,127 @@
+"""`torchreel minify`: progress while it runs, and a table per pass when it has ended."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+
+from rich.status import Status
+from rich.text import Text
+
+from torchreel.console import export as console
+from torchreel.console import streams
+from torchreel.console.failure import facts
+from torchreel.console.text import clean, count, seconds
+from torchreel.minifier.events import Limits, Listener, ProgressEvent, Reduction
+from torchreel.minifier.export import ExportOptions, export
+from torchreel.store import Store, queries
+from torchreel.store.records import Compile, Failure
+
+_EVERY = 10.0  # seconds between two lines, where nobody watches and nothing is accepted
+
+
+class Progress:
+    """Shows where a search is: a live line on a terminal, lines elsewhere."""
+
+    def __init__(self, limits: Limits, status: Status | None) -> None:
+        self._limits, self._status = limits, status
+        self._last = 0.0
+
+    def on_step(self, event: ProgressEvent) -> None:
+        """See `Listener`."""
+        text = _told(event, self._limits)
+        if event.kind == "start":
+            streams.say(f"reproduced: {count(event.call_nodes, 'call node')}. {event.message}")
+        elif self._status is not None:
+            self._status.update(Text(clean(text)))
+        elif event.kind == "accepted" or time.monotonic() - self._last > _EVERY:
+            self._last = time.monotonic()
+            streams.say(text)
+
+
+def _told(event: ProgressEvent, limits: Limits) -> str:
+    rate = event.oracle_runs / event.seconds if event.seconds else 0.0
+    parts = [
+        f"{event.start_call_nodes} -> {count(event.call_nodes, 'call node')}",
+        f"pass {event.pass_name}" if event.pass_name else "",
+        f"{count(event.oracle_runs, 'run')} ({rate:.1f}/s), {event.cache_hits} from the cache",
+        seconds(event.seconds) + _left(event, limits),
+    ]
+    return ", ".join(part for part in parts if part)
+
+
+def _left(event: ProgressEvent, limits: Limits) -> str:
+    if limits.seconds is not None:
+        return f", {seconds(max(0.0, limits.seconds - event.seconds))} left"
+    if limits.runs is not None:
+        return f", {count(max(0, limits.runs - event.oracle_runs), 'run')} left"
+    return ""
+
+
+@contextmanager
+def watched(limits: Limits) -> Iterator[Listener]:
+    """A listener that shows progress for the length of a `with`."""
+    console = streams.err()
+    if not console.is_terminal:
+        streams.say("starting a worker and running the failing case twice")
+        yield Progress(limits, None)
+        return
+    with console.status(Text("starting a worker and running the failing case twice")) as status:
+        yield Progress(limits, status)
+
+
+def report(reduction: Reduction) -> None:
+    """Print what a search came to: the passes, the sizes, the by-catch."""
+    _print_passes(reduction)
+    before, after = reduction.before_call_nodes, reduction.after_call_nodes
+    streams.result(
+        f"{before} -> {count(after, 'call node')}, {count(reduction.oracle_runs, 'run')}, "
+        f"{reduction.cache_hits} from the cache, {seconds(reduction.seconds)}: {reduction.status}",
+        style="bold",
+    )
+    if reduction.flaky is not None:
+        failures, tries = reduction.flaky
+        streams.result(f"The case is flaky: it failed in {failures} of {tries} runs.")
+    for found in reduction.by_catch:
+        streams.result(f"by-catch, another failure ({count(found.call_nodes, 'call node')}):")
+        for name, text in facts(found.signature):
+            streams.result(f"  {name:<8} {text}")
+
+
+def _print_passes(reduction: Reduction) -> None:
+    columns = (">tried", ">from cache", ">accepted", ">nodes removed", ">time")
+    table = streams.table("pass", *columns)
+    for item in reduction.passes:
+        cells = (item.tried, item.cached, item.accepted, item.removed_nodes, seconds(item.seconds))
+        streams.add_row(table, item.name, *cells)
+    if table.row_count:
+        streams.show(table)
+
+
+def finish(store: Store, reduction: Reduction, options: ExportOptions) -> int:
+    """Report a search, export what it found, and return the exit status."""
+    report(reduction)
+    failure, row = _origin(store, reduction)
+    address = f"{store.target}#{row.place}"
+    if reduction.status == "interrupted":
+        streams.say(f"interrupted: the best case so far is in {store.target}.")
+        streams.next_command("torchreel", "minify", address)
+        return 130
+    exported = export(store, row, replace(options, say=streams.say), failure)
+    status = console.report(address, exported)
+    if reduction.status == "budget":
+        streams.say("The budget is spent: the same command goes on from here.", style="yellow")
+        streams.next_command("torchreel", "minify", address)
+        return 4
+    return status
+
+
+def _origin(store: Store, reduction: Reduction) -> tuple[Failure, Compile]:
+    """The failure that was reduced, and its compile."""
+    rows = {row.id: row for row in queries.reductions(store)}
+    found = {failure.id: failure for failure in queries.failures(store)}
+    row = rows[reduction.reduction_id or 0]
+    failure = found[row.failure_id or 0]
+    return failure, queries.compile_by_id(store, failure.compile_id or 0)
