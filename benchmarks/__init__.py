@@ -1,0 +1,1 @@
+"""Long runs that print tables: real models, real failures.  Never run as tests."""
