@@ -96,7 +96,9 @@ def _best_form(case: Case, story: Story, say: Say) -> tuple[Script, CheckResult]
     for script in _forms(case, story, refused):
         say(f"running the {script.form} form of the repro in a fresh process")
         result = check(script.text, story.signature, case.imports)
-        say(f"{result.detail}: {'the same error' if result.holds else 'not the recorded failure'}")
+        say(
+            f"{'the same failure' if result.holds else 'not the recorded failure'}: {result.detail}"
+        )
         tried.append((script, result))
         if result.exact:
             break
