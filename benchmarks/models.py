@@ -2,9 +2,9 @@
 
     python -m benchmarks.models [gpt2 bert llama] [static dynamic] [inference training]
 
-Each is recorded by `torchreel record` with all caches off, and replayed in fresh processes in which
-Each is recorded by `torchreel record` with all caches off, and replayed in processes in which
-is not identical.
+Each is recorded by `torchreel record` with all caches off, and replayed in fresh processes, where
+`transformers` cannot be imported.  Prints one row a compile and entry; exits with 1 when one of
+them is not identical.
 """
 
 import os

@@ -1,4 +1,4 @@
-"""Small programs that the replay tests record, each in a process of its own."""
+"""Small programs that the replay tests record: all in one process, or one alone."""
 
 import os
 import subprocess
@@ -55,6 +55,7 @@ PROGRAMS = {
         "    e = F.adaptive_max_pool1d(x, 0)\n    return torch.scatter(e, -1, e.long(), e).relu()\n"
         "torch.compile(fn)(torch.rand(4, 8))"
     ),
+    "tiny": "torch.compile(lambda x: x.sin() + 1)(torch.randn(5))",
     "later_call_recompiles": (
         "f = torch.compile(lambda x: x.relu() * x.shape[0])\n"
         "f(torch.randn(3)); f(torch.randn(5)); f(torch.randn(7))"
@@ -65,14 +66,30 @@ PROGRAMS = {
 UNCACHED = {"TORCHINDUCTOR_FORCE_DISABLE_CACHES": "1"}
 
 
-def record(path: Path, program: str, **variables: str) -> int:
-    """Record `program` (source) into the store at `path`; the program's exit status."""
-    source = path.with_suffix(".py")
-    source.write_text(PRELUDE + program)
+MAIN = """
+import importlib, sys
+for name in sys.argv[2:]:
+    try:
+        importlib.import_module(name)
+    except Exception as error:
+        print(name, "failed:", type(error).__name__, file=sys.stderr)
+        sys.exit(1) if len(sys.argv) == 3 else None
+"""
+
+
+def record(path: Path, *names: str, source: str = "", **variables: str) -> int:
+    """Record programs by name (or `source`) into the store at `path`; the exit status.
+
+    Each is a module of its own, so that a compile's `frame_file` tells where it comes from.
+    """
+    for name in names:
+        (path.parent / f"{name}.py").write_text(PRELUDE + (source or PROGRAMS[name]))
+    (path.parent / "main_program.py").write_text(MAIN)
     launcher = (
         "import sys\nfrom torchreel.recorder.launch import run_recorded\n"
-        "sys.exit(run_recorded([sys.executable, sys.argv[1]], sys.argv[2]))"
+        "sys.exit(run_recorded([sys.executable, *sys.argv[1:]], sys.argv[2]))"
     )
     environment = {**os.environ, "TORCHINDUCTOR_CPP_CACHE_PRECOMPILE_HEADERS": "0", **variables}
-    command = [sys.executable, "-c", launcher, str(source), str(path)]
+    program = str(path.parent / "main_program.py")
+    command = [sys.executable, "-c", launcher, program, str(path), *names]
     return subprocess.run(command, env=environment, stderr=subprocess.DEVNULL).returncode
