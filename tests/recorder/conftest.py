@@ -6,16 +6,20 @@ from pathlib import Path
 
 import pytest
 import torch
+import torch._inductor.config  # before the variables of the programs are set
 
 import torchreel
+from tests.recorder import programs
 from torchreel.recorder import guard
 from torchreel.store import Store, queries
 from torchreel.store.records import Compile
 
 
 @pytest.fixture(autouse=True)
-def _fresh_dynamo() -> Iterator[None]:
+def _fresh_dynamo(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Compiles begin at 0/0 in each test, and no fault is injected after it."""
+    for name, value in programs.ENVIRONMENT.items():
+        monkeypatch.setenv(name, value)
     torch._dynamo.reset()
     yield
     guard.inject = None

@@ -33,6 +33,7 @@ def test_a_compile_that_hangs_is_written_down_and_goes_on(path: Path) -> None:
     assert (failure.failure_class, failure.stage) == ("hang", "pre_grad")
     assert failure.checkpoint_id == checkpoint.id
     assert compile.status == "hung"
+    assert compile.ended_ns is not None
     assert b"slow_backend" in stacks
 
 

@@ -250,7 +250,8 @@ class _Finder(MetaPathFinder):
         if not self._attachment.is_waiting_for(name):
             return None
         for finder in [found for found in sys.meta_path if found is not self]:
-            spec = finder.find_spec(name, path, target)
+            find = getattr(finder, "find_spec", None)
+            spec: ModuleSpec | None = find(name, path, target) if find is not None else None
             if spec is not None:
                 with fail_open(name):
                     self._watch(spec)

@@ -181,7 +181,7 @@ class Recorder:
             self.spans.here.mark = failures.mark(self.spans.here.mark, error, here)
         if self.spans.pop(span):
             self._surface(error if failed else None)
-        if span.entry.open_spans == 0 and span.entry.status == "running":
+        if span.entry.open_spans == 0 and span.entry.status in ("running", "hung"):
             self.finish(span.entry, "failed" if failed else "ok")
             # What is still in memory when the process is killed looks as if it had never ended.
             self.tape.hurry()
