@@ -11,6 +11,7 @@ exactly if its targets are.
 
 from __future__ import annotations
 
+import keyword
 import re
 from collections.abc import Callable, Mapping, Sequence
 
@@ -27,7 +28,6 @@ _INFIX = {
 }  # fmt: skip
 _PREFIX = {"neg": "-", "invert": "~", "pos": "+"}
 _OPERATOR = re.compile(r"_?operator\.(\w+)")
-_IDENTIFIER = re.compile(r"[A-Za-z_]\w*", re.ASCII)
 _DOTTED = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*", re.ASCII)
 _DEVICE = re.compile(r"[a-z]+(:\d+)?", re.ASCII)
 _ATOM = re.compile(r"[A-Za-z_][\w.]*(\([^()]*\)|\[[^\[\]]*\])?|\d[\w.]*", re.ASCII)
@@ -37,13 +37,14 @@ _MAX_DEPTH = 100
 def call(op: str, target: str, args: Json, kwargs: Json, name_of: NameOf) -> str:
     """The expression that a node computes: `torch.relu(x)`, `x + y`, `x.view(2, -1)`, `y[0]`."""
     values = [argument(item, name_of) for item in _sequence(args)]
-    named = [f"{_word(key)}={argument(value, name_of)}" for key, value in _mapping(kwargs).items()]
+    named = [_named(key, argument(value, name_of)) for key, value in _mapping(kwargs).items()]
     if op == "get_attr":
-        return f"self.{_dotted(target)}"
+        return _attribute("self", target)
     if op == "call_method" and values:
-        return f"{_operand(values[0])}.{_word(target)}({', '.join(values[1:] + named)})"
+        method = _attribute(_operand(values[0]), target)
+        return f"{method}({', '.join(values[1:] + named)})"
     if op == "call_module":
-        return f"self.{_dotted(target)}({', '.join(values + named)})"
+        return f"{_attribute('self', target)}({', '.join(values + named)})"
     special = None if named else _special(target, _sequence(args), values, name_of)
     return special or f"{function(target)}({', '.join(values + named)})"
 
@@ -60,7 +61,7 @@ def _special(target: str, trees: Sequence[Json], values: list[str], name_of: Nam
         return f"{_operand(values[0])}[{_index(trees[1], name_of)}]"
     if target == "fn:builtins.getattr" and len(trees) == 2:
         attribute = str(trees[1])
-        return f"{_operand(values[0])}.{attribute}" if _IDENTIFIER.fullmatch(attribute) else None
+        return _attribute(_operand(values[0]), attribute)
     return None
 
 
@@ -78,12 +79,11 @@ def function(target: str) -> str:
     """The Python name of what a node calls."""
     kind, _, name = target.partition(":")
     if kind in ("op", "packet"):
-        return f"torch.ops.{_dotted(name)}"
+        return _attribute("torch.ops", name)
     if kind == "hop":
-        return f"torch.ops.higher_order.{_dotted(name)}"
-    if kind == "fn":
-        return _dotted(re.sub(r"^_operator\.|^builtins\.", _shorter, name))
-    return _dotted(name or target)
+        return _attribute("torch.ops.higher_order", name)
+    text = re.sub(r"^_operator\.|^builtins\.", _shorter, name) if kind == "fn" else name or target
+    return text if _is_dotted(text) else literal(text)
 
 
 def _shorter(match: re.Match[str]) -> str:
@@ -129,7 +129,7 @@ def _leaf(kind: str, data: Json, name_of: NameOf) -> str:
         case "c":
             return f"complex({', '.join(number(part) for part in _sequence(data))})"
         case "dtype" | "layout" | "memory_format":
-            return f"torch.{_word(data)}"
+            return _attribute("torch", str(data))
         case "device":
             text = str(data)
             return f'torch.device("{text}")' if _DEVICE.fullmatch(text) else literal(text)
@@ -177,13 +177,19 @@ def _operand(text: str) -> str:
     return text if _ATOM.fullmatch(text) else f"({text})"
 
 
-def _word(text: Json) -> str:
-    found = str(text)
-    return found if _IDENTIFIER.fullmatch(found) else literal(found)
+def _attribute(owner: str, path: str) -> str:
+    return f"{owner}.{path}" if _is_dotted(path) else f"getattr({owner}, {literal(path)})"
 
 
-def _dotted(text: str) -> str:
-    return text if _DOTTED.fullmatch(text) else literal(text)
+def _named(key: str, value: str) -> str:
+    """A keyword argument."""
+    dotted = _is_dotted(key) and "." not in key
+    return f"{key}={value}" if dotted else f"**{{{literal(key)}: {value}}}"
+
+
+def _is_dotted(text: str) -> bool:
+    """Whether a text is an identifier, or several with dots between them."""
+    return bool(_DOTTED.fullmatch(text)) and not any(map(keyword.iskeyword, text.split(".")))
 
 
 def _sequence(data: Json) -> Sequence[Json]:

@@ -1,0 +1,70 @@
+"""One clear sentence and the right exit status for everything that can't be done."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.cli.conftest import Run
+from tests.cli.stores import failing
+
+
+@pytest.mark.parametrize("verb", ["ls", "show", "replay", "minify", "export"])
+def test_a_store_that_is_not_there(run: Run, tmp_path: Path, verb: str) -> None:
+    result = run(verb, tmp_path / "none.db")
+    assert (result.status, result.out) == (3, "")
+    assert "There is no store at" in result.err
+    assert "Traceback" not in result.err
+
+
+@pytest.mark.parametrize("verb", ["ls", "show", "replay", "minify", "export"])
+def test_a_file_that_is_no_store(run: Run, tmp_path: Path, verb: str) -> None:
+    path = tmp_path / "notes.txt"
+    path.write_text("nothing to see here" * 100)
+    result = run(verb, path)
+    assert (result.status, result.out) == (3, "")
+    assert path.read_text() == "nothing to see here" * 100
+    assert len(result.err.splitlines()) == 1
+
+
+@pytest.mark.parametrize("address", ["#x", "#1/0/7", "#9", "#1@77"])
+def test_an_address_of_nothing(run: Run, empty: Path, address: str) -> None:
+    result = run("show", f"{failing(empty)}{address}")
+    assert (result.status, result.out) == (2, "")
+    assert result.err.startswith("usage: ")
+
+
+def test_an_option_that_does_not_exist(run: Run) -> None:
+    assert run("show", "--nonsense").status == 2
+
+
+def test_a_compile_that_did_not_fail_has_nothing_to_export(run: Run, empty: Path) -> None:
+    result = run("export", f"{failing(empty)}#1/0/0")
+    assert result.status == 2
+    assert "did not fail" in result.err
+
+
+def test_files_are_not_overwritten(run: Run, empty: Path, tmp_path: Path) -> None:
+    place = tmp_path / "out"
+    place.mkdir()
+    (place / "issue.md").write_text("mine")
+    for verb in ("export", "minify"):
+        result = run(verb, failing(empty), "-o", place)
+        assert result.status == 2
+        assert "--force" in result.err
+    assert (place / "issue.md").read_text() == "mine"
+
+
+def test_a_checkpoint_that_is_none_is_refused(run: Run, empty: Path) -> None:
+    result = run("export", failing(empty))
+    assert result.status == 3
+    assert "Traceback" not in result.err
+
+
+def test_an_interrupt_ends_with_130(run: Run, empty: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from torchreel.console import ls
+
+    def interrupted(*arguments: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(ls, "ls", interrupted)
+    assert run("ls", empty).status == 130

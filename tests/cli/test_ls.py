@@ -1,0 +1,68 @@
+"""`torchreel ls` in its four formats."""
+
+import csv
+import io
+import json
+from pathlib import Path
+
+from tests.cli.conftest import Run
+from tests.cli.stores import failing
+from tests.store.rows import add_recording
+from torchreel.store import Store
+
+
+def test_tables_name_recordings_compiles_and_what_comes_next(run: Run, empty: Path) -> None:
+    result = run("ls", failing(empty))
+    assert result.status == 0
+    lines = result.out.splitlines()
+    assert lines[0].split() == ["recording", "kind", "status", "started", "lost", "program"]
+    assert f"{empty}#1" in lines[1]
+    assert "done, status 1" in lines[1]
+    (failed,) = [line for line in lines if "failed" in line]
+    assert failed.split()[:6] == [
+        f"{empty}#1/0/1",
+        "f",
+        "failed",
+        "lowering",
+        "2",
+        "LoweringException/KeyError:",
+    ]
+    assert result.err == f"next: torchreel show {empty}#1/0/1\n"
+
+
+def test_json_csv_and_lines_hold_the_same_rows(run: Run, empty: Path) -> None:
+    failing(empty)
+    rows = json.loads(run("ls", empty, "--json").out)
+    lines = [json.loads(line) for line in run("ls", empty, "--nl").out.splitlines()]
+    cells = list(csv.DictReader(io.StringIO(run("ls", empty, "--csv").out)))
+    assert rows == lines
+    assert [row["address"] for row in rows] == [f"{empty}#1/0/0", f"{empty}#1/0/1"]
+    assert [row["stage"] for row in rows] == [None, "lowering"]
+    assert [row["address"] for row in cells] == [row["address"] for row in rows]
+    assert rows[1]["failure"] == "LoweringException/KeyError: no such key"
+
+
+def test_an_address_restricts_what_is_listed(run: Run, empty: Path) -> None:
+    failing(empty)
+    (row,) = json.loads(run("ls", f"{empty}#1/0/0", "--json").out)
+    assert row["status"] == "ok"
+
+
+def test_a_recording_without_compiles_is_listed_too(run: Run, empty: Path) -> None:
+    with Store.open(empty, write=True) as store, store.writer() as w:
+        add_recording(w, exit_signal="SIGSEGV", status="died")
+    (row,) = json.loads(run("ls", empty, "--json").out)
+    assert (row["recording"], row["compile_id"], row["status"]) == (1, None, "died")
+    assert "died by SIGSEGV" in run("ls", empty).out
+
+
+def test_an_empty_store_says_how_to_fill_it(run: Run, empty: Path) -> None:
+    result = run("ls", empty)
+    assert result.status == 0
+    assert f"torchreel record -o {empty} -- python PROGRAM.py" in result.err
+
+
+def test_one_format_at_a_time(run: Run, empty: Path) -> None:
+    result = run("ls", empty, "--json", "--csv")
+    assert (result.status, result.out) == (2, "")
+    assert "just one of" in result.err

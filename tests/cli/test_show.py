@@ -1,0 +1,83 @@
+"""`torchreel show`: the overview and each of its parts."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.cli.conftest import Run
+from tests.cli.stores import failing
+
+
+@pytest.fixture
+def store(empty: Path) -> Path:
+    return failing(empty)
+
+
+def test_the_overview_tells_all_that_is_known(run: Run, store: Path) -> None:
+    result = run("show", store)
+    assert result.status == 0
+    told = " ".join(result.out.split())
+    for fact in (
+        f"{store}#1/0/1 failed",
+        "frame f m.py:3",
+        "dynamo ok 1.5 s",
+        "lowering inference failed",
+        "graph partition inputs call nodes nodes outputs dynamo 1 2 4 1",
+        "checkpoints: graph",
+        "failure: exception in stage lowering inference",
+        "LoweringException: KeyError: no such key",
+        "types LoweringException <- KeyError",
+        "frame torch._inductor.lowering:scatter",
+        "inductor.max_fusion_size 1",
+        "torch 2.13.0",
+        "3 guards no portable form opaque",
+    ):
+        assert fact in told, fact
+    assert result.err == f"next: torchreel minify {store}#1/0/1\n"
+
+
+def test_a_compile_that_did_not_fail_has_something_else_next(run: Run, store: Path) -> None:
+    result = run("show", f"{store}#1/0/0")
+    assert result.status == 0
+    assert "failure:" not in result.out
+    assert result.err == f"next: torchreel show {store}#1/0/0 --events\n"
+
+
+def test_a_graph_is_printed_as_python(run: Run, store: Path) -> None:
+    assert run("show", store, "--graph", "dynamo").out.splitlines() == [
+        "# dynamo, 2 call nodes",
+        "input x: float32[s0, 8] requires_grad",
+        "add: float32[s0, 8] requires_grad = x + 1",
+        "relu: float32[s0, 8] requires_grad = torch.ops.aten.relu.default(add)",
+        "return (relu,)",
+    ]
+
+
+def test_a_stage_without_a_graph_names_those_with_one(run: Run, store: Path) -> None:
+    result = run("show", store, "--graph", "joint")
+    assert result.status == 2
+    assert "it has dynamo" in result.err
+
+
+def test_code_traceback_and_events_are_printed(run: Run, store: Path) -> None:
+    assert "def call(): ..." in run("show", store, "--code").out
+    assert "KeyError: no such key" in run("show", store, "--traceback").out
+    listed = run("show", store, "--events")
+    assert f"{store}#1/0/1@1" in listed.out
+    assert "some artifact" in run("show", f"{store}#1@1").out
+
+
+def test_the_same_as_json(run: Run, store: Path) -> None:
+    shown = json.loads(run("show", store, "--json").out)
+    assert shown["compile"]["frame_name"] == "f"
+    assert shown["failure"]["signature"]["exception_types"] == ["LoweringException", "KeyError"]
+    assert [stage["stage"] for stage in shown["stages"]] == ["dynamo", "lowering"]
+    assert shown["config"][0]["key"] == "max_fusion_size"
+
+
+@pytest.mark.parametrize("option", ["--code", "--traceback"])
+def test_what_is_not_there_is_said(run: Run, store: Path, option: str) -> None:
+    result = run("show", f"{store}#1/0/0", option)
+    assert (result.status, result.out) == (2, "")
+    assert "Compile 1/0/0" in result.err
