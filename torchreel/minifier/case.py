@@ -23,6 +23,9 @@ Harness = Literal["compile", "run", "train", "accuracy"]
 HARNESSES: tuple[Harness, ...] = ("compile", "run", "train", "accuracy")
 """From the least to the most that is done with a case."""
 
+BACKENDS = ("aot_eager", "aot_eager_decomp_partition", "inductor")
+"""Torch's own, from the one that does least; of others nobody knows."""
+
 VALUE_KEYS = ("val", "example_value")
 # What the compiler reads of a node's meta and the worker can't compute: nothing else is kept.
 _KEPT_META = (*VALUE_KEYS, "unbacked_bindings")

@@ -20,6 +20,7 @@ from torchreel.minifier import torch_names
 from torchreel.minifier.backends import backend_of
 from torchreel.minifier.case import VALUE_KEYS, Case
 from torchreel.minifier.comparison import Difference, compare, tensors_of
+from torchreel.minifier.descriptions import as_list, as_object
 from torchreel.minifier.protocol import Finding, Task
 from torchreel.minifier.stages import Position, StageOver, Stages, followed
 from torchreel.replay import restore
@@ -109,6 +110,7 @@ def _told(error: BaseException) -> str:
 def _imposed(case: Case) -> Iterator[None]:
     with ExitStack() as stack:
         stack.enter_context(restore.imposed(case.checkpoint))
+        stack.enter_context(torch_names.kernels_kept())
         if case.harness == "accuracy":
             stack.enter_context(torch_names.eager_random_numbers())
         yield
@@ -125,6 +127,7 @@ class _Prepared:
     def decode(self) -> None:
         """Rebuild the graph and its fake inputs."""
         doc = self.case.checkpoint
+        doc = replace(doc, inputs=tuple(map(_as_seen_by_dynamo, doc.inputs)))
         self.restored = restore.restore(doc if self.case.is_exact else _bare(doc))
 
     def propagate(self) -> None:
@@ -174,6 +177,13 @@ class _Prepared:
             if node.op.startswith("call_") and value is not None:
                 found[node.name] = encoder.describe(value)
         return found
+
+
+def _as_seen_by_dynamo(value: Json) -> Json:
+    """A ZeroTensor is an ordinary tensor to Dynamo: only the real input has no memory behind it."""
+    fields = as_object(value)
+    flags: Json = [flag for flag in as_list(fields.get("flags")) if flag != "zero"]
+    return {**fields, "flags": flags} if "flags" in fields else value
 
 
 def _bare(doc: CheckpointDoc) -> CheckpointDoc:

@@ -31,7 +31,7 @@ class Judge:
     def __init__(self, oracle: Oracle, journal: Journal, limits: Limits) -> None:
         self._oracle, self.journal, self._limits = oracle, journal, limits
         self._began = time.monotonic()
-        self._passing: dict[str, Report] = {}
+        self._seen: dict[str, Report] = {}
         self._caught: dict[str, tuple[Key, ByCatchFound]] = {}
         self.runs = self.hits = 0
 
@@ -42,7 +42,7 @@ class Judge:
 
     def verdict(self, case: Case) -> Report:
         """What is known about a case, found out if need be.  Raises `BudgetSpent`."""
-        known = self._passing.get(case.digest) or self.journal.verdict(case)
+        known = self._known(case)
         if known is not None and not self._is_lost(case, known):
             self.hits += 1
             report = known
@@ -52,6 +52,9 @@ class Judge:
         if report.verdict == "other" and report.observed is not None:
             self._catch(case, report.observed)
         return report
+
+    def _known(self, case: Case) -> Report | None:
+        return self._seen.get(case.digest) or self.journal.verdict(case)
 
     def _is_lost(self, case: Case, known: Report) -> bool:
         """Whether the document of a case that has to be gone on from was dropped."""
@@ -77,10 +80,9 @@ class Judge:
 
     def keep(self, case: Case, report: Report) -> None:
         """Remember a verdict: in the journal if it would be the same tomorrow."""
+        self._seen[case.digest] = report
         if report.lasting:
             self.journal.keep(refreshed(case, report.values), report)
-        else:
-            self._passing[case.digest] = report
 
     def accepted(self, case: Case) -> Case:
         """A case that failed with the signature, with fresh descriptions of its values."""
@@ -88,7 +90,7 @@ class Judge:
 
     def observed(self, cases: Sequence[Case]) -> list[Signature]:
         """The other signatures with which cases that were judged have failed."""
-        reports = [self._passing.get(case.digest) or self.journal.verdict(case) for case in cases]
+        reports = [self._known(case) for case in cases]
         return [r.observed for r in reports if r is not None and r.observed is not None]
 
     def _catch(self, case: Case, signature: Signature) -> None:

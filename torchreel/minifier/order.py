@@ -10,7 +10,8 @@ most to the least important:
 5.  elements of all inputs (a symbol counts as its hint);
 6.  inputs that are not plain: gradients, parameters, strides, shared storages, flags;
 7.  dtypes: float32, then int64, bool, float64, then all others;
-8.  what is done with the case: compile, run, train, compare;
+8.  the backend (AOTAutograd alone, with decompositions, Inductor, any other), then what is done
+    with the case: compile, run, train, compare;
 9.  literals: the integers in arguments, by their sum;
 10. config entries and options, then pieces of ambient state;
 11. the length of the canonical text, then the text itself, which makes the order total.
@@ -22,7 +23,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from torchreel.minifier.case import HARNESSES, Case
+from torchreel.minifier.case import BACKENDS, HARNESSES, Case
 from torchreel.minifier.descriptions import as_list, as_object, contiguous, is_tensor, sizes
 from torchreel.minifier.draft import output_items
 from torchreel.store.jsontypes import Json
@@ -46,6 +47,7 @@ def sort_key(case: Case) -> Key:
         sum(_elements(value, doc.hints) for value in doc.inputs),
         sum(_oddities(value) for value in doc.inputs),
         sum(_dtype_rank(value) for value in doc.inputs),
+        BACKENDS.index(case.backend) if case.backend in BACKENDS else len(BACKENDS),
         HARNESSES.index(case.harness),
         sum(abs(number) for number in _literals(graph)),
         len(doc.config) + len(as_list(doc.extra.get("options"))),

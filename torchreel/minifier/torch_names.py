@@ -73,6 +73,15 @@ def warm_up() -> None:
         sys.modules["tqdm"].tqdm.monitor_interval = 0  # a thread, which would not survive a fork
 
 
+def kernels_kept() -> Any:
+    """A context in which compiled kernels are found again by the digest of their source.
+
+    Replay switches every cache off; but a kernel is the same whoever asks for it, and making it is
+    most of the time of a run. Nothing else is cached.
+    """
+    return torch._inductor.config.patch(force_disable_caches=False)
+
+
 def eager_random_numbers() -> Any:
     """A context in which compiled code draws the same random numbers as eager."""
     return torch._inductor.config.patch(fallback_random=True)

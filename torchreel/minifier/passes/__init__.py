@@ -5,6 +5,7 @@ the phase starts over. Phases follow each other, in a circle, until no pass of a
 step. Earlier ones hold what removes most for the fewest tries. `base` says what a pass is.
 """
 
+from torchreel.minifier.passes.backend import SimplerBackend
 from torchreel.minifier.passes.base import Edit, Pass
 from torchreel.minifier.passes.bypass import BypassByAny, BypassByEqual
 from torchreel.minifier.passes.config import Ambient, Config
@@ -21,8 +22,8 @@ __all__ = ["PHASES", "Edit", "Pass", "Tier", "all_passes"]
 Tier = tuple[Pass, ...]
 
 PHASES: tuple[tuple[Tier, ...], ...] = (
-    # what makes every run slow: a backward, gradients, dynamic sizes
-    ((LessHarness(), Gradients(), StaticSizes(), UnusedSymbols()),),
+    # what makes every run slow: Inductor, a backward, gradients, dynamic sizes
+    ((SimplerBackend(), LessHarness(), Gradients(), StaticSizes(), UnusedSymbols()),),
     # what is computed
     (
         (Outputs(), Suffix(), Prefix(), BypassByEqual(), DeadCode(), Inputs()),

@@ -1,0 +1,171 @@
+"""Every pass keeps the contract that `passes.base` states."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.minifier.hand_made import call, case_of, chain, functions_of, ref, tensor
+from tests.minifier.test_order import cases
+from torchreel.minifier.case import Case
+from torchreel.minifier.draft import output_items
+from torchreel.minifier.passes import Pass, all_passes
+from torchreel.minifier.passes.bypass import Bypass, BypassByEqual
+from torchreel.minifier.passes.config import Ambient, Config
+from torchreel.minifier.passes.cut import Chunks, Cut, Prefix, depth_first
+from torchreel.minifier.passes.gradients import Gradients
+from torchreel.minifier.passes.outputs import Outputs, Suffix
+from torchreel.minifier.passes.sizes import Resize, SmallerSizes
+from torchreel.minifier.passes.unused import DeadCode, Inputs
+
+PASSES = all_passes()
+
+
+@pytest.mark.parametrize("item", PASSES, ids=lambda item: item.name)
+@given(case=cases(), data=st.data())
+def test_contract(item: Pass, case: Case, data: st.DataObject) -> None:
+    """Deterministic, proposes only, never the same case, well-formed graphs."""
+    before = case.to_bytes()
+    edits = list(item.edits(case))
+    assert edits == list(item.edits(case))
+    some = data.draw(st.lists(st.sampled_from(edits), max_size=4)) if edits else []
+    candidate = item.apply(case, some)
+    assert case.to_bytes() == before
+    if candidate is not None:
+        assert candidate.digest != case.digest
+        assert_well_formed(candidate)
+        again = item.apply(case, some)
+        assert again is not None
+        assert again.to_bytes() == candidate.to_bytes()
+        item.apply(candidate, some)  # stale edits are skipped, not an error
+
+
+def test_names_are_unique() -> None:
+    """The counts at the end of a reduction are by name."""
+    names = [item.name for item in PASSES]
+    assert len(set(names)) == len(names)
+
+
+def assert_well_formed(case: Case) -> None:
+    """Uses after definitions, one description per input, an output at the end."""
+    known: set[str] = set()
+    for node in case.graph.nodes:
+        assert set(node.inputs()) <= known
+        assert node.name not in known
+        known.add(node.name)
+    assert len(case.graph.placeholders) == len(case.checkpoint.inputs)
+    assert case.graph.nodes[-1].op == "output"
+
+
+def applied(item: Pass, case: Case, count: int | None = None) -> Case:
+    """The case with the first so many edits of a pass."""
+    edits = list(item.edits(case))
+    result = item.apply(case, edits[:count])
+    assert result is not None
+    return result
+
+
+def test_suffix_keeps_values_alive_as_outputs() -> None:
+    """What the dropped nodes used is returned instead."""
+    case = chain(["sin", "cos", "neg"])
+    shorter = applied(Suffix(), case, 2)
+    assert functions_of(shorter) == ["sin"]
+    assert output_items(shorter.graph) == [{"n": "sin_0"}]
+
+
+def test_prefix_makes_inputs_of_what_is_still_used() -> None:
+    """And of nothing else."""
+    case = chain(["sin", "cos", "neg"])
+    shorter = applied(Prefix(), case, 2)
+    assert functions_of(shorter) == ["neg"]
+    assert [n.name for n in shorter.graph.placeholders] == ["x", "cos_1"]
+
+
+def test_bypass_shortens_a_path() -> None:
+    """Several nodes at once, through each other."""
+    case = chain(["sin", "relu", "relu", "cos"])
+    edits = [Bypass((), "relu_1", "sin_0"), Bypass((), "relu_2", "relu_1")]
+    shorter = BypassByEqual().apply(case, edits)
+    assert shorter is not None
+    assert functions_of(shorter) == ["sin", "cos"]
+
+
+def test_bypass_crosses_a_ladder() -> None:
+    """The nearest value of the same description may be several nodes up."""
+    calls = [
+        call("v", "reshape", ref("x"), [32], value=tensor(32)),
+        call("s", "sin", ref("v"), value=tensor(32)),
+        call("w", "reshape", ref("s"), [4, 8]),
+        call("c", "cos", ref("w")),
+    ]
+    case = case_of(calls, ["c"], x=tensor(4, 8))
+    candidates = [e for e in BypassByEqual().edits(case) if isinstance(e, Bypass)]
+    assert Bypass((), "w", "x") in candidates
+
+
+def test_writes_are_not_dropped_silently() -> None:
+    """A node that became unused stays when it does something."""
+    calls = [
+        call("a", "sin", ref("x")),
+        call("w", "relu_", ref("a")),
+        call("b", "cos", ref("a")),
+    ]
+    case = case_of(calls, ["b"], x=tensor(4, 8))
+    cut = Cut()
+    shorter = cut.apply(case, [e for e in cut.edits(case) if "b" in repr(e)])
+    assert shorter is not None
+    assert functions_of(shorter) == ["sin", "relu_"]
+    assert functions_of(applied(DeadCode(), shorter, 1)) == []
+
+
+def test_unused_inputs_go() -> None:
+    """With their descriptions."""
+    case = case_of([call("a", "sin", ref("y"))], ["a"], x=tensor(2), y=tensor(4, 8))
+    assert applied(Inputs(), case).checkpoint.inputs == (tensor(4, 8),)
+
+
+def test_outputs_go_one_by_one() -> None:
+    """And what only they needed goes with them."""
+    calls = [call("a", "sin", ref("x")), call("b", "cos", ref("x"))]
+    case = case_of(calls, ["a", "b"], x=tensor(4, 8))
+    assert functions_of(applied(Outputs(), case, 1)) == ["sin"]
+
+
+def test_chunks_follow_the_dependencies() -> None:
+    """Two interleaved branches come out one after the other."""
+    calls = []
+    for i in range(4):
+        calls.append(call(f"a{i}", "sin", ref(f"a{i - 1}" if i else "x")))
+        calls.append(call(f"b{i}", "cos", ref(f"b{i - 1}" if i else "x")))
+    calls.append(call("sum", "add", ref("a3"), ref("b3")))
+    case = case_of(calls, ["sum"], x=tensor(4, 8))
+    order = depth_first(case.graph)
+    assert order == ["a0", "a1", "a2", "a3", "b0", "b1", "b2", "b3", "sum"]
+    assert Chunks().edits(case)
+
+
+def test_sizes_change_consistently() -> None:
+    """In every input, and in the numbers that speak of them."""
+    calls = [call("v", "reshape", ref("x"), [32], value=tensor(32))]
+    case = case_of(calls, ["v"], x=tensor(4, 8), y=tensor(8, 3))
+    pass_ = SmallerSizes(1)
+    smaller = pass_.apply(case, [Resize(8, 1, "multiples")])
+    assert smaller is not None
+    assert [d["size"] for d in smaller.checkpoint.inputs] == [[4, 1], [1, 3]]  # type: ignore[index,call-overload]
+    assert smaller.graph.by_name["v"].args == [ref("x"), [4]]
+
+
+def test_settings_go_together() -> None:
+    """All settings are dropped by one edit list."""
+    case = chain(["sin"])
+    assert not Config().edits(case)
+    assert not Ambient().edits(case)
+
+
+def test_gradients_go() -> None:
+    """Parameters become plain inputs."""
+    case = case_of(
+        [call("a", "sin", ref("x"))], ["a"], x=tensor(2, requires_grad=True, parameter=True)
+    )
+    assert applied(Gradients(), case).checkpoint.inputs == (tensor(2),)

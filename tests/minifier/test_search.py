@@ -1,0 +1,232 @@
+"""The search, with oracles that only look at the graph."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.minifier.hand_made import (
+    BUG,
+    OTHER_BUG,
+    Predicate,
+    call,
+    case_of,
+    chain,
+    functions_of,
+    reaches,
+    ref,
+    tensor,
+)
+from tests.minifier.test_order import cases
+from torchreel.errors import BudgetSpent, FlakyFailure, NotReproduced, TrivialResult
+from torchreel.minifier.case import Case
+from torchreel.minifier.events import Limits, ProgressEvent, Report
+from torchreel.minifier.journal import StoreJournal
+from torchreel.minifier.order import sort_key
+from torchreel.minifier.passes import all_passes
+from torchreel.minifier.search import Search
+from torchreel.minifier.start import repetitions
+from torchreel.store import queries
+from torchreel.store.database import Store
+
+
+def sin_reaches_cos(case: Case) -> bool:
+    """The planted bug of most tests here."""
+    return reaches(case.graph, "sin", "cos")
+
+
+def long_chain() -> Case:
+    """Twenty operators, of which one sine and one cosine matter."""
+    functions = ["relu"] * 20
+    functions[4], functions[15] = "sin", "cos"
+    return chain(functions)
+
+
+def test_it_ends_at_a_fixpoint() -> None:
+    """No pass can propose anything smaller that fails: 1-minimal with respect to every pass."""
+    oracle = Predicate(sin_reaches_cos)
+    found = Search(oracle, BUG).run(long_chain())
+    assert found.status == "fixpoint"
+    assert functions_of(found.case) == ["sin", "cos"]
+    for item in all_passes():
+        for edit in item.edits(found.case):
+            candidate = item.apply(found.case, [edit])
+            smaller = candidate is not None and sort_key(candidate) < sort_key(found.case)
+            assert not (smaller and candidate is not None and sin_reaches_cos(candidate))
+
+
+@given(cases(), st.sampled_from(["sin", "cos", "relu", "neg"]))
+def test_any_graph_with_one_culprit_ends_at_one_node(case: Case, culprit: str) -> None:
+    """Whatever the graph is."""
+
+    def fails(candidate: Case) -> bool:
+        return culprit in functions_of(candidate)
+
+    if fails(case):
+        assert functions_of(Search(Predicate(fails), BUG).run(case).case) == [culprit]
+
+
+def test_no_verdict_is_computed_twice() -> None:
+    """Each run is of another case; the start alone is looked at twice, in view."""
+    oracle = Predicate(sin_reaches_cos)
+    found = Search(oracle, BUG).run(long_chain())
+    assert found.oracle_runs == len(oracle.seen) == len(set(oracle.seen)) + 1
+
+
+def test_it_does_not_slip_to_another_bug() -> None:
+    """The other failure, though simpler, is listed and not followed."""
+    functions = ["relu", "tan", "relu", "sin", "relu", "cos"]
+    oracle = Predicate(sin_reaches_cos, lambda case: "tan" in functions_of(case))
+    found = Search(oracle, BUG).run(chain(functions))
+    assert functions_of(found.case) == ["sin", "cos"]
+    assert [caught.signature for caught in found.by_catch] == [OTHER_BUG]
+
+
+def test_what_does_not_fail_is_refused() -> None:
+    """With what was seen instead."""
+    with pytest.raises(NotReproduced, match="it did not fail"):
+        Search(Predicate(lambda case: False), BUG).run(long_chain())
+
+
+def test_a_failure_of_any_graph_is_refused() -> None:
+    """An empty result is no result."""
+    with pytest.raises(TrivialResult, match="does not depend on the graph"):
+        Search(Predicate(lambda case: True), BUG).run(long_chain())
+
+
+def test_the_second_start_is_taken_when_the_first_does_not_fail() -> None:
+    """A lean case that lost what matters gives way to the next one."""
+    found = Search(Predicate(sin_reaches_cos), BUG).run(chain(["relu"]), long_chain())
+    assert functions_of(found.case) == ["sin", "cos"]
+
+
+def test_a_spent_budget_gives_the_best_so_far() -> None:
+    """And a status that says so."""
+    found = Search(Predicate(sin_reaches_cos), BUG, limits=Limits(runs=9)).run(long_chain())
+    assert found.status == "budget"
+    assert found.oracle_runs == 9
+    assert 2 < found.after_call_nodes < 20
+    assert isinstance(found.error(), BudgetSpent)
+
+
+def test_an_interrupt_gives_the_best_so_far() -> None:
+    """Control-C at the tenth run."""
+
+    @dataclass
+    class Interrupted(Predicate):
+        fails: Callable[[Case], bool] = sin_reaches_cos
+
+        def judge(self, case: Case) -> Report:
+            if len(self.seen) == 9:
+                raise KeyboardInterrupt
+            return super().judge(case)
+
+    found = Search(Interrupted(), BUG).run(long_chain())
+    assert found.status == "interrupted"
+    assert 2 < found.after_call_nodes < 20
+
+
+@dataclass
+class Flaky:
+    """Fails in a fixed pattern of its runs."""
+
+    pattern: tuple[bool, ...]
+    runs: int = 0
+    seen: list[int] = field(default_factory=list)
+
+    def judge(self, case: Case) -> Report:
+        """The next of the pattern, if the case fails at all."""
+        self.runs += 1
+        fails = self.pattern[self.runs % len(self.pattern)] and sin_reaches_cos(case)
+        return Report("same", BUG) if fails else Report("none")
+
+
+def test_a_flaky_case_is_reduced_with_repetitions() -> None:
+    """And how flaky it is stands in the result."""
+    found = Search(Flaky((True, False)), BUG).run(long_chain())
+    assert found.flaky == (5, 10)
+    assert found.case.repeats == repetitions(0.5) == 5
+    assert functions_of(found.case) == ["sin", "cos"]
+
+
+def test_a_case_that_failed_only_once_is_refused() -> None:
+    """There is nothing to hold on to."""
+    with pytest.raises(FlakyFailure, match="1 of 10"):
+        Search(Flaky((False, True) + (False,) * 20), BUG).run(long_chain())
+
+
+def test_progress_is_told() -> None:
+    """From the start to the end, never growing."""
+    events: list[ProgressEvent] = []
+
+    class Listener:
+        def on_step(self, event: ProgressEvent) -> None:
+            events.append(event)
+
+    found = Search(Predicate(sin_reaches_cos), BUG, listener=Listener()).run(long_chain())
+    assert (events[0].kind, events[-1].kind) == ("start", "end")
+    sizes = [event.call_nodes for event in events]
+    assert sizes == sorted(sizes, reverse=True)
+    assert sum(count.accepted for count in found.passes) == sum(
+        event.kind == "accepted" for event in events
+    )
+
+
+def journal_of(store: Store) -> StoreJournal:
+    """A journal in an environment of its own."""
+    return StoreJournal(store, BUG, "environment", None)
+
+
+def test_a_second_search_runs_nothing(tmp_path: Path) -> None:
+    """Every verdict is in the store."""
+    with Store.open(tmp_path / "run.db", write=True, create=True) as store:
+        first = Search(Predicate(sin_reaches_cos), BUG, journal=journal_of(store)).run(long_chain())
+        again = Predicate(sin_reaches_cos)
+        second = Search(again, BUG, journal=journal_of(store)).run(long_chain())
+        assert not again.seen
+        assert second.oracle_runs == 0
+        assert second.case.to_bytes() == first.case.to_bytes()
+
+
+def test_an_interrupted_search_goes_on_where_it_stopped(tmp_path: Path) -> None:
+    """In two halves it takes as many runs as in one."""
+    whole = Search(Predicate(sin_reaches_cos), BUG).run(long_chain())
+    with Store.open(tmp_path / "run.db", write=True, create=True) as store:
+        half = Search(
+            Predicate(sin_reaches_cos), BUG, journal=journal_of(store), limits=Limits(runs=15)
+        ).run(long_chain())
+        rest = Search(Predicate(sin_reaches_cos), BUG, journal=journal_of(store)).run(long_chain())
+        rows = queries.reductions(store)
+    assert half.status == "budget"
+    assert rest.case.digest == whole.case.digest
+    assert half.oracle_runs + rest.oracle_runs == whole.oracle_runs
+    assert [row.status for row in rows] == ["budget", "fixpoint"]
+    assert rows[1].best_case == whole.case.digest
+
+
+def test_by_catch_is_in_the_store(tmp_path: Path) -> None:
+    """With the smallest case that shows it."""
+    functions = ["relu", "tan", "relu", "sin", "relu", "cos"]
+    oracle = Predicate(sin_reaches_cos, lambda case: "tan" in functions_of(case))
+    with Store.open(tmp_path / "run.db", write=True, create=True) as store:
+        journal = journal_of(store)
+        Search(oracle, BUG, journal=journal).run(chain(functions))
+        (reduction,) = queries.reductions(store)
+        (caught,) = queries.by_catch(store, reduction)
+        case = journal.accepted(caught.case_digest)
+    assert caught.signature == OTHER_BUG
+    assert case is not None
+    assert "tan" in functions_of(case)
+
+
+def test_what_is_dead_but_needed_stays() -> None:
+    """A failure may need a node that nothing uses."""
+    calls = [call("d", "sin", ref("x")), call("a", "cos", ref("x"))]
+    case = case_of(calls, ["a"], x=tensor(4, 8))
+    found = Search(Predicate(lambda c: "sin" in functions_of(c)), BUG).run(case)
+    assert functions_of(found.case) == ["sin"]

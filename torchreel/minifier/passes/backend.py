@@ -1,0 +1,39 @@
+"""A backend that does less: what fails without Inductor is no bug of Inductor's.
+
+It also makes every run faster: no code is generated, no C++ compiler is started.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from torchreel.minifier.case import BACKENDS, Case
+from torchreel.minifier.passes.base import CaseEdit, CasePass
+
+
+@dataclass(frozen=True)
+class UseBackend(CaseEdit):
+    """Compile with that backend, without options."""
+
+    backend: str
+
+    def on(self, case: Case) -> Case | None:
+        """With that backend, if it does less than the one the case has."""
+        known = case.backend in BACKENDS
+        if not known or BACKENDS.index(self.backend) >= BACKENDS.index(case.backend):
+            return None
+        extra = {**case.checkpoint.extra, "backend": self.backend, "options": []}
+        return replace(case, backend=self.backend, checkpoint=replace(case.checkpoint, extra=extra))
+
+
+class SimplerBackend(CasePass):
+    """AOTAutograd alone, then with Inductor's decompositions and partitioner."""
+
+    name = "backend"
+
+    def edits(self, case: Case) -> Sequence[CaseEdit]:
+        """Those of torch's own backends that do less."""
+        if case.checkpoint.entry != "graph" or case.backend not in BACKENDS:
+            return []
+        return [UseBackend(name) for name in BACKENDS[: BACKENDS.index(case.backend)]]
