@@ -117,20 +117,21 @@ def _forms(case: Case, story: Story, refused: list[str]) -> Iterator[Script]:
         yield script
 
 
+# What a script does while the bug is there, where it is no exception.
+_ENDS = {"crash": "The process dies", "hang": "Exit status 1, after a minute,"}
+
+
 def _header(case: Case, story: Story) -> Sequence[str]:
-    versions = story.versions
-    signature = story.signature
-    end = {"crash": "The process dies", "hang": "Exit status 1, after a minute"}
-    lines = [
+    versions, signature = story.versions, story.signature
+    known = [f"{key} {versions[key]}" for key in ("torch", "python", "platform") if key in versions]
+    how = _ENDS.get(signature.failure_class, "Exit status 1")
+    return [
         title(signature),
         "",
-        f"torch {versions.get('torch', '?')}, Python {versions.get('python', '?')}, "
-        f"{versions.get('platform', '?')}",
+        ", ".join(known),
         f"signature {signature.digest[:12]}; {_made(case, story)}",
-        f"{end.get(signature.failure_class, 'Exit status 1')} while the bug is there, 0 when it "
-        "is gone.",
+        f"{how} while the bug is there; exit status 0 when it is gone.",
     ]
-    return lines
 
 
 def _made(case: Case, story: Story) -> str:

@@ -35,7 +35,7 @@ from torchreel.store.signature import (
 _SECONDS = 900.0  # importing torch, compiling and running, on a loaded machine
 _TAIL = 20_000  # characters of its output that are kept
 # What torch imports where it finds it, without declaring it.
-_OPTIONAL = ("numpy", "triton", "psutil", "pip")
+_OPTIONAL = ("numpy", "packaging", "psutil", "triton")
 _REMOVED = re.compile(r"TORCHREEL|TORCH_(LOGS|TRACE|COMPILE_DEBUG)|TORCHDYNAMO_|PYTHON")
 _SETTINGS = {
     "TORCH_DEVICE_BACKEND_AUTOLOAD": "0",
@@ -188,7 +188,8 @@ def _told(seen: Signature | None, status: int) -> str:
 def _foreign() -> frozenset[str]:
     """The top-level packages of this environment that torch does not need."""
     needed = _closure("torch")
-    return frozenset(
+    # torchreel is named, because the metadata of an editable installation does not say it.
+    return frozenset({"torchreel"}) | frozenset(
         package
         for package, distributions in metadata.packages_distributions().items()
         if package not in _OPTIONAL and not needed & {_normalised(name) for name in distributions}

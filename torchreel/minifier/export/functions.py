@@ -46,7 +46,16 @@ def function(
 
 
 def _indented(lines: Iterator[str]) -> list[str]:
-    return [textwrap.indent(line, INDENT) for line in lines]
+    return [textwrap.indent(line, INDENT) for line in _tidy(lines)]
+
+
+def _tidy(lines: Iterator[str]) -> Iterator[str]:
+    """Without blank lines at the start, and with no more than one between two others."""
+    blank = True
+    for line in lines:
+        if line or not blank:
+            yield line
+        blank = not line
 
 
 class _Writer:

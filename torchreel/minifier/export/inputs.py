@@ -105,8 +105,6 @@ class Inputs:
 
     def _is_plain(self, description: Mapping[str, Json], size: tuple[int, ...]) -> bool:
         """Whether a fresh tensor of that size has just that layout."""
-        if 0 in size:
-            return True
         stride = [self._int(item) for item in as_list(description.get("stride"))]
         return stride == contiguous(list(size)) and self._count(description) == math.prod(size)
 

@@ -64,21 +64,24 @@ def graph_form(case: Case, signature: Signature, header: Sequence[str]) -> Scrip
     call = "compiled(list(inputs()))" if boxed else "compiled(*inputs())"
     ending = [*graphs.compilation(case), *_ending(case, call, "graph()")]
     parts = [
-        graphs.imports(case),
         graphs.builder("graph", case),
         _inputs(case, keep_sizes=True, mark=False),
         _under(settings.contexts(case), ending),
     ]
-    return Script("graph", _assembled(case, signature, header, parts))
+    return Script("graph", _assembled(case, signature, header, parts, graphs.imports(case)))
 
 
 def _assembled(
-    case: Case, signature: Signature, header: Sequence[str], parts: Sequence[Sequence[str]]
+    case: Case,
+    signature: Signature,
+    header: Sequence[str],
+    parts: Sequence[Sequence[str]],
+    imports: Sequence[str] = (),
 ) -> str:
     """Header, imports, settings, parts: two blank lines between them."""
     before = [*_precautions(signature), *settings.config_lines(case), *settings.ambient_lines(case)]
     body = "\n\n\n".join("\n".join(part) for part in [before, *parts] if part)
-    head = [*_comments(header), "", *_import_lines(body, case.imports)]
+    head = [*_comments(header), "", *_import_lines(body, case.imports), *imports]
     gap = "\n\n" if before else "\n\n\n"
     return "\n".join(head) + gap + body + "\n"
 

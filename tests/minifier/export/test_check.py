@@ -1,0 +1,74 @@
+"""A repro is believed only when it shows the error by itself, in an environment of torch alone."""
+
+import pytest
+
+from torchreel.minifier.export.check import check
+from torchreel.store.signature import (
+    Signature,
+    crash_signature,
+    hang_signature,
+    wrong_result_signature,
+)
+
+ERROR = Signature("exception", "lowering", "inference", ("KeyError",), (), "'weight'")
+
+
+def test_the_same_error_holds() -> None:
+    found = check("raise KeyError('weight')", ERROR)
+    assert (found.holds, found.exact, found.exit_status) == (True, True, 1)
+    assert "KeyError" in found.output
+
+
+def test_another_innermost_frame_is_the_same_error_but_not_exactly() -> None:
+    wanted = Signature("exception", "lowering", "", ("KeyError",), ("torch.x:f",), "'weight'")
+    found = check("raise KeyError('weight')", wanted)
+    assert (found.holds, found.exact) == (True, False)
+
+
+@pytest.mark.parametrize(
+    ("script", "detail"),
+    [
+        ("pass", "it ended without an error"),
+        ("raise KeyError('bias')", "KeyError: 'bias'"),
+        ("raise SystemExit(3)", "it exited with status 3"),
+        ("import os; os.kill(os.getpid(), 11)", "it died by SIGSEGV"),
+        ("def f(:", "SyntaxError: invalid syntax"),
+    ],
+)
+def test_anything_else_does_not(script: str, detail: str) -> None:
+    found = check(script, ERROR)
+    assert not found.holds
+    assert found.detail.startswith(detail)
+
+
+@pytest.mark.parametrize("module", ["torchreel", "sqlalchemy", "rich", "hypothesis"])
+def test_only_torch_and_what_it_needs_can_be_imported(module: str) -> None:
+    found = check(f"import sympy, jinja2\nimport {module}", ERROR)
+    assert found.detail == f"ModuleNotFoundError: No module named '{module}'"
+
+
+def test_it_runs_in_an_empty_directory_as_a_main_program() -> None:
+    script = "import os, sys\nassert os.listdir() == ['repro.py'], os.listdir()\n"
+    script += "assert __name__ == '__main__' and sys.argv == [__file__]\nraise KeyError('weight')"
+    assert check(script, ERROR).holds
+
+
+def test_a_crash_holds_by_its_signal() -> None:
+    crash = "import os, signal; os.kill(os.getpid(), signal.SIGSEGV)"
+    assert check(crash, crash_signature("run", "", "SIGSEGV")).exact
+    assert check(crash, crash_signature("run", "", None)).holds
+    assert not check(crash, crash_signature("run", "", "SIGABRT")).holds
+
+
+def test_a_hang_holds_when_the_script_says_that_it_hangs() -> None:
+    script = "import faulthandler, time\nfaulthandler.dump_traceback_later(0.5, exit=True)\n"
+    script += "time.sleep(9)"
+    assert check(script, hang_signature("lowering")).holds
+    assert not check("pass", hang_signature("lowering")).holds
+
+
+def test_a_wrong_result_is_what_assert_close_says() -> None:
+    script = "import torch\ntorch.testing.assert_close(torch.ones(2), torch.zeros(2))"
+    assert check(script, wrong_result_signature("values")).holds
+    assert not check(script, wrong_result_signature("dtype")).holds
+    assert not check("raise AssertionError", wrong_result_signature("values")).holds

@@ -1,0 +1,114 @@
+"""The lines of `def inputs()` make what the oracle's own inputs were, to the bit."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import pytest
+import torch
+
+from tests.minifier.hand_made import NO_SYMBOLS, case_of, tensor
+from torchreel.errors import UnsupportedError
+from torchreel.minifier.export.inputs import Inputs
+from torchreel.store.jsontypes import Json
+from torchreel.store.portable.checkpoints import CheckpointDoc
+from torchreel.store.portable.tensors import Encoder, synthesise_all
+
+Descriptions = list[Json]
+
+
+def _described(*values: object) -> Descriptions:
+    encoder = Encoder()
+    return [encoder.describe(value) for value in values]
+
+
+def _shared() -> Descriptions:
+    base = torch.randn(24)
+    return _described(base.view(4, 6), base[3:9], base.view(4, 6).t())
+
+
+def _gradients() -> Descriptions:
+    leaf = torch.randn(3, requires_grad=True)
+    return _described(leaf, leaf * 2, torch.nn.Parameter(torch.randn(2)), leaf[1:])
+
+
+INPUTS: dict[str, Descriptions] = {
+    "plain": _described(torch.randn(4, 8), torch.randn(40), torch.randn(())),
+    "dtypes": _described(*(
+        torch.ones(3, 2, dtype=dtype)
+        for dtype in (
+            torch.float64, torch.float16, torch.bfloat16, torch.int64, torch.int32, torch.uint8,
+            torch.bool, torch.complex64, torch.complex128,
+        )
+    )),
+    "strides": _described(
+        torch.randn(4, 8).t(), torch.randn(4, 8)[:, 2:5], torch.randn(3, 1).expand(3, 5),
+        torch.empty_strided((5, 1), (1, 5)), torch.randn(20)[3::4],
+    ),
+    "shared storage": _shared(),
+    "empty": _described(torch.randn(4, 0), torch.randn(0), torch.randn(3, 0, 2).transpose(0, 2)),
+    "gradients": _gradients(),
+    "zero tensor": _described(torch._efficientzerotensor((3, 2))),
+    "conjugate": _described(torch.randn(2, dtype=torch.complex64).conj()),
+    "scalars": _described(3, 2.5, True, torch.randn(2)),
+}  # fmt: skip
+
+
+def _made(doc: CheckpointDoc, descriptions: Descriptions) -> list[object]:
+    names = [f"x{number}" for number in range(len(descriptions))]
+    source = "\n".join(["torch.manual_seed(0)", *Inputs(doc, descriptions).lines(names)])
+    scope: dict[str, object] = {"torch": torch}
+    exec(source, scope)
+    return [scope[name] for name in names]
+
+
+def _facts(value: object) -> object:
+    if not isinstance(value, torch.Tensor):
+        return value
+    return (
+        type(value), value.dtype, tuple(value.shape), value.stride(), value.storage_offset(),
+        value.requires_grad, value.is_leaf, value.is_conj(), value._is_zerotensor(),
+        value.untyped_storage().nbytes(),
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", INPUTS)
+def test_they_are_what_the_oracle_had(kind: str) -> None:
+    descriptions = INPUTS[kind]
+    doc = case_of([], []).checkpoint
+    expected = synthesise_all(descriptions, seed=0, hints={}, table={})
+    made = _made(doc, descriptions)
+    for one, other in zip(expected, made, strict=True):
+        assert _facts(one) == _facts(other)
+        if isinstance(one, torch.Tensor) and isinstance(other, torch.Tensor):
+            assert torch.equal(one, other)
+
+
+def test_what_shared_a_storage_shares_one_again() -> None:
+    first, second, third = _made(case_of([], []).checkpoint, _shared())
+    pointers = {x.untyped_storage().data_ptr() for x in (first, second, third)}  # type: ignore[attr-defined]
+    assert len(pointers) == 1
+
+
+def _symbolic() -> Mapping[str, Json]:
+    return {
+        **NO_SYMBOLS,
+        "symbols": {"s0": ["integer", "positive"]},
+        "state": {"backed_var_to_val": [["s0", 6]]},
+    }
+
+
+def test_symbols_take_their_hints() -> None:
+    from dataclasses import replace
+
+    doc = replace(case_of([], []).checkpoint, shape_env=_symbolic())
+    descriptions: Descriptions = [tensor("s0", 8), {"k": "symint", "expr": "s0"}]
+    made, size = _made(doc, descriptions)
+    assert isinstance(made, torch.Tensor)
+    assert (tuple(made.shape), size) == ((6, 8), 6)
+
+
+@pytest.mark.parametrize("kind", ["opaque", "subclass"])
+def test_what_has_no_line_of_source_is_refused(kind: str) -> None:
+    with pytest.raises(UnsupportedError):
+        _made(case_of([], []).checkpoint, [{"k": kind, "type": "x", "reason": "y"}])
