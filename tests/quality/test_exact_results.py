@@ -1,4 +1,4 @@
-"""Reductions that have to end at exactly this. The oracles look at the graph, nothing is compiled."""
+"""Reductions that have to end at exactly this; the oracles look at the graph alone."""
 
 from __future__ import annotations
 
