@@ -13,17 +13,15 @@ from collections.abc import Iterator
 from torchreel.errors import NotReproduced, UnsupportedError
 from torchreel.minifier.case import Case
 from torchreel.minifier.events import Report
-from torchreel.minifier.options import Options
-from torchreel.minifier.oracle import WorkerOracle
+from torchreel.minifier.judge import Oracle
 from torchreel.store import queries
 from torchreel.store.database import Store
 from torchreel.store.portable.checkpoints import CheckpointDoc
 from torchreel.store.records import Checkpoint, Compile, Failure
-from torchreel.store.signature import wrong_result_signature
 
 
 def find_difference(
-    store: Store, compile: Compile | None, options: Options
+    store: Store, compile: Compile | None, imports: tuple[str, ...], oracle: Oracle
 ) -> tuple[Case, Failure]:
     """The first recorded graph that computes something else when it is compiled.
 
@@ -31,15 +29,13 @@ def find_difference(
     could not be compared, and `UnsupportedError` when there is no graph at all.
     """
     seen: list[str] = []
-    anything = wrong_result_signature("anything")
-    with WorkerOracle(anything, imports=options.imports, bounds=options.bounds) as oracle:
-        for owner, row in _graphs(store, compile):
-            doc = CheckpointDoc.from_bytes(store.read_blob(row.digest))
-            case = Case.from_checkpoint(doc, "accuracy", imports=options.imports)
-            report = oracle.judge(case)
-            if report.observed is not None and report.observed.failure_class == "wrong_result":
-                return case, _written_down(store, owner, row, report)
-            seen.append(f"  {owner.place}: {_told(report)}")
+    for owner, row in _graphs(store, compile):
+        doc = CheckpointDoc.from_bytes(store.read_blob(row.digest))
+        case = Case.from_checkpoint(doc, "accuracy", imports=imports)
+        report = oracle.judge(case)
+        if report.observed is not None and report.observed.failure_class == "wrong_result":
+            return case, _written_down(store, owner, row, report)
+        seen.append(f"  {owner.place}: {_told(report)}")
     if not seen:
         raise UnsupportedError("The store has no graph that could be run: nothing to compare.")
     raise NotReproduced(

@@ -7,7 +7,6 @@ Not here: the search itself (`search`).
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import ExitStack
 from dataclasses import replace
 
 from torchreel.errors import NotReproduced, UnsupportedError, UsageError
@@ -22,7 +21,7 @@ from torchreel.store import queries
 from torchreel.store.database import Store
 from torchreel.store.portable.checkpoints import CheckpointDoc
 from torchreel.store.records import Compile, Failure
-from torchreel.store.signature import Signature
+from torchreel.store.signature import Signature, wrong_result_signature
 
 # Stages that belong to Dynamo: their input is a Python frame, not a graph.
 _NEEDS_FRAME = ("dynamo", "guards", "")
@@ -50,8 +49,9 @@ def minify(
     here: see `Reduction.status`.
     """
     if accuracy:
-        case, found = find_difference(store, compile, options)
-        return reduce(store, [case], found.signature, found.id, options, listener)
+        with _oracle(wrong_result_signature("values"), options) as oracle:
+            case, found = find_difference(store, compile, options.imports, oracle)
+            return _reduce(store, oracle, [case], found, options, listener)
     compile = compile or queries.latest_failing(store)
     if compile is None:
         raise UsageError(f"{store.target} has no failing compile: there is nothing to minify.")
@@ -62,34 +62,38 @@ def minify(
             "--accuracy."
         )
     starts = starting_cases(store, compile, failure, options.imports)
-    return reduce(store, starts, failure.signature, failure.id, options, listener)
+    with _oracle(failure.signature, options) as oracle:
+        return _reduce(store, oracle, starts, failure, options, listener)
 
 
-def reduce(
+def _oracle(signature: Signature, options: Options) -> WorkerOracle:
+    return WorkerOracle(signature, imports=options.imports, bounds=options.bounds)
+
+
+def _reduce(
     store: Store,
+    oracle: WorkerOracle,
     starts: Sequence[Case],
-    signature: Signature,
-    failure_id: int | None,
+    failure: Failure,
     options: Options,
     listener: Listener | None,
 ) -> Reduction:
     """Search from the first of the cases that fails with the signature, or with one like it."""
-    with ExitStack() as stack:
 
-        def search(wanted: Signature) -> Search:
-            oracle = WorkerOracle(wanted, imports=options.imports, bounds=options.bounds)
-            stack.enter_context(oracle)
-            journal = StoreJournal(store, wanted, oracle.environment, failure_id)
-            return Search(oracle, wanted, journal=journal, limits=options.limits, listener=listener)
+    def search(wanted: Signature) -> Search:
+        oracle.look_for(wanted)
+        journal = StoreJournal(store, wanted, oracle.environment, failure.id)
+        return Search(oracle, wanted, journal=journal, limits=options.limits, listener=listener)
 
-        first = search(signature)
-        try:
-            return first.run(*starts)
-        except NotReproduced:
-            alike = next((s for s in first.judge.observed(starts) if is_alike(s, signature)), None)
-            if alike is None:
-                raise
-        return search(alike).run(*starts)
+    first = search(failure.signature)
+    try:
+        return first.run(*starts)
+    except NotReproduced:
+        observed = first.judge.observed(starts)
+        alike = next((seen for seen in observed if is_alike(seen, failure.signature)), None)
+        if alike is None:
+            raise
+    return search(alike).run(*starts)
 
 
 def is_alike(seen: Signature, recorded: Signature) -> bool:

@@ -69,12 +69,18 @@ class WorkerOracle:
         """The digest of what verdicts depend on besides the case."""
         self._start()
 
+    def look_for(self, signature: Signature) -> None:
+        """Judge for another signature from now on, in the same warm worker."""
+        self.signature, self._first, self._ceiling = signature, None, None
+
     def judge(self, case: Case) -> Report:
         """The verdict on one run of the case."""
-        task = Task(case, self.signature, self._seconds(), self._memory(), self._ceiling)
-        answer = self._ask(task)
+        answer = self._ask(self._task(case))
         self._learn(answer)
         return answer.report()
+
+    def _task(self, case: Case) -> Task:
+        return Task(case, self.signature, self._seconds(), self._memory(), self._ceiling)
 
     def _learn(self, answer: Answer) -> None:
         """The first run that fails as recorded sets the limits and the last step that counts."""

@@ -1,0 +1,78 @@
+"""Backends with planted bugs: what a user would name with --import.
+
+Each looks at the graph it is given; none compiles anything.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch._dynamo import register_backend
+from torch.fx import GraphModule
+
+
+def calls(gm: GraphModule, name: str) -> bool:
+    """Whether the graph calls `torch.NAME`."""
+    return any(node.target is getattr(torch, name) for node in gm.graph.nodes)
+
+
+def reaches(gm: GraphModule, source: str, sink: str) -> bool:
+    """Whether a value of `torch.SOURCE` flows into `torch.SINK`."""
+    tainted = set()
+    for node in gm.graph.nodes:
+        flows = any(operand in tainted for operand in node.all_input_nodes)
+        if flows and node.target is getattr(torch, sink):
+            return True
+        if flows or node.target is getattr(torch, source):
+            tainted.add(node)
+    return False
+
+
+@register_backend
+def planted_path(gm: GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
+    """Fails when a sine reaches a cosine."""
+    if reaches(gm, "sin", "cos"):
+        raise RuntimeError("planted: a sine reaches a cosine")
+    return gm.forward
+
+
+@register_backend
+def planted_two(gm: GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
+    """Has two bugs: the one of `planted_path`, and it knows no tangent."""
+    if reaches(gm, "sin", "cos"):
+        raise RuntimeError("planted: a sine reaches a cosine")
+    if calls(gm, "tan"):
+        raise KeyError("planted: tangent")
+    return gm.forward
+
+
+@register_backend
+def planted_ends(gm: GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
+    """Ends the process in as many ways as there are functions."""
+    if calls(gm, "sin"):
+        os.kill(os.getpid(), signal.SIGSEGV)
+    if calls(gm, "cos"):
+        time.sleep(600)
+    if calls(gm, "tan"):
+        os._exit(3)
+    if calls(gm, "exp"):
+        hog = [bytearray(64 << 20) for _ in range(64)]
+        time.sleep(600 + len(hog))
+    return gm.forward
+
+
+@register_backend
+def planted_wrong(gm: GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
+    """Computes a cosine of a sine wrongly."""
+    wrong = reaches(gm, "sin", "cos")
+
+    def run(*args: Any) -> Any:
+        result = gm(*args)
+        return tuple(value + 1 for value in result) if wrong else result
+
+    return run

@@ -1,0 +1,44 @@
+"""Real cases for the tests of the oracle: graphs that Dynamo made, and their signatures."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import torch
+
+from tests.store.portable.compiles import compile_and_see
+from torchreel.minifier.case import Case, Harness
+from torchreel.store.signature import Signature
+
+PLANTED = "tests.minifier.planted"
+
+
+def case_from(
+    fn: Callable[..., Any],
+    *inputs: object,
+    backend: str = "inductor",
+    harness: Harness = "compile",
+    **kwargs: Any,
+) -> Case:
+    """The case of a function that Dynamo traces as one graph."""
+    (doc,) = compile_and_see(fn, *inputs, **kwargs).checkpoints
+    doc = replace(doc, extra={**doc.extra, "backend": backend})
+    return Case.from_checkpoint(doc, harness, imports=(PLANTED,))
+
+
+def planted(message: str, kind: str = "RuntimeError") -> Signature:
+    """The signature of what a planted backend raises: outside of every stage but the backend's."""
+    return Signature("exception", "pre_grad", exception_types=(kind,), message=message)
+
+
+def chain_of(functions: list[str]) -> Callable[[torch.Tensor], torch.Tensor]:
+    """x -> f -> g -> ..."""
+
+    def fn(x: torch.Tensor) -> torch.Tensor:
+        for name in functions:
+            x = getattr(torch, name)(x)
+        return x
+
+    return fn

@@ -1,0 +1,184 @@
+"""The oracle on real torch: what it says of each way in which a case can end."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+from tests.minifier.real import PLANTED, case_from, chain_of, planted
+from torchreel.errors import UsageError
+from torchreel.minifier.case import Case
+from torchreel.minifier.events import Report
+from torchreel.minifier.options import Bounds
+from torchreel.minifier.oracle import WorkerOracle
+from torchreel.store.portable.graphs import NodeDoc
+from torchreel.store.signature import (
+    Signature,
+    crash_signature,
+    hang_signature,
+    wrong_result_signature,
+)
+
+ROOT = Path(__file__).parents[2]
+PATH = planted("planted: a sine reaches a cosine")
+
+
+@pytest.fixture(scope="module")
+def worker() -> Iterator[WorkerOracle]:
+    """One warm worker for all: a case costs a fork."""
+    here = Path.cwd()
+    os.chdir(ROOT)
+    try:
+        with WorkerOracle(PATH, imports=(PLANTED,), bounds=Bounds(60.0, 8 << 30)) as oracle:
+            yield oracle
+    finally:
+        os.chdir(here)
+
+
+def judged(worker: WorkerOracle, case: Case, signature: Signature) -> Report:
+    """One run of a case, for one signature."""
+    worker.look_for(signature)
+    return worker.judge(case)
+
+
+def test_the_same_failure(worker: WorkerOracle) -> None:
+    """And what the call nodes computed, for the edits that follow."""
+    case = case_from(chain_of(["sin", "cos"]), torch.ones(3), backend="planted_path")
+    report = judged(worker, case, PATH)
+    assert report.verdict == "same", report
+    assert report.stage == "pre_grad"
+    assert [value["size"] for value in report.values.values()] == [[3], [3]]  # type: ignore[index,call-overload]
+
+
+def test_another_failure(worker: WorkerOracle) -> None:
+    """With its signature."""
+    case = case_from(chain_of(["tan"]), torch.ones(3), backend="planted_two")
+    report = judged(worker, case, PATH)
+    assert report.verdict == "other", report
+    assert report.observed is not None
+    assert report.observed.exception_types == ("KeyError",)
+
+
+def test_no_failure(worker: WorkerOracle) -> None:
+    """The backend has nothing against it."""
+    case = case_from(chain_of(["cos", "sin"]), torch.ones(3), backend="planted_path")
+    assert judged(worker, case, PATH).verdict == "none"
+
+
+def test_what_eager_rejects_is_invalid(worker: WorkerOracle) -> None:
+    """A matmul of sizes that do not fit."""
+    case = case_from(lambda x, y: torch.sin(x @ y), torch.ones(2, 3), torch.ones(3, 2))
+    (x, y) = case.checkpoint.inputs
+    broken = replace(case, checkpoint=replace(case.checkpoint, inputs=(x, x)))
+    report = judged(worker, broken, PATH)
+    assert report.verdict == "invalid", report
+    assert report.stage == "fake"
+
+
+def test_what_may_not_be_resolved_is_invalid(worker: WorkerOracle) -> None:
+    """The allow-list holds in the worker."""
+    case = case_from(chain_of(["sin"]), torch.ones(3))
+    nodes = list(case.graph.nodes)
+    nodes[1] = NodeDoc(nodes[1].name, "call_function", "fn:os.system", ["true"])
+    report = judged(worker, case.with_graph(replace(case.graph, nodes=tuple(nodes))), PATH)
+    assert report.verdict == "invalid"
+    assert report.stage == "decode"
+    assert "os.system" in report.detail
+
+
+def test_a_backend_nobody_named_is_refused(worker: WorkerOracle) -> None:
+    """A recorded name is not imported."""
+    case = case_from(chain_of(["sin"]), torch.ones(3), backend="antigravity:backend")
+    report = judged(worker, case, PATH)
+    assert report.verdict != "same"
+    assert "--import" in report.detail
+
+
+def test_a_crash(worker: WorkerOracle) -> None:
+    """By signal and stage; another signal is another failure."""
+    case = case_from(chain_of(["sin"]), torch.ones(3), backend="planted_ends")
+    assert judged(worker, case, crash_signature("pre_grad", "", "SIGSEGV")).verdict == "same"
+    report = judged(worker, case, crash_signature("pre_grad", "", "SIGABRT"))
+    assert report.verdict == "other"
+    assert report.observed == crash_signature("pre_grad", "", "SIGSEGV")
+
+
+def test_a_hang(worker: WorkerOracle, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In the same stage it is what is looked for, else nobody knows what it would have been."""
+    monkeypatch.setattr(worker, "_bounds", Bounds(3.0))
+    case = case_from(chain_of(["cos"]), torch.ones(3), backend="planted_ends")
+    assert judged(worker, case, hang_signature("pre_grad")).verdict == "same"
+    assert judged(worker, case, hang_signature("lowering")).verdict == "unjudged"
+    report = judged(worker, case, PATH)
+    assert report.verdict == "unjudged"
+    assert report.lasting
+
+
+def test_too_much_memory(worker: WorkerOracle, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Is killed, and unjudged."""
+    monkeypatch.setattr(worker, "_bounds", Bounds(60.0, 2 << 30))
+    case = case_from(chain_of(["exp"]), torch.ones(3), backend="planted_ends")
+    report = judged(worker, case, PATH)
+    assert report.verdict == "unjudged"
+    assert "memory" in report.detail
+
+
+def test_an_exit_without_a_verdict(worker: WorkerOracle) -> None:
+    """Proves nothing, whatever the exit status: it is not kept either."""
+    case = case_from(chain_of(["tan"]), torch.ones(3), backend="planted_ends")
+    report = judged(worker, case, PATH)
+    assert report.verdict == "unjudged"
+    assert "exited 3" in report.detail
+    assert not report.lasting
+
+
+def test_a_wrong_result(worker: WorkerOracle) -> None:
+    """Eager against compiled, on the same invented inputs."""
+    case = case_from(
+        chain_of(["sin", "cos"]), torch.ones(3), backend="planted_wrong", harness="accuracy"
+    )
+    report = judged(worker, case, wrong_result_signature("values"))
+    assert report.verdict == "same", report
+    assert report.observed is not None
+    assert (report.observed.output, report.observed.magnitude) == (0, 0)
+    right = case_from(chain_of(["cos"]), torch.ones(3), backend="planted_wrong", harness="accuracy")
+    assert judged(worker, right, wrong_result_signature("values")).verdict == "none"
+
+
+LOWERING = Signature("exception", "lowering", message="nothing fails like this")
+
+
+def test_a_run_ends_where_the_failure_would_have_been(
+    worker: WorkerOracle, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No code is generated once it is known that the failure comes before."""
+    case = case_from(chain_of(["sin"]), torch.ones(3))
+    worker.look_for(LOWERING)
+    monkeypatch.setattr(worker, "_ceiling", "lowering")
+    task = worker._task(case)
+    assert worker.judge(case).verdict == "none"
+    assert worker._ask(task).finding.step == "codegen"
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_inductor_compiles_a_case(
+    worker: WorkerOracle, monkeypatch: pytest.MonkeyPatch, dynamic: bool
+) -> None:
+    """Static and dynamic sizes, up to the generated code."""
+    case = case_from(lambda x: torch.relu(x) @ x.t(), torch.ones(3, 4), dynamic=dynamic)
+    assert bool(case.checkpoint.hints) == dynamic
+    worker.look_for(LOWERING)
+    monkeypatch.setattr(worker, "_ceiling", "codegen")
+    report = worker.judge(case)
+    assert report.verdict == "none", report
+
+
+def test_a_module_that_is_not_there() -> None:
+    """Is an error of usage."""
+    with pytest.raises(UsageError, match="could not be imported"):
+        WorkerOracle(PATH, imports=("no_such_module_anywhere",))
