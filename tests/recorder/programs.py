@@ -9,11 +9,10 @@ from torchreel.recorder.launch import run_recorded
 PRELUDE = "import os, sys, torch\nfrom torchreel.recorder import guard\n"
 
 ENVIRONMENT = {
-    # Precompiling headers takes tens of seconds in a new cache.
-    "TORCHINDUCTOR_CPP_CACHE_PRECOMPILE_HEADERS": "0",
     "TORCHINDUCTOR_COMPILE_THREADS": "1",
     # What comes from a cache goes through fewer stages.
-    "TORCHINDUCTOR_FORCE_DISABLE_CACHES": "1",
+    "TORCHINDUCTOR_FX_GRAPH_CACHE": "0",
+    "TORCHINDUCTOR_AUTOGRAD_CACHE": "0",
 }
 
 

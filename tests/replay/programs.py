@@ -52,7 +52,7 @@ PROGRAMS = {
     ),
     "lowering_failure": (
         "def fn(x):\n"
-        "    e = F.adaptive_max_pool1d(x, 0)\n    return torch.scatter(e, -1, e.long(), e).relu()\n"
+        "    e = F.adaptive_max_pool1d(x, (0,))\n    return torch.scatter(e, -1, e, e).relu()\n"
         "torch.compile(fn)(torch.rand(4, 8))"
     ),
     "tiny": "torch.compile(lambda x: x.sin() + 1)(torch.randn(5))",
@@ -63,7 +63,7 @@ PROGRAMS = {
 }
 
 # No cache: a compile that comes from one has no graphs to be compared.
-UNCACHED = {"TORCHINDUCTOR_FORCE_DISABLE_CACHES": "1"}
+UNCACHED = {"TORCHINDUCTOR_FX_GRAPH_CACHE": "0", "TORCHINDUCTOR_AUTOGRAD_CACHE": "0"}
 
 
 MAIN = """
@@ -89,7 +89,7 @@ def record(path: Path, *names: str, source: str = "", **variables: str) -> int:
         "import sys\nfrom torchreel.recorder.launch import run_recorded\n"
         "sys.exit(run_recorded([sys.executable, *sys.argv[1:]], sys.argv[2]))"
     )
-    environment = {**os.environ, "TORCHINDUCTOR_CPP_CACHE_PRECOMPILE_HEADERS": "0", **variables}
+    environment = {**os.environ, **variables}
     program = str(path.parent / "main_program.py")
     command = [sys.executable, "-c", launcher, program, str(path), *names]
     return subprocess.run(command, env=environment, stderr=subprocess.DEVNULL).returncode

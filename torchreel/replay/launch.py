@@ -60,7 +60,6 @@ def _environment() -> dict[str, str]:
         "PYTHONPATH": path,
         # Our own directory, kept: the probing of vector instructions is compiled once a machine.
         "TORCHINDUCTOR_CACHE_DIR": str(user_cache_path("torchreel") / "inductor"),
-        "TORCHINDUCTOR_CPP_CACHE_PRECOMPILE_HEADERS": "0",
     }
 
 

@@ -164,7 +164,9 @@ def _run_aot(restored: Restored) -> object:
     }
     name = restored.doc.extra.get("aot_name")
     names = [str(item) for item in name] if isinstance(name, list) else None
-    with torch_names.tracing_context(restored.mode, names):
+    donated = restored.doc.extra.get("donated")
+    indices = [int(str(index)) for index in donated] if isinstance(donated, list) else None
+    with torch_names.tracing_context(restored.mode, names, indices):
         return torch_names.compile_fx_inner(restored.graph, restored.inputs, decoded)
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
+from types import SimpleNamespace
 from typing import Any
 
 import torch
@@ -79,13 +80,16 @@ def mark_as_dynamo_graph(graph: GraphModule, sources: Mapping[str, Any]) -> None
 
 @contextlib.contextmanager
 def caches_off() -> Iterator[None]:
-    """No compiled artifact is read from or left in any cache: a hit would skip stages."""
+    """No compiled artifact is read from or left in any cache: a hit would skip stages.
+
+    Not by `force_disable_caches`: that makes Inductor probe the vector instructions of the machine,
+    with a run of the C++ compiler, for every graph.
+    """
     with (
         torch._inductor.config.patch(
             {
                 "fx_graph_cache": False,
                 "fx_graph_remote_cache": False,
-                "force_disable_caches": True,
                 "compile_threads": 1,
             }
         ),
@@ -109,8 +113,14 @@ def compile_context(compile_id: object) -> Any:
 
 
 @contextlib.contextmanager
-def tracing_context(mode: FakeTensorMode, aot_name: list[str] | None = None) -> Iterator[None]:
-    """What Dynamo sets around a backend; `aot_name` is what AOTAutograd sets around Inductor."""
+def tracing_context(
+    mode: FakeTensorMode, aot_name: list[str] | None = None, donated: list[int] | None = None
+) -> Iterator[None]:
+    """What Dynamo sets around a backend.
+
+    `aot_name` is what AOTAutograd sets around Inductor, and `donated` what Inductor reads of its
+    metadata: which inputs of a backward graph it may overwrite.
+    """
     from torch._inductor.virtualized import V
 
     context = TracingContext(mode)
@@ -118,6 +128,8 @@ def tracing_context(mode: FakeTensorMode, aot_name: list[str] | None = None) -> 
         stack.enter_context(torch._guards.tracing(context))
         if aot_name is not None:
             context.aot_graph_name = aot_name
+            if donated is not None:
+                context.fw_metadata = SimpleNamespace(bw_donated_idxs=donated)  # type: ignore[assignment]
             stack.enter_context(V.set_fake_mode(mode))
             stack.enter_context(torch.no_grad())
         yield

@@ -163,6 +163,7 @@ def aot_checkpoint(
             "kwargs": {k: _kwarg(k, v) for k, v in kwargs.items() if k in _KWARGS},
             "fake_mode": torch_names.fake_mode_settings(mode),
             "aot_name": torch_names.aot_graph_name(),
+            "donated": torch_names.donated_inputs(),
             **_compile_id(),
         }
         return _checkpoint("aot", _partition(kwargs), encode_graph(gm), inputs, mode, extra)

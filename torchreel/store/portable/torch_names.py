@@ -401,3 +401,11 @@ def set_specialized_floats(names: Iterable[str]) -> None:
     TensorifyState.clear()
     for name in names:
         TensorifyState.specialize(name)
+
+
+def donated_inputs() -> list[int] | None:
+    """The inputs of a backward graph whose memory Inductor may reuse (saved, and dead after it)."""
+    context = TracingContext.try_get()
+    metadata = getattr(context, "fw_metadata", None)
+    donated = getattr(metadata, "bw_donated_idxs", None)
+    return None if donated is None else [int(index) for index in donated]
