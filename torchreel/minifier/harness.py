@@ -19,7 +19,7 @@ import torch
 from torchreel.minifier import torch_names
 from torchreel.minifier.backends import backend_of
 from torchreel.minifier.case import VALUE_KEYS, Case
-from torchreel.minifier.comparison import Difference, compare, tensors_of
+from torchreel.replay.comparison import Difference, compare, tensors_of
 from torchreel.minifier.descriptions import as_list, as_object
 from torchreel.minifier.protocol import Finding, Task
 from torchreel.minifier.stages import Position, StageOver, Stages, followed

@@ -95,6 +95,16 @@ def of_hang(entry: CompileEntry, stage: str, partition: str, seconds: float) -> 
     }
 
 
+def of_wrong_result(entry: CompileEntry, signature: Signature, message: str) -> dict[str, object]:
+    """The columns of a failure that nothing raised: a compiled graph is wrong."""
+    return {
+        **_columns(entry, signature.stage, "", signature),
+        "exception_type": "",
+        "message": message,
+        "chain": [],
+    }
+
+
 def _columns(
     entry: CompileEntry | None, stage: str, partition: str, signature: Signature
 ) -> dict[str, object]:

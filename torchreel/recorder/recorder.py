@@ -25,6 +25,7 @@ from torchreel.recorder.tape import Tape
 if TYPE_CHECKING:
     from torchreel.store.portable.checkpoints import CheckpointDoc
     from torchreel.store.portable.graphs import GraphDoc
+    from torchreel.store.signature import Signature
 
 
 @dataclass(frozen=True)
@@ -215,6 +216,12 @@ class Recorder:
         span.entry.status = "hung"
         self.update_compile(span.entry, status="hung")
         self.tape.commit("hang")
+
+    def add_wrong_result(self, signature: Signature, message: str) -> None:
+        """Write down that the compile under way computes something else than eager does."""
+        entry = self.entry_here()
+        self._write_failure(entry, failures.of_wrong_result(entry, signature, message))
+        self.tape.commit("failure")
 
     def has_failed(self, error: BaseException) -> bool:
         """Whether this very exception has been written down (ids: nothing is kept alive)."""

@@ -17,9 +17,14 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from torchreel.errors import TorchreelError
+
+if TYPE_CHECKING:
+    from torchreel.recorder.recorder import Recorder
+    from torchreel.replay.comparison import Difference
+    from torchreel.store.portable.checkpoints import CheckpointDoc
 
 
 @dataclass(frozen=True)
@@ -38,6 +43,8 @@ class Request:
     """Compile the backward graph too: the recorded program called `backward()`."""
     execute: bool = False
     """Run the compiled code on synthesised inputs: the recorded failure happened there."""
+    compare: bool = False
+    """Run it in eager mode too, and compare: the recorded failure is a wrong result."""
     compile_cpp: bool = False
     """Compile the generated C++: the recorded failure was the compiler's, or came later."""
     trust: bool = False
@@ -98,12 +105,20 @@ def _replay(request: Request, report: Report) -> None:
         ):
             report.write(request.report)  # should the stage kill this process
             compiled = restore.run(restored, backward=request.backward, trust=request.trust)
-            if request.execute:
+            if request.compare:
+                _compare(recorder, restore.execute_and_compare(doc, compiled))
+            elif request.execute:
                 restore.execute(doc, compiled)
 
 
+def _compare(recorder: Recorder, difference: Difference | None) -> None:
+    """Write a wrong result down like any other failure."""
+    if difference is not None:
+        recorder.add_wrong_result(difference.signature(), str(difference))
+
+
 @contextmanager
-def _one_compile(recorder: Any, doc: Any) -> Iterator[None]:
+def _one_compile(recorder: Recorder, doc: CheckpointDoc) -> Iterator[None]:
     """A compile row for a stage that is entered without Dynamo; its failure is the recorder's."""
     stage = "pre_grad" if doc.entry == "graph" else "forward"
     span = recorder.enter(stage, doc.partition)

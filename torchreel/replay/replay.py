@@ -119,6 +119,7 @@ def _one(
             attempt=compile.attempt,
             backward=_had_backward(store, compile),
             execute=_failed_at(failure, "run"),
+            compare=failure is not None and failure.failure_class == "wrong_result",
             compile_cpp=_failed_at(failure, "run", "codegen"),
             trust=options.trust,
             imports=options.imports,

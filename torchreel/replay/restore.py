@@ -14,15 +14,17 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
 
+import torch
 from torch.fx import GraphModule
 
 from torchreel.errors import UnsupportedError, UntrustedError
 from torchreel.replay import torch_names
+from torchreel.replay.comparison import Difference, compare, tensors_of
 from torchreel.store.jsontypes import Json
 from torchreel.store.portable import ambient, config, shape_env, sources, values
 from torchreel.store.portable.checkpoints import CheckpointDoc
 from torchreel.store.portable.graphs import decode_graph
-from torchreel.store.portable.tensors import Decoder
+from torchreel.store.portable.tensors import Decoder, synthesise_all
 from torchreel.store.portable.torch_names import (
     FakeTensorMode,
     ShapeEnv,
@@ -66,8 +68,9 @@ def restore(doc: CheckpointDoc) -> Restored:
     decoder = Decoder(mode, table, doc.hints)
     inputs = [decoder.fake(description) for description in doc.inputs]
     lost: list[str] = []
-    # A decoder of its own: storages of inputs and of values in the graph are numbered apart.
-    graph = decode_graph(doc.graph, Decoder(mode, table, doc.hints), lost)
+    if doc.entry == "graph":  # there, storages of inputs and of values are numbered apart
+        decoder = Decoder(mode, table, doc.hints)
+    graph = decode_graph(doc.graph, decoder, lost)
     if doc.entry == "graph":
         torch_names.mark_as_dynamo_graph(graph, _parameter_sources(doc))
     shape_env.restore(env, doc.shape_env, table)  # making fakes may have noted guards
@@ -172,9 +175,28 @@ def _run_aot(restored: Restored) -> object:
 
 def execute(doc: CheckpointDoc, compiled: object) -> object:
     """Run a compiled graph once, on synthesised inputs of the recorded layout."""
-    from torchreel.store.portable.tensors import synthesise_all
+    return _call(compiled, _real_inputs(doc))
 
+
+def execute_and_compare(doc: CheckpointDoc, compiled: object) -> Difference | None:
+    """Run a graph compiled and as it is, on the same synthesised inputs; the first difference.
+
+    Inputs that the graph writes to are compared as well.
+    """
+    results = []
+    for function in (restore(doc).graph, compiled):
+        inputs = _real_inputs(doc)
+        torch.manual_seed(0)
+        output = _call(function, list(inputs))
+        results.append(tensors_of([output, inputs]))
+    return compare(*results)
+
+
+def _real_inputs(doc: CheckpointDoc) -> list[object]:
     table = shape_env.decode_symbols(doc.shape_env)
-    inputs = synthesise_all(doc.inputs, seed=0, hints=doc.hints, table=table)
-    assert callable(compiled)
-    return compiled(inputs) if torch_names.takes_a_list(compiled) else compiled(*inputs)
+    return synthesise_all(doc.inputs, seed=0, hints=doc.hints, table=table)
+
+
+def _call(function: object, inputs: list[object]) -> object:
+    assert callable(function)
+    return function(inputs) if torch_names.takes_a_list(function) else function(*inputs)

@@ -166,7 +166,9 @@ def aot_checkpoint(
             "donated": torch_names.donated_inputs(),
             **_compile_id(),
         }
-        return _checkpoint("aot", _partition(kwargs), encode_graph(gm), inputs, mode, extra)
+        # One encoder for both: the inputs are the values of the placeholders, nested ones included.
+        graph = encode_graph(gm, encoder)
+        return _checkpoint("aot", _partition(kwargs), graph, inputs, mode, extra)
 
 
 _KWARGS = (

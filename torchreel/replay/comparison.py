@@ -1,7 +1,7 @@
 """Whether a compiled graph computed what eager computes.
 
 Lives here: flattening of results, tolerances, the kind and size of a difference. Not here: what is
-run (`harness`) and which graph of a recording is taken (`accuracy`).
+run. Called by the replay of a wrong result and by the minifier's oracle.
 """
 
 from __future__ import annotations
