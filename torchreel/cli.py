@@ -43,7 +43,7 @@ _PROGRAM = {
 AddressArgument = Annotated[
     str,
     typer.Argument(
-        metavar="[ADDRESS]", help="STORE[#RECORDING[/COMPILE][@EVENT]]", show_default=False
+        metavar="ADDRESS", help="STORE[#RECORDING[/COMPILE][@EVENT]]", show_default=False
     ),
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Write JSON.")]
@@ -61,9 +61,7 @@ OutputOption = Annotated[
 
 @app.command(context_settings=_PROGRAM)
 def record(
-    program: Annotated[
-        list[str], typer.Argument(metavar="-- PROGRAM [ARGS]...", show_default=False)
-    ],
+    program: Annotated[list[str], typer.Argument(metavar="PROGRAM", show_default=False)],
     output: Annotated[
         str | None, typer.Option("--output", "-o", metavar="STORE", help="The store to append to.")
     ] = None,
@@ -72,9 +70,10 @@ def record(
         typer.Option("--compile-timeout", metavar="SECONDS", help="Longer compiles count as hung."),
     ] = None,
 ) -> None:
-    """Run a program and record every compile in it; exits with the program's own status.
+    """Run a program and record every compile in it.
 
-    The program is not changed in any way. A store that exists gets a new recording.
+    As in 'torchreel record -o run.db -- python train.py': what follows '--' is run as it is, and
+    its exit status becomes ours. A store that exists gets another recording.
     """
     from torchreel.console import record as console
     from torchreel.recorder.launch import run_recorded
@@ -118,9 +117,10 @@ def show(
     traceback: Annotated[bool, typer.Option("--traceback", help="Print the traceback.")] = False,
     json: JsonOption = False,
 ) -> None:
-    """Show a compile: frame, stages, graphs, failure, config, environment, what was lost.
+    """Show what is known about a compile.
 
-    Nothing of the store is executed, imported or resolved, and torch is not imported.
+    Frame, stages, graphs, failure, config, environment, and what was lost. Nothing of the store is
+    executed, imported or resolved, and torch is not imported.
     """
     from torchreel.console.show import Wanted
     from torchreel.console.show import show as print_compile
@@ -145,9 +145,10 @@ def replay(
         float | None, typer.Option("--timeout", metavar="SECONDS", help="Limit of the child.")
     ] = None,
 ) -> None:
-    """Run a recorded compile again, in a fresh process, and compare every later stage.
+    """Compile again from a checkpoint and compare every stage.
 
-    Exits with 0 when all that was compared is identical, 1 when it diverged, 3 when it was refused.
+    In a fresh process, without the program that was recorded. Exits with 0 when all that was
+    compared is identical, 1 when it diverged, 3 when it was refused.
     """
     from torchreel.console.replay import report, waiting
     from torchreel.replay import replay as run
@@ -178,10 +179,11 @@ def minify(
     ] = None,
     force: ForceOption = False,
 ) -> None:
-    """Shrink a recorded failure to a few lines, and export them as a script and an issue.
+    """Shrink a failure to a few lines, and export them.
 
-    Only a case that fails with the recorded signature counts; other failures are listed as
-    by-catch. Every verdict is kept in the store: an interrupted run goes on where it stopped.
+    As a script that needs torch alone, and as the text of an issue. Only a case that fails with the
+    recorded signature counts; other failures are listed as by-catch. Every verdict is kept in the
+    store: an interrupted run goes on where it stopped.
     """
     from torchreel.console import minify as console
     from torchreel.minifier.events import Limits
@@ -212,10 +214,10 @@ def export(
     imports: ImportOption = None,
     force: ForceOption = False,
 ) -> None:
-    """Write the simplest case known of a failure as a script, and as the text of an issue.
+    """Write the best case known as a script and an issue.
 
-    The script is run in a fresh process in which only torch can be imported; exits with 1 when it
-    does not show the recorded failure there.
+    A reduced one if there is any, else the recorded one. The script is run in a fresh process in
+    which only torch can be imported; exits with 1 when it does not show the recorded failure there.
     """
     from torchreel.console import export as console
     from torchreel.console import streams
@@ -236,10 +238,14 @@ def export(
 
 @app.command()
 def doctor(
-    store: Annotated[str | None, typer.Argument(metavar="[STORE]", show_default=False)] = None,
+    store: Annotated[str | None, typer.Argument(metavar="STORE", show_default=False)] = None,
     json: JsonOption = False,
 ) -> None:
-    """Look for everything that torchreel needs; exits with 1 when something is missing."""
+    """Look for everything that torchreel needs.
+
+    Python, torch, the C++ compiler, the functions of torch that the recorder replaces, a writable
+    store; exits with 1 when something is missing.
+    """
     from torchreel.console.doctor import report
     from torchreel.doctor import examine
 

@@ -18,12 +18,12 @@ _STYLES = {"failed": "red", "crashed": "red", "hung": "red", "died": "red", "run
 def ls(store: Store, address: Address, kind: Format) -> None:
     """Print what an address covers: a store, a recording or the attempts at a compile."""
     found = _recordings(store, address)
-    if kind is not Format.TABLE:
-        listing.write([row for item in found for row in compile_rows(store, item, address)], kind)
-        return
-    _print_recordings(store, found)
     rows = [row for item in found for row in compile_rows(store, item, address)]
-    _print_compiles([row for row in rows if row["compile_id"] is not None])
+    if kind is Format.TABLE:
+        _print_recordings(store, found)
+        _print_compiles([row for row in rows if row["compile_id"] is not None])
+    else:
+        listing.write(rows, kind)
     _print_next(store, found)
 
 

@@ -27,13 +27,14 @@ class Progress:
 
     def __init__(self, limits: Limits, status: Status | None) -> None:
         self._limits, self._status = limits, status
-        self._last = 0.0
+        self._last = time.monotonic()
 
     def on_step(self, event: ProgressEvent) -> None:
         """See `Listener`."""
         text = _told(event, self._limits)
         if event.kind == "start":
-            streams.say(f"reproduced: {count(event.call_nodes, 'call node')}. {event.message}")
+            note = f"; {event.message}" if event.message else ""
+            streams.say(f"reproduced with {count(event.call_nodes, 'call node')}{note}")
         elif self._status is not None:
             self._status.update(Text(clean(text)))
         elif event.kind == "accepted" or time.monotonic() - self._last > _EVERY:
@@ -93,7 +94,7 @@ def report(reduction: Reduction) -> None:
 def _print_passes(reduction: Reduction) -> None:
     columns = (">tried", ">from cache", ">accepted", ">nodes removed", ">time")
     table = streams.table("pass", *columns)
-    for item in reduction.passes:
+    for item in (found for found in reduction.passes if found.tried):
         cells = (item.tried, item.cached, item.accepted, item.removed_nodes, seconds(item.seconds))
         streams.add_row(table, item.name, *cells)
     if table.row_count:

@@ -41,14 +41,16 @@ def show(store: Store, address: Address, wanted: Wanted) -> None:
         _print_graphs(store, row, wanted.graph)
     elif wanted.code:
         _print_code(store, row)
-    elif wanted.events:
-        _print_events(store, row, wanted)
     elif wanted.traceback:
         _print_traceback(store, row)
+    elif wanted.events:
+        _print_events(store, row, wanted)
+        return
     elif wanted.json:
         listing.write_json(as_json(store, row))
     else:
         _print_overview(store, row)
+    failure.print_next(store, row)
 
 
 # -- the overview ---------------------------------------------------------------------------------
@@ -66,7 +68,6 @@ def _print_overview(store: Store, row: Compile) -> None:
     _print_pairs("environment", queries.environment(store, recording.id).items())
     _print_history(store, row)
     _print_lost(store, recording)
-    failure.print_next(store, row)
 
 
 def _print_frame(store: Store, recording: Recording, row: Compile) -> None:

@@ -123,7 +123,8 @@ _ENDS = {"crash": "The process dies", "hang": "Exit status 1, after a minute,"}
 
 def _header(case: Case, story: Story) -> Sequence[str]:
     versions, signature = story.versions, story.signature
-    known = [f"{key} {versions[key]}" for key in ("torch", "python", "platform") if key in versions]
+    names = {"torch": "torch ", "python": "Python ", "platform": ""}
+    known = [name + versions[key] for key, name in names.items() if key in versions]
     how = _ENDS.get(signature.failure_class, "Exit status 1")
     return [
         title(signature),

@@ -139,8 +139,9 @@ class _Writer:
 
     def _higher_order(self, node: NodeDoc) -> Iterator[str]:
         targets.decode_target(node.target)
-        if node.target == "hop:while_loop":
-            yield from self._while_loop(node)
+        special = {"hop:while_loop": self._while_loop, "hop:flex_attention": self._flex_attention}
+        if node.target in special:
+            yield from special[node.target](node)
             return
         for name in dict.fromkeys(node.inputs()):
             inner = self.graph.by_name[name]
@@ -161,17 +162,30 @@ class _Writer:
     def _while_loop(self, node: NodeDoc) -> Iterator[str]:
         """The public function takes the carried values only; the others are closed over."""
         condition, body, carried, others = (*as_list(node.args), [], [])[:4]
-        outer = [self._argument(item) for item in _items(others)]
-        names = []
         for reference in (condition, body):
-            name = str(as_object(reference).get("n"))
-            inner = self.graph.modules[self.graph.by_name[name].target]
-            inputs = [placeholder.name for placeholder in inner.placeholders]
-            closed = dict(zip(inputs[len(_items(carried)) :], outer, strict=False))
-            yield from self._definition(name, self.graph.by_name[name].target, closed)
-            names.append(self.names[name])
-        call = f"while_loop({', '.join(names)}, {self._argument({'t': _items(carried)})})"
+            yield from self._closure(reference, len(_items(carried)), others)
+        names = f"{self._argument(condition)}, {self._argument(body)}"
+        call = f"while_loop({names}, {self._argument({'t': _items(carried)})})"
         yield f"{self.names[node.name]} = {call}"
+
+    def _flex_attention(self, node: NodeDoc) -> Iterator[str]:
+        """Dynamo's form of it takes no buffers: the modifications close over theirs."""
+        arguments = as_list(node.args)
+        if len(arguments) != 9:
+            raise UnsupportedError("flex_attention has other arguments than those known here")
+        score, block, score_buffers, mask_buffers = (arguments[i] for i in (3, 4, 7, 8))
+        yield from self._closure(score, 5, score_buffers)  # score, batch, head, query, key
+        yield from self._closure(_items(block)[-1], 4, mask_buffers)  # batch, head, query, key
+        call = spelling.call(node.op, node.target, arguments[:7], node.kwargs, self._name)
+        yield f"{self.names[node.name]} = {call}"
+
+    def _closure(self, reference: Json, own: int, others: Json) -> Iterator[str]:
+        """A body that has `own` parameters; the inputs after those are variables around it."""
+        name = str(as_object(reference).get("n"))
+        target = self.graph.by_name[name].target
+        inputs = [placeholder.name for placeholder in self.graph.modules[target].placeholders]
+        outer = [self._argument(item) for item in _items(others)]
+        yield from self._definition(name, target, dict(zip(inputs[own:], outer, strict=False)))
 
     def _definition(
         self, name: str, target: str, closed: Mapping[str, str] | None = None

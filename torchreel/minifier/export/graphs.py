@@ -21,17 +21,24 @@ from torchreel.store.portable import targets
 from torchreel.store.portable.graphs import GraphDoc, NodeDoc
 
 
-def builder(name: str, case: Case, graph: GraphDoc | None = None) -> list[str]:
-    """`def name():` that returns a GraphModule, after those of the graphs nested in it."""
+def builder(
+    name: str, case: Case, graph: GraphDoc | None = None, *, inner: bool = False
+) -> list[str]:
+    """`def name():` that returns a GraphModule, after those of the graphs nested in it.
+
+    Inductor reads the inputs of an `inner` graph off its placeholders.
+    """
     graph = graph or case.graph
-    inner = {path: f"{name}_{number}" for number, path in enumerate(graph.modules)}
+    nested = {path: f"{name}_{number}" for number, path in enumerate(graph.modules)}
     lines: list[str] = []
-    for path, function in inner.items():
-        lines += [*builder(function, case, graph.modules[path]), "", ""]
+    for path, function in nested.items():
+        lines += [*builder(function, case, graph.modules[path], inner=True), "", ""]
     body = ["root = torch.nn.Module()"]
-    body += [f"root.{_attribute(path)} = {function}()" for path, function in inner.items()]
+    body += [f"root.{_attribute(path)} = {function}()" for path, function in nested.items()]
     body += _constants(case, graph)
-    body += ["g = torch.fx.Graph()", *_nodes(case, graph), "return torch.fx.GraphModule(root, g)"]
+    body += ["g = torch.fx.Graph()", *_nodes(case, graph)]
+    body += _fake_inputs(case, graph) if inner and case.checkpoint.entry == "aot" else []
+    body += ["return torch.fx.GraphModule(root, g)"]
     return [*lines, f"def {name}():", *(INDENT + line for line in body)]
 
 
@@ -63,6 +70,18 @@ def _nodes(case: Case, graph: GraphDoc) -> Iterator[str]:
         else:
             parts = [_what(node, names[node.name], case.imports), *_arguments(node, argument)]
             yield f"{names[node.name]} = g.{node.op}({', '.join(parts)})"
+
+
+def _fake_inputs(case: Case, graph: GraphDoc) -> Iterator[str]:
+    names = variables(graph)
+    for node in graph.placeholders:
+        known = as_object(node.value)
+        if known.get("k") == "tensor":
+            layout = [{"t": as_list(known.get(key))} for key in ("size", "stride")]
+            parts = [spelling.argument(item, str) for item in layout]
+            dtype = spelling.argument({"dtype": known.get("dtype")}, str)
+            made = f"torch.empty_strided({', '.join(parts)}, dtype={dtype})"
+            yield f'{names[node.name]}.meta["val"] = mode.from_tensor({made})'
 
 
 def _what(node: NodeDoc, variable: str, imports: tuple[str, ...]) -> str:
