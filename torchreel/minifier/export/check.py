@@ -39,7 +39,6 @@ _OPTIONAL = ("numpy", "packaging", "psutil", "triton")
 _REMOVED = re.compile(r"TORCHREEL|TORCH_(LOGS|TRACE|COMPILE_DEBUG)|TORCHDYNAMO_|PYTHON")
 _SETTINGS = {
     "TORCH_DEVICE_BACKEND_AUTOLOAD": "0",
-    "TORCHINDUCTOR_CPP_CACHE_PRECOMPILE_HEADERS": "0",  # tens of seconds in a new directory
 }
 
 
