@@ -2,17 +2,36 @@
 
 from __future__ import annotations
 
+import atexit
+import functools
+import os
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import torch
 
 from tests.store.portable.compiles import compile_and_see
 from torchreel.minifier.case import Case, Harness
+from torchreel.minifier.oracle import WorkerOracle
 from torchreel.store.signature import Signature
 
+NOTHING = Signature("exception", "lowering", message="nothing fails like this")
 PLANTED = "tests.minifier.planted"
+
+
+@functools.cache
+def shared_worker() -> WorkerOracle:
+    """One warm worker for all tests: starting one takes ten seconds, a case a fork."""
+    here = Path.cwd()
+    os.chdir(Path(__file__).parents[2])  # where the planted backends can be imported from
+    try:
+        oracle = WorkerOracle(NOTHING, imports=(PLANTED,))
+    finally:
+        os.chdir(here)
+    atexit.register(oracle.close)
+    return oracle
 
 
 def case_from(

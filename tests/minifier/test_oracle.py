@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 import torch
 
-from tests.minifier.real import PLANTED, case_from, chain_of, planted
+from tests.minifier.real import NOTHING, case_from, chain_of, planted, shared_worker
 from torchreel.errors import UsageError
 from torchreel.minifier.case import Case
 from torchreel.minifier.events import Report
@@ -24,20 +21,15 @@ from torchreel.store.signature import (
     wrong_result_signature,
 )
 
-ROOT = Path(__file__).parents[2]
 PATH = planted("planted: a sine reaches a cosine")
 
 
-@pytest.fixture(scope="module")
-def worker() -> Iterator[WorkerOracle]:
-    """One warm worker for all: a case costs a fork."""
-    here = Path.cwd()
-    os.chdir(ROOT)
-    try:
-        with WorkerOracle(PATH, imports=(PLANTED,), bounds=Bounds(60.0, 8 << 30)) as oracle:
-            yield oracle
-    finally:
-        os.chdir(here)
+@pytest.fixture
+def worker(monkeypatch: pytest.MonkeyPatch) -> WorkerOracle:
+    """The warm worker, with fixed limits."""
+    oracle = shared_worker()
+    monkeypatch.setattr(oracle, "_bounds", Bounds(60.0, 8 << 30))
+    return oracle
 
 
 def judged(worker: WorkerOracle, case: Case, signature: Signature) -> Report:
@@ -73,7 +65,7 @@ def test_no_failure(worker: WorkerOracle) -> None:
 def test_what_eager_rejects_is_invalid(worker: WorkerOracle) -> None:
     """A matmul of sizes that do not fit."""
     case = case_from(lambda x, y: torch.sin(x @ y), torch.ones(2, 3), torch.ones(3, 2))
-    (x, y) = case.checkpoint.inputs
+    x = case.checkpoint.inputs[0]
     broken = replace(case, checkpoint=replace(case.checkpoint, inputs=(x, x)))
     report = judged(worker, broken, PATH)
     assert report.verdict == "invalid", report
@@ -150,15 +142,12 @@ def test_a_wrong_result(worker: WorkerOracle) -> None:
     assert judged(worker, right, wrong_result_signature("values")).verdict == "none"
 
 
-LOWERING = Signature("exception", "lowering", message="nothing fails like this")
-
-
 def test_a_run_ends_where_the_failure_would_have_been(
     worker: WorkerOracle, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """No code is generated once it is known that the failure comes before."""
     case = case_from(chain_of(["sin"]), torch.ones(3))
-    worker.look_for(LOWERING)
+    worker.look_for(NOTHING)
     monkeypatch.setattr(worker, "_ceiling", "lowering")
     task = worker._task(case)
     assert worker.judge(case).verdict == "none"
@@ -172,7 +161,7 @@ def test_inductor_compiles_a_case(
     """Static and dynamic sizes, up to the generated code."""
     case = case_from(lambda x: torch.relu(x) @ x.t(), torch.ones(3, 4), dynamic=dynamic)
     assert bool(case.checkpoint.hints) == dynamic
-    worker.look_for(LOWERING)
+    worker.look_for(NOTHING)
     monkeypatch.setattr(worker, "_ceiling", "codegen")
     report = worker.judge(case)
     assert report.verdict == "none", report

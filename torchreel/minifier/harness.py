@@ -19,12 +19,12 @@ import torch
 from torchreel.minifier import torch_names
 from torchreel.minifier.backends import backend_of
 from torchreel.minifier.case import VALUE_KEYS, Case
-from torchreel.replay.comparison import Difference, compare, tensors_of
 from torchreel.minifier.descriptions import as_list, as_object
 from torchreel.minifier.protocol import Finding, Task
 from torchreel.minifier.stages import Position, StageOver, Stages, followed
 from torchreel.replay import restore
 from torchreel.replay import torch_names as torch_replay
+from torchreel.replay.comparison import Difference, compare, tensors_of
 from torchreel.store.jsontypes import Json
 from torchreel.store.portable import shape_env
 from torchreel.store.portable.checkpoints import CheckpointDoc

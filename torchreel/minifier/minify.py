@@ -7,6 +7,7 @@ Not here: the search itself (`search`).
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 
 from torchreel.errors import NotReproduced, UnsupportedError, UsageError
@@ -25,6 +26,7 @@ from torchreel.store.signature import Signature, wrong_result_signature
 
 # Stages that belong to Dynamo: their input is a Python frame, not a graph.
 _NEEDS_FRAME = ("dynamo", "guards", "")
+_DYNAMO = ("torch._dynamo.output_graph:", "torch._dynamo.convert_frame:")
 # Stages in which Inductor works on one partition alone.
 _INDUCTOR = ("post_grad", "lowering", "codegen", "run", "forward", "backward")
 _DEFAULTS = Options()
@@ -37,21 +39,23 @@ def minify(
     accuracy: bool = False,
     options: Options = _DEFAULTS,
     listener: Listener | None = None,
+    oracle: WorkerOracle | None = None,
 ) -> Reduction:
     """Reduce the failure of a compile (left out: of the latest failing one).
 
     `store` has to be open for writing: verdicts and the best case so far are kept in it, so that
     the same call goes on where it stopped. With `accuracy`, no failure is needed: each recorded
-    graph is run in eager mode and compiled, and the first that differs is reduced.
+    graph is run in eager mode and compiled, and the first that differs is reduced. An `oracle` that
+    is given stays open: one warm worker then serves several reductions.
 
     Raises `UnsupportedError` for a failure without a graph, `NotReproduced`, `FlakyFailure` and
     `TrivialResult` as `Search.run` does. A budget that ran out and an interrupt are no exceptions
     here: see `Reduction.status`.
     """
     if accuracy:
-        with _oracle(wrong_result_signature("values"), options) as oracle:
-            case, found = find_difference(store, compile, options.imports, oracle)
-            return _reduce(store, oracle, [case], found, options, listener)
+        with _open(oracle, wrong_result_signature("values"), options) as worker:
+            case, found = find_difference(store, compile, options.imports, worker)
+            return _reduce(store, worker, [case], found, options, listener)
     compile = compile or queries.latest_failing(store)
     if compile is None:
         raise UsageError(f"{store.target} has no failing compile: there is nothing to minify.")
@@ -62,11 +66,17 @@ def minify(
             "--accuracy."
         )
     starts = starting_cases(store, compile, failure, options.imports)
-    with _oracle(failure.signature, options) as oracle:
-        return _reduce(store, oracle, starts, failure, options, listener)
+    with _open(oracle, failure.signature, options) as worker:
+        return _reduce(store, worker, starts, failure, options, listener)
 
 
-def _oracle(signature: Signature, options: Options) -> WorkerOracle:
+def _open(
+    given: WorkerOracle | None, signature: Signature, options: Options
+) -> AbstractContextManager[WorkerOracle]:
+    """The oracle to use, for the length of a `with`: the given one, or one of our own."""
+    if given is not None:
+        given.look_for(signature)
+        return nullcontext(given)
     return WorkerOracle(signature, imports=options.imports, bounds=options.bounds)
 
 
@@ -85,15 +95,37 @@ def _reduce(
         journal = StoreJournal(store, wanted, oracle.environment, failure.id)
         return Search(oracle, wanted, journal=journal, limits=options.limits, listener=listener)
 
-    first = search(failure.signature)
+    parts = [case for case in starts if case.checkpoint.entry == "aot" and not case.is_exact]
+    recorded = below_dynamo(failure.signature)
+    first = search(recorded)
     try:
-        return first.run(*starts)
+        # What an earlier reduction found out about the starts needs no run to be seen.
+        if _alike(first, starts, recorded) is None:
+            return first.run(*starts, parts=parts)
     except NotReproduced:
-        observed = first.judge.observed(starts)
-        alike = next((seen for seen in observed if is_alike(seen, failure.signature)), None)
-        if alike is None:
+        if _alike(first, starts, recorded) is None:
             raise
-    return search(alike).run(*starts)
+    return search(_alike(first, starts, recorded) or recorded).run(*starts, parts=parts)
+
+
+def _alike(search: Search, starts: Sequence[Case], recorded: Signature) -> Signature | None:
+    """The signature of a start that failed in the recorded way but for details."""
+    observed = search.judge.observed(starts)
+    if any(seen.matches(recorded) for seen in observed):
+        return None
+    return next((seen for seen in observed if is_alike(seen, recorded)), None)
+
+
+def below_dynamo(signature: Signature) -> Signature:
+    """A signature without frames of Dynamo's own, where the failure came after Dynamo.
+
+    They stand at the innermost place when a backend of the user's raised: what called the backend
+    is not there when a case is run without the program around it.
+    """
+    if signature.stage in _NEEDS_FRAME:
+        return signature
+    frames = tuple(name for name in signature.frames if not name.startswith(_DYNAMO))
+    return replace(signature, frames=frames)
 
 
 def is_alike(seen: Signature, recorded: Signature) -> bool:

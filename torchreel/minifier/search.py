@@ -27,13 +27,15 @@ from torchreel.minifier.events import (
 )
 from torchreel.minifier.journal import Journal, MemoryJournal
 from torchreel.minifier.judge import Judge, Oracle
-from torchreel.minifier.order import sort_key
+from torchreel.minifier.order import Key, sort_key
 from torchreel.minifier.passes import PHASES, Edit, Pass, Tier
 from torchreel.minifier.runs import find_prefix, find_run
 from torchreel.minifier.start import Start, refuse_trivial, reproduce
 from torchreel.store.signature import Signature
 
 _NO_LIMITS = Limits()
+# A graph of one or two calls hardly becomes smaller by being lowered.
+_WORTH_A_PART = 3
 
 
 class Search:
@@ -56,8 +58,11 @@ class Search:
         self._settled: dict[str, str] = {}  # by pass: the best case that it could not improve
         self._current = ""
 
-    def run(self, *cases: Case) -> Reduction:
+    def run(self, *cases: Case, parts: Sequence[Case] = ()) -> Reduction:
         """Reduce the first of the cases that fails with the signature.
+
+        `parts` are other ways to the same failure, through one partition alone: the first that
+        fails is reduced as well, and the simpler of the two results is taken.
 
         Raises `NotReproduced` or `FlakyFailure` when none does, and `TrivialResult` when the
         failure has nothing to do with the graph. A spent budget and an interrupt end the search
@@ -69,16 +74,19 @@ class Search:
         try:
             refuse_trivial(self.judge, start.case)
             self._to_fixpoint()
+            self._reduce_part(parts)
         except BudgetSpent:
             status = "budget"
         except KeyboardInterrupt:
             status = "interrupted"
+        self._best, self._key = self._simplest()
         self._save(status)
         self._tell("end")
         return self._result(status)
 
     def _begin(self, start: Start) -> None:
         self._start, self._best, self._key = start, start.case, sort_key(start.case)
+        self._champion: tuple[Case, Key] | None = None
         self._number = self.judge.journal.begin(start.case)
         self._save("running")
         self._tell("start", message="" if start.flaky is None else _flaky_text(start.flaky))
@@ -90,6 +98,23 @@ class Search:
             before = self._best.digest
             for phase in self._phases:
                 self._run_phase(phase)
+
+    def _reduce_part(self, parts: Sequence[Case]) -> None:
+        """The same from one partition, if there is still something that this could take away."""
+        if self._best.checkpoint.entry == "aot" or self._best.call_nodes < _WORTH_A_PART:
+            return
+        parts = [replace(part, repeats=self._start.case.repeats) for part in parts]
+        part = next((part for part in parts if self.judge.verdict(part).verdict == "same"), None)
+        if part is not None:
+            self._champion = (self._best, self._key)
+            self._best, self._key = self.judge.accepted(part), sort_key(part)
+            self._to_fixpoint()
+
+    def _simplest(self) -> tuple[Case, Key]:
+        """The best case of all, while another is being reduced."""
+        here = (self._best, self._key)
+        champion = self._champion
+        return champion if champion is not None and champion[1] <= here[1] else here
 
     def _run_phase(self, tiers: Sequence[Tier]) -> None:
         """Until no pass of the phase takes a step, the first tier whenever one is taken."""
@@ -164,7 +189,11 @@ class Search:
     def _save(self, status: str) -> None:
         judge = self.judge
         judge.journal.progress(
-            self._best, status=status, runs=judge.runs, hits=judge.hits, seconds=judge.seconds
+            self._simplest()[0],
+            status=status,
+            runs=judge.runs,
+            hits=judge.hits,
+            seconds=judge.seconds,
         )
 
     def _tell(
@@ -178,7 +207,7 @@ class Search:
         event = ProgressEvent(
             kind,
             self._current,
-            self._best.call_nodes,
+            self._simplest()[0].call_nodes,
             self._start.case.call_nodes,
             self.judge.runs,
             self.judge.hits,

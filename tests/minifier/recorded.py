@@ -1,0 +1,22 @@
+"""Failing programs, recorded in this process, for the tests of `minify`."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch._dynamo
+
+import torchreel
+
+
+def record(path: Path, fn: Callable[..., Any], *inputs: object, **kwargs: Any) -> Path:
+    """Compile and call `fn` under the recorder; what it raises is recorded and swallowed."""
+    torch._dynamo.reset()
+    with torchreel.record(path), contextlib.suppress(Exception):
+        torch.compile(fn, **kwargs)(*inputs)
+    torch._dynamo.reset()
+    return path

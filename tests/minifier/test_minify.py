@@ -1,0 +1,93 @@
+"""From a recorded failure to the simplest case of it, with the real recorder and worker."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+
+import tests.minifier.planted  # registers the backends here, as it does in the worker
+from tests.minifier.hand_made import functions_of
+from tests.minifier.real import PLANTED, chain_of, shared_worker
+from tests.minifier.recorded import record
+from torchreel.errors import NotReproduced, UnsupportedError, UsageError
+from torchreel.minifier.minify import is_alike, minify
+from torchreel.minifier.options import Options
+from torchreel.store import queries
+from torchreel.store.database import Store
+from torchreel.store.signature import Signature, crash_signature
+
+assert tests.minifier.planted, "imported for its side effect"
+
+OPTIONS = Options(imports=(PLANTED,))
+
+
+def test_two_bugs_in_one_program(tmp_path: Path) -> None:
+    """The recorded one is kept, the other is listed; a second run costs nothing."""
+    functions = ["relu", "tan", "relu", "sin", "relu", "relu", "cos", "neg"]
+    path = record(tmp_path / "run.db", chain_of(functions), torch.ones(4, 8), backend="planted_two")
+    with Store.open(path, write=True) as store:
+        first = minify(store, options=OPTIONS, oracle=shared_worker())
+        second = minify(store, options=OPTIONS, oracle=shared_worker())
+        rows = queries.reductions(store)
+        caught = queries.by_catch(store, rows[0])
+    assert functions_of(first.case) == ["sin", "cos"]
+    assert first.status == "fixpoint"
+    assert [found.signature.exception_types for found in first.by_catch] == [("KeyError",)]
+    assert [row.signature.exception_types for row in caught] == [("KeyError",)]
+    assert (second.oracle_runs, second.case.digest) == (0, first.case.digest)
+    assert [row.best_case for row in rows] == [first.case.digest] * 2
+
+
+def test_a_wrong_result(tmp_path: Path) -> None:
+    """Nothing fails; the graph that differs is found, written down as a failure, and reduced."""
+    path = record(tmp_path / "run.db", chain_of(["relu"]), torch.ones(2), backend="planted_wrong")
+    with Store.open(path, write=True) as store, pytest.raises(NotReproduced, match="same results"):
+        minify(store, accuracy=True, options=OPTIONS, oracle=shared_worker())
+    functions = ["relu", "sin", "exp", "cos", "neg"]
+    record(path, chain_of(functions), torch.ones(4, 8), backend="planted_wrong")
+    with Store.open(path, write=True) as store:
+        assert not queries.failures(store)
+        found = minify(store, accuracy=True, options=OPTIONS, oracle=shared_worker())
+        (failure,) = queries.failures(store)
+    assert functions_of(found.case) == ["sin", "cos"]
+    assert found.case.harness == "accuracy"
+    assert failure.failure_class == "wrong_result"
+
+
+def test_nothing_failed(tmp_path: Path) -> None:
+    """Is an error of usage, found before any worker is started."""
+    path = record(tmp_path / "run.db", chain_of(["relu"]), torch.ones(2), backend="eager")
+    with Store.open(path, write=True) as store:
+        with pytest.raises(UsageError, match="no failing compile"):
+            minify(store)
+        (compile,) = queries.compiles(store, 1)
+        with pytest.raises(UsageError, match="--accuracy"):
+            minify(store, compile)
+
+
+def test_a_failure_without_a_graph_is_refused(tmp_path: Path) -> None:
+    """Dynamo's own failures need the frame."""
+
+    def fn(x: torch.Tensor) -> torch.Tensor:
+        torch._dynamo.graph_break()
+        return x
+
+    path = record(tmp_path / "run.db", fn, torch.ones(2), fullgraph=True, backend="eager")
+    with (
+        Store.open(path, write=True) as store,
+        pytest.raises(UnsupportedError, match="frame bundles"),
+    ):
+        minify(store)
+
+
+def test_what_a_recording_may_not_know() -> None:
+    """A signal that nobody waited for; the stage, where the exception is the same."""
+    seen = crash_signature("run", "inference", "SIGSEGV")
+    assert is_alike(seen, crash_signature("run", "inference", None))
+    assert not is_alike(seen, crash_signature("run", "inference", "SIGABRT"))
+    one = Signature("exception", "joint", exception_types=("TypeError",), message="m")
+    other = Signature("exception", "pre_grad", exception_types=("TypeError",), message="m")
+    assert is_alike(one, other)
+    assert not is_alike(one, Signature("exception", "joint", exception_types=("KeyError",)))
