@@ -11,10 +11,10 @@ from collections.abc import Callable, Iterator
 from torchreel.errors import UnsupportedError
 from torchreel.minifier.case import Case
 from torchreel.minifier.descriptions import as_list, as_object
+from torchreel.minifier.export import settings
 from torchreel.minifier.export.functions import INDENT, check_arguments, derived_sizes
 from torchreel.minifier.export.inputs import Inputs
 from torchreel.minifier.export.names import public_target, variables
-from torchreel.minifier.export.settings import dynamic_dims
 from torchreel.store import spelling
 from torchreel.store.jsontypes import Json
 from torchreel.store.portable import targets
@@ -113,7 +113,7 @@ def imports(case: Case) -> list[str]:
         "from torch._subclasses import FakeTensorMode",
     ]
     symbolic = "ShapeEnv"
-    if dynamic_dims(case):
+    if settings.dynamic_dims(case):
         common.insert(0, "from torch._dynamo.source import ConstantSource")
         symbolic = "DimDynamic, ShapeEnv, StatelessSymbolicContext"
     common.append(f"from torch.fx.experimental.symbolic_shapes import {symbolic}")
@@ -134,8 +134,9 @@ def compilation(case: Case) -> list[str]:
     entries = as_list(case.checkpoint.extra.get("options"))
     if entries:
         raise UnsupportedError("a graph is not given to a backend together with options")
-    backend = spelling.literal(case.backend)
-    call = f"compiled = torch._dynamo.lookup_backend({backend})(graph(), fakes)"
+    backend = settings.backend(case)
+    found = backend if ":" in case.backend else f"torch._dynamo.lookup_backend({backend})"
+    call = f"compiled = {found}(graph(), fakes)"
     backward = "torch._functorch.config.patch(force_non_lazy_backward_lowering=True)"
     extra = f", {backward}" if case.harness == "train" else ""
     return [*lines, f"with tracing(TracingContext(mode)){extra}:", INDENT + call]
@@ -154,7 +155,7 @@ def _inductor(case: Case) -> list[str]:
 
 def _fakes(case: Case) -> list[str]:
     """Fake inputs: static, or with the recorded dimensions dynamic."""
-    dims = dynamic_dims(case)
+    dims = settings.dynamic_dims(case)
     if not dims:
         return ["fakes = [", *_static(case), "]"]
     lines = [

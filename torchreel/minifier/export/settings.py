@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
+from torchreel.errors import UnsupportedError
 from torchreel.minifier.case import Case
 from torchreel.minifier.descriptions import as_list, as_object, symbols_of
 from torchreel.store import spelling
@@ -12,6 +13,7 @@ from torchreel.store.jsontypes import Json
 from torchreel.store.portable import config, torch_names
 from torchreel.store.portable.graphs import GraphDoc
 
+_NAME = re.compile(r"[A-Za-z_][\w.]*", re.ASCII)
 _UNBACKED = re.compile(r"u\d+")
 # Without these Dynamo would not put the operators that make unbacked symbols into a graph.
 _CAPTURE = ("capture_scalar_outputs", "capture_dynamic_output_shape_ops")
@@ -77,11 +79,29 @@ def _leaf(state: Mapping[str, Json], key: str, tag: str) -> Json:
     return as_object(state.get(key)).get(tag)
 
 
+def backend(case: Case) -> str:
+    """A backend as an expression: a name of torch's own, or a function of an imported module.
+
+    Raises `UnsupportedError` for one that is code which nobody named.
+    """
+    module, colon, qualname = case.backend.partition(":")
+    if not colon and _NAME.fullmatch(module):
+        return spelling.literal(module)
+    # A program that was run as a script recorded its own name as __main__.
+    known = case.imports[:1] if module == "__main__" else (module,) * (module in case.imports)
+    if not known or not _NAME.fullmatch(qualname):
+        raise UnsupportedError(
+            f"the backend {case.backend!r:.80} is code: name the module that defines it "
+            "with --import MODULE"
+        )
+    return f"{known[0]}.{qualname}"
+
+
 def compile_arguments(case: Case) -> list[str]:
     """The keyword arguments of `torch.compile`, beside `fullgraph=True`."""
     found = []
     if case.backend != "inductor":
-        found.append(f"backend={spelling.literal(case.backend)}")
+        found.append(f"backend={backend(case)}")
     entries = case.checkpoint.extra.get("options")
     kept, _ = config.restorable(as_list(entries), trust=False)
     pairs: list[Json] = [[as_object(e)["key"], as_object(e)["value"]] for e in kept]

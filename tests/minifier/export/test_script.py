@@ -1,0 +1,141 @@
+"""Both forms of a repro are programs: complete, of torch alone, and compiled as the case was."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+
+from tests.minifier.real import case_from
+from torchreel.errors import UnsupportedError
+from torchreel.minifier.case import Case
+from torchreel.minifier.export.check import check
+from torchreel.minifier.export.script import compile_form, graph_form
+from torchreel.store.signature import Signature, crash_signature, hang_signature
+
+SIGNATURE = Signature("exception", "lowering", "", ("KeyError",), (), "'weight'")
+HEADER = ['KeyError """', "from a stranger\nimport os; os.abort()", "\x1b[2J"]
+
+
+def linear(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+    return torch.relu(x @ weight).sum(dim=-1)
+
+
+def sized(x: torch.Tensor) -> torch.Tensor:
+    return x.reshape(x.size(0) * 2, -1) + x.size(0)
+
+
+def branch(x: torch.Tensor) -> torch.Tensor:
+    return torch.cond(x.sum() > 0, lambda x: x.sin(), lambda x: x.cos(), (x,))
+
+
+CASES: dict[str, Callable[[], Case]] = {
+    "inference": lambda: case_from(linear, torch.randn(3, 4), torch.randn(4, 4), harness="run"),
+    "training": lambda: case_from(
+        linear, torch.randn(3, 4), torch.randn(4, 4, requires_grad=True), harness="train"
+    ),
+    "comparison": lambda: case_from(
+        linear, torch.randn(3, 4).t()[:, :2].t(), torch.randn(4, 4), harness="accuracy"
+    ),
+    "dynamic": lambda: case_from(sized, torch.randn(6, 4), dynamic=True, harness="accuracy"),
+    "one dynamic size": lambda: case_from(sized, marked(torch.randn(6, 4)), harness="run"),
+    "branch": lambda: case_from(branch, torch.randn(3), harness="run"),
+}
+FORMS = {"compile": compile_form, "graph": graph_form}
+
+
+def marked(x: torch.Tensor) -> torch.Tensor:
+    torch._dynamo.mark_dynamic(x, 0)
+    return x
+
+
+def without_imports(case: Case) -> Case:
+    return replace(case, imports=())
+
+
+# Each takes as long as importing torch and compiling: together they cover what forms differ in.
+RUN = [
+    ("compile", "comparison"), ("compile", "one dynamic size"), ("compile", "branch"),
+    ("graph", "training"), ("graph", "dynamic"), ("graph", "branch"),
+]  # fmt: skip
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("form", "kind"), RUN)
+def test_a_case_without_a_bug_ends_without_an_error(form: str, kind: str) -> None:
+    script = FORMS[form](without_imports(CASES[kind]()), SIGNATURE, HEADER)
+    found = check(script.text, SIGNATURE)
+    assert found.detail == "it ended without an error", f"{script.text}\n{found.output}"
+    assert "the bug is gone" in found.output
+
+
+def test_dynamic_sizes_are_dynamic_again() -> None:
+    every = compile_form(without_imports(CASES["dynamic"]()), SIGNATURE, []).text
+    assert "torch.compile(fn, fullgraph=True, dynamic=True)" in every
+    one = compile_form(without_imports(CASES["one dynamic size"]()), SIGNATURE, []).text
+    assert "torch._dynamo.maybe_mark_dynamic(x, 0)" in one
+    assert "dynamic=True" not in one
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_a_header_is_only_comments(form: str) -> None:
+    text = FORMS[form](without_imports(CASES["inference"]()), SIGNATURE, HEADER).text
+    head = text.splitlines()[:3]
+    assert all(line.startswith("# ") for line in head)
+    assert "\x1b" not in text
+    imported = {alias.name for node in ast.walk(ast.parse(text)) for alias in _aliases(node)}
+    assert {name.partition(".")[0] for name in imported} <= {"torch", "operator"}
+
+
+def _aliases(node: ast.AST) -> list[ast.alias]:
+    return node.names if isinstance(node, ast.Import) else []
+
+
+def test_config_state_and_backend_are_set() -> None:
+    case = without_imports(CASES["inference"]())
+    entry = {"module": "inductor", "key": "max_fusion_size", "value": 1, "portable": True}
+    outside = {**entry, "key": "cpp.cxx", "value": "touch owned"}
+    unknown = {**entry, "key": "x; import os"}
+    doc = replace(
+        case.checkpoint,
+        config=(entry, outside, unknown),
+        ambient={"grad_enabled": False, "deterministic": [True, False]},
+    )
+    text = compile_form(replace(case, checkpoint=doc, backend="aot_eager"), SIGNATURE, []).text
+    assert "import torch._inductor.config\n" in text
+    assert "torch._inductor.config.max_fusion_size = 1\n" in text
+    assert "torch.use_deterministic_algorithms(True)\n" in text
+    assert "with torch.no_grad():\n    compiled = " in text
+    assert 'backend="aot_eager"' in text
+    assert "owned" not in text
+    assert "import os" not in text
+
+
+def test_crashes_and_hangs_say_where_they_are() -> None:
+    case = without_imports(CASES["inference"]())
+    assert "faulthandler.enable()" in compile_form(case, crash_signature("run", "", 11), []).text
+    assert (
+        "dump_traceback_later(60, exit=True)" in compile_form(case, hang_signature("run"), []).text
+    )
+
+
+def test_a_backend_of_a_module_is_imported_only_when_the_user_named_it() -> None:
+    case = replace(without_imports(CASES["inference"]()), backend="planted:broken")
+    text = compile_form(replace(case, imports=("planted",)), SIGNATURE, []).text
+    assert "import planted\n" in text
+    assert "torch.compile(fn, fullgraph=True, backend=planted.broken)" in text
+    for name in ("planted:broken", 'x"), __import__("os").abort(', "planted:a b"):
+        for form in FORMS.values():
+            with pytest.raises(UnsupportedError):
+                form(replace(case, backend=name), SIGNATURE, [])
+
+
+def test_every_line_is_ascii_and_the_text_is_the_same_again() -> None:
+    case: Any = without_imports(CASES["inference"]())
+    one, other = (compile_form(case, SIGNATURE, HEADER).text for _ in range(2))
+    assert one == other
+    assert one.isascii()
