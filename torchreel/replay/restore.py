@@ -175,7 +175,7 @@ def _run_aot(restored: Restored) -> object:
 
 def execute(doc: CheckpointDoc, compiled: object) -> object:
     """Run a compiled graph once, on synthesised inputs of the recorded layout."""
-    return _call(compiled, _real_inputs(doc))
+    return _call(doc, compiled, _real_inputs(doc))
 
 
 def execute_and_compare(doc: CheckpointDoc, compiled: object) -> Difference | None:
@@ -187,7 +187,7 @@ def execute_and_compare(doc: CheckpointDoc, compiled: object) -> Difference | No
     for function in (restore(doc).graph, compiled):
         inputs = _real_inputs(doc)
         torch.manual_seed(0)
-        output = _call(function, list(inputs))
+        output = _call(doc, function, list(inputs))
         results.append(tensors_of([output, inputs]))
     return compare(*results)
 
@@ -197,6 +197,8 @@ def _real_inputs(doc: CheckpointDoc) -> list[object]:
     return synthesise_all(doc.inputs, seed=0, hints=doc.hints, table=table)
 
 
-def _call(function: object, inputs: list[object]) -> object:
+def _call(doc: CheckpointDoc, function: object, inputs: list[object]) -> object:
+    """Call a graph: what Inductor compiled takes one list, what Dynamo calls takes arguments."""
     assert callable(function)
-    return function(inputs) if torch_names.takes_a_list(function) else function(*inputs)
+    boxed = doc.entry == "aot" and not isinstance(function, GraphModule)
+    return function(inputs) if boxed else function(*inputs)

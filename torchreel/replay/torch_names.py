@@ -175,13 +175,6 @@ def compile_fx_inner(
     return entry(graph, inputs, **live)  # type: ignore[arg-type]
 
 
-def takes_a_list(compiled: object) -> bool:
-    """Whether a compiled function takes its inputs as one list (which it empties)."""
-    return bool(getattr(compiled, "_boxed_call", False)) or type(compiled).__name__ == (
-        "CompiledFxGraph"
-    )
-
-
 @contextlib.contextmanager
 def without_cpp_compiler() -> Iterator[None]:
     """Generate C++ but don't compile it: the generated module loads, its kernels can't be called.

@@ -119,7 +119,17 @@ def _present(self: MetaEncoder, value: object) -> Json:
 
 
 def _encode_value(self: MetaEncoder, value: object) -> Json:
-    return self.encoder.describe(value)
+    return _without_storage_size(self.encoder.describe(value))
+
+
+def _without_storage_size(description: Json) -> Json:
+    """A storage's size belongs to the inputs: behind a fake value it is known or not by chance."""
+    if not isinstance(description, Mapping):
+        return description
+    kept = {key: value for key, value in description.items() if key != "storage_size"}
+    if isinstance(items := kept.get("items"), list):
+        kept["items"] = [_without_storage_size(item) for item in items]
+    return kept
 
 
 def _encode_description(self: MetaEncoder, value: object) -> Json:
