@@ -23,7 +23,7 @@ def print_failure(store: Store, row: Compile) -> None:
     streams.result()
     streams.result(f"failure: {found.failure_class} in stage {_where(found)}", style="bold red")
     for kind, message in _chain(found):
-        streams.result(f"  {kind}: {shortened(message, 200)}")
+        streams.result(f"  {kind}: {shortened(message, 200)}".rstrip(": "))
     lines = found.message.strip().splitlines()
     if len(lines) > 1:
         streams.block(clean_block("\n".join(f"    {line}" for line in lines[1:_LINES])))

@@ -17,6 +17,7 @@ from torchreel.errors import UsageError
 from torchreel.store import Store, queries, spelling
 from torchreel.store.addressing import Address
 from torchreel.store.jsontypes import Json
+from torchreel.store.liveness import PROCESS
 from torchreel.store.records import Compile, Event, Graph, Recording, Stage
 
 
@@ -65,7 +66,8 @@ def _print_overview(store: Store, row: Compile) -> None:
     _print_checkpoints(store, row)
     failure.print_failure(store, row)
     _print_pairs("config (not the default)", _config(store, row))
-    _print_pairs("environment", queries.environment(store, recording.id).items())
+    environment = queries.environment(store, recording.id).items()
+    _print_pairs("environment", [pair for pair in environment if pair[0] != PROCESS])
     _print_history(store, row)
     _print_lost(store, recording)
 
