@@ -229,8 +229,7 @@ class Decoder:
             raise UnsupportedError(
                 f"a tensor of layout {description.get('layout')} cannot be rebuilt yet"
             )
-        if "zero" in flags:
-            return torch_names.zero_tensor(size, **options)  # type: ignore[arg-type]
+        # A ZeroTensor's fake is an ordinary tensor: that is how the kernel comes to read nothing.
         stride = [self.size(item) for item in _list(description.get("stride"))]
         tensor = self._strided(description, size, stride, options)
         tensor = torch._conj(tensor) if "conj" in flags else tensor
