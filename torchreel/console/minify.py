@@ -34,12 +34,18 @@ class Progress:
         text = _told(event, self._limits)
         if event.kind == "start":
             note = f"; {event.message}" if event.message else ""
-            streams.say(f"reproduced with {count(event.call_nodes, 'call node')}{note}")
+            self._say(f"reproduced with {count(event.call_nodes, 'call node')}{note}")
         elif self._status is not None:
             self._status.update(Text(clean(text)))
         elif event.kind == "accepted" or time.monotonic() - self._last > _EVERY:
             self._last = time.monotonic()
             streams.say(text)
+
+    def _say(self, text: str) -> None:
+        if self._status is None:
+            streams.say(text)
+        else:  # above the live line, not through it
+            self._status.console.print(Text(clean(text)))
 
 
 def _told(event: ProgressEvent, limits: Limits) -> str:
