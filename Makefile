@@ -5,10 +5,10 @@ VENV := .venv
 STAMP := $(VENV)/.stamp
 PY := $(VENV)/bin/python
 
-.PHONY: help venv test lint demo bench docs clean check-compiler check-python
+.PHONY: help venv test lint demo bench models cases docs clean check-compiler check-python
 
 help:
-	@echo "make venv | test | lint | demo | bench | docs | clean"
+	@echo "make venv | test | lint | demo | bench | models | cases | docs | clean"
 
 venv: $(STAMP)
 
@@ -31,6 +31,14 @@ demo: check-compiler $(STAMP)
 
 bench: check-compiler $(STAMP)
 	$(PY) -m benchmarks
+
+# Heavy, and no tests: three transformers models; the failing programs of a directory.
+CASES ?= examples
+models: check-compiler $(STAMP)
+	$(PY) -m benchmarks.models
+
+cases: check-compiler $(STAMP)
+	$(PY) -m benchmarks.cases $(CASES)
 
 docs: $(STAMP)
 	$(PY) -m pytest tests/docs
