@@ -71,7 +71,8 @@ _SINGLE = frozenset(
         "_functorch.vmap._vmap_increment_nesting _functorch.vmap._vmap_decrement_nesting "
         "_functorch.vmap._add_batch_dim _functorch.vmap._remove_batch_dim "
         "_functorch.eager_transforms._set_tensor_requires_grad "
-        "fx.experimental.symbolic_shapes.guard_size_oblivious _assert _assert_async"
+        "fx.experimental.symbolic_shapes.guard_size_oblivious _assert _assert_async "
+        "_C._log_api_usage_once"
     )
 )
 # Functions of those modules that call a function they are given.
