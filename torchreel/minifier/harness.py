@@ -22,6 +22,7 @@ from torchreel.minifier.case import VALUE_KEYS, Case
 from torchreel.minifier.descriptions import as_list, as_object
 from torchreel.minifier.protocol import Finding, Task
 from torchreel.minifier.stages import Position, StageOver, Stages, followed
+from torchreel.recorder.failures import is_restart
 from torchreel.replay import restore
 from torchreel.replay import torch_names as torch_replay
 from torchreel.replay.comparison import Difference, compare, tensors_of
@@ -30,6 +31,7 @@ from torchreel.store.portable import shape_env
 from torchreel.store.portable.checkpoints import CheckpointDoc
 from torchreel.store.portable.graphs import GraphDoc
 from torchreel.store.portable.tensors import Encoder, synthesise_all
+from torchreel.store.portable.torch_names import specialized_floats
 from torchreel.store.signature import Signature, from_exception
 
 Announce = Callable[[Position], None]
@@ -38,6 +40,8 @@ Announce = Callable[[Position], None]
 PREPARATION = ("decode", "fake", "eager")
 # Larger inputs than this are not made only to check a case in eager mode.
 _MOST_ELEMENTS = 20_000_000
+# Dynamo starts over when AOTAutograd finds a float that can't be an input; each time with one less.
+_ATTEMPTS = 4
 
 
 class Outcome:
@@ -63,7 +67,20 @@ class Outcome:
 
 def run(task: Task, announce: Announce) -> Finding:
     """Run a case and say what came of it; never raises an exception of the program under test."""
-    case, signature = task.case, task.signature
+    case = task.case
+    for _ in range(_ATTEMPTS):
+        found, error = _attempt(replace(task, case=case), announce)
+        if error is None or not is_restart(error):
+            break
+        # What Dynamo would do: start over, having learnt which floats are no inputs.
+        extra = {**case.checkpoint.extra, "specialized_floats": list(specialized_floats())}
+        case = replace(case, checkpoint=replace(case.checkpoint, extra=extra))
+    return found
+
+
+def _attempt(task: Task, announce: Announce) -> tuple[Finding, Exception | None]:
+    """One attempt, and the exception that ended it, if one did."""
+    case = task.case
     prepared = _Prepared(case)
     for stage, step in (
         ("decode", prepared.decode),
@@ -74,16 +91,25 @@ def run(task: Task, announce: Announce) -> Finding:
         with Outcome() as outcome, _imposed(case):
             step()
         if outcome.error is not None:
-            return Finding("invalid", None, _told(outcome.error), stage)
+            return Finding("invalid", None, _told(outcome.error), stage), None
     stages = Stages(announce, task.ceiling)
-    syntax_only = signature.exception_types == ("CppCompileError",)
     difference: Difference | None = None
-    with Outcome() as outcome, _imposed(case), followed(stages, syntax_only=syntax_only):
+    with Outcome() as outcome, _imposed(case), followed(stages, _effort(task.signature)):
         difference = _compile_and_run(prepared, stages)
-    found = _finding(outcome, stages, signature, difference)
+    found = _finding(outcome, stages, task.signature, difference)
     if found.verdict == "same":
         found = replace(found, values=prepared.values())
-    return found
+    return found, outcome.error
+
+
+def _effort(wanted: Signature) -> Callable[[str], torch_names.Effort]:
+    """What the C++ compiler has to do for a partition, to show the failure that is looked for."""
+    if wanted.failure_class != "exception" or wanted.stage == "run":
+        return lambda partition: "full"
+    if wanted.exception_types == ("CppCompileError",):
+        return lambda partition: "syntax"
+    only_backward = wanted.partition == "backward"
+    return lambda partition: "none" if only_backward and partition != "backward" else "full"
 
 
 def _finding(

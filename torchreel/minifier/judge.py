@@ -49,7 +49,8 @@ class Judge:
         else:
             report = self._repeated(case)
             self.keep(case, report)
-        if report.verdict == "other" and report.observed is not None:
+        # What eager did not check may fail through its own fault.
+        if report.verdict == "other" and report.observed is not None and case.eager:
             self._catch(case, report.observed)
         return report
 

@@ -6,6 +6,7 @@ Not here: the search itself (`search`).
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
@@ -15,7 +16,7 @@ from torchreel.minifier.accuracy import find_difference
 from torchreel.minifier.case import Case, Harness
 from torchreel.minifier.events import Listener, Reduction
 from torchreel.minifier.journal import StoreJournal
-from torchreel.minifier.options import Options
+from torchreel.minifier.options import Bounds, Options
 from torchreel.minifier.oracle import WorkerOracle
 from torchreel.minifier.search import Search
 from torchreel.store import queries
@@ -26,6 +27,9 @@ from torchreel.store.signature import Signature, wrong_result_signature
 
 # Stages that belong to Dynamo: their input is a Python frame, not a graph.
 _NEEDS_FRAME = ("dynamo", "guards", "")
+_RUNTIME_ASSERTS = frozenset({"op:aten._assert_scalar.default", "fn:torch._assert_scalar"})
+# For a hang whose recording does not say how long it waited.
+_HANG_SECONDS = 30.0
 _DYNAMO = ("torch._dynamo.output_graph:", "torch._dynamo.convert_frame:")
 # Stages in which Inductor works on one partition alone.
 _INDUCTOR = ("post_grad", "lowering", "codegen", "run", "forward", "backward")
@@ -66,8 +70,17 @@ def minify(
             "--accuracy."
         )
     starts = starting_cases(store, compile, failure, options.imports)
+    options = replace(options, bounds=_bounds_for(failure, options.bounds))
     with _open(oracle, failure.signature, options) as worker:
         return _reduce(store, worker, starts, failure, options, listener)
+
+
+def _bounds_for(failure: Failure, bounds: Bounds) -> Bounds:
+    """A hang is recognised after the time in which the recording recognised it."""
+    if failure.failure_class != "hang" or bounds.seconds is not None:
+        return bounds
+    told = re.search(r"after ([\d.]+) s", failure.message)
+    return replace(bounds, seconds=float(told[1]) if told is not None else _HANG_SECONDS)
 
 
 def _open(
@@ -75,7 +88,7 @@ def _open(
 ) -> AbstractContextManager[WorkerOracle]:
     """The oracle to use, for the length of a `with`: the given one, or one of our own."""
     if given is not None:
-        given.look_for(signature)
+        given.look_for(signature, options.bounds)
         return nullcontext(given)
     return WorkerOracle(signature, imports=options.imports, bounds=options.bounds)
 
@@ -163,7 +176,23 @@ def starting_cases(
         for doc in docs
         for lean in (True, False)
     ]
-    return [one for case in cases for one in (case, replace(case, eager=False))]
+    return [
+        one
+        for case in cases
+        for one in (case, without_runtime_asserts(case), replace(case, eager=False))
+    ]
+
+
+def without_runtime_asserts(case: Case) -> Case:
+    """The case without the runtime asserts that Dynamo derived.
+
+    Where Dynamo itself drew a wrong conclusion (a broadcast of an unbacked size), they make eager
+    mode reject the graph, although it accepted the program. With them gone eager can judge again:
+    without its judgement, a reduction slips to graphs that are nothing but a false assert.
+    """
+    graph = case.checkpoint.graph
+    nodes = tuple(node for node in graph.nodes if node.target not in _RUNTIME_ASSERTS)
+    return case.with_graph(replace(graph, nodes=nodes))
 
 
 def harness_for(signature: Signature) -> Harness:

@@ -42,6 +42,8 @@ _SHARE_OF_MEMORY = 0.8
 _GRACE = 60.0
 # The recorder must not follow us into the worker; caches must not answer.
 _REMOVED = ("TORCHREEL", "TORCHREEL_RUN", "TORCHREEL_COMPILE_TIMEOUT", "TORCH_TRACE", "TORCH_LOGS")
+# Failures of these stages are seen only when the C++ compiler has been started.
+_NEEDS_KERNELS = ("codegen", "run")
 _SETTINGS = {
     "TORCHINDUCTOR_COMPILE_THREADS": "1",
     "TORCHINDUCTOR_FX_GRAPH_CACHE": "0",
@@ -68,8 +70,9 @@ class WorkerOracle:
         """The digest of what verdicts depend on besides the case."""
         self._start()
 
-    def look_for(self, signature: Signature) -> None:
+    def look_for(self, signature: Signature, bounds: Bounds | None = None) -> None:
         """Judge for another signature from now on, in the same warm worker."""
+        self._bounds = bounds if bounds is not None else self._bounds
         self.signature, self._first, self._ceiling = signature, None, None
 
     def judge(self, case: Case) -> Report:
@@ -127,6 +130,8 @@ class WorkerOracle:
         command = [sys.executable, "-m", "torchreel.minifier.worker"]
         for name in self._imports:
             command += ["--import", name]
+        if self.signature.stage in _NEEDS_KERNELS:
+            command.append("--kernels")
         with (self._directory / "worker.log").open("wb") as log:
             process = subprocess.Popen(
                 command,

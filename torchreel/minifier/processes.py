@@ -6,10 +6,13 @@ Called by `worker`, which has to watch its children. Nothing torch.
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import os
 import signal
+import sys
 from pathlib import Path
 
+_SET_PARENT_DEATH_SIGNAL = 1  # PR_SET_PDEATHSIG of <linux/prctl.h>
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 
 
@@ -39,6 +42,12 @@ def available_memory() -> int:
         if line.startswith("MemAvailable:"):
             return int(line.split()[1]) * 1024
     return 8 << 30
+
+
+def die_with_parent() -> None:
+    """Let the kernel end this process when the one that forked it ends (prctl(2), Linux only)."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_SET_PARENT_DEATH_SIGNAL, signal.SIGKILL)
 
 
 def kill_group(pid: int) -> None:

@@ -97,9 +97,10 @@ class Stages:
         elif self._stack:
             self._announce(self._stack[-1])
 
-    def compiler_step(self) -> None:
-        """The C++ compiler is about to be started."""
+    def compiler_step(self) -> str:
+        """The C++ compiler is about to be started; gives the partition it would work for."""
         self.step("backward compiler" if self.partition == "backward" else "compiler")
+        return self.partition
 
 
 class _Span:
@@ -167,8 +168,11 @@ def _followed(stages: Stages, original: Callable[..., Any], locate: Locate) -> C
 
 
 @contextmanager
-def followed(stages: Stages, *, syntax_only: bool) -> Iterator[None]:
-    """Follow what the compiler does into `stages`, for the length of a `with`."""
+def followed(stages: Stages, effort: Callable[[str], torch_names.Effort]) -> Iterator[None]:
+    """Follow what the compiler does into `stages`, for the length of a `with`.
+
+    `effort` says for each partition what the C++ compiler has to do.
+    """
     patches = []
     for point, locate in POINTS:
         importlib.import_module(point.module)
@@ -178,7 +182,7 @@ def followed(stages: Stages, *, syntax_only: bool) -> Iterator[None]:
     for patch in patches:
         patch.start()
     try:
-        with torch_names.compiler_watched(stages.compiler_step, syntax_only=syntax_only):
+        with torch_names.compiler_watched(lambda: effort(stages.compiler_step())):
             yield
     finally:
         for patch in reversed(patches):

@@ -10,7 +10,7 @@ import contextlib
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from types import ModuleType
-from typing import Any
+from typing import Any, Literal
 from unittest import mock
 
 import torch
@@ -27,7 +27,6 @@ from torchreel.recorder.attach import AttachPoint
 COMPILER = AttachPoint(
     "torch._inductor.cpp_builder", "run_compile_cmd", "starts the C++ compiler on a generated file"
 )
-_NEEDS_NO_CODE = ("-O0", "-O1", "-O2", "-O3", "-Ofast", "-shared", "-ffast-math")
 
 
 class Propagation(Interpreter):
@@ -87,39 +86,51 @@ def eager_random_numbers() -> Any:
     return torch._inductor.config.patch(fallback_random=True)
 
 
-@contextlib.contextmanager
-def compiler_watched(entered: Callable[[], None], *, syntax_only: bool) -> Iterator[None]:
-    """Call `entered` before each run of the C++ compiler; with `syntax_only`, make no code.
+Effort = Literal["full", "syntax", "none"]
+"""What the C++ compiler has to do: make code, only look for errors, nothing."""
 
-    An error of the compiler about the source comes long before optimisation: -fsyntax-only finds
-    the same ones. What would then be loaded is a stub: the run ends where the stage ends.
+
+@contextlib.contextmanager
+def compiler_watched(effort: Callable[[], Effort]) -> Iterator[None]:
+    """Ask `effort` before each run of the C++ compiler how far it has to go.
+
+    An error about the source comes long before optimisation: -fsyntax-only finds the same ones.
+    What would then be loaded is a stub: a case that is to be run needs full effort.
     """
-    original = cpp_builder.run_compile_cmd
+    compile_command, load = cpp_builder.run_compile_cmd, codecache.CppCodeCache._load_library
+    load_binding = codecache.CppPythonBindingsCodeCache._load_library
 
     def run_compile_cmd(cmd_line: str, cwd: str) -> None:
-        entered()
-        original(_syntax_only(cmd_line) if syntax_only else cmd_line, cwd)
+        how = effort() if _makes_code(cmd_line) else "full"
+        if how != "none":
+            compile_command(_syntax_only(cmd_line) if how == "syntax" else cmd_line, cwd)
 
-    with contextlib.ExitStack() as stack:
-        stack.enter_context(mock.patch.object(cpp_builder, "run_compile_cmd", run_compile_cmd))
-        if syntax_only:
-            stack.enter_context(
-                mock.patch.object(codecache.CppCodeCache, "_load_library", _load_nothing)
-            )
-            stack.enter_context(
-                mock.patch.object(
-                    codecache.CppPythonBindingsCodeCache, "_load_library", _load_nothing
-                )
-            )
+    def loader(original: Callable[[str, str], Any]) -> Callable[[str, str], Any]:
+        return lambda path, key: original(path, key) if effort() == "full" else _nothing(key)
+
+    with (
+        mock.patch.object(cpp_builder, "run_compile_cmd", run_compile_cmd),
+        mock.patch.object(codecache.CppCodeCache, "_load_library", loader(load)),
+        mock.patch.object(
+            codecache.CppPythonBindingsCodeCache, "_load_library", loader(load_binding)
+        ),
+    ):
         yield
 
 
+def _makes_code(command: str) -> bool:
+    """Whether a command compiles a kernel (the others prepare its headers, once)."""
+    words = command.split()
+    return "-o" in words and words[words.index("-o") + 1].endswith((".so", ".o"))
+
+
 def _syntax_only(command: str) -> str:
-    words = [word for word in command.split(" ") if word not in _NEEDS_NO_CODE]
-    return " ".join([words[0], "-fsyntax-only", *words[1:]])
+    """The same without making code; other flags stay, or precompiled headers would not fit."""
+    compiler, _, rest = command.partition(" ")
+    return f"{compiler} -fsyntax-only {rest}"
 
 
-def _load_nothing(path: str, key: str) -> ModuleType:
+def _nothing(key: str) -> ModuleType:
     """Stands for a library that was not made."""
     stub = ModuleType(f"torchreel_stub_{key}")
     setattr(stub, codecache.CppPythonBindingsCodeCache.entry_function, None)

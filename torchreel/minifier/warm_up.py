@@ -1,7 +1,8 @@
 """One small compile in the worker itself, so that no child has to pay for what the first one costs.
 
-Registering lowerings, decompositions and fusion patterns takes seconds, once in a process. It ends
-where lowering ends: what it ran must not start threads. Called by `worker` before it forks.
+Registering lowerings, decompositions and fusion patterns takes seconds, once in a process, and so
+does preparing the headers of kernels. Nothing compiled is run: that could start threads, which do
+not survive a fork. Called by `worker` before it forks.
 """
 
 from __future__ import annotations
@@ -17,10 +18,14 @@ from torchreel.store.portable.torch_names import ShapeEnv
 from torchreel.store.signature import Signature
 
 
-def compile_once() -> None:
-    """Compile `x -> relu(x) + x` up to its lowering.  Raises `MinifyError` if that fails."""
+def compile_once(*, kernels: bool) -> None:
+    """Compile `x -> relu(x) + x`; the C++ compiler is started only for `kernels`.
+
+    Raises `MinifyError` if that fails.
+    """
     nothing = Signature("exception", "lowering")
-    found = run(Task(_case(), nothing, 0.0, 0, "lowering"), lambda position: None)
+    ceiling = None if kernels else "lowering"
+    found = run(Task(_case(), nothing, 0.0, 0, ceiling), lambda position: None)
     if found.verdict != "none":
         raise MinifyError(f"A trivial graph does not compile here: {found.detail}")
 

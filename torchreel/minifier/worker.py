@@ -23,7 +23,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import IO, NoReturn, cast
 
-from torchreel.minifier.processes import kill_group, resident
+from torchreel.minifier.processes import die_with_parent, kill_group, resident
 from torchreel.minifier.protocol import (
     Answer,
     Finding,
@@ -43,12 +43,13 @@ def main(arguments: list[str] | None = None) -> int:
     """Answer tasks from stdin until it ends."""
     parser = argparse.ArgumentParser(prog="torchreel-minifier-worker")
     parser.add_argument("--import", dest="imports", action="append", default=[])
+    parser.add_argument("--kernels", action="store_true", help="be ready to compile kernels")
     options = parser.parse_args(arguments)
     channel = _private_channel()
     sys.path.insert(0, os.getcwd())
     for name in options.imports:
         importlib.import_module(name)
-    channel.write(hello_line(_warm_up(options.imports)))
+    channel.write(hello_line(_warm_up(options.imports, options.kernels)))
     channel.flush()
     for line in sys.stdin.buffer:
         channel.write(_answer(parse_line(line)).to_line())
@@ -63,12 +64,12 @@ def _private_channel() -> IO[bytes]:
     return channel
 
 
-def _warm_up(imports: list[str]) -> Mapping[str, Json]:
+def _warm_up(imports: list[str], kernels: bool) -> Mapping[str, Json]:
     """Import and initialise what every case needs; returns what verdicts depend on."""
     from torchreel.minifier import environment, torch_names, warm_up
 
     torch_names.warm_up()
-    warm_up.compile_once()
+    warm_up.compile_once(kernels=kernels)
     gc.collect()
     gc.freeze()  # a collection in a child would copy every page of the parent
     return environment.facts(imports)
@@ -96,6 +97,7 @@ def _answer(data: Mapping[str, Json]) -> Answer:
 def _child(data: Mapping[str, Json], pipe: int, output: IO[bytes]) -> NoReturn:
     """Run the task and write down what came of it. Ends the process, without any clean-up."""
     os.setsid()
+    die_with_parent()
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     for descriptor in (1, 2):
         os.dup2(output.fileno(), descriptor)

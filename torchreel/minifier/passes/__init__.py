@@ -22,8 +22,12 @@ __all__ = ["PHASES", "Edit", "Pass", "Tier", "all_passes"]
 Tier = tuple[Pass, ...]
 
 PHASES: tuple[tuple[Tier, ...], ...] = (
-    # what makes every run slow: Inductor, a backward, gradients, dynamic sizes
-    ((SimplerBackend(), LessHarness(), Gradients(), StaticSizes(), UnusedSymbols()),),
+    # how it is run: Inductor, a backward, gradients, dynamic sizes make every run slow, and settings
+    # seldom matter
+    (
+        (SimplerBackend(), LessHarness(), Gradients(), StaticSizes(), UnusedSymbols()),
+        (Config(), Ambient()),
+    ),
     # what is computed
     (
         (Outputs(), Suffix(), Prefix(), BypassByEqual(), DeadCode(), Inputs()),
@@ -31,8 +35,6 @@ PHASES: tuple[tuple[Tier, ...], ...] = (
     ),
     # what it is computed from
     ((SmallerSizes(1), SmallerSizes(2), SmallerSizes(3), SmallerSizes(None), PlainLayout()),),
-    # under which settings
-    ((Config(), Ambient()),),
 )
 
 
