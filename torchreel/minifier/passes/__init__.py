@@ -22,8 +22,8 @@ __all__ = ["PHASES", "Edit", "Pass", "Tier", "all_passes"]
 Tier = tuple[Pass, ...]
 
 PHASES: tuple[tuple[Tier, ...], ...] = (
-    # how it is run: Inductor, a backward, gradients, dynamic sizes make every run slow, and settings
-    # seldom matter
+    # how it is run: Inductor, a backward, gradients, dynamic sizes make every run slow,
+    # and settings seldom matter
     (
         (SimplerBackend(), LessHarness(), Gradients(), StaticSizes(), UnusedSymbols()),
         (Config(), Ambient()),
