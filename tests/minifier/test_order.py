@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.minifier.hand_made import call, case_of, chain, ref, tensor
@@ -37,6 +37,7 @@ tensors = st.builds(
 )
 
 
+@settings(deadline=None)
 @given(cases(), cases())
 def test_the_order_is_total(one: Case, other: Case) -> None:
     """Any two cases compare, and only equal ones are equally simple."""
@@ -45,6 +46,7 @@ def test_the_order_is_total(one: Case, other: Case) -> None:
     assert (a == b) == (one.digest == other.digest)
 
 
+@settings(deadline=None)
 @given(cases(), cases(), cases())
 def test_the_order_is_transitive(one: Case, two: Case, three: Case) -> None:
     """Sorting is well defined."""
@@ -97,6 +99,7 @@ def test_derived_descriptions_do_not_count() -> None:
     assert one.digest == other.digest
 
 
+@settings(deadline=None)
 @given(cases())
 def test_a_case_survives_the_store(case: Case) -> None:
     """Its document gives it back."""

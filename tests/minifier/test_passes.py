@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.minifier.hand_made import call, case_of, chain, functions_of, ref, tensor
@@ -23,6 +23,7 @@ PASSES = all_passes()
 
 
 @pytest.mark.parametrize("item", PASSES, ids=lambda item: item.name)
+@settings(max_examples=30, deadline=None)
 @given(case=cases(), data=st.data())
 def test_contract(item: Pass, case: Case, data: st.DataObject) -> None:
     """Deterministic, proposes only, never the same case, well-formed graphs."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.minifier.hand_made import (
@@ -60,6 +60,7 @@ def test_it_ends_at_a_fixpoint() -> None:
             assert not (smaller and candidate is not None and sin_reaches_cos(candidate))
 
 
+@settings(max_examples=40, deadline=None)
 @given(cases(), st.sampled_from(["sin", "cos", "relu", "neg"]))
 def test_any_graph_with_one_culprit_ends_at_one_node(case: Case, culprit: str) -> None:
     """Whatever the graph is."""

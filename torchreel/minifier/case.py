@@ -9,6 +9,7 @@ Two cases that differ only in the names of their nodes, or in what can be comput
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -176,8 +177,21 @@ def _lean(doc: CheckpointDoc) -> CheckpointDoc:
     return replace(
         doc,
         graph=_lean_graph(doc.graph),
+        inputs=_lean_inputs(doc.inputs),
         shape_env=lean_shape_env(doc.shape_env),
         extra=_lean_extra(doc.extra),
+    )
+
+
+def _lean_inputs(inputs: tuple[Json, ...]) -> tuple[Json, ...]:
+    """Inputs without the storages that are theirs alone: there is nothing to say about those."""
+    fields = [value if isinstance(value, Mapping) else {} for value in inputs]
+    uses = Counter(found["storage"] for found in fields if "storage" in found)
+    return tuple(
+        {k: v for k, v in found.items() if k not in ("storage", "storage_size")}
+        if uses[found.get("storage")] == 1 and found.get("offset") == 0
+        else value
+        for found, value in zip(fields, inputs, strict=True)
     )
 
 

@@ -118,8 +118,6 @@ def _scalar(value: Mapping[str, Json], expr: Json) -> Json:
         return {"k": "bool", "v": expr}
     if isinstance(expr, int):
         return {"k": "int", "v": expr}
-    if isinstance(expr, Mapping):
-        return {"k": "float", "v": expr}
     return {**value, "expr": expr}
 
 

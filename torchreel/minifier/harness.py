@@ -16,6 +16,7 @@ from typing import Any
 
 import torch
 
+from torchreel.errors import UnsupportedError
 from torchreel.minifier import torch_names
 from torchreel.minifier.backends import backend_of
 from torchreel.minifier.case import VALUE_KEYS, Case
@@ -32,6 +33,7 @@ from torchreel.store.portable.checkpoints import CheckpointDoc
 from torchreel.store.portable.graphs import GraphDoc
 from torchreel.store.portable.tensors import Encoder, synthesise_all
 from torchreel.store.portable.torch_names import specialized_floats
+from torchreel.store.portable.values import decode_value
 from torchreel.store.signature import Signature, from_exception
 
 Announce = Callable[[Position], None]
@@ -192,7 +194,10 @@ class _Prepared:
         """Fresh real inputs, always the same."""
         doc = self.case.checkpoint
         table = shape_env.decode_symbols(doc.shape_env)
-        return synthesise_all(doc.inputs, seed=self.case.seed, hints=doc.hints, table=table)
+        made = synthesise_all(doc.inputs, seed=self.case.seed, hints=doc.hints, table=table)
+        for description, value in zip(doc.inputs, made, strict=True):
+            _fill(description, value)
+        return made
 
     def values(self) -> dict[str, Json]:
         """The descriptions of what the call nodes compute, by name."""
@@ -223,6 +228,19 @@ def _bare_graph(graph: GraphDoc, *, outer: bool) -> GraphDoc:
         for node in graph.nodes
     )
     return replace(graph, nodes=nodes)
+
+
+def _fill(description: Json, value: object) -> None:
+    """Give a tensor that stands for a Python number (Dynamo wraps floats) that number."""
+    number = as_object(as_object(description).get("item"))
+    found = decode_value(number.get("hint", number.get("v")), _no_leaf)
+    if isinstance(value, torch.Tensor) and isinstance(found, (int, float)):
+        with torch.no_grad():
+            value.fill_(found)
+
+
+def _no_leaf(kind: str, data: Json) -> object:
+    raise UnsupportedError(f"a number is no {kind!r}, found {data!r:.60}")
 
 
 def _elements(value: torch.Tensor, hints: Mapping[str, Json]) -> int:

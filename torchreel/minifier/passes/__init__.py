@@ -25,7 +25,7 @@ PHASES: tuple[tuple[Tier, ...], ...] = (
     # how it is run: Inductor, a backward, gradients, dynamic sizes make every run slow,
     # and settings seldom matter
     (
-        (SimplerBackend(), LessHarness(), Gradients(), StaticSizes(), UnusedSymbols()),
+        (SimplerBackend(), LessHarness(), Gradients(), UnusedSymbols(), StaticSizes()),
         (Config(), Ambient()),
     ),
     # what is computed

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from torchreel.minifier.case import Case
-from torchreel.minifier.descriptions import as_object
+from torchreel.minifier.descriptions import as_object, constant_of
 from torchreel.minifier.draft import Draft
 from torchreel.minifier.passes.base import GraphEdit, GraphPass, Path
 from torchreel.store.jsontypes import Json
@@ -17,7 +17,7 @@ class Constant(GraphEdit):
     """The uses of `node` become its value."""
 
     node: str
-    value: int | bool
+    value: Json
     path: Path = ()
 
     def note(self, draft: Draft) -> None:
@@ -37,10 +37,8 @@ class Scalars(GraphPass):
         return [Constant(name, value) for name, value in found if value is not None]
 
 
-def _number(value: Json) -> int | bool | None:
+def _number(value: Json) -> Json:
+    """The number as an argument; None where there is none."""
     described = as_object(value)
-    if described.get("k") in ("symint", "symbool"):
-        number = described.get("hint")
-    else:
-        number = described.get("v") if described.get("k") in ("int", "bool") else None
-    return number if isinstance(number, (bool, int)) else None
+    symbolic = described.get("k") in ("symint", "symbool", "symfloat")
+    return described.get("hint") if symbolic else constant_of(value)

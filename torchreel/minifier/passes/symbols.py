@@ -16,7 +16,7 @@ from torchreel.store.jsontypes import Json
 from torchreel.store.portable import shape_env
 from torchreel.store.portable.graphs import GraphDoc, NodeDoc
 from torchreel.store.portable.symbols import decode_expr, encode_expr
-from torchreel.store.portable.values import encode_value, map_tree
+from torchreel.store.portable.values import map_tree
 
 Change = Callable[[Json], Json]
 
@@ -31,7 +31,7 @@ class Static(CaseEdit):
         """Without the symbol; None if the case has no such symbol with a hint."""
         doc = case.checkpoint
         hint = doc.hints.get(self.symbol)
-        if not isinstance(hint, (int, float)):
+        if not isinstance(hint, int):
             return None
         table = shape_env.decode_symbols(doc.shape_env)
         change = partial(_substituted, symbol=table[self.symbol], hint=hint, table=table)
@@ -62,8 +62,9 @@ class StaticSizes(CasePass):
     together = True
 
     def edits(self, case: Case) -> Sequence[CaseEdit]:
-        """One for each symbol with a hint."""
-        return [Static(name) for name in sorted(case.checkpoint.hints)]
+        """One for each integer with a hint (floats are inputs of the graph: see `scalars`)."""
+        hints = case.checkpoint.hints
+        return [Static(name) for name in sorted(hints) if isinstance(hints[name], int)]
 
 
 class UnusedSymbols(CasePass):
@@ -80,7 +81,7 @@ class UnusedSymbols(CasePass):
 
 
 def _substituted(
-    text: Json, *, symbol: sympy.Symbol, hint: float, table: Mapping[str, sympy.Symbol]
+    text: Json, *, symbol: sympy.Symbol, hint: int, table: Mapping[str, sympy.Symbol]
 ) -> Json:
     """An expression with a symbol replaced by a number, evaluated as far as it goes."""
     if not isinstance(text, str) or symbol.name not in text:
@@ -89,8 +90,6 @@ def _substituted(
     if symbol not in expr.free_symbols:
         return text
     value = _evaluated(expr.subs(symbol, hint))
-    if isinstance(value, sympy.Float):
-        return encode_value(float(value))
     if isinstance(value, sympy.logic.boolalg.BooleanAtom):
         return bool(value)
     return encode_expr(value)
