@@ -13,10 +13,11 @@ from __future__ import annotations
 import importlib
 import json
 import sys
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, nullcontext
+from collections.abc import Mapping
+from contextlib import nullcontext
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from torchreel.errors import TorchreelError
@@ -101,7 +102,7 @@ def _replay(request: Request, report: Report) -> None:
                 replay_of=request.replay_of,
                 entry=request.entry,
             ) as recorder,
-            _one_compile(recorder, doc),
+            _OneCompile(recorder, doc),
         ):
             report.write(request.report)  # should the stage kill this process
             compiled = restore.run(restored, backward=request.backward, trust=request.trust)
@@ -117,20 +118,28 @@ def _compare(recorder: Recorder, difference: Difference | None) -> None:
         recorder.add_wrong_result(difference.signature(), str(difference))
 
 
-@contextmanager
-def _one_compile(recorder: Recorder, doc: CheckpointDoc) -> Iterator[None]:
-    """A compile row for a stage that is entered without Dynamo; its failure is the recorder's."""
-    stage = "pre_grad" if doc.entry == "graph" else "forward"
-    span = recorder.enter(stage, doc.partition)
-    try:
-        yield
-    except TorchreelError:
-        recorder.leave(span)
-        raise
-    except Exception as error:  # noqa: BLE001 - the replayed failure: it is on the tape
-        recorder.leave(span, error)
-    else:
-        recorder.leave(span)
+class _OneCompile:
+    """A compile row for a stage that is entered without Dynamo.
+
+    An exception of the stage ends here, on the tape: it may be the recorded failure.
+    """
+
+    def __init__(self, recorder: Recorder, doc: CheckpointDoc) -> None:
+        stage = "pre_grad" if doc.entry == "graph" else "forward"
+        self.recorder, self.span = recorder, recorder.enter(stage, doc.partition)
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> bool:
+        replayed = isinstance(error, Exception) and not isinstance(error, TorchreelError)
+        self.recorder.leave(self.span, error if replayed else None)
+        return replayed
 
 
 def parse(data: Mapping[str, Any]) -> Report:
