@@ -69,6 +69,14 @@ def test_floats_keep_every_bit(value: float) -> None:
     assert float(again) == value
 
 
+def test_floats_wider_than_a_machines_keep_every_bit() -> None:
+    value = extension.ToFloat(sympy.Integer(2**53 + 2**12 + 1)).evalf(40) + sympy.Float(1) / 3
+    for expr in (sympy.Float("9007199257447695.0", precision=56), sympy.Float(value, 40)):
+        assert symbols.decode_expr(symbols.encode_expr(expr), TABLE) == expr
+    with pytest.raises(UnsupportedError):
+        symbols.decode_expr('Float("0x1p9999999", 53)', TABLE)
+
+
 @pytest.mark.parametrize("value", [sympy.oo, -sympy.oo, int_oo, -int_oo, sympy.true, sympy.pi])
 def test_constants_survive(value: sympy.Basic) -> None:
     assert symbols.decode_expr(symbols.encode_expr(value), TABLE) is value

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
+from functools import cache
 
 import sympy
 
@@ -54,10 +55,14 @@ _TOKEN = re.compile(
     r"\s*(?:(?P<number>-?\d+)(?![\w.])|(?P<name>[A-Za-z_]\w*)|(?P<constant>\$-?\w+)"
     r"|`(?P<quoted>[^`]*)`|\"(?P<text>[^\"]*)\"|(?P<punct>[(),]))"
 )
+_FLOAT = re.compile(
+    r'"(?P<sign>-?)0x(?P<mantissa>[0-9a-f]{1,1000})p(?P<exponent>-?\d{1,6})", (?P<precision>\d{1,4})\)'
+)
 
 Symbols = Mapping[str, sympy.Symbol]
 
 
+@cache
 def _functions() -> dict[str, type[sympy.Basic]]:
     """The closed table: SymPy's classes and torch's own, by class name (torch's win)."""
     return {**_SYMPY_FUNCTIONS, **torch_names.sympy_functions()}
@@ -85,7 +90,8 @@ def _write(expr: object) -> str:
     if isinstance(expr, sympy.Rational):
         return f"Rational({expr.p}, {expr.q})"
     if isinstance(expr, sympy.Float):
-        return f'Float("{float(expr).hex()}", {expr._prec})'
+        sign, mantissa, exponent, _ = expr._mpf_
+        return f'Float("{"-" * sign}0x{int(mantissa):x}p{int(exponent)}", {expr._prec})'
     if isinstance(expr, sympy.Basic):
         if expr in _CONSTANT_NAMES:
             return _CONSTANT_NAMES[expr]
@@ -177,13 +183,15 @@ class _Parser:
         return self._build(name, args)
 
     def _float(self) -> sympy.Basic:
-        match = re.compile(r'"([-+.0-9a-fx p]+|inf|-inf|nan)", (\d{1,4})\)').match(
-            self.text, self.position
-        )
+        # Mantissa and exponent as integers: SymPy's floats may be wider than a machine's.
+        match = _FLOAT.match(self.text, self.position)
         if match is None:
             raise self._error("a hexadecimal float and its precision")
         self.position = match.end()
-        return sympy.Float(float.fromhex(match[1]), precision=int(match[2]))
+        mantissa, exponent = int(match["mantissa"], 16), int(match["exponent"])
+        parts = (int(match["sign"] == "-"), mantissa, exponent, mantissa.bit_length())
+        # SymPy makes an Integer of parts that are zero.
+        return sympy.Float(parts if mantissa else 0.0, precision=int(match["precision"]))
 
     def _build(self, name: str, args: list[sympy.Basic]) -> sympy.Basic:
         if name == "Rational":
