@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 import re
+import sys
 from collections.abc import Callable, Iterable, Mapping
 from functools import cache
 from types import ModuleType
@@ -139,10 +140,12 @@ def set_aot_counter(value: int) -> None:
 
 
 def graph_counter() -> int:
-    """The number that the next Inductor graph will get."""
-    import torch._inductor.compile_fx as compile_fx
+    """The number that the next Inductor graph will get.
 
-    return _peek(compile_fx._graph_counter)
+    Without importing Inductor, which takes seconds: a compile for another backend does not need it.
+    """
+    compile_fx = sys.modules.get("torch._inductor.compile_fx")
+    return _peek(compile_fx._graph_counter) if compile_fx is not None else 0
 
 
 def set_graph_counter(value: int) -> None:
