@@ -46,8 +46,8 @@ def test_what_has_no_json_form_is_refused(value: Json) -> None:
         canonical_json(value)
 
 
-@pytest.mark.parametrize("value", [{1: 2}, [{None: 1}], {"a": {True: 1}}, {1, 2}])
-def test_what_json_would_quietly_change_is_refused(value: Json) -> None:
+@pytest.mark.parametrize("value", [{1, 2}, [object()], {"a": b"1"}])
+def test_what_is_no_json_is_refused(value: Json) -> None:
     with pytest.raises(TypeError):
         canonical_json(value)
 

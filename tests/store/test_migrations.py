@@ -1,6 +1,9 @@
 """Migrations lead to the schema that the code uses, from every store that was ever written."""
 
 import os
+import shutil
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -8,10 +11,10 @@ from alembic.autogenerate import compare_metadata
 from alembic.config import Config
 from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
-from sqlalchemy import create_engine, create_mock_engine, inspect, text
+from sqlalchemy import Engine, create_engine, create_mock_engine, inspect, text
 
-from tests.store.rows import add_recording
-from torchreel.errors import DamagedStore, NotAStore
+from tests.store.rows import add_event, add_recording
+from torchreel.errors import NotAStore
 from torchreel.store import Store, database, migrations, queries
 from torchreel.store.schema import REVISION, metadata
 
@@ -28,24 +31,41 @@ def test_revisions_are_numbers_in_order() -> None:
     assert newest_first == sorted(newest_first, reverse=True)
 
 
-def test_the_migrations_make_the_tables_of_the_schema(store: Store) -> None:
-    with store.connect() as connection:
+@pytest.fixture
+def migrated() -> Engine:
+    """A database that every migration in turn has made."""
+    engine = create_engine("sqlite://")
+    with engine.begin() as connection:
+        migrations.upgrade(connection)
+    return engine
+
+
+def test_the_migrations_make_the_tables_of_the_schema(migrated: Engine) -> None:
+    with migrated.connect() as connection:
         context = MigrationContext.configure(connection, opts={"compare_type": True})
         assert compare_metadata(context, metadata) == []
 
 
-def test_foreign_keys_and_their_rules_are_those_of_the_schema(store: Store) -> None:
+def test_foreign_keys_and_their_rules_are_those_of_the_schema(migrated: Engine) -> None:
     """Alembic's comparison ignores ON DELETE on SQLite."""
     expected = create_engine("sqlite://")
     metadata.create_all(expected)
     for table in metadata.tables:
-        assert _keys(store.engine, table) == _keys(expected, table), table
+        assert _keys(migrated, table) == _keys(expected, table), table
 
 
+def test_a_new_store_says_which_revision_it_is(store: Store) -> None:
+    """It is made from the schema, without Alembic."""
+    with store.connect() as connection:
+        assert MigrationContext.configure(connection).get_current_revision() == REVISION
+        assert compare_metadata(MigrationContext.configure(connection), metadata) == []
+
+
+NEXT = f"{int(REVISION) + 1:04}"
 NEXT_STEP = """
 import sqlalchemy as sa
 from alembic import op
-revision, down_revision = "0002", "0001"
+revision, down_revision = "{next}", "{now}"
 
 def upgrade():
     op.add_column("lost", sa.Column("colour", sa.Text(), server_default="red"))
@@ -69,15 +89,15 @@ def next_step(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Pa
         return both
 
     monkeypatch.setattr(migrations, "alembic_config", config_with_more)
-    monkeypatch.setattr(database, "REVISION", "0002")
-    return tmp_path / "0002_colour.py"
+    monkeypatch.setattr(database, "REVISION", NEXT)
+    return tmp_path / f"{NEXT}_colour.py"
 
 
 COLOUR = text("SELECT colour FROM lost")
 
 
 def test_an_older_store_is_read_as_it_is(path: Path, next_step: Path) -> None:
-    next_step.write_text(NEXT_STEP.format(then=""))
+    next_step.write_text(NEXT_STEP.format(next=NEXT, now=REVISION, then=""))
     before = path.read_bytes()
     with Store.open(path) as store:
         assert len(queries.recordings(store)) == 1
@@ -85,7 +105,7 @@ def test_an_older_store_is_read_as_it_is(path: Path, next_step: Path) -> None:
 
 
 def test_an_older_store_is_migrated_to_be_written(path: Path, next_step: Path) -> None:
-    next_step.write_text(NEXT_STEP.format(then=""))
+    next_step.write_text(NEXT_STEP.format(next=NEXT, now=REVISION, then=""))
     with Store.open(path, write=True) as store, store.connect() as connection:
         assert connection.execute(COLOUR).scalars().all() == ["red"]
     with Store.open(path) as store:
@@ -93,14 +113,34 @@ def test_an_older_store_is_migrated_to_be_written(path: Path, next_step: Path) -
 
 
 def test_a_migration_that_fails_half_way_changes_nothing(path: Path, next_step: Path) -> None:
-    next_step.write_text(NEXT_STEP.format(then="raise RuntimeError('on purpose')"))
+    next_step.write_text(
+        NEXT_STEP.format(next=NEXT, now=REVISION, then="raise RuntimeError('on purpose')")
+    )
     with pytest.raises(RuntimeError, match="on purpose"):
         Store.open(path, write=True)
-    with Store.open(path) as store, store.connect() as connection:
-        revision = connection.execute(text("SELECT version_num FROM alembic_version")).scalar_one()
-        assert revision == "0001"
-        with pytest.raises(DamagedStore, match="no such column"):
-            connection.execute(COLOUR)
+    with closing(sqlite3.connect(path)) as connection:
+        (revision,) = connection.execute("SELECT version_num FROM alembic_version").fetchone()
+        assert revision == REVISION
+        with pytest.raises(sqlite3.OperationalError, match="no such column"):
+            connection.execute(str(COLOUR))
+
+
+@pytest.mark.parametrize("revision", ["0001"])
+def test_a_store_of_every_revision_can_be_read(tmp_path: Path, path: Path, revision: str) -> None:
+    """For reading it is migrated in a copy: the file itself stays what it is."""
+    old = Path(shutil.copy(path, tmp_path / "old.db"))
+    with Store.open(old, write=True) as store, store.writer() as w:
+        w.connection.execute(text("DELETE FROM alembic_version"))
+        metadata.drop_all(w.connection)
+        migrations.upgrade(w.connection, revision)
+        add_event(w, add_recording(w), 1)
+    before = old.read_bytes()
+    with Store.open(old) as store:
+        (recording,) = queries.recordings(store)
+        (event,) = queries.events(store, recording)
+        assert (event.seq, event.cause) == (1, None)
+    assert old.read_bytes() == before
+    assert not list(tmp_path.glob("old.db-*"))
 
 
 def test_a_store_without_a_revision_is_none(path: Path) -> None:

@@ -29,7 +29,8 @@ CRASH = Signature("crash", "codegen", signal="SIGSEGV")
         ("recordings", records.Recording),
         ("compiles", records.Compile),
         ("stages", records.Stage),
-        ("events", records.Event),
+        ("event_pages", records.EventPage),
+        ("stack_frames", records.StackFrame),
         ("graphs", records.Graph),
         ("graph_targets", records.GraphTarget),
         ("checkpoints", records.Checkpoint),
@@ -44,6 +45,11 @@ CRASH = Signature("crash", "codegen", signal="SIGSEGV")
 def test_a_row_type_has_the_columns_of_its_table(table: str, row_type: type) -> None:
     columns = [column.name for column in schema.metadata.tables[table].columns]
     assert [field.name for field in fields(row_type)] == columns
+
+
+def test_an_event_has_the_columns_of_its_table_but_for_the_row_id() -> None:
+    columns = [column.name for column in schema.metadata.tables["events"].columns]
+    assert ["id", *(field.name for field in fields(records.Event))] == columns
 
 
 def test_an_empty_store_answers_everything(store: Store) -> None:

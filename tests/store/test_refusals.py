@@ -143,8 +143,8 @@ def test_pages_that_went_bad_are_noticed_when_they_are_read(path: Path) -> None:
         ).fetchone()
     connection.close()
     with path.open("r+b") as file:
-        file.seek((page - 1) * 4096)
-        file.write(b"\xff" * 4096)
+        file.seek((page - 1) * 1024)
+        file.write(b"\xff" * 1024)
     with Store.open(path) as store, pytest.raises(errors.DamagedStore, match="Work on a copy"):
         queries.recordings(store)
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 import importlib
+import inspect
 import sys
 import threading
 from collections.abc import Callable, Generator, Sequence
@@ -70,6 +71,21 @@ class Probe:
     visit: Callable[[Recorder, Call], Visit]
 
 
+@dataclass(frozen=True)
+class Tap:
+    """A function of torch that a compile calls hundreds of times, and a cheap look at each call.
+
+    `before` returns what `after` needs of the time before the call; `after` gets the result, or
+    None and the exception.
+    """
+
+    point: AttachPoint
+    after: Callable[
+        [Recorder, tuple[Any, ...], dict[str, Any], Any, Any, BaseException | None], None
+    ]
+    before: Callable[[Recorder, tuple[Any, ...], dict[str, Any]], Any] | None = None
+
+
 _active: Recorder | None = None
 
 
@@ -107,11 +123,62 @@ class _Hook(fail_open):
         return super().__exit__(kind, error, traceback)
 
 
-def wrap(original: Callable[..., Any], probe: Probe) -> Callable[..., Any]:
-    """`original` with the probe around it."""
+def wrap(original: Any, probe: Probe | Tap) -> Any:
+    """`original` (a function, or a static or class method) with the probe around it."""
+    if isinstance(original, (staticmethod, classmethod)):
+        return type(original)(wrap(original.__func__, probe))
+    around = _wrap(original, probe) if isinstance(probe, Probe) else _tap(original, probe)
+    wrapper: Any = functools.wraps(original)(around)
+    _disguise(wrapper, original)
+    wrapper.__torchreel__ = True
+    return wrapper
+
+
+def _disguise(wrapper: Any, original: Any) -> None:
+    """Let the frames of `wrapper` pass for frames of the file of `original`.
+
+    torch looks for the user's frame by leaving out frames of its own files
+    (torch.fx.experimental.symbolic_shapes.uninteresting_files): ours must be left out as well, or
+    the messages and the tape of the watched program would name it.
+    """
+    code = getattr(inspect.unwrap(original), "__code__", None)
+    if code is not None:
+        wrapper.__code__ = wrapper.__code__.replace(
+            co_filename=code.co_filename, co_firstlineno=code.co_firstlineno
+        )
+
+
+def _tap(original: Callable[..., Any], tap: Tap) -> Callable[..., Any]:
+    place, before, after = str(tap.point), tap.before, tap.after
+
+    def tapped(*args: Any, **kwargs: Any) -> Any:
+        recorder = _active
+        if recorder is None or recorder.spans.here.inside:
+            return original(*args, **kwargs)
+        token = None
+        if before is not None:
+            with _Hook(recorder, place):
+                guard.check(place)
+                token = before(recorder, args, kwargs)
+        try:
+            result = original(*args, **kwargs)
+        except BaseException as error:
+            with _Hook(recorder, place):
+                guard.check(place)
+                after(recorder, args, kwargs, token, None, error)
+            hide_frame(error)
+            raise
+        with _Hook(recorder, place):
+            guard.check(place)
+            after(recorder, args, kwargs, token, result, None)
+        return result
+
+    return tapped
+
+
+def _wrap(original: Callable[..., Any], probe: Probe) -> Callable[..., Any]:
     place = str(probe.point)
 
-    @functools.wraps(original)
     def wrapper(*args: Any, **kwargs: Any) -> Any:
         recorder = _active
         if recorder is None or recorder.busy:
@@ -126,7 +193,6 @@ def wrap(original: Callable[..., Any], probe: Probe) -> Callable[..., Any]:
         _leave(recorder, visit, place, Outcome(result))
         return result
 
-    wrapper.__torchreel__ = True  # type: ignore[attr-defined]
     return wrapper
 
 
@@ -180,7 +246,7 @@ class Attachment:
     """Probes put in place, now or when their modules are imported; `detach` undoes it all."""
 
     def __init__(
-        self, probes: Sequence[Probe], on_import: Callable[[str], None] = lambda name: None
+        self, probes: Sequence[Probe | Tap], on_import: Callable[[str], None] = lambda name: None
     ) -> None:
         self._waiting = {
             module: [probe for probe in probes if probe.point.module == module]
@@ -215,10 +281,10 @@ class Attachment:
         if not self._waiting:
             self._remove_finder()
 
-    def _patch(self, probe: Probe) -> None:
+    def _patch(self, probe: Probe | Tap) -> None:
         owner, name = resolve(probe.point)
         original = vars(owner)[name]
-        if getattr(original, "__torchreel__", False):
+        if getattr(getattr(original, "__func__", original), "__torchreel__", False):
             return
         wrapper = wrap(original, probe)
         setattr(owner, name, wrapper)

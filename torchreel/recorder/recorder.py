@@ -18,7 +18,17 @@ from typing import TYPE_CHECKING
 
 from torchreel.recorder import environment, failures, guard
 from torchreel.recorder.guard import fail_open, losses
-from torchreel.recorder.rows import Add, AddEnvironment, AddGraph, Blob, Config, Ref, Update
+from torchreel.recorder.kinds import Kind
+from torchreel.recorder.rows import (
+    Add,
+    AddEnvironment,
+    AddGraph,
+    Blob,
+    Config,
+    Event,
+    Ref,
+    Update,
+)
 from torchreel.recorder.spans import NO_COMPILE_ID, CompileEntry, Mark, Span, Spans
 from torchreel.recorder.tape import Tape
 
@@ -234,30 +244,64 @@ class Recorder:
 
     # -- what was seen --------------------------------------------------------------------------
 
-    def add_event(
+    def note(
+        self,
+        kind: Kind,
+        name: str,
+        *values: object,
+        payload: str | None = None,
+        entry: CompileEntry | None = None,
+        stack: int | None = None,
+    ) -> int:
+        """One thing that happened, at the next position of the tape, which is returned.
+
+        `values` are the fields of the kind.  They are spelled later, by another thread: only what
+        never changes and holds no tensor may be handed over.
+        """
+        return self._note(kind.name, kind.columns, name, values, payload, entry, stack, kind.pages)
+
+    def note_trace(
+        self, kind: str, name: str, data: object, payload: str | None, entry: CompileEntry | None
+    ) -> None:
+        """A record of torch's own trace: its metadata is kept as it is."""
+        self._note(kind, None, name, data, payload, entry, None, True)
+
+    def _note(
         self,
         kind: str,
+        fields: tuple[str, ...] | None,
         name: str,
-        data: object,
-        payload: str | None = None,
-        *,
-        entry: CompileEntry | None = None,
-    ) -> None:
-        """One thing that happened, at the next position of the tape."""
+        values: object,
+        payload: str | None,
+        entry: CompileEntry | None,
+        stack: int | None,
+        pages: bool,
+    ) -> int:
         self._describe()
-        top = self.spans.top
-        columns = {
-            "recording_id": self.tape.recording,
-            "seq": next(self._sequence),
-            "compile_id": entry.ref if entry is not None else None,
-            "stage": (top.stage or "dynamo") if top is not None else None,
-            "kind": kind,
-            "name": name,
-            "time_ns": time.time_ns(),
-            "data": data,
-            "payload": None if payload is None else Blob(payload),
-        }
-        self.tape.append(Add("events", columns))
+        here = self.spans.here
+        top = here.stack[-1] if here.stack else None
+        if entry is None and top is not None:
+            entry = top.entry
+        event = Event(
+            kind,
+            fields,
+            next(self._sequence),
+            entry.ref if entry is not None else None,
+            (top.stage or "dynamo") if top is not None else None,
+            name,
+            values,
+            None if payload is None else Blob(payload),
+            here.cause,
+            stack,
+        )
+        self.tape.note(event, pages=pages)
+        return event.seq
+
+    def user_stack(self, summary: object = None) -> int | None:
+        """The id of a stack: of `summary` (a StackSummary), or of what Dynamo traces now."""
+        if summary is None:
+            summary = _user_stack()
+        return self.tape.stacks.add(summary) if summary else None
 
     def add_graph(self, stage: str, partition: str, doc: GraphDoc) -> Ref:
         """A graph as it is at a stage; one whose nodes have not changed since has one row."""
@@ -358,6 +402,12 @@ def _current_compile() -> tuple[object, int] | None:
     if context is None or context.compile_id is None:
         return None
     return context.compile_id, int(context.attempt)
+
+
+def _user_stack() -> object:
+    """The user's stack at the instruction that Dynamo, or the interpreter of a graph, is at."""
+    guards = sys.modules.get("torch._guards")
+    return guards.TracingContext.extract_stack() if guards is not None else None
 
 
 def _working_directory() -> str:

@@ -9,11 +9,13 @@ from then on.
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
 from torchreel.store.jsontypes import Json
+from torchreel.store.pages import write_page
 
 if TYPE_CHECKING:
     from torchreel.store.portable.graphs import GraphDoc
@@ -143,6 +145,118 @@ class AddGraph:
         writer.add_many("graph_targets", rows)
 
 
+class Event:
+    """One event, as it was noted: `values` are immutable, and spelled when they are written."""
+
+    __slots__ = (
+        "cause", "compile", "fields", "kind", "name", "payload", "seq", "stack", "stage",
+        "time_ns", "values",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        kind: str,
+        fields: tuple[str, ...] | None,
+        seq: int,
+        compile: Ref | None,
+        stage: str | None,
+        name: str,
+        values: object,
+        payload: Blob | None,
+        cause: int | None,
+        stack: int | None,
+    ) -> None:
+        self.kind, self.fields, self.seq, self.compile = kind, fields, seq, compile
+        self.stage, self.name, self.values, self.payload = stage, name, values, payload
+        self.cause, self.stack, self.time_ns = cause, stack, time.time_ns()
+
+    def data(self) -> object:
+        """The values by name."""
+        if self.fields is None:
+            return self.values
+        return dict(zip(self.fields, self.values, strict=True))  # type: ignore[call-overload]
+
+
+@dataclass(frozen=True)
+class AddEvents:
+    """Insert events as rows."""
+
+    recording: Ref
+    events: Sequence[Event]
+
+    def write(self, writer: Writer) -> None:
+        writer.add_many("events", [self._row(event, writer) for event in self.events])
+
+    def _row(self, event: Event, writer: Writer) -> dict[str, object]:
+        return {
+            "recording_id": _id(self.recording),
+            "seq": event.seq,
+            "compile_id": None if event.compile is None else _id(event.compile),
+            "stage": event.stage,
+            "kind": event.kind,
+            "name": event.name,
+            "time_ns": event.time_ns,
+            "data": plain(event.data()),
+            "payload": None if event.payload is None else event.payload.resolve(writer),
+            "cause": event.cause,
+            "stack": event.stack,
+        }
+
+
+@dataclass(frozen=True)
+class AddPage:
+    """Insert events of one kind and compile as a page."""
+
+    recording: Ref
+    events: Sequence[Event]
+
+    def write(self, writer: Writer) -> None:
+        first = self.events[0]
+        writer.add(
+            "event_pages",
+            recording_id=_id(self.recording),
+            compile_id=None if first.compile is None else _id(first.compile),
+            kind=first.kind,
+            count=len(self.events),
+            first_seq=first.seq,
+            last_seq=self.events[-1].seq,
+            digest=writer.blob(self._document(writer)),
+        )
+
+    def _document(self, writer: Writer) -> bytes:
+        columns: dict[str, list[object]] = {
+            name: [getattr(event, name) for event in self.events]
+            for name in ("seq", "time_ns", "stage", "name", "cause", "stack")
+        }
+        payloads = [e.payload and e.payload.resolve(writer) for e in self.events]
+        data = [event.values for event in self.events]
+        try:
+            return write_page(
+                {**columns, "payload": payloads, "data": data}, self.events[0].fields, spell
+            )
+        except (TypeError, ValueError, RecursionError):
+            # Keys that are no text, values that hold themselves: spelled the slow way.
+            data = [plain(value) for value in data]
+            return write_page(
+                {**columns, "payload": payloads, "data": data}, self.events[0].fields, spell
+            )
+
+
+@dataclass(frozen=True)
+class AddFrames:
+    """Insert frames of stacks: (id, parent, file, line, name)."""
+
+    recording: Ref
+    frames: Sequence[tuple[int, int | None, str, int, str]]
+
+    def write(self, writer: Writer) -> None:
+        columns = ("recording_id", "id", "parent", "file", "line", "name")
+        rows = [
+            dict(zip(columns, (_id(self.recording), *frame), strict=True)) for frame in self.frames
+        ]
+        writer.add_many("stack_frames", rows)
+
+
 @dataclass(frozen=True)
 class AddEnvironment:
     """Insert or complete what is known of the machine and the program's variables."""
@@ -155,6 +269,17 @@ class AddEnvironment:
             writer.put("environment", recording_id=_id(self.recording), key=key, value=value)
 
 
+def spell(value: object) -> Json:
+    """A value that is no JSON, as JSON: one of torch's, or a collection, or its text."""
+    if isinstance(value, (set, frozenset)):
+        return sorted((plain(item) for item in value), key=repr)
+    if isinstance(value, Mapping):
+        return {str(key): plain(item) for key, item in value.items()}
+    from torchreel.store.portable.spell import spell_torch
+
+    return spell_torch(value)
+
+
 def plain(value: object) -> Json:
     """`value` as JSON: what has no JSON form becomes text, so that nothing is refused."""
     if value is None or isinstance(value, (bool, int, str)):
@@ -165,6 +290,4 @@ def plain(value: object) -> Json:
         return {str(key): plain(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
         return [plain(item) for item in value]
-    if isinstance(value, (set, frozenset)):
-        return sorted((plain(item) for item in value), key=repr)
-    return repr(value)
+    return spell(value)

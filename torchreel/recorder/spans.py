@@ -83,6 +83,8 @@ class _ThreadState(threading.local):
     def __init__(self) -> None:
         self.stack: list[Span] = []
         self.inside = False
+        self.cause: int | None = None
+        """The event under way, by its seq: those noted meanwhile are a part of it."""
         self.mark: Mark | None = None
         self.unnamed: CompileEntry | None = None
 

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING
 from torchreel.errors import LockedStore
 from torchreel.recorder import guard
 from torchreel.recorder.guard import fail_open, losses
-from torchreel.recorder.rows import Add, Operation, Ref
+from torchreel.recorder.rows import Add, AddEvents, AddFrames, AddPage, Event, Operation, Ref
+from torchreel.recorder.stacks import Stacks
 
 if TYPE_CHECKING:
     from torchreel.store.database import Store
@@ -33,6 +34,8 @@ _COMMIT = 3.0
 _CLOSE = 2.0
 _MOST_OPERATIONS = 200_000
 """Rows in memory, at most: more than a minute of the busiest compile writes."""
+_PAGE = 4000
+"""Events that wait for their page, at most: what a kill may cost, and what a page holds."""
 _MOST_FAILURES = 6
 """Failed batches in a row after which recording is switched off (each waits 5 s for a lock)."""
 
@@ -54,7 +57,9 @@ class Tape:
         self.target = target
         self.recording: Ref = recording.ref
         self.off = False
+        self.stacks = Stacks()
         self._queue: deque[Operation] = deque([recording])
+        self._events: deque[tuple[Event, bool]] = deque()
         self._batch: list[Operation] = []
         self._lock = threading.RLock()
         self._wake = threading.Event()
@@ -64,11 +69,13 @@ class Tape:
         self._failures = 0
         self._written_losses = losses.version
         self._committed = False
+        self._hurried = False
 
     @property
     def is_empty(self) -> bool:
         """Whether nothing was recorded: only the row of the recording itself waits."""
-        return self.recording.id is None and len(self._queue) == 1 and not self._batch
+        waiting = len(self._queue) + len(self._events) + len(self._batch)
+        return self.recording.id is None and waiting == 1
 
     def append(self, operation: Operation) -> None:
         """Put a row on the tape; never blocks."""
@@ -79,14 +86,28 @@ class Tape:
         if self._thread is None:
             self._start()
 
+    def note(self, event: Event, *, pages: bool) -> None:
+        """Put an event on the tape, to be kept in a page or as a row; never blocks.
+
+        Nothing wakes the writer for it: events wait for a commit, or until they fill a page.
+        """
+        if self.off or len(self._events) > _MOST_OPERATIONS:
+            losses.add("recording switched off" if self.off else "buffer full", "tape")
+            return
+        self._events.append((event, pages))
+        if self._thread is None:
+            self._start()
+
     def hurry(self) -> None:
         """Have everything so far written now, without waiting for it."""
+        self._hurried = True
         self._wake.set()
 
     def commit(self, place: str) -> bool:
         """Wait until everything so far is on disk; False (and counted) when that takes too long."""
         marker = _Marker()
         self.append(marker)
+        self._hurried = True
         self._wake.set()
         limit = _COMMIT if self._committed else _FIRST_COMMIT
         if not self.off and marker.reached.wait(limit) and not self.off:
@@ -98,8 +119,9 @@ class Tape:
 
     def close(self) -> None:
         """Write what is left, for at most two seconds, and give the store back."""
-        if (self._queue or self._losses_changed) and not self.off:
+        if (self._queue or self._events or self._losses_changed) and not self.off:
             self._start()
+        self._hurried = True
         self.pause()
         if self._thread is None:
             self._close_store()
@@ -155,15 +177,20 @@ class Tape:
         """
         with self._lock:
             me, self._thread = self._thread, None
-            if (self._queue or self._batch) and not self.off and self._failures == 0:
+            waiting = self._queue or self._batch or self._events
+            if waiting and not self.off and self._failures == 0:
+                self._hurried = True
                 self._thread = me
                 return False
             return True
 
     def _step(self) -> bool:
         """Write one batch; False when there was nothing to write."""
+        hurried, self._hurried = self._hurried, False
         while self._queue:
             self._batch.append(self._queue.popleft())
+        if self._events and (hurried or self._stop or len(self._events) > _PAGE):
+            self._batch += self._take_events()
         if not self._batch and not self._losses_changed:
             return False
         kind = self._write_all()
@@ -176,6 +203,22 @@ class Tape:
             self._fail(kind)
         return True
 
+    def _take_events(self) -> list[Operation]:
+        """The events so far: rows in one insertion, the others in pages by kind and compile."""
+        rows: list[Event] = []
+        pages: dict[tuple[Ref | None, str], list[Event]] = {}
+        for _ in range(len(self._events)):
+            event, paged = self._events.popleft()
+            (pages.setdefault((event.compile, event.kind), []) if paged else rows).append(event)
+        # Last, for an event is on its deque before its frames are looked for here.
+        frames = list(self.stacks.take())
+        operations: list[Operation] = [AddPage(self.recording, page) for page in pages.values()]
+        if rows:
+            operations.append(AddEvents(self.recording, rows))
+        if frames:
+            operations.append(AddFrames(self.recording, frames))
+        return operations
+
     def _fail(self, kind: type[Exception]) -> None:
         """Keep the batch for another try, or give up."""
         self._failures += 1
@@ -184,6 +227,7 @@ class Tape:
         self.off = True
         losses.add(f"recording switched off: {kind.__name__}", "tape", self.target)
         self._queue.clear()
+        self._events.clear()
         self._release()
 
     def _release(self) -> None:

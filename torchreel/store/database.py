@@ -7,9 +7,10 @@ a SQLite file are in `sqlite_files`, the translation of database errors in `faul
 
 import os
 import sqlite3
+import tempfile
 import weakref
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -20,7 +21,7 @@ from sqlalchemy.pool import NullPool, Pool, QueuePool
 
 from torchreel.errors import NewerStore, NotAStore, UsageError
 from torchreel.store import blobs, faults, sqlite_files
-from torchreel.store.schema import REVISION
+from torchreel.store.schema import REVISION, metadata
 from torchreel.store.writer import Writer
 
 BUSY_TIMEOUT_MS = 5000
@@ -53,8 +54,9 @@ class Store:
     def open(cls, target: str | Path, *, write: bool = False, create: bool = False) -> "Store":
         """Open the store at a path or SQLAlchemy URL.
 
-        Reading changes and creates no file. With `write`, an older store is migrated; `create`
-        (which implies `write`) makes it first where there is none.
+        Reading changes and creates no file; an older store is migrated, in a copy that is read
+        instead, or with `write` in place. `create` (which implies `write`) makes it first where
+        there is none.
         Raises StoreError, in the subclass that says what is wrong; nothing is damaged then.
         """
         path = sqlite_files.path_of(target)
@@ -140,13 +142,29 @@ def _open_file(path: Path, write: bool, create: bool) -> Store:
     with _closed_on_error(_file_store(path, write=False)) as reader:
         revision = reader._require_tables()
     if not write:
-        return reader
+        return reader if revision == REVISION else _migrated_copy(path, reader)
     # Looked at by reading first: opening it for writing leaves a log beside a store we refuse.
     reader.close()
     with _closed_on_error(_file_store(path, write=True)) as store:
         if revision != REVISION:
             store._migrate()
     return store
+
+
+def _migrated_copy(path: Path, reader: Store) -> Store:
+    """An older store as this version reads it: its file stays as it is."""
+    directory = tempfile.TemporaryDirectory(prefix="torchreel-")
+    copy = Path(directory.name, path.name)
+    with reader, reader.connect() as connection, closing(sqlite3.connect(copy)) as target:
+        source = connection.connection.driver_connection
+        assert isinstance(source, sqlite3.Connection)
+        source.backup(target)
+    with _file_store(copy, write=True) as store:
+        store._migrate()
+    migrated = _file_store(copy, write=False)
+    migrated.target = str(path)
+    weakref.finalize(migrated, directory.cleanup)
+    return migrated
 
 
 def _open_server(url: str, write: bool, create: bool) -> Store:
@@ -200,9 +218,17 @@ def _hold(store: Store, path: Path | None) -> Callable[[], object]:
 
 
 def _write_schema(path: Path) -> None:
-    """Make the empty file at `path` a store."""
-    with _file_store(path, write=True) as store:
-        store._migrate()
+    """Make the empty file at `path` a store.
+
+    The tables as they are now, rather than every migration in turn: to import Alembic would cost a
+    recorded program more than all of its rows (a test keeps the two ways in step).
+    """
+    with _file_store(path, write=True) as store, store.writer() as writer:
+        metadata.create_all(writer.connection)
+        stamp = "CREATE TABLE alembic_version (version_num VARCHAR(32) NOT NULL PRIMARY KEY)"
+        writer.connection.execute(text(stamp))
+        insert_stamp = text("INSERT INTO alembic_version VALUES (:revision)")
+        writer.connection.execute(insert_stamp, {"revision": REVISION})
 
 
 def _begin(connection: Connection) -> None:

@@ -4,21 +4,24 @@ Each takes an open `Store` and returns the dataclasses of `records`. Nothing her
 are those that are true now: a recording whose process is gone has died, whatever the row says.
 """
 
+from collections import Counter
 from dataclasses import replace
-from typing import TypeVar
+from typing import Any, TypeVar
 
-from sqlalchemy import Column, Select, select
+from sqlalchemy import Column, ColumnElement, Select, Table, func, select
 
 from torchreel.errors import DamagedStore, UsageError
 from torchreel.store import schema
 from torchreel.store.addressing import Address
 from torchreel.store.database import Store
 from torchreel.store.liveness import PROCESS, is_alive
+from torchreel.store.pages import read_page
 from torchreel.store.records import (
     ByCatch,
     Checkpoint,
     Compile,
     Event,
+    EventPage,
     Failure,
     Graph,
     GraphTarget,
@@ -27,6 +30,7 @@ from torchreel.store.records import (
     Recording,
     Reduction,
     Replay,
+    StackFrame,
     Stage,
 )
 from torchreel.store.signature import Signature
@@ -109,11 +113,17 @@ def compile_at(store: Store, address: Address) -> Compile:
 
 def event_at(store: Store, address: Address) -> Event:
     """The event that an address with `@` means; UsageError when there is none."""
-    table = schema.events
-    query = select(table).where(
-        table.c.recording_id == address.recording, table.c.seq == address.event
+    table, pages = schema.events, schema.event_pages
+    place = (table.c.recording_id == address.recording, table.c.seq == address.event)
+    rows = _fetch(store, select(*_known(table)).where(*place), Event)
+    around = (
+        pages.c.recording_id == address.recording,
+        pages.c.first_seq <= address.event,
+        pages.c.last_seq >= address.event,
     )
-    rows = _fetch(store, query, Event)
+    for page in [] if rows else _fetch(store, select(pages).where(*around), EventPage):
+        found = read_page(page, store.read_blob(page.digest))
+        rows += [event for event in found if event.seq == address.event]
     if not rows:
         raise UsageError(f"{address} is not on the tape: list it with 'torchreel show --events'.")
     return rows[0]
@@ -141,11 +151,50 @@ def open_stage(store: Store, compile: Compile) -> Stage | None:
     return still[-1] if still else None
 
 
-def events(store: Store, of: Compile | Recording) -> list[Event]:
-    """The tape of a recording, or the part of it that belongs to a compile."""
-    table = schema.events
+def events(store: Store, of: Compile | Recording, kind: str | None = None) -> list[Event]:
+    """The tape of a recording, or the part of it that belongs to a compile; of one kind or all."""
+    rows = _fetch(store, _events_of(schema.events, of, kind), Event)
+    pages = _fetch(store, _events_of(schema.event_pages, of, kind), EventPage)
+    paged = (event for page in pages for event in read_page(page, store.read_blob(page.digest)))
+    return sorted([*rows, *paged], key=lambda event: event.seq)
+
+
+def event_counts(store: Store, of: Compile | Recording) -> dict[str, int]:
+    """How many events of each kind there are, without reading them."""
+    rows, pages = schema.events, schema.event_pages
+    found: Counter[str] = Counter()
+    with store.connect() as connection:
+        for table, number in ((rows, func.count()), (pages, func.sum(pages.c.count))):
+            query = _events_of(table, of, None, table.c.kind, number)
+            rows_found = connection.execute(query.group_by(table.c.kind)).all()
+            found.update({str(kind): int(count) for kind, count in rows_found})
+    return dict(sorted(found.items()))
+
+
+def _events_of(
+    table: Table, of: Compile | Recording, kind: str | None, *columns: ColumnElement[Any]
+) -> Select[Any]:
     column = table.c.compile_id if isinstance(of, Compile) else table.c.recording_id
-    return _fetch(store, select(table).where(column == of.id).order_by(table.c.seq), Event)
+    query = select(*(columns or _known(table))).where(column == of.id)
+    return query if kind is None else query.where(table.c.kind == kind)
+
+
+def _known(table: Table) -> list[Column[Any]]:
+    """The columns that the record has: a row's id means nothing to a reader of events."""
+    return [c for c in table.c if table is not schema.events or c.name != "id"]
+
+
+def stack(store: Store, event: Event) -> list[StackFrame]:
+    """The user's stack at an event, outermost frame first; empty when it has none."""
+    table = schema.stack_frames
+    query = select(table).where(table.c.recording_id == event.recording_id)
+    frames = {row.id: row for row in _fetch(store, query, StackFrame)}
+    found: list[StackFrame] = []
+    here = event.stack
+    while here is not None and here in frames and len(found) < len(frames):
+        found.append(frames[here])
+        here = frames[here].parent
+    return found[::-1]
 
 
 def graphs(store: Store, compile: Compile) -> list[Graph]:

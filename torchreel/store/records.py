@@ -75,9 +75,12 @@ class Stage:
 
 @dataclass(frozen=True)
 class Event:
-    """One thing that happened, at position `seq` of its recording's tape."""
+    """One thing that happened, at position `seq` of its recording's tape.
 
-    id: int
+    `cause` is the seq of the event that this one is a part of; `stack` the innermost frame, by id,
+    of the user's stack (`queries.stack`).
+    """
+
     recording_id: int
     seq: int
     compile_id: int | None
@@ -87,6 +90,34 @@ class Event:
     time_ns: int
     data: Json
     payload: str | None
+    cause: int | None = None
+    stack: int | None = None
+
+
+@dataclass(frozen=True)
+class StackFrame:
+    """One frame of a stack that events were seen from; `parent` called it."""
+
+    recording_id: int
+    id: int
+    parent: int | None
+    file: str
+    line: int
+    name: str
+
+
+@dataclass(frozen=True)
+class EventPage:
+    """Events of one kind and compile, kept together in one blob (`torchreel.store.pages`)."""
+
+    id: int
+    recording_id: int
+    compile_id: int | None
+    kind: str
+    count: int
+    first_seq: int
+    last_seq: int
+    digest: str
 
 
 @dataclass(frozen=True)

@@ -28,7 +28,7 @@ from sqlalchemy.types import TypeDecorator
 from torchreel.errors import DamagedStore
 from torchreel.store.jsontypes import Json, json_text, parse_json
 
-REVISION = "0001"
+REVISION = "0002"
 """The Alembic revision that these tables are; the newest one that this torchreel can read."""
 
 
@@ -205,7 +205,38 @@ events = Table(
     _int("time_ns"),
     _json("data"),
     _text("payload", optional=True),
+    # the event, by its seq, that this one is a part of
+    _int("cause", optional=True),
+    # the innermost of stack_frames, of the same recording
+    Column("stack", Integer),
     UniqueConstraint("recording_id", "seq", name="one_event_per_position"),
+)
+
+event_pages = Table(
+    "event_pages",
+    metadata,
+    _id(),
+    _ref("recording_id", "recordings"),
+    _ref("compile_id", "compiles", optional=True),
+    _text("kind"),
+    _int("count"),
+    _int("first_seq"),
+    _int("last_seq"),
+    _text("digest"),
+)
+
+stack_frames = Table(
+    "stack_frames",
+    metadata,
+    Column(
+        "recording_id", Integer, ForeignKey("recordings.id", ondelete="CASCADE"), primary_key=True
+    ),
+    Column("id", Integer, primary_key=True, autoincrement=False),
+    Column("parent", Integer),
+    _text("file"),
+    _int("line"),
+    _text("name"),
+    sqlite_with_rowid=False,
 )
 
 graphs = Table(

@@ -24,6 +24,7 @@ APPLICATION_ID = 0x7265656C
 
 _MAGIC = b"SQLite format 3\x00"
 _HEADER_BYTES = 100
+_PAGE_BYTES = 1024
 
 
 def path_of(target: str | Path) -> Path | None:
@@ -157,6 +158,8 @@ def create(path: Path, write_schema: Callable[[Path], None]) -> None:
 def _prepare(draft: Path) -> None:
     connection = sqlite3.connect(draft)
     try:
+        # Most tables of most stores are small, and each takes a page at least.
+        connection.execute(f"PRAGMA page_size = {_PAGE_BYTES}")
         # Before WAL is on: the mark has to stand in the file itself, not in the log beside it.
         connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
         connection.execute("PRAGMA journal_mode = WAL")

@@ -1,15 +1,67 @@
 """What the recorder looks at: one module per layer of the pipeline.
 
-Lives here: the list of all probes.  Each module declares at its top the private names of torch that
-it needs, and why; nowhere else in the recorder does a name of torch's insides occur.
+Lives here: the list of all probes, and of the kinds of events that they note.  Each module declares
+at its top the private names of torch that it needs, and why (`ATTACH_POINTS`), the functions it
+stands in front of (`PROBES`) and the events it notes (`KINDS`); nowhere else in the recorder does a
+name of torch's insides occur.
 """
 
-from torchreel.recorder.attach import AttachPoint, Probe
-from torchreel.recorder.probes import aot, dynamo, inductor, run, trace
+from types import ModuleType
 
-PROBES: tuple[Probe, ...] = (*dynamo.PROBES, *aot.PROBES, *inductor.PROBES, *run.PROBES)
+from torchreel.recorder import watchdog
+from torchreel.recorder.attach import AttachPoint, Probe, Tap
+from torchreel.recorder.kinds import Kind
+from torchreel.recorder.probes import (
+    aot,
+    backends,
+    collectives,
+    compiled_autograd,
+    custom,
+    dynamo,
+    export,
+    fake_tensors,
+    frames,
+    guards,
+    inductor,
+    nondeterminism,
+    output_graph,
+    proxies,
+    run,
+    shape_env,
+    subgraphs,
+    trace,
+)
+
+_MODULES: tuple[ModuleType, ...] = (
+    dynamo,
+    frames,
+    output_graph,
+    subgraphs,
+    guards,
+    shape_env,
+    fake_tensors,
+    proxies,
+    aot,
+    compiled_autograd,
+    inductor,
+    run,
+    nondeterminism,
+    collectives,
+    custom,
+    backends,
+    export,
+)
+
+PROBES: tuple[Probe | Tap, ...] = tuple(probe for module in _MODULES for probe in module.PROBES)
 
 
 def attach_points() -> tuple[AttachPoint, ...]:
-    """Every private name of torch that the recorder needs."""
-    return (*(probe.point for probe in PROBES), *trace.ATTACH_POINTS)
+    """Every private name of torch that the recorder needs, each once."""
+    points = [point for module in (*_MODULES, trace) for point in module.ATTACH_POINTS]
+    return tuple(dict.fromkeys(points))
+
+
+def event_kinds() -> tuple[Kind, ...]:
+    """Every kind of event that is noted besides those of torch's own trace."""
+    declared = [kind for module in _MODULES for kind in module.KINDS]
+    return (*declared, watchdog.HANG)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from torchreel.recorder.attach import AttachPoint, Call, Probe, Visit
 from torchreel.recorder.guard import fail_open
+from torchreel.recorder.kinds import Kind
 
 if TYPE_CHECKING:
     from torchreel.recorder.recorder import Recorder
@@ -26,6 +27,7 @@ FORWARD = AttachPoint(
 )
 BACKWARD = AttachPoint(_COMPILE, "_aot_stage2b_bw_compile", "the backward graph")
 ATTACH_POINTS = (STATE, JOINT, BASE, PARTITION, FORWARD, BACKWARD)
+KINDS: tuple[Kind, ...] = ()
 
 
 def _add_graph(recorder: Recorder, stage: str, partition: str, gm: object) -> None:

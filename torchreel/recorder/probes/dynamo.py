@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from torchreel.recorder import failures
 from torchreel.recorder.attach import AttachPoint, Call, Probe, Visit
 from torchreel.recorder.guard import fail_open
+from torchreel.recorder.kinds import Kind
 from torchreel.recorder.rows import Blob
 
 if TYPE_CHECKING:
@@ -31,6 +32,7 @@ BACKEND = AttachPoint(
     "the narrowest point before any backend: the Dynamo graph and its inputs",
 )
 ATTACH_POINTS = (COMPILE, ATTEMPT, GUARDS, BACKEND)
+KINDS: tuple[Kind, ...] = ()
 
 
 def _compile(recorder: Recorder, call: Call) -> Visit:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from torchreel.recorder.attach import AttachPoint, Call, Probe, Visit
 from torchreel.recorder.guard import fail_open
+from torchreel.recorder.kinds import Kind
 
 if TYPE_CHECKING:
     from torchreel.recorder.recorder import Recorder
@@ -32,6 +33,7 @@ CACHED_PART = AttachPoint(
     _RESULT, "FxGraphCacheLoadable.load", "the same for one partition, with its generated source"
 )
 ATTACH_POINTS = (PRE_GRAD, INNER, POST_GRAD, LOWERING, CODEGEN, MODULE, CACHED, CACHED_PART)
+KINDS: tuple[Kind, ...] = ()
 
 
 def partition_of(kwargs: dict[str, object]) -> str:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from torchreel.recorder import attach, guard
 from torchreel.recorder.attach import AttachPoint, Call, Probe, Visit, hide_frame
 from torchreel.recorder.guard import fail_open
+from torchreel.recorder.kinds import Kind
 from torchreel.recorder.probes.inductor import partition_of
 from torchreel.recorder.spans import CompileEntry, Mark, Span
 
@@ -28,6 +29,7 @@ POST_COMPILE = AttachPoint(
     "the attribute that every call looks up",
 )
 ATTACH_POINTS = (POST_COMPILE,)
+KINDS: tuple[Kind, ...] = ()
 
 # Which graph object belongs to which compile; by id, because it can't be hashed.
 _origins: dict[int, tuple[weakref.ref[Any], CompileEntry, str]] = {}

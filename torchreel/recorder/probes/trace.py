@@ -75,7 +75,7 @@ def _receive(recorder: Recorder, record: logging.LogRecord) -> None:
     kind = next((key for key in metadata if key not in _CONTEXT), "unknown")
     entry = recorder.spans.of_trace(metadata)
     text = payload if payload is None or isinstance(payload, str) else repr(payload)
-    recorder.add_event(kind, _name(metadata.get(kind)), dict(metadata), text, entry=entry)
+    recorder.note_trace(kind, _name(metadata.get(kind)), dict(metadata), text, entry)
     if kind == OUTPUT_CODE and text is not None and entry is not None:
         recorder.add_output_code(entry, text)
 

@@ -18,8 +18,8 @@ def alembic_config() -> Config:
     return config
 
 
-def upgrade(connection: Connection) -> None:
-    """Bring the store behind `connection` to the newest revision, within its transaction."""
+def upgrade(connection: Connection, revision: str = "head") -> None:
+    """Bring the store behind `connection` to a revision, within its transaction."""
     config = alembic_config()
     config.attributes["connection"] = connection
-    command.upgrade(config, "head")
+    command.upgrade(config, revision)

@@ -56,7 +56,8 @@ _TOKEN = re.compile(
     r"|`(?P<quoted>[^`]*)`|\"(?P<text>[^\"]*)\"|(?P<punct>[(),]))"
 )
 _FLOAT = re.compile(
-    r'"(?P<sign>-?)0x(?P<mantissa>[0-9a-f]{1,1000})p(?P<exponent>-?\d{1,6})", (?P<precision>\d{1,4})\)'
+    r'"(?P<sign>-?)0x(?P<mantissa>[0-9a-f]{1,1000})p(?P<exponent>-?\d{1,6})", '
+    r"(?P<precision>\d{1,4})\)"
 )
 
 Symbols = Mapping[str, sympy.Symbol]

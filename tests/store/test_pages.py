@@ -1,0 +1,86 @@
+"""Pages of events: what goes in comes out, in the order of the tape; a lie is a damaged store."""
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.store.rows import add_compile, add_event, add_recording
+from torchreel.errors import DamagedStore, UsageError
+from torchreel.store import Store, queries
+from torchreel.store.addressing import parse
+from torchreel.store.pages import COLUMNS, read_page, write_page
+from torchreel.store.records import EventPage
+from torchreel.store.writer import Writer
+
+rows = st.lists(
+    st.tuples(
+        st.integers(0, 2**40), st.integers(0, 2**62), st.none() | st.just("joint"),
+        st.text(), st.none() | st.integers(0, 99), st.none() | st.integers(0, 99),
+        st.none() | st.text(),
+        st.lists(st.none() | st.integers() | st.text(), min_size=2, max_size=2),
+    ),
+    min_size=1,
+)  # fmt: skip
+
+
+@given(rows)
+def test_events_survive_the_way_through_a_page(rows: list[tuple[object, ...]]) -> None:
+    columns = dict(zip(COLUMNS, map(list, zip(*rows, strict=True)), strict=True))
+    page = EventPage(1, 7, 3, "shape_env.guard", len(rows), 0, 0, "d")
+    found = list(read_page(page, write_page(columns, ("a", "b"), str)))
+    for event, row in zip(found, rows, strict=True):
+        seq, time_ns, stage, name, cause, stack, payload, data = row
+        assert (event.recording_id, event.compile_id, event.kind) == (7, 3, "shape_env.guard")
+        assert (event.seq, event.time_ns, event.stage, event.name) == (seq, time_ns, stage, name)
+        assert (event.cause, event.stack, event.payload) == (cause, stack, payload)
+        assert event.data == dict(zip(("a", "b"), data, strict=True))  # type: ignore[call-overload]
+
+
+def _add_page(w: Writer, recording: int, compile_id: int | None, seqs: list[int]) -> None:
+    some = {name: [None] * len(seqs) for name in COLUMNS}
+    columns = {**some, "seq": seqs, "time_ns": seqs, "data": [[n] for n in seqs]}
+    w.add(
+        "event_pages", recording_id=recording, compile_id=compile_id, kind="k", count=len(seqs),
+        first_seq=seqs[0], last_seq=seqs[-1], digest=w.blob(write_page(columns, ("n",), str)),
+    )  # fmt: skip
+
+
+def test_rows_and_pages_are_one_tape(store: Store, path: Path) -> None:
+    with store.writer() as w:
+        recording = add_recording(w)
+        compile_id = add_compile(w, recording)
+        add_event(w, recording, 4, compile_id=compile_id)
+        _add_page(w, recording, compile_id, [2, 5, 9])
+        _add_page(w, recording, None, [3, 6])
+    whole = queries.recording(store, recording)
+    (compile_,) = queries.compiles(store, recording)
+    assert [event.seq for event in queries.events(store, whole)] == [2, 3, 4, 5, 6, 9]
+    assert [event.seq for event in queries.events(store, compile_)] == [2, 4, 5, 9]
+    assert queries.event_counts(store, whole) == {"k": 6}
+    assert queries.event_at(store, parse(f"{path}#1@6")).data == {"n": 6}
+    with pytest.raises(UsageError, match="not on the tape"):
+        queries.event_at(store, parse(f"{path}#1@7"))
+
+
+@pytest.mark.parametrize(
+    "lie", [b"", b"[]", b"{}", b'{"fields":null}', b"\xff\xfe", b"[" * 100_000]
+)
+def test_a_page_that_is_none_is_a_damaged_store(lie: bytes) -> None:
+    page = EventPage(1, 1, None, "k", 1, 1, 1, "d")
+    with pytest.raises(DamagedStore, match="Page d"):
+        list(read_page(page, lie))
+
+
+def test_a_stack_is_found_from_its_innermost_frame(store: Store) -> None:
+    with store.writer() as w:
+        recording = add_recording(w)
+        for number, parent in ((1, None), (2, 1), (3, 2), (4, 1)):
+            w.add(
+                "stack_frames", recording_id=recording, id=number, parent=parent,
+                file="m.py", line=number, name="f",
+            )  # fmt: skip
+        add_event(w, recording, 1, stack=3)
+    (event,) = queries.events(store, queries.recording(store, recording))
+    assert [frame.line for frame in queries.stack(store, event)] == [1, 2, 3]

@@ -1,0 +1,13 @@
+"""Backends: any callable, its failure, the fallback to eager, verify_correctness.
+
+Rows 18 of the design's table of systems.
+"""
+
+from __future__ import annotations
+
+from torchreel.recorder.attach import AttachPoint, Probe, Tap
+from torchreel.recorder.kinds import Kind
+
+ATTACH_POINTS: tuple[AttachPoint, ...] = ()
+KINDS: tuple[Kind, ...] = ()
+PROBES: tuple[Probe | Tap, ...] = ()

@@ -1,0 +1,13 @@
+"""Frames: what Dynamo does with a frame before, between and instead of tracing it.
+
+Rows 1 of the design's table of systems.
+"""
+
+from __future__ import annotations
+
+from torchreel.recorder.attach import AttachPoint, Probe, Tap
+from torchreel.recorder.kinds import Kind
+
+ATTACH_POINTS: tuple[AttachPoint, ...] = ()
+KINDS: tuple[Kind, ...] = ()
+PROBES: tuple[Probe | Tap, ...] = ()

@@ -1,0 +1,13 @@
+"""OutputGraph: inputs, what is removed, side effects, bytecode, installed globals.
+
+Rows 2 of the design's table of systems.
+"""
+
+from __future__ import annotations
+
+from torchreel.recorder.attach import AttachPoint, Probe, Tap
+from torchreel.recorder.kinds import Kind
+
+ATTACH_POINTS: tuple[AttachPoint, ...] = ()
+KINDS: tuple[Kind, ...] = ()
+PROBES: tuple[Probe | Tap, ...] = ()

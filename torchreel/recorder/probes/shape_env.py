@@ -1,0 +1,13 @@
+"""ShapeEnv: every call that changes its state, in an order that can be replayed.
+
+Rows 5 to 8 of the design's table of systems.
+"""
+
+from __future__ import annotations
+
+from torchreel.recorder.attach import AttachPoint, Probe, Tap
+from torchreel.recorder.kinds import Kind
+
+ATTACH_POINTS: tuple[AttachPoint, ...] = ()
+KINDS: tuple[Kind, ...] = ()
+PROBES: tuple[Probe | Tap, ...] = ()

@@ -1,0 +1,13 @@
+"""SubgraphTracer: bodies of higher-order operators, lifted variables and symbols.
+
+Rows 3 and 11 of the design's table of systems.
+"""
+
+from __future__ import annotations
+
+from torchreel.recorder.attach import AttachPoint, Probe, Tap
+from torchreel.recorder.kinds import Kind
+
+ATTACH_POINTS: tuple[AttachPoint, ...] = ()
+KINDS: tuple[Kind, ...] = ()
+PROBES: tuple[Probe | Tap, ...] = ()
