@@ -1,13 +1,403 @@
 """Frames: what Dynamo does with a frame before, between and instead of tracing it.
 
-Rows 1 of the design's table of systems.
+Lives here: the frame and who called it, what its cache held and why that did not serve, restarts
+and the speculation that failed, graph breaks, frames left alone.  Not here: the attempts themselves
+(`dynamo`), what was traced (`output_graph`).  All of it comes a few times per compile.
+
+`transform_code_object` rather than `trace_frame`, which `dynamo` watches: one attempt at a frame,
+seen from outside.
 """
 
 from __future__ import annotations
 
-from torchreel.recorder.attach import AttachPoint, Probe, Tap
+import sys
+import threading
+from traceback import FrameSummary
+from types import CodeType, FrameType
+from typing import TYPE_CHECKING, Any
+
+from torchreel.recorder import failures
+from torchreel.recorder.attach import AttachPoint, Call, Probe, Tap, Visit
 from torchreel.recorder.kinds import Kind
 
-ATTACH_POINTS: tuple[AttachPoint, ...] = ()
-KINDS: tuple[Kind, ...] = ()
-PROBES: tuple[Probe | Tap, ...] = ()
+if TYPE_CHECKING:
+    from torchreel.recorder.recorder import Recorder
+    from torchreel.recorder.spans import CompileEntry
+
+_CONVERT = "torch._dynamo.convert_frame"
+_GUARDS = "torch._dynamo.guards"
+_TRANSLATOR = "torch._dynamo.symbolic_convert"
+CACHE_SIZE = AttachPoint(_CONVERT, "compute_cache_size", "the frame that is about to be compiled")
+LIMIT = AttachPoint(
+    _CONVERT, "exceeds_recompile_limit", "how full a frame's cache is, against the limits"
+)
+REASONS = AttachPoint(
+    _CONVERT,
+    "get_and_maybe_log_recompilation_reasons",
+    "asks each entry of a frame's cache why it did not serve",
+)
+REASON = AttachPoint(_GUARDS, "get_guard_fail_reason", "one cache entry's answer")
+CHECK = AttachPoint(
+    _GUARDS, "GuardManagerWrapper.check_verbose", "the guard that failed, and how many had held"
+)
+ATTEMPT = AttachPoint(_CONVERT, "transform_code_object", "one attempt at a frame, from outside")
+SPECULATION = AttachPoint(
+    _TRANSLATOR,
+    "SpeculationEntry.fail_and_restart_analysis",
+    "the instruction at which the next attempt will break the graph",
+)
+BREAK = AttachPoint(
+    _TRANSLATOR, "InstructionTranslatorBase.log_graph_break", "a graph break, once each"
+)
+SKIP = AttachPoint(
+    _CONVERT, "CatchErrorsWrapper._handle_skip", "what became of a frame, with the reason"
+)
+ATTACH_POINTS = (
+    CACHE_SIZE, LIMIT, REASONS, REASON, CHECK, ATTEMPT, SPECULATION, BREAK, SKIP,
+)  # fmt: skip
+
+CACHE = Kind(
+    name="frame.cache",
+    system=1,
+    meaning="A frame without a fitting cache entry is to be compiled.",
+    fields={
+        "entries": "entries in the frame's cache, in this isolated region",
+        "same_objects": "those of them whose ID_MATCH objects are this frame's (the limit counts "
+        "these)",
+        "all_regions": "entries in all regions",
+        "exceeded": "the config limit that forbids another entry, or ''",
+        "limit": "its value, or that of `recompile_limit`",
+    },
+    points=(LIMIT, CACHE_SIZE),
+    pages=False,
+    probe="frames",
+)
+RECOMPILE = Kind(
+    name="frame.recompile",
+    system=1,
+    meaning="The frame has been compiled before; part of it is one `frame.cache_miss` per entry.",
+    fields={"entries": "number of cache entries that are asked why they did not serve"},
+    points=(REASONS,),
+    pages=False,
+    probe="frames",
+)
+MISS = Kind(
+    name="frame.cache_miss",
+    system=1,
+    meaning="A cache entry did not serve; the name is the compile that it came from.",
+    fields={
+        "reason": "what torch says",
+        "guards": "code parts of the guard that failed (as in `guards.guard` of that compile), or "
+        "what the guard itself says of its failure; empty when none failed",
+        "source": "the guarded expression, where the guard names it",
+        "held": "number of guards that held before it; null when none was asked",
+    },
+    points=(REASON, CHECK),
+    pages=False,
+    probe="frames",
+)
+START = Kind(
+    name="frame.start",
+    system=1,
+    meaning="An attempt at a frame begins; its stack is that of the frame's caller.",
+    fields={
+        "file": "the file of the code object",
+        "line": "its first line",
+        "qualname": "its qualified name",
+        "arguments": "names of the arguments, in order",
+        "free": "names from enclosing functions",
+        "globals": "names of globals and attributes that the code refers to",
+        "lines": "the last line of the code",
+        "instructions": "size of its bytecode, in bytes",
+        "resumes": "whether it is a function that Dynamo made to go on after a graph break",
+    },
+    points=(ATTEMPT,),
+    pages=False,
+    probe="frames",
+)
+RESTART = Kind(
+    name="frame.restart",
+    system=1,
+    meaning="An attempt is given up for another one that knows more.",
+    fields={
+        "type": "class of torch._dynamo.exc that says so",
+        "reason": "why, in torch's words",
+        "attempt": "the number of the attempt that is given up",
+    },
+    points=(ATTEMPT,),
+    pages=False,
+    probe="frames",
+)
+SPECULATION_FAILED = Kind(
+    name="frame.speculation_failed",
+    system=1,
+    meaning="Tracing past an instruction failed: the next attempt breaks the graph there.",
+    fields={
+        "file": "where the instruction is",
+        "line": "its line",
+        "offset": "its number in Dynamo's list of instructions",
+        "instruction": "its opcode",
+        "reason": "why, in torch's words; null at an instruction that can't be traced at all",
+    },
+    points=(SPECULATION,),
+    pages=False,
+    probe="frames",
+)
+GRAPH_BREAK = Kind(
+    name="frame.graph_break",
+    system=1,
+    meaning="Something could not be traced; the stack is the user's.",
+    fields={
+        "type": "torch's name for this sort of break ('' before it had one)",
+        "reason": "the whole explanation, with hints",
+        "outcome": "'handled' (a partial graph or an eager frame), or 'raised' (a full graph was "
+        "asked for)",
+    },
+    points=(BREAK, ATTEMPT),
+    pages=False,
+    probe="frames",
+)
+SKIPPED = Kind(
+    name="frame.skip",
+    system=1,
+    meaning="A frame is left to Python; the name is its function.",
+    fields={
+        "reason": "why, in torch's words",
+        "file": "the file of the code object",
+        "line": "its first line",
+        "strategy": "what happens to this frame and to those that it calls, from now on",
+    },
+    points=(SKIP,),
+    pages=False,
+    probe="frames",
+)
+KINDS = (
+    CACHE, RECOMPILE, MISS, START, RESTART, SPECULATION_FAILED, GRAPH_BREAK, SKIPPED,
+)  # fmt: skip
+
+_RESUME_PREFIX = "torch_dynamo_resume_in_"  # torch._dynamo.resume_execution
+_TENSOR_GUARD = "tensor '"
+"""How the message of a failed tensor check begins (torch/csrc/dynamo/guards.cpp)."""
+
+
+class _Here(threading.local):
+    """What one thread has seen of the frame at hand."""
+
+    def __init__(self) -> None:
+        self.code: tuple[str, str, int] | None = None
+        self.entry: CompileEntry | None = None
+        self.failed: tuple[tuple[str, ...], int] | None = None
+        """The code parts of the guard that failed, and how many held."""
+
+
+_here = _Here()
+
+
+def _identity(code: CodeType) -> tuple[str, str, int]:
+    return code.co_name, code.co_filename, code.co_firstlineno
+
+
+def _see_frame(
+    recorder: Recorder,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    token: object,
+    result: Any,
+    error: BaseException | None,
+) -> None:
+    """Remember which frame it is: what ends up skipped is told apart by its code only."""
+    _here.code, _here.entry = _identity(args[0].f_code), None
+
+
+def _see_limit(
+    recorder: Recorder,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    token: object,
+    result: Any,
+    error: BaseException | None,
+) -> None:
+    _here.entry = entry = recorder.entry_here()
+    if error is not None:
+        return
+    size, (exceeded, limit) = args[0], result
+    recorder.note(
+        CACHE,
+        "",
+        size.num_cache_entries,
+        size.num_cache_entries_with_same_id_matched_objs,
+        size.total_cache_entries_all_regions,
+        limit if exceeded else "",
+        _config(limit or "recompile_limit"),
+        entry=entry,
+    )
+
+
+def _config(name: str) -> int | None:
+    value = getattr(sys.modules.get("torch._dynamo.config"), name, None)
+    return value if isinstance(value, int) else None
+
+
+def _reasons(recorder: Recorder, call: Call) -> Visit:
+    here = recorder.spans.here
+    outer = here.cause
+    here.cause = recorder.note(RECOMPILE, "", len(call.argument(0, "cache_entries")))
+    try:
+        yield
+    finally:
+        here.cause = outer
+
+
+def _see_check(
+    recorder: Recorder,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    token: object,
+    result: Any,
+    error: BaseException | None,
+) -> None:
+    _here.failed = None
+    if result is not None and not result.result:
+        _here.failed = tuple(map(str, result.verbose_code_parts)), result.num_guards_executed
+
+
+def _reason(recorder: Recorder, call: Call) -> Visit:
+    _here.failed = None
+    outcome = yield
+    found: tuple[tuple[str, ...], int | None] = _here.failed or ((), None)
+    parts, held = found
+    guards = tuple(_code_part(part) for part in parts)
+    name = str(call.argument(3, "compile_id"))
+    source = next((text for text in map(_guarded, guards) if text), None)
+    recorder.note(MISS, name, outcome.result, guards, source, held)
+
+
+def _code_part(part: str) -> str:
+    """The code of a verbose code part: what follows says where in torch it was made."""
+    return part.partition("  # ")[0].rstrip()
+
+
+def _guarded(part: str) -> str | None:
+    """The expression that a tensor check is about."""
+    if not part.startswith(_TENSOR_GUARD):
+        return None
+    return part.removeprefix(_TENSOR_GUARD).partition("' ")[0]
+
+
+def _attempt(recorder: Recorder, call: Call) -> Visit:
+    entry = recorder.entry_here()
+    code = call.argument(0, "code")
+    recorder.note(START, code.co_name, *_of_code(code), entry=entry, stack=_caller_stack(recorder))
+    outcome = yield
+    if outcome.error is not None:
+        _ended(recorder, entry, outcome.error)
+
+
+def _of_code(code: CodeType) -> tuple[object, ...]:
+    arguments = code.co_argcount + code.co_kwonlyargcount
+    starred = bool(code.co_flags & 4) + bool(code.co_flags & 8)  # inspect.CO_VARARGS, ..KEYWORDS
+    return (
+        code.co_filename,
+        code.co_firstlineno,
+        code.co_qualname,
+        code.co_varnames[: arguments + starred],
+        code.co_freevars,
+        code.co_names,
+        max((line for _, _, line in code.co_lines() if line), default=code.co_firstlineno),
+        len(code.co_code),
+        code.co_name.startswith(_RESUME_PREFIX),
+    )
+
+
+def _caller_stack(recorder: Recorder) -> int | None:
+    """The stack of who called the frame: Dynamo's own frames stand on top of it."""
+    frames: list[FrameSummary] = []
+    frame: FrameType | None = sys._getframe()
+    while frame is not None:
+        code = frame.f_code
+        if code.co_filename.endswith(_CONVERT_FILE):
+            frames.clear()
+        elif not code.co_filename.endswith(_EVAL_FILE):
+            frames.append(
+                FrameSummary(code.co_filename, frame.f_lineno, code.co_name, lookup_line=False)
+            )
+        frame = frame.f_back
+    return recorder.user_stack(frames[::-1])
+
+
+_CONVERT_FILE, _EVAL_FILE = "_dynamo/convert_frame.py", "_dynamo/eval_frame.py"
+"""Dynamo's files: frames inside of the first are its own, those of the second are left out."""
+
+
+def _ended(recorder: Recorder, entry: CompileEntry, error: BaseException) -> None:
+    stack = recorder.user_stack(getattr(error, "real_stack", None) or ())
+    if failures.is_restart(error):
+        kind, reason = type(error).__name__, getattr(error, "restart_reason", None)
+        recorder.note(RESTART, kind, kind, reason, entry.attempt, entry=entry)
+    elif failures.is_soft(error) and not getattr(error, "logged", False):
+        sort = getattr(error, "gb_type", None) or ""
+        recorder.note(GRAPH_BREAK, sort, sort, str(error), "raised", entry=entry, stack=stack)
+
+
+def _speculation(recorder: Recorder, call: Call) -> Visit:
+    entry = call.args[0]
+    reason = entry.reason.reason if entry.reason is not None else None
+    stack = recorder.user_stack(entry.reason.user_stack if entry.reason is not None else ())
+    recorder.note(
+        SPECULATION_FAILED,
+        entry.inst.opname,
+        entry.filename,
+        entry.lineno,
+        entry.instruction_pointer,
+        entry.inst.opname,
+        reason,
+        stack=stack,
+    )
+    yield
+
+
+def _graph_break(recorder: Recorder, call: Call) -> Visit:
+    error = call.argument(3, "exc")
+    if not error.logged:
+        sort = getattr(error, "gb_type", None) or type(error).__name__
+        stack = recorder.user_stack(getattr(error, "real_stack", None))
+        recorder.note(GRAPH_BREAK, sort, sort, call.argument(2, "reason"), "handled", stack=stack)
+    yield
+
+
+def _see_skip(
+    recorder: Recorder,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    token: object,
+    result: Any,
+    error: BaseException | None,
+) -> None:
+    code = args[2].f_code
+    entry = _here.entry if _here.code == _identity(code) else None
+    _here.code = _here.entry = None
+    if error is not None or result.skip_reason is None or result.guarded_code is not None:
+        return
+    strategy = result.frame_exec_strategy
+    recorder.note(
+        SKIPPED,
+        code.co_name,
+        result.skip_reason,
+        code.co_filename,
+        code.co_firstlineno,
+        (strategy.cur_action.name, strategy.recursive_action.name),
+        entry=entry,
+    )
+
+
+PROBES = (
+    Tap(CACHE_SIZE, _see_frame),
+    Tap(LIMIT, _see_limit),
+    Probe(REASONS, _reasons),
+    Tap(CHECK, _see_check),
+    Probe(REASON, _reason),
+    Probe(ATTEMPT, _attempt),
+    Probe(SPECULATION, _speculation),
+    Probe(BREAK, _graph_break),
+    Tap(SKIP, _see_skip),
+)
