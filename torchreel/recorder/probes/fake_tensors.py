@@ -1,13 +1,394 @@
 """Fake tensors: conversions from real ones, operators dispatched, cache outcomes.
 
-Rows 9 of the design's table of systems.
+Row 9 of the design's table of systems.  Lives here: what a FakeTensorMode converts, runs, looks up
+and remembers.  Not here: the symbols that this makes (`shape_env`), the nodes that it becomes
+(`proxies`).
+
+Whether an operator was served by the cache is read off the mode's own counters.  They stand still
+while a hit is looked up; between the calls of nested operators they change for the innermost one
+only, so each change is credited to the operator that was on top when it was seen.
 """
 
 from __future__ import annotations
 
-from torchreel.recorder.attach import AttachPoint, Probe, Tap
+import sys
+import threading
+from typing import TYPE_CHECKING, Any
+
+from torchreel.recorder.attach import AttachPoint, Call, Probe, Tap, Visit
 from torchreel.recorder.kinds import Kind
 
-ATTACH_POINTS: tuple[AttachPoint, ...] = ()
-KINDS: tuple[Kind, ...] = ()
-PROBES: tuple[Probe | Tap, ...] = ()
+if TYPE_CHECKING:
+    from torchreel.recorder.recorder import Recorder
+
+_MODULE = "torch._subclasses.fake_tensor"
+DISPATCH = AttachPoint(
+    _MODULE, "FakeTensorMode.dispatch", "every operator under a fake mode, and its cache's counters"
+)
+CONVERT = AttachPoint(
+    _MODULE, "FakeTensorConverter.from_real_tensor", "every conversion of a real tensor"
+)
+FALLBACK = AttachPoint(_MODULE, "run_fallback_kernel", "an operator without a fake kernel")
+INFER = AttachPoint(
+    _MODULE, "FakeTensorMode._maybe_infer_fake", "compares a fake kernel's result with a real one"
+)
+ATTACH_POINTS = (DISPATCH, CONVERT, FALLBACK, INFER)
+
+DISPATCHED = Kind(
+    name="fake_tensors.dispatch",
+    system=9,
+    meaning="An operator ran under a fake mode.",
+    fields={
+        "outcome": "hit, miss, bypass (not cached), direct (no cache asked) or raised",
+        "reason": "why the cache was bypassed, or the type of the exception",
+        "result": "what it returned: (dtype, sizes, strides, device) for a tensor",
+        "depth": "how many operators it ran inside of; those come after it",
+        "epoch": "of the mode: memoised items of an earlier one are void",
+    },
+    points=(DISPATCH,),
+    probe="fake_tensors",
+)
+CONVERTED = Kind(
+    name="fake_tensors.convert",
+    system=9,
+    meaning="A real tensor was turned into a fake one.",
+    fields={
+        "tensor": "its id in torch's records describe_tensor and describe_source",
+        "describer": "the describer that gave this id",
+        "memo": "whether the fake one existed already",
+        "source": "where the program has it from",
+        "context": "the symbolic context: which sizes are to be dynamic, with what constraints",
+        "constant": "whether its value is kept, for constant propagation",
+        "base": "the id of the tensor that it is a view of",
+        "real": "(dtype, sizes, strides, device); null for a subclass",
+        "fake": "(dtype, sizes, strides, device)",
+    },
+    points=(CONVERT,),
+    probe="fake_tensors",
+)
+MEMO = Kind(
+    name="fake_tensors.memo",
+    system=9,
+    meaning="A fake tensor remembered a symbolic number (an item, a count), or gave it back.",
+    fields={
+        "memo": "item, nonzero, unique or unique_consecutive",
+        "reused": "whether it was remembered from before",
+        "value": "the expression",
+        "version": "of the tensor: a mutation voids the memo",
+        "epoch": "of the mode: a retrace voids the memo",
+    },
+    points=(DISPATCH, CONVERT),
+    probe="fake_tensors",
+)
+FAILED = Kind(
+    name="fake_tensors.failure",
+    system=9,
+    meaning="An operator or a conversion raised under a fake mode.",
+    fields={
+        "exception": "its type: UnsupportedOperatorException, DataDependentOutputException, ...",
+        "message": "its message",
+        "during": "dispatch or conversion",
+    },
+    points=(DISPATCH, CONVERT),
+    pages=False,
+    probe="fake_tensors",
+)
+FELL_BACK = Kind(
+    name="fake_tensors.fallback",
+    system=9,
+    meaning="An operator without a fake kernel ran its real one, on zeros, to see what it returns.",
+    fields={"outcome": "ok, or the type of the exception", "result": "what it returned"},
+    points=(FALLBACK,),
+    pages=False,
+    probe="fake_tensors",
+)
+MISMATCH = Kind(
+    name="fake_tensors.mismatch",
+    system=9,
+    meaning="A fake kernel's result differs from the real one's (with propagate_real_tensors).",
+    fields={
+        "outcome": "replaced by what the real one said, or the type of the exception",
+        "message": "what differs",
+        "fake": "the fake kernel's result",
+    },
+    points=(INFER,),
+    pages=False,
+    probe="fake_tensors",
+)
+KINDS = (DISPATCHED, CONVERTED, MEMO, FAILED, FELL_BACK, MISMATCH)
+
+_MEMOS = {
+    "aten._local_scalar_dense.default": "item",
+    "aten.item.default": "item",
+    "aten.nonzero.default": "nonzero",
+    "aten._unique2.default": "unique",
+    "aten.unique_dim.default": "unique",
+    "aten.unique_consecutive.default": "unique_consecutive",
+}
+"""Operators whose fake kernels leave a memo on their first argument (torch/_subclasses/fake_impls),
+and the start of the attribute's name."""
+
+
+_QUERIES = frozenset(
+    {
+        "prim.device.default", "aten.size.default", "aten.stride.default",
+        "aten.storage_offset.default",
+    }
+)  # fmt: skip
+"""What the mode answers from the tensor itself (_DISPATCH_META_HANDLERS): nothing runs."""
+
+
+_Memo = tuple[Any, Any, Any]
+"""Expression, version, epoch."""
+
+
+class _Running:
+    """An operator under way: what the counters have said about it so far."""
+
+    __slots__ = ("memo", "outcome", "reason")
+
+    def __init__(self, memo: tuple[str, _Memo] | None) -> None:
+        self.outcome: str | None = None
+        self.reason: str | None = None
+        self.memo = memo
+
+
+class _Thread(threading.local):
+    def __init__(self) -> None:
+        self.running: list[_Running] = []
+        self.hits = self.misses = self.bypassed = 0
+        self.bypasses: dict[str, int] = {}
+        self.failed: int | None = None
+
+    def look(self, mode: Any) -> None:
+        """Credit what the counters have counted since the last look to the innermost operator."""
+        top = self.running[-1]
+        if mode.cache_hits != self.hits:
+            top.outcome = "hit"
+        elif mode.cache_misses != self.misses:
+            top.outcome = "miss"
+        else:
+            self._look_for_bypass(mode, top)
+        self.hits, self.misses = mode.cache_hits, mode.cache_misses
+
+    def _look_for_bypass(self, mode: Any, top: _Running) -> None:
+        total = sum(mode.cache_bypasses.values())
+        if total == self.bypassed:
+            return
+        before, self.bypasses = self.bypasses, dict(mode.cache_bypasses)
+        top.outcome, self.bypassed = "bypass", total
+        top.reason = next((k for k, v in self.bypasses.items() if v != before.get(k, 0)), None)
+
+    def start(self, mode: Any) -> None:
+        """The counters as they are, before the outermost operator: other threads count too."""
+        self.hits, self.misses = mode.cache_hits, mode.cache_misses
+        total = sum(mode.cache_bypasses.values())
+        if total != self.bypassed:
+            self.bypassed, self.bypasses = total, dict(mode.cache_bypasses)
+
+
+_here = _Thread()
+
+
+def _before(recorder: Recorder, args: tuple[Any, ...], kwargs: dict[str, Any]) -> _Running | None:
+    from torchreel.recorder import describe
+
+    mode, op = type(args[0]), describe.op_name(args[1])
+    if op in _QUERIES:
+        return None
+    if _here.running:
+        _here.look(mode)
+    else:
+        _here.start(mode)
+    memo = _MEMOS.get(op)
+    running = _Running(None if memo is None else (memo, _memo(_subject(args), memo)))
+    _here.running.append(running)
+    return running
+
+
+def _dispatched(
+    recorder: Recorder,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    running: _Running | None,
+    result: Any,
+    error: BaseException | None,
+) -> None:
+    from torchreel.recorder import describe
+
+    if running is None:
+        return
+    mode, op = args[0], describe.op_name(args[1])
+    _settle(running, mode)
+    described = None
+    if error is not None:
+        running.outcome, running.reason = "raised", type(error).__name__
+        _note_failure(recorder, op, error, "dispatch")
+    else:
+        described = describe.result(result)
+    recorder.note(
+        DISPATCHED,
+        op,
+        running.outcome or "direct",
+        running.reason,
+        described,
+        len(_here.running),
+        mode.epoch,
+    )
+    if running.memo is not None:
+        _note_memo(recorder, op, _subject(args), *running.memo)
+
+
+def _settle(running: _Running, mode: Any) -> None:
+    """Take an operator off the stack, and whatever a failed hook has left above it."""
+    while _here.running and _here.running[-1] is not running:
+        _here.running.pop()
+    if _here.running:
+        _here.look(type(mode))
+        _here.running.pop()
+
+
+def _note_failure(recorder: Recorder, name: str, error: BaseException, during: str) -> None:
+    """Once, at the innermost operator: the same exception passes all those around it."""
+    if _here.failed == id(error) or not isinstance(error, Exception):
+        return
+    _here.failed = id(error)
+    recorder.note(FAILED, name, type(error).__name__, str(error), during)
+
+
+def _subject(args: tuple[Any, ...]) -> Any:
+    """The first argument of the operator in a call of `dispatch(self, func, types, args)`."""
+    operands = args[3] if len(args) > 3 else ()
+    return operands[0] if operands else None
+
+
+def _memo(tensor: Any, memo: str) -> _Memo:
+    """(expression, version, epoch) of a memo, read past the property that voids it."""
+    from torchreel.recorder import describe
+
+    name = f"_{memo}_memo"
+    value = getattr(tensor, name, None)
+    if value is None:
+        return None, None, None
+    return (
+        describe.size(value),
+        getattr(tensor, f"{name}_vc", None),
+        getattr(tensor, f"{name}_epoch", None),
+    )
+
+
+def _note_memo(recorder: Recorder, name: str, tensor: Any, memo: str, before: _Memo) -> None:
+    value, version, epoch = _memo(tensor, memo)
+    if value is not None:
+        reused = (value, version, epoch) == before
+        recorder.note(MEMO, name, memo, reused, value, version, epoch)
+
+
+def _find(recorder: Recorder, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+    """Whether the converter knows the tensor already."""
+    return args[0]._get_memo(args[2]) is not None
+
+
+def _converted(
+    recorder: Recorder,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    memo: bool | None,
+    result: Any,
+    error: BaseException | None,
+) -> None:
+    from torchreel.recorder import describe
+
+    tensor = args[2]
+    name = type(tensor).__name__
+    if error is not None:
+        _note_failure(recorder, name, error, "conversion")
+        return
+    describer = args[0].meta_converter.describer
+    constant = args[3] if len(args) > 3 else kwargs.get("make_constant", False)
+    real, base = _real(tensor, describer)
+    recorder.note(
+        CONVERTED,
+        name,
+        describer.lookup_tensor.get(tensor),
+        describer.id,
+        bool(memo),
+        kwargs.get("source"),
+        _context(kwargs.get("symbolic_context")),
+        bool(constant),
+        base,
+        real,
+        describe.result(result),
+    )
+    if not memo:
+        _note_memo(recorder, name, result, "item", (None, None, None))
+
+
+def _real(tensor: Any, describer: Any) -> tuple[object, object]:
+    """A plain tensor's description, and the id of what it is a view of; a subclass may run code."""
+    import torch
+
+    from torchreel.recorder import describe
+
+    if type(tensor) not in (torch.Tensor, torch.nn.Parameter):
+        return None, None
+    if torch._C._functorch.is_functorch_wrapped_tensor(tensor):
+        return None, None
+    with torch._C.DisableTorchFunction():
+        base = describer.lookup_tensor.get(tensor._base) if tensor._is_view() else None
+    return describe.tensor(tensor), base
+
+
+def _context(context: Any) -> object:
+    """A symbolic context as data: a subclass has one for each of its inner tensors."""
+    if context is None:
+        return None
+    found: dict[str, object] = {"type": type(context).__name__}
+    for name in ("dynamic_sizes", "dynamic_strides", "constraint_sizes", "constraint_strides"):
+        values = getattr(context, name, None)
+        if values is not None and any(value is not None for value in values):
+            found[name] = tuple(values)
+    base, inner = (
+        getattr(context, "view_base_context", None),
+        getattr(context, "inner_contexts", {}),
+    )
+    if base is not None:
+        found["base"] = _context(base)
+    if inner:
+        found["inner"] = {name: _context(value) for name, value in inner.items()}
+    return found
+
+
+def _fallback(recorder: Recorder, call: Call) -> Visit:
+    from torchreel.recorder import describe
+
+    outcome = yield
+    error, op = outcome.error, describe.op_name(call.argument(1, "func"))
+    described = None if error is not None else describe.result(outcome.result)
+    recorder.note(FELL_BACK, op, "ok" if error is None else type(error).__name__, described)
+
+
+def _infer(
+    recorder: Recorder,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    token: Any,
+    result: Any,
+    error: BaseException | None,
+) -> None:
+    from torchreel.recorder import describe
+
+    fake = describe.result(args[3]) if len(args) > 3 else None
+    if isinstance(error, sys.modules[_MODULE].MetadataMismatchError):
+        name, message = type(error).__name__, str(error)
+        recorder.note(MISMATCH, describe.op_name(args[1]), name, message, fake)
+    elif error is None and result[1]:
+        recorder.note(MISMATCH, describe.op_name(args[1]), "replaced", "", fake)
+
+
+PROBES = (
+    Tap(DISPATCH, _dispatched, _before),
+    Tap(CONVERT, _converted, _find),
+    Probe(FALLBACK, _fallback),
+    Tap(INFER, _infer),
+)

@@ -1,0 +1,103 @@
+"""Cheap, immutable descriptions of live values: what an event may hold instead of them.
+
+Lives here: sizes, tensors and results of operators as tuples of plain data.  Not here: the portable
+form of a value that a replay is fed with (`torchreel.store.portable.tensors`).  Called by probes
+thousands of times per compile: what is spelled once is looked up from then on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import wraps
+from typing import Any
+
+import sympy
+import torch
+
+from torchreel.store.portable.spell import spell_torch
+
+Described = object
+"""A nest of tuples, text, numbers and None."""
+
+_MOST_SPELLED = 20_000
+"""Expressions whose text is kept; a process of many compiles begins anew."""
+_texts: dict[object, object] = {}
+
+
+def _text(value: Any) -> object:
+    """The spelling of an expression, a dtype or a device."""
+    found = _texts.get(value)
+    if found is None:
+        if len(_texts) > _MOST_SPELLED:
+            _texts.clear()
+        found = _texts[value] = spell_torch(value)
+    return found
+
+
+def size(value: Any) -> object:
+    """An int as it is, a symbolic scalar as its expression (not simplified: nothing is asked)."""
+    if type(value) is int:
+        return value
+    expr = getattr(getattr(value, "node", None), "_expr", None)
+    if isinstance(expr, sympy.Basic):
+        return _text(expr)
+    return type(value).__name__
+
+
+def sizes(values: Any) -> tuple[object, ...]:
+    """Sizes or strides."""
+    return tuple([value if type(value) is int else size(value) for value in values])
+
+
+def _unseen(function: Callable[[Any], Described]) -> Callable[[Any], Described]:
+    """Let no torch-function mode see what the description reads: tracers count what they see."""
+
+    @wraps(function)
+    def guarded(value: Any) -> Described:
+        if torch._C._len_torch_function_stack() == 0:
+            return function(value)
+        with torch._C.DisableTorchFunction():
+            return function(value)
+
+    return guarded
+
+
+def _tensor(value: torch.Tensor) -> Described:
+    if value.layout is not torch.strided:
+        return (_text(value.dtype), sizes(value.shape), _text(value.layout), _text(value.device))
+    strides = sizes(value.stride())
+    return (_text(value.dtype), sizes(value.shape), strides, _text(value.device))
+
+
+tensor = _unseen(_tensor)
+"""(dtype, sizes, strides or layout, device) of a tensor that answers without dispatching."""
+
+
+def _result(value: Any) -> Described:
+    if isinstance(value, torch.Tensor):
+        return _tensor(value)
+    if isinstance(value, (list, tuple)):
+        return tuple([_result(item) for item in value])
+    if value is None or value is NotImplemented:
+        return None if value is None else "NotImplemented"
+    if isinstance(value, (torch.SymInt, torch.SymFloat, torch.SymBool)):
+        return size(value)
+    return type(value).__name__
+
+
+result = _unseen(_result)
+"""What an operator returned: tensors described, symbolic scalars as expressions, no values."""
+
+
+_op_names: dict[str, str] = {}
+
+
+def op_name(op: Any) -> str:
+    """An operator as a graph spells it: `aten.add.Tensor`."""
+    qualified = getattr(op, "_name", None)
+    if not isinstance(qualified, str):
+        return getattr(op, "__name__", None) or str(op)
+    found = _op_names.get(qualified)
+    if found is None:
+        found = _op_names[qualified] = str(op)
+    return found
