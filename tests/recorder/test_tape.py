@@ -89,7 +89,7 @@ def test_a_locked_store_is_waited_for(path: Path, monkeypatch: pytest.MonkeyPatc
 def test_a_store_that_stays_locked_switches_the_recording_off(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("torchreel.store.database.BUSY_TIMEOUT_MS", 1)
+    monkeypatch.setattr("torchreel.store.direct._BUSY_TIMEOUT_MS", 1)
     monkeypatch.setattr(tape, "_INTERVAL", 0.01)
     written = Tape(str(path), recording_row())
     assert written.commit("test")

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from sqlalchemy import text
 
 from torchreel.errors import DamagedStore, UnsupportedError
-from torchreel.store import Store, blobs
+from torchreel.store import Store, packing
 from torchreel.store.jsontypes import digest_of
 
 LARGE = b"a graph's text, over and over. " * 1000
@@ -17,8 +17,8 @@ LARGE = b"a graph's text, over and over. " * 1000
 
 @given(st.binary() | st.binary(max_size=9).map(lambda part: part * 1000))
 def test_unpacking_undoes_packing(data: bytes) -> None:
-    codec, packed = blobs.pack(data)
-    assert blobs.unpack("digest", codec, len(data), packed) == data
+    codec, packed = packing.pack(data)
+    assert packing.unpack("digest", codec, len(data), packed) == data
 
 
 @pytest.mark.parametrize("data", [b"", b"x", LARGE, os.urandom(1000)])
@@ -51,8 +51,8 @@ SILENT_BOMB = zstandard.ZstdCompressor(write_content_size=False).compress(bytes(
 @pytest.mark.parametrize(
     ("change", "complaint"),
     [
-        ({"data": blobs.pack(LARGE[:-1] + b"!")[1]}, "another digest"),
-        ({"data": blobs.pack(LARGE)[1][:-5]}, r"unpacks to|does not unpack"),
+        ({"data": packing.pack(LARGE[:-1] + b"!")[1]}, "another digest"),
+        ({"data": packing.pack(LARGE)[1][:-5]}, r"unpacks to|does not unpack"),
         ({"data": b"no zstd frame at all"}, "does not unpack"),
         ({"data": b""}, "unpacks to 0"),
         ({"data": BOMB}, "unpacks to more"),
@@ -79,6 +79,6 @@ def test_a_blob_that_is_not_what_was_stored(
 def test_a_blob_too_large_for_any_reader_is_not_written(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(blobs, "MAX_BLOB_BYTES", 100)
+    monkeypatch.setattr(packing, "MAX_BLOB_BYTES", 100)
     with pytest.raises(UnsupportedError, match="larger"), store.writer() as w:
         w.blob(LARGE)

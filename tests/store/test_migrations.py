@@ -16,7 +16,8 @@ from sqlalchemy import Engine, create_engine, create_mock_engine, inspect, text
 from tests.store.rows import add_event, add_recording
 from torchreel.errors import NotAStore
 from torchreel.store import Store, database, migrations, queries
-from torchreel.store.schema import REVISION, metadata
+from torchreel.store.revision import REVISION
+from torchreel.store.schema import metadata
 
 
 def test_the_newest_migration_is_the_revision_that_the_code_knows() -> None:

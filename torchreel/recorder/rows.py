@@ -18,8 +18,11 @@ from torchreel.store.jsontypes import Json
 from torchreel.store.pages import write_page
 
 if TYPE_CHECKING:
+    from torchreel.store.direct import DirectWriter
     from torchreel.store.portable.graphs import GraphDoc
     from torchreel.store.writer import Writer
+
+    AnyWriter = DirectWriter | Writer
 
 
 class Orphan(ValueError):
@@ -41,7 +44,7 @@ class Blob:
 
     data: bytes | str | Callable[[], bytes]
 
-    def resolve(self, writer: Writer) -> str:
+    def resolve(self, writer: AnyWriter) -> str:
         data = self.data() if callable(self.data) else self.data
         return writer.blob(data.encode("utf-8", "surrogatepass") if isinstance(data, str) else data)
 
@@ -52,8 +55,8 @@ class Config:
 
     entries: Sequence[Json]
 
-    def resolve(self, writer: Writer) -> int:
-        from torchreel.store.writer import ConfigEntry
+    def resolve(self, writer: AnyWriter) -> int:
+        from torchreel.store.configs import ConfigEntry
 
         return writer.config(
             [
@@ -67,15 +70,15 @@ class Config:
 class Operation(Protocol):
     """One change of the store."""
 
-    def write(self, writer: Writer) -> None:
+    def write(self, writer: AnyWriter) -> None:
         """Carry it out in the transaction of `writer`."""
 
 
-def _resolved(columns: Mapping[str, object], writer: Writer) -> dict[str, object]:
+def _resolved(columns: Mapping[str, object], writer: AnyWriter) -> dict[str, object]:
     return {name: _resolve(value, writer) for name, value in columns.items()}
 
 
-def _resolve(value: object, writer: Writer) -> object:
+def _resolve(value: object, writer: AnyWriter) -> object:
     if isinstance(value, (Blob, Config)):
         return value.resolve(writer)
     if isinstance(value, Ref):
@@ -97,7 +100,7 @@ class Add:
     columns: Mapping[str, object]
     ref: Ref = field(default_factory=Ref)
 
-    def write(self, writer: Writer) -> None:
+    def write(self, writer: AnyWriter) -> None:
         self.ref.id = writer.add(self.table, **_resolved(self.columns, writer))
 
 
@@ -109,7 +112,7 @@ class Update:
     ref: Ref
     columns: Mapping[str, object]
 
-    def write(self, writer: Writer) -> None:
+    def write(self, writer: AnyWriter) -> None:
         writer.update(self.table, _id(self.ref), **_resolved(self.columns, writer))
 
 
@@ -124,7 +127,7 @@ class AddGraph:
     doc: GraphDoc
     ref: Ref = field(default_factory=Ref)
 
-    def write(self, writer: Writer) -> None:
+    def write(self, writer: AnyWriter) -> None:
         counts = self.doc.counts()
         self.ref.id = writer.add(
             "graphs",
@@ -184,10 +187,10 @@ class AddEvents:
     recording: Ref
     events: Sequence[Event]
 
-    def write(self, writer: Writer) -> None:
+    def write(self, writer: AnyWriter) -> None:
         writer.add_many("events", [self._row(event, writer) for event in self.events])
 
-    def _row(self, event: Event, writer: Writer) -> dict[str, object]:
+    def _row(self, event: Event, writer: AnyWriter) -> dict[str, object]:
         return {
             "recording_id": _id(self.recording),
             "seq": event.seq,
@@ -210,7 +213,7 @@ class AddPage:
     recording: Ref
     events: Sequence[Event]
 
-    def write(self, writer: Writer) -> None:
+    def write(self, writer: AnyWriter) -> None:
         first = self.events[0]
         writer.add(
             "event_pages",
@@ -223,7 +226,7 @@ class AddPage:
             digest=writer.blob(self._document(writer)),
         )
 
-    def _document(self, writer: Writer) -> bytes:
+    def _document(self, writer: AnyWriter) -> bytes:
         columns: dict[str, list[object]] = {
             name: [getattr(event, name) for event in self.events]
             for name in ("seq", "time_ns", "stage", "name", "cause", "stack")
@@ -249,7 +252,7 @@ class AddFrames:
     recording: Ref
     frames: Sequence[tuple[int, int | None, str, int, str]]
 
-    def write(self, writer: Writer) -> None:
+    def write(self, writer: AnyWriter) -> None:
         columns = ("recording_id", "id", "parent", "file", "line", "name")
         rows = [
             dict(zip(columns, (_id(self.recording), *frame), strict=True)) for frame in self.frames
@@ -264,7 +267,7 @@ class AddEnvironment:
     recording: Ref
     values: Mapping[str, str]
 
-    def write(self, writer: Writer) -> None:
+    def write(self, writer: AnyWriter) -> None:
         for key, value in self.values.items():
             writer.put("environment", recording_id=_id(self.recording), key=key, value=value)
 

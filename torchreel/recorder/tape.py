@@ -19,6 +19,7 @@ from torchreel.recorder.stacks import Stacks
 
 if TYPE_CHECKING:
     from torchreel.store.database import Store
+    from torchreel.store.direct import DirectStore, DirectWriter
     from torchreel.store.writer import Writer
 
 _INTERVAL = 0.2
@@ -46,7 +47,7 @@ class _Marker:
     def __init__(self) -> None:
         self.reached = threading.Event()
 
-    def write(self, writer: Writer) -> None:
+    def write(self, writer: Writer | DirectWriter) -> None:
         """Nothing: it only marks a place."""
 
 
@@ -64,7 +65,7 @@ class Tape:
         self._lock = threading.RLock()
         self._wake = threading.Event()
         self._thread: threading.Thread | None = None
-        self._store: Store | None = None
+        self._store: Store | DirectStore | None = None
         self._stop = False
         self._failures = 0
         self._written_losses = losses.version
@@ -264,23 +265,19 @@ class Tape:
     def _write_losses(self) -> None:
         if not self._losses_changed or self.recording.id is None:
             return
-        from sqlalchemy import delete
-
-        from torchreel.store.schema import lost
-
         version = losses.version
         columns = ("recording_id", "reason", "place", "count", "message")
         rows = [
             dict(zip(columns, (self.recording.id, *row), strict=True)) for row in losses.snapshot()
         ]
         with fail_open("tape.losses", quiet=True), self._opened().writer() as writer:
-            writer.connection.execute(delete(lost).where(lost.c.recording_id == self.recording.id))
+            writer.clear_losses(self.recording.id)
             writer.add_many("lost", rows)
         self._written_losses = version
 
-    def _opened(self) -> Store:
+    def _opened(self) -> Store | DirectStore:
         if self._store is None:
-            from torchreel.store.database import Store
+            from torchreel.store.direct import open_for_recording
 
-            self._store = Store.open(self.target, create=True)
+            self._store = open_for_recording(self.target)
         return self._store

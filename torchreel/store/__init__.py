@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from torchreel.store.addressing import DEFAULT_STORE, Address, parse
+    from torchreel.store.configs import ConfigEntry
     from torchreel.store.database import Store
     from torchreel.store.jsontypes import Json, canonical_json
     from torchreel.store.signature import Signature
-    from torchreel.store.writer import ConfigEntry, Writer
+    from torchreel.store.writer import Writer
 
 __all__ = [
     "DEFAULT_STORE",
@@ -35,7 +36,7 @@ _LAZY = {
     "Json": "jsontypes",
     "canonical_json": "jsontypes",
     "Signature": "signature",
-    "ConfigEntry": "writer",
+    "ConfigEntry": "configs",
     "Writer": "writer",
 }
 

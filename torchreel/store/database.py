@@ -21,7 +21,8 @@ from sqlalchemy.pool import NullPool, Pool, QueuePool
 
 from torchreel.errors import NewerStore, NotAStore, UsageError
 from torchreel.store import blobs, faults, sqlite_files
-from torchreel.store.schema import REVISION, metadata
+from torchreel.store.direct import write_schema
+from torchreel.store.revision import REVISION
 from torchreel.store.writer import Writer
 
 BUSY_TIMEOUT_MS = 5000
@@ -137,7 +138,7 @@ class Store:
 
 def _open_file(path: Path, write: bool, create: bool) -> Store:
     if create and not sqlite_files.has_content(path):
-        sqlite_files.create(path, _write_schema)
+        sqlite_files.create(path, write_schema)
     sqlite_files.check(path, write=write)
     with _closed_on_error(_file_store(path, write=False)) as reader:
         revision = reader._require_tables()
@@ -215,20 +216,6 @@ def _hold(store: Store, path: Path | None) -> Callable[[], object]:
     if path is None:
         return lambda: None
     return weakref.finalize(store, sqlite_files.closed, sqlite_files.opened(path))
-
-
-def _write_schema(path: Path) -> None:
-    """Make the empty file at `path` a store.
-
-    The tables as they are now, rather than every migration in turn: to import Alembic would cost a
-    recorded program more than all of its rows (a test keeps the two ways in step).
-    """
-    with _file_store(path, write=True) as store, store.writer() as writer:
-        metadata.create_all(writer.connection)
-        stamp = "CREATE TABLE alembic_version (version_num VARCHAR(32) NOT NULL PRIMARY KEY)"
-        writer.connection.execute(text(stamp))
-        insert_stamp = text("INSERT INTO alembic_version VALUES (:revision)")
-        writer.connection.execute(insert_stamp, {"revision": REVISION})
 
 
 def _begin(connection: Connection) -> None:

@@ -4,12 +4,16 @@ Attached to the engine of a store, so that every statement is covered and nobody
 know the driver's exceptions.
 """
 
-import sqlite3
+from __future__ import annotations
 
-from sqlalchemy import Engine, event
-from sqlalchemy.engine import ExceptionContext
+import sqlite3
+from typing import TYPE_CHECKING
 
 from torchreel.errors import DamagedStore, LockedStore, NotAStore, StoreError
+
+if TYPE_CHECKING:
+    from sqlalchemy import Engine
+    from sqlalchemy.engine import ExceptionContext
 
 # The primary result codes of SQLite (https://www.sqlite.org/rescode.html), which extended ones
 # carry in their low byte.
@@ -43,6 +47,7 @@ _MEANING: dict[int, tuple[type[StoreError], str]] = {
 
 def attach(engine: Engine, target: str) -> None:
     """Make every database error on `engine` that has a meaning here a StoreError about `target`."""
+    from sqlalchemy import event
 
     @event.listens_for(engine, "handle_error")
     def _translate(context: ExceptionContext) -> None:

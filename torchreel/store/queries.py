@@ -13,6 +13,7 @@ from sqlalchemy import Column, ColumnElement, Select, Table, func, select
 from torchreel.errors import DamagedStore, UsageError
 from torchreel.store import schema
 from torchreel.store.addressing import Address
+from torchreel.store.configs import ConfigEntry
 from torchreel.store.database import Store
 from torchreel.store.liveness import PROCESS, is_alive
 from torchreel.store.pages import read_page
@@ -34,7 +35,6 @@ from torchreel.store.records import (
     Stage,
 )
 from torchreel.store.signature import Signature
-from torchreel.store.writer import ConfigEntry
 
 _Row = TypeVar("_Row")
 

@@ -23,13 +23,13 @@ from sqlalchemy import (
     Text,
     UniqueConstraint,
 )
+from sqlalchemy.dialects import sqlite
+from sqlalchemy.schema import CreateIndex, CreateTable, ExecutableDDLElement
 from sqlalchemy.types import TypeDecorator
 
 from torchreel.errors import DamagedStore
 from torchreel.store.jsontypes import Json, json_text, parse_json
-
-REVISION = "0002"
-"""The Alembic revision that these tables are; the newest one that this torchreel can read."""
+from torchreel.store.revision import REVISION
 
 
 class SafeText(TypeDecorator[str]):
@@ -371,3 +371,27 @@ replays = Table(
 )
 
 Index("compiles_by_name", compiles.c.recording_id, compiles.c.compile_id)
+
+
+def sql() -> str:
+    """The schema as SQLite's SQL: what `schema.sql` holds, which a new file is made from."""
+    dialect = sqlite.dialect()
+    statements: list[ExecutableDDLElement] = []
+    for table in metadata.sorted_tables:
+        statements.append(CreateTable(table))
+        statements += map(CreateIndex, sorted(table.indexes, key=lambda index: str(index.name)))
+    lines = [str(statement.compile(dialect=dialect)).strip() + ";\n" for statement in statements]
+    text = "\n".join(line.replace("\t", "    ").replace(" \n", "\n") for line in lines)
+    return f"{_SQL_HEAD}\n{text}\n{_STAMP}"
+
+
+_SQL_HEAD = """-- A new store, as SQLite makes it.
+-- Made by `python -m torchreel.store.schema`, from the tables there; a test holds it to them.
+"""
+_STAMP = f"""CREATE TABLE alembic_version (version_num VARCHAR(32) NOT NULL PRIMARY KEY);
+
+INSERT INTO alembic_version VALUES ('{REVISION}');
+"""
+
+if __name__ == "__main__":
+    print(sql(), end="")

@@ -14,9 +14,6 @@ from collections.abc import Callable
 from pathlib import Path
 from urllib.parse import quote
 
-from sqlalchemy import make_url
-from sqlalchemy.exc import ArgumentError
-
 from torchreel.errors import DamagedStore, LockedStore, MissingStore, NotAStore, UsageError
 
 APPLICATION_ID = 0x7265656C
@@ -31,6 +28,10 @@ def path_of(target: str | Path) -> Path | None:
     """The file that a path or a sqlite URL means; None for the URL of a server."""
     if isinstance(target, Path) or "://" not in target:
         return Path(target)
+    # Imported late: the recorder has a path, and SQLAlchemy costs it 0.3 s.
+    from sqlalchemy import make_url
+    from sqlalchemy.exc import ArgumentError
+
     try:
         url = make_url(target)
     except ArgumentError:

@@ -1,32 +1,20 @@
-"""The one way to put rows into a store: a batch, inside one transaction.
+"""Puts rows into a store: a batch, inside one transaction.
 
-Used by the recorder's writer thread, by replay and by the minifier, through `Store.writer()`, which
-begins the transaction and commits it. What the rows mean is not known here.
+Used by replay, by the minifier and by a recorder whose store is on a server (one with a file has
+`direct`), through `Store.writer()`, which begins the transaction and commits it. What the rows mean
+is not known here.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 from sqlalchemy import Connection, Insert, Table, delete, insert, select, update
 from sqlalchemy.dialects import postgresql, sqlite
 
 from torchreel.errors import UnsupportedError
 from torchreel.store import blobs
-from torchreel.store.jsontypes import Json, canonical_json, digest_of, json_text
+from torchreel.store import configs as config_rows
+from torchreel.store.configs import ConfigEntry
 from torchreel.store.schema import config_entries, configs, metadata
-
-
-@dataclass(frozen=True)
-class ConfigEntry:
-    """One config value that is not the default: `module` 'torch._inductor.config', dotted `key`.
-
-    `portable` is False for what may only be restored with `--trust` (a command, path, callable).
-    """
-
-    module: str
-    key: str
-    value: Json
-    portable: bool = True
 
 
 class Writer:
@@ -73,15 +61,18 @@ class Writer:
 
     def config(self, entries: Sequence[ConfigEntry]) -> int:
         """The id of the config with exactly these entries, stored once however often it is used."""
-        ordered = sorted(entries, key=lambda e: (e.module, e.key))
-        document: Json = [[e.module, e.key, e.value, e.portable] for e in ordered]
-        digest = digest_of(canonical_json(document))
+        digest = config_rows.digest(entries)
         new = self.put("configs", digest=digest)
         found = select(configs.c.id).where(configs.c.digest == digest)
         config_id: int = self.connection.execute(found).scalar_one()
         if new:
-            self.add_many(config_entries.name, [_entry_row(config_id, e) for e in ordered])
+            self.add_many(config_entries.name, config_rows.rows(config_id, entries))
         return config_id
+
+    def clear_losses(self, recording_id: int) -> None:
+        """Forget what a recording says it has lost: it says it anew."""
+        rows = metadata.tables["lost"]
+        self.connection.execute(delete(rows).where(rows.c.recording_id == recording_id))
 
     def _insert_or_ignore(self, table: Table) -> Insert:
         match self.connection.dialect.name:
@@ -91,14 +82,3 @@ class Writer:
                 return postgresql.insert(table).on_conflict_do_nothing()
             case name:
                 raise UnsupportedError(f"A store can be SQLite or PostgreSQL, not {name}.")
-
-
-def _entry_row(config_id: int, entry: ConfigEntry) -> dict[str, object]:
-    return {
-        "config_id": config_id,
-        "module": entry.module,
-        "key": entry.key,
-        # as text: a bound str would be taken for JSON text, and a value may be a str
-        "value": json_text(entry.value),
-        "portable": entry.portable,
-    }

@@ -1,0 +1,228 @@
+"""The recorder's way into a SQLite file: the same rows as `writer`, without SQLAlchemy.
+
+To import SQLAlchemy takes 0.3 s of CPU, a tenth of a small compile, and each statement of its Core
+ten times the microseconds of sqlite3.  A recorded program pays neither: it only ever inserts and
+updates rows, in a file whose schema it knows.  Everything else (reading, migrations, a server)
+goes through `database`; a test holds the two writers to the same rows.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import weakref
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from importlib.resources import files
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from torchreel.store import configs, faults, sqlite_files
+from torchreel.store.configs import ConfigEntry
+from torchreel.store.jsontypes import digest_of, json_text
+from torchreel.store.packing import pack
+from torchreel.store.revision import REVISION
+
+if TYPE_CHECKING:
+    from torchreel.store.database import Store
+
+_BUSY_TIMEOUT_MS = 5000
+_KEPT_DIGESTS = 20_000
+"""Blobs that are known to be there, at most: 64 bytes each."""
+
+# After a fork, the child must neither use nor close its parent's connections: closing one would
+# drop the parent's locks.  They are kept here, unused, until the child ends.
+_abandoned: list[sqlite3.Connection] = []
+_open: weakref.WeakSet[DirectStore] = weakref.WeakSet()
+
+
+def open_for_recording(target: str) -> DirectStore | Store:
+    """The store to record into; a file that is missing is created.
+
+    Raises StoreError for a file that is no store.  What is no file of this version (a server, an
+    older store) is opened by `Store`, which knows how.
+    """
+    path = None if "://" in target else Path(target)
+    if path is not None and not sqlite_files.has_content(path):
+        sqlite_files.create(path, write_schema)
+    if path is not None:
+        sqlite_files.check(path, write=True)
+        store = DirectStore(path)
+        if store.revision == REVISION:
+            return store
+        store.close()
+    from torchreel.store.database import Store
+
+    return Store.open(target, create=True)
+
+
+def write_schema(path: Path) -> None:
+    """Make the empty file at `path` a store."""
+    connection = sqlite_files.connect(path, write=True, busy_timeout_ms=_BUSY_TIMEOUT_MS)
+    try:
+        text = files("torchreel.store").joinpath("schema.sql").read_text()
+        connection.executescript(f"BEGIN;{text}COMMIT;")
+    finally:
+        connection.close()
+
+
+class DirectStore:
+    """An open SQLite file, for writing only."""
+
+    def __init__(self, path: Path) -> None:
+        self.target = str(path)
+        place = path.absolute()  # the program may change its directory
+        self._release = weakref.finalize(self, sqlite_files.closed, sqlite_files.opened(place))
+        with self._translated():
+            self.connection = sqlite_files.connect(
+                place, write=True, busy_timeout_ms=_BUSY_TIMEOUT_MS
+            )
+        self._digests: set[str] = set()
+        _open.add(self)
+
+    @property
+    def revision(self) -> str | None:
+        """The schema's revision; None when there is no telling."""
+        try:
+            found = self.connection.execute("SELECT version_num FROM alembic_version").fetchone()
+        except sqlite3.Error:
+            return None
+        return str(found[0]) if found else None
+
+    @contextmanager
+    def writer(self) -> Iterator[DirectWriter]:
+        """A writer in one transaction, committed at the end and rolled back on an exception."""
+        with self._translated():
+            # IMMEDIATE takes the write lock at once: see database._begin.
+            self.connection.execute("BEGIN IMMEDIATE")
+            writer = DirectWriter(self.connection, self._digests)
+            try:
+                yield writer
+            except BaseException:
+                self._roll_back()
+                raise
+            self.connection.execute("COMMIT")
+        self._remember(writer.new_digests)
+
+    def _remember(self, digests: Iterable[str]) -> None:
+        if len(self._digests) > _KEPT_DIGESTS:
+            self._digests.clear()
+        self._digests.update(digests)
+
+    def _roll_back(self) -> None:
+        if self.connection.in_transaction:
+            self.connection.execute("ROLLBACK")
+
+    @contextmanager
+    def _translated(self) -> Iterator[None]:
+        try:
+            yield
+        except sqlite3.Error as error:
+            # A COMMIT that failed (busy, disk full) leaves its transaction open.
+            self._roll_back_quietly()
+            found = faults.store_error(error, self.target)
+            if found is None:
+                raise
+            raise found from error
+
+    def _roll_back_quietly(self) -> None:
+        # There may be no connection, or no transaction any more.
+        with suppress(sqlite3.Error, AttributeError):
+            self._roll_back()
+
+    def close(self) -> None:
+        """Give the file back."""
+        _open.discard(self)
+        self.connection.close()
+        self._release()
+
+
+class DirectWriter:
+    """What `writer.Writer` does, in the transaction of a sqlite3 connection."""
+
+    def __init__(self, connection: sqlite3.Connection, digests: set[str]) -> None:
+        self.connection = connection
+        self._known = digests
+        self.new_digests: set[str] = set()
+
+    def blob(self, data: bytes) -> str:
+        """Store `data` once, compressed, and return its digest."""
+        digest = digest_of(data)
+        if digest in self._known or digest in self.new_digests:
+            return digest
+        query = "SELECT 1 FROM blobs WHERE digest = ?"
+        if self.connection.execute(query, (digest,)).fetchone() is None:
+            codec, packed = pack(data)
+            self.add("blobs", digest=digest, codec=codec, size=len(data), data=packed)
+        self.new_digests.add(digest)
+        return digest
+
+    def add(self, table_name: str, **columns: object) -> int:
+        """Insert one row and return its new id."""
+        cursor = self.connection.execute(_insert(table_name, tuple(columns)), _bound(columns))
+        return int(cursor.lastrowid or 0)
+
+    def add_many(self, table_name: str, rows: Sequence[Mapping[str, object]]) -> None:
+        """Insert rows in one go; a column that a row leaves out is null there."""
+        columns = tuple(dict.fromkeys(column for row in rows for column in row))
+        if rows:
+            bound = [[_plain(row.get(column)) for column in columns] for row in rows]
+            self.connection.executemany(_insert(table_name, columns), bound)
+
+    def put(self, table_name: str, **columns: object) -> bool:
+        """Insert one row unless its key (or a unique column of it) is taken; True if it was not."""
+        statement = _insert(table_name, tuple(columns)).replace("INSERT", "INSERT OR IGNORE", 1)
+        return self.connection.execute(statement, _bound(columns)).rowcount == 1
+
+    def update(self, table_name: str, id: int, **columns: object) -> None:
+        """Change columns of the row with that id."""
+        changes = ", ".join(f'"{column}" = ?' for column in columns)
+        statement = f'UPDATE "{table_name}" SET {changes} WHERE id = ?'
+        self.connection.execute(statement, [*_bound(columns), id])
+
+    def delete(self, table_name: str, id: int) -> None:
+        """Delete the row with that id, and the rows that belong to it (blobs stay)."""
+        self.connection.execute(f'DELETE FROM "{table_name}" WHERE id = ?', (id,))
+
+    def config(self, entries: Sequence[ConfigEntry]) -> int:
+        """The id of the config with exactly these entries, stored once however often it is used."""
+        digest = configs.digest(entries)
+        new = self.put("configs", digest=digest)
+        query = "SELECT id FROM configs WHERE digest = ?"
+        config_id = int(self.connection.execute(query, (digest,)).fetchone()[0])
+        if new:
+            self.add_many("config_entries", configs.rows(config_id, entries))
+        return config_id
+
+    def clear_losses(self, recording_id: int) -> None:
+        """Forget what a recording says it has lost: it says it anew."""
+        self.connection.execute("DELETE FROM lost WHERE recording_id = ?", (recording_id,))
+
+
+def _insert(table: str, columns: tuple[str, ...]) -> str:
+    """The statement; names of tables and columns are the code's own, never data."""
+    names = ", ".join(f'"{column}"' for column in columns)
+    return f'INSERT INTO "{table}" ({names}) VALUES ({", ".join("?" * len(columns))})'
+
+
+def _bound(columns: Mapping[str, object]) -> list[Any]:
+    return [_plain(value) for value in columns.values()]
+
+
+def _plain(value: object) -> Any:
+    """A value as sqlite3 takes it: JSON as its text, text without surrogates (as `schema` does)."""
+    if isinstance(value, str):
+        return value if value.isascii() else value.encode("utf-8", "backslashreplace").decode()
+    if isinstance(value, (dict, list, tuple)):
+        return json_text(value)
+    return value
+
+
+def _after_fork_in_child() -> None:
+    for store in list(_open):
+        _abandoned.append(store.connection)
+        store._release.detach()
+    _open.clear()
+
+
+os.register_at_fork(after_in_child=_after_fork_in_child)
