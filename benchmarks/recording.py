@@ -1,0 +1,121 @@
+"""What recording costs: the recorder, and torch's own means, against none, in alternated pairs.
+
+    python -m benchmarks.recording [MODEL ...] [static dynamic] [aot_eager inductor]
+                                   [full flight torch_trace shape_events] [--pairs N]
+
+Each pair is two fresh processes, one with and one without, one right after the other (the order
+changes from pair to pair), each with an Inductor cache of its own; the figure is the median of the
+pairs' ratios of CPU seconds of the first call.  Peak memory is the median difference; bytes are
+what is left on disk.  Exits with 1 when a target of the table `TARGETS` is missed.
+"""
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from dataclasses import dataclass
+from itertools import product
+from pathlib import Path
+from statistics import median
+
+from rich.console import Console
+from rich.table import Table
+
+from torchreel.store.database import Store
+
+SHAPE_EVENTS = "RECORD_SHAPE_EVENTS"  # recording_program.py
+PROGRAM = Path(__file__).with_name("recording_program.py")
+AXES = (
+    ("gpt2-2", "gpt2-12", "bert", "cnn-train"),
+    ("static", "dynamic"),
+    ("aot_eager", "inductor"),
+    ("full", "flight", "torch_trace", "shape_events"),
+)
+TARGETS = {
+    ("full", "aot_eager"): 1.15, ("full", "inductor"): 1.05,
+    ("flight", "aot_eager"): 1.03, ("flight", "inductor"): 1.01,
+}  # fmt: skip
+MOST_MEMORY = 64 * 1024
+"""KiB of extra peak memory that a recorder may use."""
+
+
+@dataclass(frozen=True)
+class Run:
+    """One process: CPU seconds, KiB at the peak, microseconds per later call, bytes on disk."""
+
+    cpu: float
+    peak: int
+    call: float
+    size: int
+
+
+def main(arguments: list[str]) -> int:
+    """Run the chosen combinations (all by default); the exit status."""
+    pairs = 7
+    if "--pairs" in arguments:
+        place = arguments.index("--pairs")
+        pairs = int(arguments[place + 1])
+        arguments = arguments[:place] + arguments[place + 2 :]
+    table = Table("program", "recorder", "CPU ratio", "pairs", "target", "memory", "call", "bytes")
+    missed = 0
+    for choice in product(*([w for w in axis if w in arguments] or axis for axis in AXES)):
+        missed += _measure(choice, pairs, table)
+    Console(width=150).print(table)
+    return min(missed, 1)
+
+
+def _measure(choice: tuple[str, ...], pairs: int, table: Table) -> int:
+    *program, recorder = choice
+    runs = [_pair(program, recorder, swapped=bool(n % 2)) for n in range(pairs)]
+    ratios = sorted(with_.cpu / without.cpu for without, with_ in runs)
+    memory = median(with_.peak - without.peak for without, with_ in runs)
+    call = median(with_.call / without.call for without, with_ in runs)
+    target = TARGETS.get((recorder, program[2]))
+    row = (
+        " ".join(program), recorder, f"{median(ratios):.3f}",
+        f"{ratios[0]:.2f}..{ratios[-1]:.2f}", "" if target is None else f"{target:.2f}",
+        f"{memory / 1024:+.0f} MiB", f"{call:.3f}", str(int(median(w.size for _, w in runs))),
+    )  # fmt: skip
+    table.add_row(*row)
+    print(*row, sep=" | ", flush=True)
+    return int(target is not None and (median(ratios) > target or memory > MOST_MEMORY))
+
+
+def _pair(program: list[str], recorder: str, *, swapped: bool) -> tuple[Run, Run]:
+    order = ("", recorder) if not swapped else (recorder, "")
+    runs = {name: _run(program, name) for name in order}
+    return runs[""], runs[recorder]
+
+
+def _run(program: list[str], recorder: str) -> Run:
+    with tempfile.TemporaryDirectory(prefix="torchreel-recording-") as folder:
+        out = Path(folder, "out")
+        out.mkdir()
+        variables = {
+            **os.environ, **_variables(recorder, out),
+            "TORCHINDUCTOR_CACHE_DIR": f"{folder}/cache", "TORCHINDUCTOR_COMPILE_THREADS": "1",
+            "OMP_NUM_THREADS": "1", "TRANSFORMERS_VERBOSITY": "error",
+        }  # fmt: skip
+        command = [sys.executable, str(PROGRAM), *program]
+        done = subprocess.run(command, env=variables, capture_output=True, text=True)
+        assert done.returncode == 0, f"{program} with {recorder or 'none'} failed:\n{done.stderr}"
+        found = json.loads(done.stdout.splitlines()[-1])
+        size = sum(file.stat().st_size for file in out.rglob("*") if file.is_file())
+        return Run(found["cpu"], found["peak"], found["call"], size)
+
+
+def _variables(recorder: str, out: Path) -> dict[str, str]:
+    """What switches a recorder on, as `torchreel record` and torch's documentation do."""
+    if recorder in ("full", "flight"):
+        Store.open(out / "run.db", create=True).close()
+        return {"TORCHREEL": f"{recorder}:{out / 'run.db'}"}
+    if recorder == "torch_trace":
+        return {"TORCH_TRACE": str(out)}
+    if recorder == "shape_events":
+        return {SHAPE_EVENTS: "1"}
+    return {}
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
