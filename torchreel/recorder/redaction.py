@@ -1,0 +1,388 @@
+"""What never reaches the disk: secrets, and where the user lives.
+
+Lives here: the rules, and `RedactingWriter`, the one place on the way to a store where they are
+applied, to the text of every column and blob.  Not here: which environment variables are recorded
+at all (`environment`), tensor values (never).
+
+A rule looks only where one of its anchors occurs: finding a few words in the half megabyte of a
+checkpoint takes microseconds, a regular expression over all of it would cost more than the rest.
+What a replay rests on (digests, names, targets, numbers) matches no rule.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
+
+from torchreel.errors import UsageError
+from torchreel.store.configs import ConfigEntry
+from torchreel.store.jsontypes import json_text, parse_json
+
+if TYPE_CHECKING:
+    from torchreel.recorder.rows import AnyWriter
+
+MODES = ("default", "all", "none")
+REDACTED = b"<redacted>"
+HOME = b"~"
+
+SECRET_NAME = re.compile(
+    r"token|secret|passw|passphrase|credential|api_?key|access_?key|private|auth|cookie|_key$|^key$",
+    re.IGNORECASE,
+)
+"""Names of variables, options and settings whose values are nobody's business."""
+
+_SHORTEST_SECRET = 6
+"""Characters: a shorter value ('1', 'true', 'none') would take half of the text with it."""
+
+_Rule = tuple[bytes, re.Pattern[bytes]]
+
+_KNOWN: tuple[_Rule, ...] = tuple(
+    (anchor, re.compile(pattern))
+    for anchor, pattern in [
+        (b"AKIA", rb"(?<!\w)AKIA[0-9A-Z]{12,}"),
+        (b"ASIA", rb"(?<!\w)ASIA[0-9A-Z]{12,}"),
+        (b"ghp_", rb"(?<!\w)ghp_\w{16,}"),
+        (b"gho_", rb"(?<!\w)gho_\w{16,}"),
+        (b"ghs_", rb"(?<!\w)ghs_\w{16,}"),
+        (b"github_pat_", rb"(?<!\w)github_pat_\w{16,}"),
+        (b"glpat-", rb"(?<!\w)glpat-[\w-]{16,}"),
+        (b"hf_", rb"(?<!\w)hf_[A-Za-z0-9]{16,}"),
+        (b"sk-", rb"(?<![\w-])sk-[\w-]{16,}"),
+        (b"xox", rb"(?<!\w)xox[abprs]-[\w-]{10,}"),
+        (b"AIza", rb"(?<!\w)AIza[\w-]{30,}"),
+        (b"eyJ", rb"(?<!\w)eyJ[\w-]{10,}\.[\w-]{10,}(?:\.[\w-]*)?"),
+        (b"Bearer ", rb"(?<!\w)Bearer +[\w.~+/=-]{8,}"),
+        (b"Basic ", rb"(?<!\w)Basic +[A-Za-z0-9+/]{12,}=*"),
+        (b"://", rb"(?<=://)[^/\s:@'\"\\]+:[^/\s@'\"\\]+(?=@)"),
+        (b"-----BEGIN ", rb"-----BEGIN [A-Z ]*KEY-----(?s:.*?)(?:-----END [A-Z ]*KEY-----|\Z|(?=\"))"),
+    ]
+)  # fmt: skip
+"""Secrets that say what they are."""
+
+_NAMES = (
+    b"passw", b"passphrase", b"secret", b"token", b"api_key", b"apikey", b"api-key",
+    b"access_key", b"private_key", b"credential", b"authorization", b"auth_key",
+)  # fmt: skip
+"""What the name of a secret holds, in lower case, where it stands before its value."""
+
+# What follows such a name: the rest of it, maybe a quote, a sign, and the value, quoted or bare.
+# In JSON, a quote of the text itself is escaped; a bare one is JSON's own and never crossed.
+_TAIL = rb"[\w-]{0,40}(?:%s)?\s{0,3}(?::|=>|=)\s{0,3}"
+_QUOTED = rb"[rbuf]{0,2}(%s)((?:(?!\1)[^\n]){1,300}?)\1"
+_BARE = rb"((?<=[=:])|(?<=: ))([^\s'\"\\,;()\[\]{}<>&]{4,})"
+
+
+def _named(quote: bytes) -> re.Pattern[bytes]:
+    tail = _TAIL % quote
+    return re.compile(tail + b"(?:" + (_QUOTED % quote) + b"|" + _BARE + b")")
+
+
+_IN_JSON, _IN_TEXT = _named(rb"\\+\"|'"), _named(rb"\\*\"|'")
+_RANDOM_IN_JSON = (re.compile(rb"'([\w+/=-]{20,200})'"), re.compile(rb"\\\"([\w+/=-]{20,200})\\"))
+_RANDOM_IN_TEXT = (_RANDOM_IN_JSON[0], re.compile(rb"\"([\w+/=-]{20,200})\""))
+_TURNS = re.compile(rb"[A-Za-z]\d|\d[A-Za-z]")
+
+_HOMES = ((b"/home/", re.compile(rb"(?<![\w.~-])/home/[^/\s'\":\\,;)]+")),
+          (b"/Users/", re.compile(rb"(?<![\w.~-])/Users/[^/\s'\":\\,;)]+")))  # fmt: skip
+
+# Beyond the default, for `all`: source lines, text between quotes, directories.
+_SOURCE_LINES = re.compile(rb"(^[ \t]*File \"?[^\n]+\n)[ \t]+(?!File )[^\n]+\n?", re.MULTILINE)
+_STACK_TRACE = re.compile(rb'("stack_trace":)"(?:[^"\\]|\\.)*"')
+_STRINGS = (re.compile(rb"'[^'\n\\]{3,}'"), re.compile(rb"\\\"[^\"\n\\]{3,}\\\""))
+_DIRECTORIES = re.compile(rb"(?<![\w.~)\]/-])(?:/[\w.@+~-]+){2,}/(?=[\w@+-])")
+
+
+class Withheld(ValueError):
+    """Bytes that are no text hold a secret: they are not stored."""
+
+
+@dataclass(frozen=True)
+class Rules:
+    """How much is taken out: a mode of `MODES`, and the user's own regular expressions."""
+
+    mode: str = "default"
+    patterns: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        if self.mode not in MODES:
+            raise UsageError(
+                f"There is no redaction {self.mode!r}: use {', '.join(MODES[:-1])} or {MODES[-1]}."
+            )
+        for pattern in self.patterns:
+            try:
+                re.compile(pattern.encode())
+            except re.error as error:
+                raise UsageError(f"{pattern!r} is no regular expression: {error}.") from error
+
+
+class Redactor:
+    """Takes secrets out of text, by the rules and by what this process knows to be one."""
+
+    def __init__(
+        self, rules: Rules, environ: Mapping[str, str] | None = None, argv: Sequence[str] = ()
+    ) -> None:
+        environ = os.environ if environ is None else environ
+        self.rules = rules
+        self.is_off = rules.mode == "none" and not rules.patterns
+        by_default = rules.mode != "none"
+        self._values = _spellings(_secret_values(environ, argv)) if by_default else ()
+        self._paths = (*_own_paths(environ), *_HOMES) if by_default else ()
+        self._patterns = tuple(re.compile(pattern.encode()) for pattern in rules.patterns)
+        self._short = lru_cache(4096)(self._text)
+
+    def text(self, text: str) -> str:
+        """`text` (of a column) without what is nobody's business."""
+        return self._short(text) if len(text) < 400 else self._text(text)
+
+    def json(self, value: Any) -> str:
+        """The JSON text of a value, redacted; still JSON."""
+        return self.data(json_text(value).encode("utf-8", "surrogatepass")).decode(
+            "utf-8", "surrogatepass"
+        )
+
+    def data(self, data: bytes) -> bytes:
+        """The bytes of a blob, redacted.  Raises Withheld for a secret in what is no text."""
+        if self.is_off:
+            return data
+        if not _is_text(data):
+            if self._secrets(data, _IN_TEXT, ()) != data:
+                raise Withheld("a secret in bytes that are no text")
+            return data
+        is_json = data[:1] in b"{[" and data[-1:] in b"}]"
+        found = self._all(data, is_json)
+        if is_json and found != data and not _is_json(found):
+            raise Withheld("a rule of redaction would break the document")
+        return found
+
+    def _text(self, text: str) -> str:
+        data = text.encode("utf-8", "surrogatepass")
+        return self._all(data, False).decode("utf-8", "surrogatepass")
+
+    def _all(self, data: bytes, is_json: bool) -> bytes:
+        if self.rules.mode != "none":
+            quoted = _RANDOM_IN_JSON if is_json else _RANDOM_IN_TEXT
+            data = self._secrets(data, _IN_JSON if is_json else _IN_TEXT, quoted)
+            for anchor, pattern in self._paths:
+                if anchor in data:
+                    data = pattern.sub(HOME, data)
+        else:
+            data = self._own(data)
+        return _everything(data, is_json) if self.rules.mode == "all" else data
+
+    def _own(self, data: bytes) -> bytes:
+        for pattern in self._patterns:
+            data = pattern.sub(REDACTED, data)
+        return data
+
+    def _secrets(
+        self, data: bytes, named: re.Pattern[bytes], quoted: Sequence[re.Pattern[bytes]]
+    ) -> bytes:
+        data = self._own(data)
+        for value in self._values:
+            if value in data:
+                data = data.replace(value, REDACTED)
+        for anchor, pattern in _KNOWN:
+            if anchor in data:
+                data = pattern.sub(REDACTED, data)
+        data = _without_named(data, named)
+        for pattern in quoted:
+            data = pattern.sub(_unless_random, data)
+        return data
+
+
+def _secret_values(environ: Mapping[str, str], argv: Sequence[str]) -> set[str]:
+    """What this process was given under a name that says that it is secret."""
+    values = {value for name, value in environ.items() if SECRET_NAME.search(name)}
+    hidden = False
+    for argument in argv:
+        name, equals, value = argument.partition("=")
+        if hidden:
+            values.add(argument)
+        secret = argument.startswith("-") and SECRET_NAME.search(name) is not None
+        if secret and equals:
+            values.add(value)
+        hidden = secret and not equals
+    return {v for v in values if len(v) >= _SHORTEST_SECRET and not _is_setting(v)}
+
+
+def _is_setting(value: str) -> bool:
+    """A path, a word or a number is what a variable like SSH_AUTH_SOCK or TOKENIZERS_... holds."""
+    if value.isdigit() or value.lower() in ("default", "enabled", "disabled"):
+        return True
+    return value.startswith(("/", "~", "./"))
+
+
+def _spellings(values: set[str]) -> tuple[bytes, ...]:
+    """Each value as it is, as JSON has it and as Python does; the longest first."""
+    spelled = {
+        text.encode("utf-8", "surrogatepass")
+        for value in values
+        for text in (
+            value, json.dumps(value)[1:-1], json.dumps(value, ensure_ascii=False)[1:-1],
+            repr(value)[1:-1],
+        )
+    }  # fmt: skip
+    return tuple(sorted(spelled, key=lambda text: (-len(text), text)))
+
+
+def _own_paths(environ: Mapping[str, str]) -> tuple[_Rule, ...]:
+    """The home directory, and the user's name where it is a part of a path."""
+    home = environ.get("HOME", "").rstrip("/")
+    names = {environ.get("USER", ""), environ.get("LOGNAME", ""), os.path.basename(home)}
+    rules = []
+    if len(home) > 2:
+        rules.append(_rule(home, rb"(?<![\w.~/-])%s(?![\w.-])"))
+    for name in sorted(names):
+        if len(name) > 2 and name != "root":
+            rules.append(
+                _rule(f"/{name}", rb"(?:(?<=^)|(?<![\w.~-]))(?:/[\w.-]+){1,2}%s(?![\w.-])")
+            )
+            rules.append(_rule(f"torchinductor_{name}", rb"%s(?![\w.-])"))
+    return tuple(rules)
+
+
+def _rule(text: str, pattern: bytes) -> _Rule:
+    data = text.encode("utf-8", "surrogatepass")
+    return data, re.compile(pattern.replace(b"%s", re.escape(data)))
+
+
+def _without_named(data: bytes, named: re.Pattern[bytes]) -> bytes:
+    """`data` without the values that stand behind the name of a secret."""
+    lowered = data.lower()
+    spans = sorted(
+        {span for name in _NAMES if name in lowered for span in _spans(data, lowered, name, named)}
+    )
+    parts, position = [], 0
+    for start, end in spans:
+        if start >= position:
+            parts += [data[position:start], REDACTED]
+            position = end
+    return b"".join([*parts, data[position:]]) if spans else data
+
+
+def _spans(
+    data: bytes, lowered: bytes, name: bytes, named: re.Pattern[bytes]
+) -> list[tuple[int, int]]:
+    found, at = [], lowered.find(name)
+    while at >= 0:
+        match = named.match(data, at + len(name))
+        if match is not None:
+            group = 2 if match[2] is not None else 4
+            if group == 2 or _is_bare_secret(name, match[4]):
+                found.append(match.span(group))
+        at = lowered.find(name, at + len(name))
+    return found
+
+
+def _is_bare_secret(name: bytes, value: bytes) -> bool:
+    """Without quotes it may be code: `token=tok`, `password=None`."""
+    if value in (b"None", b"True", b"False"):
+        return False
+    has_digit = any(48 <= byte <= 57 for byte in value)
+    return name.startswith(b"pass") or (len(value) >= 8 and has_digit and b"." not in value)
+
+
+def _unless_random(match: re.Match[bytes]) -> bytes:
+    """A quoted string that looks like a key: small and capital letters and digits, well mixed."""
+    text: bytes = match[1]
+    whole: bytes = match[0]
+    if text.islower() or text.isupper() or len(_TURNS.findall(text)) < 4:
+        return whole
+    return whole.replace(text, REDACTED)
+
+
+def _everything(data: bytes, is_json: bool) -> bytes:
+    """For `all`: no source lines, no text between quotes, no directories."""
+    if is_json:
+        data = _STACK_TRACE.sub(rb'\1""', data)
+        quotes: Sequence[re.Pattern[bytes]] = _STRINGS
+    else:
+        data = _SOURCE_LINES.sub(rb"\1", data)
+        quotes = (_STRINGS[0], re.compile(rb"\"[^\"\n\\]{3,}\""))
+    for pattern in quotes:
+        data = pattern.sub(_emptied, data)
+    return _DIRECTORIES.sub(b"<path>/", data)
+
+
+def _emptied(match: re.Match[bytes]) -> bytes:
+    text: bytes = match[0]
+    length = 2 if text[:1] == b"\\" else 1
+    return text[:length] + REDACTED + text[-length:]
+
+
+def _is_text(data: bytes) -> bool:
+    """Whether these are not, say, a pickle."""
+    return b"\x00" not in data[:4096] and data[:1] != b"\x80"
+
+
+def _is_json(data: bytes) -> bool:
+    try:
+        parse_json(data)
+    except ValueError:
+        return False
+    return True
+
+
+_AS_THEY_ARE = frozenset(
+    {
+        "digest", "codec", "data", "kind", "stage", "status", "partition", "entry", "run",
+        "signature_digest", "payload", "frame_source", "traceback", "text_digest", "backend",
+        "compile_id", "target", "failure_class", "exit_signal",
+    }
+)  # fmt: skip
+"""Columns of fixed words, digests, names of functions, and packed bytes."""
+
+
+class RedactingWriter:
+    """A writer of rows in front of another one: nothing passes but through the redactor."""
+
+    def __init__(self, writer: AnyWriter, redactor: Redactor) -> None:
+        self.connection: Any = writer.connection
+        self._writer = writer
+        self._redactor = redactor
+
+    def blob(self, data: bytes) -> str:
+        """See `store.writer.Writer`, here and below."""
+        return self._writer.blob(self._redactor.data(data))
+
+    def add(self, table_name: str, **columns: object) -> int:
+        return self._writer.add(table_name, **self._columns(columns))
+
+    def add_many(self, table_name: str, rows: Sequence[Mapping[str, object]]) -> None:
+        self._writer.add_many(table_name, [self._columns(row) for row in rows])
+
+    def put(self, table_name: str, **columns: object) -> bool:
+        return self._writer.put(table_name, **self._columns(columns))
+
+    def update(self, table_name: str, id: int, **columns: object) -> None:
+        self._writer.update(table_name, id, **self._columns(columns))
+
+    def delete(self, table_name: str, id: int) -> None:
+        self._writer.delete(table_name, id)
+
+    def clear_losses(self, recording_id: int) -> None:
+        self._writer.clear_losses(recording_id)
+
+    def config(self, entries: Sequence[ConfigEntry]) -> int:
+        redacted: Callable[[Any], str] = self._redactor.json
+        return self._writer.config(
+            [replace(entry, value=parse_json(redacted(entry.value))) for entry in entries]
+        )
+
+    def _columns(self, columns: Mapping[str, object]) -> dict[str, object]:
+        return {
+            name: value if name in _AS_THEY_ARE else self._column(value)
+            for name, value in columns.items()
+        }
+
+    def _column(self, value: object) -> object:
+        if isinstance(value, str):
+            return self._redactor.text(value)
+        if isinstance(value, (dict, list, tuple)):
+            return self._redactor.json(value)
+        return value
