@@ -1,13 +1,161 @@
 """Proxy tracing: what make_fx turns into nodes.
 
-Rows 10 of the design's table of systems.
+Row 10 of the design's table of systems.  Lives here: each tracing, each node as it is made, and the
+arithmetic on symbolic scalars that becomes a node because something needs its result.  Not here:
+the finished graphs (`aot`, `export`).
 """
 
 from __future__ import annotations
 
-from torchreel.recorder.attach import AttachPoint, Probe, Tap
+from typing import TYPE_CHECKING, Any
+
+from torchreel.recorder.attach import AttachPoint, Call, Probe, Tap, Visit
 from torchreel.recorder.kinds import Kind
 
-ATTACH_POINTS: tuple[AttachPoint, ...] = ()
-KINDS: tuple[Kind, ...] = ()
-PROBES: tuple[Probe | Tap, ...] = ()
+if TYPE_CHECKING:
+    from torchreel.recorder.recorder import Recorder
+
+_MODULE = "torch.fx.experimental.proxy_tensor"
+TRACE = AttachPoint(
+    _MODULE, "_MakefxTracer._trace_inner", "one tracing, also of a body of a higher-order operator"
+)
+NODE = AttachPoint(_MODULE, "PythonKeyTracer.create_node", "every node that a tracing makes")
+SYMBOLIC = AttachPoint(
+    _MODULE, "_compute_proxy", "symbolic arithmetic (__sym_dispatch__) whose result is needed"
+)
+ATTACH_POINTS = (TRACE, NODE, SYMBOLIC)
+
+TRACED = Kind(
+    name="proxies.trace",
+    system=10,
+    meaning="A function was traced by make_fx; the nodes that came of it are a part of this.",
+    fields={
+        "tracing_mode": "real, fake or symbolic: what the arguments were turned into",
+        "pre_dispatch": "whether it traced above autograd",
+        "decompositions": "how many operators were to be decomposed",
+        "subgraph": "whether this is the body of a higher-order operator",
+        "arguments": "(dtype, sizes, strides, device) of the tensors, in the order of the call",
+    },
+    points=(TRACE,),
+    probe="proxies",
+)
+DONE = Kind(
+    name="proxies.traced",
+    system=10,
+    meaning="A tracing ended.",
+    fields={
+        "outcome": "ok, or the type of the exception",
+        "nodes": "how many nodes the graph has (those that nothing used are gone)",
+    },
+    points=(TRACE,),
+    probe="proxies",
+)
+MADE = Kind(
+    name="proxies.node",
+    system=10,
+    meaning="An operation became a node of a graph that make_fx traces.",
+    fields={
+        "op": "the kind of node: placeholder, get_attr, call_function, output",
+        "target": "what it calls",
+        "inputs": "the names of the nodes that it uses",
+    },
+    points=(NODE,),
+    probe="proxies",
+)
+ARITHMETIC = Kind(
+    name="proxies.symbolic",
+    system=10,
+    meaning="Arithmetic on symbolic scalars became a node, because another one needs its result.",
+    fields={
+        "function": "what it calls",
+        "arguments": "expressions and constants",
+        "result": "the expression",
+    },
+    points=(SYMBOLIC,),
+    probe="proxies",
+)
+KINDS = (TRACED, DONE, MADE, ARITHMETIC)
+
+
+def _tracing(recorder: Recorder, call: Call) -> Visit:
+    from torchreel.recorder import describe
+
+    tracer, function, arguments = call.args[0], call.args[1], call.args[2:]
+    here = recorder.spans.here
+    outer = here.cause
+    here.cause = recorder.note(
+        TRACED,
+        str(getattr(function, "__name__", "")),
+        tracer.tracing_mode,
+        tracer.pre_dispatch,
+        len(tracer.decomposition_table or ()),
+        tracer.is_hop_subgraph_tracer(),
+        describe.result(arguments),
+    )
+    outcome = yield
+    _traced(recorder, outcome.result, outcome.error)
+    here.cause = outer
+
+
+def _traced(recorder: Recorder, result: Any, error: BaseException | None) -> None:
+    ended = "ok" if error is None else type(error).__name__
+    recorder.note(DONE, "", ended, None if error is not None else len(result.graph.nodes))
+
+
+def _made(
+    recorder: Recorder,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    token: Any,
+    result: Any,
+    error: BaseException | None,
+) -> None:
+    from torchreel.recorder import describe
+
+    if error is not None:
+        return
+    target = result.target
+    recorder.note(
+        MADE,
+        result.name,
+        result.op,
+        target if isinstance(target, str) else describe.op_name(target),
+        tuple([node.name for node in result.all_input_nodes]),
+    )
+
+
+def _arithmetic(
+    recorder: Recorder,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    token: Any,
+    result: Any,
+    error: BaseException | None,
+) -> None:
+    from torchreel.recorder import describe
+
+    if error is None:
+        function, operands, out = kwargs["func"], kwargs["args"], kwargs["out"]
+        recorder.note(
+            ARITHMETIC,
+            result.node.name,
+            describe.op_name(function),
+            tuple([_operand(value) for value in _flat(operands)]),
+            describe.size(out),
+        )
+
+
+def _flat(operands: tuple[Any, ...]) -> tuple[Any, ...]:
+    """The terms of a `sym_sum`, which takes them as one list; operands of others as they are."""
+    if len(operands) == 1 and isinstance(operands[0], (list, tuple)):
+        return tuple(operands[0])
+    return operands
+
+
+def _operand(value: Any) -> object:
+    from torchreel.recorder import describe
+
+    return value if isinstance(value, (bool, float)) else describe.size(value)
+
+
+PROBES = (Probe(TRACE, _tracing), Tap(NODE, _made), Tap(SYMBOLIC, _arithmetic))

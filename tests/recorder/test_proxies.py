@@ -1,0 +1,110 @@
+"""Row 10: what make_fx turns into nodes, tensors and symbolic scalars alike."""
+
+from typing import Any
+
+import pytest
+import torch
+from torch.fx.experimental.proxy_tensor import make_fx
+
+from tests.recorder.conftest import Record, Tape
+from torchreel.store import queries
+from torchreel.store.records import Event
+
+
+def seen(tape: Tape) -> list[Event]:
+    events = queries.events(tape.store, tape.recording)
+    return [event for event in events if event.kind.startswith("proxies.")]
+
+
+def data(event: Event) -> Any:
+    return event.data
+
+
+def padded(x: torch.Tensor) -> torch.Tensor:
+    return x.new_zeros(x.shape[0] * 2 + x.shape[1])
+
+
+def test_nodes_and_the_arithmetic_they_need_in_order(record: Record) -> None:
+    tape = record(lambda: make_fx(padded, tracing_mode="symbolic")(torch.ones(3, 4)))
+    trace, *nodes, traced = seen(tape)
+    assert (trace.kind, trace.name, trace.cause) == ("proxies.trace", "padded", None)
+    assert data(trace)["arguments"] == [["float32", [3, 4], [4, 1], "cpu"]]
+    assert (data(trace)["tracing_mode"], data(trace)["subgraph"]) == ("symbolic", False)
+    assert {event.cause for event in [*nodes, traced]} == {trace.seq}
+    made = [(e.name, data(e)["target"], data(e)["inputs"]) for e in nodes if "node" in e.kind]
+    assert made == [
+        ("x_1", "x_1", []),
+        ("sym_size_int", "aten.sym_size.int", ["x_1"]),
+        ("mul", "mul", ["sym_size_int"]),
+        ("sym_size_int_1", "aten.sym_size.int", ["x_1"]),
+        ("add", "add", ["mul", "sym_size_int_1"]),
+        ("new_zeros", "aten.new_zeros.default", ["x_1", "add"]),
+        ("output", "output", ["new_zeros"]),
+    ]
+    symbolic = [(e.name, data(e)) for e in nodes if e.kind == "proxies.symbolic"]
+    assert symbolic == [
+        ("mul", {"function": "mul", "arguments": ["s75", 2], "result": "Mul(2, s75)"}),
+        (
+            "add",
+            {
+                "function": "add",
+                "arguments": ["Mul(2, s75)", "s96"],
+                "result": "Add(s96, Mul(2, s75))",
+            },
+        ),
+    ]
+    assert traced.data == {"outcome": "ok", "nodes": 7}
+    assert tape.lost() == []
+
+
+def test_a_body_of_a_higher_order_operator_is_a_part_of_the_tracing_around_it(
+    record: Record,
+) -> None:
+    def f(x: torch.Tensor) -> Any:
+        return torch.cond(x.sum() > 0, torch.sin, torch.cos, (x,))
+
+    tape = record(lambda: make_fx(f, tracing_mode="fake")(torch.ones(3)))
+    traces = {event.seq: event for event in seen(tape) if event.kind == "proxies.trace"}
+    bodies = [event for event in traces.values() if data(event)["subgraph"]]
+    (outer,) = (event for event in traces.values() if event.name == "f")
+    targets = [
+        data(event)["target"]
+        for body in bodies
+        for event in seen(tape)
+        if event.cause == body.seq and event.kind == "proxies.node"
+    ]
+    assert [target for target in targets if target.startswith("aten")][:2] == [
+        "aten.sin.default",
+        "aten.cos.default",
+    ]
+    assert {body.cause for body in bodies} <= {outer.seq, *(body.seq for body in bodies)}
+
+
+def test_a_tracing_that_fails_says_so(record: Record) -> None:
+    def f(x: torch.Tensor) -> object:
+        return x + 1 if x.sum() > 0 else x
+
+    with pytest.raises(RuntimeError):
+        make_fx(f, tracing_mode="fake")(torch.ones(3))
+    tape = record(lambda: make_fx(f, tracing_mode="fake")(torch.ones(3)))
+    last = seen(tape)[-1]
+    assert (last.kind, last.data) == (
+        "proxies.traced",
+        {"outcome": "GuardOnDataDependentSymNode", "nodes": None},
+    )
+
+
+def test_tracing_under_dynamo_belongs_to_its_compile_and_stage(record: Record) -> None:
+    x = torch.ones(3, requires_grad=True)
+    compiled = torch.compile(lambda x: x.sin().sum(), backend="aot_eager")
+    tape = record(lambda: compiled(x).backward())
+    nodes = [event for event in seen(tape) if event.kind == "proxies.node"]
+    assert {(event.compile_id, event.stage) for event in nodes} == {(tape.compile.id, "joint")}
+    targets = [data(event)["target"] for event in nodes]
+    assert [target for target in targets if target.startswith("aten")] == [
+        "aten.sin.default",
+        "aten.sum.default",
+        "aten.expand.default",
+        "aten.cos.default",
+        "aten.mul.Tensor",
+    ]
