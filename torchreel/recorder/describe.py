@@ -15,6 +15,7 @@ import sympy
 import torch
 
 from torchreel.store.portable.spell import spell_torch
+from torchreel.store.portable.torch_names import FakeTensor
 
 Described = object
 """A nest of tuples, text, numbers and None."""
@@ -73,9 +74,15 @@ tensor = _unseen(_tensor)
 """(dtype, sizes, strides or layout, device) of a tensor that answers without dispatching."""
 
 
+_PLAIN = (torch.Tensor, torch.nn.Parameter, FakeTensor)
+"""Tensors that know their sizes; any other subclass may run code of its own to tell them."""
+
+
 def _result(value: Any) -> Described:
-    if isinstance(value, torch.Tensor):
+    if type(value) in _PLAIN:
         return _tensor(value)
+    if isinstance(value, torch.Tensor):
+        return (type(value).__name__,)
     if isinstance(value, (list, tuple)):
         return tuple([_result(item) for item in value])
     if value is None or value is NotImplemented:

@@ -1,7 +1,9 @@
 """AOTAutograd: the joint graph, and the graphs that are handed to the compilers.
 
-Lives here: the stages 'joint', 'forward' and 'backward', and their graphs.  Not here: what Inductor
-makes of them (`inductor`).  Serves every backend that is built on AOTAutograd.
+Row 12 of the design's table of systems.  Lives here: the stages 'joint', 'forward' and 'backward'
+with their graphs, and what AOTAutograd found out about views and mutations (`aot_events`).  Not
+here: what Inductor makes of them (`inductor`).  Serves every backend that is built on AOTAutograd,
+and `aot_function` without any.
 """
 
 from __future__ import annotations
@@ -10,24 +12,29 @@ from typing import TYPE_CHECKING
 
 from torchreel.recorder.attach import AttachPoint, Call, Probe, Visit
 from torchreel.recorder.guard import fail_open
-from torchreel.recorder.kinds import Kind
+from torchreel.recorder.probes import aot_events
+from torchreel.recorder.probes.aot_events import (
+    BACKWARD,
+    BASES,
+    DEDUPE,
+    KINDS,
+    LATE,
+    PARTITION,
+    STATE,
+)
 
 if TYPE_CHECKING:
     from torchreel.recorder.recorder import Recorder
 
+__all__ = ["ATTACH_POINTS", "BACKWARD", "KINDS", "PARTITION", "PROBES", "STATE"]
+
 _COMPILE = "torch._functorch._aot_autograd.graph_compile"
-STATE = AttachPoint(
-    "torch._functorch.aot_autograd", "create_aot_state", "runs the function for its metadata"
-)
 JOINT = AttachPoint(_COMPILE, "aot_dispatch_autograd_graph", "traces the joint graph")
 BASE = AttachPoint(_COMPILE, "aot_dispatch_base_graph", "traces the graph without autograd")
-PARTITION = AttachPoint(_COMPILE, "_aot_stage2a_partition", "splits the joint graph")
 FORWARD = AttachPoint(
     _COMPILE, "_aot_stage2b_compile_forward_or_inference", "the forward or inference graph"
 )
-BACKWARD = AttachPoint(_COMPILE, "_aot_stage2b_bw_compile", "the backward graph")
-ATTACH_POINTS = (STATE, JOINT, BASE, PARTITION, FORWARD, BACKWARD)
-KINDS: tuple[Kind, ...] = ()
+ATTACH_POINTS = (STATE, DEDUPE, BASES, JOINT, BASE, PARTITION, FORWARD, BACKWARD, LATE)
 
 
 def _add_graph(recorder: Recorder, stage: str, partition: str, gm: object) -> None:
@@ -43,6 +50,22 @@ def _add_graph(recorder: Recorder, stage: str, partition: str, gm: object) -> No
 def _tracing(recorder: Recorder, call: Call) -> Visit:
     span = recorder.enter("joint")
     outcome = yield
+    recorder.leave(span, outcome.error)
+
+
+def _state(recorder: Recorder, call: Call) -> Visit:
+    span = recorder.enter("joint")
+    outcome = yield
+    if outcome.error is None:
+        aot_events.note_metadata(recorder, outcome.result)
+    recorder.leave(span, outcome.error)
+
+
+def _partition(recorder: Recorder, call: Call) -> Visit:
+    span = recorder.enter("joint")
+    outcome = yield
+    if outcome.error is None:
+        aot_events.note_partition(recorder, call, outcome.result)
     recorder.leave(span, outcome.error)
 
 
@@ -66,14 +89,19 @@ def _backward(recorder: Recorder, call: Call) -> Visit:
     span = recorder.enter("backward", "backward")
     _add_graph(recorder, "backward", "backward", call.argument(0, "bw_module"))
     outcome = yield
+    if outcome.error is None:
+        aot_events.expect_backward(outcome.result[0], span.entry)
     recorder.leave(span, outcome.error)
 
 
 PROBES = (
-    Probe(STATE, _tracing),
+    Probe(STATE, _state),
+    Probe(DEDUPE, aot_events.dedupe),
+    Probe(BASES, aot_events.synthetic_bases),
     Probe(JOINT, _joint),
     Probe(BASE, _tracing),
-    Probe(PARTITION, _tracing),
+    Probe(PARTITION, _partition),
     Probe(FORWARD, _forward),
     Probe(BACKWARD, _backward),
+    Probe(LATE, aot_events.late_backward),
 )

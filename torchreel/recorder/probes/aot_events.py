@@ -1,0 +1,342 @@
+"""What AOTAutograd finds out and decides: views, mutations, duplicates, what is saved.
+
+Row 12 of the design's table of systems; the probes that open its stages are in `aot`.  Lives here:
+the events, and the compile of a backward that begins only when it is called.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any
+
+from torchreel.recorder import attach, guard
+from torchreel.recorder.attach import AttachPoint, Call, Visit, hide_frame
+from torchreel.recorder.guard import fail_open
+from torchreel.recorder.kinds import Kind
+
+if TYPE_CHECKING:
+    from torchreel.recorder.recorder import Recorder
+    from torchreel.recorder.spans import CompileEntry, Span
+
+_COMPILE = "torch._functorch._aot_autograd.graph_compile"
+_WRAPPERS = "torch._functorch._aot_autograd.runtime_wrappers"
+STATE = AttachPoint(
+    "torch._functorch.aot_autograd", "create_aot_state", "runs the function for its metadata"
+)
+DEDUPE = AttachPoint(_WRAPPERS, "AOTDedupeWrapper.pre_compile", "inputs that are one tensor")
+BASES = AttachPoint(
+    _WRAPPERS, "AOTSyntheticBaseWrapper.pre_compile", "inputs that are views of one storage"
+)
+PARTITION = AttachPoint(_COMPILE, "_aot_stage2a_partition", "splits the joint graph")
+BACKWARD = AttachPoint(_COMPILE, "_aot_stage2b_bw_compile", "the backward graph")
+LATE = AttachPoint(
+    _WRAPPERS,
+    "_AutogradBackwardCompiler._prepare_lazy_backward_context",
+    "a backward that is compiled when it is first called (only then: `get_or_compile`, around it, "
+    "is on the path of every call)",
+)
+
+METADATA = Kind(
+    name="aot.metadata",
+    system=12,
+    meaning="AOTAutograd ran the function once and knows its views and mutations.",
+    fields={
+        "config": "what was asked for: export, dynamic shapes, ...",
+        "needs_autograd": "whether there will be a joint graph",
+        "inputs": "of each: what it is, (dtype, sizes, strides, device), how it is mutated, and "
+        "what holds of it",
+        "outputs": "of each: what it is a view of and how, its type, its dynamic sizes",
+        "intermediate_bases": "how many bases of output views become outputs themselves",
+        "tangents": "of each: what it is the gradient of, (dtype, sizes, strides, device)",
+        "subclasses": "inputs, outputs and tangents that are subclasses: how they are taken apart",
+        "static_inputs": "which inputs are parameters",
+        "tokens": "kinds of side effects that are kept in order",
+        "grad_mode": "what the function sets the grad mode to, if it does",
+        "deterministic": "whether deterministic algorithms were asked for",
+    },
+    points=(STATE,),
+    pages=False,
+    probe="aot_events",
+)
+DUPLICATES = Kind(
+    name="aot.dedupe",
+    system=12,
+    meaning="Mutated inputs are one and the same tensor: the graph takes it once.",
+    fields={
+        "kept": "of each input, whether the graph takes it",
+        "positions": "of each input, which one of those stands for it",
+    },
+    points=(DEDUPE,),
+    pages=False,
+    probe="aot_events",
+)
+SYNTHETIC = Kind(
+    name="aot.synthetic_bases",
+    system=12,
+    meaning="Mutated inputs share memory: the graph takes their base, and makes the views itself.",
+    fields={
+        "bases": "of each base: its position in the graph, and the inputs made from it",
+        "others": "the remaining inputs, in their new order",
+        "metadata_mutations": "inputs whose sizes or strides are mutated as well",
+    },
+    points=(BASES,),
+    pages=False,
+    probe="aot_events",
+)
+PARTITIONED = Kind(
+    name="aot.partition",
+    system=12,
+    meaning="The joint graph was split; what the backward needs is saved or computed again.",
+    fields={
+        "saved": "tensors: (name, (dtype, sizes, strides, device))",
+        "symbols": "symbolic scalars: (name, expression)",
+        "others": "saved objects that are neither, by name",
+        "recomputed": "nodes that both graphs compute",
+        "donated": "which of the saved tensors the backward may overwrite",
+        "detached": "which inputs are detached",
+        "nodes": "how many nodes forward and backward have",
+    },
+    points=(PARTITION,),
+    pages=False,
+    probe="aot_events",
+)
+LATE_BACKWARD = Kind(
+    name="aot.late_backward",
+    system=12,
+    meaning="A backward is compiled only now that it is called for the first time.",
+    fields={"used_once": "whether the saved tensors may be freed while it runs"},
+    points=(LATE,),
+    pages=False,
+    probe="aot_events",
+)
+KINDS = (METADATA, DUPLICATES, SYNTHETIC, PARTITIONED, LATE_BACKWARD)
+
+_INPUT_FLAGS = (
+    "is_leaf", "requires_grad", "mutates_data", "mutates_metadata", "mutates_storage_metadata",
+    "mutations_hidden_from_autograd", "mutations_under_no_grad_or_inference_mode",
+    "mutation_inductor_storage_resize",
+)  # fmt: skip
+_CONFIG = (
+    "is_export", "pre_dispatch", "no_tangents", "dynamic_shapes", "keep_inference_input_mutations",
+    "num_params_buffers", "ignore_shape_env", "force_non_lazy_backward_lowering",
+    "disable_functionalization",
+)  # fmt: skip
+
+
+def note_metadata(recorder: Recorder, state: Any) -> None:
+    """What `create_aot_state` returned."""
+    from torchreel.recorder import describe
+
+    meta, config = state.fw_metadata, state.aot_config
+    recorder.note(
+        METADATA,
+        "training" if state.needs_autograd else "inference",
+        {name: getattr(config, name) for name in _CONFIG},
+        state.needs_autograd,
+        _inputs(state.flat_args_descs, state.flat_args, meta.input_info),
+        [_output(info) for info in meta.output_info],
+        meta.num_intermediate_bases,
+        [
+            (str(what), describe.result(tangent))
+            for what, tangent in zip(meta.traced_tangents_descs, meta.traced_tangents, strict=True)
+        ],
+        _subclasses(meta),
+        list(meta.static_input_indices),
+        [str(effect) for effect in meta.tokens],
+        meta.grad_enabled_mutation,
+        meta.deterministic,
+    )
+
+
+def _callable(function: Any) -> str | None:
+    """What a function is called; a partial object goes by what it holds."""
+    while function is not None and not hasattr(function, "__qualname__"):
+        inner = getattr(function, "func", None)
+        if inner is None:
+            return type(function).__qualname__
+        function = inner
+    return None if function is None else f"{function.__module__}.{function.__qualname__}"
+
+
+def _inputs(names: Iterable[Any], values: Iterable[Any], infos: Iterable[Any]) -> list[object]:
+    from torchreel.recorder import describe
+
+    return [
+        (
+            str(name),
+            describe.result(value),
+            info.mutation_type.name.lower(),
+            [flag for flag in _INPUT_FLAGS if getattr(info, flag)],
+        )
+        for name, value, info in zip(names, values, infos, strict=True)
+    ]
+
+
+def _output(info: Any) -> dict[str, object]:
+    return {
+        "type": info.output_type.name,
+        "raw_type": info.raw_type.__name__,
+        "base": info.base_idx,
+        "dynamic_dims": None if info.dynamic_dims is None else sorted(info.dynamic_dims),
+        "requires_grad": info.requires_grad,
+        "requires_grad_for_backward": info.requires_grad_for_backward,
+        "view_replay": info.view_meta_sequence is not None,
+    }
+
+
+def _subclasses(meta: Any) -> dict[str, object]:
+    """Those entries only that are subclasses, by position."""
+    groups = {
+        "inputs": meta.subclass_inp_meta,
+        "outputs": meta.subclass_fw_graph_out_meta,
+        "tangents": meta.subclass_tangent_meta,
+    }
+    found = {
+        name: {index: _subclass(item) for index, item in enumerate(items) if _is_subclass(item)}
+        for name, items in groups.items()
+    }
+    return {name: items for name, items in found.items() if items}
+
+
+def _is_subclass(item: Any) -> bool:
+    return hasattr(item, "attrs")
+
+
+def _subclass(item: Any) -> dict[str, object]:
+    from torchreel.recorder import describe
+
+    kind = item.original_subclass_type or type(item.original_subclass)
+    return {
+        "type": f"{kind.__module__}.{kind.__qualname__}",
+        "start": item.flat_tensor_start_idx,
+        "count": item.arg_count,
+        "attributes": {
+            name: _subclass(inner) if _is_subclass(inner) else getattr(inner, "unwrapped_idx", None)
+            for name, inner in item.attrs.items()
+        },
+        "sizes": describe.sizes(item.outer_size),
+        "strides": describe.sizes(item.outer_stride),
+    }
+
+
+def dedupe(recorder: Recorder, call: Call) -> Visit:
+    """Around `AOTDedupeWrapper.pre_compile`."""
+    outcome = yield
+    wrapper = call.args[0]
+    if outcome.error is None and wrapper.needs_post_compile:
+        kept, positions = list(wrapper.keep_arg_mask), list(wrapper.add_dupe_map)
+        recorder.note(DUPLICATES, "", kept, positions, entry=recorder.entry_here("joint"))
+
+
+def synthetic_bases(recorder: Recorder, call: Call) -> Visit:
+    """Around `AOTSyntheticBaseWrapper.pre_compile`."""
+    outcome = yield
+    wrapper = call.args[0]
+    if outcome.error is None and wrapper.needs_post_compile:
+        recorder.note(
+            SYNTHETIC,
+            "",
+            [(base, tuple(views)) for base, views in wrapper.base_groups.items()],
+            list(wrapper.other_arg_indices),
+            list(wrapper.aliased_arg_idx_with_metadata_mutations),
+            entry=recorder.entry_here("joint"),
+        )
+
+
+def note_partition(recorder: Recorder, call: Call, result: Any) -> None:
+    """What `_aot_stage2a_partition` returned."""
+    forward, backward, number, _, detached, _ = result
+    outputs = forward.graph.find_nodes(op="output")[0].args[0]
+    saved = outputs[len(outputs) - number :]
+    tensors, symbols, others = _saved(saved)
+    partitioner, meta = call.argument(5, "partition_fn"), call.argument(3, "fw_metadata")
+    computed = {node.name for node in forward.graph.nodes if node.op == "call_function"}
+    again = [node.name for node in backward.graph.nodes if node.name in computed]
+    recorder.note(
+        PARTITIONED,
+        _callable(partitioner) or "",
+        tensors,
+        symbols,
+        others,
+        [name for name in again if name not in {node.name for node in saved}],
+        None if meta.bw_donated_idxs is None else list(meta.bw_donated_idxs),
+        list(detached),
+        (len(forward.graph.nodes), len(backward.graph.nodes)),
+    )
+
+
+def _saved(nodes: Iterable[Any]) -> tuple[list[object], list[object], list[str]]:
+    import torch
+
+    from torchreel.recorder import describe
+
+    tensors: list[object] = []
+    symbols: list[object] = []
+    others: list[str] = []
+    for node in nodes:
+        value = node.meta.get("val")
+        if isinstance(value, torch.Tensor):
+            tensors.append((node.name, describe.result(value)))
+        elif isinstance(value, (torch.SymInt, torch.SymFloat, torch.SymBool)):
+            symbols.append((node.name, describe.size(value)))
+        else:
+            others.append(node.name)
+    return tensors, symbols, others
+
+
+# Which compile a backward belongs to that has yet to be compiled; by id, for it can't be hashed.
+_expected: dict[int, tuple[weakref.ref[Any], CompileEntry]] = {}
+
+
+def expect_backward(info: Any, entry: CompileEntry) -> None:
+    """Remember whose backward this is: when it is called, nothing else may say so."""
+    key = id(info)
+    _expected[key] = (weakref.ref(info, lambda _: _expected.pop(key, None)), entry)
+
+
+def late_backward(recorder: Recorder, call: Call) -> Visit:
+    """Around the last step before a backward is compiled at its first call."""
+    outcome = yield
+    compiler = call.args[0]
+    known = _expected.get(id(compiler.lazy_backward_info))
+    if outcome.error is not None or known is None:
+        return
+    entry = known[1]
+    once = bool(call.argument(1, "saved_tensors_use_once"))
+    recorder.note(LATE_BACKWARD, "", once, entry=entry)
+    if compiler.bw_compiler is not None:
+        compiler.bw_compiler = _watched(compiler, entry)
+
+
+def _watched(owner: Any, entry: CompileEntry) -> Callable[..., Any]:
+    """A stand-in for the compiler of a backward, for the one call that it gets."""
+    original = owner.bw_compiler
+
+    def compile_backward(*args: Any, **kwargs: Any) -> Any:
+        owner.bw_compiler = original
+        recorder = attach.active()
+        span = None if recorder is None or recorder.busy else _enter(recorder, entry)
+        try:
+            result = original(*args, **kwargs)
+        except BaseException as error:
+            _leave(recorder, span, error)
+            hide_frame(error)
+            raise
+        _leave(recorder, span, None)
+        return result
+
+    return compile_backward
+
+
+def _enter(recorder: Recorder, entry: CompileEntry) -> Span | None:
+    with fail_open(str(LATE)):
+        guard.check(str(LATE))
+        return recorder.enter("backward", "backward", entry)
+    return None
+
+
+def _leave(recorder: Recorder | None, span: Span | None, error: BaseException | None) -> None:
+    if recorder is not None and span is not None:
+        with fail_open(str(LATE)):
+            recorder.leave(span, error)
