@@ -5,10 +5,10 @@ VENV := .venv
 STAMP := $(VENV)/.stamp
 PY := $(VENV)/bin/python
 
-.PHONY: help venv test lint demo bench models cases docs clean check-compiler check-python
+.PHONY: help venv test lint demo bench models cases completeness docs clean check-compiler check-python
 
 help:
-	@echo "make venv | test | lint | demo | bench | models | cases | docs | clean"
+	@echo "make venv | test | lint | demo | bench | models | cases | completeness | docs | clean"
 
 venv: $(STAMP)
 
@@ -39,6 +39,10 @@ models: check-compiler $(STAMP)
 
 cases: check-compiler $(STAMP)
 	$(PY) -m benchmarks.cases $(CASES)
+
+# Every record of TORCH_TRACE against the store, with Inductor.
+completeness: check-compiler $(STAMP)
+	$(PY) -m benchmarks.completeness
 
 docs: $(STAMP)
 	$(PY) -m pytest tests/docs

@@ -209,7 +209,7 @@ def export(
     address: AddressArgument = "",
     output: OutputOption = Path("torchreel-repro"),
     kind: Annotated[
-        str, typer.Option("--format", metavar="repro|issue|all", help="What to write.")
+        str, typer.Option("--format", metavar="repro|issue|all|torch-trace", help="What to write.")
     ] = "all",
     imports: ImportOption = None,
     force: ForceOption = False,
@@ -218,14 +218,21 @@ def export(
 
     A reduced one if there is any, else the recorded one. The script is run in a fresh process in
     which only torch can be imported; exits with 1 when it does not show the recorded failure there.
+
+    With '--format torch-trace', write what TORCH_TRACE would have written instead, for tlparse: of
+    a compile, of a recording, or of every recording of a program.
     """
+    from torchreel.store import Store, parse
+
+    where = parse(address)
+    if kind == "torch-trace":
+        _export_trace(where, output, force)
+        return
     from torchreel.console import export as console
     from torchreel.console import streams
     from torchreel.minifier.export import ExportOptions
     from torchreel.minifier.export import export as run
-    from torchreel.store import Store, parse
 
-    where = parse(address)
     options = ExportOptions(
         output, console.formats(kind), force, tuple(imports or ()), say=streams.say
     )
@@ -234,6 +241,36 @@ def export(
         exported = run(store, row, options)
         status = console.report(f"{store.target}#{row.place}", exported)
     raise typer.Exit(status)
+
+
+def _export_trace(where: Address, output: Path, force: bool) -> None:
+    from torchreel.console import trace as console
+    from torchreel.store import Store
+    from torchreel.store.trace_export import export_trace
+
+    with Store.open(where.store) as store:
+        console.report_export(export_trace(store, where, output, force=force), output)
+
+
+@app.command("import")
+def import_(
+    directory: Annotated[Path, typer.Argument(metavar="DIR", show_default=False)],
+    output: Annotated[
+        str | None, typer.Option("--output", "-o", metavar="STORE", help="The store to append to.")
+    ] = None,
+) -> None:
+    """Read a directory that TORCH_TRACE filled into a store.
+
+    Each log file becomes a recording of kind 'import', to be listed, shown and searched as any
+    other; it has no checkpoints to replay from. What can't be read is counted as lost, and nothing
+    of it is executed.
+    """
+    from torchreel.console import trace as console
+    from torchreel.recorder.trace_import import import_trace
+    from torchreel.store.addressing import default_store
+
+    target = output or default_store()
+    console.report_import(import_trace(directory, target), target)
 
 
 @app.command()

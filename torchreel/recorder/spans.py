@@ -15,6 +15,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from torchreel.recorder.rows import Ref
+from torchreel.store.torch_trace import compile_name
 
 NO_COMPILE_ID = "-"
 """The name of a compile that has none: it did not come through Dynamo (aot_function, export)."""
@@ -143,18 +144,8 @@ class Spans:
     def of_trace(self, metadata: Mapping[str, object]) -> CompileEntry | None:
         """The compile that a record of the structured trace belongs to."""
         top = self.top
-        name = _trace_name(metadata)
+        name = compile_name(metadata)
         if name is None:
             return top.entry if top is not None else None
         attempt = metadata.get("attempt", 0)
         return self.entries.get((name, attempt if isinstance(attempt, int) else 0))
-
-
-def _trace_name(metadata: Mapping[str, object]) -> str | None:
-    """torch._guards.CompileId, as it prints, from the keys that the trace spreads it over."""
-    autograd = metadata.get("compiled_autograd_id")
-    frame = metadata.get("frame_id")
-    name = None if frame is None else f"{frame}/{metadata.get('frame_compile_id')}"
-    if autograd is None:
-        return name
-    return f"!{autograd}" + (f"/{name}" if name else "")

@@ -64,4 +64,4 @@ def attach_points() -> tuple[AttachPoint, ...]:
 def event_kinds() -> tuple[Kind, ...]:
     """Every kind of event that is noted besides those of torch's own trace."""
     declared = [kind for module in _MODULES for kind in module.KINDS]
-    return (*declared, watchdog.HANG)
+    return (*declared, *trace.KINDS, watchdog.HANG)

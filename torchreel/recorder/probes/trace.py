@@ -16,22 +16,31 @@ from typing import TYPE_CHECKING
 from torchreel.recorder import attach, guard
 from torchreel.recorder.attach import AttachPoint
 from torchreel.recorder.guard import fail_open
+from torchreel.recorder.kinds import Kind
+from torchreel.store.torch_trace import STRING, kind_of, name_of
 
 if TYPE_CHECKING:
     from torchreel.recorder.recorder import Recorder
 
 LOGGER = AttachPoint("torch._logging._internal", "trace_log", "receives the structured trace")
-ATTACH_POINTS = (LOGGER,)
+NUMBERS = AttachPoint(
+    "torch._logging.structured",
+    "INTERN_TABLE",
+    "file names and the numbers that stand for them in the trace; written once in a process",
+)
+ATTACH_POINTS = (LOGGER, NUMBERS)
 
 OUTPUT_CODE = "inductor_output_code"
 
-# Keys that torch adds to every record (trace_structured in torch/_logging/_internal.py).
-_CONTEXT = frozenset(
-    {
-        "rank", "compiled_autograd_id", "frame_id", "frame_compile_id", "attempt", "severity",
-        "timestamp", "pathname", "thread", "subgraph_name", "has_payload", "stack",
-    }
-)  # fmt: skip
+STRINGS = Kind(
+    name="trace.strings",
+    system=1,
+    meaning="File names that torch's trace had numbered before this recording began.",
+    fields={"names": "pairs of name and number, as records of kind `str` have them"},
+    points=(LOGGER, NUMBERS),
+    probe="trace",
+)
+KINDS = (STRINGS,)
 
 
 class TraceHandler(logging.Handler):
@@ -40,6 +49,8 @@ class TraceHandler(logging.Handler):
     def __init__(self) -> None:
         super().__init__(level=logging.DEBUG)
         self._logger: logging.Logger | None = None
+        self._begun: object = None
+        """The row of the recording that has got a record already (a fork begins another)."""
 
     def attach(self) -> None:
         """Sit on the logger; only possible once torch has set up its logging."""
@@ -64,22 +75,41 @@ class TraceHandler(logging.Handler):
             return
         with fail_open("trace"):
             guard.check("trace")
-            _receive(recorder, record)
+            metadata = getattr(record, "metadata", None)
+            if isinstance(metadata, Mapping):
+                self._begin(recorder, metadata)
+                _receive(recorder, record, metadata)
+
+    def _begin(self, recorder: Recorder, metadata: Mapping[str, object]) -> None:
+        """Before the first record: what torch explained to nobody, or to an earlier recording."""
+        row = recorder.tape.recording
+        if self._begun is row:
+            return
+        self._begun = row
+        table = getattr(sys.modules.get(NUMBERS.module), NUMBERS.qualname, {})
+        names = tuple(pair for pair in table.items() if pair != metadata.get(STRING))
+        if names:
+            recorder.note(STRINGS, "", names)
 
 
-def _receive(recorder: Recorder, record: logging.LogRecord) -> None:
-    metadata = getattr(record, "metadata", None)
+_places: dict[str, str] = {}
+"""Files of torch, as the prefix of a record names them."""
+
+
+def _place(path: str) -> str:
+    found = _places.get(path)
+    if found is None:
+        relative = getattr(sys.modules.get(LOGGER.module), "make_module_path_relative", str)
+        found = _places[path] = str(relative(path))
+    return found
+
+
+def _receive(recorder: Recorder, record: logging.LogRecord, metadata: Mapping[str, object]) -> None:
     payload = getattr(record, "payload", None)
-    if not isinstance(metadata, Mapping):
-        return
-    kind = next((key for key in metadata if key not in _CONTEXT), "unknown")
+    kind = kind_of(metadata)
     entry = recorder.spans.of_trace(metadata)
     text = payload if payload is None or isinstance(payload, str) else repr(payload)
-    recorder.note_trace(kind, _name(metadata.get(kind)), dict(metadata), text, entry)
+    data = {**metadata, "pathname": _place(record.pathname), "lineno": record.lineno}
+    recorder.note_trace(kind, name_of(metadata.get(kind)), data, text, entry)
     if kind == OUTPUT_CODE and text is not None and entry is not None:
         recorder.add_output_code(entry, text)
-
-
-def _name(data: object) -> str:
-    name = data.get("name") if isinstance(data, Mapping) else None
-    return str(name) if name is not None else ""
