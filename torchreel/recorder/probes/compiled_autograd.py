@@ -1,13 +1,221 @@
-"""Compiled autograd: its graphs, lifted inputs, sizes and hooks.
+"""Compiled autograd: the backward of the autograd engine as one graph.
 
-Rows 13 of the design's table of systems.
+Row 13 of the design's table of systems.  Lives here: the capture (a compile of its own, `!0`), what
+it lifts to inputs, the order of the engine's nodes, hooks.  Not here: how Dynamo compiles the graph
+(an ordinary compile, `!0/1/0`).
 """
 
 from __future__ import annotations
 
-from torchreel.recorder.attach import AttachPoint, Probe, Tap
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
+
+from torchreel.recorder.attach import AttachPoint, Call, Probe, Tap, Visit
+from torchreel.recorder.guard import fail_open
 from torchreel.recorder.kinds import Kind
 
-ATTACH_POINTS: tuple[AttachPoint, ...] = ()
-KINDS: tuple[Kind, ...] = ()
-PROBES: tuple[Probe | Tap, ...] = ()
+if TYPE_CHECKING:
+    from torchreel.recorder.recorder import Recorder
+    from torchreel.recorder.spans import CompileEntry, Span
+
+_MODULE = "torch._dynamo.compiled_autograd"
+BEGIN = AttachPoint(
+    _MODULE, "AutogradCompilerInstance.begin_capture", "what the graph takes, and its CompileId"
+)
+END = AttachPoint(_MODULE, "AutogradCompilerInstance.end_capture", "the graph is complete")
+ORIGIN = AttachPoint(
+    _MODULE, "AutogradCompilerInstance.set_node_origin", "each node that the engine calls, in order"
+)
+HOOK = AttachPoint(_MODULE, "AutogradCompilerInstance.proxy_call_hook", "each Python hook")
+CPP_HOOK = AttachPoint(
+    _MODULE, "AutogradCompilerInstance.cpp_tensor_pre_hook", "each hook that is C++"
+)
+SIZES = AttachPoint(
+    _MODULE, "AutogradCompilerInstance.remove_unused_sizes", "which sizes the graph needs"
+)
+GRAPH = AttachPoint(_MODULE, "AutogradCompilerInstance.create_graph_module", "the graph itself")
+ATTACH_POINTS = (BEGIN, END, ORIGIN, HOOK, CPP_HOOK, SIZES, GRAPH)
+
+CAPTURE = Kind(
+    name="compiled_autograd.capture",
+    system=13,
+    meaning="The autograd engine's backward is captured as a graph.",
+    fields={
+        "inputs": "tensors: (node call, its name, (dtype, sizes, strides, device)); torch knows "
+        "the node call only with TORCH_LOGS=compiled_autograd_verbose",
+        "sizes": "numbers that become symbols: (node call, its name, value)",
+        "scalars": "other numbers: (node call, its name, type)",
+        "accumulate_grad": "whether gradients are accumulated on leaves",
+        "check_nans": "whether anomaly mode looks for NaNs",
+    },
+    points=(BEGIN,),
+    pages=False,
+    probe="compiled_autograd",
+)
+NODE = Kind(
+    name="compiled_autograd.node",
+    system=13,
+    meaning="The autograd engine called a node.",
+    fields={
+        "index": "the number of the call",
+        "backward_of": "for one made by AOTAutograd: the name of its Function",
+    },
+    points=(ORIGIN,),
+    probe="compiled_autograd",
+)
+HOOKED = Kind(
+    name="compiled_autograd.hook",
+    system=13,
+    meaning="A hook became a call in the graph.",
+    fields={"hook": "its index among the hooks that the graph takes"},
+    points=(HOOK, CPP_HOOK),
+    probe="compiled_autograd",
+)
+CAPTURED = Kind(
+    name="compiled_autograd.graph",
+    system=13,
+    meaning="The graph of a backward is complete.",
+    fields={
+        "nodes": "how many nodes it has",
+        "used_sizes": "which of the sizes it takes; null when it was not known yet",
+    },
+    points=(GRAPH, SIZES),
+    pages=False,
+    probe="compiled_autograd",
+)
+KINDS = (CAPTURE, NODE, HOOKED, CAPTURED)
+
+_open: dict[int, Span] = {}
+"""The captures under way, by the id of their instance: each is taken out when it is closed."""
+_used: dict[int, list[int]] = {}
+
+
+def _begin(
+    recorder: Recorder,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    values: tuple[object, ...] | None,
+    result: Any,
+    error: BaseException | None,
+) -> None:
+    """A tap, because what a probe opens is closed when its function returns."""
+    if error is not None or values is None:
+        return
+    instance = args[0]
+    entry = recorder.entry_here()
+    recorder.update_compile(entry, backend="", frame_name="backward")
+    _open[id(instance)] = recorder.enter("backward", "", entry)
+    # Closed by torch in every case, also when the capture fails.
+    instance.stack.callback(_closed(recorder, id(instance), entry))
+    recorder.note(CAPTURE, entry.compile_id, *values)
+
+
+def _lifted(
+    recorder: Recorder, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> tuple[object, ...]:
+    """Inputs, sizes and scalars with their origins, before they are replaced by fakes."""
+    from torchreel.recorder import describe
+
+    _, inputs, sizes, scalars, origins, accumulate, check_nans = args
+    of_inputs, of_sizes, of_scalars = origins
+    return (
+        [(*origin, describe.result(value)) for value, origin in _paired(inputs, of_inputs)],
+        [(*origin, value) for value, origin in _paired(sizes, of_sizes)],
+        [(*origin, type(value).__name__) for value, origin in _paired(scalars, of_scalars)],
+        accumulate,
+        check_nans,
+    )
+
+
+def _paired(values: Any, origins: Any) -> Iterator[tuple[Any, Any]]:
+    """Each value with its origin, where torch keeps those."""
+    for index, value in enumerate(values):
+        yield value, origins[index] if index < len(origins) else (None, "")
+
+
+def _closed(recorder: Recorder, key: int, entry: CompileEntry) -> Callable[[], None]:
+    """Ends the span of a capture; one that nothing completed has failed."""
+
+    def close() -> None:
+        with fail_open(str(END)):
+            span = _open.pop(key, None)
+            _used.pop(key, None)
+            if span is not None:
+                recorder.finish(entry, "failed")
+                recorder.leave(span)
+
+    return close
+
+
+def _end(recorder: Recorder, call: Call) -> Visit:
+    span = _open.pop(id(call.args[0]), None)
+    outcome = yield
+    if span is not None:
+        recorder.leave(span, outcome.error)
+
+
+def _origin(
+    recorder: Recorder,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    token: Any,
+    result: Any,
+    error: BaseException | None,
+) -> None:
+    _, name, index, function = args
+    forward = getattr(function, "_forward_cls", None)
+    made = f"{forward.__name__}{getattr(forward, '_aot_id', '')}" if forward is not None else None
+    recorder.note(NODE, name, index, made)
+
+
+def _hook(
+    recorder: Recorder,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    token: Any,
+    result: Any,
+    error: BaseException | None,
+) -> None:
+    taken = args[1].node.args
+    index = taken[1] if len(taken) > 1 and isinstance(taken[1], int) else None
+    recorder.note(HOOKED, str(kwargs.get("hook_type", "")), index)
+
+
+def _cpp_hook(
+    recorder: Recorder,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    token: Any,
+    result: Any,
+    error: BaseException | None,
+) -> None:
+    recorder.note(HOOKED, "cpp_tensor_pre_hook", args[2])
+
+
+def _sizes(recorder: Recorder, call: Call) -> Visit:
+    outcome = yield
+    if outcome.error is None:
+        _used[id(call.args[0])] = sorted(outcome.result)
+
+
+def _graph(recorder: Recorder, call: Call) -> Visit:
+    from torchreel.store.portable.graphs import encode_graph
+
+    outcome = yield
+    if outcome.error is not None:
+        return
+    used = _used.pop(id(call.args[0]), None)
+    recorder.note(CAPTURED, str(call.args[1]), len(outcome.result.graph.nodes), used)
+    with fail_open("compiled autograd graph"):
+        recorder.add_graph("backward", "", encode_graph(outcome.result))
+
+
+PROBES = (
+    Tap(BEGIN, _begin, _lifted),
+    Probe(END, _end),
+    Tap(ORIGIN, _origin),
+    Tap(HOOK, _hook),
+    Tap(CPP_HOOK, _cpp_hook),
+    Probe(SIZES, _sizes),
+    Probe(GRAPH, _graph),
+)
