@@ -12,7 +12,7 @@ import itertools
 import os
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -36,6 +36,11 @@ if TYPE_CHECKING:
     from torchreel.store.portable.checkpoints import CheckpointDoc
     from torchreel.store.portable.graphs import GraphDoc
     from torchreel.store.signature import Signature
+
+
+boundaries: list[Callable[[Recorder, tuple[str, str, int] | None], None]] = []
+"""Called where a stage ends, and where a checkpoint is taken (its entry, partition and ordinal):
+what probes have to look at from time to time."""
 
 
 @dataclass(frozen=True)
@@ -183,6 +188,7 @@ class Recorder:
         if error is not None and failures.is_control_flow(error):
             soft = True
         failed = error is not None and not soft
+        self._at_boundary(None)
         if span.ref is not None:
             status = "failed" if failed else "ok"
             columns = {"status": status, "ended_ns": time.time_ns()}
@@ -196,6 +202,12 @@ class Recorder:
             self.finish(span.entry, "failed" if failed else "ok")
             # What is still in memory when the process is killed looks as if it had never ended.
             self.tape.hurry()
+
+    def _at_boundary(self, checkpoint: tuple[str, str, int] | None) -> None:
+        for look in boundaries:
+            with fail_open("boundary"):
+                guard.check("boundary")
+                look(self, checkpoint)
 
     def _surface(self, error: BaseException | None) -> None:
         """An exception leaves the outermost span: that is what the program sees."""
@@ -319,11 +331,13 @@ class Recorder:
         """A checkpoint and its graph; on disk when this returns."""
         entry = self.entry_here()
         graph = self.add_graph(stage, doc.partition, doc.graph)
+        ordinal = entry.ordinal("checkpoint", doc.entry, doc.partition)
+        self._at_boundary((doc.entry, doc.partition, ordinal))
         columns = {
             "compile_id": entry.ref,
             "entry": doc.entry,
             "partition": doc.partition,
-            "ordinal": entry.ordinal("checkpoint", doc.entry, doc.partition),
+            "ordinal": ordinal,
             "digest": Blob(doc.to_bytes),
             "graph_id": graph,
         }

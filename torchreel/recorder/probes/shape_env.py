@@ -1,13 +1,271 @@
-"""ShapeEnv: every call that changes its state, in an order that can be replayed.
+"""ShapeEnv: every call that changes its state, and what it changed.
 
-Rows 5 to 8 of the design's table of systems.
+Rows 5 to 8 of the design's table of systems.  Lives here: when a ShapeEnv is looked at.  Not here:
+what is noted of it (`shape_state`), what else there is of unbacked symbols, runtime asserts and
+scalars (`scalars`), how the state is rebuilt (`torchreel.replay.shapes`).
+
+Of a method that changes the state only the outermost call counts: the others are its parts.
+Changes that come without a call (a context manager that freezes, a list that
+`compute_unbacked_bindings` clears) are noted before the next call, at the end of a stage, and where
+a checkpoint is taken.
 """
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
 from torchreel.recorder.attach import AttachPoint, Probe, Tap
 from torchreel.recorder.kinds import Kind
+from torchreel.recorder.probes import scalars
+from torchreel.recorder.probes.shape_kinds import (
+    CHECKPOINT,
+    DATA_DEPENDENT,
+    KNOWN,
+    OTHER_KINDS,
+    PRODUCED,
+    STATE_KINDS,
+    ZERO_ONE,
+)
+from torchreel.recorder.probes.shape_registry import registry, shadow_of
+from torchreel.recorder.probes.shape_state import Pending, Shadow
+from torchreel.recorder.recorder import boundaries
+from torchreel.store.portable.pieces import Piece
 
-ATTACH_POINTS: tuple[AttachPoint, ...] = ()
-KINDS: tuple[Kind, ...] = ()
-PROBES: tuple[Probe | Tap, ...] = ()
+if TYPE_CHECKING:
+    from torchreel.recorder.recorder import Recorder
+
+Args = tuple[Any, ...]
+Kwargs = dict[str, Any]
+
+_MODULE = "torch.fx.experimental.symbolic_shapes"
+_CALLS = (
+    "_create_symbolic_sizes_strides_storage_offset", "transfer_symbols_from_foreign_shape_env",
+    "create_unspecified_symint_and_symbol", "create_unspecified_symbol",
+    "create_unbacked_symint", "create_unbacked_symfloat", "create_unbacked_symbool",
+    "add_backed_var_to_val", "_add_shape_id_eq_check", "_record_exclusion_constraint",
+    "_rename_unbacked_to", "_eliminate_unbacked", "set_real_tensor_prop_unbacked_vals",
+    "_constrain_range_for_size", "_constrain_range", "_constrain_unify", "constrain_symbol_range",
+    "freeze", "freeze_runtime_asserts", "_evaluate_expr",
+)  # fmt: skip
+"""Methods that change the state.  `evaluate_expr` is called tens of thousands of times and answers
+from a cache; `_evaluate_expr` is what it comes to when it does not."""
+
+
+def _point(method: str, why: str) -> AttachPoint:
+    return AttachPoint(_MODULE, f"ShapeEnv.{method}", why)
+
+
+INIT = _point("__init__", "a new ShapeEnv, with its settings")
+CREATE_SYMBOL = _point("create_symbol", "symbols, and sizes of 0 and 1 that get none")
+DEFER = _point("guard_or_defer_runtime_assert", "assertions, deferred or known")
+REPLACE = _point("_set_replacement", "replacements, with torch's reason")
+REFINE = _point("_update_var_to_range", "ranges")
+ERROR = _point("_make_data_dependent_error", "decisions that depend on data")
+PRODUCE = _point("produce_guards_verbose", "the guards as code")
+_CALL_POINTS = tuple(_point(method, "changes the state") for method in _CALLS)
+
+
+# -- calls --------------------------------------------------------------------------------------
+
+
+def _enter(recorder: Recorder, method: str, args: Args, kwargs: Kwargs) -> Shadow | None:
+    """Begin a call that may change the state; None inside of another one."""
+    env = args[0]
+    shadow = shadow_of(recorder, env)
+    if shadow.call is not None:
+        return None
+    if shadow.moved(env):
+        shadow.look(recorder, env)
+    shadow.call = Pending(method, args, kwargs)
+    return shadow
+
+
+def _leave(recorder: Recorder, shadow: Shadow | None, env: Any, reason: str = "") -> None:
+    if shadow is None:
+        return
+    try:
+        if shadow.moved(env):
+            shadow.look(recorder, env, reason)
+    finally:
+        shadow.call = None
+
+
+def _before(method: str) -> Callable[[Recorder, Args, Kwargs], Shadow | None]:
+    def before(recorder: Recorder, args: Args, kwargs: Kwargs) -> Shadow | None:
+        return _enter(recorder, method, args, kwargs)
+
+    return before
+
+
+def _after(
+    recorder: Recorder, args: Args, kwargs: Kwargs, token: Any, result: Any, error: Any
+) -> None:
+    if token is not None:
+        _leave(recorder, token, args[0])
+
+
+def _created_env(
+    recorder: Recorder, args: Args, kwargs: Kwargs, token: Any, result: Any, error: Any
+) -> None:
+    if error is None:
+        shadow_of(recorder, args[0])
+
+
+def _created_symbol(
+    recorder: Recorder, args: Args, kwargs: Kwargs, token: Any, result: Any, error: Any
+) -> None:
+    if error is None and not result.args and result.is_number and result in (0, 1):
+        _note_zero_one(recorder, args, kwargs, int(result))
+    if token is not None:
+        _leave(recorder, token, args[0])
+
+
+def _note_zero_one(recorder: Recorder, args: Args, kwargs: Kwargs, value: int) -> None:
+    dynamic = args[3] if len(args) > 3 else kwargs.get("dynamic_dim")
+    if getattr(dynamic, "name", "DUCK") in ("DUCK", "DYNAMIC"):
+        source = args[2] if len(args) > 2 else kwargs["source"]
+        number = shadow_of(recorder, args[0]).number
+        recorder.note(ZERO_ONE, "", number, Piece("source name", source), value)
+
+
+# -- what calls do on the way ---------------------------------------------------------------------
+
+
+def _before_replacement(
+    recorder: Recorder, args: Args, kwargs: Kwargs
+) -> tuple[Shadow, Shadow | None]:
+    outer = _enter(recorder, "_set_replacement", args, kwargs)
+    return shadow_of(recorder, args[0]), outer
+
+
+def _after_replacement(
+    recorder: Recorder, args: Args, kwargs: Kwargs, token: Any, result: Any, error: Any
+) -> None:
+    shadow, outer = token
+    reason = str(args[3] if len(args) > 3 else kwargs.get("msg", ""))
+    if outer is not None:
+        _leave(recorder, outer, args[0], reason)
+    elif shadow.moved(args[0]):
+        shadow.look(recorder, args[0], reason)
+
+
+def _before_range(
+    recorder: Recorder, args: Args, kwargs: Kwargs
+) -> tuple[Shadow, Shadow | None, object]:
+    outer = _enter(recorder, "_update_var_to_range", args, kwargs)
+    return shadow_of(recorder, args[0]), outer, _range(args, kwargs)
+
+
+def _after_range(
+    recorder: Recorder, args: Args, kwargs: Kwargs, token: Any, result: Any, error: Any
+) -> None:
+    shadow, outer, old = token
+    try:
+        # Counts don't tell that a range has got another value.
+        if _range(args, kwargs) is not old:
+            shadow.look(recorder, args[0])
+    finally:
+        _leave(recorder, outer, args[0])
+
+
+def _range(args: Args, kwargs: Kwargs) -> object:
+    symbol = args[1] if len(args) > 1 else kwargs["symbol"]
+    return args[0].var_to_range.get(symbol)
+
+
+def _before_assert(recorder: Recorder, args: Args, kwargs: Kwargs) -> tuple[Shadow | None, int]:
+    outer = _enter(recorder, "guard_or_defer_runtime_assert", args, kwargs)
+    env = args[0]
+    return outer, len(env.guards) + env.num_deferred_runtime_asserts
+
+
+def _after_assert(
+    recorder: Recorder, args: Args, kwargs: Kwargs, token: Any, result: Any, error: Any
+) -> None:
+    outer, count = token
+    env = args[0]
+    if error is None and len(env.guards) + env.num_deferred_runtime_asserts == count:
+        expr = args[1] if len(args) > 1 else kwargs["orig_expr"]
+        message = str(args[2] if len(args) > 2 else kwargs.get("msg", ""))
+        _note_known(recorder, shadow_of(recorder, env), expr, message, bool(result))
+    _leave(recorder, outer, env)
+
+
+def _note_known(recorder: Recorder, shadow: Shadow, expr: Any, message: str, value: bool) -> None:
+    """Note an assertion whose value is known: once, for the same ones are made over and over."""
+    if (expr, value) not in shadow.known:
+        shadow.known.add((expr, value))
+        recorder.note(KNOWN, "", shadow.number, Piece("expr", expr), message, value)
+
+
+# -- results ------------------------------------------------------------------------------------
+
+
+def _failed(
+    recorder: Recorder, args: Args, kwargs: Kwargs, token: Any, result: Any, error: Any
+) -> None:
+    if error is not None:
+        return
+    env, expr, unhinted = args[0], args[1], args[2]
+    hints = {symbol.name: env.backed_var_to_val.get(symbol) for symbol in unhinted.free_symbols}
+    recorder.note(
+        DATA_DEPENDENT, type(result).__name__, shadow_of(recorder, env).number,
+        Piece("expr", expr), Piece("expr", unhinted),
+        {name: Piece("scalar", value) for name, value in hints.items() if value is not None},
+        sorted(symbol.name for symbol in unhinted.free_symbols & env.size_like),
+        str(result.args[0] if result.args else ""), stack=recorder.user_stack(),
+    )  # fmt: skip
+
+
+def _produced(
+    recorder: Recorder, args: Args, kwargs: Kwargs, token: Any, result: Any, error: Any
+) -> None:
+    if error is None:
+        guards = tuple(tuple(helper.exprs) for helper in result)
+        recorder.note(PRODUCED, "", shadow_of(recorder, args[0]).number, guards)
+
+
+def _boundary(recorder: Recorder, checkpoint: tuple[str, str, int] | None) -> None:
+    """Note what has changed outside of calls, where a stage ends or a checkpoint is taken."""
+    for shadow in registry.recent(recorder):
+        env = shadow.env()
+        if env is not None and shadow.call is None:
+            shadow.look(recorder, env)
+    if checkpoint is not None:
+        env = _current_env()
+        if env is not None:
+            entry, partition, ordinal = checkpoint
+            shadow = shadow_of(recorder, env)
+            shadow.look(recorder, env)
+            recorder.note(CHECKPOINT, entry, shadow.number, partition, ordinal)
+
+
+def _current_env() -> Any:
+    guards = sys.modules.get("torch._guards")
+    context = guards.TracingContext.try_get() if guards is not None else None
+    return context.fake_mode.shape_env if context is not None and context.fake_mode else None
+
+
+boundaries.append(_boundary)
+
+ATTACH_POINTS: tuple[AttachPoint, ...] = (
+    INIT, CREATE_SYMBOL, DEFER, REPLACE, REFINE, ERROR, PRODUCE, *_CALL_POINTS,
+    *scalars.ATTACH_POINTS,
+)  # fmt: skip
+KINDS: tuple[Kind, ...] = (*STATE_KINDS, *OTHER_KINDS)
+PROBES: tuple[Probe | Tap, ...] = (
+    Tap(INIT, _created_env),
+    Tap(CREATE_SYMBOL, _created_symbol, _before("create_symbol")),
+    Tap(DEFER, _after_assert, _before_assert),
+    Tap(REPLACE, _after_replacement, _before_replacement),
+    Tap(REFINE, _after_range, _before_range),
+    Tap(ERROR, _failed),
+    Tap(PRODUCE, _produced),
+    *(
+        Tap(point, _after, _before(method))
+        for method, point in zip(_CALLS, _CALL_POINTS, strict=True)
+    ),
+    *scalars.PROBES,
+)

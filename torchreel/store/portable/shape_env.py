@@ -181,6 +181,18 @@ def _encode_field(shape: str, value: Any) -> Json:
     return _CODECS[kind][0](value)
 
 
+def encode_field(shape: str, value: Any) -> Json:
+    """The value of a field, or one item of it, in a shape of `STATE`."""
+    return _encode_field(shape, value)
+
+
+def decode_field(codec: str, data: Any, table: Table) -> Any:
+    """What a codec of `STATE` wrote.  Raises `UnsupportedError` for one that there is not."""
+    if codec not in _CODECS:
+        raise UnsupportedError(f"a ShapeEnv has no field of the form {codec!r}")
+    return _CODECS[codec][1](data, table)
+
+
 def decode_symbols(snapshot: Mapping[str, Json]) -> dict[str, sympy.Symbol]:
     """The symbol table of a snapshot."""
     table = snapshot.get("symbols")

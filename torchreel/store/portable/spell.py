@@ -16,7 +16,8 @@ import torch
 
 from torchreel.errors import UnsupportedError
 from torchreel.store.jsontypes import Json
-from torchreel.store.portable import sources, symbols, torch_names
+from torchreel.store.portable import shape_calls, sources, symbols, torch_names
+from torchreel.store.portable.pieces import Piece
 from torchreel.store.portable.torch_names import Source, ValueRanges
 
 
@@ -28,6 +29,11 @@ def spell_torch(value: object) -> Json:
     if isinstance(value, type):
         return f"{value.__module__}.{value.__qualname__}"
     return torch_names.without_addresses(str(value))
+
+
+@spell_torch.register
+def _(value: Piece) -> Json:
+    return shape_calls.spell(value)
 
 
 @spell_torch.register

@@ -243,6 +243,19 @@ def no_hint() -> object:
     return _NO_HINT
 
 
+def shape_guard(expr: sympy.Basic, size_oblivious: bool) -> ShapeGuard:
+    """A guard of a ShapeEnv, without a source location."""
+    return ShapeGuard(expr, torch._guards.SLoc(None, None), size_oblivious)
+
+
+def runtime_assert(expr: sympy.Basic, message: str) -> RuntimeAssert:
+    """A deferred runtime assert, without a stack."""
+    from torch.utils._traceback import CapturedTraceback
+
+    stack = CapturedTraceback.extract(skip=1)  # type: ignore[no-untyped-call]
+    return RuntimeAssert(expr, message, stack)
+
+
 def restore_guards(env: ShapeEnv, guards: Iterable[tuple[sympy.Basic, bool]]) -> None:
     """Give a ShapeEnv its guards, without source locations."""
     nowhere = torch._guards.SLoc(None, None)

@@ -1,0 +1,487 @@
+"""ShapeEnvs rebuilt from the tape are the recorded ones, at every event."""
+
+import gc
+import json
+import os
+import re
+import subprocess
+import sys
+import weakref
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import torch._dynamo
+from torch._higher_order_ops import scan, while_loop
+from torch.fx.experimental.recording import NotEqualError
+from torch.fx.experimental.symbolic_shapes import ShapeEnv
+
+import torchreel
+from torchreel.errors import DamagedStore, UnsupportedError, UsageError
+from torchreel.recorder.probes.shape_state import Shadow
+from torchreel.recorder.recorder import Recorder
+from torchreel.replay.shapes import rebuild, rebuild_all
+from torchreel.store import Store, queries
+from torchreel.store.portable import shape_env
+from torchreel.store.portable.checkpoints import CheckpointDoc
+from torchreel.store.records import Event
+
+Program = Callable[[], object]
+
+
+@pytest.fixture(autouse=True)
+def _fresh_dynamo() -> Iterator[None]:
+    torch._dynamo.reset()
+    with torch._dynamo.config.patch(
+        capture_scalar_outputs=True, capture_dynamic_output_shape_ops=True
+    ):
+        yield
+    torchreel.uninstall()
+
+
+@dataclass
+class Recorded:
+    """A recording with its ShapeEnvs, and their state whenever they were looked at."""
+
+    events: list[Event] = field(default_factory=list)
+    envs: dict[int, ShapeEnv] = field(default_factory=dict)
+    looks: list[tuple[int, int, dict[str, Any]]] = field(default_factory=list)
+    """seq of the last event, number of the ShapeEnv, its snapshot"""
+    checkpoints: dict[int, CheckpointDoc] = field(default_factory=dict)
+    """by the seq of their mark"""
+    lost: list[tuple[str, str]] = field(default_factory=list)
+
+    def of(self, kind: str) -> list[Event]:
+        return [event for event in self.events if event.kind == kind]
+
+
+Record = Callable[[Program], Recorded]
+
+
+@pytest.fixture
+def record(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Record:
+    """Record a program, keeping its ShapeEnvs and a snapshot at each look."""
+
+    def run(program: Program) -> Recorded:
+        recorded, path = Recorded(), tmp_path / "shapes.db"
+        with monkeypatch.context() as patch, torchreel.record(path):
+            _watch(patch, recorded)
+            program()
+        with Store.open(path) as store:
+            _read(store, recorded)
+        return recorded
+
+    return run
+
+
+def _watch(patch: pytest.MonkeyPatch, recorded: Recorded) -> None:
+    look, note, last = Shadow.look, Recorder.note, [0]
+
+    def noting(self: Recorder, *args: Any, **kwargs: Any) -> int:
+        last[0] = note(self, *args, **kwargs)
+        return last[0]
+
+    def looking(self: Shadow, recorder: Recorder, env: Any, *args: Any) -> None:
+        look(self, recorder, env, *args)
+        recorded.envs[self.number] = env
+        recorded.looks.append((last[0], self.number, shape_env.encode_shape_env(env)))
+
+    patch.setattr(Recorder, "note", noting)
+    patch.setattr(Shadow, "look", looking)
+
+
+def _read(store: Store, recorded: Recorded) -> None:
+    (recording,) = queries.recordings(store)
+    recorded.events = queries.events(store, recording)
+    recorded.lost = [(row.reason, row.place) for row in queries.lost(store, recording.id)]
+    rows = {
+        (compile.id, row.entry, row.partition, row.ordinal): row.digest
+        for compile in queries.compiles(store, recording.id)
+        for row in queries.checkpoints(store, compile)
+    }
+    for mark in recorded.of("shape_env.checkpoint"):
+        key = (mark.compile_id, mark.name, mark.data["partition"], mark.data["ordinal"])
+        recorded.checkpoints[mark.seq] = CheckpointDoc.from_bytes(store.read_blob(rows[key]))
+
+
+def assert_rebuilt(recorded: Recorded, *, checkpoints: int = 1, calls: int = 1) -> None:
+    """Equal at the end, at each checkpoint, and whenever somebody looked."""
+    assert recorded.lost == []
+    assert len(recorded.of("shape_env.call")) >= calls
+    rebuilt = rebuild_all(recorded.events)
+    assert rebuilt.keys() == recorded.envs.keys() != set()
+    for number, env in recorded.envs.items():
+        env.check_equal(rebuilt[number])
+    assert len(recorded.checkpoints) >= checkpoints
+    for seq, doc in recorded.checkpoints.items():
+        (mark,) = [event for event in recorded.events if event.seq == seq]
+        _restored(doc).check_equal(rebuild(recorded.events, seq, mark.data["env"]))
+    _assert_looks(recorded)
+
+
+def _restored(doc: CheckpointDoc) -> ShapeEnv:
+    env = shape_env.new_shape_env(doc.shape_env)
+    shape_env.restore(env, doc.shape_env, shape_env.decode_symbols(doc.shape_env))
+    return env
+
+
+def _assert_looks(recorded: Recorded) -> None:
+    """Field for field, the pending symbols and the order of guards and asserts included."""
+    assert len(recorded.looks) > 3
+    for seq, number, snapshot in recorded.looks:
+        there = shape_env.encode_shape_env(rebuild(recorded.events, seq, number))
+        assert _unordered(there) == _unordered(snapshot), seq
+
+
+def _unordered(snapshot: dict[str, Any]) -> dict[str, Any]:
+    """Without the order of maps, which means nothing."""
+    state = {
+        name: sorted(value, key=str) if isinstance(value, list) else value
+        for name, value in snapshot["state"].items()
+    }
+    return {**snapshot, "state": state}
+
+
+# -- programs -------------------------------------------------------------------------------------
+
+
+def model(name: str) -> Program:
+    """A transformers model of two tiny layers, with a dynamic sequence length."""
+    pytest.importorskip("transformers")
+    from benchmarks.model_program import MODELS
+
+    def program() -> None:
+        torch.manual_seed(0)
+        tokens = torch.randint(0, 100, (2, 17))
+        torch._dynamo.mark_dynamic(tokens, 1)
+        compiled = torch.compile(MODELS[name]().eval(), backend="aot_eager")
+        with torch.no_grad():
+            compiled(input_ids=tokens)
+
+    return program
+
+
+def cnn() -> None:
+    network = torch.nn.Sequential(
+        torch.nn.Conv2d(3, 8, 3, padding=1), torch.nn.BatchNorm2d(8), torch.nn.ReLU(),
+        torch.nn.AdaptiveAvgPool2d(1), torch.nn.Flatten(), torch.nn.Linear(8, 4),
+    )  # fmt: skip
+    images = torch.randn(5, 3, 16, 16)
+    torch._dynamo.mark_dynamic(images, 0)
+    torch.compile(network, backend="aot_eager")(images).sum().backward()
+
+
+def nonzero() -> None:
+    def f(x: torch.Tensor) -> torch.Tensor:
+        found = torch.nonzero(x)
+        count = found.shape[0]
+        torch._check(count > 2)
+        torch._check(count < 100)
+        return torch.zeros(count) + found.sum()
+
+    torch.compile(f, backend="aot_eager", fullgraph=True)(torch.ones(10))
+
+
+def items() -> None:
+    def f(x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        a, b = (x + 1).item(), (y + 1).item()
+        torch._check(a == b + 3)
+        torch._check(b >= 2)
+        return torch.ones(a)[:b], torch.zeros(a).view(b + 3)
+
+    torch.compile(f, backend="aot_eager", fullgraph=True)(torch.tensor(7), torch.tensor(4))
+
+
+def scalars() -> None:
+    def f(x: torch.Tensor, y: torch.Tensor, n: int, factor: float) -> object:
+        u = (x * 1).item()
+        torch._check(u <= y.shape[0])
+        torch._check(u >= 2)
+        return y[:u].sum() * factor + n, torch.nonzero(y) * n
+
+    compiled = torch.compile(f, backend="aot_eager", dynamic=True)
+    for n in (5, 6):
+        compiled(torch.tensor(3), torch.ones(8), n, n / 2)
+
+
+def specialises() -> None:
+    def f(x: torch.Tensor) -> torch.Tensor:
+        if x.shape[0] == 6 and x.shape[1] > 3:
+            return x.reshape(-1, 2) + x.shape[1]
+        return x
+
+    torch.compile(f, backend="aot_eager", dynamic=True)(torch.ones(6, 4))
+
+
+def recompiles() -> None:
+    compiled = torch.compile(lambda x, n: x * n + x.shape[0], backend="aot_eager")
+    for size in (3, 4, 5):
+        compiled(torch.ones(size, 2), size)
+
+
+def marked_unbacked() -> None:
+    x = torch.ones(6, 4)
+    torch._dynamo.decorators.mark_unbacked(x, 0)
+    torch.compile(lambda x: x.sum(0) + x.shape[0], backend="aot_eager", fullgraph=True)(x)
+
+
+def trains_on_chosen_rows() -> None:
+    def f(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+        rows = torch.nonzero(x.sum(1) > 0).squeeze(1)
+        return (x[rows] @ w).sum()
+
+    weight = torch.randn(4, 3, requires_grad=True)
+    compiled = torch.compile(f, backend="aot_eager", fullgraph=True, dynamic=True)
+    compiled(torch.ones(6, 4), weight).backward()
+
+
+def conditional() -> None:
+    def f(x: torch.Tensor) -> torch.Tensor:
+        return torch.cond(x.sum() > 0, lambda x: x.sin() + x.shape[0], lambda x: x.cos(), (x,))
+
+    torch.compile(f, backend="aot_eager", dynamic=True)(torch.ones(5, 6))
+
+
+def loops() -> None:
+    def f(x: torch.Tensor) -> object:
+        start = x.shape[0] - x.shape[0]
+        return while_loop(lambda i, x: i < x.shape[0], lambda i, x: (i + 1, x + 1), (start, x))
+
+    torch.compile(f, backend="aot_eager", dynamic=True)(torch.ones(5, 6))
+
+
+def scans() -> None:
+    def f(x: torch.Tensor) -> object:
+        return scan(lambda c, x: (c + x, c * x), torch.zeros(x.shape[1:]), x)
+
+    torch.compile(f, backend="aot_eager", dynamic=True)(torch.ones(5, 6))
+
+
+def maps() -> None:
+    from functorch.experimental.control_flow import map as over
+
+    def f(x: torch.Tensor, y: torch.Tensor) -> object:
+        return over(lambda x, y: x + y, x, y)
+
+    torch.compile(f, backend="aot_eager", dynamic=True)(torch.ones(5, 6), torch.ones(6))
+
+
+def exports() -> None:
+    class Module(torch.nn.Module):
+        def forward(self, x: torch.Tensor, y: torch.Tensor) -> object:
+            n = y.item()
+            torch._check(n >= 2)
+            torch._check(n <= x.shape[0])
+            return x[:n], x.view(-1, 4)
+
+    args = (torch.ones(8, 4), torch.tensor(3))
+    batch = {"x": {0: torch.export.Dim("batch", min=2, max=64)}, "y": None}
+    free = {"x": {0: torch.export.Dim.DYNAMIC}, "y": None}
+    for strict, shapes, deferred in (
+        (False, batch, False),
+        (False, free, True),
+        (True, batch, False),
+    ):
+        torch.export.export(
+            Module(), args, dynamic_shapes=shapes, strict=strict,
+            prefer_deferred_runtime_asserts_over_guards=deferred,
+        )  # fmt: skip
+
+
+# -- what is rebuilt ------------------------------------------------------------------------------
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["gpt2", "bert", "llama"])
+def test_the_shape_env_of_a_model_is_rebuilt(record: Record, name: str) -> None:
+    recorded = record(model(name))
+    assert_rebuilt(recorded, calls=3)
+    (symbol,) = recorded.of("shape_env.symbol")
+    assert symbol.data["hint"] == [17]
+
+
+@pytest.mark.parametrize(
+    ("program", "checkpoints"),
+    [
+        (cnn, 1), (nonzero, 1), (items, 1), (scalars, 1), (specialises, 1), (recompiles, 2),
+        (marked_unbacked, 1), (trains_on_chosen_rows, 1), (conditional, 1), (loops, 1), (scans, 1),
+        (maps, 1), (exports, 1),
+    ],
+)  # fmt: skip
+def test_it_is_rebuilt_as_it_was(record: Record, program: Program, checkpoints: int) -> None:
+    recorded = record(program)
+    assert_rebuilt(recorded, checkpoints=checkpoints)
+
+
+@pytest.mark.slow
+def test_it_is_rebuilt_at_the_checkpoints_of_inductor(record: Record) -> None:
+    recorded = record(
+        lambda: torch.compile(
+            lambda x: torch.nonzero(x).sum() + x.shape[0], backend="inductor", dynamic=True
+        )(torch.ones(6))
+    )
+    assert {mark.name for mark in recorded.of("shape_env.checkpoint")} == {"graph", "aot"}
+    assert_rebuilt(recorded, checkpoints=2)
+
+
+def test_an_earlier_event_gives_the_state_before_the_guard(record: Record) -> None:
+    recorded = record(specialises)
+    (replaced,) = recorded.of("shape_env.replacement")
+    (call,) = [event for event in recorded.events if event.seq == replaced.cause]
+    symbol = replaced.data["symbol"]
+    assert call.data["arguments"]["orig_expr"] == f"Equality({symbol}, 6)"
+
+    before, after = (rebuild(recorded.events, seq) for seq in (call.seq, replaced.seq))
+    assert before.replacements == {}
+    assert {str(key): int(value) for key, value in after.replacements.items()} == {symbol: 6}
+    # In the middle of the call: the guard comes after the replacement.
+    assert [str(guard.expr) for guard in after.guards] == [str(g.expr) for g in before.guards]
+    end = rebuild(recorded.events)
+    assert f"Eq({symbol}, 6)" in [str(guard.expr) for guard in end.guards]
+    with pytest.raises(NotEqualError, match="replacements"):
+        before.check_equal(end)
+
+
+@pytest.mark.parametrize(
+    ("program", "kind", "field"),
+    [
+        (specialises, "shape_env.guard", "guards"),
+        (specialises, "shape_env.replacement", "replacements"),
+        (specialises, "shape_env.set", "axioms|source_to_var|unique_ids|frozen|co_fields"),
+        (nonzero, "runtime_assert.defer", "deferred_runtime_asserts"),
+        (nonzero, "unbacked.rename", "unbacked_renamings"),
+        (nonzero, "unbacked.size_like", "size_like"),
+        (maps, "shape_env.duck", "var_to_sources"),
+    ],
+)
+def test_without_an_event_it_is_another_state(
+    record: Record, program: Program, kind: str, field: str
+) -> None:
+    recorded = record(program)
+    (env,) = recorded.envs.values()
+    assert recorded.of(kind)
+    for event in recorded.of(kind):
+        without = [each for each in recorded.events if each is not event]
+        assert_differs(env, rebuild(without), field)
+
+
+def assert_differs(env: ShapeEnv, other: ShapeEnv, field: str) -> None:
+    with pytest.raises((NotEqualError, TypeError)) as caught:
+        env.check_equal(other)
+    # torch can't print a set of symbols that it has found to be different.
+    unprintable = isinstance(caught.value, TypeError) and field == "size_like"
+    assert unprintable or re.search(field, str(caught.value))
+
+
+def test_a_missing_range_is_noticed_by_the_next_one(record: Record) -> None:
+    recorded = record(nonzero)
+    first, *later = recorded.of("shape_env.range")
+    assert any(event.data["symbol"] == first.data["symbol"] for event in later)
+    with pytest.raises(DamagedStore, match="has a hole"):
+        rebuild([event for event in recorded.events if event is not first])
+
+
+def test_the_rebuilt_one_goes_on_as_the_recorded_one(record: Record) -> None:
+    recorded = record(items)
+    (env,) = recorded.envs.values()
+    rebuilt = rebuild(recorded.events)
+    symbols = sorted(env.var_to_range, key=str)
+    assert len(symbols) > 2
+    for symbol in symbols:
+        assert rebuilt.simplify(symbol) == env.simplify(symbol)
+        assert rebuilt.bound_sympy(symbol) == env.bound_sympy(symbol)
+        assert rebuilt._maybe_evaluate_static(symbol >= 2) == env._maybe_evaluate_static(
+            symbol >= 2
+        )
+    assert rebuilt.get_axioms() == env.get_axioms()
+    assert rebuilt.format_guards() == env.format_guards()
+
+
+def test_it_is_rebuilt_in_another_process(record: Record, tmp_path: Path) -> None:
+    """Whatever the order of sets is there."""
+    recorded = record(items)
+    (env,) = recorded.envs.values()
+    program = (
+        "import sys; from torchreel.store import Store, queries\n"
+        "from torchreel.replay.shapes import rebuild\n"
+        "from torchreel.store.portable.shape_env import encode_shape_env\n"
+        "import json; store = Store.open(sys.argv[1]); (one,) = queries.recordings(store)\n"
+        "print(json.dumps(encode_shape_env(rebuild(queries.events(store, one)))))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program, str(tmp_path / "shapes.db")],
+        capture_output=True, text=True, check=True, env={**os.environ, "PYTHONHASHSEED": "7"},
+    )  # fmt: skip
+    there = json.loads(done.stdout.splitlines()[-1])
+    assert _unordered(there) == _unordered(shape_env.encode_shape_env(env))
+
+
+# -- data from a stranger -------------------------------------------------------------------------
+
+
+def test_the_number_tells_several_apart(record: Record) -> None:
+    recorded = record(recompiles)
+    assert sorted(recorded.envs) == [1, 2]
+    with pytest.raises(UsageError, match="has 2 ShapeEnvs"):
+        rebuild(recorded.events)
+    with pytest.raises(UsageError, match="no ShapeEnv 7"):
+        rebuild(recorded.events, env=7)
+    assert rebuild(recorded.events, env=1).backed_var_to_val == {}
+    assert rebuild(recorded.events, env=2).backed_var_to_val != {}
+
+
+def _changed(recorded: Recorded, kind: str, **data: Any) -> list[Event]:
+    target = recorded.of(kind)[0]
+    return [
+        replace(event, data={**event.data, **data}) if event is target else event
+        for event in recorded.events
+    ]
+
+
+@pytest.mark.parametrize(
+    ("kind", "data"),
+    [
+        ("shape_env.guard", {"expr": "__import__(os)"}),
+        ("shape_env.guard", {"expr": "Add(nowhere, 1)"}),
+        ("shape_env.guard", {"expr": {"opaque": "SingletonInt(1)", "reason": ""}}),
+        ("shape_env.symbol", {"assumptions": ["evil"]}),
+        ("shape_env.symbol", {"sources": [{"source": "Popen"}]}),
+        ("shape_env.symbol", {"range": [1]}),
+        ("shape_env.set", {"changes": {"__class__": {"all": 1}}}),
+        ("shape_env.set", {"changes": {"replacements": {"drop": ["s1"]}}}),
+        ("shape_env.set", {"changes": {"frozen": {}}}),
+        ("shape_env.set", {"changes": [1]}),
+        ("shape_env.create", {"validation": True}),
+        ("shape_env.create", {"settings": None}),
+        ("shape_env.create", {"env": "1"}),
+        ("shape_env.replacement", {"symbol": 3}),
+    ],
+)
+def test_a_lying_tape_is_refused(record: Record, kind: str, data: dict[str, Any]) -> None:
+    recorded = record(specialises)
+    with pytest.raises(UnsupportedError):
+        rebuild_all(_changed(recorded, kind, **data))
+
+
+def test_an_unknown_kind_and_a_missing_beginning_are_refused(record: Record) -> None:
+    recorded = record(specialises)
+    unknown = replace(recorded.events[-1], kind="shape_env.explode")
+    with pytest.raises(UnsupportedError, match="unknown change"):
+        rebuild_all([*recorded.events, unknown])
+    begun = [event for event in recorded.events if event.kind != "shape_env.create"]
+    with pytest.raises(DamagedStore, match="how it began"):
+        rebuild_all(begun)
+
+
+def test_no_shape_env_is_kept_alive(tmp_path: Path) -> None:
+    watched: list[weakref.ref[Any]] = []
+    with torchreel.record(tmp_path / "alive.db"):
+        env = ShapeEnv()
+        env.create_unbacked_symint()
+        watched.append(weakref.ref(env))
+        del env
+        gc.collect()
+        assert watched[0]() is None

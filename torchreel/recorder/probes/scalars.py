@@ -1,0 +1,174 @@
+"""Unbacked symbols, runtime asserts and symbolic scalars, where the pipeline handles them.
+
+Lives here: bindings and rebinding, the insertion of asserts into graphs, Dynamo's symbolic ints and
+floats, their tensorification.  Not here: what a ShapeEnv knows of them (`shape_env`).  A function
+that others import by name is patched where they have it, as well as in its own module.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from torchreel.recorder.attach import AttachPoint, Probe, Tap
+from torchreel.recorder.probes.shape_kinds import (
+    BINDINGS,
+    INSERTED,
+    REBIND,
+    SCALAR,
+    TENSORIFIED,
+)
+from torchreel.recorder.probes.shape_registry import shadow_of
+from torchreel.store.portable.pieces import Piece
+
+if TYPE_CHECKING:
+    from torchreel.recorder.recorder import Recorder
+
+Args = tuple[Any, ...]
+Kwargs = dict[str, Any]
+
+_SHAPES = "torch.fx.experimental.symbolic_shapes"
+
+
+def _points(name: str, why: str, *modules: str) -> tuple[AttachPoint, ...]:
+    return tuple(AttachPoint(module, name, why) for module in modules)
+
+
+COMPUTE_BINDINGS = _points(
+    "compute_unbacked_bindings", "where fresh unbacked symbols are found in a value",
+    _SHAPES, "torch._export.pass_base", "torch._inductor.fx_passes.reinplace",
+    "torch._inductor.fx_utils", "torch._inductor.ir",
+)  # fmt: skip
+REBINDING = _points(
+    "rebind_unbacked", "a node is traced again: old symbols and new ones",
+    _SHAPES, "torch._inductor.fx_utils", "torch._inductor.ir",
+)  # fmt: skip
+INSERTION = _points(
+    "insert_deferred_runtime_asserts", "deferred asserts become nodes",
+    "torch.fx.passes.runtime_assert", "torch._dynamo.output_graph",
+    "torch.export.exported_program", "torch._export.utils",
+    "torch._higher_order_ops.invoke_subgraph", "torch._higher_order_ops.utils",
+)  # fmt: skip
+TENSORIFY = AttachPoint(
+    "torch._functorch._aot_autograd.graph_compile", "tensorify_python_scalars",
+    "symbolic floats become tensors",
+)  # fmt: skip
+_BUILDER = "torch._dynamo.variables.builder"
+WRAP_INT = AttachPoint(_BUILDER, "VariableBuilder.wrap_symint", "ints of the program")
+WRAP_FLOAT = AttachPoint(_BUILDER, "VariableBuilder.wrap_symfloat", "floats of the program")
+ATTACH_POINTS = (*COMPUTE_BINDINGS, *REBINDING, *INSERTION, TENSORIFY, WRAP_INT, WRAP_FLOAT)
+
+
+def _argument(args: Args, kwargs: Kwargs, position: int, name: str) -> Any:
+    return args[position] if len(args) > position else kwargs.get(name)
+
+
+def _number(recorder: Recorder, env: Any) -> int | None:
+    return None if env is None else shadow_of(recorder, env).number
+
+
+def _paths(bindings: dict[Any, Any]) -> dict[str, Piece]:
+    return {symbol.name: Piece("path", tuple(path)) for symbol, path in bindings.items()}
+
+
+def _bound(
+    recorder: Recorder, args: Args, kwargs: Kwargs, token: Any, result: Any, error: Any
+) -> None:
+    if result:
+        env, peek = _argument(args, kwargs, 0, "shape_env"), _argument(args, kwargs, 3, "peek")
+        stack = recorder.user_stack()
+        recorder.note(BINDINGS, "", _number(recorder, env), _paths(result), bool(peek), stack=stack)
+
+
+def _rebound(
+    recorder: Recorder, args: Args, kwargs: Kwargs, token: Any, result: Any, error: Any
+) -> None:
+    node = _argument(args, kwargs, 1, "n")
+    bindings = node.meta.get("unbacked_bindings")
+    if bindings and node.op != "placeholder":
+        number = _number(recorder, _argument(args, kwargs, 0, "shape_env"))
+        recorder.note(REBIND, node.name, number, _paths(bindings))
+
+
+# -- runtime asserts ------------------------------------------------------------------------------
+
+
+def _before_insertion(recorder: Recorder, args: Args, kwargs: Kwargs) -> set[str]:
+    return {node.name for node in _argument(args, kwargs, 0, "gm").graph.nodes}
+
+
+def _inserted(
+    recorder: Recorder, args: Args, kwargs: Kwargs, token: Any, result: Any, error: Any
+) -> None:
+    nodes = list(_argument(args, kwargs, 0, "gm").graph.nodes)
+    added = tuple(_described(node) for node in nodes if node.name not in token)
+    removed = token - {node.name for node in nodes}
+    if added or removed:
+        number = _number(recorder, _argument(args, kwargs, 1, "shape_env"))
+        name = str(_argument(args, kwargs, 2, "name"))
+        recorder.note(INSERTED, name, number, added, sorted(removed))
+
+
+def _described(node: Any) -> dict[str, str]:
+    target = node.target if isinstance(node.target, str) else getattr(node.target, "__name__", "")
+    return {"name": node.name, "target": target or str(node.target), "args": str(node.args)}
+
+
+# -- scalars ------------------------------------------------------------------------------------
+
+
+def _wrapped(kind: str) -> Any:
+    def after(
+        recorder: Recorder, args: Args, kwargs: Kwargs, token: Any, result: Any, error: Any
+    ) -> None:
+        if error is not None:
+            return
+        node = getattr(getattr(result, "sym_num", None), "node", None)
+        value = None if node is not None else _constant(result)
+        expr = None if node is None else Piece("expr", node._expr)
+        source = Piece("source", args[0].source)
+        recorder.note(SCALAR, kind, source, kind, expr, value, stack=recorder.user_stack())
+
+    return after
+
+
+def _constant(variable: Any) -> object:
+    value = getattr(variable, "value", None)
+    return value if isinstance(value, (int, float)) else None
+
+
+def _before_tensorify(
+    recorder: Recorder, args: Args, kwargs: Kwargs
+) -> tuple[tuple[Piece, ...], set[str]]:
+    from torch._dynamo.symbolic_convert import TensorifyState
+
+    return _floats(_argument(args, kwargs, 0, "gm")), set(TensorifyState.force_specializations)
+
+
+def _tensorified(
+    recorder: Recorder, args: Args, kwargs: Kwargs, token: Any, result: Any, error: Any
+) -> None:
+    from torch._dynamo.symbolic_convert import TensorifyState
+
+    before, forced = token
+    if not before:
+        return
+    specialized = sorted(set(TensorifyState.force_specializations) - forced)
+    after = _floats(_argument(args, kwargs, 0, "gm"))
+    recorder.note(TENSORIFIED, "", before, after, specialized, error is not None)
+
+
+def _floats(gm: Any) -> tuple[Piece, ...]:
+    values = (node.meta.get("val") for node in gm.graph.nodes)
+    return tuple(
+        Piece("expr", value.node._expr) for value in values if type(value).__name__ == "SymFloat"
+    )
+
+
+PROBES: tuple[Probe | Tap, ...] = (
+    *(Tap(point, _bound) for point in COMPUTE_BINDINGS),
+    *(Tap(point, _rebound) for point in REBINDING),
+    *(Tap(point, _inserted, _before_insertion) for point in INSERTION),
+    Tap(TENSORIFY, _tensorified, _before_tensorify),
+    Tap(WRAP_INT, _wrapped("int")),
+    Tap(WRAP_FLOAT, _wrapped("float")),
+)

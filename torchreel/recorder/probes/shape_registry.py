@@ -1,0 +1,68 @@
+"""The ShapeEnvs of the recording under way, by number; none is kept alive.
+
+Lives here: who has a `Shadow`.  Not here: what it sees (`shape_state`).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from torchreel.recorder.probes.shape_state import Shadow
+
+if TYPE_CHECKING:
+    from torchreel.recorder.recorder import Recorder
+
+_RECENT = 8
+"""ShapeEnvs that are looked at where a stage ends: nobody works on more than a few at a time, and
+a process that has compiled for weeks may hold thousands."""
+
+
+class Registry:
+    """The shadows of one recording."""
+
+    def __init__(self) -> None:
+        self._tape: object = None
+        self._shadows: dict[int, Shadow] = {}
+        self._recent: dict[int, Shadow] = {}
+        self._count = 0
+
+    def find(self, recorder: Recorder, env: Any) -> Shadow:
+        """The shadow of a ShapeEnv; a new recording (also after a fork) numbers them anew."""
+        key = id(env)
+        shadow = self._shadows.get(key)
+        if shadow is None or self._tape is not recorder.tape or shadow.env() is not env:
+            shadow = self._add(recorder, env)
+        if key not in self._recent:
+            self._remember(key, shadow)
+        return shadow
+
+    def _add(self, recorder: Recorder, env: Any) -> Shadow:
+        if self._tape is not recorder.tape:
+            self.__init__()  # type: ignore[misc]
+            self._tape = recorder.tape
+        key, self._count = id(env), self._count + 1
+        shadow = Shadow(recorder, env, self._count, lambda _: self._forget(key))
+        self._shadows[key] = shadow
+        self._recent.pop(key, None)
+        return shadow
+
+    def _forget(self, key: int) -> None:
+        self._shadows.pop(key, None)
+        self._recent.pop(key, None)
+
+    def _remember(self, key: int, shadow: Shadow) -> None:
+        self._recent[key] = shadow
+        if len(self._recent) > _RECENT:
+            del self._recent[next(iter(self._recent))]
+
+    def recent(self, recorder: Recorder) -> list[Shadow]:
+        """The shadows of this recording that were last begun to work with."""
+        return list(self._recent.values()) if self._tape is recorder.tape else []
+
+
+registry = Registry()
+
+
+def shadow_of(recorder: Recorder, env: Any) -> Shadow:
+    """The shadow of a ShapeEnv, in the recording under way."""
+    return registry.find(recorder, env)

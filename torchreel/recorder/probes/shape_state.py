@@ -1,0 +1,443 @@
+"""What changed in a ShapeEnv: each live one is compared with what was last seen of it.
+
+Lives here: `Shadow`, the last seen state of one ShapeEnv, and the events that say how it changed.
+Not here: when it is looked at (`shape_env`), how the state is rebuilt (`torchreel.replay.shapes`).
+
+A call is not replayed to learn what it did.  What a ShapeEnv answers depends on caches that are
+shared by all of them and cleared now and then, on the order of sets, on configuration and on the
+caller's frames; so a call made again may do something else.  What it changed is a fact: the new
+symbol, the range, the replacement, the guard.  Each such fact is one event, in order, and the
+call is the event that they are parts of.  Almost all of a state only grows, and what does not is
+compared by C code that stops at identical objects: a look at it costs some ten microseconds, and
+happens only when one of the counts in `_SIZED` and `_PLAIN` has moved.
+"""
+
+from __future__ import annotations
+
+import enum
+import inspect
+import itertools
+import weakref
+from collections.abc import Callable
+from operator import attrgetter
+from typing import TYPE_CHECKING, Any
+
+from torchreel.recorder.kinds import Kind
+from torchreel.recorder.probes.shape_kinds import (
+    CALL,
+    CREATE,
+    DEFER,
+    DIVISIBLE,
+    DUCK,
+    GUARD,
+    ITEM,
+    RANGE,
+    RENAME,
+    REPLACEMENT,
+    SET,
+    SIZE_LIKE,
+    SYMBOL,
+    UNBACKED,
+)
+from torchreel.store.portable.pieces import Piece
+
+if TYPE_CHECKING:
+    from torchreel.recorder.recorder import Recorder
+
+_SETTINGS = (
+    "allow_scalar_outputs", "allow_dynamic_output_shape_ops", "assume_static_by_default",
+    "specialize_zero_one", "duck_shape", "prefer_deferred_runtime_asserts_over_guards",
+    "trace_asserts",
+)  # fmt: skip
+_TAILS = {"axioms": "map expr expr", "val_to_var": "map scalar symbol"}
+"""Maps that only grow, but for a reset: hundreds of entries, or keys that must not be compared."""
+_MAPS = {
+    "source_to_var": "map plain symbol", "var_to_hint_override": "map symbol plain",
+    "real_tensor_prop_unbacked_vals": "map symbol scalar",
+    "source_name_to_debug_name": "map plain plain", "source_to_symbol": "map plain symbol",
+    "unbacked_alloc_order": "map symbol plain", "_shape_id_to_unbacked_symbol": "map plain expr",
+    "co_fields": "map plain plain", "_spec_symbol_to_compile_symbol": "map symbol expr",
+}  # fmt: skip
+_SETS = {"unique_ids": "set plain", "unbacked_inputs": "set symbol"}
+_LISTS = {
+    "pending_fresh_unbacked_symbols": "list symbol",
+    "ignorable_fresh_unbacked_symbols": "list symbol",
+    "exclusion_constraints": "list exclusion",
+}
+_PLAIN = (
+    "unbacked_symfloat_counter", "unbacked_symint_counter", "num_deferred_runtime_asserts",
+    "frozen", "_error_on_new_guards", "runtime_asserts_frozen", "trace_asserts",
+)  # fmt: skip
+_OWN = (
+    "backed_var_to_val", "var_to_range", "var_to_sources", "replacements", "unbacked_renamings",
+    "divisible", "size_like", "guards",
+)  # fmt: skip
+"""Fields whose changes have kinds of their own."""
+_SIZED = (*_TAILS, *_MAPS, *_SETS, *_LISTS, *_OWN)
+_VERSIONS = ("_version_counter", "_replacements_version_counter")
+
+_NOTHING: Any = object()
+
+
+class Pending:
+    """The outermost call under way; its event is noted when it turns out to change something."""
+
+    __slots__ = ("args", "kwargs", "method", "seq", "stack")
+
+    def __init__(self, method: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        self.method, self.args, self.kwargs = method, args, kwargs
+        self.seq: int | None = None
+        self.stack: int | None = None
+
+
+class Shadow:
+    """What was last seen of one ShapeEnv, which it does not keep alive."""
+
+    def __init__(
+        self, recorder: Recorder, env: Any, number: int, gone: Callable[[Any], object]
+    ) -> None:
+        self.env = weakref.ref(env, gone)
+        self.number = number
+        self.call: Pending | None = None
+        self.known: set[tuple[Any, bool]] = set()
+        """Assertions that were found to hold, or not, without being deferred."""
+        self._fields = {name for name in (*_SIZED, *_PLAIN, *_VERSIONS) if hasattr(env, name)}
+        self._sized = attrgetter(*(name for name in _SIZED if name in self._fields))
+        self._plain = attrgetter(*(n for n in (*_PLAIN, *_VERSIONS) if n in self._fields))
+        self._seen: dict[str, Any] = {}
+        self._symbols: set[Any] = set()
+        self._guards: list[Any] = []
+        self._asserts: dict[Any, list[Any]] = {}
+        self._print: tuple[object, ...] = ()
+        self._changes: dict[str, dict[str, Piece]] = {}
+        self._begin(recorder, env)
+
+    def _begin(self, recorder: Recorder, env: Any) -> None:
+        """Note a ShapeEnv that is new to the tape; it may hold something already."""
+        self._seen = {name: {} for name in (*_MAPS, *_OWN)}
+        self._seen |= dict.fromkeys(_TAILS, 0) | {name: set() for name in _SETS}
+        self._seen |= {name: [] for name in _LISTS} | {"divisible": set(), "size_like": set()}
+        self._seen |= dict.fromkeys(_PLAIN, False) | dict.fromkeys(_PLAIN[:3], 0)
+        self._seen["trace_asserts"] = env.settings.trace_asserts
+        settings = {name: getattr(env.settings, name) for name in _SETTINGS}
+        validation = bool(getattr(env, "_translation_validation_enabled", False))
+        recorder.note(CREATE, "", self.number, settings, validation)
+
+    # -- looking --------------------------------------------------------------------------------
+
+    def moved(self, env: Any) -> bool:
+        """Whether any count is another one than when the state was last noted."""
+        return self._print != (*map(len, self._sized(env)), *self._plain(env))
+
+    def look(self, recorder: Recorder, env: Any, reason: str = "") -> None:
+        """Note every change since the last time, as parts of the call under way."""
+        if self.call is None:
+            self._look(recorder, env, reason)
+            return
+        here = recorder.spans.here
+        outer = here.cause
+        try:
+            self._look(recorder, env, reason)
+        finally:
+            here.cause = outer
+
+    def _look(self, recorder: Recorder, env: Any, reason: str) -> None:
+        self._changes = {}
+        self._see_symbols(recorder, env)
+        self._see_sources(recorder, env)
+        self._see_ranges(recorder, env)
+        self._see_replacements(recorder, env, reason)
+        self._see_sets(recorder, env)
+        self._see_guards(recorder, env)
+        self._see_asserts(recorder, env)
+        self._see_others(env)
+        if self._changes:
+            self._note(recorder, SET, "", self._changes)
+        self._print = (*map(len, self._sized(env)), *self._plain(env))
+
+    def _note(self, recorder: Recorder, kind: Kind, name: str, *values: object) -> None:
+        """Note a change; the first one of a call notes the call before it."""
+        call, stack = self.call, None
+        if call is not None:
+            if call.seq is None:
+                call.stack = recorder.user_stack()
+                arguments = described(self.env(), call)
+                call.seq = recorder.note(
+                    CALL, call.method, self.number, arguments, stack=call.stack
+                )
+                call.args, call.kwargs = (), {}
+            recorder.spans.here.cause = call.seq
+            stack = call.stack
+        recorder.note(kind, name, self.number, *values, stack=stack)
+
+    # -- symbols --------------------------------------------------------------------------------
+
+    def _see_symbols(self, recorder: Recorder, env: Any) -> None:
+        seen = self._seen
+        if len(env.var_to_range) == len(seen["var_to_range"]) and len(env.backed_var_to_val) == len(
+            seen["backed_var_to_val"]
+        ):
+            return
+        for symbol in [*env.backed_var_to_val, *env.var_to_range]:
+            if symbol not in self._symbols:
+                self._note_symbol(recorder, env, symbol)
+
+    def _note_symbol(self, recorder: Recorder, env: Any, symbol: Any) -> None:
+        """Note a symbol with what is known of it, and remember that."""
+        self._symbols.add(symbol)
+        known = {field: getattr(env, field).get(symbol, _NOTHING) for field in _OWN[:3]}
+        for field, value in known.items():
+            if value is not _NOTHING:
+                self._seen[field][symbol] = list(value) if field == "var_to_sources" else value
+        hint, bounds, sources = known.values()
+        assumptions = Piece("assumptions", symbol)
+        limits = None if bounds is _NOTHING else Piece("range", bounds)
+        if hint is _NOTHING and sources is _NOTHING:
+            pending = symbol in env.pending_fresh_unbacked_symbols
+            self._note(
+                recorder, UNBACKED, symbol.name, Piece("symbol", symbol), assumptions, limits,
+                pending,
+            )  # fmt: skip
+            return
+        value = None if hint is _NOTHING else Piece("scalar", hint)
+        read = None if sources is _NOTHING else tuple(Piece("source", s) for s in sources)
+        self._note(
+            recorder, SYMBOL, symbol.name, Piece("symbol", symbol), assumptions, value, limits, read
+        )
+        self._see_item(recorder, symbol, sources)
+
+    def _see_item(self, recorder: Recorder, symbol: Any, sources: Any) -> None:
+        if sources is _NOTHING or not sources:
+            return
+        if type(sources[0]).__name__ == "CallMethodItemSource":
+            values = Piece("symbol", symbol), Piece("source", sources[0])
+            self._note(recorder, ITEM, symbol.name, *values)
+
+    def _mention(self, recorder: Recorder, env: Any, expr: Any) -> None:
+        """Describe the symbols of an expression that nothing has described yet."""
+        for symbol in getattr(expr, "free_symbols", ()):
+            if symbol not in self._symbols:
+                self._note_symbol(recorder, env, symbol)
+
+    def _see_sources(self, recorder: Recorder, env: Any) -> None:
+        seen = self._seen["var_to_sources"]
+        if env.var_to_sources == seen:
+            return
+        for symbol, sources in env.var_to_sources.items():
+            old = seen.get(symbol)
+            if old != sources:
+                self._note_sources(recorder, symbol, old, sources)
+                seen[symbol] = list(sources)
+        self._drop("var_to_sources", "symbol", seen, env.var_to_sources)
+
+    def _note_sources(self, recorder: Recorder, symbol: Any, old: Any, new: list[Any]) -> None:
+        """An input that shares a symbol, at the end, or exchanged with the first one."""
+        source = _added(old, new)
+        if source is None:
+            piece = Piece("maplist symbol source", {symbol: list(new)})
+            self._merge("var_to_sources", "put", piece)
+            return
+        self._note(
+            recorder, DUCK, symbol.name, Piece("symbol", symbol), Piece("source", source),
+            new[-1] is not source,
+        )  # fmt: skip
+
+    def _see_ranges(self, recorder: Recorder, env: Any) -> None:
+        seen = self._seen["var_to_range"]
+        for symbol, new in _changed(seen, env.var_to_range):
+            old = seen.get(symbol)
+            seen[symbol] = new
+            before = None if old is None else Piece("range", old)
+            self._note(
+                recorder, RANGE, symbol.name, Piece("symbol", symbol), before, Piece("range", new)
+            )
+        self._drop("var_to_range", "symbol", seen, env.var_to_range)
+        hints = self._seen["backed_var_to_val"]
+        put = dict(_changed(hints, env.backed_var_to_val))
+        if put:
+            hints |= put
+            self._merge("backed_var_to_val", "put", Piece("map symbol scalar", put))
+        self._drop("backed_var_to_val", "symbol", hints, env.backed_var_to_val)
+
+    def _see_replacements(self, recorder: Recorder, env: Any, reason: str) -> None:
+        seen = self._seen["replacements"]
+        for symbol, new in _changed(seen, env.replacements):
+            old, seen[symbol] = seen.get(symbol), new
+            self._mention(recorder, env, symbol)
+            self._mention(recorder, env, new)
+            before = None if old is None else Piece("expr", old)
+            self._note(
+                recorder, REPLACEMENT, symbol.name, Piece("symbol", symbol), Piece("expr", new),
+                before, reason,
+            )  # fmt: skip
+        self._drop("replacements", "symbol", seen, env.replacements)
+        renamings = self._seen["unbacked_renamings"]
+        for symbol, new in _changed(renamings, env.unbacked_renamings):
+            renamings[symbol] = new
+            self._note(recorder, RENAME, symbol.name, Piece("symbol", symbol), Piece("symbol", new))
+
+    def _see_sets(self, recorder: Recorder, env: Any) -> None:
+        for field, kind, form in (
+            ("divisible", DIVISIBLE, "expr"),
+            ("size_like", SIZE_LIKE, "symbol"),
+        ):
+            seen, now = self._seen[field], getattr(env, field)
+            if now == seen:
+                continue
+            for item in now - seen:
+                self._mention(recorder, env, item)
+                self._note(recorder, kind, str(item) if form == "symbol" else "", Piece(form, item))
+            gone = seen - now
+            if gone:
+                self._merge(field, "drop", Piece(f"list {form}", list(gone)))
+            self._seen[field] = set(now)
+
+    # -- guards ---------------------------------------------------------------------------------
+
+    def _see_guards(self, recorder: Recorder, env: Any) -> None:
+        seen, now = self._guards, env.guards
+        count = len(seen)
+        if len(now) == count and (not count or now[-1] is seen[-1]):
+            return
+        if len(now) < count or (count and now[count - 1] is not seen[-1]):
+            self._merge("guards", "all", Piece("list guard", list(now)))
+            self._guards = list(now)
+            return
+        for guard in now[count:]:
+            self._mention(recorder, env, guard.expr)
+            self._note(
+                recorder, GUARD, "", Piece("expr", guard.expr), bool(guard.size_oblivious),
+                guard.sloc,
+            )  # fmt: skip
+        seen += now[count:]
+
+    def _see_asserts(self, recorder: Recorder, env: Any) -> None:
+        seen, now = self._asserts, env.deferred_runtime_asserts
+        if now == seen:
+            return
+        for symbol, rows in list(now.items()):
+            old = seen.get(symbol, [])
+            if rows[: len(old)] != old:
+                form = "maplist expr assert"
+                self._merge("deferred_runtime_asserts", "all", Piece(form, _copied(now)))
+                break
+            for row in rows[len(old) :]:
+                self._mention(recorder, env, row.expr)
+                key = None if symbol is None else Piece("symbol", symbol)
+                self._note(
+                    recorder, DEFER, str(symbol or ""), key, Piece("expr", row.expr), row.msg
+                )
+        self._asserts = _copied(now)
+
+    # -- the rest -------------------------------------------------------------------------------
+
+    def _see_others(self, env: Any) -> None:
+        fields = self._fields
+        for name, form in _TAILS.items():
+            self._see_tail(name, form, getattr(env, name))
+        for name, form in _MAPS.items():
+            if name in fields and getattr(env, name) != self._seen[name]:
+                self._see_map(name, form, getattr(env, name))
+        for name, form in (*_SETS.items(), *_LISTS.items()):
+            if name in fields and getattr(env, name) != self._seen[name]:
+                self._see_collection(name, form, getattr(env, name))
+        for name in _PLAIN:
+            if name in fields and getattr(env, name) != self._seen[name]:
+                self._seen[name] = getattr(env, name)
+                self._merge(name, "all", Piece("plain", getattr(env, name)))
+
+    def _see_tail(self, name: str, form: str, now: dict[Any, Any]) -> None:
+        count = self._seen[name]
+        if len(now) == count:
+            return
+        self._seen[name] = len(now)
+        if len(now) < count:
+            self._merge(name, "all", Piece(form, dict(now)))
+            return
+        self._merge(name, "put", Piece(form, dict(itertools.islice(now.items(), count, None))))
+
+    def _see_map(self, name: str, form: str, now: dict[Any, Any]) -> None:
+        seen = self._seen[name]
+        put = dict(_changed(seen, now))
+        if put:
+            seen |= put
+            self._merge(name, "put", Piece(form, put))
+        self._drop(name, form.split()[1], seen, now)
+
+    def _see_collection(self, name: str, form: str, now: Any) -> None:
+        seen = self._seen[name]
+        self._seen[name] = type(seen)(now)
+        if form.startswith("set") and seen <= self._seen[name]:
+            self._merge(name, "put", Piece(form, self._seen[name] - seen))
+        else:
+            self._merge(name, "all", Piece(form, self._seen[name].copy()))
+
+    def _drop(self, name: str, form: str, seen: dict[Any, Any], now: Any) -> None:
+        if len(seen) == len(now):
+            return
+        gone = [key for key in seen if key not in now]
+        for key in gone:
+            del seen[key]
+        self._merge(name, "drop", Piece(f"list {form}", gone))
+
+    def _merge(self, name: str, what: str, piece: Piece) -> None:
+        self._changes.setdefault(name, {})[what] = piece
+
+
+def described(env: Any, call: Pending) -> dict[str, object]:
+    """The arguments of a call by name, without any object that is not a value."""
+    function = inspect.unwrap(getattr(type(env), call.method))
+    names = function.__code__.co_varnames[1:]
+    given = {**dict(zip(names, call.args[1:], strict=False)), **call.kwargs}
+    return {name: _argument(value) for name, value in given.items()}
+
+
+def _argument(value: Any) -> object:
+    import sympy
+    from torch._guards import Source
+
+    if value is None or isinstance(value, (bool, int, float, str, sympy.Basic, Source, enum.Enum)):
+        return value
+    if isinstance(value, (list, tuple)):
+        return tuple(_argument(item) for item in value)
+    if isinstance(value, dict):
+        return {str(key): _argument(item) for key, item in value.items()}
+    node: Any = getattr(value, "node", None)
+    if hasattr(node, "_expr"):
+        return node._expr
+    parts = {name: _argument(vars(value)[name]) for name in _PARTS if name in _variables(value)}
+    return {"type": type(value).__name__, **parts}
+
+
+_PARTS = ("dynamic_sizes", "dynamic_strides", "constraint_sizes", "constraint_strides", "vr")
+"""What is worth knowing of a symbolic context or a constraint."""
+
+
+def _variables(value: object) -> dict[str, object]:
+    return getattr(value, "__dict__", {})
+
+
+def _added(old: list[Any] | None, new: list[Any]) -> Any:
+    """The one source by which a symbol's sources grew, as create_symbol does it; else None."""
+    if not old or len(new) != len(old) + 1:
+        return None
+    if new[:-1] == old:
+        return new[-1]
+    if new[-1] is old[0] and new[1:-1] == old[1:]:
+        return new[0]
+    return None
+
+
+def _changed(seen: dict[Any, Any], now: dict[Any, Any]) -> list[tuple[Any, Any]]:
+    """The entries that are new or have another value."""
+    if seen == now:
+        return []
+    return [
+        (key, value)
+        for key, value in now.items()
+        if (old := seen.get(key, _NOTHING)) is not value and (old is _NOTHING or old != value)
+    ]
+
+
+def _copied(asserts: dict[Any, list[Any]]) -> dict[Any, list[Any]]:
+    return {symbol: list(rows) for symbol, rows in asserts.items()}
