@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import dataclasses
 import enum
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from functools import cache
 
 from torchreel.errors import UnsupportedError
 from torchreel.store.jsontypes import Json
@@ -54,6 +55,57 @@ def _fields(source: Source) -> dict[str, Json]:
         for field in dataclasses.fields(source)
         if field.init
     }
+
+
+class SourceTable:
+    """Many Sources, each once: `rows` are as `encode_source` has them, but `{"at": row}` stands for
+    a Source within a Source, and what a field has by default is left out."""
+
+    def __init__(self) -> None:
+        self.rows: list[dict[str, Json]] = []
+        self._places: dict[Source, int] = {}
+
+    def add(self, source: Source) -> int:
+        """The row of a Source."""
+        found = self._places.get(source)
+        if found is not None:
+            return found
+        row: dict[str, Json] = {"source": type(source).__name__}
+        for name, default in _defaults(type(source)):
+            value = getattr(source, name)
+            if value is not default:
+                row[name] = self._cell(value)
+        self.rows.append(row)
+        place = self._places[source] = len(self.rows) - 1
+        return place
+
+    def _cell(self, value: object) -> Json:
+        if isinstance(value, Source):
+            return {"at": self.add(value)}
+        try:
+            return _encode(value)
+        except UnsupportedError as error:
+            return {"opaque": str(error)}
+
+
+@cache
+def _defaults(cls: type) -> tuple[tuple[str, object], ...]:
+    fields = dataclasses.fields(cls)  # type: ignore[arg-type]
+    return tuple((field.name, field.default) for field in fields if field.init)
+
+
+def expand_source(rows: Sequence[Json], place: int, depth: int = 0) -> Json:
+    """The Source of a row of a `SourceTable`, in the form that `decode_source` reads."""
+    row = rows[place] if 0 <= place < len(rows) else None
+    if depth > MAX_DEPTH or not isinstance(row, Mapping):
+        raise UnsupportedError(f"row {place} of a table of sources is malformed")
+    return {name: _expand_cell(rows, cell, depth) for name, cell in row.items()}
+
+
+def _expand_cell(rows: Sequence[Json], cell: Json, depth: int) -> Json:
+    if isinstance(cell, Mapping) and isinstance(place := cell.get("at"), int):
+        return expand_source(rows, place, depth + 1)
+    return cell
 
 
 def decode_source(data: Json, depth: int = 0) -> Source | None:

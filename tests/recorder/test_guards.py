@@ -1,0 +1,271 @@
+"""Every guard of a compile, as data: type, Source, code, stack, and the state around the frame."""
+
+import json
+import types
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+import torch
+
+from tests.recorder.conftest import Record, Tape
+from torchreel.errors import UnsupportedError
+from torchreel.store import queries
+from torchreel.store.portable.sources import decode_source, expand_source
+from torchreel.store.records import Event
+
+helpers = types.ModuleType("some_helpers")
+helpers.scale = 3  # type: ignore[attr-defined]
+
+
+class Shape:
+    """A class that is guarded on."""
+
+    sides = 4
+
+
+class Layer(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = torch.nn.Linear(3, 3)
+        self.extra = {"first": 1, "second": 2}
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y = self.linear(x)
+        for key in self.extra:
+            y = y + self.extra[key]
+        return y * Shape.sides * helpers.scale
+
+
+def double(x: torch.Tensor) -> torch.Tensor:
+    return x * 2
+
+
+def guards(tape: Tape) -> list[Event]:
+    return queries.events(tape.store, tape.compile, "guards.guard")
+
+
+def data(event: Event) -> Any:
+    return event.data
+
+
+def only(tape: Tape, kind: str) -> Event:
+    (event,) = queries.events(tape.store, tape.compile, kind)
+    return event
+
+
+def found(tape: Tape, kind: str, expression: str) -> Any:
+    """The guard of a type on an expression."""
+    (event,) = [
+        event
+        for event in guards(tape)
+        if event.name == kind and data(event)["expression"] == expression
+    ]
+    return event.data
+
+
+def source(tape: Tape, guard: Mapping[str, Any]) -> Any:
+    """The Source of a guard, in full."""
+    return expand_source(data(only(tape, "guards.sources"))["rows"], guard["source"])
+
+
+def test_each_guard_has_its_type_source_code_and_line(record: Record) -> None:
+    tape = record(lambda: torch.compile(Layer(), backend="eager")(torch.ones(3)))
+    manager = only(tape, "guards.manager")
+    assert data(manager)["guards"] == len(guards(tape)) > 30
+    assert data(manager)["left_out"] == 0
+    assert {event.cause for event in guards(tape)} == {manager.seq}
+    assert {event.stage for event in guards(tape)} == {"guards"}
+    weight = found(tape, "TENSOR_MATCH", "L['self']._modules['linear']._parameters['weight']")
+    assert weight["code"][0].startswith(
+        "check_tensor(L['self']._modules['linear']._parameters['weight'], Parameter, "
+    )
+    assert weight["code"][0].endswith("requires_grad=True, size=[3, 3], stride=[3, 1])")
+    assert weight["code"][1].endswith("'_dynamo_dynamic_indices') == False")
+    assert (weight["types"], weight["class"]) == (["TENSOR_MATCH"], "torch.nn.parameter.Parameter")
+    assert (weight["portable"], weight["object"]) == (True, None)
+    tree = source(tape, weight)
+    assert (tree["source"], tree["index"]) == ("DictGetItemSource", "weight")
+    assert (tree["base"]["source"], tree["base"]["member"]) == (
+        "UnspecializedParamBufferSource", "_parameters",
+    )  # fmt: skip
+    decoded = decode_source(tree)
+    assert decoded is not None
+    assert decoded.name == weight["expression"]
+    assert tape.lost() == []
+
+
+def test_every_source_is_the_one_of_its_expression(record: Record) -> None:
+    tape = record(lambda: torch.compile(Layer(), backend="eager")(torch.ones(3)))
+    for event in guards(tape):
+        decoded = decode_source(source(tape, data(event)))
+        assert decoded is not None
+        assert decoded.name == data(event)["expression"]
+    rows = data(only(tape, "guards.sources"))["rows"]
+    assert len({json.dumps(row, sort_keys=True) for row in rows}) == len(rows)
+
+
+def test_the_stack_of_a_guard_is_the_users(record: Record) -> None:
+    tape = record(lambda: torch.compile(Layer(), backend="eager")(torch.ones(3)))
+    (event,) = [
+        e for e in guards(tape)
+        if e.name == "CONSTANT_MATCH" and data(e)["expression"] == "G['Shape'].sides"
+    ]  # fmt: skip
+    (frame,) = queries.stack(tape.store, event)
+    assert (frame.file, frame.name) == (__file__, "forward")
+    assert frame.line == Layer.forward.__code__.co_firstlineno + 4
+
+
+def test_what_torch_cannot_write_down_is_described(record: Record) -> None:
+    class Local(torch.nn.Module):
+        def forward(self, x: torch.Tensor, f: Any) -> torch.Tensor:
+            return f(torch.sin(x)) * len(str(helpers.scale)) * Shape().sides
+
+    tape = record(lambda: torch.compile(Local(), backend="eager")(torch.ones(3), double))
+    place = f"({__file__}:{double.__code__.co_firstlineno})"
+    closure = found(tape, "CLOSURE_MATCH", "L['f']")
+    assert closure["portable"] is False
+    assert closure["object"] == f"{__name__}.double {place}"
+    module = found(tape, "MODULE_MATCH", "G['helpers']")
+    assert (module["types"], module["object"]) == (["ID_MATCH"], "some_helpers")
+    assert module["code"][0].startswith("___check_obj_id(G['helpers'], ")
+    shape = found(tape, "CLASS_MATCH", "G['Shape']")
+    assert (shape["portable"], shape["object"]) == (False, f"{__name__}.Shape")
+    builtins = [event for event in guards(tape) if event.name == "BUILTIN_MATCH"]
+    assert {data(event)["class"] for event in builtins} >= {"builtin_function_or_method"}
+    assert not any(data(event)["portable"] for event in builtins)
+
+
+def test_ambient_state_is_with_the_guards(record: Record) -> None:
+    class Mode(torch.overrides.TorchFunctionMode):
+        def __torch_function__(
+            self, func: Any, types: Any, args: Any = (), kwargs: Any = None
+        ) -> Any:
+            return func(*args, **(kwargs or {}))
+
+    def program() -> None:
+        with torch.no_grad(), Mode():
+            torch.compile(double, backend="eager")(torch.ones(3, device="cpu"))
+
+    tape = record(program)
+    ambient = data(only(tape, "guards.ambient"))
+    state = json.loads(ambient["global_state"])
+    assert state["grad_mode"] is False
+    assert state["deterministic_algorithms"] is False
+    assert [name.rpartition(".")[2] for name in ambient["torch_functions"]] == ["Mode"]
+    assert (ambient["device"], ambient["functorch"], ambient["dual_level"]) == (None, [], -1)
+    assert {event.name for event in guards(tape)} >= {
+        "GRAD_MODE", "DETERMINISTIC_ALGORITHMS", "GLOBAL_STATE", "TORCH_FUNCTION_STATE",
+        "DEFAULT_DEVICE", "SHAPE_ENV", "AUTOGRAD_SAVED_TENSORS_HOOKS",
+    }  # fmt: skip
+
+
+def test_the_default_device_is_ambient_state(
+    record: Record, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch.utils._device, "CURRENT_DEVICE", torch.device("meta"))
+    tape = record(lambda: torch.compile(double, backend="eager")(torch.ones(3, device="cpu")))
+    assert data(only(tape, "guards.ambient"))["device"] == "meta"
+    assert found(tape, "DEFAULT_DEVICE", "")["code"] == [
+        "utils_device.CURRENT_DEVICE == device(type='meta')"
+    ]
+
+
+def test_functorch_transforms_are_ambient_state(record: Record) -> None:
+    def program() -> None:
+        compiled = torch.compile(double, backend="eager")
+        torch.func.vmap(torch.func.grad(lambda x: compiled(x)))(torch.ones(3))
+
+    tape = record(program)
+    layers = data(only(tape, "guards.ambient"))["functorch"]
+    assert [layer.rpartition(".")[2] for layer in layers] == ["Vmap", "Grad"]
+    assert "FUNCTORCH_STACK_MATCH" in {event.name for event in guards(tape)}
+
+
+def test_shape_guards_are_the_code_of_one_guard(record: Record) -> None:
+    def shaped(x: torch.Tensor) -> torch.Tensor:
+        return x * 2 if x.shape[0] > 5 else x
+
+    tape = record(lambda: torch.compile(shaped, backend="eager", dynamic=True)(torch.ones(8, 3)))
+    shapes = found(tape, "SHAPE_ENV", "")
+    assert "6 <= L['x'].size()[0]" in shapes["code"]
+    assert source(tape, shapes) == {"source": "ShapeEnvSource"}
+
+
+def test_order_of_keys_and_aliasing_are_named(record: Record) -> None:
+    def program() -> None:
+        module = Layer()
+        torch.compile(module, backend="eager")(torch.ones(3))
+
+    tape = record(program)
+    manager = data(only(tape, "guards.manager"))
+    (ordered,) = manager["key_order"]
+    assert (ordered["source"], ordered["member"]) == ("AttrSource", "extra")
+    keys = found(tape, "DICT_KEYS_MATCH", "L['self'].extra")
+    assert keys["code"] == [
+        "len(L['self'].extra) == 2", "list(dict.keys(L['self'].extra)) == ['first', 'second']",
+    ]  # fmt: skip
+    assert "L['x']" in manager["no_aliasing"]
+
+
+def test_inputs_that_are_one_tensor_have_a_guard_with_both_sources(record: Record) -> None:
+    def add(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        return x + y
+
+    def program() -> None:
+        x = torch.ones(3)
+        torch.compile(add, backend="eager")(x, x)
+
+    tape = record(program)
+    guard = found(tape, "DUPLICATE_INPUT", "L['y']")
+    assert guard["code"] == ["L['x'] is L['y']"]
+    assert guard["arguments"]["source_b"]["local_name"] == "x"
+
+
+def test_memory_that_inputs_share_is_guarded_for_aot(record: Record) -> None:
+    def mutate(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        x.add_(1)
+        return x * y
+
+    def program() -> None:
+        base = torch.ones(8)
+        torch.compile(mutate, backend="aot_eager", dynamic=True)(base[:4], base[4:])
+
+    tape = record(program)
+    alias = only(tape, "guards.alias")
+    assert alias.name == "StorageOverlap"
+    assert data(alias)["same"] == []
+    assert [item["local_name"] for item in data(alias)["apart"]] == ["x", "y"]
+
+
+def test_guards_that_the_program_filters_are_counted(record: Record) -> None:
+    def keep(entries: Any) -> list[bool]:
+        return [entry.guard_type != "TENSOR_MATCH" for entry in entries]
+
+    options = {"guard_filter_fn": keep}
+    tape = record(lambda: torch.compile(double, backend="eager", options=options)(torch.ones(3)))
+    assert data(only(tape, "guards.manager"))["left_out"] == 1
+    assert "TENSOR_MATCH" not in {event.name for event in guards(tape)}
+    assert guards(tape) != []
+
+
+def test_the_tree_itself_is_torchs_event(record: Record) -> None:
+    tape = record(lambda: torch.compile(double, backend="eager")(torch.ones(3)))
+    tree = only(tape, "dynamo_cpp_guards_str")
+    assert tree.seq > guards(tape)[-1].seq
+    assert tree.payload is not None
+    text = tape.store.read_blob(tree.payload).decode()
+    assert "TREE_GUARD_MANAGER" in text
+    match = found(tape, "TENSOR_MATCH", "L['x']")
+    assert match["code"][0] in text
+
+
+@pytest.mark.parametrize("place", [-1, 3])
+def test_a_row_that_is_not_there_is_refused(place: int) -> None:
+    with pytest.raises(UnsupportedError):
+        expand_source([{"source": "ShapeEnvSource"}], place)
+
+
+def test_a_table_that_refers_to_itself_is_refused() -> None:
+    with pytest.raises(UnsupportedError):
+        expand_source([{"source": "AttrSource", "base": {"at": 0}}], 0)
