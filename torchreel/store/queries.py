@@ -24,6 +24,7 @@ from torchreel.store.records import (
     Event,
     EventPage,
     Failure,
+    FrameBundle,
     Graph,
     GraphTarget,
     Lost,
@@ -220,6 +221,12 @@ def graph_targets(store: Store, graph: Graph) -> list[GraphTarget]:
 def checkpoints(store: Store, compile: Compile) -> list[Checkpoint]:
     """Where a replay of a compile can start."""
     return _fetch(store, _of(schema.checkpoints.c.compile_id, compile.id), Checkpoint)
+
+
+def frame_bundle(store: Store, compile: Compile) -> FrameBundle | None:
+    """The Python frame of a compile, if it was kept (the last, should there be several)."""
+    found = _fetch(store, _of(schema.frame_bundles.c.compile_id, compile.id), FrameBundle)
+    return found[-1] if found else None
 
 
 def output_codes(store: Store, compile: Compile) -> list[OutputCode]:

@@ -161,6 +161,24 @@ class Checkpoint:
 
 
 @dataclass(frozen=True)
+class FrameBundle:
+    """The Python frame of a compile, without its tensors: what a replay of Dynamo starts from.
+
+    `status` is 'complete', 'partial' (something could not be pickled, or was redacted) or 'refused'
+    (there is none); `reason` names what is missing.  `digest` is a pickle, to be loaded only on
+    trust (`torchreel.replay.bundles`); `tensors` the descriptions of the tensors it refers to.
+    """
+
+    id: int
+    compile_id: int
+    status: str
+    reason: str
+    size: int
+    digest: str | None
+    tensors: str | None
+
+
+@dataclass(frozen=True)
 class OutputCode:
     """Source that the backend generated."""
 

@@ -276,6 +276,18 @@ checkpoints = Table(
     _ref("graph_id", "graphs", keep=True),
 )
 
+frame_bundles = Table(
+    "frame_bundles",
+    metadata,
+    _id(),
+    _ref("compile_id", "compiles"),
+    _text("status"),
+    _text("reason"),
+    _int("size"),
+    _text("digest", optional=True),
+    _text("tensors", optional=True),
+)
+
 output_codes = Table(
     "output_codes",
     metadata,

@@ -152,6 +152,20 @@ CREATE TABLE events (
 
 CREATE INDEX ix_events_compile_id ON events (compile_id);
 
+CREATE TABLE frame_bundles (
+    id INTEGER NOT NULL,
+    compile_id INTEGER NOT NULL,
+    status TEXT NOT NULL,
+    reason TEXT NOT NULL,
+    size BIGINT NOT NULL,
+    digest TEXT,
+    tensors TEXT,
+    PRIMARY KEY (id),
+    FOREIGN KEY(compile_id) REFERENCES compiles (id) ON DELETE CASCADE
+);
+
+CREATE INDEX ix_frame_bundles_compile_id ON frame_bundles (compile_id);
+
 CREATE TABLE graphs (
     id INTEGER NOT NULL,
     compile_id INTEGER NOT NULL,

@@ -1,4 +1,4 @@
-"""Events in pages, the stacks they were seen from, and what caused them."""
+"""Events in pages, the stacks they were seen from, what caused them; bundles of frames."""
 
 import sqlalchemy as sa
 from alembic import op
@@ -40,3 +40,16 @@ def upgrade() -> None:
         sa.PrimaryKeyConstraint("recording_id", "id"),
         sqlite_with_rowid=False,
     )
+    op.create_table(
+        "frame_bundles",
+        sa.Column("id", sa.Integer(), nullable=False),
+        sa.Column("compile_id", sa.Integer(), nullable=False),
+        sa.Column("status", sa.Text(), nullable=False),
+        sa.Column("reason", sa.Text(), nullable=False),
+        sa.Column("size", sa.BigInteger(), nullable=False),
+        sa.Column("digest", sa.Text(), nullable=True),
+        sa.Column("tensors", sa.Text(), nullable=True),
+        sa.ForeignKeyConstraint(["compile_id"], ["compiles.id"], ondelete="CASCADE"),
+        sa.PrimaryKeyConstraint("id"),
+    )
+    op.create_index("ix_frame_bundles_compile_id", "frame_bundles", ["compile_id"])
