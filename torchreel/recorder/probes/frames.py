@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 from torchreel.recorder import failures
 from torchreel.recorder.attach import AttachPoint, Call, Probe, Tap, Visit
 from torchreel.recorder.kinds import Kind
+from torchreel.recorder.probes.output_graph import note_rewritten
 
 if TYPE_CHECKING:
     from torchreel.recorder.recorder import Recorder
@@ -291,6 +292,8 @@ def _attempt(recorder: Recorder, call: Call) -> Visit:
     outcome = yield
     if outcome.error is not None:
         _ended(recorder, entry, outcome.error)
+    else:
+        note_rewritten(recorder, entry, code, outcome.result)
 
 
 def _of_code(code: CodeType) -> tuple[object, ...]:
