@@ -4,6 +4,8 @@ import contextlib
 import gc
 import json
 import logging
+import os
+import subprocess
 import sys
 import traceback
 import weakref
@@ -82,6 +84,28 @@ def test_a_recorder_that_raises_in_every_hook_changes_nothing(
     # The program reaches every layer: its hooks are most of those that there are.
     assert raised >= {"trace", *REACHED}
     assert len(raised) > len(PROBES) / 3
+
+
+@pytest.mark.parametrize("broken", ["zstandard", "torchreel.recorder.session"])
+def test_an_installation_that_is_broken_does_not_break_import_torch(
+    tmp_path: Path, broken: str
+) -> None:
+    breaker = f"""
+import sys
+sys.modules[{broken!r}] = None  # importing it raises ImportError
+"""
+    (tmp_path / "sitecustomize.py").write_text(breaker)
+    program = "import torch; print(torch.compile(lambda x: x + 1, backend='eager')(torch.ones(1)))"
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        env={
+            **os.environ, "TORCHREEL": f"full:{tmp_path / 'run.db'}", "PYTHONPATH": str(tmp_path),
+        },
+        capture_output=True,
+        text=True,
+    )  # fmt: skip
+    assert (done.returncode, done.stdout) == (0, "tensor([2.])\n")
+    assert "torchreel lost something" in done.stderr
 
 
 def sine(x: torch.Tensor) -> torch.Tensor:

@@ -65,10 +65,15 @@ Visit = Generator[None, Outcome, None]
 
 @dataclass(frozen=True)
 class Probe:
-    """A function of torch, and what to do around each call of it."""
+    """A function of torch, and what to do around each call of it.
+
+    `skips` names the keyword, if there is one, by which the function is told how many frames of the
+    stack above it to leave out: ours is one more.
+    """
 
     point: AttachPoint
     visit: Callable[[Recorder, Call], Visit]
+    skips: str | None = None
 
 
 @dataclass(frozen=True)
@@ -177,13 +182,15 @@ def _tap(original: Callable[..., Any], tap: Tap) -> Callable[..., Any]:
 
 
 def _wrap(original: Callable[..., Any], probe: Probe) -> Callable[..., Any]:
-    place = str(probe.point)
+    place, skips = str(probe.point), probe.skips or ""
 
     def wrapper(*args: Any, **kwargs: Any) -> Any:
         recorder = _active
         if recorder is None or recorder.busy:
             return original(*args, **kwargs)
         visit = _enter(recorder, probe, place, Call(original, args, kwargs))
+        if type(kwargs.get(skips)) is int:
+            kwargs = {**kwargs, skips: kwargs[skips] + 1}
         try:
             result = original(*args, **kwargs)
         except BaseException as error:

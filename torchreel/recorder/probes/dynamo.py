@@ -120,14 +120,15 @@ def _backend(recorder: Recorder, call: Call) -> Visit:
     graph, gm, inputs = call.args[0], call.argument(1, "gm"), call.argument(2, "example_inputs")
     span = recorder.enter("pre_grad")
     with fail_open("graph checkpoint"):
-        doc = graph_checkpoint(gm, inputs, graph.compiler_fn, graph.param_name_to_source)
-        recorder.add_checkpoint(doc, "dynamo")
+        if recorder.wants_checkpoint:
+            doc = graph_checkpoint(gm, inputs, graph.compiler_fn, graph.param_name_to_source)
+            recorder.add_checkpoint(doc, "dynamo")
     outcome = yield
     recorder.leave(span, outcome.error)
 
 
 PROBES = (
-    Probe(COMPILE, _compile),
+    Probe(COMPILE, _compile, skips="skip"),
     Probe(ATTEMPT, _attempt),
     Probe(GUARDS, _guards),
     Probe(BACKEND, _backend),
