@@ -1,8 +1,9 @@
 """Inductor: the graph as it enters, after the post-grad passes, its lowering, its code.
 
-Lives here: the `aot` checkpoint, and the stages 'post_grad', 'lowering' and 'codegen' (in which the
-C++ compiler runs).  Not here: the generated source (`trace`: it comes with torch's own structured
-trace, also when it was found in a cache), its execution (`run`).
+Row 14 of the design's table of systems.  Lives here: the `aot` checkpoint, and the stages
+'post_grad', 'lowering' and 'codegen' (in which the C++ compiler runs).  Not here: what happens
+inside of these (`inductor_events`), the generated source (`trace`: it comes with torch's own
+structured trace, also when it was found in a cache), its execution (`run`).
 """
 
 from __future__ import annotations
@@ -12,10 +13,16 @@ from typing import TYPE_CHECKING
 
 from torchreel.recorder.attach import AttachPoint, Call, Probe, Visit
 from torchreel.recorder.guard import fail_open
-from torchreel.recorder.kinds import Kind
+from torchreel.recorder.probes import inductor_events
+from torchreel.recorder.probes.inductor_events import KINDS
 
 if TYPE_CHECKING:
     from torchreel.recorder.recorder import Recorder
+
+__all__ = [
+    "ATTACH_POINTS", "CODEGEN", "INNER", "KINDS", "LOWERING", "MODULE", "POST_GRAD", "PRE_GRAD",
+    "PROBES", "partition_of",
+]  # fmt: skip
 
 _COMPILE_FX = "torch._inductor.compile_fx"
 _GRAPH = "torch._inductor.graph"
@@ -32,8 +39,10 @@ CACHED = AttachPoint(
 CACHED_PART = AttachPoint(
     _RESULT, "FxGraphCacheLoadable.load", "the same for one partition, with its generated source"
 )
-ATTACH_POINTS = (PRE_GRAD, INNER, POST_GRAD, LOWERING, CODEGEN, MODULE, CACHED, CACHED_PART)
-KINDS: tuple[Kind, ...] = ()
+ATTACH_POINTS = (
+    PRE_GRAD, INNER, POST_GRAD, LOWERING, CODEGEN, MODULE, CACHED, CACHED_PART,
+    *inductor_events.ATTACH_POINTS,
+)  # fmt: skip
 
 
 def partition_of(kwargs: dict[str, object]) -> str:
@@ -52,6 +61,16 @@ def _stage(name: str) -> Callable[[Recorder, Call], Visit]:
     return visit
 
 
+def _pre_grad(recorder: Recorder, call: Call) -> Visit:
+    span = recorder.enter("pre_grad", recorder.partition())
+    before = inductor_events.signature(call.argument(0, "gm"))
+    outcome = yield
+    # The passes call themselves for nested graphs: the outermost call is the stage's own.
+    if outcome.error is None:
+        inductor_events.note_family(recorder, "pre_grad", before, outcome.result, partition="")
+    recorder.leave(span, outcome.error)
+
+
 def _inner(recorder: Recorder, call: Call) -> Visit:
     from torchreel.store.portable.checkpoints import aot_checkpoint
 
@@ -60,7 +79,8 @@ def _inner(recorder: Recorder, call: Call) -> Visit:
     span = recorder.enter(stage, partition)
     with fail_open("aot checkpoint"):
         gm, inputs = call.argument(0, "gm"), call.argument(1, "example_inputs")
-        recorder.add_checkpoint(aot_checkpoint(gm, inputs, call.kwargs), stage)
+        if recorder.wants_checkpoint:
+            recorder.add_checkpoint(aot_checkpoint(gm, inputs, call.kwargs), stage)
     outcome = yield
     recorder.leave(span, outcome.error)
 
@@ -69,9 +89,12 @@ def _post_grad(recorder: Recorder, call: Call) -> Visit:
     from torchreel.store.portable.graphs import encode_graph
 
     span = recorder.enter("post_grad", recorder.partition())
+    before = inductor_events.signature(call.argument(0, "gm"))
     outcome = yield
+    if outcome.error is None:
+        inductor_events.note_family(recorder, "post_grad", before, call.argument(0, "gm"))
     # The passes call themselves for nested graphs: only the outermost call has a row of its own.
-    if outcome.error is None and span.ref is not None:
+    if outcome.error is None and span.ref is not None and recorder.wants_graphs:
         with fail_open("post_grad graph"):
             doc = encode_graph(call.argument(0, "gm"))
             recorder.add_graph("post_grad", span.partition, doc)
@@ -94,7 +117,7 @@ def _cached_part(recorder: Recorder, call: Call) -> Visit:
 
 
 PROBES = (
-    Probe(PRE_GRAD, _stage("pre_grad")),
+    Probe(PRE_GRAD, _pre_grad),
     Probe(INNER, _inner),
     Probe(POST_GRAD, _post_grad),
     Probe(LOWERING, _stage("lowering")),
@@ -102,4 +125,5 @@ PROBES = (
     Probe(MODULE, _stage("codegen")),
     Probe(CACHED, _cached),
     Probe(CACHED_PART, _cached_part),
+    *inductor_events.PROBES,
 )
