@@ -7,7 +7,7 @@ import pytest
 
 from torchreel.errors import UsageError
 from torchreel.recorder.redaction import Redactor, Rules, Withheld
-from torchreel.store.jsontypes import canonical_json
+from torchreel.store.jsontypes import Json, canonical_json
 
 ENVIRON = {
     "HOME": "/home/alice", "USER": "alice", "WANDB_API_KEY": 'nine "quoted" lives',
@@ -85,7 +85,7 @@ def test_what_is_no_secret_stays(redactor: Redactor, text: str) -> None:
 
 def test_a_document_stays_a_document(redactor: Redactor) -> None:
     source = f"x = f(password='hunter2', key=\"{RANDOM}\")  # /home/alice/x.py"
-    document = {
+    document: dict[str, Json] = {
         "token": "add_1", "password": {"n": "mul"}, "k\u00e9y": "\u00e9",
         "stack_trace": f'File "/home/alice/x.py", line 3\n  {source}',
         "value": 'nine "quoted" lives',

@@ -21,6 +21,9 @@ if TYPE_CHECKING:
 
 # Control flow of Dynamo: it tries again, or leaves the frame alone (torch/_dynamo/exc.py).
 _RESTARTS = ("RestartAnalysis",)
+USUAL_RESTARTS = ("SpeculationRestartAnalysis", "UnspecializeRestartAnalysis")
+"""A graph break at a place that was speculated on; a value that is to be dynamic after all.  Any
+other restart (of a collective, of autograd.grad, of a tensorified float) is odd."""
 _SKIPS = ("SkipFrame",)
 # Dynamo could not trace something: it falls back to eager, unless a full graph was asked for.
 _SOFT = ("Unsupported", "UserError")
@@ -36,6 +39,11 @@ def _is_a(error: BaseException, names: tuple[str, ...]) -> bool:
 def is_restart(error: BaseException) -> bool:
     """Whether Dynamo will try this frame again."""
     return _is_a(error, _RESTARTS)
+
+
+def is_odd_restart(error: BaseException) -> bool:
+    """Whether Dynamo will try this frame again, for a reason that few compiles have."""
+    return is_restart(error) and not _is_a(error, USUAL_RESTARTS)
 
 
 def is_control_flow(error: BaseException) -> bool:

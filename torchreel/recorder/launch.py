@@ -14,13 +14,16 @@ import time
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from types import FrameType
 
 from torchreel.errors import UsageError
-from torchreel.recorder import environment
+from torchreel.recorder import control, environment
 from torchreel.recorder.guard import fail_open
-from torchreel.recorder.session import MODE_VARIABLE, MODES, RUN_VARIABLE, TIMEOUT_VARIABLE
+from torchreel.recorder.redaction import RedactingWriter, Redactor, Rules
+from torchreel.recorder.session import MODE_VARIABLE, MODES, RUN_VARIABLE
+from torchreel.recorder.settings import VARIABLES, Settings
 from torchreel.store.database import Store
 from torchreel.store.records import Recording
 
@@ -34,30 +37,38 @@ def run_recorded(
     *,
     mode: str = "full",
     compile_timeout: float | None = None,
+    settings: Settings | None = None,
 ) -> int:
     """Run `command` with every compile in it recorded, and return its exit status.
 
-    That is 128 + N for a program that signal N ended.  `compile_timeout` in seconds.
+    That is 128 + N for a program that signal N ended.  `compile_timeout` in seconds; the rest of
+    what can be set is in `settings`.
     Raises UsageError when there is no such command or mode, StoreError when the store can't be
     used: both before anything is started.
     """
     if mode not in MODES:
         raise UsageError(f"There is no mode {mode!r} of recording: use {' or '.join(MODES)}.")
     target = str(store_path) if "://" in str(store_path) else os.path.abspath(store_path)
-    Store.open(target, create=True).close()
+    settings = settings or Settings()
+    if compile_timeout is not None:
+        settings = replace(settings, compile_timeout=compile_timeout)
+    # With a file for each rank or process there is none of ours.
+    shared = control.resolve(target, None) == target
+    if shared:
+        Store.open(target, create=True).close()
     run, started = uuid.uuid4().hex[:12], time.time_ns()
-    pid, status = _run(command, _environment(target, run, mode, compile_timeout))
+    pid, status = _run(command, _environment(target, run, mode, settings))
     with fail_open("launch"):
-        _settle(target, run, command, pid, started, status)
+        if shared:
+            _settle(target, run, command, pid, started, status, settings.rules)
     return status if status >= 0 else 128 - status
 
 
-def _environment(target: str, run: str, mode: str, limit: float | None) -> dict[str, str]:
+def _environment(target: str, run: str, mode: str, settings: Settings) -> dict[str, str]:
     variables = {**os.environ, MODE_VARIABLE: f"{mode}:{target}", RUN_VARIABLE: run}
-    variables.pop(TIMEOUT_VARIABLE, None)
-    if limit is not None:
-        variables[TIMEOUT_VARIABLE] = repr(limit)
-    return variables
+    for name in VARIABLES:
+        variables.pop(name, None)
+    return {**variables, **settings.variables()}
 
 
 def _run(command: Sequence[str], variables: Mapping[str, str]) -> tuple[int, int]:
@@ -91,14 +102,21 @@ def _forwarding(child: subprocess.Popen[bytes]) -> Iterator[None]:
 
 
 def _settle(
-    target: str, run: str, command: Sequence[str], pid: int, started: int, status: int
+    target: str,
+    run: str,
+    command: Sequence[str],
+    pid: int,
+    started: int,
+    status: int,
+    rules: Rules,
 ) -> None:
     from torchreel.store import queries
 
     with Store.open(target, write=True) as store:
         mine = [row for row in queries.recordings(store) if row.run == run]
         main = _main_recording(mine, pid)
-        with store.writer() as writer:
+        with store.writer() as direct:
+            writer = RedactingWriter(direct, Redactor(rules, argv=command))
             if main is not None:
                 writer.update("recordings", main.id, **_ending(main, status))
             elif not mine:

@@ -13,12 +13,15 @@ import os
 import sys
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from torchreel.recorder import environment, failures, guard
+from torchreel.recorder import control, environment, failures, guard
+from torchreel.recorder.flight import FlightTape
 from torchreel.recorder.guard import fail_open, losses
 from torchreel.recorder.kinds import Kind
+from torchreel.recorder.redaction import Redactor
+from torchreel.recorder.retention import Limits, Retention
 from torchreel.recorder.rows import (
     Add,
     AddEnvironment,
@@ -29,6 +32,7 @@ from torchreel.recorder.rows import (
     Ref,
     Update,
 )
+from torchreel.recorder.settings import Settings
 from torchreel.recorder.spans import NO_COMPILE_ID, CompileEntry, Mark, Span, Spans
 from torchreel.recorder.tape import Tape
 
@@ -43,14 +47,16 @@ boundaries: list[Callable[[Recorder, tuple[str, str, int] | None], None]] = []
 what probes have to look at from time to time."""
 
 
+_MOST_ENTRIES = 5_000
+"""Compiles that are known by their names, at most: a late backward may belong to any of them."""
+
+
 @dataclass(frozen=True)
 class Options:
     """What a recording is to be: where, how much, and what for."""
 
     target: str
     mode: str = "full"
-    compile_timeout: float | None = None
-    """Seconds after which a compile counts as hung."""
     run: str = ""
     kind: str = "program"
     """'program', or 'replay' of the compile `replay_of` (row id) from the checkpoint `entry`."""
@@ -58,6 +64,7 @@ class Options:
     entry: str | None = None
     lazy: bool = False
     """Write nothing at all when nothing is compiled (a process that only imports torch)."""
+    settings: Settings = field(default_factory=Settings)
 
 
 class Recorder:
@@ -72,10 +79,35 @@ class Recorder:
         losses.reset()
         self.pid = os.getpid()
         self.spans = Spans()
-        self.tape = Tape(self.options.target, self._recording_row())
+        self.tape = self._new_tape()
         self._sequence = itertools.count(1)
         self._described = False
         self._failed: list[int] = []
+
+    def _new_tape(self) -> Tape:
+        options, row = self.options, self._recording_row()
+        settings = options.settings
+        target = control.resolve(options.target, environment.rank())
+        tape: Tape
+        if options.mode == "flight" or settings.sample < 1:
+            full = options.mode == "full"
+            tape = FlightTape(target, row, full=full, sample=settings.sample)
+        else:
+            tape = Tape(target, row)
+        tape.redactor = Redactor(settings.rules, argv=_arguments())
+        if settings.limits != Limits() and "://" not in target:
+            tape.retention = Retention(settings.limits)
+        return tape
+
+    @property
+    def wants_checkpoint(self) -> bool:
+        """Whether a checkpoint of the compile under way is to be taken."""
+        return self.tape.wants_checkpoint(self.entry_here())
+
+    @property
+    def wants_graphs(self) -> bool:
+        """Whether its graphs between the checkpoints are: to encode one costs what a pass costs."""
+        return self.tape.wants_graphs(self.entry_here())
 
     def _recording_row(self) -> Add:
         options = self.options
@@ -88,7 +120,7 @@ class Recorder:
                 "entry": options.entry,
                 "pid": os.getpid(),
                 "rank": environment.rank(),
-                "argv": environment.arguments(getattr(sys, "orig_argv", sys.argv)),
+                "argv": environment.arguments(_arguments()),
                 "cwd": _working_directory(),
                 "started_ns": time.time_ns(),
                 "status": "running",
@@ -143,18 +175,37 @@ class Recorder:
             "started_ns": time.time_ns(),
             **frame,
         }
+        if self.options.settings.redact == "all":
+            row.pop("frame_source", None)
+        if self.tape.switch is not None:
+            self.tape.switch.look(now=True)
+        self._forget_old_entries()
         self.tape.append(Add("compiles", row, entry.ref))
+        self.tape.began(entry)
         return entry
+
+    def _forget_old_entries(self) -> None:
+        """A process that compiles for weeks must not grow."""
+        entries = self.spans.entries
+        while len(entries) > _MOST_ENTRIES:
+            entries.pop(next(iter(entries)), None)
 
     def update_compile(self, entry: CompileEntry, **columns: object) -> None:
         """Complete the row of a compile."""
         self.tape.append(Update("compiles", entry.ref, columns))
 
-    def finish(self, entry: CompileEntry, status: str) -> None:
-        """End a compile; one that failed or hung stays so whatever comes later."""
+    def finish(self, entry: CompileEntry, status: str, seconds: float = 0.0) -> None:
+        """End a compile; one that failed or hung stays so whatever comes later.
+
+        `seconds` is how long it took, as far as that is known here.
+        """
         if entry.status not in ("failed", "hung"):
             entry.status = status
         self.update_compile(entry, status=entry.status, ended_ns=time.time_ns())
+        slow = self.options.settings.slow_compile
+        if entry.status in ("failed", "hung") or (slow is not None and seconds > slow):
+            self.tape.keep(entry)
+        self.tape.finished(entry)
 
     # -- stages ---------------------------------------------------------------------------------
 
@@ -182,12 +233,15 @@ class Recorder:
         if entry.open_spans == 0 and entry.status == "ok":
             entry.status = "running"
             self.update_compile(entry, status="running", ended_ns=None)
+            self.tape.began(entry)
 
     def leave(self, span: Span, error: BaseException | None = None, *, soft: bool = False) -> None:
         """Leave a stage, by `error` if there is one; `soft` says that the pipeline handles it."""
         if error is not None and failures.is_control_flow(error):
             soft = True
         failed = error is not None and not soft
+        if error is not None and failures.is_odd_restart(error):
+            self.tape.keep(span.entry)
         self._at_boundary(None)
         if span.ref is not None:
             status = "failed" if failed else "ok"
@@ -199,7 +253,8 @@ class Recorder:
         if self.spans.pop(span):
             self._surface(error if failed else None)
         if span.entry.open_spans == 0 and span.entry.status in ("running", "hung"):
-            self.finish(span.entry, "failed" if failed else "ok")
+            seconds = time.monotonic() - span.started
+            self.finish(span.entry, "failed" if failed else "ok", seconds)
             # What is still in memory when the process is killed looks as if it had never ended.
             self.tape.hurry()
 
@@ -237,11 +292,13 @@ class Recorder:
         self._write_failure(span.entry, failures.of_hang(span.entry, stage, partition, seconds))
         span.entry.status = "hung"
         self.update_compile(span.entry, status="hung")
+        self.tape.keep(span.entry)
         self.tape.commit("hang")
 
     def add_wrong_result(self, signature: Signature, message: str) -> None:
         """Write down that the compile under way computes something else than eager does."""
         entry = self.entry_here()
+        self.tape.keep(entry)
         self._write_failure(entry, failures.of_wrong_result(entry, signature, message))
         self.tape.commit("failure")
 
@@ -330,7 +387,7 @@ class Recorder:
     def add_checkpoint(self, doc: CheckpointDoc, stage: str) -> None:
         """A checkpoint and its graph; on disk when this returns."""
         entry = self.entry_here()
-        graph = self.add_graph(stage, doc.partition, doc.graph)
+        graph = self._add_checkpoint_graph(entry, stage, doc)
         ordinal = entry.ordinal("checkpoint", doc.entry, doc.partition)
         self._at_boundary((doc.entry, doc.partition, ordinal))
         columns = {
@@ -346,6 +403,15 @@ class Recorder:
         self.tape.append(Update("compiles", entry.ref, {"config_id": Config(doc.config)}))
         entry.checkpoints[doc.entry, doc.partition] = operation.ref
         self.tape.commit("checkpoint")
+
+    def _add_checkpoint_graph(self, entry: CompileEntry, stage: str, doc: CheckpointDoc) -> Ref:
+        """Its row; where it will hardly be written, nobody looks whether it is there already."""
+        if self.tape.wants_graphs(entry):
+            return self.add_graph(stage, doc.partition, doc.graph)
+        ordinal = entry.ordinal("graph", stage, doc.partition)
+        operation = AddGraph(entry.ref, stage, doc.partition, ordinal, doc.graph)
+        self.tape.append(operation)
+        return operation.ref
 
     def add_output_code(self, entry: CompileEntry, code: str) -> None:
         """Source that the backend generated."""
@@ -422,6 +488,10 @@ def _user_stack() -> object:
     """The user's stack at the instruction that Dynamo, or the interpreter of a graph, is at."""
     guards = sys.modules.get("torch._guards")
     return guards.TracingContext.extract_stack() if guards is not None else None
+
+
+def _arguments() -> list[str]:
+    return list(getattr(sys, "orig_argv", sys.argv))
 
 
 def _working_directory() -> str:

@@ -14,7 +14,7 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
@@ -59,7 +59,7 @@ _KNOWN: tuple[_Rule, ...] = tuple(
         (b"Bearer ", rb"(?<!\w)Bearer +[\w.~+/=-]{8,}"),
         (b"Basic ", rb"(?<!\w)Basic +[A-Za-z0-9+/]{12,}=*"),
         (b"://", rb"(?<=://)[^/\s:@'\"\\]+:[^/\s@'\"\\]+(?=@)"),
-        (b"-----BEGIN ", rb"-----BEGIN [A-Z ]*KEY-----(?s:.*?)(?:-----END [A-Z ]*KEY-----|\Z|(?=\"))"),
+        (b"-----BEGIN ", rb'-----BEGIN [A-Z ]*KEY-{5}(?s:.*?)(?:-----END [A-Z ]*KEY-{5}|\Z|(?="))'),
     ]
 )  # fmt: skip
 """Secrets that say what they are."""
@@ -239,9 +239,7 @@ def _own_paths(environ: Mapping[str, str]) -> tuple[_Rule, ...]:
         rules.append(_rule(home, rb"(?<![\w.~/-])%s(?![\w.-])"))
     for name in sorted(names):
         if len(name) > 2 and name != "root":
-            rules.append(
-                _rule(f"/{name}", rb"(?:(?<=^)|(?<![\w.~-]))(?:/[\w.-]+){1,2}%s(?![\w.-])")
-            )
+            rules.append(_rule(f"/{name}", rb"(?<![\w.~-])(?:/[\w.-]+){1,2}%s(?![\w.-])"))
             rules.append(_rule(f"torchinductor_{name}", rb"%s(?![\w.-])"))
     return tuple(rules)
 
@@ -367,6 +365,11 @@ class RedactingWriter:
 
     def clear_losses(self, recording_id: int) -> None:
         self._writer.clear_losses(recording_id)
+
+    def forget(self, digests: Iterable[str]) -> None:
+        forget = getattr(self._writer, "forget", None)
+        if forget is not None:
+            forget(digests)
 
     def config(self, entries: Sequence[ConfigEntry]) -> int:
         redacted: Callable[[Any], str] = self._redactor.json

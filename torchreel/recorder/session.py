@@ -13,19 +13,21 @@ import threading
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 
 from torchreel.errors import UsageError
 from torchreel.recorder import attach
 from torchreel.recorder.attach import Attachment
-from torchreel.recorder.guard import fail_open
+from torchreel.recorder.control import KillSwitch, off_file
+from torchreel.recorder.guard import fail_open, losses
 from torchreel.recorder.recorder import Options, Recorder
+from torchreel.recorder.settings import Settings
 
-MODES = ("full",)
+MODES = ("full", "flight")
 MODE_VARIABLE = "TORCHREEL"
 RUN_VARIABLE = "TORCHREEL_RUN"
-TIMEOUT_VARIABLE = "TORCHREEL_COMPILE_TIMEOUT"
 
 
 class Session:
@@ -39,12 +41,18 @@ class Session:
         self._run = run
         self._trace = trace.TraceHandler()
         self._attachment = Attachment(PROBES, lambda module: self._trace.attach())
-        self._watchdog = Watchdog(self.recorder, options.compile_timeout)
+        self._watchdog = Watchdog(self.recorder, options.settings.compile_timeout)
+        self._switch = KillSwitch(off_file(self.recorder.tape.target), self._switch_off)
         self._previous = (sys.excepthook, threading.excepthook)
         self._hooks = (self._excepthook, self._thread_excepthook)
 
     def start(self) -> None:
         """Begin to record."""
+        self.recorder.tape.switch = self._switch
+        with fail_open("signal"):
+            self._switch.listen(self.recorder.options.settings.off_signal)
+        if self._switch.look(now=True):
+            return
         attach.activate(self.recorder)
         self._attachment.attach()
         self._watchdog.start()
@@ -65,12 +73,23 @@ class Session:
             sys.excepthook = self._previous[0]
         if threading.excepthook is self._hooks[1]:
             threading.excepthook = self._previous[1]
+        self._switch.ignore()
         attach.activate(None)
         self.recorder.close()
+
+    def _switch_off(self, reason: str) -> None:
+        """Record nothing from now on; what is open is closed, what is on the tape is written."""
+        attach.activate(None)
+        self._watchdog.stop()
+        if self.recorder.recording_id is not None:
+            losses.add("switched off", "recorder", reason)
 
     def forked(self) -> None:
         """In the child of a fork: a recording of its own, ended also where atexit does not run."""
         self.recorder.after_fork()
+        self.recorder.tape.switch = self._switch
+        if self._switch.thrown:
+            return
         self._watchdog.start()
         # Processes of multiprocessing end by os._exit, after the finalizers that were registered
         # once the process had begun.
@@ -103,21 +122,26 @@ def install(
     mode: str = "full",
     compile_timeout: float | None = None,
     *,
+    settings: Settings | None = None,
     kind: str = "program",
     replay_of: int | None = None,
     entry: str | None = None,
 ) -> Recorder:
     """Record every compile of this process from now on into the store at `target`.
 
-    `target` is a path or a SQLAlchemy URL (default: `torchreel.db` in the working directory);
-    after `compile_timeout` seconds a compile counts as hung, and the program goes on.  Returns the
-    recorder; one that is installed already is left as it is and returned.
-    Raises UsageError for a mode that does not exist.
+    `target` is a path, in which `{rank}` and `{pid}` are filled in, or a SQLAlchemy URL (default:
+    `torchreel.db` in the working directory).  `mode` is 'full', or 'flight', which keeps only what
+    failed.  After `compile_timeout` seconds a compile counts as hung, and the program goes on; more
+    can be set with `settings`.  Returns the recorder; one that is installed already is left as it
+    is and returned.  Raises UsageError for a mode that does not exist.
     """
+    settings = settings or Settings()
+    if compile_timeout is not None:
+        settings = replace(settings, compile_timeout=compile_timeout)
     options = Options(
         target=_absolute(target),
         mode=_checked(mode),
-        compile_timeout=compile_timeout,
+        settings=settings,
         run=os.environ.get(RUN_VARIABLE) or uuid.uuid4().hex[:12],
         kind=kind,
         replay_of=replay_of,
@@ -129,11 +153,10 @@ def install(
 def install_from_environment(setting: str) -> Recorder:
     """What `TORCHREEL=<mode>:<target>` asks for; called while torch is being imported."""
     mode, _, target = setting.partition(":")
-    limit = os.environ.get(TIMEOUT_VARIABLE)
     options = Options(
         target=_absolute(target or None),
         mode=_checked(mode),
-        compile_timeout=float(limit) if limit else None,
+        settings=Settings.from_environment(),
         run=os.environ.get(RUN_VARIABLE) or uuid.uuid4().hex[:12],
         lazy=True,
     )
@@ -152,6 +175,7 @@ def record(
     mode: str = "full",
     compile_timeout: float | None = None,
     *,
+    settings: Settings | None = None,
     kind: str = "program",
     replay_of: int | None = None,
     entry: str | None = None,
@@ -163,7 +187,10 @@ def record(
     if _session is not None:
         yield _session.recorder
         return
-    recorder = install(target, mode, compile_timeout, kind=kind, replay_of=replay_of, entry=entry)
+    recorder = install(
+        target, mode, compile_timeout,
+        settings=settings, kind=kind, replay_of=replay_of, entry=entry,
+    )  # fmt: skip
     session = _session
     try:
         yield recorder

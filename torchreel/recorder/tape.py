@@ -7,17 +7,25 @@ only cost rows: they are counted as lost, the program never waits longer than a 
 
 from __future__ import annotations
 
+import os
 import threading
 from collections import deque
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from torchreel.errors import LockedStore
-from torchreel.recorder import guard
+from torchreel.errors import LockedStore, MissingStore
+from torchreel.recorder import control, environment, guard
 from torchreel.recorder.guard import fail_open, losses
 from torchreel.recorder.rows import Add, AddEvents, AddFrames, AddPage, Event, Operation, Ref
 from torchreel.recorder.stacks import Stacks
 
 if TYPE_CHECKING:
+    from torchreel.recorder.control import KillSwitch
+    from torchreel.recorder.redaction import Redactor
+    from torchreel.recorder.retention import Retention
+    from torchreel.recorder.rows import AnyWriter
+    from torchreel.recorder.spans import CompileEntry
     from torchreel.store.database import Store
     from torchreel.store.direct import DirectStore, DirectWriter
     from torchreel.store.writer import Writer
@@ -71,12 +79,33 @@ class Tape:
         self._written_losses = losses.version
         self._committed = False
         self._hurried = False
+        self._file: tuple[int, int] | None = None
+        self.redactor: Redactor | None = None
+        self.retention: Retention | None = None
+        self.switch: KillSwitch | None = None
 
     @property
     def is_empty(self) -> bool:
         """Whether nothing was recorded: only the row of the recording itself waits."""
         waiting = len(self._queue) + len(self._events) + len(self._batch)
         return self.recording.id is None and waiting == 1
+
+    def began(self, entry: CompileEntry) -> None:
+        """A compile has a row now; what follows of it is kept, unless a subclass decides."""
+
+    def keep(self, entry: CompileEntry) -> None:
+        """Everything of this compile is to be kept: it failed, hung, or did what few do."""
+
+    def finished(self, entry: CompileEntry) -> None:
+        """A compile is over, and there is nothing odd about it."""
+
+    def wants_checkpoint(self, entry: CompileEntry) -> bool:
+        """Whether the checkpoints of this compile are to be taken at all."""
+        return True
+
+    def wants_graphs(self, entry: CompileEntry) -> bool:
+        """Whether its graphs between the checkpoints are."""
+        return True
 
     def append(self, operation: Operation) -> None:
         """Put a row on the tape; never blocks."""
@@ -166,6 +195,8 @@ class Tape:
             if not self._stop:
                 self._wake.wait(_INTERVAL)
             self._wake.clear()
+            if self.switch is not None:
+                self.switch.look()
             idle = 0 if self._step() else idle + 1
             if (self._stop or self.off or idle > _IDLE_ROUNDS) and self._leave():
                 return
@@ -200,9 +231,16 @@ class Tape:
         if kind is None:
             self._failures = 0
             self._release()
+            self._keep_within_limits()
         else:
             self._fail(kind)
         return True
+
+    def _keep_within_limits(self) -> None:
+        if self.retention is not None:
+            with fail_open("retention"):
+                guard.check("retention")
+                self.retention.enforce(self._opened(), self.recording.id)
 
     def _take_events(self) -> list[Operation]:
         """The events so far: rows in one insertion, the others in pages by kind and compile."""
@@ -241,7 +279,7 @@ class Tape:
     def _write_all(self) -> type[Exception] | None:
         with fail_open("tape.write", quiet=True) as attempt:
             guard.check("tape.write")
-            with self._opened().writer() as writer:
+            with self._writer() as writer:
                 for operation in self._batch:
                     operation.write(writer)
             self._write_losses()
@@ -252,12 +290,12 @@ class Tape:
 
         Returns why when not even an empty transaction is possible.
         """
-        with fail_open("tape.open", quiet=True) as attempt, self._opened().writer():
+        with fail_open("tape.open", quiet=True) as attempt, self._writer():
             pass
         if attempt.kind is not None:
             return attempt.kind
         for operation in self._batch:
-            with fail_open("tape.row"), self._opened().writer() as writer:
+            with fail_open("tape.row"), self._writer() as writer:
                 operation.write(writer)
         self._write_losses()
         return None
@@ -270,14 +308,38 @@ class Tape:
         rows = [
             dict(zip(columns, (self.recording.id, *row), strict=True)) for row in losses.snapshot()
         ]
-        with fail_open("tape.losses", quiet=True), self._opened().writer() as writer:
+        with fail_open("tape.losses", quiet=True), self._writer() as writer:
             writer.clear_losses(self.recording.id)
             writer.add_many("lost", rows)
         self._written_losses = version
+
+    @contextmanager
+    def _writer(self) -> Iterator[AnyWriter]:
+        """A transaction, whose writer takes out what is not to reach the disk."""
+        with self._opened().writer() as writer:
+            if self.redactor is None or self.redactor.is_off:
+                yield writer
+            else:
+                from torchreel.recorder.redaction import RedactingWriter
+
+                yield RedactingWriter(writer, self.redactor)  # type: ignore[misc]
 
     def _opened(self) -> Store | DirectStore:
         if self._store is None:
             from torchreel.store.direct import open_for_recording
 
+            self.target = control.own_file(self.target, environment.rank())
             self._store = open_for_recording(self.target)
+            self._file = _identity(self.target)
+        elif self._file is not None and _identity(self.target) != self._file:
+            raise MissingStore(f"{self.target} was deleted or replaced while it was recorded into.")
         return self._store
+
+
+def _identity(target: str) -> tuple[int, int] | None:
+    """Which file that is; None for what is no file (or none any more)."""
+    try:
+        status = os.stat(target)
+    except (OSError, ValueError):
+        return None
+    return status.st_dev, status.st_ino

@@ -78,6 +78,7 @@ class DirectStore:
                 place, write=True, busy_timeout_ms=_BUSY_TIMEOUT_MS
             )
         self._digests: set[str] = set()
+        self._version: object = None
         _open.add(self)
 
     @property
@@ -95,6 +96,7 @@ class DirectStore:
         with self._translated():
             # IMMEDIATE takes the write lock at once: see database._begin.
             self.connection.execute("BEGIN IMMEDIATE")
+            self._check_version()
             writer = DirectWriter(self.connection, self._digests)
             try:
                 yield writer
@@ -103,6 +105,13 @@ class DirectStore:
                 raise
             self.connection.execute("COMMIT")
         self._remember(writer.new_digests)
+
+    def _check_version(self) -> None:
+        """Forget which blobs are there when somebody else has written: it may have deleted some."""
+        version = self.connection.execute("PRAGMA data_version").fetchone()
+        if version != self._version:
+            self._version = version
+            self._digests.clear()
 
     def _remember(self, digests: Iterable[str]) -> None:
         if len(self._digests) > _KEPT_DIGESTS:
@@ -156,6 +165,11 @@ class DirectWriter:
             self.add("blobs", digest=digest, codec=codec, size=len(data), data=packed)
         self.new_digests.add(digest)
         return digest
+
+    def forget(self, digests: Iterable[str]) -> None:
+        """These blobs are not there any more."""
+        self._known.difference_update(digests)
+        self.new_digests.difference_update(digests)
 
     def add(self, table_name: str, **columns: object) -> int:
         """Insert one row and return its new id."""

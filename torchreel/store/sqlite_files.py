@@ -161,6 +161,8 @@ def _prepare(draft: Path) -> None:
     try:
         # Most tables of most stores are small, and each takes a page at least.
         connection.execute(f"PRAGMA page_size = {_PAGE_BYTES}")
+        # Before any table is there: only so can the file be made smaller, in steps (`retention`).
+        connection.execute("PRAGMA auto_vacuum = INCREMENTAL")
         # Before WAL is on: the mark has to stand in the file itself, not in the log beside it.
         connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
         connection.execute("PRAGMA journal_mode = WAL")

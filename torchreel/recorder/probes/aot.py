@@ -43,7 +43,7 @@ def _add_graph(recorder: Recorder, stage: str, partition: str, gm: object) -> No
     from torchreel.store.portable.graphs import encode_graph
 
     with fail_open(f"{stage} graph"):
-        if isinstance(gm, torch.fx.GraphModule):
+        if recorder.wants_graphs and isinstance(gm, torch.fx.GraphModule):
             recorder.add_graph(stage, partition, encode_graph(gm))
 
 

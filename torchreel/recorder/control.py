@@ -1,0 +1,150 @@
+"""Switching a recording off from outside, and where its file goes.
+
+Lives here: the kill switch (a file that appears, a signal that arrives), the placeholders of a
+target, and the file of its own that a process gets where the file system has no locks.  Not here:
+what switching off means (`session`).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import signal
+import time
+from collections.abc import Callable
+from pathlib import Path
+from types import FrameType
+
+from torchreel.errors import UsageError
+from torchreel.recorder.guard import log
+
+OFF_FILE_VARIABLE = "TORCHREEL_OFF_FILE"
+OFF_SIGNAL_VARIABLE = "TORCHREEL_OFF_SIGNAL"
+
+_ROUND = 0.5
+"""Seconds between two looks for the file: half of what switching off may take."""
+
+
+class KillSwitch:
+    """Calls `off` once, with the reason, when the file is there or the signal has come."""
+
+    def __init__(self, file: str | None, off: Callable[[str], None]) -> None:
+        self._file = file
+        self._off = off
+        self._next = 0.0
+        self._signalled: str | None = None
+        self._previous: tuple[signal.Signals, object] | None = None
+        self.thrown = False
+
+    def look(self, *, now: bool = False) -> bool:
+        """Whether it is thrown; looks at the file now and then, or `now`."""
+        if self.thrown:
+            return True
+        if self._signalled is not None:
+            return self._throw(self._signalled)
+        time_now = time.monotonic()
+        if now or time_now >= self._next:
+            self._next = time_now + _ROUND
+            if self._file is not None and os.path.exists(self._file):
+                return self._throw(f"{self._file} is there")
+        return False
+
+    def _throw(self, reason: str) -> bool:
+        self.thrown = True
+        log.warning("torchreel: recording is switched off: %s", reason)
+        self._off(reason)
+        return True
+
+    def listen(self, name: str | None) -> None:
+        """Let a signal throw it, unless the program has a handler for that one.
+
+        Raises UsageError when there is no such signal.
+        """
+        if not name:
+            return
+        number = signal_number(name)
+        if signal.getsignal(number) is not signal.SIG_DFL:
+            log.warning("torchreel: %s has a handler already, and is left to it", number.name)
+            return
+        # Not in the main thread, where alone signals arrive: then there is only the file.
+        with contextlib.suppress(ValueError):
+            self._previous = number, signal.signal(number, self._receive)
+
+    def _receive(self, number: int, frame: FrameType | None) -> None:
+        # Nothing else here: whatever the main thread was doing, it may hold any lock.
+        self._signalled = f"{signal.Signals(number).name} came"
+
+    def ignore(self) -> None:
+        """Give the signal back."""
+        if self._previous is None:
+            return
+        number, handler = self._previous
+        self._previous = None
+        with contextlib.suppress(ValueError):
+            if signal.getsignal(number) == self._receive:
+                signal.signal(number, handler)  # type: ignore[arg-type]
+
+
+def signal_number(name: str) -> signal.Signals:
+    """The signal of that name ('SIGUSR2' or 'USR2'); UsageError when there is none."""
+    full = name if name.startswith("SIG") else f"SIG{name}"
+    try:
+        return signal.Signals[full]
+    except KeyError:
+        raise UsageError(f"There is no signal {name!r}: name one such as SIGUSR2.") from None
+
+
+def off_file(target: str) -> str | None:
+    """The file that switches a recording off: `TORCHREEL_OFF_FILE`, or `<store>.off`."""
+    chosen = os.environ.get(OFF_FILE_VARIABLE)
+    if chosen:
+        return chosen
+    return None if "://" in target else f"{target}.off"
+
+
+def resolve(target: str, rank: int | None) -> str:
+    """`target` with `{rank}` and `{pid}` filled in."""
+    return target.replace("{rank}", str(rank or 0)).replace("{pid}", str(os.getpid()))
+
+
+def own_file(target: str, rank: int | None) -> str:
+    """The target, or a file of this process's own beside it where locks don't work.
+
+    Without locks two processes would write over each other: SQLite needs them.
+    """
+    if "://" in target or has_locks(Path(target).parent):
+        return target
+    path = Path(target)
+    who = f"rank{rank}" if rank is not None else f"pid{os.getpid()}"
+    if who in path.stem:
+        return target
+    return str(path.with_name(f"{path.stem}.{who}{path.suffix}"))
+
+
+def has_locks(directory: Path) -> bool:
+    """Whether a file in that directory can be locked; True where nothing can be tried."""
+    name = directory / f".torchreel-{os.getpid()}.lock"
+    try:
+        handle = os.open(name, os.O_RDWR | os.O_CREAT, 0o600)
+    except OSError:
+        return True  # opening the store will say what is wrong
+    try:
+        return _can_lock(handle)
+    finally:
+        os.close(handle)
+        with contextlib.suppress(OSError):
+            name.unlink()
+
+
+def _can_lock(handle: int) -> bool:
+    import fcntl
+
+    try:
+        fcntl.lockf(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        return error.errno not in _NO_LOCKS
+    return True
+
+
+_NO_LOCKS = (errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOTSUP, errno.ENOSYS, errno.EINVAL)

@@ -1,0 +1,149 @@
+"""What a user may set of a recording besides its store and its mode, and how a child gets it.
+
+Lives here: `Settings`, and the environment variables that carry them from `torchreel record` (or a
+shell) to the program.  Not here: what they do (`watchdog`, `flight`, `retention`, `redaction`,
+`control`).
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from torchreel.errors import UsageError
+from torchreel.recorder.control import OFF_SIGNAL_VARIABLE, signal_number
+from torchreel.recorder.redaction import Rules
+from torchreel.recorder.retention import Limits
+
+TIMEOUT_VARIABLE = "TORCHREEL_COMPILE_TIMEOUT"
+SLOW_VARIABLE = "TORCHREEL_SLOW_COMPILE"
+BYTES_VARIABLE = "TORCHREEL_MAX_BYTES"
+AGE_VARIABLE = "TORCHREEL_MAX_AGE"
+SAMPLE_VARIABLE = "TORCHREEL_SAMPLE"
+REDACT_VARIABLE = "TORCHREEL_REDACT"
+PATTERN_VARIABLE = "TORCHREEL_REDACT_PATTERN"
+"""One regular expression a line."""
+
+FRAMES_VARIABLE = "TORCHREEL_FRAMES"
+
+VARIABLES = (
+    TIMEOUT_VARIABLE, SLOW_VARIABLE, BYTES_VARIABLE, AGE_VARIABLE, SAMPLE_VARIABLE,
+    REDACT_VARIABLE, PATTERN_VARIABLE, OFF_SIGNAL_VARIABLE, FRAMES_VARIABLE,
+)  # fmt: skip
+
+FRAMES = ("failing", "all", "none")
+"""Of which frames a bundle is kept: code that a replay with --trust can trace again."""
+
+_SIZES = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
+_AGES = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800}
+_SMALLEST = 1 << 20
+"""Bytes: a store of nothing but its tables has a tenth of that."""
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How long, how much, how private.
+
+    `compile_timeout` and `slow_compile` in seconds: a compile that takes longer counts as hung, or
+    is kept whole in `flight` mode.  `max_bytes` and `max_age` (seconds) bound the store; `sample`
+    is the share of compiles of which more than a summary is kept.  `redact` is 'default', 'all' or
+    'none', `redact_patterns` are regular expressions on top of it.  `off_signal` names a signal
+    that switches recording off.  `frames` says of which compiles the Python frame is kept: of
+    'failing' ones, of 'all' or of 'none'.  Raises UsageError for what makes no sense.
+    """
+
+    compile_timeout: float | None = None
+    slow_compile: float | None = None
+    max_bytes: int | None = None
+    max_age: float | None = None
+    sample: float = 1.0
+    redact: str = "default"
+    redact_patterns: tuple[str, ...] = ()
+    off_signal: str | None = None
+    frames: str = "failing"
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.sample <= 1:
+            raise UsageError(f"A sample is a share between 0 and 1, not {self.sample}.")
+        if self.max_bytes is not None and self.max_bytes < _SMALLEST:
+            raise UsageError(f"A store takes at least 1M, not {self.max_bytes} bytes.")
+        if self.off_signal:
+            signal_number(self.off_signal)
+        Rules(self.redact, self.redact_patterns)
+        if self.frames not in FRAMES:
+            raise UsageError(
+                f"Frames of {self.frames!r} can't be kept: use {', '.join(FRAMES[:-1])} or none."
+            )
+
+    @property
+    def limits(self) -> Limits:
+        """How large and how old the store may get."""
+        return Limits(self.max_bytes, self.max_age)
+
+    @property
+    def rules(self) -> Rules:
+        """What is taken out."""
+        return Rules(self.redact, self.redact_patterns)
+
+    def variables(self) -> dict[str, str]:
+        """The environment variables that say this; what is the default is left out."""
+        found = {
+            TIMEOUT_VARIABLE: _text(self.compile_timeout),
+            SLOW_VARIABLE: _text(self.slow_compile),
+            BYTES_VARIABLE: _text(self.max_bytes),
+            AGE_VARIABLE: _text(self.max_age),
+            SAMPLE_VARIABLE: "" if self.sample == 1 else repr(self.sample),
+            REDACT_VARIABLE: "" if self.redact == "default" else self.redact,
+            PATTERN_VARIABLE: "\n".join(self.redact_patterns),
+            OFF_SIGNAL_VARIABLE: self.off_signal or "",
+            FRAMES_VARIABLE: "" if self.frames == "failing" else self.frames,
+        }
+        return {name: value for name, value in found.items() if value}
+
+    @classmethod
+    def from_environment(cls, environ: Mapping[str, str] | None = None) -> Settings:
+        """What the variables say.  Raises UsageError for one that makes no sense."""
+        environ = os.environ if environ is None else environ
+        values = {name: environ.get(name, "") for name in VARIABLES}
+        size, age = values[BYTES_VARIABLE], values[AGE_VARIABLE]
+        return cls(
+            _number(TIMEOUT_VARIABLE, values),
+            _number(SLOW_VARIABLE, values),
+            parse_size(size) if size else None,
+            parse_age(age) if age else None,
+            _number(SAMPLE_VARIABLE, values, 1.0) or 0.0,
+            values[REDACT_VARIABLE] or "default",
+            tuple(line for line in values[PATTERN_VARIABLE].split("\n") if line),
+            values[OFF_SIGNAL_VARIABLE] or None,
+            values[FRAMES_VARIABLE] or "failing",
+        )
+
+
+def _text(value: float | None) -> str:
+    return "" if value is None else repr(value)
+
+
+def _number(name: str, values: Mapping[str, str], default: float | None = None) -> float | None:
+    text = values[name]
+    try:
+        return float(text) if text else default
+    except ValueError:
+        raise UsageError(f"{name} is {text!r}, which is no number.") from None
+
+
+def parse_size(text: str) -> int:
+    """Bytes: '500M', '2GiB', '1000000'.  Raises UsageError."""
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([KMGT]?)(?:i?B)?", text.strip(), re.IGNORECASE)
+    if match is None:
+        raise UsageError(f"{text!r} is no size: write bytes, or 500M, or 2G.")
+    return int(float(match[1]) * _SIZES[match[2].upper()])
+
+
+def parse_age(text: str) -> float:
+    """Seconds: '30d', '12h', '90'.  Raises UsageError."""
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([smhdw]?)", text.strip())
+    if match is None:
+        raise UsageError(f"{text!r} is no age: write seconds, or 12h, 30d, 2w.")
+    return float(match[1]) * _AGES[match[2] or "s"]
