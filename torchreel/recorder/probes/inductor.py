@@ -80,7 +80,6 @@ def _inner(recorder: Recorder, call: Call) -> Visit:
     with fail_open("aot checkpoint"):
         gm, inputs = call.argument(0, "gm"), call.argument(1, "example_inputs")
         if recorder.wants_checkpoint:
-            if recorder.wants_checkpoint:
             recorder.add_checkpoint(aot_checkpoint(gm, inputs, call.kwargs), stage)
     outcome = yield
     recorder.leave(span, outcome.error)
