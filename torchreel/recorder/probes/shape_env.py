@@ -124,8 +124,10 @@ def _created_symbol(
 
 def _note_zero_one(recorder: Recorder, args: Args, kwargs: Kwargs, value: int) -> None:
     dynamic = args[3] if len(args) > 3 else kwargs.get("dynamic_dim")
-    if getattr(dynamic, "name", "DUCK") in ("DUCK", "DYNAMIC"):
-        source = args[2] if len(args) > 2 else kwargs["source"]
+    source = args[2] if len(args) > 2 else kwargs["source"]
+    # Every tensor has an offset, and nearly every one is 0.
+    offset = getattr(getattr(source, "prop", None), "name", "") == "STORAGE_OFFSET"
+    if not offset and getattr(dynamic, "name", "DUCK") in ("DUCK", "DYNAMIC"):
         number = shadow_of(recorder, args[0]).number
         recorder.note(ZERO_ONE, "", number, Piece("source name", source), value)
 
@@ -195,7 +197,7 @@ def _after_assert(
 
 def _note_known(recorder: Recorder, shadow: Shadow, expr: Any, message: str, value: bool) -> None:
     """Note an assertion whose value is known: once, for the same ones are made over and over."""
-    if (expr, value) not in shadow.known:
+    if expr.args and (expr, value) not in shadow.known:
         shadow.known.add((expr, value))
         recorder.note(KNOWN, "", shadow.number, Piece("expr", expr), message, value)
 

@@ -398,6 +398,8 @@ def _argument(value: Any) -> object:
 
     if value is None or isinstance(value, (bool, int, float, str, sympy.Basic, Source, enum.Enum)):
         return value
+    if type(value).__name__ == "ValueRanges":
+        return Piece("range", value)
     if isinstance(value, (list, tuple)):
         return tuple(_argument(item) for item in value)
     if isinstance(value, dict):
@@ -405,16 +407,15 @@ def _argument(value: Any) -> object:
     node: Any = getattr(value, "node", None)
     if hasattr(node, "_expr"):
         return node._expr
-    parts = {name: _argument(vars(value)[name]) for name in _PARTS if name in _variables(value)}
+    if type(value).__module__ != _SHAPES:
+        return {"type": type(value).__name__}
+    parts = {name: _argument(getattr(value, name)) for name in _PARTS if hasattr(value, name)}
     return {"type": type(value).__name__, **parts}
 
 
+_SHAPES = "torch.fx.experimental.symbolic_shapes"
 _PARTS = ("dynamic_sizes", "dynamic_strides", "constraint_sizes", "constraint_strides", "vr")
 """What is worth knowing of a symbolic context or a constraint."""
-
-
-def _variables(value: object) -> dict[str, object]:
-    return getattr(value, "__dict__", {})
 
 
 def _added(old: list[Any] | None, new: list[Any]) -> Any:
