@@ -110,7 +110,7 @@ def test_measured_choices(record: Record, monkeypatch: pytest.MonkeyPatch) -> No
         tape = record(lambda: torch.compile(module)(torch.ones(64, 64)))
     ((_, data),) = seen(tape, "autotune")
     assert data["choices"] >= len(data["milliseconds"]) >= 2
-    assert data["inputs"] == [[64, 64], [64, 64]]
+    assert data["inputs"][0] == data["inputs"][-1] == [64, 64]
     times = dict(data["milliseconds"])
     assert times[data["chosen"]] == min(times.values())
 

@@ -39,10 +39,14 @@ def size(value: Any) -> object:
     """An int as it is, a symbolic scalar as its expression (not simplified: nothing is asked)."""
     if type(value) is int:
         return value
-    expr = getattr(getattr(value, "node", None), "_expr", None)
+    expr = value if isinstance(value, sympy.Basic) else getattr(_node(value), "_expr", None)
     if isinstance(expr, sympy.Basic):
         return _text(expr)
     return type(value).__name__
+
+
+def _node(value: Any) -> Any:
+    return getattr(value, "node", None)
 
 
 def sizes(values: Any) -> tuple[object, ...]:

@@ -1,13 +1,199 @@
-"""Export: torch.export and make_fx traces, constraints and suggested fixes.
+"""Export: `torch.export` and `make_fx`, which need not pass Dynamo.
 
-Rows 19 of the design's table of systems.
+Row 19 of the design's table of systems.  Lives here: the compile that an export is, its dynamic
+shapes, what came of them, and what torch suggests when they don't hold; the compile that a direct
+`make_fx` is.  Not here: Dynamo's part of a strict export (a compile of its own), the nodes
+(`proxies`).
 """
 
 from __future__ import annotations
 
-from torchreel.recorder.attach import AttachPoint, Probe, Tap
-from torchreel.recorder.kinds import Kind
+from typing import TYPE_CHECKING, Any
 
-ATTACH_POINTS: tuple[AttachPoint, ...] = ()
-KINDS: tuple[Kind, ...] = ()
-PROBES: tuple[Probe | Tap, ...] = ()
+from torchreel.recorder.attach import AttachPoint, Call, Probe, Visit
+from torchreel.recorder.guard import fail_open
+from torchreel.recorder.kinds import Kind
+from torchreel.recorder.spans import NO_COMPILE_ID
+
+if TYPE_CHECKING:
+    from torchreel.recorder.recorder import Recorder
+    from torchreel.recorder.spans import CompileEntry
+
+EXPORT = AttachPoint("torch.export._trace", "_export", "every export, strict or not")
+TRACE = AttachPoint(
+    "torch.fx.experimental.proxy_tensor", "_MakefxTracer.trace", "a tracing that nothing is around"
+)
+ATTACH_POINTS = (EXPORT, TRACE)
+
+STARTED = Kind(
+    name="export.start",
+    system=19,
+    meaning="torch.export began; what happens meanwhile is a part of this.",
+    fields={
+        "strict": "whether Dynamo traces it",
+        "pre_dispatch": "whether the graph is above autograd",
+        "arguments": "(dtype, sizes, strides, device) of the tensors",
+        "keywords": "the same of keyword arguments, by name",
+        "dynamic_shapes": "what was asked for: dimensions by (name, least, most)",
+        "deferred": "whether guards may become assertions at run time",
+    },
+    points=(EXPORT,),
+    pages=False,
+    probe="export",
+)
+EXPORTED = Kind(
+    name="export.end",
+    system=19,
+    meaning="torch.export was done.",
+    fields={
+        "nodes": "how many nodes the graph has",
+        "ranges": "of each symbol: (symbol, (least, most))",
+        "inputs": "(kind, name, target)",
+        "outputs": "(kind, name, target)",
+    },
+    points=(EXPORT,),
+    pages=False,
+    probe="export",
+)
+FAILED = Kind(
+    name="export.failure",
+    system=19,
+    meaning="torch.export raised.",
+    fields={
+        "exception": "its type",
+        "message": "what it said",
+        "fixes": "the changes of the dynamic shapes that torch suggests",
+    },
+    points=(EXPORT,),
+    pages=False,
+    probe="export",
+)
+KINDS = (STARTED, EXPORTED, FAILED)
+
+_FIXES = "Suggested fixes:"
+"""How torch begins the list (ShapeEnv.produce_guards and torch.export.dynamic_shapes)."""
+
+
+def _export(recorder: Recorder, call: Call) -> Visit:
+    module = call.argument(0, "mod")
+    entry = _entry(recorder, module, "export")
+    span = recorder.enter("joint", "", entry)
+    here = recorder.spans.here
+    outer = here.cause
+    here.cause = _started(recorder, call, module)
+    outcome = yield
+    if outcome.error is None:
+        _exported(recorder, outcome.result)
+    elif isinstance(outcome.error, Exception):
+        text = str(outcome.error)
+        recorder.note(FAILED, "", type(outcome.error).__name__, text, fixes(text))
+    here.cause = outer
+    recorder.leave(span, outcome.error)
+
+
+def _entry(recorder: Recorder, function: Any, how: str) -> CompileEntry:
+    """A compile without a name: Dynamo, if it takes part, has one of its own."""
+    code = _code(function)
+    return recorder.add_compile(
+        NO_COMPILE_ID,
+        next(recorder.spans.unnamed),
+        backend=how,
+        frame_name=_name(function),
+        frame_file=code.co_filename if code is not None else "",
+        frame_line=code.co_firstlineno if code is not None else 0,
+    )
+
+
+def _code(function: Any) -> Any:
+    forward = getattr(type(function), "forward", function)
+    return getattr(forward, "__code__", None)
+
+
+def _name(function: Any) -> str:
+    return str(getattr(function, "__name__", None) or type(function).__name__)
+
+
+def _started(recorder: Recorder, call: Call, module: Any) -> int:
+    from torchreel.recorder import describe
+
+    arguments, keywords = call.argument(1, "args"), call.argument(2, "kwargs") or {}
+    return recorder.note(
+        STARTED,
+        _name(module),
+        call.kwargs.get("strict", True),
+        call.kwargs.get("pre_dispatch", False),
+        describe.result(tuple(arguments)),
+        {str(name): describe.result(value) for name, value in keywords.items()},
+        _shapes(call.argument(3, "dynamic_shapes")),
+        call.kwargs.get("prefer_deferred_runtime_asserts_over_guards", False),
+    )
+
+
+def _shapes(shapes: Any) -> object:
+    """Dynamic shapes as data: dimensions by name and bounds, hints by their names."""
+    if isinstance(shapes, dict):
+        return {str(key): _shapes(value) for key, value in shapes.items()}
+    if isinstance(shapes, (list, tuple)):
+        return tuple([_shapes(value) for value in shapes])
+    if shapes is None or isinstance(shapes, (bool, int, str)):
+        return shapes
+    name = getattr(shapes, "__name__", None)
+    if name is not None:
+        return (str(name), _bound(shapes, "min"), _bound(shapes, "max"))
+    kind = getattr(shapes, "type", None)
+    return str(getattr(kind, "name", None) or type(shapes).__name__)
+
+
+def _bound(dimension: Any, which: str) -> object:
+    value = getattr(dimension, which, None)
+    return value if isinstance(value, int) else None
+
+
+def _exported(recorder: Recorder, program: Any) -> None:
+    signature = program.graph_signature
+    recorder.note(
+        EXPORTED,
+        "",
+        len(program.graph.nodes),
+        tuple(program.range_constraints.items()),
+        [_specified(spec) for spec in signature.input_specs],
+        [_specified(spec) for spec in signature.output_specs],
+    )
+    _keep(recorder, program.graph_module)
+
+
+def _specified(spec: Any) -> tuple[str, object, object]:
+    return spec.kind.name.lower(), getattr(spec.arg, "name", None), spec.target
+
+
+def _keep(recorder: Recorder, gm: Any) -> None:
+    from torchreel.store.portable.graphs import encode_graph
+
+    with fail_open("exported graph"):
+        if recorder.wants_graphs:
+            recorder.add_graph("joint", "", encode_graph(gm))
+
+
+def fixes(message: str) -> list[str]:
+    """The changes of dynamic shapes that an error message of torch suggests, one a line."""
+    _, found, rest = message.partition(_FIXES)
+    lines = [line.strip() for line in rest.strip("\n").splitlines()] if found else []
+    end = lines.index("") if "" in lines else len(lines)
+    return lines[:end]
+
+
+def _trace(recorder: Recorder, call: Call) -> Visit:
+    """`make_fx` where no compile is under way; else it is a part of that."""
+    from torch._guards import CompileContext
+
+    if recorder.spans.top is not None or CompileContext.try_get() is not None:
+        yield
+        return
+    span = recorder.enter("joint", "", _entry(recorder, call.args[1], "make_fx"))
+    outcome = yield
+    if outcome.error is None:
+        _keep(recorder, outcome.result)
+    recorder.leave(span, outcome.error)
+
+
+PROBES = (Probe(EXPORT, _export), Probe(TRACE, _trace))
