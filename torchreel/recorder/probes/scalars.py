@@ -9,13 +9,21 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from torchreel.recorder.attach import AttachPoint, Probe, Tap
+from torchreel.recorder.attach import Probe, Tap
 from torchreel.recorder.probes.shape_kinds import (
     BINDINGS,
     INSERTED,
     REBIND,
     SCALAR,
     TENSORIFIED,
+)
+from torchreel.recorder.probes.shape_points import (
+    COMPUTE_BINDINGS,
+    INSERTION,
+    REBINDING,
+    TENSORIFY,
+    WRAP_FLOAT,
+    WRAP_INT,
 )
 from torchreel.recorder.probes.shape_registry import shadow_of
 from torchreel.store.portable.pieces import Piece
@@ -26,35 +34,6 @@ if TYPE_CHECKING:
 Args = tuple[Any, ...]
 Kwargs = dict[str, Any]
 
-_SHAPES = "torch.fx.experimental.symbolic_shapes"
-
-
-def _points(name: str, why: str, *modules: str) -> tuple[AttachPoint, ...]:
-    return tuple(AttachPoint(module, name, why) for module in modules)
-
-
-COMPUTE_BINDINGS = _points(
-    "compute_unbacked_bindings", "where fresh unbacked symbols are found in a value",
-    _SHAPES, "torch._export.pass_base", "torch._inductor.fx_passes.reinplace",
-    "torch._inductor.fx_utils", "torch._inductor.ir",
-)  # fmt: skip
-REBINDING = _points(
-    "rebind_unbacked", "a node is traced again: old symbols and new ones",
-    _SHAPES, "torch._inductor.fx_utils", "torch._inductor.ir",
-)  # fmt: skip
-INSERTION = _points(
-    "insert_deferred_runtime_asserts", "deferred asserts become nodes",
-    "torch.fx.passes.runtime_assert", "torch._dynamo.output_graph",
-    "torch.export.exported_program", "torch._export.utils",
-    "torch._higher_order_ops.invoke_subgraph", "torch._higher_order_ops.utils",
-)  # fmt: skip
-TENSORIFY = AttachPoint(
-    "torch._functorch._aot_autograd.graph_compile", "tensorify_python_scalars",
-    "symbolic floats become tensors",
-)  # fmt: skip
-_BUILDER = "torch._dynamo.variables.builder"
-WRAP_INT = AttachPoint(_BUILDER, "VariableBuilder.wrap_symint", "ints of the program")
-WRAP_FLOAT = AttachPoint(_BUILDER, "VariableBuilder.wrap_symfloat", "floats of the program")
 ATTACH_POINTS = (*COMPUTE_BINDINGS, *REBINDING, *INSERTION, TENSORIFY, WRAP_INT, WRAP_FLOAT)
 
 

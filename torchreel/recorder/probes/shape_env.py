@@ -28,6 +28,17 @@ from torchreel.recorder.probes.shape_kinds import (
     STATE_KINDS,
     ZERO_ONE,
 )
+from torchreel.recorder.probes.shape_points import (
+    ASSERT,
+    CALL_POINTS,
+    CALLS,
+    ERROR,
+    INIT,
+    NEW_SYMBOL,
+    PRODUCE,
+    REFINE,
+    REPLACE,
+)
 from torchreel.recorder.probes.shape_registry import registry, shadow_of
 from torchreel.recorder.probes.shape_state import Pending, Shadow
 from torchreel.recorder.recorder import boundaries
@@ -38,33 +49,6 @@ if TYPE_CHECKING:
 
 Args = tuple[Any, ...]
 Kwargs = dict[str, Any]
-
-_MODULE = "torch.fx.experimental.symbolic_shapes"
-_CALLS = (
-    "_create_symbolic_sizes_strides_storage_offset", "transfer_symbols_from_foreign_shape_env",
-    "create_unspecified_symint_and_symbol", "create_unspecified_symbol",
-    "create_unbacked_symint", "create_unbacked_symfloat", "create_unbacked_symbool",
-    "add_backed_var_to_val", "_add_shape_id_eq_check", "_record_exclusion_constraint",
-    "_rename_unbacked_to", "_eliminate_unbacked", "set_real_tensor_prop_unbacked_vals",
-    "_constrain_range_for_size", "_constrain_range", "_constrain_unify", "constrain_symbol_range",
-    "freeze", "freeze_runtime_asserts", "_evaluate_expr",
-)  # fmt: skip
-"""Methods that change the state.  `evaluate_expr` is called tens of thousands of times and answers
-from a cache; `_evaluate_expr` is what it comes to when it does not."""
-
-
-def _point(method: str, why: str) -> AttachPoint:
-    return AttachPoint(_MODULE, f"ShapeEnv.{method}", why)
-
-
-INIT = _point("__init__", "a new ShapeEnv, with its settings")
-CREATE_SYMBOL = _point("create_symbol", "symbols, and sizes of 0 and 1 that get none")
-DEFER = _point("guard_or_defer_runtime_assert", "assertions, deferred or known")
-REPLACE = _point("_set_replacement", "replacements, with torch's reason")
-REFINE = _point("_update_var_to_range", "ranges")
-ERROR = _point("_make_data_dependent_error", "decisions that depend on data")
-PRODUCE = _point("produce_guards_verbose", "the guards as code")
-_CALL_POINTS = tuple(_point(method, "changes the state") for method in _CALLS)
 
 
 # -- calls --------------------------------------------------------------------------------------
@@ -253,21 +237,21 @@ def _current_env() -> Any:
 boundaries.append(_boundary)
 
 ATTACH_POINTS: tuple[AttachPoint, ...] = (
-    INIT, CREATE_SYMBOL, DEFER, REPLACE, REFINE, ERROR, PRODUCE, *_CALL_POINTS,
+    INIT, NEW_SYMBOL, ASSERT, REPLACE, REFINE, ERROR, PRODUCE, *CALL_POINTS,
     *scalars.ATTACH_POINTS,
 )  # fmt: skip
 KINDS: tuple[Kind, ...] = (*STATE_KINDS, *OTHER_KINDS)
 PROBES: tuple[Probe | Tap, ...] = (
     Tap(INIT, _created_env),
-    Tap(CREATE_SYMBOL, _created_symbol, _before("create_symbol")),
-    Tap(DEFER, _after_assert, _before_assert),
+    Tap(NEW_SYMBOL, _created_symbol, _before("create_symbol")),
+    Tap(ASSERT, _after_assert, _before_assert),
     Tap(REPLACE, _after_replacement, _before_replacement),
     Tap(REFINE, _after_range, _before_range),
     Tap(ERROR, _failed),
     Tap(PRODUCE, _produced),
     *(
         Tap(point, _after, _before(method))
-        for method, point in zip(_CALLS, _CALL_POINTS, strict=True)
+        for method, point in zip(CALLS, CALL_POINTS, strict=True)
     ),
     *scalars.PROBES,
 )
