@@ -234,7 +234,7 @@ def test_every_column_that_names_a_blob_is_known_to_retention() -> None:
     from torchreel.recorder import retention
     from torchreel.store.schema import metadata
 
-    names = {"digest", "text_digest", "payload", "frame_source", "traceback"}
+    names = {"digest", "text_digest", "payload", "frame_source", "traceback", "tensors"}
     found = {
         (table.name, column.name)
         for table in metadata.tables.values()

@@ -53,6 +53,8 @@ def redactor() -> Redactor:
         ("/home/bob/x.py", "~/x.py"),
         ("/scratch/alice/run", "~/run"),
         ("/tmp/torchinductor_alice/x", "/tmp/~/x"),
+        ("# home/alice/x.py:3 in f", "# ~/x.py:3 in f"),
+        ("alice/x.py", "~/x.py"),
     ],
 )  # fmt: skip
 def test_secrets_and_homes_are_taken_out(redactor: Redactor, text: str, kept: str) -> None:
@@ -96,6 +98,15 @@ def test_a_document_stays_a_document(redactor: Redactor) -> None:
         "x = f(password='<redacted>', key=\"<redacted>\")  # ~/x.py",
         "value": "<redacted>",
     }
+
+
+def test_a_secret_is_known_again_without_its_name(redactor: Redactor) -> None:
+    assert "<redacted>" in redactor.text("password = 'correct horse' or secret = 'default'")
+    assert redactor.text("LOAD_CONST ('correct horse')") == "LOAD_CONST ('<redacted>')"
+    assert redactor.text("correct horse it was") == "<redacted> it was"
+    assert redactor.text("aten.add.default, 'default'") == "aten.add.default, '<redacted>'"
+    document = canonical_json({"target": "default"})
+    assert redactor.data(document) == document
 
 
 def test_bytes_that_are_no_text_are_withheld_when_they_hold_a_secret(redactor: Redactor) -> None:

@@ -39,6 +39,11 @@ SECRET_NAME = re.compile(
 _SHORTEST_SECRET = 6
 """Characters: a shorter value ('1', 'true', 'none') would take half of the text with it."""
 
+_COMMON = frozenset({"root", "user", "home", "torch", "python", "site-packages", "tests"})
+"""Names of users that are names of directories as well."""
+
+_MOST_LEARNED = 200
+
 _Rule = tuple[bytes, re.Pattern[bytes]]
 
 _KNOWN: tuple[_Rule, ...] = tuple(
@@ -85,6 +90,7 @@ def _named(quote: bytes) -> re.Pattern[bytes]:
 _IN_JSON, _IN_TEXT = _named(rb"\\+\"|'"), _named(rb"\\*\"|'")
 _RANDOM_IN_JSON = (re.compile(rb"'([\w+/=-]{20,200})'"), re.compile(rb"\\\"([\w+/=-]{20,200})\\"))
 _RANDOM_IN_TEXT = (_RANDOM_IN_JSON[0], re.compile(rb"\"([\w+/=-]{20,200})\""))
+_WORD = re.compile(rb"[A-Za-z_.]+|\d+")
 _TURNS = re.compile(rb"[A-Za-z]\d|\d[A-Za-z]")
 
 _HOMES = ((b"/home/", re.compile(rb"(?<![\w.~-])/home/[^/\s'\":\\,;)]+")),
@@ -133,6 +139,7 @@ class Redactor:
         self._values = _spellings(_secret_values(environ, argv)) if by_default else ()
         self._paths = (*_own_paths(environ), *_HOMES) if by_default else ()
         self._patterns = tuple(re.compile(pattern.encode()) for pattern in rules.patterns)
+        self._learned: dict[bytes, tuple[re.Pattern[bytes], re.Pattern[bytes]]] = {}
         self._short = lru_cache(4096)(self._text)
 
     def text(self, text: str) -> str:
@@ -189,10 +196,38 @@ class Redactor:
         for anchor, pattern in _KNOWN:
             if anchor in data:
                 data = pattern.sub(REDACTED, data)
-        data = _without_named(data, named)
+        data = _without_named(data, named, self._learn)
         for pattern in quoted:
-            data = pattern.sub(_unless_random, data)
+            data = pattern.sub(self._unless_random, data)
+        for value, patterns in self._learned.items():
+            if value in data:
+                data = patterns[named is _IN_JSON].sub(REDACTED, data)
         return data
+
+    def _unless_random(self, match: re.Match[bytes]) -> bytes:
+        """A quoted string that looks like a key: letters of both sorts and digits, well mixed."""
+        text: bytes = match[1]
+        whole: bytes = match[0]
+        if text.islower() or text.isupper() or len(_TURNS.findall(text)) < 4:
+            return whole
+        self._learn(text)
+        return whole.replace(text, REDACTED)
+
+    def _learn(self, value: bytes) -> None:
+        """A secret that the source gives a name may come without it in bytecode, or in a message.
+
+        One that could be a word of the language is known only between quotes.
+        """
+        if value in self._learned or len(value) < 4 or len(self._learned) >= _MOST_LEARNED:
+            return
+        if value.startswith(b"<") or value in (b"None", b"True", b"False"):
+            return
+        found = in_json = re.escape(value)
+        if len(value) < 8 or _WORD.fullmatch(value):
+            in_json = rb"(?<=')%s(?=')|(?<=\\\")%s(?=\\)" % (found, found)
+            found = rb"(?<=['\"])%s(?=['\"])" % found
+        self._learned[value] = re.compile(found), re.compile(in_json)
+        self._short.cache_clear()
 
 
 def _secret_values(environ: Mapping[str, str], argv: Sequence[str]) -> set[str]:
@@ -237,8 +272,10 @@ def _own_paths(environ: Mapping[str, str]) -> tuple[_Rule, ...]:
     rules = []
     if len(home) > 2:
         rules.append(_rule(home, rb"(?<![\w.~/-])%s(?![\w.-])"))
-    for name in sorted(names):
-        if len(name) > 2 and name != "root":
+    for name in sorted(names - _COMMON):
+        if len(name) > 2:
+            # torch itself prints some paths by their last parts.
+            rules.append(_rule(f"{name}/", rb"(?<![\w.~-])/?(?:[\w.-]+/){0,6}%s"))
             rules.append(_rule(f"/{name}", rb"(?<![\w.~-])(?:/[\w.-]+){1,2}%s(?![\w.-])"))
             rules.append(_rule(f"torchinductor_{name}", rb"%s(?![\w.-])"))
     return tuple(rules)
@@ -246,10 +283,10 @@ def _own_paths(environ: Mapping[str, str]) -> tuple[_Rule, ...]:
 
 def _rule(text: str, pattern: bytes) -> _Rule:
     data = text.encode("utf-8", "surrogatepass")
-    return data, re.compile(pattern.replace(b"%s", re.escape(data)))
+    return data, re.compile(pattern.replace(b"%s", re.escape(data.removesuffix(b"/"))))
 
 
-def _without_named(data: bytes, named: re.Pattern[bytes]) -> bytes:
+def _without_named(data: bytes, named: re.Pattern[bytes], learn: Callable[[bytes], None]) -> bytes:
     """`data` without the values that stand behind the name of a secret."""
     lowered = data.lower()
     spans = sorted(
@@ -258,6 +295,7 @@ def _without_named(data: bytes, named: re.Pattern[bytes]) -> bytes:
     parts, position = [], 0
     for start, end in spans:
         if start >= position:
+            learn(data[start:end])
             parts += [data[position:start], REDACTED]
             position = end
     return b"".join([*parts, data[position:]]) if spans else data
@@ -283,15 +321,6 @@ def _is_bare_secret(name: bytes, value: bytes) -> bool:
         return False
     has_digit = any(48 <= byte <= 57 for byte in value)
     return name.startswith(b"pass") or (len(value) >= 8 and has_digit and b"." not in value)
-
-
-def _unless_random(match: re.Match[bytes]) -> bytes:
-    """A quoted string that looks like a key: small and capital letters and digits, well mixed."""
-    text: bytes = match[1]
-    whole: bytes = match[0]
-    if text.islower() or text.isupper() or len(_TURNS.findall(text)) < 4:
-        return whole
-    return whole.replace(text, REDACTED)
 
 
 def _everything(data: bytes, is_json: bool) -> bytes:
@@ -328,7 +357,7 @@ def _is_json(data: bytes) -> bool:
 
 _AS_THEY_ARE = frozenset(
     {
-        "digest", "codec", "data", "kind", "stage", "status", "partition", "entry", "run",
+        "digest", "codec", "kind", "stage", "status", "partition", "entry", "run",
         "signature_digest", "payload", "frame_source", "traceback", "text_digest", "backend",
         "compile_id", "target", "failure_class", "exit_signal",
     }

@@ -45,6 +45,7 @@ _DIGESTS = (
     ("output_codes", "digest"), ("event_pages", "digest"), ("events", "payload"),
     ("compiles", "frame_source"), ("failures", "traceback"),
     ("frame_bundles", "digest"), ("frame_bundles", "tensors"),
+    ("frame_bundles", "digest"), ("frame_bundles", "tensors"),
 )  # fmt: skip
 """Every column that names a blob."""
 _FAILING = "('failed', 'crashed', 'hung')"
@@ -64,7 +65,7 @@ def drop_material(writer: AnyWriter, compile_id: int) -> None:
     blobs = {
         digest
         for table, column in _DIGESTS
-        if table in ("checkpoints", "graphs", "output_codes")
+        if table in ("checkpoints", "graphs", "output_codes", "frame_bundles")
         for (digest,) in _rows(
             writer, f"SELECT {column} FROM {table} WHERE compile_id = :id", id=compile_id
         )
