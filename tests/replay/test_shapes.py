@@ -1,29 +1,38 @@
 """ShapeEnvs rebuilt from the tape are the recorded ones, at every event."""
 
+import contextlib
 import gc
+import itertools
 import json
 import os
+import random
 import re
 import subprocess
 import sys
 import weakref
+from collections import Counter
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import pytest
+import sympy
 import torch
 import torch._dynamo
+from torch._dynamo.source import ConstantSource
 from torch._higher_order_ops import scan, while_loop
 from torch.fx.experimental.recording import NotEqualError
-from torch.fx.experimental.symbolic_shapes import ShapeEnv
+from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv
+from torch.utils._sympy.functions import FloorDiv, Mod
+from torch.utils._sympy.value_ranges import ValueRanges
 
 import torchreel
 from torchreel.errors import DamagedStore, UnsupportedError, UsageError
 from torchreel.recorder.probes.shape_state import Shadow
 from torchreel.recorder.recorder import Recorder
-from torchreel.replay.shapes import rebuild, rebuild_all
+from torchreel.replay.shapes import _CHANGES, rebuild, rebuild_all
 from torchreel.store import Store, queries
 from torchreel.store.portable import shape_env
 from torchreel.store.portable.checkpoints import CheckpointDoc
@@ -58,17 +67,19 @@ class Recorded:
         return [event for event in self.events if event.kind == kind]
 
 
-Record = Callable[[Program], Recorded]
+class Record(Protocol):
+    def __call__(self, program: Program, every: int = 1) -> Recorded:
+        """Record a program, with a snapshot at every so many looks."""
 
 
 @pytest.fixture
 def record(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Record:
-    """Record a program, keeping its ShapeEnvs and a snapshot at each look."""
+    """Record a program, keeping its ShapeEnvs and snapshots of them."""
 
-    def run(program: Program) -> Recorded:
+    def run(program: Program, every: int = 1) -> Recorded:
         recorded, path = Recorded(), tmp_path / "shapes.db"
         with monkeypatch.context() as patch, torchreel.record(path):
-            _watch(patch, recorded)
+            _watch(patch, recorded, every)
             program()
         with Store.open(path) as store:
             _read(store, recorded)
@@ -77,8 +88,8 @@ def record(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Record:
     return run
 
 
-def _watch(patch: pytest.MonkeyPatch, recorded: Recorded) -> None:
-    look, note, last = Shadow.look, Recorder.note, [0]
+def _watch(patch: pytest.MonkeyPatch, recorded: Recorded, every: int) -> None:
+    look, note, last, looks = Shadow.look, Recorder.note, [0], itertools.count()
 
     def noting(self: Recorder, *args: Any, **kwargs: Any) -> int:
         last[0] = note(self, *args, **kwargs)
@@ -87,7 +98,8 @@ def _watch(patch: pytest.MonkeyPatch, recorded: Recorded) -> None:
     def looking(self: Shadow, recorder: Recorder, env: Any, *args: Any) -> None:
         look(self, recorder, env, *args)
         recorded.envs[self.number] = env
-        recorded.looks.append((last[0], self.number, shape_env.encode_shape_env(env)))
+        if next(looks) % every == 0:
+            recorded.looks.append((last[0], self.number, shape_env.encode_shape_env(env)))
 
     patch.setattr(Recorder, "note", noting)
     patch.setattr(Shadow, "look", looking)
@@ -417,6 +429,116 @@ def test_it_is_rebuilt_in_another_process(record: Record, tmp_path: Path) -> Non
     )  # fmt: skip
     there = json.loads(done.stdout.splitlines()[-1])
     assert _unordered(there) == _unordered(shape_env.encode_shape_env(env))
+
+
+# -- any life of a ShapeEnv -----------------------------------------------------------------------
+
+
+class Life:
+    """A ShapeEnv to which anything happens, drawn from a seed."""
+
+    def __init__(self, seed: int) -> None:
+        self.draw = random.Random(seed)
+        self.env = ShapeEnv(
+            duck_shape=self.draw.random() < 0.5,
+            specialize_zero_one=self.draw.random() < 0.8,
+            prefer_deferred_runtime_asserts_over_guards=self.draw.random() < 0.2,
+        )
+
+    def live(self) -> None:
+        """Forty things, each of which may be refused."""
+        deeds = [
+            self.size, self.size, self.unbacked, self.like_a_size, self.narrow, self.ask, self.ask,
+            self.ask, self.claim, self.claim, self.halve, self.rename, self.meddle,
+        ]  # fmt: skip
+        for _ in range(40):
+            with contextlib.suppress(Exception):
+                self.draw.choice(deeds)()
+
+    def symbol(self) -> sympy.Symbol:
+        return self.draw.choice(sorted(self.env.var_to_range, key=str))
+
+    def relation(self) -> sympy.Basic:
+        a, b, number = self.symbol(), self.symbol(), self.draw.randrange(2, 40)
+        left = self.draw.choice([a, a + b, a * b, a * 2, Mod(a, number), FloorDiv(a, 2), a - b])
+        right = self.draw.choice([sympy.Integer(0), sympy.Integer(number), b, b + 1])
+        return self.draw.choice([sympy.Eq, sympy.Ne, sympy.Lt, sympy.Le, sympy.Ge])(left, right)
+
+    def size(self) -> None:
+        source = ConstantSource(f"size{self.draw.randrange(20)}")
+        dynamic = self.draw.choice([DimDynamic.DUCK, DimDynamic.DYNAMIC])
+        self.env.create_symbol(self.draw.randrange(12), source, dynamic_dim=dynamic)
+
+    def unbacked(self) -> None:
+        env = self.env
+        make = [
+            env.create_unbacked_symint,
+            env.create_unbacked_symbool,
+            env.create_unbacked_symfloat,
+        ]
+        with env.ignore_fresh_unbacked_symbols() if self.draw.random() < 0.3 else nullcontext():
+            self.draw.choice([*make, env.create_unbacked_symint])()
+
+    def like_a_size(self) -> None:
+        self.env._constrain_range_for_size(self.symbol(), max=self.draw.choice([None, 30]))
+
+    def narrow(self) -> None:
+        low = self.draw.randrange(4)
+        self.env.constrain_symbol_range(self.symbol(), low, low + self.draw.randrange(30))
+
+    def ask(self) -> None:
+        relation = self.relation()
+        hint = relation.xreplace(self.env.backed_var_to_val)
+        self.env.evaluate_expr(relation, bool(hint) if hint in (True, False) else None)
+
+    def halve(self) -> None:
+        self.env.evaluate_expr(sympy.Eq(Mod(self.symbol(), 2), 0))
+
+    def claim(self) -> None:
+        self.env.guard_or_defer_runtime_assert(self.relation(), "claimed")
+
+    def rename(self) -> None:
+        rename = self.draw.choice([self.env._rename_unbacked_to, self.env._eliminate_unbacked])
+        rename(self.symbol(), self.symbol())
+
+    def meddle(self) -> None:
+        """What torch does to a ShapeEnv without calling it."""
+        env, symbol = self.env, self.symbol()
+        deed = self.draw.randrange(7)
+        if deed == 0:
+            env.pending_fresh_unbacked_symbols.clear()
+        elif deed == 1:
+            env.var_to_hint_override[symbol] = self.draw.randrange(50)
+        elif deed == 2:
+            env.ignorable_fresh_unbacked_symbols.append(symbol)
+        elif deed == 3:
+            env.unbacked_inputs.add(symbol)
+        elif deed == 4:
+            env.var_to_range[symbol] = ValueRanges(0, self.draw.randrange(60, 90))
+        elif deed == 5:
+            env.replacements.pop(symbol, None)
+        else:
+            env._record_exclusion_constraint(symbol, self.draw.randrange(9))
+
+
+@pytest.mark.slow
+def test_whatever_happens_to_a_shape_env_is_rebuilt(record: Record) -> None:
+    lives = [Life(seed) for seed in range(40)]
+
+    def program() -> None:
+        for life in lives:
+            life.live()
+            life.env.freeze()
+
+    recorded = record(program, every=53)
+    assert recorded.lost == []
+    rebuilt = rebuild_all(recorded.events)
+    assert len(rebuilt) == len(recorded.envs) == len(lives)
+    for number, env in recorded.envs.items():
+        env.check_equal(rebuilt[number])
+    happened = Counter(event.kind for event in recorded.events)
+    assert min(happened[kind] for kind in _CHANGES) > 5, happened
+    _assert_looks(recorded)
 
 
 # -- data from a stranger -------------------------------------------------------------------------

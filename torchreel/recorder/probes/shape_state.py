@@ -49,14 +49,15 @@ _SETTINGS = (
     "specialize_zero_one", "duck_shape", "prefer_deferred_runtime_asserts_over_guards",
     "trace_asserts",
 )  # fmt: skip
-_TAILS = {"axioms": "map expr expr", "val_to_var": "map scalar symbol"}
-"""Maps that only grow, but for a reset: hundreds of entries, or keys that must not be compared."""
+_TAILS = {"val_to_var": "map scalar symbol"}
+"""Maps that only grow, and whose keys (nested ints are among them) must not be compared."""
 _MAPS = {
     "source_to_var": "map plain symbol", "var_to_hint_override": "map symbol plain",
     "real_tensor_prop_unbacked_vals": "map symbol scalar",
     "source_name_to_debug_name": "map plain plain", "source_to_symbol": "map plain symbol",
     "unbacked_alloc_order": "map symbol plain", "_shape_id_to_unbacked_symbol": "map plain expr",
     "co_fields": "map plain plain", "_spec_symbol_to_compile_symbol": "map symbol expr",
+    "axioms": "map expr expr",
 }  # fmt: skip
 _SETS = {"unique_ids": "set plain", "unbacked_inputs": "set symbol"}
 _LISTS = {
@@ -358,9 +359,14 @@ class Shadow:
 
     def _see_map(self, name: str, form: str, now: dict[Any, Any]) -> None:
         seen = self._seen[name]
-        put = dict(_changed(seen, now))
+        # The new entries come last; only where that is not all, each one is looked at.
+        put = dict(itertools.islice(now.items(), len(seen), None))
+        seen |= put
+        if seen != now:
+            changed = dict(_changed(seen, now))
+            seen |= changed
+            put |= changed
         if put:
-            seen |= put
             self._merge(name, "put", Piece(form, put))
         self._drop(name, form.split()[1], seen, now)
 
