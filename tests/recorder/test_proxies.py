@@ -31,28 +31,25 @@ def test_nodes_and_the_arithmetic_they_need_in_order(record: Record) -> None:
     assert data(trace)["arguments"] == [["float32", [3, 4], [4, 1], "cpu"]]
     assert (data(trace)["tracing_mode"], data(trace)["subgraph"]) == ("symbolic", False)
     assert {event.cause for event in [*nodes, traced]} == {trace.seq}
-    made = [(e.name, data(e)["target"], data(e)["inputs"]) for e in nodes if "node" in e.kind]
+    made = [(e.kind, e.name, data(e)["inputs"]) for e in nodes]
     assert made == [
-        ("x_1", "x_1", []),
-        ("sym_size_int", "aten.sym_size.int", ["x_1"]),
-        ("mul", "mul", ["sym_size_int"]),
-        ("sym_size_int_1", "aten.sym_size.int", ["x_1"]),
-        ("add", "add", ["mul", "sym_size_int_1"]),
-        ("new_zeros", "aten.new_zeros.default", ["x_1", "add"]),
-        ("output", "output", ["new_zeros"]),
+        ("proxies.node", "x_1", []),
+        ("proxies.node", "sym_size_int", ["x_1"]),
+        ("proxies.symbolic", "mul", ["sym_size_int"]),
+        ("proxies.node", "sym_size_int_1", ["x_1"]),
+        ("proxies.symbolic", "add", ["mul", "sym_size_int_1"]),
+        ("proxies.node", "new_zeros", ["x_1", "add"]),
+        ("proxies.node", "output", ["new_zeros"]),
     ]
-    symbolic = [(e.name, data(e)) for e in nodes if e.kind == "proxies.symbolic"]
-    assert symbolic == [
-        ("mul", {"function": "mul", "arguments": ["s75", 2], "result": "Mul(2, s75)"}),
-        (
-            "add",
-            {
-                "function": "add",
-                "arguments": ["Mul(2, s75)", "s96"],
-                "result": "Add(s96, Mul(2, s75))",
-            },
-        ),
-    ]
+    by_name = {event.name: data(event) for event in nodes}
+    assert by_name["sym_size_int"]["target"] == "aten.sym_size.int"
+    assert by_name["new_zeros"]["op"] == "call_function"
+    assert (by_name["mul"]["arguments"], by_name["mul"]["result"]) == (["s75", 2], "Mul(2, s75)")
+    assert by_name["add"]["arguments"] == ["Mul(2, s75)", "s96"]
+    assert (by_name["add"]["function"], by_name["add"]["result"]) == (
+        "add",
+        "Add(s96, Mul(2, s75))",
+    )
     assert traced.data == {"outcome": "ok", "nodes": 7}
     assert tape.lost() == []
 

@@ -7,6 +7,7 @@ the finished graphs (`aot`, `export`).
 
 from __future__ import annotations
 
+import threading
 from typing import TYPE_CHECKING, Any
 
 from torchreel.recorder.attach import AttachPoint, Call, Probe, Tap, Visit
@@ -53,7 +54,8 @@ DONE = Kind(
 MADE = Kind(
     name="proxies.node",
     system=10,
-    meaning="An operation became a node of a graph that make_fx traces.",
+    meaning="Something became a node of a graph that make_fx traces (symbolic arithmetic has its "
+    "own kind).",
     fields={
         "op": "the kind of node: placeholder, get_attr, call_function, output",
         "target": "what it calls",
@@ -70,6 +72,7 @@ ARITHMETIC = Kind(
         "function": "what it calls",
         "arguments": "expressions and constants",
         "result": "the expression",
+        "inputs": "the names of the nodes that it uses",
     },
     points=(SYMBOLIC,),
     probe="proxies",
@@ -102,6 +105,14 @@ def _traced(recorder: Recorder, result: Any, error: BaseException | None) -> Non
     recorder.note(DONE, "", ended, None if error is not None else len(result.graph.nodes))
 
 
+class _Thread(threading.local):
+    computing = 0
+    """How many symbolic results are being computed, one inside of the other."""
+
+
+_here = _Thread()
+
+
 def _made(
     recorder: Recorder,
     args: tuple[Any, ...],
@@ -115,13 +126,25 @@ def _made(
     if error is not None:
         return
     target = result.target
+    if _here.computing and not hasattr(target, "_schema"):
+        # No operator: the arithmetic itself, noted where its operands are known.
+        return
     recorder.note(
         MADE,
         result.name,
         result.op,
         target if isinstance(target, str) else describe.op_name(target),
-        tuple([node.name for node in result.all_input_nodes]),
+        _inputs(result),
     )
+
+
+def _inputs(node: Any) -> tuple[str, ...]:
+    return tuple([used.name for used in node.all_input_nodes])
+
+
+def _computing(recorder: Recorder, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+    _here.computing += 1
+    return True
 
 
 def _arithmetic(
@@ -134,6 +157,8 @@ def _arithmetic(
 ) -> None:
     from torchreel.recorder import describe
 
+    if token:
+        _here.computing -= 1
     if error is None:
         function, operands, out = kwargs["func"], kwargs["args"], kwargs["out"]
         recorder.note(
@@ -142,6 +167,7 @@ def _arithmetic(
             describe.op_name(function),
             tuple([_operand(value) for value in _flat(operands)]),
             describe.size(out),
+            _inputs(result.node),
         )
 
 
@@ -158,4 +184,4 @@ def _operand(value: Any) -> object:
     return value if isinstance(value, (bool, float)) else describe.size(value)
 
 
-PROBES = (Probe(TRACE, _tracing), Tap(NODE, _made), Tap(SYMBOLIC, _arithmetic))
+PROBES = (Probe(TRACE, _tracing), Tap(NODE, _made), Tap(SYMBOLIC, _arithmetic, _computing))
