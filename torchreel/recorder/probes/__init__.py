@@ -14,6 +14,7 @@ from torchreel.recorder.kinds import Kind
 from torchreel.recorder.probes import (
     aot,
     backends,
+    bundles,
     collectives,
     compiled_autograd,
     custom,
@@ -34,6 +35,7 @@ from torchreel.recorder.probes import (
 
 _MODULES: tuple[ModuleType, ...] = (
     dynamo,
+    bundles,
     frames,
     output_graph,
     subgraphs,

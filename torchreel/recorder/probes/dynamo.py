@@ -16,6 +16,7 @@ from torchreel.recorder import failures
 from torchreel.recorder.attach import AttachPoint, Call, Probe, Visit
 from torchreel.recorder.guard import fail_open
 from torchreel.recorder.kinds import Kind
+from torchreel.recorder.probes import bundles
 from torchreel.recorder.rows import Blob
 
 if TYPE_CHECKING:
@@ -40,8 +41,10 @@ def _compile(recorder: Recorder, call: Call) -> Visit:
     frame = _frame_columns(code) | {"backend": backend_name(backend)}
     entry = recorder.add_compile(call.kwargs["compile_id"], 0, **frame)
     span = recorder.enter_frame(entry)
+    bundles.before(recorder, call, entry)
     outcome = yield
     recorder.leave(span, outcome.error, soft=_is_soft(call, outcome.error))
+    bundles.after(recorder, call, span.entry, outcome.error)
 
 
 def _is_soft(call: Call, error: BaseException | None) -> bool:

@@ -1,0 +1,431 @@
+"""Frames of failing compiles: kept without data, and traced again in another process."""
+
+from __future__ import annotations
+
+import json
+import os
+import pickle
+import struct
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import pytest
+import torch
+
+from tests.recorder.conftest import Record
+from torchreel.errors import DamagedStore, UnsupportedError, UntrustedError, UsageError
+from torchreel.recorder import bundles
+from torchreel.recorder.settings import Settings
+from torchreel.replay.bundles import load_bundle
+from torchreel.store import Store, queries
+from torchreel.store.records import Compile, FrameBundle
+
+PRELUDE = """
+import os, sys, threading
+import numpy as np
+import torch
+
+graphs = []
+
+def failing(gm, inputs):
+    graphs.append(gm.code)
+    raise RuntimeError("on purpose")
+
+def run(function, *args, **kwargs):
+    try:
+        torch.compile(function, backend=failing)(*args, **kwargs)
+    except torch._dynamo.exc.TorchDynamoException as error:
+        pass
+    else:
+        raise AssertionError("nothing failed")
+"""
+
+# Loads the bundle in a process that has not seen the program, and prints the graph of its frame.
+LOADER = """
+import sys, torch
+from torchreel.replay.bundles import load_bundle
+from torchreel.store import Store, queries
+
+graphs = []
+
+def backend(gm, inputs):
+    graphs.append(gm.code)
+    return gm.forward
+
+with Store.open(sys.argv[1]) as store:
+    compile = queries.latest_failing(store)
+    frame = load_bundle(store, compile, trust=True)
+frame.call(lambda function: torch.compile(function, backend=backend))
+print(graphs[0], end="")
+"""
+
+
+def script(folder: Path, program: str, **variables: str) -> tuple[Path, str]:
+    """Run a program as a script, recorded; the store and what it printed."""
+    file, path = folder / "program.py", folder / "run.db"
+    file.write_text(PRELUDE + textwrap.dedent(program) + '\nprint(graphs[-1], end="")\n')
+    environment = {**os.environ, "TORCHREEL": f"full:{path}", **variables}
+    done = subprocess.run([sys.executable, file], env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return path, done.stdout
+
+
+def bundle(path: Path) -> tuple[Compile, FrameBundle]:
+    """The latest failing compile and its bundle."""
+    with Store.open(path) as store:
+        compile_ = queries.latest_failing(store)
+        assert compile_ is not None
+        found = queries.frame_bundle(store, compile_)
+        assert found is not None
+        assert queries.lost(store, compile_.recording_id) == []
+        return compile_, found
+
+
+PROGRAMS = {
+    "a model": """
+        class Net(torch.nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.lin = torch.nn.Linear(8, 8)
+                self.register_buffer("bias", torch.zeros(8))
+
+            def forward(self, x, *rest, scale=2, **more):
+                return helper(self.lin(x) * scale + rest[0] + more["z"] + self.bias) + CONSTANT
+
+        def helper(y):
+            return y.sin()
+
+        CONSTANT = torch.ones(8)
+        run(Net(), torch.ones(2, 8), torch.ones(8), scale=3, z=torch.zeros(8))
+    """,
+    "a closure over an argument": """
+        def outer(n):
+            k = torch.ones(3)
+            def f(x, flag):
+                def inner(y):
+                    return y + x * n + k
+                return inner(x.sin()) if flag else x
+            return f
+
+        run(outer(4), torch.ones(3), True)
+    """,
+    "a resume function": """
+        def f(x, y):
+            z = x.sin()
+            torch._dynamo.graph_break()
+            return z.cos() + y * 3
+
+        def once(gm, inputs):
+            return gm.forward if "sin" in gm.code else failing(gm, inputs)
+
+        try:
+            torch.compile(f, backend=once)(torch.ones(3), torch.ones(3))
+        except torch._dynamo.exc.BackendCompilerFailed:
+            pass
+    """,
+    "shared storage and arrays": """
+        base = torch.zeros(16)
+
+        def f(x, y, array, n: int):
+            return x + y + torch.from_numpy(array).sum() + n
+
+        run(f, base[2:6], base[4:8], np.arange(6.0).reshape(2, 3), 7)
+    """,
+    "a dynamic size": """
+        def f(x):
+            return x.reshape(-1) * x.shape[0]
+
+        torch.compile(f, backend="eager", dynamic=True)(torch.ones(3, 2))
+        torch._dynamo.reset()
+        run(f, torch.ones(5, 2))
+    """,
+}
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_dynamo_traces_the_same_graph_from_a_bundle(name: str, tmp_path: Path) -> None:
+    path, graph = script(tmp_path, PROGRAMS[name])
+    _, row = bundle(path)
+    assert (row.status, row.reason) == ("complete", "")
+    assert 500 < row.size < 25_000
+    (tmp_path / "program.py").unlink()
+    loaded = subprocess.run(
+        [sys.executable, "-c", LOADER, path], capture_output=True, text=True, cwd="/"
+    )
+    assert loaded.returncode == 0, loaded.stderr
+    assert loaded.stdout == graph
+    assert "return" in graph
+
+
+def test_a_frame_that_dynamo_can_not_trace_is_kept(record: Record) -> None:
+    def f(x: torch.Tensor) -> torch.Tensor:
+        torch._dynamo.graph_break()
+        return x.sin()
+
+    tape = record(lambda: torch.compile(f, backend="eager", fullgraph=True)(torch.ones(3)))
+    assert tape.compile.status == "failed"
+    assert queries.checkpoints(tape.store, tape.compile) == []
+    row = queries.frame_bundle(tape.store, tape.compile)
+    assert row is not None
+    assert row.status == "complete"
+    frame = load_bundle(tape.store, tape.compile, trust=True)
+    assert frame.function.__code__.co_name == "f"
+    with pytest.raises(torch._dynamo.exc.Unsupported):
+        frame.call(lambda function: torch.compile(function, backend="eager", fullgraph=True))
+
+
+def _bad(gm: object, inputs: object) -> object:
+    raise RuntimeError("on purpose")
+
+
+def test_only_failing_frames_are_kept_by_default(record: Record) -> None:
+    def program() -> None:
+        torch.compile(lambda x: x.sin(), backend="eager")(torch.ones(3))
+        torch.compile(lambda x: x.cos(), backend=_bad)(torch.ones(3))
+
+    tape = record(program)
+    kept = [queries.frame_bundle(tape.store, row) is not None for row in tape.compiles]
+    assert ([row.status for row in tape.compiles], kept) == (["ok", "failed"], [False, True])
+
+
+@pytest.mark.parametrize(("frames", "expected"), [("all", [True, True]), ("none", [False, False])])
+def test_all_or_none_on_demand(tmp_path: Path, frames: str, expected: list[bool]) -> None:
+    program = """
+        torch.compile(lambda x: x.sin(), backend="eager")(torch.ones(3))
+        run(lambda x: x.cos(), torch.ones(3))
+    """
+    path, _ = script(tmp_path, program, TORCHREEL_FRAMES=frames)
+    with Store.open(path) as store:
+        rows = queries.compiles(store, 1)
+        assert [queries.frame_bundle(store, row) is not None for row in rows] == expected
+
+
+def test_a_frame_that_kills_the_process_is_there_when_all_are_kept(tmp_path: Path) -> None:
+    file, path = tmp_path / "program.py", tmp_path / "run.db"
+    file.write_text(
+        "import os, torch\ndef kill(gm, inputs): os._exit(9)\n"
+        "torch.compile(lambda x: x.sin(), backend=kill)(torch.ones(3))\n"
+    )
+    environment = {**os.environ, "TORCHREEL": f"full:{path}", "TORCHREEL_FRAMES": "all"}
+    assert subprocess.run([sys.executable, file], env=environment).returncode == 9
+    with Store.open(path) as store:
+        (row,) = queries.compiles(store, 1)
+        assert row.status == "crashed"
+        assert load_bundle(store, row, trust=True).function.__code__.co_names == ("sin",)
+
+
+def test_an_unknown_choice_is_refused() -> None:
+    with pytest.raises(UsageError, match="failing, all or none"):
+        Settings(frames="some")
+
+
+# -- no data ------------------------------------------------------------------------------------
+
+
+def test_no_weights_are_in_the_store(tmp_path: Path) -> None:
+    """Parameters, buffers, globals, closures, arrays and arguments: none of their bytes."""
+    numbers = [1234.5678, 2345.6789, 3456.7891, 4567.8912, 5678.9123]
+    program = f"""
+        class Net(torch.nn.Module):
+            def __init__(self, weight, buffer, plain):
+                super().__init__()
+                self.weight = torch.nn.Parameter(weight)
+                self.register_buffer("buffer", buffer)
+                self.plain = [plain]
+
+            def forward(self, x, array):
+                y = self.weight + self.buffer + self.plain[0] + x
+                return y + GLOBAL + torch.from_numpy(array)
+
+        tensors = [torch.full((64,), number) for number in {numbers}]
+        GLOBAL = tensors[3]
+        run(Net(*tensors[:3]), tensors[4], np.full(64, {numbers[0]}))
+    """
+    path, graph = script(tmp_path, program)
+    _, row = bundle(path)
+    assert row.status == "complete"
+    with Store.open(path) as store:
+        data = store.read_blob(str(row.digest))
+        described = json.loads(store.read_blob(str(row.tensors)))
+    assert [item["k"] for item in described].count("tensor") == 5
+    assert [item["size"] for item in described] == [[64]] * 6
+    for number in numbers:
+        for form in ("<f", "<d", ">f", ">d"):
+            assert struct.pack(form, number)[:4] not in data
+    assert graph.count("torch.Tensor") > 3
+
+
+def test_a_bundle_needs_trust(tmp_path: Path) -> None:
+    path, _ = script(tmp_path, "run(lambda x: x.sin(), torch.ones(3))")
+    compile_, row = bundle(path)
+    with Store.open(path) as store, pytest.raises(UntrustedError, match="--trust"):
+        load_bundle(store, compile_)
+    assert row.digest is not None
+
+
+def test_a_strangers_bundle_runs_nothing_without_trust(tmp_path: Path) -> None:
+    path, _ = script(tmp_path, "run(lambda x: x.sin(), torch.ones(3))")
+    compile_, row = bundle(path)
+    flag = tmp_path / "owned"
+
+    class Evil:
+        def __reduce__(self) -> tuple[object, ...]:
+            return os.mkdir, (str(flag),)
+
+    with Store.open(path, write=True) as store:
+        with store.writer() as writer:
+            writer.update("frame_bundles", row.id, digest=writer.blob(pickle.dumps(Evil())))
+        with pytest.raises(UntrustedError):
+            load_bundle(store, compile_)
+        assert not flag.exists()
+        with pytest.raises(DamagedStore):
+            load_bundle(store, compile_, trust=True)
+    assert flag.exists()  # trust means that
+
+
+def test_a_damaged_bundle_is_told(tmp_path: Path) -> None:
+    path, _ = script(tmp_path, "run(lambda x: x.sin(), torch.ones(3))")
+    compile_, row = bundle(path)
+    for data in (b"", b"junk", b"\x80\x03K\x05Q."):
+        with Store.open(path, write=True) as store:
+            with store.writer() as writer:
+                writer.update("frame_bundles", row.id, digest=writer.blob(data))
+            with pytest.raises(DamagedStore):
+                load_bundle(store, compile_, trust=True)
+
+
+def test_a_frame_that_was_not_kept_is_told(record: Record) -> None:
+    tape = record(lambda: torch.compile(lambda x: x.sin(), backend="eager")(torch.ones(3)))
+    with pytest.raises(UnsupportedError, match="was not kept"):
+        load_bundle(tape.store, tape.compile, trust=True)
+
+
+# -- what can't be pickled ----------------------------------------------------------------------
+
+
+def test_what_can_not_be_pickled_is_named_and_the_rest_is_kept(tmp_path: Path) -> None:
+    program = """
+        class Model(torch.nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.lock = threading.Lock()
+                self.lin = torch.nn.Linear(4, 4)
+
+            def forward(self, x, log):
+                return self.lin(x)
+
+        run(Model(), torch.ones(2, 4), open(os.devnull))
+    """
+    path, graph = script(tmp_path, program)
+    _, row = bundle(path)
+    assert row.status == "partial"
+    assert "_thread.lock: it can't be pickled (TypeError)" in row.reason
+    loaded = subprocess.run(
+        [sys.executable, "-c", LOADER, path], capture_output=True, text=True, cwd="/"
+    )
+    assert loaded.returncode == 0, loaded.stderr
+    assert loaded.stdout == graph
+
+
+def test_an_object_that_raises_costs_only_itself(record: Record) -> None:
+    class Wild:
+        def __reduce_ex__(self, protocol: object) -> str:
+            raise ZeroDivisionError("never pickle me")
+
+    class Lying:
+        def __reduce__(self) -> str:
+            return "no_such_global"
+
+    def f(x: torch.Tensor, wild: object, lying: object) -> torch.Tensor:
+        return x.sin()
+
+    tape = record(lambda: torch.compile(f, backend=_bad)(torch.ones(3), Wild(), Lying()))
+    row = queries.frame_bundle(tape.store, tape.compile)
+    assert row is not None
+    assert row.status == "partial"
+    assert "Wild: it can't be pickled (ZeroDivisionError)" in row.reason
+    assert "argument lying: it can't be pickled (PicklingError)" in row.reason
+    frame = load_bundle(tape.store, tape.compile, trust=True)
+    assert isinstance(frame.args[0], torch.Tensor)
+    assert "lying" in str(frame.missing)
+    assert tape.lost() == []
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "reason"), [("LARGEST", 1000, "larger than"), ("LONGEST", 0.0, "longer than")]
+)
+def test_size_and_time_are_bounded(
+    record: Record, monkeypatch: pytest.MonkeyPatch, name: str, value: float, reason: str
+) -> None:
+    monkeypatch.setattr(bundles, name, value)
+
+    def f(x: torch.Tensor, text: str) -> torch.Tensor:
+        return x.sin()
+
+    tape = record(lambda: torch.compile(f, backend=_bad)(torch.ones(3), "many " * 1000))
+    row = queries.frame_bundle(tape.store, tape.compile)
+    assert row is not None
+    assert (row.status, row.digest, row.size) == ("refused", None, 0)
+    assert reason in row.reason
+    with pytest.raises(UnsupportedError, match=reason):
+        load_bundle(tape.store, tape.compile, trust=True)
+
+
+def test_the_program_gets_its_own_exception_and_its_objects_back(record: Record) -> None:
+    held: list[object] = []
+
+    def f(x: torch.Tensor, items: list[int]) -> torch.Tensor:
+        return x.sin() + items[0]
+
+    def program() -> None:
+        x, items = torch.ones(3), [1, 2]
+        state = torch.random.get_rng_state()
+        with pytest.raises(torch._dynamo.exc.BackendCompilerFailed, match="on purpose"):
+            torch.compile(f, backend=_bad)(x, items)
+        assert torch.equal(torch.random.get_rng_state(), state)
+        assert sys.getrefcount(items) == 2
+        held.append(items)
+
+    tape = record(program)
+    assert held == [[1, 2]]
+    assert queries.frame_bundle(tape.store, tape.compile) is not None
+
+
+# -- redaction ----------------------------------------------------------------------------------
+
+SECRETS = ("hunter2-hunter2", "zebra-crossing-99", "tiger-in-tank-7", "monkey-business-5")
+
+
+def test_secrets_are_taken_out_of_a_bundle(tmp_path: Path) -> None:
+    """In the environment, under a telling key, and as constants of the code."""
+    program = f"""
+        SETTINGS = {{"api_key": "{SECRETS[1]}", "depth": 3}}
+        SECOND = {{"api_key": "{SECRETS[3]}"}}
+
+        def f(x, variables):
+            password = "{SECRETS[2]}"
+            return x.sin() * SETTINGS["depth"] + len(password) + len(SECOND)
+
+        run(f, torch.ones(3), dict(os.environ))
+    """
+    path, graph = script(tmp_path, program, MY_TOKEN=SECRETS[0])
+    _, row = bundle(path)
+    assert row.status == "partial"
+    assert "strings were redacted" in row.reason
+    with Store.open(path) as store:
+        data = store.read_blob(str(row.digest))
+        for secret in SECRETS:
+            assert secret.encode() not in data
+        assert b"<redacted>" in data
+        frame = load_bundle(store, bundle(path)[0], trust=True)
+        assert frame.args[1]["MY_TOKEN"] == "<redacted>"
+    assert "sin" in graph
+
+
+def test_nothing_is_kept_where_all_text_is_redacted(tmp_path: Path) -> None:
+    path, _ = script(tmp_path, "run(lambda x: x.sin(), torch.ones(3))", TORCHREEL_REDACT="all")
+    _, row = bundle(path)
+    assert (row.status, row.digest) == ("refused", None)
+    assert "redacted" in row.reason

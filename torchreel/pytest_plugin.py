@@ -1,0 +1,164 @@
+"""`pytest --torchreel`: the compiles of each failing test, named after the test.
+
+Each test has a recording of its own.  That of a test which passes is deleted again; that of a test
+which takes the whole process with it is still in the store.  Without the option nothing happens,
+and nothing of torchreel but this module is imported.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Generator, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from torchreel.store.records import Recording
+
+_SWEEP_EVERY = 100
+"""Deleted recordings after which the blobs that only they needed are deleted as well."""
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add `--torchreel[=STORE]`."""
+    parser.getgroup("torchreel").addoption(
+        "--torchreel",
+        nargs="?",
+        const="",
+        metavar="STORE",
+        help="Record what torch.compile does in each test, and keep it of those that fail "
+        "(in STORE, $TORCHREEL_STORE or torchreel.db).",
+    )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Begin, when the option is there."""
+    option = config.getoption("--torchreel")
+    if option is not None:
+        config.pluginmanager.register(_Plugin(_checked(option)), "torchreel-recorder")
+
+
+def _checked(option: str) -> str:
+    """The store, absolute; refuses what can't be one before any test has run."""
+    from torchreel.errors import TorchreelError
+    from torchreel.store.addressing import default_store
+    from torchreel.store.direct import open_for_recording
+
+    if os.environ.get("TORCHREEL"):
+        raise pytest.UsageError("--torchreel: TORCHREEL is set, so the whole run is recorded.")
+    if os.path.isdir(option) or option.endswith(".py") or "::" in option:
+        raise pytest.UsageError(
+            f"--torchreel: {option!r} is no store; to run these tests, write them first, or "
+            f"--torchreel=STORE {option}."
+        )
+    target = option or default_store()
+    target = target if "://" in target else os.path.abspath(target)
+    try:
+        open_for_recording(target).close()
+    except TorchreelError as error:
+        raise pytest.UsageError(f"--torchreel: {error}") from error
+    return target
+
+
+class _Plugin:
+    """What happens around each test of one session."""
+
+    def __init__(self, target: str) -> None:
+        self.target = target
+        self._failed = False
+        self._deleted = 0
+        self._known = max((row.id for row in self._recordings()), default=0)
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_protocol(self, item: pytest.Item) -> Generator[None, object, object]:
+        """Record a test with its fixtures."""
+        from torchreel.recorder import attach, session
+
+        if attach.active() is not None:
+            return (yield)  # the program under test records itself
+        self._failed = False
+        with _named(item.nodeid):
+            recorder = session.install_from_environment(f"full:{self.target}")
+        try:
+            return (yield)
+        finally:
+            session.uninstall()
+            if recorder.recording_id is not None:
+                self._settle(recorder.recording_id, item.nodeid)
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        """Setup, call or teardown is over."""
+        self._failed = self._failed or report.failed
+
+    def _settle(self, recording: int, test: str) -> None:
+        """Name what a failing test recorded; delete what a passing one did."""
+        from torchreel.store.direct import open_for_recording
+
+        store = open_for_recording(self.target)
+        try:
+            with store.writer() as writer:
+                if self._failed:
+                    writer.update("recordings", recording, argv=["pytest", test])
+                else:
+                    writer.delete("recordings", recording)
+                    self._deleted += 1
+        finally:
+            store.close()
+        if self._deleted >= _SWEEP_EVERY:
+            self._sweep()
+
+    def _sweep(self) -> None:
+        from torchreel.store.database import Store
+        from torchreel.store.sweep import sweep
+
+        self._deleted = 0
+        with Store.open(self.target, write=True) as store:
+            sweep(store)
+
+    def pytest_sessionfinish(self) -> None:
+        """Give back what passing tests took."""
+        if self._deleted:
+            self._sweep()
+
+    def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
+        """Say what was kept, of this process and of its workers, and what to do with it."""
+        from torchreel.console.text import clean, command, count
+
+        kept = [row for row in self._recordings() if row.id > self._known]
+        store = os.path.relpath(self.target) if "://" not in self.target else self.target
+        terminalreporter.section("torchreel")
+        tests = len({row.run for row in kept})
+        terminalreporter.write_line(
+            f"kept the compiles of {count(tests, 'failing test')} in {clean(store)}"
+        )
+        for row in kept:
+            terminalreporter.write_line(f"{clean(store)}#{row.id}  {clean(row.run)}")
+        if kept:
+            terminalreporter.write_line(
+                f"next: {command('torchreel', 'show', f'{store}#{kept[-1].id}')}"
+            )
+
+    def _recordings(self) -> list[Recording]:
+        from torchreel.store import queries
+        from torchreel.store.database import Store
+
+        with Store.open(self.target) as store:
+            return queries.recordings(store)
+
+
+@contextmanager
+def _named(test: str) -> Iterator[None]:
+    """While a recording begins, its run is called like the test; others are not touched."""
+    from torchreel.recorder.session import RUN_VARIABLE
+
+    before = os.environ.get(RUN_VARIABLE)
+    os.environ[RUN_VARIABLE] = test
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ[RUN_VARIABLE]
+        else:
+            os.environ[RUN_VARIABLE] = before

@@ -1,0 +1,317 @@
+"""Frame bundles: what Dynamo needs to trace a frame again, without any of its data.
+
+The frame's code with the globals that it refers to, its closure and its arguments, as a pickle that
+cloudpickle makes.  Tensors, arrays and random generators are not in it: in their place stand
+numbers, which the descriptions beside the pickle explain.  What can't be pickled is replaced by an
+`Opaque` and named.  Text goes through the rules of redaction, string by string.
+
+Lives here: how a bundle is made.  Not here: when (`probes.bundles`), and how one is read
+(`torchreel.replay.bundles`: it is code, and needs trust).  Nothing here changes an object; but to
+pickle one may run its own `__reduce__` or `__getstate__`.
+"""
+
+from __future__ import annotations
+
+import io
+import linecache
+import pickletools
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from types import CellType, CodeType, FunctionType
+from typing import Any
+
+import cloudpickle
+
+from torchreel.errors import UnsupportedError
+from torchreel.recorder.guard import fail_open
+from torchreel.recorder.redaction import REDACTED, Redactor
+from torchreel.store.jsontypes import Json, canonical_json
+
+FORMAT = 1
+
+LARGEST = 4 << 20
+"""Bytes: a hundred times what a frame with a large model takes."""
+LONGEST = 2.0
+"""Seconds: looked at with every object, so that neither size nor time gets out of hand."""
+
+_PROTOCOL = 3
+"""The last one without frames: a string in it can be replaced by a shorter one."""
+_PLAIN = frozenset({bool, int, float, str, bytes, list, tuple, dict, set, type(None), CodeType})
+_MOST_REASONS = 20
+
+
+class Opaque:
+    """Stands where something was that could not be pickled."""
+
+    def __init__(self, type: str, reason: str) -> None:
+        self.type, self.reason = type, reason
+
+    def __repr__(self) -> str:
+        return f"<{self.type}: {self.reason}>"
+
+
+@dataclass(frozen=True)
+class Bundle:
+    """A bundle, or why there is none; `tensors` is JSON, and `data` None for status 'refused'."""
+
+    status: str
+    reason: str
+    data: bytes | None = None
+    tensors: bytes | None = None
+
+
+@dataclass(frozen=True)
+class Frame:
+    """What Dynamo gets of a frame."""
+
+    code: CodeType
+    globals: dict[str, Any]
+    locals: Mapping[str, Any]
+    closure: tuple[CellType, ...]
+
+    def arguments(self) -> dict[str, Any]:
+        """The arguments by name; `*args` and `**kwargs` as the tuple and the dict that they are."""
+        code = self.code
+        count = code.co_argcount + code.co_kwonlyargcount
+        count += bool(code.co_flags & 0x04) + bool(code.co_flags & 0x08)  # *args, **kwargs
+        names = [name for name in code.co_varnames[:count] if name in self.locals]
+        return {name: _content(self.locals[name]) for name in names}
+
+    def function(self) -> FunctionType:
+        """A function that runs the frame's code."""
+        return FunctionType(self.code, self.globals, self.code.co_name, None, self.closure)
+
+
+def _content(value: Any) -> Any:
+    """An argument that an inner function uses is in a cell."""
+    if not isinstance(value, CellType):
+        return value
+    try:
+        return value.cell_contents
+    except ValueError:
+        return Opaque("cell", "it is empty")
+
+
+Describe = Callable[[object], "Json | None"]
+"""The description of a tensor, array or generator; None for anything else."""
+
+
+def make(frame: Frame, describe: Describe, redactor: Redactor | None) -> Bundle:
+    """The bundle of a frame.  Raises nothing that its objects raise."""
+    if redactor is not None and redactor.rules.mode == "all":
+        return Bundle("refused", "all text is to be redacted, and a frame is made of text")
+    notes = _Notes()
+    content = _content_of(frame)
+    data, reason = _pickle(content, describe, notes)
+    if data is None and notes.stopped is None:
+        notes = _Notes()
+        content = _without_culprits(content, describe, notes)
+        data, reason = _pickle(content, describe, notes)
+    if data is None:
+        return Bundle("refused", notes.stopped or f"it could not be pickled: {reason}")
+    data, redacted = _redacted(data, redactor, notes)
+    if redacted:
+        notes.reasons.append(f"{redacted} strings were redacted")
+    status = "partial" if notes.reasons else "complete"
+    return Bundle(status, notes.told(), data, canonical_json(notes.tensors))
+
+
+@dataclass
+class _Notes:
+    """What came up while one pickle was made."""
+
+    tensors: list[Json] = field(default_factory=list)
+    reasons: list[str] = field(default_factory=list)
+    stopped: str | None = None
+    files: set[str] = field(default_factory=set)
+    """Where the functions are from that are pickled by value."""
+    pairs: set[tuple[str, str]] = field(default_factory=set)
+    """Text in dictionaries (also globals and attributes), with its key."""
+
+    def missing(self, what: str, reason: str) -> Opaque:
+        """Note that something is not in the bundle; what stands in its place."""
+        if f"{what}: {reason}" not in self.reasons:
+            self.reasons.append(f"{what}: {reason}")
+        return Opaque(what, reason)
+
+    def told(self) -> str:
+        more = len(self.reasons) - _MOST_REASONS
+        found = self.reasons[:_MOST_REASONS] + ([f"and {more} more"] if more > 0 else [])
+        return "; ".join(found)
+
+
+def _content_of(frame: Frame) -> dict[str, Any]:
+    return {"format": FORMAT, "function": frame.function(), "arguments": frame.arguments()}
+
+
+class _Sink(io.BytesIO):
+    """Takes a bundle's bytes, up to a limit."""
+
+    def __init__(self, notes: _Notes) -> None:
+        super().__init__()
+        self._notes = notes
+
+    def write(self, data: Any, /) -> int:
+        if self.tell() + memoryview(data).nbytes > LARGEST:
+            self._notes.stopped = f"it is larger than {LARGEST} bytes"
+            raise UnsupportedError(self._notes.stopped)
+        return super().write(data)
+
+
+class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
+    """Pickles by value what cloudpickle does, leaves data out, and goes on where it can't."""
+
+    def __init__(self, sink: _Sink, describe: Describe, notes: _Notes) -> None:
+        super().__init__(sink, protocol=_PROTOCOL)
+        self._describe, self._notes = describe, notes
+        self._numbers: dict[int, int] = {}
+        self._held: list[object] = []
+        self._deadline = time.monotonic() + LONGEST
+
+    def persistent_id(self, obj: object) -> int | None:
+        """The number of a tensor, which the descriptions explain; None for what is pickled."""
+        if type(obj) in _PLAIN:
+            if type(obj) is dict:
+                self._look(obj)
+            return None
+        if time.monotonic() > self._deadline:
+            self._notes.stopped = f"it took longer than {LONGEST:g} s"
+            raise UnsupportedError(self._notes.stopped)
+        number = self._numbers.get(id(obj))
+        if number is None:
+            description = self._describe(obj)
+            if description is None:
+                return None
+            number = self._numbers[id(obj)] = len(self._held)
+            self._held.append(obj)
+            self._notes.tensors.append(description)
+        return number
+
+    def _look(self, found: dict[Any, Any]) -> None:
+        for key, value in found.items():
+            if type(key) is str and type(value) is str and len(value) >= _SHORTEST:
+                self._notes.pairs.add((key, value))
+
+    def reducer_override(self, obj: Any) -> Any:
+        """As cloudpickle does it; an object that refuses is replaced and named."""
+        found = super().reducer_override(obj)
+        if found is not NotImplemented and type(obj) is FunctionType:
+            self._notes.files.add(obj.__code__.co_filename)
+        if found is not NotImplemented or issubclass(type(obj), (type, FunctionType)):
+            return found  # what is not its own is left to pickle: classes and functions, by name
+        with fail_open("bundle", quiet=True) as attempt:
+            reduce = self.dispatch_table.get(type(obj))
+            return obj.__reduce_ex__(_PROTOCOL) if reduce is None else reduce(obj)
+        kind = type(obj)
+        opaque = self._notes.missing(
+            f"{kind.__module__}.{kind.__qualname__}",
+            f"it can't be pickled ({attempt.kind.__name__ if attempt.kind else ''})",
+        )
+        return Opaque, (opaque.type, opaque.reason)
+
+
+def _pickle(content: object, describe: Describe, notes: _Notes) -> tuple[bytes | None, str]:
+    """The pickle, or None and what was raised."""
+    sink = _Sink(notes)
+    with fail_open("bundle", quiet=True) as attempt:
+        _Pickler(sink, describe, notes).dump(content)
+        return sink.getvalue(), ""
+    return None, attempt.kind.__name__ if attempt.kind is not None else ""
+
+
+def _without_culprits(
+    content: Mapping[str, Any], describe: Describe, notes: _Notes
+) -> dict[str, Any]:
+    """`content` with each argument, global and cell replaced that can't be pickled by itself."""
+
+    def kept(name: str, value: Any) -> Any:
+        data, reason = _pickle(value, describe, _Notes())
+        return value if data is not None else notes.missing(name, f"it can't be pickled ({reason})")
+
+    function: FunctionType = content["function"]
+    used = set(_names(function.__code__))
+    scope = {
+        name: kept(f"global {name}", value) if name in used else value
+        for name, value in function.__globals__.items()
+        if name in used or name in ("__name__", "__package__", "__file__", "__builtins__")
+    }
+    cells = zip(function.__code__.co_freevars, function.__closure__ or (), strict=True)
+    closure = tuple(CellType(kept(f"closure {name}", _content(cell))) for name, cell in cells)
+    arguments = {
+        name: kept(f"argument {name}", value) for name, value in content["arguments"].items()
+    }
+    code = function.__code__
+    return {
+        **content,
+        "function": FunctionType(code, scope, code.co_name, None, closure),
+        "arguments": arguments,
+    }
+
+
+def _names(code: CodeType) -> Iterator[str]:
+    yield from code.co_names
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            yield from _names(constant)
+
+
+# -- redaction ----------------------------------------------------------------------------------
+
+_LENGTH = 4
+"""Bytes of the length of a string, behind its opcode (BINUNICODE)."""
+_MARK = REDACTED.decode()
+_SHORTEST = 4
+"""Characters: a shorter string is a name of a variable rather than a secret."""
+
+
+def _redacted(data: bytes, redactor: Redactor | None, notes: _Notes) -> tuple[bytes, int]:
+    """A pickle with each of its strings redacted, and in how many a secret was found.
+
+    A string is looked at by itself, as what it was in a dictionary, and as a constant of the files
+    that the code is from, where names stand before their values.
+    """
+    if redactor is None or redactor.is_off:
+        return data, 0
+    secrets = {value for key, value in notes.pairs if _MARK in redactor.text(f"{key} = {value!r}")}
+    sources = [_source(file, redactor) for file in sorted(notes.files)]
+    parts: list[bytes] = []
+    position = count = 0
+    for text, start in _strings(data):
+        found = _MARK if text in secrets else _without_secret(text, redactor, sources)
+        if found != text:
+            encoded = found.encode("utf-8", "surrogatepass")
+            parts += [data[position : start + 1], len(encoded).to_bytes(_LENGTH, "little"), encoded]
+            position = start + 1 + _LENGTH + len(text.encode("utf-8", "surrogatepass"))
+            count += _MARK in found
+    return b"".join([*parts, data[position:]]), count
+
+
+def _strings(data: bytes) -> Iterator[tuple[str, int]]:
+    """Each string of a pickle, and where its opcode is."""
+    for opcode, argument, start in pickletools.genops(data):
+        if opcode.name == "BINUNICODE" and isinstance(argument, str) and start is not None:
+            yield argument, start
+
+
+def _source(file: str, redactor: Redactor) -> tuple[str, str]:
+    text = "".join(linecache.getlines(file))
+    return text, redactor.text(text)
+
+
+def _without_secret(text: str, redactor: Redactor, sources: Sequence[tuple[str, str]]) -> str:
+    found = redactor.text(text)
+    if len(text) < _SHORTEST or _MARK in found:
+        return found
+    if _MARK in redactor.text(repr(text)):
+        return _MARK
+    hidden = any(text in raw and text not in redacted for raw, redacted in sources)
+    return _MARK if hidden and found == text else found
+
+
+def is_tensor_like(value: object) -> bool:
+    """Whether this is a NumPy array, which Dynamo treats as a tensor (NumPy is not imported)."""
+    numpy = sys.modules.get("numpy")
+    # By type: isinstance would ask the program's own objects for their class.
+    return numpy is not None and issubclass(type(value), numpy.ndarray)

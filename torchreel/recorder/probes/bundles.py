@@ -1,0 +1,98 @@
+"""Frame bundles: the Python frame of a compile, kept when it failed (or always, on demand).
+
+Lives here: when a bundle is made, and what is described rather than pickled.  Not here: the making
+(`torchreel.recorder.bundles`).  Called by the probe of `_compile` (`dynamo`), which has what Dynamo
+got of the frame; after a failure the frame's locals are still as they were, because none of it ran.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from torchreel.recorder.attach import AttachPoint, Call, Probe
+from torchreel.recorder.guard import fail_open
+from torchreel.recorder.kinds import Kind
+from torchreel.recorder.rows import Add, Blob
+
+if TYPE_CHECKING:
+    from torchreel.recorder.bundles import Bundle, Describe
+    from torchreel.recorder.recorder import Recorder
+    from torchreel.recorder.spans import CompileEntry
+    from torchreel.store.jsontypes import Json
+
+UNTOUCHED = AttachPoint(
+    "torch._C", "DisableTorchFunction", "describes tensors while the program's modes are active"
+)
+ATTACH_POINTS = (UNTOUCHED,)
+KINDS: tuple[Kind, ...] = ()
+PROBES: tuple[Probe, ...] = ()
+
+
+def before(recorder: Recorder, call: Call, entry: CompileEntry) -> None:
+    """A frame is about to be compiled: keep it, if all are kept (the process may die in it)."""
+    if recorder.options.settings.frames == "all":
+        _keep(recorder, call, entry)
+
+
+def after(recorder: Recorder, call: Call, entry: CompileEntry, error: BaseException | None) -> None:
+    """A frame was compiled: keep it, if that failed."""
+    failed = isinstance(error, Exception) and entry.status == "failed"
+    if failed and recorder.options.settings.frames == "failing":
+        _keep(recorder, call, entry)
+        recorder.tape.hurry()
+
+
+def _keep(recorder: Recorder, call: Call, entry: CompileEntry) -> None:
+    with fail_open("frame bundle"):
+        made = _make(recorder, call)
+        columns = {
+            "compile_id": entry.ref,
+            "status": made.status,
+            "reason": made.reason,
+            "size": len(made.data or b""),
+            "digest": None if made.data is None else Blob(made.data),
+            "tensors": None if made.tensors is None else Blob(made.tensors),
+        }
+        recorder.tape.append(Add("frame_bundles", columns))
+
+
+def _make(recorder: Recorder, call: Call) -> Bundle:
+    import torch
+
+    from torchreel.recorder.bundles import Frame, make
+
+    names = ("code", "globals", "locals", "builtins", "closure")
+    found = {name: call.argument(position, name) for position, name in enumerate(names)}
+    frame = Frame(
+        found["code"], found["globals"], dict(found["locals"]), tuple(found["closure"] or ())
+    )
+    with torch._C.DisableTorchFunction():
+        return make(frame, _describer(), recorder.tape.redactor)
+
+
+def _describer() -> Describe:
+    """Tensors, arrays and generators by description; storages only by their size."""
+    import torch
+
+    from torchreel.recorder.bundles import is_tensor_like
+    from torchreel.store.portable.tensors import Encoder
+
+    encoder = Encoder()
+    storages = (torch.UntypedStorage, torch.TypedStorage)
+
+    def describe(value: object) -> Json | None:
+        # By type: isinstance would ask the program's own objects for their class.
+        kind = type(value)
+        if issubclass(kind, (torch.Tensor, torch.Generator)):
+            return encoder.describe(value)
+        if issubclass(kind, storages):
+            return {"k": "opaque", "type": kind.__name__, "reason": "storages are not kept"}
+        if is_tensor_like(value):
+            return _array(value)
+        return None
+
+    return describe
+
+
+def _array(value: Any) -> Json:
+    return {"k": "array", "dtype": str(value.dtype), "size": [int(n) for n in value.shape]}
