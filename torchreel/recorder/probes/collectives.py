@@ -1,13 +1,146 @@
-"""Compiler collectives: local and gathered states of ranks, and what follows.
+"""Compiler collectives: what the ranks of a job tell each other before they compile.
 
-Rows 16 of the design's table of systems.
+Lives here: what this rank saw, what every rank saw, and what was decided from it.  Not here: the
+restart that follows, which is an attempt like any other (`frames`).
 """
 
 from __future__ import annotations
 
-from torchreel.recorder.attach import AttachPoint, Probe, Tap
+from typing import TYPE_CHECKING, Any
+
+from torchreel.recorder.attach import AttachPoint, Call, Probe, Tap, Visit
 from torchreel.recorder.kinds import Kind
 
-ATTACH_POINTS: tuple[AttachPoint, ...] = ()
-KINDS: tuple[Kind, ...] = ()
-PROBES: tuple[Probe | Tap, ...] = ()
+if TYPE_CHECKING:
+    from torchreel.recorder.recorder import Recorder
+
+GATHER = AttachPoint(
+    "torch._dynamo.output_graph",
+    "OutputGraph.run_compiler_collective",
+    "gathers the states of all ranks, and restarts",
+)
+MERGE = AttachPoint(
+    "torch._dynamo.variables.builder",
+    "process_automatic_dynamic",
+    "what the attempt that follows makes of them, input by input",
+)
+ATTACH_POINTS = (GATHER, MERGE)
+
+_STATE = (
+    "what the rank's inputs are, by their Sources: `scalar`, `size` and `stride`, with 'dynamic' "
+    "for what is to vary (or is no such thing at all), null for what is not known, and "
+    "'size * stride of N' for a stride that another dimension makes"
+)
+LOCAL = Kind(
+    name="collective.local",
+    system=16,
+    meaning="This rank is about to tell the others what it saw; on disk soon, for a rank that does "
+    "not answer stops all the others.",
+    fields={"rank": "this rank", "size": "number of ranks", "state": _STATE},
+    points=(GATHER,),
+    pages=False,
+    probe="collectives",
+)
+GATHERED = Kind(
+    name="collective.gathered",
+    system=16,
+    meaning="What one of the ranks saw, this one included; part of a `collective.local`.",
+    fields={"rank": "which rank", "state": _STATE},
+    points=(GATHER,),
+    pages=False,
+    probe="collectives",
+)
+OUTCOME = Kind(
+    name="collective.outcome",
+    system=16,
+    meaning="How the exchange ended; part of a `collective.local`.",
+    fields={
+        "outcome": "'restart' (`frame.restart` follows), or 'failed'",
+        "error": "class and message of what went wrong; null for a restart",
+        "differing": "Sources that are not the same on all ranks, or not on all of them",
+    },
+    points=(GATHER,),
+    pages=False,
+    probe="collectives",
+)
+MERGED = Kind(
+    name="collective.merged",
+    system=16,
+    meaning="An input, as all ranks now agree to compile it; the name is its Source.",
+    fields={
+        "own": "what this rank saw: `scalar`, `size`, `stride`",
+        "merged": "what came out, in the same form",
+    },
+    points=(MERGE,),
+    probe="collectives",
+)
+KINDS = (LOCAL, GATHERED, OUTCOME, MERGED)
+
+_RESTART = "CompileCollectiveRestartAnalysis"
+
+
+def _gather(recorder: Recorder, call: Call) -> Visit:
+    translator = call.args[0].root_tx
+    shared = getattr(translator, "distributed_state", None)
+    if shared is None or shared.all_states is not None:
+        yield
+        return
+    group = shared.compile_pg
+    local = recorder.note(LOCAL, "", group.rank(), group.size(), _states(shared.local_state))
+    recorder.tape.hurry()
+    outcome = yield
+    here = recorder.spans.here
+    outer, here.cause = here.cause, local
+    try:
+        _note_outcome(recorder, shared.all_states or (), outcome.error)
+    finally:
+        here.cause = outer
+
+
+def _note_outcome(recorder: Recorder, found: Any, error: BaseException | None) -> None:
+    states = [_states(state) for state in found]
+    for rank, state in enumerate(states):
+        recorder.note(GATHERED, "", rank, state)
+    names = sorted({name for state in states for name in state})
+    differing = tuple(
+        name for name in names if any(state.get(name) != states[0].get(name) for state in states)
+    )
+    restarts = type(error).__name__ == _RESTART
+    message = None if restarts or error is None else f"{type(error).__name__}: {error}"
+    recorder.note(OUTCOME, "", "restart" if restarts else "failed", message, differing)
+
+
+def _states(local_state: Any) -> dict[str, object]:
+    """What a rank saw, by Source; a copy, for torch goes on writing into it."""
+    return {str(name): _entry(entry) for name, entry in local_state.automatic_dynamic.items()}
+
+
+def _entry(entry: Any) -> dict[str, object]:
+    return {name: _cell(getattr(entry, name)) for name in ("scalar", "size", "stride")}
+
+
+def _cell(value: Any) -> object:
+    """A number, or what stands for one: AutoDynamic, AutoUnset, InferStride."""
+    if isinstance(value, tuple):
+        return tuple(_cell(item) for item in value)
+    kind = type(value).__name__
+    if kind == "InferStride":
+        return f"size * stride of {value.dim}"
+    return {"AutoDynamic": "dynamic", "AutoUnset": None}.get(kind, value)
+
+
+def _merge(
+    recorder: Recorder,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    token: object,
+    result: Any,
+    error: BaseException | None,
+) -> None:
+    shared = args[0].distributed_state
+    if error is None and shared is not None and shared.all_states is not None:
+        own, name = args[2], str(args[1])
+        recorder.note(MERGED, name, _entry(own), _entry(result))
+
+
+PROBES = (Probe(GATHER, _gather), Tap(MERGE, _merge))
