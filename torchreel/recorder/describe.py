@@ -100,6 +100,18 @@ result = _unseen(_result)
 """What an operator returned: tensors described, symbolic scalars as expressions, no values."""
 
 
+def _outline(value: Any) -> Described:
+    if type(value) is FakeTensor and value._has_symbolic_sizes_strides:
+        return (_text(value.dtype), sizes(value.shape), None, _text(value.device))
+    if isinstance(value, (list, tuple)):
+        return tuple([_outline(item) for item in value])
+    return _result(value)
+
+
+outline = _unseen(_outline)
+"""As `result`, but without symbolic strides: most of them are products that exist once, and to tell
+that they are known already takes longer than all the rest."""
+
 _op_names: dict[str, str] = {}
 
 

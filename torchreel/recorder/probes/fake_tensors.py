@@ -41,7 +41,8 @@ DISPATCHED = Kind(
     fields={
         "outcome": "hit, miss, bypass (not cached), direct (no cache asked) or raised",
         "reason": "why the cache was bypassed, or the type of the exception",
-        "result": "what it returned: (dtype, sizes, strides, device) for a tensor",
+        "result": "what it returned: (dtype, sizes, strides, device) for a tensor; strides are "
+        "left out where sizes are symbolic",
         "depth": "how many operators it ran inside of; those come after it",
         "epoch": "of the mode: memoised items of an earlier one are void",
     },
@@ -225,7 +226,7 @@ def _dispatched(
         running.outcome, running.reason = "raised", type(error).__name__
         _note_failure(recorder, op, error, "dispatch")
     else:
-        described = describe.result(result)
+        described = describe.outline(result)
     recorder.note(
         DISPATCHED,
         op,

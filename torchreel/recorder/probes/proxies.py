@@ -70,9 +70,8 @@ ARITHMETIC = Kind(
     meaning="Arithmetic on symbolic scalars became a node, because another one needs its result.",
     fields={
         "function": "what it calls",
-        "arguments": "expressions and constants",
+        "arguments": "names of nodes (whose results are on the tape as well) and constants",
         "result": "the expression",
-        "inputs": "the names of the nodes that it uses",
     },
     points=(SYMBOLIC,),
     probe="proxies",
@@ -160,28 +159,21 @@ def _arithmetic(
     if token:
         _here.computing -= 1
     if error is None:
-        function, operands, out = kwargs["func"], kwargs["args"], kwargs["out"]
+        node = result.node
         recorder.note(
             ARITHMETIC,
-            result.node.name,
-            describe.op_name(function),
-            tuple([_operand(value) for value in _flat(operands)]),
-            describe.size(out),
-            _inputs(result.node),
+            node.name,
+            describe.op_name(node.target),
+            tuple([_argument(value) for value in node.args]),
+            describe.size(kwargs["out"]),
         )
 
 
-def _flat(operands: tuple[Any, ...]) -> tuple[Any, ...]:
-    """The terms of a `sym_sum`, which takes them as one list; operands of others as they are."""
-    if len(operands) == 1 and isinstance(operands[0], (list, tuple)):
-        return tuple(operands[0])
-    return operands
-
-
-def _operand(value: Any) -> object:
-    from torchreel.recorder import describe
-
-    return value if isinstance(value, (bool, float)) else describe.size(value)
+def _argument(value: Any) -> object:
+    """A node by its name; the terms of a `sym_sum`, which come as one list, one by one."""
+    if isinstance(value, (list, tuple)):
+        return tuple([_argument(item) for item in value])
+    return getattr(value, "name", value)
 
 
 PROBES = (Probe(TRACE, _tracing), Tap(NODE, _made), Tap(SYMBOLIC, _arithmetic, _computing))
