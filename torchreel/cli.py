@@ -65,24 +65,73 @@ def record(
     output: Annotated[
         str | None, typer.Option("--output", "-o", metavar="STORE", help="The store to append to.")
     ] = None,
+    mode: Annotated[
+        str, typer.Option("--mode", metavar="full|flight", help="Keep all, or what goes wrong.")
+    ] = "full",
     compile_timeout: Annotated[
         float | None,
         typer.Option("--compile-timeout", metavar="SECONDS", help="Longer compiles count as hung."),
+    ] = None,
+    slow_compile: Annotated[
+        float | None,
+        typer.Option("--slow-compile", metavar="SECONDS", help="In flight mode: keep longer ones."),
+    ] = None,
+    max_bytes: Annotated[
+        str | None,
+        typer.Option("--max-bytes", metavar="SIZE", help="Delete the oldest above this (500M)."),
+    ] = None,
+    max_age: Annotated[
+        str | None, typer.Option("--max-age", metavar="AGE", help="Delete what is older (30d).")
+    ] = None,
+    sample: Annotated[
+        float, typer.Option("--sample", metavar="P", help="Keep only this share of the compiles.")
+    ] = 1.0,
+    frames: Annotated[
+        str,
+        typer.Option(
+            "--frames", metavar="failing|all|none", help="Keep Python frames, for replay."
+        ),
+    ] = "failing",
+    redact: Annotated[
+        str,
+        typer.Option("--redact", metavar="default|all|none", help="What is taken out of text."),
+    ] = "default",
+    redact_pattern: Annotated[
+        list[str] | None,
+        typer.Option("--redact-pattern", metavar="REGEX", help="Take this out as well."),
+    ] = None,
+    off_signal: Annotated[
+        str | None,
+        typer.Option("--off-signal", metavar="NAME", help="A signal that ends the recording."),
     ] = None,
 ) -> None:
     """Run a program and record every compile in it.
 
     As in 'torchreel record -o run.db -- python train.py': what follows '--' is run as it is, and
-    its exit status becomes ours. A store that exists gets another recording.
+    its exit status becomes ours. A store that exists gets another recording; '{rank}' and '{pid}'
+    in its name are filled in by each process. A file STORE.off ends the recording, not the program.
     """
     from torchreel.console import record as console
-    from torchreel.recorder.launch import run_recorded
+    from torchreel.recorder.launch import is_shared, run_recorded
+    from torchreel.recorder.settings import Settings, parse_age, parse_size
     from torchreel.store.addressing import default_store
 
     target = output or default_store()
+    settings = Settings(
+        compile_timeout=compile_timeout,
+        slow_compile=slow_compile,
+        max_bytes=parse_size(max_bytes) if max_bytes is not None else None,
+        max_age=parse_age(max_age) if max_age is not None else None,
+        sample=sample,
+        redact=redact,
+        redact_patterns=tuple(redact_pattern or ()),
+        off_signal=off_signal,
+        frames=frames,
+    )
     known = console.last_recording(target)
-    status = run_recorded(program, target, compile_timeout=compile_timeout)
-    console.report(target, known)
+    status = run_recorded(program, target, mode=mode, settings=settings)
+    if is_shared(target):
+        console.report(target, known)
     raise typer.Exit(status)
 
 

@@ -52,16 +52,19 @@ def run_recorded(
     settings = settings or Settings()
     if compile_timeout is not None:
         settings = replace(settings, compile_timeout=compile_timeout)
-    # With a file for each rank or process there is none of ours.
-    shared = control.resolve(target, None) == target
-    if shared:
+    if is_shared(target):
         Store.open(target, create=True).close()
     run, started = uuid.uuid4().hex[:12], time.time_ns()
     pid, status = _run(command, _environment(target, run, mode, settings))
     with fail_open("launch"):
-        if shared:
+        if is_shared(target):
             _settle(target, run, command, pid, started, status, settings.rules)
     return status if status >= 0 else 128 - status
+
+
+def is_shared(target: str) -> bool:
+    """Whether all processes of a program write into one store: its name has no placeholders."""
+    return control.resolve(target, None) == target
 
 
 def _environment(target: str, run: str, mode: str, settings: Settings) -> dict[str, str]:

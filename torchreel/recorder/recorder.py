@@ -47,7 +47,7 @@ boundaries: list[Callable[[Recorder, tuple[str, str, int] | None], None]] = []
 what probes have to look at from time to time."""
 
 
-_MOST_ENTRIES = 5_000
+_MOST_ENTRIES = 1_000
 """Compiles that are known by their names, at most: a late backward may belong to any of them."""
 
 
