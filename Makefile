@@ -5,10 +5,10 @@ VENV := .venv
 STAMP := $(VENV)/.stamp
 PY := $(VENV)/bin/python
 
-.PHONY: help venv test lint demo bench models cases completeness docs clean check-compiler check-python
+.PHONY: help venv test lint demo bench models cases completeness kills soak docs clean check-compiler check-python
 
 help:
-	@echo "make venv | test | lint | demo | bench | models | cases | completeness | docs | clean"
+	@echo "make venv | test | lint | demo | bench | models | cases | completeness | kills | soak | docs | clean"
 
 venv: $(STAMP)
 
@@ -43,6 +43,13 @@ cases: check-compiler $(STAMP)
 # Every record of TORCH_TRACE against the store, with Inductor.
 completeness: check-compiler $(STAMP)
 	$(PY) -m benchmarks.completeness
+
+# 300 processes killed at random moments; 2,000 compiles in one process (some 15 minutes).
+kills: check-compiler $(STAMP)
+	$(PY) -m benchmarks.kills
+
+soak: check-compiler $(STAMP)
+	$(PY) -m benchmarks.soak
 
 docs: $(STAMP)
 	$(PY) -m pytest tests/docs
