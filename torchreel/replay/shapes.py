@@ -7,7 +7,8 @@ from a closed table, and what is unknown raises.
 
 The changes are made again, not the calls that made them: what a call does depends on caches, on the
 order of sets and on the caller's frames (see `torchreel.recorder.probes.shape_state`), what it did
-does not.  So the result is the recorded state in any process, also in the middle of a call.
+does not.  So the result is the recorded state in any process, also in the middle of a call.  Left
+out are `specializations` (of `mark_dynamic(..., specialize_on=...)`): they hold the user's code.
 """
 
 from __future__ import annotations

@@ -348,14 +348,14 @@ class Shadow:
                 self._merge(name, "all", Piece("plain", getattr(env, name)))
 
     def _see_tail(self, name: str, form: str, now: dict[Any, Any]) -> None:
-        count = self._seen[name]
+        count, self._seen[name] = self._seen[name], len(now)
         if len(now) == count:
             return
-        self._seen[name] = len(now)
-        if len(now) < count:
-            self._merge(name, "all", Piece(form, dict(now)))
-            return
-        self._merge(name, "put", Piece(form, dict(itertools.islice(now.items(), count, None))))
+        what, first = ("put", count) if len(now) > count else ("all", 0)
+        tail = itertools.islice(now.items(), first, None)
+        # A nested int is a key as well: it is a SymInt, which must not be handed over.
+        pairs = {k if isinstance(k, (int, float)) else str(k): value for k, value in tail}
+        self._merge(name, what, Piece(form, pairs))
 
     def _see_map(self, name: str, form: str, now: dict[Any, Any]) -> None:
         seen = self._seen[name]
