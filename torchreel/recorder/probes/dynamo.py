@@ -93,8 +93,10 @@ def _attempt(recorder: Recorder, call: Call) -> Visit:
     entry = recorder.entry_here()
     if frame is not None and frame.entry is not entry:
         _describe_attempt(recorder, entry, call)
-        frame.entry.open_spans, entry.open_spans = 0, 1
-        frame.entry = entry
+        # Around Dynamo's part of a strict export there is no frame: the span is the export's.
+        if not frame.stage:
+            frame.entry.open_spans, entry.open_spans = 0, 1
+            frame.entry = entry
     span = recorder.enter("dynamo", entry=entry)
     outcome = yield
     # What goes wrong in here is Dynamo's own to handle, or leaves `_compile` as well.
