@@ -10,7 +10,6 @@ from __future__ import annotations
 import dataclasses
 import enum
 from collections.abc import Mapping, Sequence
-from functools import cache
 
 from torchreel.errors import UnsupportedError
 from torchreel.store.jsontypes import Json
@@ -64,14 +63,18 @@ class SourceTable:
     def __init__(self) -> None:
         self.rows: list[dict[str, Json]] = []
         self._places: dict[Source, int] = {}
+        self._fields: dict[type[Source], tuple[tuple[str, object], ...]] = {}
 
     def add(self, source: Source) -> int:
         """The row of a Source."""
         found = self._places.get(source)
         if found is not None:
             return found
-        row: dict[str, Json] = {"source": type(source).__name__}
-        for name, default in _defaults(type(source)):
+        cls = type(source)
+        row: dict[str, Json] = {"source": cls.__name__}
+        if cls not in self._fields:
+            self._fields[cls] = _defaults(cls)
+        for name, default in self._fields[cls]:
             value = getattr(source, name)
             if value is not default:
                 row[name] = self._cell(value)
@@ -88,10 +91,8 @@ class SourceTable:
             return {"opaque": str(error)}
 
 
-@cache
-def _defaults(cls: type) -> tuple[tuple[str, object], ...]:
-    fields = dataclasses.fields(cls)  # type: ignore[arg-type]
-    return tuple((field.name, field.default) for field in fields if field.init)
+def _defaults(cls: type[Source]) -> tuple[tuple[str, object], ...]:
+    return tuple((field.name, field.default) for field in dataclasses.fields(cls) if field.init)
 
 
 def expand_source(rows: Sequence[Json], place: int, depth: int = 0) -> Json:
