@@ -1,0 +1,227 @@
+"""The process dies, the disk fills up, the store disappears: what was committed stays; the program
+ends as it would have ended."""
+
+import os
+import shutil
+import signal
+import sqlite3
+import subprocess
+import sys
+import textwrap
+import time
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+import torch
+
+import torchreel
+from benchmarks import kills
+from tests.recorder import programs
+from tests.recorder.conftest import Tape
+from torchreel.store import Store, queries
+from torchreel.store.portable.checkpoints import CheckpointDoc
+
+
+@pytest.mark.parametrize(("mode", "seed"), [("full", 1), ("flight", 2)])
+def test_processes_killed_at_random_moments(tmp_path: Path, mode: str, seed: int) -> None:
+    found = kills.run(tmp_path, 15, mode, seed)
+    assert found.committed > 5, "the victims hardly compiled anything"
+    assert (found.missing, found.broken) == (0, 0)
+    assert found.statuses["crashed"] >= 1
+    assert set(found.statuses) <= {"ok", "crashed", "restarted"}
+    assert found.verdict in ("identical", "diverged"), "the replay did not even start"
+
+
+DEADLY = """
+def deadly(gm, inputs):
+    {death}
+
+print("before", flush=True)
+torch.compile(lambda x: x.sin() + 1, backend=deadly)(torch.ones(2))
+"""
+
+
+@pytest.mark.parametrize(
+    ("mode", "death", "status", "recorded_signal"),
+    [
+        ("full", "import ctypes; ctypes.string_at(0)", 128 + signal.SIGSEGV, "SIGSEGV"),
+        ("flight", "import ctypes; ctypes.string_at(0)", 128 + signal.SIGSEGV, "SIGSEGV"),
+        ("flight", "os.kill(os.getpid(), 9)", 128 + signal.SIGKILL, "SIGKILL"),
+        ("full", "os._exit(7)", 7, None),
+    ],
+)
+def test_a_death_in_the_backend_leaves_its_graph(
+    path: Path, mode: str, death: str, status: int, recorded_signal: str | None
+) -> None:
+    from torchreel.recorder.launch import run_recorded
+
+    program = programs.PRELUDE + DEADLY.format(death=death)
+    assert run_recorded([sys.executable, "-c", program], path, mode=mode) == status
+    with Store.open(path) as store:
+        tape = Tape(store)
+        (checkpoint,) = queries.checkpoints(store, tape.compile)
+        doc = CheckpointDoc.from_bytes(store.read_blob(checkpoint.digest))
+        (failure,) = queries.failures(store)
+    assert [node.name for node in doc.graph.nodes] == ["l_x_", "sin", "add", "output"]
+    assert (tape.recording.status, tape.recording.exit_signal) == ("died", recorded_signal)
+    assert tape.compile.status == "crashed"
+    assert (failure.stage, failure.failure_class) == ("pre_grad", "crash")
+    assert failure.checkpoint_id == checkpoint.id
+
+
+TROUBLE = """
+import shutil
+{before}
+total = 0.0
+for n in range(5):
+    torch._dynamo.reset()
+    big = [float(i) for i in range(n * 20)]
+    def fn(x):
+        for value in big:
+            x = x + value
+        return x.sum()
+    total += torch.compile(fn, backend="eager")(torch.ones(3)).item()
+    if n == 2:
+        {middle}
+print("total", total, flush=True)
+sys.exit(5)
+"""
+EXPECTED = sum(3 * (1 + sum(range(n * 20))) for n in range(5))
+
+
+def outcome(
+    store: Path, before: str = "pass", middle: str = "pass", wrap: tuple[str, ...] = ()
+) -> tuple[int, str]:
+    """Exit status and stdout of the program, recorded by the environment alone."""
+    text = textwrap.dedent(TROUBLE).format(before=before, middle=middle)
+    environment = {**os.environ, **programs.ENVIRONMENT, "TORCHREEL": f"full:{store}"}
+    done = subprocess.run(
+        [*wrap, sys.executable, "-c", programs.PRELUDE + text],
+        env=environment, capture_output=True, text=True, timeout=300,
+    )  # fmt: skip
+    assert "Traceback" not in done.stderr, done.stderr
+    return done.returncode, done.stdout
+
+
+FINE = (5, f"total {float(EXPECTED)}\n")
+
+
+def test_a_file_that_may_not_grow(tmp_path: Path) -> None:
+    limit = "import resource; resource.setrlimit(resource.RLIMIT_FSIZE, (200_000, 200_000))"
+    assert outcome(tmp_path / "run.db", before=limit) == FINE
+    assert_readable(tmp_path / "run.db")
+
+
+def test_a_full_disk(tmp_path: Path) -> None:
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    mounted = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=300k", "tmpfs", str(disk)], capture_output=True
+    )
+    if mounted.returncode:
+        pytest.skip("no file system can be mounted here")
+    try:
+        assert outcome(disk / "run.db") == FINE
+        assert_readable(disk / "run.db")
+    finally:
+        subprocess.run(["umount", "-l", str(disk)], check=True)
+
+
+def assert_readable(path: Path) -> None:
+    with closing(sqlite3.connect(path)) as connection:
+        assert connection.execute("PRAGMA integrity_check").fetchone() == ("ok",)
+    with Store.open(path) as store:
+        assert len(Tape(store).compiles) >= 1
+
+
+def test_a_directory_that_may_not_be_written_to(tmp_path: Path) -> None:
+    closed = tmp_path / "closed"
+    closed.mkdir()
+    closed.chmod(0o500)
+    wrap: tuple[str, ...] = ()
+    if os.geteuid() == 0:  # for whom nothing is closed
+        if shutil.which("setpriv") is None:
+            pytest.skip("root writes everywhere")
+        for parent in [closed, *closed.parents]:
+            if str(parent).startswith("/tmp/"):
+                parent.chmod(parent.stat().st_mode | 0o055)
+        wrap = ("setpriv", "--reuid=65534", "--clear-groups", "--inh-caps=-all")
+    assert outcome(closed / "run.db", wrap=wrap) == FINE
+    assert list(closed.iterdir()) == []
+
+
+def test_a_store_that_is_deleted_meanwhile(tmp_path: Path) -> None:
+    store = tmp_path / "there" / "run.db"
+    assert outcome(store, middle=f"os.unlink({str(store)!r})") == FINE
+    assert not store.exists()
+
+
+def test_a_directory_that_is_deleted_meanwhile(tmp_path: Path) -> None:
+    store = tmp_path / "there" / "run.db"
+    assert outcome(store, middle=f"shutil.rmtree({str(store.parent)!r})") == FINE
+    assert not store.exists()
+
+
+def test_a_second_recorder_is_the_first(path: Path, tmp_path: Path) -> None:
+    with torchreel.record(path) as first, torchreel.record(tmp_path / "other.db") as second:
+        assert second is first
+        assert torchreel.install(tmp_path / "third.db") is first
+        torch.compile(lambda x: x + 1, backend="eager")(torch.ones(2))
+    assert sorted(file.name for file in tmp_path.glob("*.db")) == ["run.db"]
+    with Store.open(path) as store:
+        assert [row.status for row in Tape(store).compiles] == ["ok"]
+
+
+CROWD = """
+import threading, time
+torch.set_num_threads(1)
+seen = set()
+for n in range(5):
+    torch._dynamo.reset()
+    f = torch.compile(lambda x, n=n: (x * n).sin() + int(sys.argv[1]), backend="aot_eager")
+    f(torch.ones(3))
+"""
+
+
+@pytest.mark.parametrize("mode", ["full", "flight"])
+def test_eight_processes_write_into_one_file(path: Path, mode: str) -> None:
+    environment = {**os.environ, **programs.ENVIRONMENT, "TORCHREEL": f"{mode}:{path}"}
+    command = [sys.executable, "-c", programs.PRELUDE + CROWD]
+    crowd = [subprocess.Popen([*command, str(n)], env=environment) for n in range(8)]
+    waited = _longest_lock(path, crowd)
+    assert [process.wait(300) for process in crowd] == [0] * 8
+    with Store.open(path) as store:
+        recordings = queries.recordings(store)
+        assert len(recordings) == 8
+        assert {row.status for row in recordings} == {"done"}
+        for row in recordings:
+            assert queries.lost(store, row.id) == []
+            compiles = queries.compiles(store, row.id)
+            assert [c.status for c in compiles] == ["ok"] * 5
+            if mode == "full":
+                assert all(len(queries.checkpoints(store, c)) == 1 for c in compiles)
+    assert waited < 1.0, f"the file was locked for {waited:.1f} s"
+
+
+def _longest_lock(path: Path, crowd: list[subprocess.Popen[bytes]]) -> float:
+    """The longest that a ninth writer had to wait for the lock while the others wrote.
+
+    Measured in tries of 20 ms each, so that a machine that is busy otherwise counts less.
+    """
+    longest = 0.0
+    while any(process.poll() is None for process in crowd):
+        time.sleep(0.1)
+        if not path.exists():
+            continue
+        tries = 0
+        with closing(sqlite3.connect(path, timeout=0.02, isolation_level=None)) as connection:
+            while tries < 200:
+                try:
+                    connection.execute("BEGIN IMMEDIATE")
+                    connection.execute("ROLLBACK")
+                    break
+                except sqlite3.OperationalError:
+                    tries += 1
+        longest = max(longest, tries * 0.02)
+    return longest
