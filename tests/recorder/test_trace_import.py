@@ -192,7 +192,10 @@ def test_an_import_is_exported_byte_for_byte(trace: Path, path: Path, tmp_path: 
 
 def test_a_recording_is_exported_as_torch_writes_it(path: Path, tmp_path: Path) -> None:
     """In one process, TORCH_TRACE and the recorder see the same records."""
-    variables = {**os.environ, "TORCH_TRACE": str(tmp_path / "logs"), "TORCHREEL": f"full:{path}"}
+    variables = {
+        **os.environ, "TORCH_TRACE": str(tmp_path / "logs"), "TORCHREEL": f"full:{path}",
+        "TORCHREEL_REDACT": "none",
+    }  # fmt: skip
     subprocess.run([sys.executable, "-c", PROGRAM], env=variables, check=True)
     exported = _export(path, tmp_path / "out", "#1")
     written = _records(tmp_path / "logs")
