@@ -5,10 +5,10 @@ VENV := .venv
 STAMP := $(VENV)/.stamp
 PY := $(VENV)/bin/python
 
-.PHONY: help venv test lint demo bench models cases completeness kills soak docs clean check-compiler check-python
+.PHONY: help venv test lint demo bench models cases recording fidelity completeness kills soak docs clean check-compiler check-python
 
 help:
-	@echo "make venv | test | lint | demo | bench | models | cases | completeness | kills | soak | docs | clean"
+	@echo "make venv | test | lint | demo | bench | models | cases | recording | fidelity | completeness | kills | soak | docs | clean"
 
 venv: $(STAMP)
 
@@ -18,7 +18,7 @@ $(STAMP): pyproject.toml constraints.txt | check-python
 	@touch $@
 
 test: check-compiler $(STAMP)
-	$(PY) -m pytest
+	$(PY) -m pytest -n auto --maxprocesses 4 --dist loadfile
 
 lint: $(STAMP)
 	$(VENV)/bin/ruff check .
@@ -39,6 +39,13 @@ models: check-compiler $(STAMP)
 
 cases: check-compiler $(STAMP)
 	$(PY) -m benchmarks.cases $(CASES)
+
+# Hours, if run whole: ARGS narrows it, as in ARGS="gpt2-2 aot_eager full --pairs 7".
+recording: check-compiler $(STAMP)
+	$(PY) -m benchmarks.recording $(ARGS)
+
+fidelity: check-compiler $(STAMP)
+	$(PY) -m benchmarks.fidelity $(wildcard $(CASES)/*.py)
 
 # Every record of TORCH_TRACE against the store, with Inductor.
 completeness: check-compiler $(STAMP)
