@@ -13,7 +13,7 @@ from torchreel.store.database import Store
 from torchreel.store.records import Compile
 
 TRAINED = {"training", "dynamic_training", "autocast"}
-FROM_ATEN = {"dynamic_training", "branches", "mutation_and_aliasing"}
+FROM_ATEN = ("dynamic_training", "branches", "mutation_and_aliasing")
 
 
 def compiles_of(store: Store, name: str = "") -> list[Compile]:
