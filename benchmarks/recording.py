@@ -3,10 +3,11 @@
     python -m benchmarks.recording [MODEL ...] [static dynamic] [aot_eager inductor]
                                    [full flight torch_trace shape_events] [--pairs N]
 
-Each pair is two fresh processes, one with and one without, one right after the other (the order
-changes from pair to pair), each with an Inductor cache of its own; the figure is the median of the
-pairs' ratios of CPU seconds of the first call.  Peak memory is the median difference; bytes are
-what is left on disk.  Exits with 1 when a target of the table `TARGETS` is missed.
+Each round is one fresh process with none and one with each recorder, one right after the other (the
+order rotates from round to round), each with an Inductor cache of its own; a pair is a recorder's
+and the one with none of its round, and the figure is the median of the pairs' ratios of CPU seconds
+of the first call.  Peak memory is the median difference; bytes are what is left on disk.  Exits
+with 1 when a target of the table `TARGETS` is missed.
 """
 
 import json
@@ -14,6 +15,7 @@ import os
 import subprocess
 import sys
 import tempfile
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
@@ -58,16 +60,28 @@ def main(arguments: list[str]) -> int:
         pairs = int(arguments[place + 1])
         arguments = arguments[:place] + arguments[place + 2 :]
     table = Table("program", "recorder", "CPU ratio", "pairs", "target", "memory", "call", "bytes")
-    missed = 0
-    for choice in product(*([w for w in axis if w in arguments] or axis for axis in AXES)):
-        missed += _measure(choice, pairs, table)
+    *programs, recorders = [[w for w in axis if w in arguments] or axis for axis in AXES]
+    missed = sum(_measure(program, recorders, pairs, table) for program in product(*programs))
     Console(width=150).print(table)
     return min(missed, 1)
 
 
-def _measure(choice: tuple[str, ...], pairs: int, table: Table) -> int:
-    *program, recorder = choice
-    runs = [_pair(program, recorder, swapped=bool(n % 2)) for n in range(pairs)]
+def _measure(program: tuple[str, ...], recorders: Sequence[str], pairs: int, table: Table) -> int:
+    rounds = [_round(program, ["", *recorders], number) for number in range(pairs)]
+    return sum(
+        _judge(program, name, [(runs[""], runs[name]) for runs in rounds], table)
+        for name in recorders
+    )
+
+
+def _round(program: tuple[str, ...], names: list[str], number: int) -> dict[str, Run]:
+    first = number % len(names)
+    return {name: _run(program, name) for name in [*names[first:], *names[:first]]}
+
+
+def _judge(
+    program: tuple[str, ...], recorder: str, runs: list[tuple[Run, Run]], table: Table
+) -> int:
     ratios = sorted(with_.cpu / without.cpu for without, with_ in runs)
     memory = median(with_.peak - without.peak for without, with_ in runs)
     call = median(with_.call / without.call for without, with_ in runs)
@@ -82,13 +96,7 @@ def _measure(choice: tuple[str, ...], pairs: int, table: Table) -> int:
     return int(target is not None and (median(ratios) > target or memory > MOST_MEMORY))
 
 
-def _pair(program: list[str], recorder: str, *, swapped: bool) -> tuple[Run, Run]:
-    order = ("", recorder) if not swapped else (recorder, "")
-    runs = {name: _run(program, name) for name in order}
-    return runs[""], runs[recorder]
-
-
-def _run(program: list[str], recorder: str) -> Run:
+def _run(program: tuple[str, ...], recorder: str) -> Run:
     with tempfile.TemporaryDirectory(prefix="torchreel-recording-") as folder:
         out = Path(folder, "out")
         out.mkdir()
