@@ -83,6 +83,26 @@ def test_a_module_that_is_imported_already_is_patched_at_once() -> None:
     assert seen == [(1,), 2]
 
 
+def test_two_probes_may_watch_one_function() -> None:
+    first: list[object] = []
+    second: list[object] = []
+    module = importlib.import_module(MODULE)
+    original = module.double
+    attachment = Attachment([watch("double", first), watch("double", second)])
+    attachment.attach()
+    other = Attachment([watch("double", [])])
+    other.attach()  # of a second recorder: the first one records
+    with pytest.raises(ValueError, match="nothing") as caught:
+        module.double(None)
+    assert [entry.name for entry in traceback.extract_tb(caught.value.__traceback__)][1:] == [
+        "double"
+    ]
+    assert first == second == [(None,), caught.value]
+    other.detach()
+    attachment.detach()
+    assert module.double is original
+
+
 def test_a_missing_attach_point_switches_off_only_itself() -> None:
     seen: list[object] = []
     attachment = Attachment([watch("gone", seen), watch("double", seen)])

@@ -14,7 +14,9 @@ from torchreel.store import queries
 
 
 @pytest.fixture(autouse=True)
-def _no_caches() -> Iterator[None]:
+def _no_caches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Everything is compiled, whatever an earlier run has left on this machine."""
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path / "cache"))
     settings: dict[str, Any] = {
         "fx_graph_cache": False,
         "compile_threads": 1,

@@ -291,8 +291,9 @@ class Attachment:
     def _patch(self, probe: Probe | Tap) -> None:
         owner, name = resolve(probe.point)
         original = vars(owner)[name]
-        if getattr(getattr(original, "__func__", original), "__torchreel__", False):
-            return
+        mine = any(owner is patched and name == known for patched, known, *_ in self._undo)
+        if not mine and getattr(getattr(original, "__func__", original), "__torchreel__", False):
+            return  # another attachment's; one probe more of ours goes around the first
         wrapper = wrap(original, probe)
         setattr(owner, name, wrapper)
         self._undo.append((owner, name, original, wrapper))

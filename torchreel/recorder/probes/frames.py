@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 from torchreel.recorder import failures
 from torchreel.recorder.attach import AttachPoint, Call, Probe, Tap, Visit
 from torchreel.recorder.kinds import Kind
-from torchreel.recorder.probes.output_graph import note_rewritten
+from torchreel.recorder.probes.output_graph import REWRITE, note_rewritten
 
 if TYPE_CHECKING:
     from torchreel.recorder.recorder import Recorder
@@ -41,7 +41,6 @@ REASON = AttachPoint(_GUARDS, "get_guard_fail_reason", "one cache entry's answer
 CHECK = AttachPoint(
     _GUARDS, "GuardManagerWrapper.check_verbose", "the guard that failed, and how many had held"
 )
-ATTEMPT = AttachPoint(_CONVERT, "transform_code_object", "one attempt at a frame, from outside")
 SPECULATION = AttachPoint(
     _TRANSLATOR,
     "SpeculationEntry.fail_and_restart_analysis",
@@ -54,7 +53,7 @@ SKIP = AttachPoint(
     _CONVERT, "CatchErrorsWrapper._handle_skip", "what became of a frame, with the reason"
 )
 ATTACH_POINTS = (
-    CACHE_SIZE, LIMIT, REASONS, REASON, CHECK, ATTEMPT, SPECULATION, BREAK, SKIP,
+    CACHE_SIZE, LIMIT, REASONS, REASON, CHECK, SPECULATION, BREAK, SKIP,
 )  # fmt: skip
 
 CACHE = Kind(
@@ -112,7 +111,7 @@ START = Kind(
         "instructions": "size of its bytecode, in bytes",
         "resumes": "whether it is a function that Dynamo made to go on after a graph break",
     },
-    points=(ATTEMPT,),
+    points=(REWRITE,),
     pages=False,
     probe="frames",
 )
@@ -125,7 +124,7 @@ RESTART = Kind(
         "reason": "why, in torch's words",
         "attempt": "the number of the attempt that is given up",
     },
-    points=(ATTEMPT,),
+    points=(REWRITE,),
     pages=False,
     probe="frames",
 )
@@ -154,7 +153,7 @@ GRAPH_BREAK = Kind(
         "outcome": "'handled' (a partial graph or an eager frame), or 'raised' (a full graph was "
         "asked for)",
     },
-    points=(BREAK, ATTEMPT),
+    points=(BREAK, REWRITE),
     pages=False,
     probe="frames",
 )
@@ -399,7 +398,7 @@ PROBES = (
     Probe(REASONS, _reasons),
     Tap(CHECK, _see_check),
     Probe(REASON, _reason),
-    Probe(ATTEMPT, _attempt),
+    Probe(REWRITE, _attempt),
     Probe(SPECULATION, _speculation),
     Probe(BREAK, _graph_break),
     Tap(SKIP, _see_skip),

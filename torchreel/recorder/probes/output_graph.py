@@ -43,10 +43,10 @@ BACKWARD_STATE = AttachPoint(
 GLOBAL = AttachPoint(
     _GRAPH, "OutputGraph.install_global_unsafe", "every name that goes into the frame's globals"
 )
-ATTACH_POINTS = (SUBGRAPH, UNUSED, TENSORIFIED, EFFECTS, BACKWARD_STATE, GLOBAL)
-_REWRITE = AttachPoint(
-    "torch._dynamo.convert_frame", "transform_code_object", "rewrites a frame (watched by frames)"
+REWRITE = AttachPoint(
+    "torch._dynamo.convert_frame", "transform_code_object", "one attempt at a frame, from outside"
 )
+ATTACH_POINTS = (SUBGRAPH, UNUSED, TENSORIFIED, EFFECTS, BACKWARD_STATE, GLOBAL, REWRITE)
 
 COMPILE = Kind(
     name="output_graph.compile",
@@ -133,7 +133,7 @@ INSTALLED = Kind(
         "value": "what it stands for: functions with their place, other objects by class",
         "module": "whether it is a module that was imported for inlined code",
     },
-    points=(GLOBAL, _REWRITE),
+    points=(GLOBAL, REWRITE),
     probe="output_graph",
 )
 BYTECODE = Kind(
@@ -146,7 +146,7 @@ BYTECODE = Kind(
         "names": "globals and attributes that it refers to",
         "stack_size": "depth of its stack",
     },
-    points=(_REWRITE,),
+    points=(REWRITE,),
     pages=False,
     probe="output_graph",
 )
