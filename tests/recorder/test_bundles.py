@@ -248,7 +248,7 @@ def test_no_weights_are_in_the_store(tmp_path: Path) -> None:
     assert row.status == "complete"
     with Store.open(path) as store:
         data = store.read_blob(str(row.digest))
-        described = json.loads(store.read_blob(str(row.tensors)))
+        described = json.loads(store.read_blob(str(row.tensors)))["tensors"]
     assert [item["k"] for item in described].count("tensor") == 5
     assert [item["size"] for item in described] == [[64]] * 6
     for number in numbers:

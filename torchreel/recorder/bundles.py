@@ -5,6 +5,9 @@ cloudpickle makes.  Tensors, arrays and random generators are not in it: in thei
 numbers, which the descriptions beside the pickle explain.  What can't be pickled is replaced by an
 `Opaque` and named.  Text goes through the rules of redaction, string by string.
 
+Globals are named by their module, so that the code and what it calls share them again; objects and
+functions have a token, so that two bundles of one recording share what the program shared.
+
 Lives here: how a bundle is made.  Not here: when (`probes.bundles`), and how one is read
 (`torchreel.replay.bundles`: it is code, and needs trust).  Nothing here changes an object; but to
 pickle one may run its own `__reduce__` or `__getstate__`.
@@ -12,6 +15,7 @@ pickle one may run its own `__reduce__` or `__getstate__`.
 
 from __future__ import annotations
 
+import hashlib
 import io
 import linecache
 import pickletools
@@ -19,7 +23,8 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from types import CellType, CodeType, FunctionType
+from pathlib import Path
+from types import CellType, CodeType, FunctionType, ModuleType
 from typing import Any
 
 import cloudpickle
@@ -29,7 +34,7 @@ from torchreel.recorder.guard import fail_open
 from torchreel.recorder.redaction import REDACTED, Redactor
 from torchreel.store.jsontypes import Json, canonical_json
 
-FORMAT = 1
+FORMAT = 2
 
 LARGEST = 4 << 20
 """Bytes: a hundred times what a frame with a large model takes."""
@@ -50,6 +55,23 @@ class Opaque:
 
     def __repr__(self) -> str:
         return f"<{self.type}: {self.reason}>"
+
+
+_made: dict[int, Any] = {}
+"""In a process that loads bundles: what each token stands for."""
+
+
+def made(token: int, function: Callable[..., Any], *arguments: Any) -> Any:
+    """The object of a token: what `function(*arguments)` makes, unless another bundle had it.
+
+    Called while a bundle is loaded.  A token is an id, and may have been taken twice: what it
+    stands for has to be like the new one.
+    """
+    new, old = function(*arguments), _made.get(token)
+    alike = type(new) is type(old) and getattr(new, "__code__", 0) == getattr(old, "__code__", 0)
+    if not alike or getattr(new, "__globals__", 0) is not getattr(old, "__globals__", 0):
+        old = _made[token] = new
+    return old
 
 
 @dataclass(frozen=True)
@@ -79,6 +101,13 @@ class Frame:
         names = [name for name in code.co_varnames[:count] if name in self.locals]
         return {name: _content(self.locals[name]) for name in names}
 
+    def module(self) -> set[str]:
+        """The name of the module that the code is from, if it is one that can be imported."""
+        name = self.globals.get("__name__")
+        if not isinstance(name, str) or name.partition(".")[0] in {"__main__", *_NEVER_TOLD}:
+            return set()
+        return {name} if vars(sys.modules.get(name, sys)) is self.globals else set()
+
     def function(self) -> FunctionType:
         """A function that runs the frame's code."""
         return FunctionType(self.code, self.globals, self.code.co_name, None, self.closure)
@@ -98,12 +127,21 @@ Describe = Callable[[object], "Json | None"]
 """The description of a tensor, array or generator; None for anything else."""
 
 
-def make(frame: Frame, describe: Describe, redactor: Redactor | None) -> Bundle:
-    """The bundle of a frame.  Raises nothing that its objects raise."""
+def make(
+    frame: Frame,
+    describe: Describe,
+    redactor: Redactor | None,
+    call: Json = None,
+    resume: object = None,
+) -> Bundle:
+    """The bundle of a frame.  Raises nothing that its objects raise.
+
+    `call` says how it was compiled; `resume` is what Dynamo knows of a function of its own making.
+    """
     if redactor is not None and redactor.rules.mode == "all":
         return Bundle("refused", "all text is to be redacted, and a frame is made of text")
     notes = _Notes()
-    content = _content_of(frame)
+    content = {**_content_of(frame), "resume": resume}
     data, reason = _pickle(content, describe, notes)
     if data is None and notes.stopped is None:
         notes = _Notes()
@@ -115,7 +153,43 @@ def make(frame: Frame, describe: Describe, redactor: Redactor | None) -> Bundle:
     if redacted:
         notes.reasons.append(f"{redacted} strings were redacted")
     status = "partial" if notes.reasons else "complete"
-    return Bundle(status, notes.told(), data, canonical_json(notes.tensors))
+    return Bundle(status, notes.told(), data, canonical_json(_document(frame, call, notes)))
+
+
+def _document(frame: Frame, call: Json, notes: _Notes) -> Json:
+    """What stands beside the pickle, and needs no trust to be read."""
+    return {
+        "tensors": notes.tensors,
+        "call": call,
+        "lines": {file: _lines(file, spans) for file, spans in sorted(notes.lines.items())},
+        "modules": {name: _of_module(name) for name in sorted(notes.modules | frame.module())},
+    }
+
+
+def _lines(file: str, spans: set[tuple[int, int]]) -> Json:
+    """The lines of a file that functions of the bundle are made of: messages quote them."""
+    text = linecache.getlines(file)
+    numbers = {number for first, last in spans for number in range(first, last + 1)}
+    return {str(n): text[n - 1] for n in sorted(numbers) if 0 < n <= len(text)}
+
+
+_NEVER_TOLD = frozenset({"builtins", "torch", "torchreel", "cloudpickle", *sys.stdlib_module_names})
+"""Top-level modules whose version the recording knows anyway."""
+
+
+def _of_module(name: str) -> Json:
+    """Where a module that the bundle refers to came from: its version, and its very source."""
+    module = sys.modules.get(name)
+    version = getattr(sys.modules.get(name.partition(".")[0]), "__version__", None)
+    file = getattr(module, "__file__", None)
+    digest = None
+    with fail_open("source of a module", quiet=True):
+        digest = hashlib.sha256(Path(str(file)).read_bytes()).hexdigest()
+    return {
+        "file": file if isinstance(file, str) else None,
+        "version": version if isinstance(version, str) else None,
+        "source": digest,
+    }
 
 
 @dataclass
@@ -129,6 +203,26 @@ class _Notes:
     """Where the functions are from that are pickled by value."""
     pairs: set[tuple[str, str]] = field(default_factory=set)
     """Text in dictionaries (also globals and attributes), with its key."""
+    lines: dict[str, set[tuple[int, int]]] = field(default_factory=dict)
+    """By file: the first and the last line of each function that is pickled by value."""
+    modules: set[str] = field(default_factory=set)
+    """Modules that it refers to by name."""
+    scopes: set[int] = field(default_factory=set)
+    """Dictionaries that stand for the globals of a module."""
+
+    def add_code(self, code: CodeType) -> None:
+        """Note where a function is from that is pickled by value."""
+        self.files.add(code.co_filename)
+        last = max((line for _, _, line in code.co_lines() if line), default=code.co_firstlineno)
+        self.lines.setdefault(code.co_filename, set()).add((code.co_firstlineno, last))
+        for constant in code.co_consts:
+            if isinstance(constant, CodeType):
+                self.add_code(constant)
+
+    def add_module(self, name: object) -> None:
+        """Note a module that the bundle refers to by name."""
+        if isinstance(name, str) and name.partition(".")[0] not in _NEVER_TOLD:
+            self.modules.add(name)
 
     def missing(self, what: str, reason: str) -> Opaque:
         """Note that something is not in the bundle; what stands in its place."""
@@ -143,7 +237,16 @@ class _Notes:
 
 
 def _content_of(frame: Frame) -> dict[str, Any]:
-    return {"format": FORMAT, "function": frame.function(), "arguments": frame.arguments()}
+    return {
+        "format": FORMAT,
+        "function": frame.function(),
+        "arguments": frame.arguments(),
+        "attributes": _Attributes(),
+    }
+
+
+class _Attributes:
+    """Stands for the attributes of the tensors that the pickle has come across before it."""
 
 
 class _Sink(io.BytesIO):
@@ -168,13 +271,16 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
         self._describe, self._notes = describe, notes
         self._numbers: dict[int, int] = {}
         self._held: list[object] = []
+        self._globals: dict[int, tuple[str, str, int]] = {}
         self._deadline = time.monotonic() + LONGEST
 
-    def persistent_id(self, obj: object) -> int | None:
-        """The number of a tensor, which the descriptions explain; None for what is pickled."""
+    def persistent_id(self, obj: object) -> int | tuple[str, str, int] | None:
+        """The number of a tensor, which the descriptions explain, or the name of a function's
+        globals; None for what is pickled."""
         if type(obj) in _PLAIN:
             if type(obj) is dict:
                 self._look(obj)
+                return self._globals.get(id(obj))
             return None
         if time.monotonic() > self._deadline:
             self._notes.stopped = f"it took longer than {LONGEST:g} s"
@@ -184,32 +290,78 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
             description = self._describe(obj)
             if description is None:
                 return None
+            description = self._with_base(obj, description)
             number = self._numbers[id(obj)] = len(self._held)
             self._held.append(obj)
             self._notes.tensors.append(description)
         return number
+
+    def _with_base(self, obj: Any, description: Json) -> Json:
+        """The description of a view also names the tensor that it is a view of."""
+        is_view = getattr(type(obj), "_is_view", None)
+        if is_view is None or not is_view(obj) or not isinstance(description, Mapping):
+            return description
+        base = self.persistent_id(obj._base)
+        return {**description, "base": base} if isinstance(base, int) else description
 
     def _look(self, found: dict[Any, Any]) -> None:
         for key, value in found.items():
             if type(key) is str and type(value) is str and len(value) >= _SHORTEST:
                 self._notes.pairs.add((key, value))
 
+    def _function_getnewargs(self, function: FunctionType) -> Any:
+        """As cloudpickle does it, which shares one new dict between functions of one module: here
+        it stands for the module's own."""
+        arguments = super()._function_getnewargs(function)
+        scope, name = function.__globals__, function.__globals__.get("__name__")
+        known = isinstance(name, str) and vars(sys.modules.get(name, sys)) is scope
+        kind = "module" if known or id(scope) in self._notes.scopes else "scope"
+        self._globals[id(arguments[1])] = kind, str(name), id(scope)
+        return arguments
+
     def reducer_override(self, obj: Any) -> Any:
         """As cloudpickle does it; an object that refuses is replaced and named."""
+        if type(obj) is _Attributes:
+            return dict, (self._attributes(),)
         found = super().reducer_override(obj)
         if found is not NotImplemented and type(obj) is FunctionType:
-            self._notes.files.add(obj.__code__.co_filename)
+            self._notes.add_code(obj.__code__)
+            return _with_token(obj, found)
         if found is not NotImplemented or issubclass(type(obj), (type, FunctionType)):
+            if found is NotImplemented:
+                self._notes.add_module(getattr(obj, "__module__", None))
             return found  # what is not its own is left to pickle: classes and functions, by name
+        if type(obj) is ModuleType:
+            self._notes.add_module(obj.__name__)
         with fail_open("bundle", quiet=True) as attempt:
             reduce = self.dispatch_table.get(type(obj))
-            return obj.__reduce_ex__(_PROTOCOL) if reduce is None else reduce(obj)
+            found = obj.__reduce_ex__(_PROTOCOL) if reduce is None else reduce(obj)
+            return _with_token(obj, found)
         kind = type(obj)
         opaque = self._notes.missing(
             f"{kind.__module__}.{kind.__qualname__}",
             f"it can't be pickled ({attempt.kind.__name__ if attempt.kind else ''})",
         )
         return Opaque, (opaque.type, opaque.reason)
+
+    def _attributes(self) -> list[tuple[int, dict[str, Any]]]:
+        """What the tensors so far carry (marks for Dynamo among it), and their gradients."""
+        found = []
+        for number, tensor in enumerate(list(self._held)):
+            carried = dict(getattr(tensor, "__dict__", None) or {})
+            if getattr(tensor, "is_leaf", False) and tensor.grad is not None:  # type: ignore[attr-defined]
+                carried["grad"] = tensor.grad  # type: ignore[attr-defined]
+            if carried:
+                found.append((number, carried))
+        return found
+
+
+def _with_token(obj: object, reduced: Any) -> Any:
+    """How to make an object once for all bundles of a recording, where it has a state to set."""
+    if type(reduced) is not tuple or len(reduced) < 3 or reduced[2] is None:
+        return reduced
+    function, arguments, *rest = reduced
+    return made, (id(obj), function, *arguments), *rest
 
 
 def _pickle(content: object, describe: Describe, notes: _Notes) -> tuple[bytes | None, str]:
@@ -232,11 +384,14 @@ def _without_culprits(
 
     function: FunctionType = content["function"]
     used = set(_names(function.__code__))
+    module = function.__globals__.get("__name__")
     scope = {
         name: kept(f"global {name}", value) if name in used else value
         for name, value in function.__globals__.items()
         if name in used or name in ("__name__", "__package__", "__file__", "__builtins__")
     }
+    if isinstance(module, str) and vars(sys.modules.get(module, sys)) is function.__globals__:
+        notes.scopes.add(id(scope))
     cells = zip(function.__code__.co_freevars, function.__closure__ or (), strict=True)
     closure = tuple(CellType(kept(f"closure {name}", _content(cell))) for name, cell in cells)
     arguments = {

@@ -9,18 +9,24 @@ from __future__ import annotations
 
 import inspect
 import io
+import linecache
 import pickle
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from types import FunctionType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from torchreel.errors import DamagedStore, ReplayError, UnsupportedError, UntrustedError
 from torchreel.recorder.bundles import FORMAT
+from torchreel.replay import modules
 from torchreel.store import queries
 from torchreel.store.database import Store
 from torchreel.store.jsontypes import Json, parse_json
 from torchreel.store.records import Compile, FrameBundle
+
+if TYPE_CHECKING:
+    from torchreel.store.portable.frame_calls import FrameCall
 
 
 @dataclass(frozen=True)
@@ -28,25 +34,65 @@ class LoadedFrame:
     """The frame's code as a function, and what it was called with.
 
     Tensors have the recorded sizes, strides and storages, and invented values.  `missing` says what
-    the bundle lacks.
+    the bundle lacks, `notes` what is not the same here as where it was recorded.
     """
 
     function: FunctionType
     args: tuple[Any, ...]
     kwargs: Mapping[str, Any]
     missing: str
+    notes: tuple[str, ...] = ()
+    resume: object = None
 
     def call(self, wrapper: Callable[[FunctionType], Callable[..., Any]]) -> Any:
         """Call `wrapper(function)`, `torch.compile` for example, with the arguments."""
         return wrapper(self.function)(*self.args, **self.kwargs)
 
 
-def load_bundle(store: Store, compile: Compile, trust: bool = False) -> LoadedFrame:
-    """The frame of a compile.
+@dataclass(frozen=True)
+class Bundle:
+    """A bundle as it is in the store: still data."""
 
-    Raises UntrustedError without `trust`; UnsupportedError when there is no bundle, or one of its
-    tensors can't be made; ReplayError when it needs a module that can't be imported here;
-    DamagedStore when it is none.
+    data: bytes
+    document: bytes
+    missing: str
+    place: str
+    """The compile that it belongs to."""
+
+    @property
+    def call(self) -> FrameCall:
+        """How the frame was compiled.  Raises UnsupportedError for a bundle without."""
+        found = _parsed(self.document).get("call")
+        if found is None:
+            raise UnsupportedError(
+                f"The bundle of compile {self.place} is of an older torchreel, which did not note "
+                "how Dynamo was called: record it again."
+            )
+        from torchreel.store.portable.frame_calls import FrameCall
+
+        return FrameCall.from_json(found)
+
+    def load(self) -> LoadedFrame:
+        """Run the pickle: only for those who trust it.
+
+        Raises UnsupportedError when one of its tensors can't be made; ReplayError when it needs a
+        module that can't be imported here; DamagedStore when it is none.
+        """
+        document = _parsed(self.document)
+        _install_lines(document.get("lines"))
+        tensors = _tensors(document.get("tensors"))
+        notes = modules.differences(document.get("modules"))
+        try:
+            content = _unpickled(self.data, tensors, self.place)
+        except ReplayError as error:
+            raise ReplayError(" ".join([str(error), *notes])) from error
+        return _frame(content, tensors, self, tuple(notes))
+
+
+def read_bundle(store: Store, compile: Compile, trust: bool = False) -> Bundle:
+    """The bundle of a compile, as data.
+
+    Raises UntrustedError without `trust`; UnsupportedError when there is no bundle.
     """
     row = queries.frame_bundle(store, compile)
     if row is None or row.digest is None or row.tensors is None:
@@ -56,8 +102,13 @@ def load_bundle(store: Store, compile: Compile, trust: bool = False) -> LoadedFr
             f"The frame of compile {compile.place} is a pickle: to load it runs code from "
             f"{store.target}. If you trust who made it, add --trust."
         )
-    tensors = _tensors(store.read_blob(row.tensors))
-    return _frame(_unpickled(store.read_blob(row.digest), tensors, compile), row)
+    data, document = store.read_blob(row.digest), store.read_blob(row.tensors)
+    return Bundle(data, document, row.reason, compile.place)
+
+
+def load_bundle(store: Store, compile: Compile, trust: bool = False) -> LoadedFrame:
+    """The frame of a compile; raises what `read_bundle` and `Bundle.load` raise."""
+    return read_bundle(store, compile, trust).load()
 
 
 def _without(compile: Compile, row: FrameBundle | None) -> str:
@@ -69,19 +120,62 @@ def _without(compile: Compile, row: FrameBundle | None) -> str:
     return f"The frame of compile {compile.place} could not be kept: {row.reason}."
 
 
-def _tensors(document: bytes) -> list[object]:
+def _parsed(document: bytes) -> Mapping[str, Json]:
+    """What stands beside the pickle; of older bundles, the tensors alone."""
+    found = parse_json(document)
+    return found if isinstance(found, Mapping) else {"tensors": found}
+
+
+def _install_lines(found: Json) -> None:
+    """Give the lines of the program to whoever quotes them, where its files are not here."""
+    for file, lines in found.items() if isinstance(found, Mapping) else ():
+        if Path(file).exists() or not isinstance(lines, Mapping):
+            continue
+        known = linecache.cache.get(file)
+        text = list(known[2]) if known is not None and len(known) == 4 else []
+        for number, line in lines.items():
+            at = int(number) - 1
+            text += ["\n"] * (at + 1 - len(text))
+            text[at] = str(line)
+        # Without a time of change: linecache takes it for the source of an interactive session.
+        linecache.cache[file] = (sum(map(len, text)), None, text, file)
+
+
+def _tensors(descriptions: Json) -> list[object]:
     """Values with the recorded descriptions; what shared a storage shares one again."""
     from torchreel.store.portable.tensors import synthesise_all
 
-    descriptions = parse_json(document)
     if not isinstance(descriptions, list):
         raise DamagedStore("The tensors of a frame are no list.")
     found: list[object] = [_array(item) for item in descriptions]
     places = [place for place, value in enumerate(found) if value is None]
     values = synthesise_all([descriptions[place] for place in places], seed=0, hints={}, table={})
     for place, value in zip(places, values, strict=True):
-        found[place] = value
+        found[place] = _like(value, descriptions[place], found)
     return found
+
+
+def _like(value: Any, description: Mapping[str, Json], before: Sequence[Any]) -> object:
+    """A synthesised tensor as a view of its base, or as none, as it was."""
+    import torch
+
+    if type(value) is not torch.Tensor or not value._is_view():
+        return value
+    if value.is_conj() or value.is_neg() or value.layout is not torch.strided:
+        return value
+    base = description.get("base")
+    if isinstance(base, int) and 0 <= base < len(before) and isinstance(before[base], torch.Tensor):
+        with torch.set_grad_enabled(not description.get("leaf", True)):
+            view = before[base].as_strided(value.size(), value.stride(), value.storage_offset())
+        return view.requires_grad_(value.requires_grad) if view.is_leaf else view
+    own = torch.empty(0, dtype=value.dtype, device=value.device)
+    own.set_(value.untyped_storage(), value.storage_offset(), value.size(), value.stride())
+    if value.is_leaf:
+        return own.requires_grad_(value.requires_grad)
+    with torch.enable_grad():
+        result = torch.empty(0, dtype=own.dtype, device=own.device, requires_grad=True) * 1
+    result.data = own
+    return result
 
 
 def _array(description: Json) -> object | None:
@@ -103,29 +197,34 @@ class _Unpickler(pickle.Unpickler):
         self._tensors = tensors
 
     def persistent_load(self, number: object) -> object:
-        """The tensor of that number."""
+        """The tensor of that number, or the globals of that name."""
+        if isinstance(number, tuple) and len(number) == 3:
+            return modules.scope(*number)
         if not isinstance(number, int) or not 0 <= number < len(self._tensors):
             raise DamagedStore(f"A frame refers to tensor {number!r:.40}, which it does not have.")
         return self._tensors[number]
 
 
-def _unpickled(data: bytes, tensors: list[object], compile: Compile) -> Any:
+def _unpickled(data: bytes, tensors: list[object], place: str) -> Any:
     try:
         return _Unpickler(data, tensors).load()
     except (ImportError, AttributeError) as error:
         raise ReplayError(
-            f"The frame of compile {compile.place} needs what is not here: {error}. Install it, or "
+            f"The frame of compile {place} needs what is not here: {error}. Install it, or "
             "put its directory into PYTHONPATH."
         ) from error
     except (pickle.UnpicklingError, EOFError, ValueError, TypeError, LookupError) as error:
-        raise DamagedStore(
-            f"The frame of compile {compile.place} can't be read: {error}."
-        ) from error
+        raise DamagedStore(f"The frame of compile {place} can't be read: {error}.") from error
 
 
-def _frame(content: Any, row: FrameBundle) -> LoadedFrame:
-    if not isinstance(content, dict) or content.get("format") != FORMAT:
-        raise DamagedStore(f"Bundle {row.digest:.12} has a form that is not known.")
+def _frame(
+    content: Any, tensors: Sequence[object], bundle: Bundle, notes: tuple[str, ...]
+) -> LoadedFrame:
+    if not isinstance(content, dict) or content.get("format") not in (1, FORMAT):
+        raise DamagedStore(f"The frame of compile {bundle.place} has a form that is not known.")
+    for number, carried in content.get("attributes", {}).items():
+        for name, value in carried.items():
+            setattr(tensors[number], name, value)
     function, arguments = content["function"], dict(content["arguments"])
     code = function.__code__
     positional = code.co_varnames[: code.co_argcount]
@@ -135,4 +234,6 @@ def _frame(content: Any, row: FrameBundle) -> LoadedFrame:
     args = [arguments.pop(name) for name in positional if name in arguments]
     args += arguments.pop(star, ())
     more = arguments.pop(double, {})
-    return LoadedFrame(function, tuple(args), {**arguments, **more}, row.reason)
+    resume = content.get("resume")
+    kwargs = {**arguments, **more}
+    return LoadedFrame(function, tuple(args), kwargs, bundle.missing, notes, resume)

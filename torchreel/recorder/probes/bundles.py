@@ -15,10 +15,11 @@ from torchreel.recorder.kinds import Kind
 from torchreel.recorder.rows import Add, Blob
 
 if TYPE_CHECKING:
-    from torchreel.recorder.bundles import Bundle, Describe
+    from torchreel.recorder.bundles import Bundle, Describe, Frame
     from torchreel.recorder.recorder import Recorder
     from torchreel.recorder.spans import CompileEntry
     from torchreel.store.jsontypes import Json
+    from torchreel.store.portable.frame_calls import FrameCall
 
 UNTOUCHED = AttachPoint(
     "torch._C", "DisableTorchFunction", "describes tensors while the program's modes are active"
@@ -60,14 +61,31 @@ def _make(recorder: Recorder, call: Call) -> Bundle:
     import torch
 
     from torchreel.recorder.bundles import Frame, make
+    from torchreel.store.portable.torch_names import resume_metadata
 
     names = ("code", "globals", "locals", "builtins", "closure")
     found = {name: call.argument(position, name) for position, name in enumerate(names)}
     frame = Frame(
         found["code"], found["globals"], dict(found["locals"]), tuple(found["closure"] or ())
     )
+    document = _call(call, frame).to_json()  # looks at the function modes, which are off below
+    resume = resume_metadata(frame.code)
     with torch._C.DisableTorchFunction():
-        return make(frame, _describer(), recorder.tape.redactor)
+        return make(frame, _describer(), recorder.tape.redactor, document, resume)
+
+
+def _call(call: Call, frame: Frame) -> FrameCall:
+    from torchreel.store.portable.frame_calls import encode_frame_call
+
+    hooks = call.argument(9, "hooks")
+    return encode_frame_call(
+        frame.code,
+        frame.closure,
+        call.argument(5, "compiler_fn"),
+        fullgraph=bool(call.argument(6, "one_graph")),
+        export=bool(call.argument(7, "export")),
+        filtered=getattr(hooks, "guard_filter_fn", None) is not None,
+    )
 
 
 def _describer() -> Describe:

@@ -9,9 +9,11 @@ from __future__ import annotations
 import itertools
 import re
 import sys
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import fields
 from functools import cache
-from types import ModuleType
+from types import CodeType, ModuleType
 from typing import Any
 
 import sympy
@@ -25,6 +27,8 @@ from torch.fx.experimental.sym_node import SymNode
 from torch.fx.experimental.symbolic_shapes import RuntimeAssert, ShapeEnv
 from torch.utils._sympy.numbers import int_oo
 from torch.utils._sympy.value_ranges import ValueRanges
+
+from torchreel.store.jsontypes import Json
 
 __all__ = [
     "CompileContext", "CompileId", "FakeTensor", "FakeTensorMode", "RuntimeAssert", "ShapeEnv",
@@ -425,3 +429,159 @@ def donated_inputs() -> list[int] | None:
     metadata = getattr(context, "fw_metadata", None)
     donated = getattr(metadata, "bw_donated_idxs", None)
     return None if donated is None else [int(index) for index in donated]
+
+
+# -- frames -------------------------------------------------------------------------------------
+
+
+def dynamic_of(backend: object) -> bool | None:
+    """What `dynamic` the `torch.compile` call of a backend was given."""
+    while hasattr(backend, "_torchdynamo_orig_backend"):
+        backend = backend._torchdynamo_orig_backend
+    found = getattr(backend, "dynamic", None)
+    return found if isinstance(found, bool) else None
+
+
+def errors_on_graph_break() -> bool:
+    """Whether `torch._dynamo.error_on_graph_break` is on."""
+    from torch._dynamo.utils import _get_error_on_graph_break
+
+    return bool(_get_error_on_graph_break())
+
+
+def function_modes() -> tuple[str | None, list[str]]:
+    """The default device, and the classes of the other torch function modes, outermost first."""
+    from torch.overrides import _get_current_function_mode_stack
+    from torch.utils._device import DeviceContext
+
+    modes = _get_current_function_mode_stack()  # type: ignore[no-untyped-call]
+    devices = [str(mode.device) for mode in modes if isinstance(mode, DeviceContext)]
+    others = [type(mode).__qualname__ for mode in modes if not isinstance(mode, DeviceContext)]
+    return devices[-1] if devices else None, others
+
+
+def open_transforms() -> list[str]:
+    """The functorch transforms that are open, outermost first."""
+    from torch._functorch.pyfunctorch import retrieve_all_functorch_interpreters
+
+    return [str(layer.key()) for layer in retrieve_all_functorch_interpreters()]
+
+
+def frame_counters() -> dict[str, int]:
+    """Where the counters stand that number what a compile makes."""
+    from torch._dynamo import bytecode_transformation
+
+    return {
+        "unique": _peek(bytecode_transformation._unique_id_counter),
+        "aot": aot_counter() if "torch._functorch.aot_autograd" in sys.modules else 0,
+        "graph": graph_counter(),
+    }
+
+
+def set_frame_counters(counters: Mapping[str, int], compile_id: str) -> None:
+    """Restore what `frame_counters` gave; the next frame gets this `CompileId`."""
+    from torch._dynamo import bytecode_transformation, convert_frame
+
+    bytecode_transformation._unique_id_counter = itertools.count(counters.get("unique", 0))
+    set_aot_counter(counters.get("aot", 0))
+    if counters.get("graph") or "torch._inductor.compile_fx" in sys.modules:
+        set_graph_counter(counters.get("graph", 0))
+    found = CompileId.from_string(compile_id)
+    if found is not None and found.frame_id is not None and found.frame_compile_id is not None:
+        convert_frame.FRAME_COUNTER = found.frame_id
+        convert_frame.FRAME_COMPILE_COUNTER[found.frame_id] = found.frame_compile_id
+
+
+_MOST_CODES = 300
+"""Code objects whose sizes are kept: more than a frame inlines; a process may have seen any."""
+
+
+def seen_sizes(code: CodeType, closure: Any) -> list[Json]:
+    """What automatic dynamic shapes has seen of the sizes of sources, by code object.
+
+    `own` marks what it has seen of `code` itself; a code object with a closure is known by the hash
+    of that, which means nothing in another process.
+    """
+    from torch._dynamo import pgo
+
+    if not pgo._CODE_STATE:
+        return []
+    own = pgo.CodeId.make(code, closure)
+    found: list[Json] = [
+        {
+            "file": key.filename,
+            "line": key.firstlineno,
+            "name": key.name,
+            "own": key == own,
+            "sizes": {name: _seen(entry) for name, entry in state.automatic_dynamic.items()},
+        }
+        for key, state in pgo._CODE_STATE.items()
+        if state.automatic_dynamic and (key.closure_hash is None or key == own)
+    ]
+    return found[-_MOST_CODES:]
+
+
+def _seen(entry: Any) -> Json:
+    from torch._dynamo import pgo
+
+    def spelled(value: Any) -> Json:
+        if value is None or isinstance(value, int):
+            return value
+        if isinstance(value, tuple):
+            return [spelled(item) for item in value]
+        if isinstance(value, pgo.InferStride):
+            return {"stride": value.dim}
+        return "dynamic" if value is pgo.auto_dynamic else "unset"
+
+    return {name: spelled(value) for name, value in vars(entry).items()}
+
+
+def set_seen_sizes(found: Iterable[Json], code: CodeType, closure: Any) -> None:
+    """Restore what `seen_sizes` gave."""
+    from torch._dynamo import pgo
+
+    if pgo._CODE_STATE is None:
+        pgo._CODE_STATE = defaultdict(pgo.CodeState)
+    for row in found:
+        assert isinstance(row, Mapping)
+        assert isinstance(row["sizes"], Mapping)
+        file, line, name = str(row["file"]), int(str(row["line"])), str(row["name"])
+        key = pgo.CodeId(file, line, name, pgo._hash_containing_file(file))
+        if row["own"]:
+            key = pgo.CodeId.make(code, closure)
+        state = {source: _was_seen(entry) for source, entry in row["sizes"].items()}
+        made = defaultdict(pgo.FrameStateSizeEntry, state)
+        pgo._CODE_STATE[key] = pgo.CodeState(made)
+
+
+def _was_seen(entry: Json) -> Any:
+    from torch._dynamo import pgo
+
+    words = {"dynamic": pgo.auto_dynamic, "unset": pgo.auto_unset}
+
+    def value(spelled: Json) -> Any:
+        if isinstance(spelled, list):
+            return tuple(map(value, spelled))
+        if isinstance(spelled, Mapping):
+            return pgo.InferStride(int(str(spelled["stride"])))
+        return words[spelled] if isinstance(spelled, str) else spelled
+
+    assert isinstance(entry, Mapping)
+    known = {item.name for item in fields(pgo.FrameStateSizeEntry)}
+    found = {str(name): value(spelled) for name, spelled in entry.items() if name in known}
+    return pgo.FrameStateSizeEntry(**found)
+
+
+def resume_metadata(code: CodeType) -> object | None:
+    """What Dynamo knows of a function that it made to go on after a graph break."""
+    from torch._dynamo.resume_execution import ContinueExecutionCache
+
+    found: object = ContinueExecutionCache.generated_code_metadata.get(code)
+    return found
+
+
+def set_resume_metadata(code: CodeType, metadata: object) -> None:
+    """Restore what `resume_metadata` gave."""
+    from torch._dynamo.resume_execution import ContinueExecutionCache
+
+    ContinueExecutionCache.generated_code_metadata[code] = metadata

@@ -1,0 +1,70 @@
+"""The private names of Dynamo that a replay of frames needs.
+
+Called by `frames`.  To support another torch, this file changes.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dis
+from collections.abc import Iterator
+from types import CodeType
+from typing import Any
+
+import torch._dynamo
+from torch._dynamo import convert_frame
+
+
+class Stopped(BaseException):
+    """A frame was compiled, or found in its cache: it is not to run as well."""
+
+
+@contextlib.contextmanager
+def compile_only(code: CodeType) -> Iterator[None]:
+    """Let Dynamo compile frames of `code` and keep what it made in the cache, but run none.
+
+    Instead of running, `Stopped` is raised.  To be entered once the recorder is attached: it sees
+    the code that Dynamo made.
+    """
+    hook = convert_frame.register_bytecode_hook(lambda old, new: _stopping(new))
+    handle_skip = convert_frame.CatchErrorsWrapper._handle_skip
+
+    def stop_at_skip(self: Any, result: Any, frame: Any) -> Any:
+        found = handle_skip(self, result, frame)
+        if frame.f_code is code and found.guarded_code is None:
+            raise Stopped
+        return found
+
+    convert_frame.CatchErrorsWrapper._handle_skip = stop_at_skip  # type: ignore[method-assign]
+    try:
+        yield
+    finally:
+        convert_frame.CatchErrorsWrapper._handle_skip = handle_skip  # type: ignore[method-assign]
+        hook.remove()
+
+
+def _stopping(code: CodeType) -> CodeType:
+    """Code with the signature of `code` that raises `Stopped`."""
+    place = len(code.co_consts)
+    load = [dis.opmap["EXTENDED_ARG"], place >> 8] if place > 255 else []
+    load += [dis.opmap["LOAD_CONST"], place & 255]
+    body = bytes([dis.opmap["RESUME"], 0, *load, dis.opmap["RAISE_VARARGS"], 1])
+    return code.replace(
+        co_code=body,
+        co_consts=(*code.co_consts, Stopped),
+        co_exceptiontable=b"",
+        co_linetable=b"",
+        co_stacksize=max(code.co_stacksize, 1),
+    )
+
+
+def error_on_graph_break(wanted: bool) -> Any:
+    """What the program had set with `torch._dynamo.error_on_graph_break`."""
+    return torch._dynamo.error_on_graph_break(True) if wanted else contextlib.nullcontext()
+
+
+def registered_backends() -> list[str]:
+    """The names of torch's own backends, and of those that were registered with it."""
+    from torch._dynamo.backends.registry import list_backends
+
+    return list(list_backends(exclude_tags=()))

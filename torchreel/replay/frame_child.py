@@ -1,0 +1,197 @@
+"""The process of a replay of frames: loads bundles, lets Dynamo trace them, under the recorder.
+
+Lives here: `python -m torchreel.replay.frame_child`, which reads one request (JSON) from standard
+input.  Not here: starting it (`launch`), how a frame is traced (`frames`).  One process traces
+frames one after the other, as the recorded one did: a recompile needs what was compiled before.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import sys
+from contextlib import ExitStack, nullcontext
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+from torchreel.errors import TorchreelError
+
+if TYPE_CHECKING:
+    from torchreel.replay.frames import Frames
+
+
+@dataclass(frozen=True)
+class Step:
+    """One frame to trace."""
+
+    place: str
+    """Where the recorded compile is in its store, for messages."""
+    compile_id: str
+    data: str
+    """Path of a file with the pickle."""
+    document: str
+    """Path of a file with what stands beside it."""
+    missing: str = ""
+    wanted: bool = True
+    """Whether it is to be recorded: a recompile needs its history, and that only once."""
+    backward: bool = False
+    execute: bool = False
+    compile_cpp: bool = False
+
+
+@dataclass(frozen=True)
+class Request:
+    """Which frames to trace, in order, and into which store."""
+
+    steps: list[Step]
+    report: str
+    store: str
+    replay_of: int
+    entry: str = "frame"
+    trust: bool = False
+    imports: tuple[str, ...] = ()
+    compile_timeout: float | None = None
+
+
+@dataclass
+class Told:
+    """What came of one frame, besides what was recorded."""
+
+    refused: str = ""
+    substitute: str = ""
+    """The backend that stood in for the recorded one."""
+    notes: list[str] = field(default_factory=list)
+
+
+@dataclass
+class Report:
+    """What the child has to say besides the recording it made; `told` by place."""
+
+    finished: bool = False
+    refused: str = ""
+    notes: list[str] = field(default_factory=list)
+    told: dict[str, Told] = field(default_factory=dict)
+
+    def write(self, path: str) -> None:
+        """Save, in one step."""
+        Path(path).write_text(json.dumps(asdict(self)))
+
+    @classmethod
+    def from_json(cls, data: Any) -> Report:
+        """What `write` wrote."""
+        told = {place: Told(**found) for place, found in data.get("told", {}).items()}
+        return cls(data["finished"], data["refused"], data["notes"], told)
+
+
+def main() -> None:
+    """Carry out the request on standard input."""
+    data = json.load(sys.stdin)
+    request = Request(**{**data, "steps": [Step(**step) for step in data["steps"]]})
+    report = Report()
+    try:
+        _replay(request, report)
+        report.finished = True
+    except TorchreelError as error:
+        report.refused = str(error)
+    finally:
+        report.write(request.report)
+
+
+def _replay(request: Request, report: Report) -> None:
+    import torchreel.recorder.session as recording
+    from torchreel.replay.frames import Frames
+
+    for name in request.imports:
+        importlib.import_module(name)
+    frames = Frames()
+    with ExitStack() as stack:
+        recorded = False
+        for step in request.steps:
+            if step.wanted and not recorded:
+                recorded = True
+                stack.enter_context(
+                    recording.record(
+                        request.store,
+                        compile_timeout=request.compile_timeout,
+                        kind="replay",
+                        replay_of=request.replay_of,
+                        entry=request.entry,
+                    )
+                )
+            told = report.told[step.place] = Told()
+            _step(step, request, frames, told, lambda: report.write(request.report))
+
+
+def _step(step: Step, request: Request, frames: Frames, told: Told, save: Any) -> None:
+    from torchreel.replay.bundles import Bundle
+    from torchreel.replay.frames import unsupported
+
+    bundle = Bundle(
+        Path(step.data).read_bytes(), Path(step.document).read_bytes(), step.missing, step.place
+    )
+    try:
+        told.refused = unsupported(bundle.call)
+        if not told.refused:
+            _trace(step, bundle, request, frames, told, save)
+    except TorchreelError as error:
+        told.refused = str(error)
+
+
+def _trace(
+    step: Step, bundle: Any, request: Request, frames: Frames, told: Told, save: Any
+) -> None:
+    from torchreel.replay import torch_names
+    from torchreel.replay.frames import SUBSTITUTE, backend_of, imposed, run, trace
+
+    call = bundle.call
+    frame = bundle.load()
+    told.notes += frame.notes
+    function = frames.function(frame, step.compile_id)
+    backend = backend_of(call, request.imports)
+    if backend is None:
+        told.substitute = backend = SUBSTITUTE
+    with (
+        imposed(call, step.compile_id, trust=request.trust) as left,
+        nullcontext() if step.compile_cpp else torch_names.without_cpp_compiler(),
+        torch_names.backward_now(step.backward),
+    ):
+        told.notes += [f"config entry not restored: {name}" for name in left]
+        save()  # should the compile kill this process
+        with _Failing(told):
+            (run if step.execute else trace)(function, frame, call, backend)
+
+
+class _Failing:
+    """Ends an exception of the compile here: it may be the recorded failure, and is on the tape."""
+
+    def __init__(self, told: Told) -> None:
+        self._told = told
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> bool:
+        if not isinstance(error, Exception) or isinstance(error, TorchreelError):
+            return False
+        if not _was_recorded(error):
+            self._told.notes.append(f"the call ended with {type(error).__name__}: {error}")
+        return True
+
+
+def _was_recorded(error: Exception) -> bool:
+    """Whether the recorder has this failure; the history of a recompile is not recorded."""
+    from torchreel.recorder.attach import active
+
+    recorder = active()
+    return recorder is None or recorder.has_failed(error)
+
+
+if __name__ == "__main__":
+    main()
