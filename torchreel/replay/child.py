@@ -13,8 +13,8 @@ from __future__ import annotations
 import importlib
 import json
 import sys
-from collections.abc import Mapping
-from contextlib import nullcontext
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from types import TracebackType
@@ -25,6 +25,8 @@ from torchreel.errors import TorchreelError
 if TYPE_CHECKING:
     from torchreel.recorder.recorder import Recorder
     from torchreel.replay.comparison import Difference
+    from torchreel.replay.restore import Restored
+    from torchreel.store.jsontypes import Json
     from torchreel.store.portable.checkpoints import CheckpointDoc
 
 
@@ -51,6 +53,10 @@ class Request:
     trust: bool = False
     imports: tuple[str, ...] = ()
     compile_timeout: float | None = None
+    traced_patterns: bool = True
+    """Inductor traced its library of patterns in this very compile."""
+    known: tuple[tuple[Json, bool], ...] = ()
+    """Assertions whose value was known before: each is noted once."""
 
 
 @dataclass
@@ -88,7 +94,7 @@ def _replay(request: Request, report: Report) -> None:
     for name in request.imports:
         importlib.import_module(name)
     with (
-        restore.imposed(doc, trust=request.trust) as left,
+        restore.imposed(doc, trust=request.trust, attempt=request.attempt) as left,
         nullcontext() if request.compile_cpp else torch_names.without_cpp_compiler(),
     ):
         restored = restore.restore(doc)
@@ -102,6 +108,7 @@ def _replay(request: Request, report: Report) -> None:
                 replay_of=request.replay_of,
                 entry=request.entry,
             ) as recorder,
+            _seen_before(recorder, restored, request),
             _OneCompile(recorder, doc),
         ):
             report.write(request.report)  # should the stage kill this process
@@ -110,6 +117,20 @@ def _replay(request: Request, report: Report) -> None:
                 _compare(recorder, restore.execute_and_compare(doc, compiled))
             elif request.execute:
                 restore.execute(doc, compiled)
+
+
+@contextmanager
+def _seen_before(recorder: Recorder, restored: Restored, request: Request) -> Iterator[None]:
+    """What the recorded compile had behind it at its checkpoint is no event of the replay."""
+    from torchreel.recorder.probes.shape_registry import shadow_of
+    from torchreel.replay import torch_names
+
+    shadow = shadow_of(recorder, restored.env)
+    shadow.look(recorder, restored.env)
+    shadow.known |= {(restored.expression(expr), value) for expr, value in request.known}
+    unseen = nullcontext() if request.traced_patterns else torch_names.pattern_library(recorder)
+    with unseen:
+        yield
 
 
 def _compare(recorder: Recorder, difference: Difference | None) -> None:

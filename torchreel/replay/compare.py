@@ -1,7 +1,8 @@
-"""Compares a recorded compile with its replay, stage by stage.
+"""Compares a recorded compile with its replay: the tapes, graphs, output code and failure.
 
-Lives here: what is compared for each entry, and the first difference as text.  Not here: what may
-differ (`normalise`), running the replay (`launch`).
+Lives here: the comparison as a whole, of graphs, code and failures, and the first difference as
+text.  Not here: the tapes (`events`), what may differ (`normalise`, `compared`), running the replay
+(`launch`).
 
 Both sides are read from stores, through the same queries: a replay is a recording.  Graphs are
 compared by the bytes of their portable form, output code by its normalised bytes, a failure by its
@@ -13,19 +14,21 @@ from __future__ import annotations
 import difflib
 import itertools
 import json
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from torchreel.replay.compared import CLASSES, ON_REQUEST, SCOPES, excuses
+from torchreel.replay.events import Walk
 from torchreel.replay.normalise import canonical_code
-from torchreel.replay.verdict import Comparison
+from torchreel.replay.tapes import Point, facts_before, lanes
+from torchreel.replay.verdict import Comparison, Divergence
 from torchreel.store import queries
 from torchreel.store.database import Store
 from torchreel.store.jsontypes import Json, parse_json
 from torchreel.store.records import Compile, Failure
 
-_AFTER_GRAPH = ("joint", "forward", "backward", "post_grad")
-_AFTER_AOT = ("post_grad",)
+_STAGES = ("joint", "forward", "backward", "post_grad")
 _DIFF_LINES = 40
 
 Key = tuple[str, str, str]  # kind, stage, partition
@@ -54,22 +57,79 @@ class Outcome:
     difference: str
     detail: str
     notes: tuple[str, ...] = ()
+    divergence: Divergence | None = None
 
     @property
     def agrees(self) -> bool:
         """Whether every comparison agrees."""
-        return all(comparison.agrees for comparison in self.compared)
+        return self.divergence is None and all(row.agrees for row in self.compared)
 
 
-def compare(
-    recorded: tuple[Store, Compile],
-    replayed: tuple[Store, Compile | None],
-    entry: str,
-    partition: str = "",
-) -> Outcome:
-    """Compare what came after a checkpoint; `partition` restricts an `aot` replay to its graph."""
-    left = _items(*recorded, entry, partition)
-    right = _items(replayed[0], replayed[1], entry, partition) if replayed[1] else {}
+@dataclass(frozen=True)
+class Side:
+    """A compile in its store; a replay may have made none."""
+
+    store: Store
+    compile: Compile | None
+
+
+@dataclass(frozen=True)
+class Question:
+    """What to compare: from which checkpoint on, and what may differ on request."""
+
+    point: Point
+    allow: frozenset[str] = frozenset()
+    cut: bool = False
+    """The recorded process died: its tape may end anywhere."""
+
+
+def compare(recorded: Side, replayed: Side, question: Question) -> Outcome:
+    """Compare what came after a checkpoint."""
+    events = _events(recorded, replayed, question)
+    things = _things(recorded, replayed, question.point)
+    detail, difference = things.detail, things.difference
+    if events.divergence is not None:
+        detail, difference = str(events.divergence), events.divergence.difference
+    return Outcome(
+        (*events.compared, *things.compared), difference, detail, (*events.notes, *things.notes),
+        events.divergence,
+    )  # fmt: skip
+
+
+# -- events ---------------------------------------------------------------------------------------
+
+
+def _events(recorded: Side, replayed: Side, question: Question) -> Outcome:
+    """The two tapes, event by event."""
+    point, allowed = question.point, excuses(question.allow)
+    scope = SCOPES[point.entry]
+    if recorded.compile is None or replayed.compile is None:
+        return Outcome((), "", "")
+    ours = lanes(recorded.store, recorded.compile, scope, point, allowed)
+    if ours is None:
+        return Outcome((), "", "", ("no events were compared: the tape does not say where the "
+                                    f"{point.entry} checkpoint is",))  # fmt: skip
+    again = Point(point.entry, point.partition)
+    known = facts_before(recorded.store, recorded.compile, point)
+    theirs = lanes(
+        replayed.store, replayed.compile, scope, again, allowed, replay=True, known=known
+    )
+    walk = Walk(ours, theirs or {}, cut=question.cut)
+    return Outcome(tuple(walk.compared), "", "", tuple(_set_aside(walk.aside)), walk.divergence)
+
+
+def _set_aside(counts: Counter[str]) -> Iterator[str]:
+    reasons = {**CLASSES, **ON_REQUEST}
+    for why in sorted(counts):
+        if counts[why]:
+            yield f"set aside: {why}, {counts[why]} times: {reasons[why]}"
+
+
+# -- graphs, code, failure ------------------------------------------------------------------------
+
+
+def _things(recorded: Side, replayed: Side, point: Point) -> Outcome:
+    left, right = _items(recorded, point), _items(replayed, point)
     rows, difference, detail = [], "", ""
     notes: list[str] = []
     for key in sorted({*left, *right}, key=_order):
@@ -83,7 +143,7 @@ def compare(
         rows.append(row)
         if not row.agrees and not detail:
             difference, detail = shown, _first_difference(row)
-    failure, failed = _compare_failures(recorded, replayed, entry, partition)
+    failure, failed = _compare_failures(recorded, replayed, point)
     rows += failure
     return Outcome(tuple(rows), difference, detail or failed, tuple(notes))
 
@@ -99,19 +159,20 @@ def _came_from_cache(row: Comparison, recorded: Mapping[Key, object]) -> bool:
 
 def _order(key: Key) -> tuple[int, str, str]:
     kind, stage, partition = key
-    place = [*_AFTER_GRAPH, ""].index(stage) if stage in (*_AFTER_GRAPH, "") else 9
+    place = [*_STAGES, ""].index(stage) if stage in (*_STAGES, "") else 9
     return (place if kind == "graph" else 8, partition, kind)
 
 
-def _items(store: Store, compile: Compile, entry: str, partition: str) -> dict[Key, list[Item]]:
+def _items(side: Side, point: Point) -> dict[Key, list[Item]]:
     found: dict[Key, list[Item]] = defaultdict(list)
-    stages = _AFTER_GRAPH if entry == "graph" else _AFTER_AOT
+    store, compile, stages = side.store, side.compile, SCOPES[point.entry].graphs
+    if compile is None:
+        return found
     for graph in queries.graphs(store, compile):
-        wanted = entry == "graph" or graph.partition == partition
-        if graph.stage in stages and wanted:
+        if graph.stage in stages and point.partition in ("", graph.partition):
             found["graph", graph.stage, graph.partition].append(Item(store, graph.digest))
     for code in queries.output_codes(store, compile):
-        if entry == "graph" or code.partition == partition:
+        if point.partition in ("", code.partition):
             found["output code", "codegen", code.partition].append(Item(store, code.digest))
     return found
 
@@ -140,26 +201,20 @@ def _first_difference(row: Comparison) -> str:
     return f"the {where} differs in {row.recorded - row.identical} of {row.recorded}"
 
 
-def _compare_failures(
-    recorded: tuple[Store, Compile],
-    replayed: tuple[Store, Compile | None],
-    entry: str,
-    partition: str,
-) -> tuple[list[Comparison], str]:
-    ours = _failure(*recorded)
-    theirs = _failure(replayed[0], replayed[1]) if replayed[1] is not None else None
-    if entry == "aot" and ours is not None and ours.partition not in ("", partition):
+def _compare_failures(recorded: Side, replayed: Side, point: Point) -> tuple[list[Comparison], str]:
+    ours, theirs = _failure(recorded), _failure(replayed)
+    if point.entry == "aot" and ours is not None and ours.partition not in ("", point.partition):
         ours = None
     if ours is None and theirs is None:
         return [], ""
     same = ours is not None and theirs is not None and ours.signature.matches(theirs.signature)
     stage = (ours or theirs).stage  # type: ignore[union-attr]
-    row = Comparison(stage, partition, "failure", ours is not None, theirs is not None, same)
+    row = Comparison(stage, point.partition, "failure", ours is not None, theirs is not None, same)
     return [row], "" if same else f"the failure: {_name(ours)} recorded, {_name(theirs)} replayed"
 
 
-def _failure(store: Store, compile: Compile) -> Failure | None:
-    return queries.failure_of(store, compile)
+def _failure(side: Side) -> Failure | None:
+    return None if side.compile is None else queries.failure_of(side.store, side.compile)
 
 
 def _name(failure: Failure | None) -> str:

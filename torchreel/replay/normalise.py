@@ -1,22 +1,211 @@
-"""The one normalisation of what a replay compares.
+"""The one normalisation of what is compared: two tapes of the same compile, in one spelling.
 
-Lives here: what two runs of the same compile spell differently without being different.  Not here:
-the comparison (`compare`).  Identities of objects never reach a store (`portable.node_meta` numbers
-them); what is left is text that names a directory of the machine.
+Lives here: what two runs of the same compile spell differently without being different: numbers
+that a process gives out in the order in which it meets things (ShapeEnvs, describers, tensors,
+positions on the tape), addresses, names made from random bits, and paths of caches.  Not here:
+which events are compared at all, and which differences are of the process's history (`compared`).
+
+Everything is a table or a pattern below; whatever they do not name is compared as it is.  A number
+is replaced by its rank of first appearance, so that two things stay two and one stays one.  Usable
+on any event of any recording; imports no torch.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+from torchreel.store.jsontypes import Json, canonical_json
+from torchreel.store.records import Event
+from torchreel.store.torch_trace import STRING
+
+# -- text -----------------------------------------------------------------------------------------
 
 # Inductor's cache directory, wherever it was (TORCHINDUCTOR_CACHE_DIR): its files lie in
 # two-letter folders and are named by a digest, `/tmp/torchinductor_user/ab/cabc...py`.
-_CACHE_FILE = re.compile(r"(?:/[\w.+@-]+)+/[a-z0-9]{2}/(c[a-z0-9]{50,52})\b")
+_CACHE_FILE = re.compile(r"~?(?:/[\w.+@-]+)+/[a-z0-9]{2}/(c[a-z0-9]{50,52})\b")
 # The unique name that Dynamo gives to each compiled function (a UUID).
 _COMPILED_FUNCTION = re.compile(r"__compiled_fn_\d+_[0-9a-f]{8}(?:_[0-9a-f]{4}){3}_[0-9a-f]{12}")
+# `id(graph)` at the end of a printed graph (torch/fx/graph_module.py: print_readable).
+_GRAPH_ID = re.compile(r"(?m)^ ?# graph id: \d+$")
+# The default `repr` of an object: a constant in generated code is no address after " at ".
+_ADDRESS = re.compile(r"(?<= at )0x[0-9a-f]{6,16}\b")
 
 
 def canonical_code(text: str) -> str:
     """Generated source without the directory it was written to."""
     text = _CACHE_FILE.sub(r"<cache>/\1", text)
     return _COMPILED_FUNCTION.sub("__compiled_fn", text)
+
+
+def canonical_text(text: str) -> str:
+    """Any text of a tape: generated source, a printed graph, a message."""
+    text = _GRAPH_ID.sub("# graph id", canonical_code(text))
+    return _ADDRESS.sub("<address>", text)
+
+
+# -- events ---------------------------------------------------------------------------------------
+
+DROPPED = frozenset({"has_payload", "rank", "stack"})
+"""Members of a trace record that say nothing of the compile, for a reason each: the MD5 of the
+payload (which is compared itself), the rank of the process, torch's own frames (whose outer ones
+are the program's in one tape and the replay's in the other)."""
+
+PROCESS_STACKS = frozenset({"create_unbacked_symbol"})
+"""Kinds whose `user_stack` torch takes from the frames of the process when Dynamo is not tracing.
+(The event `unbacked.create` beside it has the user's.)"""
+
+NUMBERED: Mapping[tuple[str, str], str] = {
+    ("*", "env"): "ShapeEnv",
+    ("fake_tensors.convert", "describer"): "describer",
+    ("fake_tensors.convert", "tensor"): "tensor of a describer",
+    ("fake_tensors.convert", "base"): "tensor of a describer",
+    ("describe_tensor", "describer_id"): "describer",
+    ("describe_tensor", "id"): "tensor of a describer",
+    ("describe_tensor", "base"): "tensor of a describer",
+    ("describe_tensor", "storage"): "storage of a describer",
+    ("describe_storage", "describer_id"): "describer",
+    ("describe_storage", "id"): "storage of a describer",
+    ("describe_source", "describer_id"): "describer",
+    ("describe_source", "id"): "tensor of a describer",
+    ("create_unbacked_symbol", "node_id"): "object",
+    ("create_symbol", "node_id"): "object",
+    ("expression_created", "result_id"): "object",
+    ("expression_created", "argument_ids"): "object",
+}
+"""Fields, by kind of event and name, that hold a number given out by the process: what it numbers.
+A tensor's number counts within its describer."""
+
+POSITIONS = frozenset({"parent", "body"})
+"""Fields of `subgraph.*` events that hold the position of another event on the tape."""
+
+TEXT_FIELDS = frozenset({"file_path", "filename", "message", "reason", "key"})
+"""Fields whose text may name a path or an address (`canonical_text`)."""
+
+
+@dataclass(frozen=True)
+class Canonical:
+    """An event as it is compared; equal events have equal `text`."""
+
+    kind: str
+    stage: str
+    name: str
+    data: Json
+    payload: str | None = None
+    cause: int | None = None
+    """How many compared events lie between this one and the one that it is a part of."""
+
+    @property
+    def text(self) -> bytes:
+        """The bytes that have to be equal."""
+        return canonical_json(
+            [self.kind, self.stage, self.name, self.data, self.payload, self.cause]
+        )
+
+    def lines(self) -> Iterator[str]:
+        """One line for each fact, to be shown side by side."""
+        yield f"{self.kind} {self.name}".rstrip()
+        yield f"stage: {self.stage}"
+        yield from _lines("", self.data)
+        if self.payload is not None:
+            yield "payload:"
+            yield from self.payload.splitlines()
+
+
+def _lines(path: str, value: Json) -> Iterator[str]:
+    if isinstance(value, Mapping) and value:
+        for key in sorted(value):
+            yield from _lines(f"{path}.{key}" if path else str(key), value[key])
+    else:
+        yield f"{path}: {canonical_json(value).decode('utf-8', 'backslashreplace')}"
+
+
+@dataclass
+class Normaliser:
+    """Brings the events of one tape into canonical form, one after the other, in their order."""
+
+    files: dict[int, str] = field(default_factory=dict)
+    """torch's trace numbers the files in its stacks, once in a process: by number."""
+    _numbers: dict[tuple[str, Json], dict[int, int]] = field(default_factory=dict)
+    _places: dict[int, int] = field(default_factory=dict)
+
+    def learn(self, event: Event) -> None:
+        """Take in what an event says of the numbers of files; to be called for every event."""
+        data = event.data
+        if event.kind == STRING and isinstance(data, Mapping):
+            self._learn(data.get(STRING))
+        elif event.kind == "trace.strings" and isinstance(data, Mapping):
+            names = data.get("names")
+            for pair in names if isinstance(names, list) else ():
+                self._learn(pair)
+
+    def _learn(self, pair: Json) -> None:
+        if isinstance(pair, list) and len(pair) == 2 and isinstance(pair[1], int):
+            self.files[pair[1]] = str(pair[0])
+
+    def canonical(self, event: Event, payload: str | None = None) -> Canonical:
+        """The canonical form of the next event that is compared; `payload` is the text it has."""
+        place = len(self._places)
+        self._places[event.seq] = place
+        return Canonical(
+            event.kind,
+            event.stage or "",
+            event.name,
+            self._data(event, place),
+            None if payload is None else canonical_text(payload),
+            self._distance(place, event.cause),
+        )
+
+    def _distance(self, place: int, seq: Json) -> int | None:
+        """Positions are compared by distance: an event more shifts all that follow it."""
+        found = self._places.get(seq) if isinstance(seq, int) else None
+        return None if found is None else place - found
+
+    def _data(self, event: Event, place: int) -> Json:
+        data = event.data
+        if not isinstance(data, Mapping):
+            return data
+        return {
+            key: self._value(event.kind, key, value, data, place)
+            for key, value in data.items()
+            if key not in DROPPED
+        }
+
+    def _value(
+        self, kind: str, key: str, value: Json, around: Mapping[str, Json], place: int
+    ) -> Json:
+        space = NUMBERED.get((kind, key)) or NUMBERED.get(("*", key))
+        if space is not None:
+            return self._number(space, value, around)
+        if key in POSITIONS and kind.startswith("subgraph."):
+            return self._distance(place, value)
+        if key == "user_stack" and kind in PROCESS_STACKS:
+            return None
+        if key == "user_stack" and isinstance(value, list):
+            return [self._frame(frame) for frame in value]
+        if isinstance(value, Mapping):
+            return {
+                inner: self._value(kind, inner, item, value, place)
+                for inner, item in value.items()
+                if inner not in DROPPED
+            }
+        if isinstance(value, str) and key in TEXT_FIELDS:
+            return canonical_text(value)
+        return value
+
+    def _number(self, space: str, value: Json, around: Mapping[str, Json]) -> Json:
+        if isinstance(value, list):
+            return [self._number(space, item, around) for item in value]
+        if not isinstance(value, int) or isinstance(value, bool):
+            return value
+        owner: Json = None
+        if space.endswith("of a describer"):
+            owner = around.get("describer", around.get("describer_id"))
+        known = self._numbers.setdefault((space, owner), {})
+        return known.setdefault(value, len(known))
+
+    def _frame(self, frame: Json) -> Json:
+        if not isinstance(frame, Mapping) or not isinstance(number := frame.get("filename"), int):
+            return frame
+        return {**frame, "filename": self.files.get(number, number)}

@@ -7,18 +7,21 @@ comparison (`compare`).  Called by `torchreel replay` and by programs.
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
 from torchreel.errors import LockedStore, UnsupportedError, UsageError
 from torchreel.replay.child import Request
-from torchreel.replay.compare import Outcome, compare
+from torchreel.replay.compare import Outcome, Question, Side, compare
+from torchreel.replay.compared import FIRST_PATTERNS
 from torchreel.replay.launch import DEFAULT_TIMEOUT, Ended, launch
+from torchreel.replay.tapes import MARK, Point, mark_of
 from torchreel.replay.verdict import DIVERGED, IDENTICAL, REFUSED, Comparison, Verdict
 from torchreel.store import queries
 from torchreel.store.database import Store
+from torchreel.store.jsontypes import Json
 from torchreel.store.records import Checkpoint, Compile, Failure
 
 ENTRIES = ("graph", "aot")
@@ -123,10 +126,35 @@ def _one(
             compile_cpp=_failed_at(failure, "run", "codegen"),
             trust=options.trust,
             imports=options.imports,
+            traced_patterns=_traced_patterns(store, compile),
+            known=_known_before(store, compile, checkpoint),
             compile_timeout=_hang_limit(failure, options.timeout),
         )
         ended = launch(request, options.timeout)
     return _judge(store, compile, checkpoint, request.store, ended)
+
+
+def _traced_patterns(store: Store, compile: Compile) -> bool:
+    """Whether Inductor traced its library of patterns meanwhile, as a process does once."""
+    traced = queries.events(store, compile, "proxies.trace")
+    return any(event.name in FIRST_PATTERNS for event in traced)
+
+
+def _known_before(
+    store: Store, compile: Compile, checkpoint: Checkpoint
+) -> tuple[tuple[Json, bool], ...]:
+    """The assertions that had come up by a checkpoint, whose value was known."""
+    point = Point(checkpoint.entry, checkpoint.partition, checkpoint.ordinal)
+    mark = mark_of(queries.events(store, compile, MARK), point)
+    if mark is None or not isinstance(mark.data, Mapping):
+        return ()
+    return tuple(
+        (event.data["expr"], bool(event.data["value"]))
+        for event in queries.events(store, compile, "runtime_assert.known")
+        if event.seq < mark.seq
+        and isinstance(event.data, Mapping)
+        and event.data.get("env") == mark.data.get("env")
+    )
 
 
 def _had_backward(store: Store, compile: Compile) -> bool:
@@ -157,7 +185,9 @@ def _judge(
     with Store.open(target) as other:
         found = queries.compiles(other, ended.recording_id)
         again = found[0] if found else None
-        outcome = compare((store, compile), (other, again), entry, checkpoint.partition)
+        point = Point(entry, checkpoint.partition, checkpoint.ordinal)
+        question = Question(point, cut=compile.status in ("crashed", "hung"))
+        outcome = compare(Side(store, compile), Side(other, again), question)
     notes += outcome.notes
     if ended.timed_out and not any(
         row.kind == "failure" and row.agrees for row in outcome.compared
@@ -183,8 +213,9 @@ def _conclude(entry: str, outcome: Outcome, recording: int, notes: tuple[str, ..
         return Verdict(REFUSED, entry, outcome.compared, detail, "", recording, notes)
     kind = IDENTICAL if outcome.agrees else DIVERGED
     return Verdict(
-        kind, entry, outcome.compared, outcome.detail, outcome.difference, recording, notes
-    )
+        kind, entry, outcome.compared, outcome.detail, outcome.difference, recording, notes,
+        outcome.divergence,
+    )  # fmt: skip
 
 
 def _merge(entry: str, verdicts: Sequence[Verdict]) -> Verdict:
@@ -194,7 +225,7 @@ def _merge(entry: str, verdicts: Sequence[Verdict]) -> Verdict:
     notes = tuple(dict.fromkeys(note for verdict in verdicts for note in verdict.notes))
     return Verdict(
         worst.verdict, entry, tuple(compared), worst.detail, worst.difference,
-        worst.recording_id, notes,
+        worst.recording_id, notes, worst.divergence, worst.cause,
     )  # fmt: skip
 
 

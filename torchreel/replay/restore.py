@@ -21,7 +21,7 @@ from torchreel.errors import UnsupportedError, UntrustedError
 from torchreel.replay import torch_names
 from torchreel.replay.comparison import Difference, compare, tensors_of
 from torchreel.store.jsontypes import Json
-from torchreel.store.portable import ambient, config, shape_env, sources, values
+from torchreel.store.portable import ambient, config, shape_calls, shape_env, sources, values
 from torchreel.store.portable.checkpoints import CheckpointDoc
 from torchreel.store.portable.graphs import decode_graph
 from torchreel.store.portable.tensors import Decoder, synthesise_all
@@ -45,6 +45,11 @@ class Restored:
     mode: FakeTensorMode
     env: ShapeEnv
     lost: list[str]
+    symbols: Mapping[str, object]
+
+    def expression(self, spelled: Json) -> object:
+        """A recorded expression over the checkpoint's symbols."""
+        return shape_calls.decode("expr", spelled, dict(self.symbols))
 
 
 def restore(doc: CheckpointDoc) -> Restored:
@@ -73,8 +78,10 @@ def restore(doc: CheckpointDoc) -> Restored:
     graph = decode_graph(doc.graph, decoder, lost)
     if doc.entry == "graph":
         torch_names.mark_as_dynamo_graph(graph, _parameter_sources(doc))
+    names = doc.extra.get("class_names")
+    torch_names.set_class_names(graph, names if isinstance(names, Mapping) else {})
     shape_env.restore(env, doc.shape_env, table)  # making fakes may have noted guards
-    return Restored(doc, graph, inputs, mode, env, lost)
+    return Restored(doc, graph, inputs, mode, env, lost, table)
 
 
 def _warm_fake_cache(doc: CheckpointDoc, decoder: Decoder) -> None:
@@ -101,7 +108,7 @@ def _settings(doc: CheckpointDoc) -> dict[str, bool]:
 
 
 @contextlib.contextmanager
-def imposed(doc: CheckpointDoc, *, trust: bool = False) -> Iterator[list[str]]:
+def imposed(doc: CheckpointDoc, *, trust: bool = False, attempt: int = 0) -> Iterator[list[str]]:
     """Impose the checkpoint's config, ambient state and counters; caches are off.
 
     Yields the config entries that were left out, with the reason.
@@ -110,7 +117,7 @@ def imposed(doc: CheckpointDoc, *, trust: bool = False) -> Iterator[list[str]]:
         left = stack.enter_context(config.patched(doc.config, trust=trust))
         stack.enter_context(torch_names.caches_off())
         stack.enter_context(ambient.imposed(doc.ambient))
-        stack.enter_context(torch_names.compile_context(doc.extra.get("compile_id")))
+        stack.enter_context(torch_names.compile_context(doc.extra.get("compile_id"), attempt))
         for key, setter in (("aot_counter", set_aot_counter), ("graph_counter", set_graph_counter)):
             if isinstance(value := doc.extra.get(key), int):
                 setter(value)

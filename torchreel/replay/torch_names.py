@@ -9,7 +9,8 @@ import contextlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from types import SimpleNamespace
-from typing import Any
+from typing import TYPE_CHECKING, Any
+from unittest import mock
 
 import torch
 import torch._dynamo.config
@@ -21,6 +22,9 @@ from torch.fx import GraphModule, Node
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
 from torchreel.errors import UntrustedError
+
+if TYPE_CHECKING:
+    from torchreel.recorder.recorder import Recorder
 
 
 def register_operators() -> None:
@@ -76,6 +80,17 @@ _FAKE_ERRORS = (RuntimeError, TypeError, ValueError, KeyError, AttributeError, A
 def mark_as_dynamo_graph(graph: GraphModule, sources: Mapping[str, Any]) -> None:
     """What Dynamo sets on a graph beside its metadata: AOTAutograd finds static inputs by it."""
     graph._param_name_to_source = dict(sources)  # type: ignore[assignment]
+    # OutputGraph.install_subgraph: the bodies of higher-order operators are known by these names.
+    for path, module in graph.named_modules():
+        if path and isinstance(module, GraphModule):
+            module.__name__ = path.rpartition(".")[2]
+
+
+def set_class_names(graph: GraphModule, names: Mapping[str, object]) -> None:
+    """Have a graph and its bodies print as the recorded ones: each has a class of its own."""
+    for path, module in graph.named_modules():
+        if path in names and isinstance(module, GraphModule):
+            type(module).__name__ = str(names[path])
 
 
 @contextlib.contextmanager
@@ -104,12 +119,40 @@ def caches_off() -> Iterator[None]:
         yield
 
 
-def compile_context(compile_id: object) -> Any:
-    """The recorded compile id, as the current one."""
+def compile_context(compile_id: object, attempt: int = 0) -> Any:
+    """The recorded compile id and attempt, as the current ones."""
     if compile_id is None:
         return contextlib.nullcontext()
-    found = CompileId.from_string(str(compile_id))
-    return torch._guards.compile_context(CompileContext(found))
+    context = CompileContext(CompileId.from_string(str(compile_id)))
+    context.attempt = attempt
+    return torch._guards.compile_context(context)
+
+
+@contextlib.contextmanager
+def pattern_library(recorder: Recorder) -> Iterator[None]:
+    """Have Inductor's library of patterns traced unseen, where it is traced.
+
+    A process does that once, on the way of its first compile; the recorded one had it behind it.
+    """
+    from torch._inductor.fx_passes import joint_graph, post_grad, pre_grad
+
+    with ExitStack() as stack:
+        for module in (pre_grad, joint_graph, post_grad):
+            unseen = _unseen(recorder, module.lazy_init)
+            stack.enter_context(mock.patch.object(module, "lazy_init", unseen))
+        yield
+
+
+def _unseen(recorder: Recorder, function: Callable[..., Any]) -> Callable[..., Any]:
+    def run(*args: Any, **kwargs: Any) -> Any:
+        here = recorder.spans.here
+        before, here.inside = here.inside, True
+        try:
+            return function(*args, **kwargs)
+        finally:
+            here.inside = before
+
+    return run
 
 
 @contextlib.contextmanager

@@ -37,8 +37,50 @@ class Comparison:
 
 
 @dataclass(frozen=True)
+class Divergence:
+    """The first event in which two tapes part, or where one of them ends."""
+
+    seq: int | None
+    """Of the recorded event; None when the recorded tape ends here."""
+    replayed_seq: int | None
+    stage: str
+    partition: str
+    recorded: str
+    """Its kind and name."""
+    replayed: str
+    number: int
+    """Its place among the events that are compared, from 1."""
+    before: tuple[tuple[int, str], ...]
+    """The last events that both have: position on the recorded tape, kind and name."""
+    difference: str
+    """Both events side by side."""
+
+    def __str__(self) -> str:
+        where = f"in stage {self.stage}" + (f" ({self.partition})" if self.partition else "")
+        if self.seq is None:
+            return f"after the last recorded event {where}: the replay goes on with {self.replayed}"
+        if self.replayed_seq is None:
+            return f"at event {self.seq} {where}: {self.recorded} recorded, nothing replayed"
+        if self.recorded == self.replayed:
+            return f"at event {self.seq} {where}: {self.recorded}"
+        return f"at event {self.seq} {where}: {self.recorded} recorded, {self.replayed} replayed"
+
+    def to_json(self) -> Json:
+        """As data."""
+        return {
+            "seq": self.seq, "replayed_seq": self.replayed_seq, "stage": self.stage,
+            "partition": self.partition, "recorded": self.recorded, "replayed": self.replayed,
+            "number": self.number, "before": [list(item) for item in self.before],
+            "difference": self.difference,
+        }  # fmt: skip
+
+
+@dataclass(frozen=True)
 class Verdict:
-    """The result of a replay; `difference` shows the first one, `notes` what was set aside."""
+    """The result of a replay; `difference` shows the first one, `notes` what was set aside.
+
+    `cause` is the likely reason of a divergence, where it can be told.
+    """
 
     verdict: str
     entry: str
@@ -47,8 +89,19 @@ class Verdict:
     difference: str = ""
     recording_id: int | None = None
     notes: tuple[str, ...] = ()
+    divergence: Divergence | None = None
+    cause: str = ""
 
     @property
     def exit_status(self) -> int:
         """0 identical, 1 diverged, 3 refused."""
         return {IDENTICAL: 0, DIVERGED: 1}.get(self.verdict, 3)
+
+    def to_json(self) -> Json:
+        """As data."""
+        return {
+            "verdict": self.verdict, "entry": self.entry, "detail": self.detail,
+            "difference": self.difference, "cause": self.cause, "recording": self.recording_id,
+            "notes": list(self.notes), "compared": [row.to_json() for row in self.compared],
+            "divergence": None if self.divergence is None else self.divergence.to_json(),
+        }  # fmt: skip

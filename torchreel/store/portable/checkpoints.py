@@ -129,6 +129,7 @@ def graph_checkpoint(
             "graph_counter": torch_names.graph_counter(),
             "specialized_floats": list(torch_names.specialized_floats()),
             "fake_mode": torch_names.fake_mode_settings(mode),
+            "class_names": _class_names(gm),
             "parameter_sources": {
                 key: sources.encode_source(value)
                 for key, value in (parameter_sources or {}).items()
@@ -164,6 +165,7 @@ def aot_checkpoint(
             "fake_mode": torch_names.fake_mode_settings(mode),
             "aot_name": torch_names.aot_graph_name(),
             "donated": torch_names.donated_inputs(),
+            "class_names": _class_names(gm),
             **_compile_id(),
         }
         # One encoder for both: the inputs are the values of the placeholders, nested ones included.
@@ -189,6 +191,15 @@ def _partition(kwargs: Mapping[str, Any]) -> str:
     if kwargs.get("is_backward"):
         return "backward"
     return "inference" if kwargs.get("is_inference") else "forward"
+
+
+def _class_names(gm: GraphModule) -> dict[str, Json]:
+    """The names of the classes of a graph and its bodies, by path: they print with them."""
+    return {
+        path: type(module).__name__
+        for path, module in gm.named_modules()
+        if isinstance(module, GraphModule)
+    }
 
 
 def _compile_id() -> dict[str, Json]:

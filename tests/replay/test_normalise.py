@@ -1,0 +1,133 @@
+"""The normalisation makes equal what only a process tells apart, and nothing else."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from torchreel.replay.normalise import Normaliser, canonical_code, canonical_text
+from torchreel.store.jsontypes import Json
+from torchreel.store.records import Event
+
+DIGEST = "cj4xpe4loz3umyhtvfrt2ueuxcnpwd33qxqmi2dcr7h25ppmao4h"
+
+
+def event(kind: str, data: Json, seq: int = 1, **fields: object) -> Event:
+    return replace(Event(1, seq, 1, "joint", kind, "", 0, data, None), **fields)  # type: ignore[arg-type]
+
+
+def texts(*events: Event) -> list[bytes]:
+    normaliser = Normaliser()
+    return [normaliser.canonical(each).text for each in events]
+
+
+SAME_TEXT = [
+    (f"/tmp/torchinductor_me/j4/{DIGEST}.py", f"~/.cache/torchreel/inductor/j4/{DIGEST}.py"),
+    (
+        "__compiled_fn_1_0b6a8e2c_1111_2222_3333_444455556666",
+        "__compiled_fn_7_ffffffff_1111_2222_3333_444455556666",
+    ),
+    (" # graph id: 140607327860688", "# graph id: 139972608392400"),
+    ("<function f at 0x7f31c0a81b20>", "<function f at 0x7f0000000010>"),
+]
+OTHER_TEXT = [
+    (f"/tmp/x/j4/{DIGEST}.py", f"/tmp/x/j4/{DIGEST[:-1]}a.py"),
+    ("x + 0x7f31c0a81b20", "x + 0x7f31c0a81b21"),
+    ("# graph id 1", "# graph id 2"),
+    ("x = 1  # graph id: 1 or so", "x = 1  # graph id: 2 or so"),
+    ("/home/me/program.py", "/home/you/program.py"),
+    ("tmp0 = 3.0", "tmp0 = 3.5"),
+    ("__compiled_fn_1", "__compiled_fn_2"),
+]
+
+
+@pytest.mark.parametrize(("one", "other"), SAME_TEXT)
+def test_texts_of_two_processes_are_one(one: str, other: str) -> None:
+    assert canonical_text(one) == canonical_text(other)
+
+
+@pytest.mark.parametrize(("one", "other"), OTHER_TEXT)
+def test_texts_that_differ_stay_apart(one: str, other: str) -> None:
+    assert canonical_text(one) != canonical_text(other)
+    assert canonical_code(one) != canonical_code(other)
+
+
+def test_numbers_given_out_by_a_process_are_ranks() -> None:
+    def tape(*numbers: int) -> list[bytes]:
+        return texts(
+            *(event("shape_env.guard", {"env": number, "expr": "s0"}) for number in numbers),
+        )
+
+    assert tape(4, 7, 4) == tape(1, 2, 1)
+    assert tape(4, 7, 4) != tape(1, 2, 2)
+
+
+def test_a_tensor_is_numbered_within_its_describer() -> None:
+    def tape(*pairs: tuple[int, int]) -> list[bytes]:
+        return texts(
+            *(event("fake_tensors.convert", {"describer": a, "tensor": b}) for a, b in pairs)
+        )
+
+    assert tape((3, 9), (5, 9), (3, 9)) == tape((1, 0), (2, 4), (1, 0))
+    assert tape((3, 9), (3, 8)) != tape((1, 0), (1, 0))
+
+
+def test_a_cause_is_a_distance() -> None:
+    def tape(first: int, last: int) -> list[bytes]:
+        return texts(
+            event("proxies.trace", {}, first), event("inductor.pass", {}, first + 1),
+            event("proxies.node", {}, last, cause=first),
+        )  # fmt: skip
+
+    assert tape(10, 12) == tape(400, 437)
+    moved = texts(
+        event("proxies.trace", {}, 10), event("inductor.pass", {}, 11),
+        event("proxies.node", {}, 12, cause=11),
+    )  # fmt: skip
+    assert tape(10, 12) != moved
+
+
+def test_frames_are_compared_by_the_names_of_their_files() -> None:
+    def tape(number: int, name: str = "model.py", line: int = 3) -> bytes:
+        normaliser = Normaliser()
+        normaliser.learn(event("str", {"str": [name, number]}))
+        frames: Json = [{"filename": number, "line": line, "name": "f", "loc": ""}]
+        guard = {"guard_added": {"expr": "s0 > 1", "user_stack": frames, "stack": [number]}}
+        return normaliser.canonical(event("guard_added", guard)).text
+
+    assert tape(3) == tape(17)
+    assert tape(3) != tape(3, name="other.py")
+    assert tape(3) != tape(3, line=4)
+
+
+CHANGES: list[tuple[str, Json]] = [
+    ("stage", "forward"),
+    ("name", "other"),
+    ("kind", "shape_env.range"),
+    ("data", {"env": 1, "expr": "s0 + 2", "hint": 3}),
+    ("data", {"env": 1, "expr": "s0 + 1", "hint": 4}),
+    ("data", {"env": 1, "expr": "s0 + 1", "hint": "3"}),
+    ("data", {"env": 1, "expr": "s0 + 1", "hint": 3, "more": None}),
+    ("data", {"env": None, "expr": "s0 + 1", "hint": 3}),
+]
+
+
+@pytest.mark.parametrize(("field", "value"), CHANGES)
+def test_what_is_in_no_table_is_compared(field: str, value: Json) -> None:
+    before = event("shape_env.guard", {"env": 1, "expr": "s0 + 1", "hint": 3})
+    assert texts(before) != texts(replace(before, **{field: value}))  # type: ignore[arg-type]
+
+
+def test_a_payload_is_compared() -> None:
+    one, other = Normaliser(), Normaliser()
+    artifact = event("artifact", {"artifact": {"name": "graph"}, "has_payload": "md5"})
+    assert one.canonical(artifact, "x = 1").text != other.canonical(artifact, "x = 2").text
+
+
+def test_it_imports_no_torch() -> None:
+    import subprocess
+    import sys
+
+    code = "import sys, torchreel.replay.normalise; sys.exit('torch' in sys.modules)"
+    folder = Path(__file__).parents[2]
+    assert subprocess.run([sys.executable, "-c", code], cwd=folder).returncode == 0

@@ -1,0 +1,153 @@
+"""What of a tape is compared for each entry, and which differences are no divergence: as data.
+
+Lives here: the entries' scopes and the table of excuses.  Not here: spelling (`normalise`), the
+comparison itself (`compare`).  A kind of event that no table names is compared: a new probe is
+compared by default.
+
+An excuse is for what belongs to the history of a process, or to the replay's being one: it names
+where the difference may be, the class that it is counted in, and why.  What it sets aside is in the
+notes of the verdict, never dropped in silence.  Classes in `ON_REQUEST` are set aside only when
+`--allow` asks for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from torchreel.store.jsontypes import Json
+from torchreel.store.records import Event
+
+
+@dataclass(frozen=True)
+class Scope:
+    """The part of a compile's tape that an entry replays.
+
+    It begins after the mark of the checkpoint (event `shape_env.checkpoint`), or with the compile
+    when `checkpoint` is False.  `lanes` says which stages begin a lane, that is a sequence of
+    events whose order is fixed: a backward may be compiled long after its forward, or at once.
+    Stages that begin none belong to the lane under way; those in `without` to nobody.
+    """
+
+    checkpoint: bool = True
+    lanes: Mapping[str, str] | None = None
+    without: frozenset[str | None] = frozenset()
+    graphs: tuple[str, ...] = ()
+    """Stages whose graphs are compared."""
+    inputs: tuple[str, ...] = ()
+    """Kinds, by their beginnings, of what the conversion of real inputs does: it comes first."""
+
+
+FIRST_PATTERNS = frozenset({"randperm_index_add_pattern", "prepare_softmax_pattern"})
+"""Patterns by which to tell that Inductor traced its library (`fx_passes.*.lazy_init`), which each
+process does once, in its first compile."""
+
+ONCE = frozenset({"nondeterminism.device", "nondeterminism.vector_isa"})
+"""Kinds that are noted once in a compile: what was noted before the checkpoint, a replay notes."""
+
+MAIN, BACKWARD = "", "backward"
+_LANES = {
+    "dynamo": MAIN, "guards": MAIN, "pre_grad": MAIN, "joint": MAIN, "forward": MAIN,
+    "backward": BACKWARD,
+}  # fmt: skip
+
+SCOPES: Mapping[str, Scope] = {
+    # After the backend has returned, Dynamo goes on: that is not replayed from its graph.
+    "graph": Scope(
+        lanes=_LANES,
+        without=frozenset({"dynamo", "guards", None}),
+        graphs=("joint", "forward", "backward", "post_grad"),
+        inputs=("fake_tensors.", "shape_env."),
+    ),
+    # One ATen graph, from `compile_fx_inner` to its end: what AOTAutograd does next is not of it.
+    "aot": Scope(
+        lanes=_LANES,
+        without=frozenset({"dynamo", "guards", "pre_grad", "joint", None}),
+        graphs=("post_grad",),
+    ),
+}
+
+CLASSES: Mapping[str, str] = {
+    "times": "when timed regions began and ended",
+    "file numbers": "a process names each file of its stacks once, when it first meets it",
+    "fake-tensor cache": "what an operator returns comes from a cache of the process, or is worked "
+    "out: that depends on all that the process did before",
+    "caches": "a replay reads and leaves no compiled artifacts",
+    "C++ compiler": "a replay compares the generated C++ and compiles it only where the failure "
+    "needs it",
+    "fake inputs": "a replay begins with fake tensors, where the program had real ones to convert",
+    "epochs": "a fake mode counts its traces: from 0 in a replay that begins with an ATen graph, "
+    "and otherwise where the program called its backward late",
+    "seen before": "a fact of the machine is noted once in a compile, here before the checkpoint",
+    "late backward": "a replay compiles the backward at once, where the program may have "
+    "waited for its first call",
+    "replay's settings": "torch's own repro script and config dump name the environment of the "
+    "process; config is restored from the checkpoint and compared by what it does",
+}
+"""The classes of difference that are always set aside, and why."""
+
+ON_REQUEST: Mapping[str, str] = {
+    "version": "recorded by another version of torch",
+    "device": "the machine or its devices are others",
+    "config": "config entries that were not restored",
+}
+"""The classes that `--allow` may set aside."""
+
+
+@dataclass(frozen=True)
+class Excuse:
+    """Where a class of difference may be: in events of `kind`, of `name` if there is one.
+
+    `fields` are those of the event's data that may differ ('config.dynamic_shapes'); without any,
+    the event as a whole may be there or not.
+    """
+
+    why: str
+    kind: str
+    name: str = ""
+    fields: tuple[str, ...] = ()
+
+    def covers(self, event: Event) -> bool:
+        """Whether it is about this event."""
+        return event.kind == self.kind and self.name in ("", event.name)
+
+
+EXCUSES: tuple[Excuse, ...] = (
+    Excuse("times", "chromium_event"),
+    Excuse("file numbers", "str"),
+    Excuse("file numbers", "trace.strings"),
+    Excuse("caches", "nondeterminism.cache"),
+    Excuse("C++ compiler", "inductor.cpp_compile"),
+    Excuse("epochs", "fake_tensors.dispatch", fields=("epoch",)),
+    Excuse("epochs", "fake_tensors.memo", fields=("epoch",)),
+    Excuse("fake inputs", "aot.metadata", fields=("config.dynamic_shapes",)),
+    Excuse("late backward", "aot.metadata", fields=("config.force_non_lazy_backward_lowering",)),
+    Excuse("replay's settings", "artifact", "fx_graph_runnable"),
+    Excuse("replay's settings", "artifact", "torch._functorch.config"),
+)
+DEVICE = (
+    Excuse("device", "nondeterminism.device"),
+    Excuse("device", "nondeterminism.vector_isa"),
+    Excuse("device", "nondeterminism.machine"),
+)
+
+
+def excuses(allow: frozenset[str] = frozenset()) -> tuple[Excuse, ...]:
+    """The excuses that hold, with those that were asked for."""
+    return (*EXCUSES, *(DEVICE if "device" in allow else ()))
+
+
+def without(data: Json, fields: tuple[str, ...]) -> Json:
+    """Data less some fields, by their paths."""
+    for path in fields:
+        data = _without(data, path.split("."))
+    return data
+
+
+def _without(data: Json, path: list[str]) -> Json:
+    if not isinstance(data, Mapping) or path[0] not in data:
+        return data
+    head, *rest = path
+    if rest:
+        return {**data, head: _without(data[head], rest)}
+    return {key: value for key, value in data.items() if key != head}

@@ -1,0 +1,254 @@
+"""The part of a tape that an entry replays, as lanes of lines in canonical form.
+
+Lives here: which events are in scope, what of them is set aside, and that operators within an
+operator belong to it.  Not here: the tables (`compared`), the spelling (`normalise`), the
+comparison (`events`).
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+
+from torchreel.replay.compared import ONCE, Excuse, Scope, without
+from torchreel.replay.normalise import Canonical, Normaliser
+from torchreel.store import queries
+from torchreel.store.database import Store
+from torchreel.store.jsontypes import Json, canonical_json
+from torchreel.store.records import Compile, Event
+from torchreel.store.torch_trace import STRING
+
+MARK = "shape_env.checkpoint"
+DISPATCH = "fake_tensors.dispatch"
+_CACHE = frozenset({"hit", "miss"})
+
+
+@dataclass(frozen=True)
+class Point:
+    """A checkpoint: which, of those of its entry."""
+
+    entry: str
+    partition: str = ""
+    ordinal: int = 0
+
+
+@dataclass(frozen=True)
+class Operator:
+    """An operator that ran under a fake mode, and those that ran within it."""
+
+    name: str
+    outcome: str
+    result: Json
+    within: tuple[Operator, ...]
+
+    def history(self, other: Operator) -> int | None:
+        """How often one has cached what the other worked out; None where they differ otherwise."""
+        if self.name != other.name or self.result != other.result:
+            return None
+        if self.outcome != other.outcome:
+            return 1 if {self.outcome, other.outcome} <= _CACHE else None
+        if len(self.within) != len(other.within):
+            return None
+        counts = [a.history(b) for a, b in zip(self.within, other.within, strict=True)]
+        return None if None in counts else sum(count for count in counts if count is not None)
+
+
+@dataclass(frozen=True)
+class Line:
+    """An event that is compared."""
+
+    event: Event
+    form: Canonical
+    operator: Operator | None = None
+    aside: tuple[tuple[str, Json], ...] = ()
+    """What of its data is set aside, by class."""
+
+    @cached_property
+    def text(self) -> bytes:
+        """The bytes that have to be equal."""
+        return self.form.text
+
+
+Fact = tuple[str, str, bytes]
+"""Kind, name and data of an event that is noted once in a compile."""
+
+
+@dataclass
+class Lane:
+    """A sequence of events whose order is fixed, and how many were set aside, by class."""
+
+    lines: list[Line] = field(default_factory=list)
+    aside: Counter[str] = field(default_factory=Counter)
+
+
+def lanes(
+    store: Store,
+    compile: Compile,
+    scope: Scope,
+    point: Point | None,
+    excuses: Sequence[Excuse],
+    *,
+    replay: bool = False,
+    known: frozenset[Fact] = frozenset(),
+) -> dict[str, Lane] | None:
+    """The lanes of a compile, by name; None when its tape does not say where the checkpoint is.
+
+    A `replay` begins at its checkpoint, so that everything in it is in scope, but for what was
+    `known` there (`facts_before`).
+    """
+    everything = queries.events(store, compile)
+    reader = _Reader(store, excuses, _files(store, compile))
+    events = _in_scope(everything, scope, point, replay=replay)
+    if events is None:
+        return None
+    found: dict[str, Lane] = {}
+    first = _converting(events, scope)
+    for place, (name, event) in enumerate(_in_lanes(events, scope)):
+        lane = found.setdefault(name, Lane())
+        if place < first:
+            lane.aside["fake inputs"] += 1
+        elif _fact(event) in known:
+            lane.aside["seen before"] += 1
+        else:
+            reader.add(lane, event)
+    return found
+
+
+def facts_before(store: Store, compile: Compile, point: Point) -> frozenset[Fact]:
+    """What was noted before a checkpoint and is noted once only."""
+    mark = mark_of(queries.events(store, compile, MARK), point)
+    before = mark.seq if mark is not None else 0
+    events = itertools.chain.from_iterable(queries.events(store, compile, kind) for kind in ONCE)
+    return frozenset(_fact(event) for event in events if event.seq < before)
+
+
+def _fact(event: Event) -> Fact:
+    return event.kind, event.name, canonical_json(event.data) if event.kind in ONCE else b""
+
+
+def _files(store: Store, compile: Compile) -> Normaliser:
+    normaliser = Normaliser()
+    recording = queries.recording(store, compile.recording_id)
+    for kind in ("trace.strings", STRING):
+        for event in queries.events(store, recording, kind):
+            normaliser.learn(event)
+    return normaliser
+
+
+# -- what is in scope -----------------------------------------------------------------------------
+
+
+def _in_scope(
+    events: Sequence[Event], scope: Scope, point: Point | None, *, replay: bool
+) -> list[Event] | None:
+    kept = [event for event in events if event.stage not in scope.without]
+    if not scope.checkpoint or point is None:
+        return kept
+    mark = mark_of(events, point)
+    if mark is None:
+        return kept if replay else None
+    if point.entry == "aot":
+        # The mark itself is in both.
+        return list(_until_the_end(events, mark, scope))
+    return [event for event in kept if event.seq > mark.seq]
+
+
+def mark_of(events: Sequence[Event], point: Point) -> Event | None:
+    """Where the tape says that a checkpoint was taken; None when it does not."""
+    wanted = {"partition": point.partition, "ordinal": point.ordinal}
+    for event in events:
+        marks = event.kind == MARK and event.name == point.entry
+        if marks and isinstance(event.data, Mapping) and wanted.items() <= event.data.items():
+            return event
+    return None
+
+
+def _until_the_end(events: Sequence[Event], mark: Event, scope: Scope) -> Iterator[Event]:
+    """From a mark on, as long as nothing begins that is of another graph."""
+    starts = {stage for stage in scope.lanes or {} if stage != mark.stage} | scope.without
+    for event in events:
+        if event.seq <= mark.seq:
+            continue
+        if event.stage in starts:
+            return
+        yield event
+
+
+def _converting(events: Sequence[Event], scope: Scope) -> int:
+    """How many events the conversion of the inputs takes, at the beginning."""
+    for place, event in enumerate(events):
+        if not event.kind.startswith(scope.inputs or ("-",)):
+            return place
+    return 0
+
+
+def _in_lanes(events: Sequence[Event], scope: Scope) -> Iterator[tuple[str, Event]]:
+    lane = ""
+    for event in events:
+        lane = (scope.lanes or {}).get(event.stage or "", lane)
+        yield lane, event
+
+
+# -- lines ----------------------------------------------------------------------------------------
+
+
+class _Reader:
+    """Turns events into lines, in their order."""
+
+    def __init__(self, store: Store, excuses: Sequence[Excuse], normaliser: Normaliser) -> None:
+        self._store, self._normaliser = store, normaliser
+        self._excuses: dict[str, list[Excuse]] = {}
+        for excuse in excuses:
+            self._excuses.setdefault(excuse.kind, []).append(excuse)
+        self._running: list[tuple[int, Operator]] = []
+
+    def add(self, lane: Lane, event: Event) -> None:
+        applying = [e for e in self._excuses.get(event.kind, ()) if e.covers(event)]
+        whole = next((excuse for excuse in applying if not excuse.fields), None)
+        if whole is not None:
+            lane.aside[whole.why] += 1
+            return
+        operator = None
+        if event.kind == DISPATCH:
+            depth, operator = self._operator(event)
+            if depth:
+                self._running.append((depth, operator))
+                return
+        lane.lines.append(self._line(event, operator, applying))
+
+    def _operator(self, event: Event) -> tuple[int, Operator]:
+        """An operator is noted when it ends, after those within it."""
+        data = event.data if isinstance(event.data, Mapping) else {}
+        depth = data.get("depth")
+        depth = depth if isinstance(depth, int) else 0
+        within: list[Operator] = []
+        while self._running and self._running[-1][0] > depth:
+            within.append(self._running.pop()[1])
+        outcome = str(data.get("outcome"))
+        result: Json = [data.get("reason"), data.get("result")]
+        return depth, Operator(event.name, outcome, result, tuple(within[::-1]))
+
+    def _line(self, event: Event, operator: Operator | None, applying: Sequence[Excuse]) -> Line:
+        aside = tuple((e.why, _picked(event.data, e.fields)) for e in applying)
+        shown = event
+        for excuse in applying:
+            shown = replace(shown, data=without(shown.data, excuse.fields))
+        if operator is not None and operator.outcome in _CACHE:
+            shown = replace(shown, data={**shown.data, "outcome": "cached"})  # type: ignore[dict-item]
+        payload = None
+        if event.payload is not None:
+            payload = self._store.read_blob(event.payload).decode("utf-8", "surrogatepass")
+        return Line(event, self._normaliser.canonical(shown, payload), operator, aside)
+
+
+def _picked(data: Json, fields: Sequence[str]) -> Json:
+    found: list[Json] = []
+    for path in fields:
+        value: Json = data
+        for key in path.split("."):
+            value = value.get(key) if isinstance(value, Mapping) else None
+        found.append(value)
+    return found
