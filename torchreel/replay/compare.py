@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from torchreel.replay.compared import CLASSES, ON_REQUEST, SCOPES, excuses
 from torchreel.replay.events import Walk
 from torchreel.replay.normalise import canonical_code
-from torchreel.replay.tapes import Point, facts_before, lanes
+from torchreel.replay.tapes import Lane, Point, facts_before, lanes
 from torchreel.replay.verdict import Comparison, Divergence
 from torchreel.store import queries
 from torchreel.store.database import Store
@@ -115,7 +115,17 @@ def _events(recorded: Side, replayed: Side, question: Question) -> Outcome:
         replayed.store, replayed.compile, scope, again, allowed, replay=True, known=known
     )
     walk = Walk(ours, theirs or {}, cut=question.cut)
-    return Outcome(tuple(walk.compared), "", "", tuple(_set_aside(walk.aside)), walk.divergence)
+    notes = [*_from_caches(ours), *_set_aside(walk.aside)]
+    return Outcome(tuple(walk.compared), "", "", tuple(notes), walk.divergence)
+
+
+def _from_caches(recorded: Mapping[str, Lane]) -> Iterator[str]:
+    caches = sorted({lane.cached for lane in recorded.values() if lane.cached})
+    if caches:
+        yield (
+            "when it was recorded, the code came from a cache "
+            f"({', '.join(caches)}): what was done to make it is not on the tape"
+        )
 
 
 def _set_aside(counts: Counter[str]) -> Iterator[str]:

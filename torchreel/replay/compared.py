@@ -96,7 +96,7 @@ ON_REQUEST: Mapping[str, str] = {
 
 @dataclass(frozen=True)
 class Excuse:
-    """Where a class of difference may be: in events of `kind`, of `name` if there is one.
+    """Where a class of difference may be: in events of a kind, of a name, in some stages.
 
     `fields` are those of the event's data that may differ ('config.dynamic_shapes'); without any,
     the event as a whole may be there or not.
@@ -106,17 +106,35 @@ class Excuse:
     kind: str
     name: str = ""
     fields: tuple[str, ...] = ()
+    stages: tuple[str, ...] = ()
 
     def covers(self, event: Event) -> bool:
         """Whether it is about this event."""
-        return event.kind == self.kind and self.name in ("", event.name)
+        here = not self.stages or event.stage in self.stages
+        return here and event.kind == self.kind and self.name in ("", event.name)
 
+
+FROM_CACHE = frozenset(
+    {
+        "torch/_functorch/_aot_autograd/aot_autograd_result.py",
+        "torch/_functorch/_aot_autograd/autograd_cache.py",
+        "torch/_inductor/codecache.py",
+    }
+)
+"""Files of torch whose trace records tell of what a cache gave, before the hit is noted."""
 
 EXCUSES: tuple[Excuse, ...] = (
     Excuse("times", "chromium_event"),
     Excuse("file numbers", "str"),
     Excuse("file numbers", "trace.strings"),
     Excuse("caches", "nondeterminism.cache"),
+    # A graph that is to be kept in a cache is kept with its guards.
+    Excuse("caches", "shape_env.guards", stages=("pre_grad", "forward", "backward")),
+    *(
+        Excuse("caches", "artifact", f"{cache}_cache_{outcome}")
+        for cache in ("fx_graph", "aotautograd")
+        for outcome in ("hit", "miss", "bypass")
+    ),
     Excuse("C++ compiler", "inductor.cpp_compile"),
     Excuse("epochs", "fake_tensors.dispatch", fields=("epoch",)),
     Excuse("epochs", "fake_tensors.memo", fields=("epoch",)),

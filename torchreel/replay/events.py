@@ -36,8 +36,9 @@ class Walk:
         for name in sorted({*recorded, *replayed}):
             ours, theirs = recorded.get(name, Lane()), replayed.get(name, Lane())
             self._add_aside(ours, theirs)
-            parted = self._along(name, ours.lines, theirs.lines)
-            self._count(name, ours.lines, theirs.lines)
+            left, right = self._comparable(ours, theirs)
+            parted = self._along(name, left, right)
+            self._count(name, left, right)
             found += [parted] if parted is not None else []
         self.divergence = min(found, key=_earliest, default=None)
 
@@ -52,10 +53,16 @@ class Walk:
         for why in {*ours.aside, *theirs.aside}:
             self.aside[why] += max(ours.aside[why], theirs.aside[why])
 
+    def _comparable(self, ours: Lane, theirs: Lane) -> tuple[list[Line], list[Line]]:
+        """The lines of both; of a tape that ends early, and of what it stands against, the rest."""
+        left, right = ours.lines, theirs.lines
+        if self._cut:
+            shorter = min(len(left), len(right))
+            return left[:shorter], right[:shorter]
+        return left, right[: len(left)] if ours.cached else right
+
     def _along(self, lane: str, ours: Sequence[Line], theirs: Sequence[Line]) -> Divergence | None:
         for place, (one, other) in enumerate(itertools.zip_longest(ours, theirs)):
-            if self._cut and (one is None or other is None):
-                return None
             if one is None or other is None or not self._same(one, other):
                 return _divergence(lane, place, ours, theirs)
             self.common += 1
@@ -75,9 +82,6 @@ class Walk:
 
     def _count(self, lane: str, ours: Sequence[Line], theirs: Sequence[Line]) -> None:
         """How many of each kind there are, and how many of those in the same place are equal."""
-        if self._cut:
-            shorter = min(len(ours), len(theirs))
-            ours, theirs = ours[:shorter], theirs[:shorter]
         left, right = _by_kind(ours), _by_kind(theirs)
         for key in {*left, *right}:
             pairs = zip(left[key], right[key], strict=False)

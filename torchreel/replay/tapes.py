@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
-from torchreel.replay.compared import ONCE, Excuse, Scope, without
+from torchreel.replay.compared import FROM_CACHE, ONCE, Excuse, Scope, without
 from torchreel.replay.normalise import Canonical, Normaliser
 from torchreel.store import queries
 from torchreel.store.database import Store
@@ -23,6 +23,9 @@ from torchreel.store.torch_trace import STRING
 
 MARK = "shape_env.checkpoint"
 DISPATCH = "fake_tensors.dispatch"
+_CACHES = "nondeterminism.cache"
+_WHOLE = "AOTAutogradCache"
+"""It gives the forward and the backward."""
 _CACHE = frozenset({"hit", "miss"})
 
 
@@ -82,6 +85,8 @@ class Lane:
 
     lines: list[Line] = field(default_factory=list)
     aside: Counter[str] = field(default_factory=Counter)
+    cached: str = ""
+    """The cache that gave the rest, which is not to be compared: the lane ends early."""
 
 
 def lanes(
@@ -114,6 +119,9 @@ def lanes(
             lane.aside["seen before"] += 1
         else:
             reader.add(lane, event)
+    if any(lane.cached == _WHOLE for lane in found.values()):
+        for name in {*(scope.lanes or {}).values()}:
+            found.setdefault(name, Lane()).cached = _WHOLE
     return found
 
 
@@ -206,6 +214,15 @@ class _Reader:
         self._running: list[tuple[int, Operator]] = []
 
     def add(self, lane: Lane, event: Event) -> None:
+        """Take in the next event; a lane whose code came from a cache has no more to compare."""
+        data = event.data if isinstance(event.data, Mapping) else {}
+        if event.kind == _CACHES and data.get("outcome") == "hit":
+            lane.cached = event.name if event.name == _WHOLE else lane.cached or event.name
+            lane.lines = list(itertools.takewhile(_is_compiled, lane.lines))
+        if not lane.cached:
+            self._add(lane, event)
+
+    def _add(self, lane: Lane, event: Event) -> None:
         applying = [e for e in self._excuses.get(event.kind, ()) if e.covers(event)]
         whole = next((excuse for excuse in applying if not excuse.fields), None)
         if whole is not None:
@@ -242,6 +259,12 @@ class _Reader:
         if event.payload is not None:
             payload = self._store.read_blob(event.payload).decode("utf-8", "surrogatepass")
         return Line(event, self._normaliser.canonical(shown, payload), operator, aside)
+
+
+def _is_compiled(line: Line) -> bool:
+    """Whether an event came about by compiling, rather than out of a cache."""
+    data = line.event.data
+    return not (isinstance(data, Mapping) and data.get("pathname") in FROM_CACHE)
 
 
 def _picked(data: Json, fields: Sequence[str]) -> Json:
