@@ -184,8 +184,20 @@ def show(
 def replay(
     address: AddressArgument = "",
     entry: Annotated[
-        str, typer.Option("--entry", metavar="graph|aot", help="Where the replay starts.")
-    ] = "graph",
+        str | None,
+        typer.Option(
+            "--entry", metavar="graph|aot|shapes", help="Where the replay starts (graph)."
+        ),
+    ] = None,
+    every: Annotated[
+        bool, typer.Option("--all", help="Replay every compile of the recording or store.")
+    ] = False,
+    repeat: Annotated[
+        int, typer.Option("--repeat", metavar="N", help="Replay N times: all have to agree.")
+    ] = 1,
+    allow: Annotated[
+        str, typer.Option("--allow", metavar="CLASS,...", help="version, device, config.")
+    ] = "",
     trust: Annotated[
         bool, typer.Option("--trust", help="Restore config that names commands, paths or code.")
     ] = False,
@@ -193,23 +205,34 @@ def replay(
     timeout: Annotated[
         float | None, typer.Option("--timeout", metavar="SECONDS", help="Limit of the child.")
     ] = None,
+    json: JsonOption = False,
 ) -> None:
-    """Compile again from a checkpoint and compare every stage.
+    """Compile again from a checkpoint and compare the tapes, event by event.
 
     In a fresh process, without the program that was recorded. Exits with 0 when all that was
-    compared is identical, 1 when it diverged, 3 when it was refused.
+    compared is identical, 1 when it diverged, 3 when it was refused; with --all, as the worst.
+    What --allow names is set aside and reported: another version of torch, another machine or
+    device, config entries that were not restored.
     """
-    from torchreel.console.replay import report, waiting
+    from functools import partial
+
+    from torchreel.console import replay as console
     from torchreel.replay import replay as run
     from torchreel.store import parse
 
     where = parse(address)
+    classes = tuple(filter(None, allow.split(",")))
     with _writable(where) as store:
-        row = _compile(store, where)
-        with waiting(f"replaying {row.place} from its {entry} checkpoint"):
-            verdict = run(store, row, entry, trust=trust, imports=imports or (), timeout=timeout)
-        report(store, row, verdict)
-    raise typer.Exit(verdict.exit_status)
+        one = partial(
+            run, store, trust=trust, imports=imports or (), timeout=timeout, allow=classes
+        )
+        if every:
+            console.refuse_repeats(repeat)
+            status = console.replay_every(store, where.recording, entry, one, json=json)
+        else:
+            row = _compile(store, where)
+            status = console.replay_one(store, row, entry or "graph", one, repeat, json=json)
+    raise typer.Exit(status)
 
 
 @app.command()

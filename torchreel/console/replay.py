@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 from rich.text import Text
 
-from torchreel.console import streams
+from torchreel.console import listing, streams
 from torchreel.console.text import clean
+from torchreel.errors import UsageError
 from torchreel.replay import Comparison, Verdict
+from torchreel.replay.many import Replay, Row, replay_all, replay_repeatedly, worst
+from torchreel.replay.verdict import Divergence
 from torchreel.store import Store
 from torchreel.store.records import Compile
 
@@ -28,6 +32,52 @@ def waiting(what: str) -> Iterator[None]:
         yield
 
 
+def replay_one(
+    store: Store, row: Compile, entry: str, replay: Replay, repeat: int, *, json: bool
+) -> int:
+    """Replay a compile, once or several times, print the verdict, and return the exit status."""
+    with waiting(f"replaying {row.place} from its {entry} checkpoint"):
+        if repeat == 1:
+            verdict = replay(row, entry)
+        else:
+            verdict = replay_repeatedly(replay, row, entry, repeat)
+    if json:
+        listing.write_json(verdict.to_json())
+    else:
+        report(store, row, verdict)
+    return verdict.exit_status
+
+
+def refuse_repeats(repeat: int) -> None:
+    """UsageError for what makes no sense together."""
+    if repeat != 1:
+        raise UsageError("Use --repeat with one compile, or --all, not both.")
+
+
+def replay_every(
+    store: Store, recording: int | None, entry: str | None, replay: Replay, *, json: bool
+) -> int:
+    """Replay every compile, print a table of verdicts, and return the worst exit status."""
+    rows = []
+    for row in replay_all(store, recording, tuple((entry or "graph").split(",")), replay):
+        streams.say(f"{row.compile.place} {row.verdict.entry}: {row.verdict.verdict}")
+        rows.append(row)
+    if json:
+        listing.write_json([row.to_json() for row in rows])
+    else:
+        _print_table(rows)
+    return worst([row.verdict for row in rows])
+
+
+def _print_table(rows: Sequence[Row]) -> None:
+    if not rows:
+        streams.say("nothing was compiled while it recorded")
+        return
+    listing.write([row.to_json() for row in rows], listing.Format.TABLE)
+    tally = Counter(row.verdict.verdict for row in rows)
+    streams.result(", ".join(f"{tally[kind]} {kind}" for kind in _STYLES if tally[kind]))
+
+
 def report(store: Store, row: Compile, verdict: Verdict) -> None:
     """Print a verdict: never without what it rests on."""
     _print_compared(verdict.compared)
@@ -35,9 +85,20 @@ def report(store: Store, row: Compile, verdict: Verdict) -> None:
         streams.say(f"note: {note}", style="yellow")
     detail = f": {verdict.detail}" if verdict.detail else ""
     streams.result(f"{verdict.verdict}{detail}", style=_STYLES.get(verdict.verdict, ""))
+    _print_before(verdict.divergence)
     if verdict.difference:
         streams.block(verdict.difference)
+    if verdict.cause:
+        streams.result(f"likely cause: {verdict.cause}")
     _print_next(store, row, verdict)
+
+
+def _print_before(divergence: Divergence | None) -> None:
+    if divergence is None or not divergence.before:
+        return
+    streams.result(f"the last {len(divergence.before)} events that both have:")
+    for seq, what in divergence.before:
+        streams.result(f"  @{seq} {what}")
 
 
 def _print_compared(compared: tuple[Comparison, ...]) -> None:
@@ -52,7 +113,10 @@ def _print_compared(compared: tuple[Comparison, ...]) -> None:
 
 
 def _print_next(store: Store, row: Compile, verdict: Verdict) -> None:
-    if verdict.verdict == "diverged" and verdict.recording_id is not None:
+    divergence = verdict.divergence
+    if divergence is not None and divergence.seq is not None:
+        streams.next_command("torchreel", "show", f"{store.target}#{row.place}@{divergence.seq}")
+    elif verdict.verdict == "diverged" and verdict.recording_id is not None:
         streams.next_command("torchreel", "show", f"{store.target}#{verdict.recording_id}")
     elif verdict.verdict == "identical" and row.status in ("failed", "crashed", "hung"):
         streams.next_command("torchreel", "minify", f"{store.target}#{row.place}")

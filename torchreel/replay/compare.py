@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from torchreel.replay.compared import CLASSES, ON_REQUEST, SCOPES, excuses
 from torchreel.replay.events import Walk
 from torchreel.replay.normalise import canonical_code
-from torchreel.replay.tapes import Lane, Point, facts_before, lanes
+from torchreel.replay.tapes import Lane, Point, facts_before, holes, lanes
 from torchreel.replay.verdict import Comparison, Divergence
 from torchreel.store import queries
 from torchreel.store.database import Store
@@ -58,6 +58,8 @@ class Outcome:
     detail: str
     notes: tuple[str, ...] = ()
     divergence: Divergence | None = None
+    hole: str = ""
+    """Events are missing on the recorded tape where the two part: nothing can be said."""
 
     @property
     def agrees(self) -> bool:
@@ -92,7 +94,7 @@ def compare(recorded: Side, replayed: Side, question: Question) -> Outcome:
         detail, difference = str(events.divergence), events.divergence.difference
     return Outcome(
         (*events.compared, *things.compared), difference, detail, (*events.notes, *things.notes),
-        events.divergence,
+        events.divergence, events.hole,
     )  # fmt: skip
 
 
@@ -116,7 +118,29 @@ def _events(recorded: Side, replayed: Side, question: Question) -> Outcome:
     )
     walk = Walk(ours, theirs or {}, cut=question.cut)
     notes = [*_from_caches(ours), *_set_aside(walk.aside)]
-    return Outcome(tuple(walk.compared), "", "", tuple(notes), walk.divergence)
+    if question.cut:
+        notes.append("the recorded process died: its tape is compared as far as it goes")
+    hole = _hole(recorded.store, recorded.compile, walk.divergence)
+    return Outcome(tuple(walk.compared), "", "", tuple(notes), walk.divergence, hole)
+
+
+def _hole(store: Store, compile: Compile, divergence: Divergence | None) -> str:
+    """Whether events are missing between the last common one and the first that differs."""
+    if divergence is None or not divergence.before:
+        return ""
+    last = divergence.before[-1][0]
+    until = divergence.seq
+    if until is None:
+        later = [event.seq for event in queries.events(store, compile) if event.seq > last]
+        until = min(later, default=last + 1)
+    missing = holes(store, compile, last, until)
+    if not missing:
+        return ""
+    return (
+        f"the tape has a hole: {len(missing)} events from {missing[0]} on are missing, after event "
+        f"{last}; what is before it is identical. See what was lost with 'torchreel show', and "
+        "record again"
+    )
 
 
 def _from_caches(recorded: Mapping[str, Lane]) -> Iterator[str]:

@@ -7,15 +7,17 @@ comparison (`compare`).  Called by `torchreel replay` and by programs.
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
+from importlib import metadata
 from pathlib import Path
 
 from torchreel.errors import LockedStore, UnsupportedError, UsageError
+from torchreel.replay.causes import likely
 from torchreel.replay.child import Request
 from torchreel.replay.compare import Outcome, Question, Side, compare
-from torchreel.replay.compared import FIRST_PATTERNS
+from torchreel.replay.compared import FIRST_PATTERNS, ON_REQUEST
 from torchreel.replay.launch import DEFAULT_TIMEOUT, Ended, launch
 from torchreel.replay.tapes import MARK, Point, mark_of
 from torchreel.replay.verdict import DIVERGED, IDENTICAL, REFUSED, Comparison, Verdict
@@ -23,8 +25,6 @@ from torchreel.store import queries
 from torchreel.store.database import Store
 from torchreel.store.jsontypes import Json
 from torchreel.store.records import Checkpoint, Compile, Failure
-
-ENTRIES = ("graph", "aot")
 
 
 @dataclass(frozen=True)
@@ -34,6 +34,7 @@ class Options:
     trust: bool = False
     imports: tuple[str, ...] = ()
     timeout: float = DEFAULT_TIMEOUT
+    allow: frozenset[str] = frozenset()
 
 
 def replay(
@@ -44,30 +45,84 @@ def replay(
     trust: bool = False,
     imports: Sequence[str] = (),
     timeout: float | None = None,
+    allow: Iterable[str] = (),
     listener: Callable[[str], None] | None = None,
 ) -> Verdict:
     """Replay a compile from its checkpoint(s) and compare every later stage.
 
-    `entry` is 'graph' (the Dynamo graph) or 'aot' (each ATen graph that entered Inductor).
+    `entry` is 'graph' (the Dynamo graph), 'aot' (each ATen graph that entered Inductor) or 'shapes'
+    (the ShapeEnv alone, from its events).
     `trust` restores config entries that name commands, paths or code; `imports` are modules that
-    define what torch itself does not (operators, backends); `timeout` in seconds for each child.
+    define what torch itself does not (operators, backends); `timeout` in seconds for each child;
+    `allow` names classes of difference to be set aside (`compared.ON_REQUEST`).
     The replay becomes a recording of the same store (of a temporary one when that is read-only).
     Raises UsageError for another entry, UnsupportedError when there is no checkpoint.
     """
     if entry not in ENTRIES:
         raise UsageError(f"There is no entry {entry!r}: use {' or '.join(ENTRIES)}.")
-    options = Options(trust, tuple(imports), timeout or DEFAULT_TIMEOUT)
+    options = Options(trust, tuple(imports), timeout or DEFAULT_TIMEOUT, _known(allow))
+    _check_version(store, compile, options)
+    verdict = ENTRIES[entry](store, compile, entry, options, listener or (lambda text: None))
+    _note(store, compile, verdict)
+    return verdict
+
+
+def _known(allow: Iterable[str]) -> frozenset[str]:
+    found = frozenset(allow)
+    if not found <= ON_REQUEST.keys():
+        raise UsageError(
+            f"There is no class of difference {', '.join(sorted(found - ON_REQUEST.keys()))!r} to "
+            f"allow: there are {', '.join(ON_REQUEST)}."
+        )
+    return found
+
+
+def _check_version(store: Store, compile: Compile, options: Options) -> None:
+    """Refuse what another release of torch compiled: it would differ, and tell nothing."""
+    recorded = queries.environment(store, compile.recording_id).get("torch", "")
+    here = _installed_torch()
+    if "version" in options.allow or not recorded or not here:
+        return
+    if _release(recorded) != _release(here):
+        raise UnsupportedError(
+            f"compile {compile.place} was recorded with torch {recorded}, and this is torch {here}:"
+            " another release compiles otherwise. Replay it with that release, or add --allow "
+            "version to see what differs."
+        )
+
+
+def _installed_torch() -> str:
+    """The version of torch here, without importing it; '' when there is none."""
+    try:
+        return metadata.version("torch")
+    except metadata.PackageNotFoundError:
+        return ""
+
+
+def _release(version: str) -> tuple[str, ...]:
+    return tuple(version.partition("+")[0].split(".")[:2])
+
+
+def _from_checkpoints(
+    store: Store, compile: Compile, entry: str, options: Options, say: Callable[[str], None]
+) -> Verdict:
+    """From the one Dynamo graph, or from each ATen graph that entered Inductor."""
     checkpoints = _checkpoints(store, compile, entry)
-    say = listener or (lambda text: None)
     with ExitStack() as stack:
         target = _target(store, stack)
         verdicts = []
         for checkpoint in checkpoints:
             say(f"replaying {compile.place} from {entry} {checkpoint.partition}".rstrip())
             verdicts.append(_one(store, compile, checkpoint, target, options))
-    verdict = _merge(entry, verdicts)
-    _note(store, compile, verdict)
-    return verdict
+    return _merge(entry, verdicts)
+
+
+def _shapes(
+    store: Store, compile: Compile, entry: str, options: Options, say: Callable[[str], None]
+) -> Verdict:
+    from torchreel.replay.shape_checks import replay_shapes
+
+    return replay_shapes(store, compile)
 
 
 def _checkpoints(store: Store, compile: Compile, entry: str) -> list[Checkpoint]:
@@ -131,7 +186,7 @@ def _one(
             compile_timeout=_hang_limit(failure, options.timeout),
         )
         ended = launch(request, options.timeout)
-    return _judge(store, compile, checkpoint, request.store, ended)
+    return _judge(store, compile, checkpoint, request.store, ended, options)
 
 
 def _traced_patterns(store: Store, compile: Compile) -> bool:
@@ -174,7 +229,12 @@ def _hang_limit(failure: Failure | None, timeout: float) -> float | None:
 
 
 def _judge(
-    store: Store, compile: Compile, checkpoint: Checkpoint, target: str, ended: Ended
+    store: Store,
+    compile: Compile,
+    checkpoint: Checkpoint,
+    target: str,
+    ended: Ended,
+    options: Options,
 ) -> Verdict:
     entry = checkpoint.entry
     notes = tuple(ended.report.notes) if ended.report is not None else ()
@@ -186,17 +246,25 @@ def _judge(
         found = queries.compiles(other, ended.recording_id)
         again = found[0] if found else None
         point = Point(entry, checkpoint.partition, checkpoint.ordinal)
-        question = Question(point, cut=compile.status in ("crashed", "hung"))
+        question = Question(point, options.allow, compile.status in ("crashed", "hung"))
         outcome = compare(Side(store, compile), Side(other, again), question)
+        cause = "" if outcome.agrees else _cause((store, compile), (other, again), outcome)
     notes += outcome.notes
     if ended.timed_out and not any(
         row.kind == "failure" and row.agrees for row in outcome.compared
     ):
         return Verdict(
             DIVERGED, entry, outcome.compared, "the replay did not end within its time limit",
-            recording_id=ended.recording_id, notes=notes,
+            recording_id=ended.recording_id, notes=notes, cause=cause,
         )  # fmt: skip
-    return _conclude(entry, outcome, ended.recording_id, notes)
+    return _conclude(entry, outcome, ended.recording_id, notes, cause)
+
+
+def _cause(
+    recorded: tuple[Store, Compile], replayed: tuple[Store, Compile | None], outcome: Outcome
+) -> str:
+    first = outcome.divergence.recorded if outcome.divergence is not None else ""
+    return likely(recorded, replayed, first)
 
 
 def _silent(ended: Ended) -> str:
@@ -207,14 +275,21 @@ def _silent(ended: Ended) -> str:
     )
 
 
-def _conclude(entry: str, outcome: Outcome, recording: int, notes: tuple[str, ...]) -> Verdict:
+def _conclude(
+    entry: str, outcome: Outcome, recording: int, notes: tuple[str, ...], cause: str
+) -> Verdict:
     if not outcome.compared or not any(row.recorded for row in outcome.compared):
         detail = "the recording holds nothing after this checkpoint that could be compared"
         return Verdict(REFUSED, entry, outcome.compared, detail, "", recording, notes)
+    if outcome.hole:
+        return Verdict(
+            REFUSED, entry, outcome.compared, outcome.hole, outcome.difference, recording, notes,
+            outcome.divergence,
+        )  # fmt: skip
     kind = IDENTICAL if outcome.agrees else DIVERGED
     return Verdict(
         kind, entry, outcome.compared, outcome.detail, outcome.difference, recording, notes,
-        outcome.divergence,
+        outcome.divergence, cause,
     )  # fmt: skip
 
 
@@ -243,3 +318,13 @@ def _note(store: Store, compile: Compile, verdict: Verdict) -> None:
             compared=[row.to_json() for row in verdict.compared],
             detail=verdict.detail,
         )
+
+
+Entry = Callable[[Store, Compile, str, Options, Callable[[str], None]], Verdict]
+"""Replays a compile from one of its entries."""
+
+ENTRIES: Mapping[str, Entry] = {
+    "graph": _from_checkpoints,
+    "aot": _from_checkpoints,
+    "shapes": _shapes,
+}

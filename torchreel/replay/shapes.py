@@ -147,6 +147,11 @@ _NO_CHANGES = frozenset(
 """Kinds that name a ShapeEnv and change none."""
 
 
+def is_change(event: Event) -> bool:
+    """Whether an event changes a ShapeEnv when it is replayed."""
+    return event.kind in _CHANGES
+
+
 def rebuild_all(events: Sequence[Event], until: int | None = None) -> dict[int, ShapeEnv]:
     """Every ShapeEnv of a recording, by number, as it was right after the event `until`.
 

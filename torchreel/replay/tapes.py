@@ -125,6 +125,13 @@ def lanes(
     return found
 
 
+def holes(store: Store, compile: Compile, after: int, until: int) -> list[int]:
+    """The positions between two events of a compile at which the tape of its recording has none."""
+    recording = queries.recording(store, compile.recording_id)
+    there = {event.seq for event in queries.events(store, recording)}
+    return [seq for seq in range(after + 1, until) if seq not in there]
+
+
 def facts_before(store: Store, compile: Compile, point: Point) -> frozenset[Fact]:
     """What was noted before a checkpoint and is noted once only."""
     mark = mark_of(queries.events(store, compile, MARK), point)

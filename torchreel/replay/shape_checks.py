@@ -1,0 +1,103 @@
+"""The entry `shapes`: the ShapeEnvs of a compile rebuilt from the tape, held to their snapshots.
+
+Lives here: one walk along the tape with a look at each checkpoint.  Not here: what each event does
+(`shapes`).  No compiler runs and no child is needed: the events are data, and nothing is evaluated.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+
+from torch.fx.experimental.recording import NotEqualError
+
+from torchreel.errors import UnsupportedError
+from torchreel.replay import shapes
+from torchreel.replay.tapes import MARK
+from torchreel.replay.verdict import DIVERGED, IDENTICAL, Comparison, Verdict
+from torchreel.store import queries
+from torchreel.store.database import Store
+from torchreel.store.portable import shape_env
+from torchreel.store.portable.checkpoints import CheckpointDoc
+from torchreel.store.portable.torch_names import ShapeEnv
+from torchreel.store.records import Compile, Event
+
+ENTRY = "shapes"
+
+
+def replay_shapes(store: Store, compile: Compile) -> Verdict:
+    """Rebuild the ShapeEnvs that a compile's checkpoints hold; compare them there.
+
+    Raises UnsupportedError when the tape has no ShapeEnv at a checkpoint of this compile, and what
+    `shapes.rebuild` raises for a tape that has a hole or says what can't be.
+    """
+    marks = queries.events(store, compile, MARK)
+    if not marks:
+        raise UnsupportedError(
+            f"compile {compile.place} has no checkpoint with a ShapeEnv: there is nothing to hold "
+            "the rebuilt one to."
+        )
+    recording = queries.recording(store, compile.recording_id)
+    events = queries.events(store, recording)
+    rows, first = [], ""
+    for mark in marks:
+        found = _difference(store, compile, mark, events)
+        first = first or found
+        rows.append(_row(mark, same=not found))
+    notes = tuple(_notes(events, marks))
+    if not first:
+        return Verdict(IDENTICAL, ENTRY, tuple(rows), notes=notes)
+    at = next(mark for mark, row in zip(marks, rows, strict=True) if not row.agrees)
+    detail = f"at event {at.seq}: the ShapeEnv rebuilt from the tape is not the one in the snapshot"
+    return Verdict(DIVERGED, ENTRY, tuple(rows), detail, first, notes=notes)
+
+
+def _difference(store: Store, compile: Compile, mark: Event, events: list[Event]) -> str:
+    """How the rebuilt ShapeEnv differs from a checkpoint's; '' when it does not."""
+    snapshot = _snapshot(store, compile, mark)
+    rebuilt = shapes.rebuild(events, mark.seq, _number(mark))
+    try:
+        snapshot.check_equal(rebuilt)
+    except NotEqualError as error:
+        return str(error)
+    return ""
+
+
+def _snapshot(store: Store, compile: Compile, mark: Event) -> ShapeEnv:
+    data = mark.data if isinstance(mark.data, Mapping) else {}
+    for row in queries.checkpoints(store, compile):
+        place = (row.entry, row.partition, row.ordinal)
+        if place == (mark.name, data.get("partition"), data.get("ordinal")):
+            doc = CheckpointDoc.from_bytes(store.read_blob(row.digest))
+            env = shape_env.new_shape_env(doc.shape_env)
+            shape_env.restore(env, doc.shape_env, shape_env.decode_symbols(doc.shape_env))
+            return env
+    raise UnsupportedError(
+        f"event {mark.seq} marks a checkpoint that the store does not have: it was not written."
+    )
+
+
+def _number(mark: Event) -> int | None:
+    number = mark.data.get("env") if isinstance(mark.data, Mapping) else None
+    return number if isinstance(number, int) else None
+
+
+def _row(mark: Event, *, same: bool) -> Comparison:
+    partition = str(mark.data.get("partition", "")) if isinstance(mark.data, Mapping) else ""
+    return Comparison(mark.stage or "", partition, f"ShapeEnv at {mark.name}", 1, 1, int(same))
+
+
+def _notes(events: list[Event], marks: list[Event]) -> Iterator[str]:
+    numbers = {_number(mark) for mark in marks}
+    last = max(mark.seq for mark in marks)
+    counts = Counter(
+        event.kind
+        for event in events
+        if event.seq <= last
+        and isinstance(event.data, Mapping)
+        and event.data.get("env") in numbers
+        and shapes.is_change(event)
+    )
+    yield f"{counts.total()} events replayed: " + ", ".join(
+        f"{count} {kind}" for kind, count in sorted(counts.items())
+    )
