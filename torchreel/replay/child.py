@@ -53,6 +53,8 @@ class Request:
     trust: bool = False
     imports: tuple[str, ...] = ()
     compile_timeout: float | None = None
+    facts: Mapping[str, Any] = field(default_factory=dict)
+    """What the recorded compile found of its machine (`facts.Facts`)."""
     traced_patterns: bool = True
     """Inductor traced its library of patterns in this very compile."""
     known: tuple[tuple[Json, bool], ...] = ()
@@ -87,17 +89,22 @@ def main() -> None:
 
 def _replay(request: Request, report: Report) -> None:
     import torchreel.recorder.session as recording
-    from torchreel.replay import restore, torch_names
+    from torchreel.replay import restore, torch_machine, torch_names
+    from torchreel.replay.facts import Facts
     from torchreel.store.portable.checkpoints import CheckpointDoc
 
     doc = CheckpointDoc.from_bytes(Path(request.checkpoint).read_bytes())
     for name in request.imports:
         importlib.import_module(name)
     with (
+        torch_machine.imposed(
+            Facts(**request.facts), run=request.execute or request.compare
+        ) as unlike,
         restore.imposed(doc, trust=request.trust, attempt=request.attempt) as left,
         nullcontext() if request.compile_cpp else torch_names.without_cpp_compiler(),
     ):
         restored = restore.restore(doc)
+        report.notes += [f"not imposed: {text}" for text in unlike]
         report.notes += [f"config entry not restored: {name}" for name in left]
         report.notes += [f"not restored: {text}" for text in sorted(set(restored.lost))]
         with (

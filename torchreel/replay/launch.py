@@ -20,6 +20,7 @@ from pathlib import Path
 from platformdirs import user_cache_path
 
 from torchreel.replay.child import Report, Request, parse
+from torchreel.replay.facts import Facts, variables
 from torchreel.store import queries
 from torchreel.store.database import Store
 
@@ -43,20 +44,21 @@ def launch(request: Request, timeout: float = DEFAULT_TIMEOUT) -> Ended:
         child = subprocess.Popen(
             [sys.executable, "-m", "torchreel.replay.child"],
             stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
-            cwd=folder, env=_environment(), start_new_session=True,
+            cwd=folder, env=_environment(request), start_new_session=True,
         )  # fmt: skip
         errors, timed_out = _wait(child, json.dumps(asdict(request)), timeout)
         recording = _settle(request, child.pid, child.returncode)
         return Ended(_read(request.report), child.returncode, timed_out, errors, recording)
 
 
-def _environment() -> dict[str, str]:
+def _environment(request: Request) -> dict[str, str]:
     """The child's variables: a cache directory that is not the user's, no settings."""
     kept = {key: value for key, value in os.environ.items() if not _is_setting(key)}
     package = str(Path(__file__).resolve().parents[2])
     path = os.pathsep.join([package, *filter(None, [os.environ.get("PYTHONPATH")])])
     return {
         **kept,
+        **variables(Facts(**request.facts)),
         "PYTHONPATH": path,
         # Our own directory, kept: the probing of vector instructions is compiled once a machine.
         "TORCHINDUCTOR_CACHE_DIR": str(user_cache_path("torchreel") / "inductor"),
@@ -66,7 +68,7 @@ def _environment() -> dict[str, str]:
 def _is_setting(key: str) -> bool:
     """Variables that would change the compile: what was recorded is imposed instead."""
     return key.startswith(
-        ("TORCHREEL", "TORCHINDUCTOR_", "TORCHDYNAMO_", "TORCH_COMPILE", "TORCH_TRACE")
+        ("TORCHREEL", "TORCHINDUCTOR_", "TORCHDYNAMO_", "TORCH_COMPILE", "TORCH_TRACE", "ATEN_CPU_")
     )
 
 

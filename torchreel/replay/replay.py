@@ -9,7 +9,7 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from importlib import metadata
 from pathlib import Path
 
@@ -18,6 +18,7 @@ from torchreel.replay.causes import likely
 from torchreel.replay.child import Request
 from torchreel.replay.compare import Outcome, Question, Side, compare
 from torchreel.replay.compared import FIRST_PATTERNS, ON_REQUEST
+from torchreel.replay.facts import facts_of
 from torchreel.replay.launch import DEFAULT_TIMEOUT, Ended, launch
 from torchreel.replay.tapes import MARK, Point, mark_of
 from torchreel.replay.verdict import DIVERGED, IDENTICAL, REFUSED, Comparison, Verdict
@@ -184,6 +185,7 @@ def _one(
             traced_patterns=_traced_patterns(store, compile),
             known=_known_before(store, compile, checkpoint),
             compile_timeout=_hang_limit(failure, options.timeout),
+            facts=asdict(facts_of(store, compile)),
         )
         ended = launch(request, options.timeout)
     return _judge(store, compile, checkpoint, request.store, ended, options)

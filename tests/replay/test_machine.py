@@ -1,0 +1,164 @@
+"""A recording is replayed on another machine: identical, or the verdict says what is missing.
+
+The machines are simulated: the recorded program finds one with 64 cores and AVX2, and the replay
+one with 3 cores and no vector instructions at all, under another user, locale and time zone.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+import torch
+
+from tests.replay.programs import UNCACHED, record
+from torchreel.replay import Verdict, replay
+from torchreel.replay.facts import Facts, facts_of, variables
+from torchreel.replay.torch_machine import imposed
+from torchreel.store import Store, queries
+
+# A machine in four lines, found before anything asks for it.
+MACHINE = """
+import os, torch, torch._inductor.cpu_vec_isa as isa
+os.cpu_count = lambda: {cpus}
+torch.cpu._is_avx512_supported = lambda: False
+torch.cpu._is_avx2_supported = lambda: {avx2}
+isa.valid_vec_isa_list.cache_clear()
+"""
+# 64 threads on 64 CPUs: Inductor then leaves the number of threads to OpenMP.
+PROGRAM = (
+    MACHINE.format(cpus=64, avx2=True)
+    + "torch.set_num_threads(64)\n"
+    + "torch.compile(lambda x: (x.sin() * 2).sum(0))(torch.randn(300, 300))\n"
+)
+OTHER_MACHINE = MACHINE.format(cpus=3, avx2=False)
+AROUND = {
+    "PYTHONHASHSEED": "4711",
+    "OMP_NUM_THREADS": "1",
+    "ATEN_CPU_CAPABILITY": "default",
+    "USER": "somebody",
+    "LOGNAME": "somebody",
+    "LC_ALL": "C",
+    "LANG": "C",
+    "TZ": "Pacific/Chatham",
+}
+
+avx2 = pytest.mark.skipif(not torch.cpu._is_avx2_supported(), reason="records AVX2")
+
+
+@pytest.fixture(scope="module")
+def recorded(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("machine") / "run.db"
+    assert record(path, "big", source=PROGRAM, **UNCACHED) == 0
+    return path
+
+
+def elsewhere(path: Path, folder: Path, monkeypatch: pytest.MonkeyPatch) -> Verdict:
+    """The verdict of a replay on the other machine."""
+    (folder / "other_machine.py").write_text(OTHER_MACHINE)
+    (folder / "home").mkdir()
+    for name, value in AROUND.items():
+        monkeypatch.setenv(name, value)
+    for name, inner in (("HOME", "home"), ("XDG_CACHE_HOME", "home"), ("TMPDIR", "home")):
+        monkeypatch.setenv(name, str(folder / inner))
+    monkeypatch.setenv("PYTHONPATH", str(folder))
+    monkeypatch.chdir(folder / "home")
+    before = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, {min(before)})
+    try:
+        with Store.open(path, write=True) as store:
+            return replay(store, queries.compiles(store, 1)[0], imports=["other_machine"])
+    finally:
+        os.sched_setaffinity(0, before)
+
+
+@avx2
+@pytest.mark.slow
+def test_a_replay_on_another_machine_is_identical(
+    recorded: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    verdict = elsewhere(recorded, tmp_path, monkeypatch)
+    assert (verdict.verdict, verdict.detail, verdict.difference) == ("identical", "", "")
+    assert any(row.kind == "output code" and row.identical for row in verdict.compared)
+    assert not any("not imposed" in note for note in verdict.notes)
+
+
+@avx2
+@pytest.mark.slow
+def test_without_the_facts_it_is_not(
+    recorded: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "run.db"
+    path.write_bytes(recorded.read_bytes())
+    with Store.open(path, write=True) as store, store.writer() as w:
+        for row in _rows(store, "nondeterminism."):
+            w.delete("events", row)
+    assert elsewhere(path, tmp_path, monkeypatch).verdict == "diverged"
+
+
+def _rows(store: Store, prefix: str) -> list[int]:
+    from sqlalchemy import select
+
+    from torchreel.store import schema
+
+    table = schema.events
+    with store.connect() as connection:
+        query = select(table.c.id).where(table.c.kind.startswith(prefix))
+        return list(connection.execute(query).scalars())
+
+
+@avx2
+def test_the_facts_are_on_the_tape(recorded: Path) -> None:
+    with Store.open(recorded) as store:
+        facts = facts_of(store, queries.compiles(store, 1)[0])
+    assert (facts.cpus, facts.vector_isa) == (64, "avx2")
+    assert "-mavx2" in facts.vector_flags
+    assert isinstance(facts.seed, int)
+    assert facts.capability == torch.backends.cpu.get_cpu_capability()
+
+
+def test_what_a_process_begins_with() -> None:
+    assert variables(Facts()) == {}
+    assert variables(Facts(hash_seed="random", capability="AVX512")) == {}
+    assert variables(Facts(hash_seed="7", capability="AVX2")) == {
+        "PYTHONHASHSEED": "7", "ATEN_CPU_CAPABILITY": "avx2",
+    }  # fmt: skip
+
+
+def test_imposed_facts_are_seen_and_taken_back() -> None:
+    from torch._inductor import cpu_vec_isa
+
+    cpus = os.cpu_count()
+    facts = Facts(cpus=77, vector_isa="avx2", vector_flags="-mavx2 -mfma -mf16c")
+    with imposed(facts) as left:
+        picked = cpu_vec_isa.pick_vec_isa()
+        assert (os.cpu_count(), str(picked), bool(picked)) == (77, "avx2", True)
+        assert isinstance(picked, cpu_vec_isa.VecAVX2)
+        assert left == []
+    assert os.cpu_count() == cpus
+    assert cpu_vec_isa.pick_vec_isa is not picked
+
+
+@pytest.mark.parametrize(
+    ("facts", "reason"),
+    [
+        (Facts(vector_isa="rvv"), "'rvv': this torch does not know them"),
+        (Facts(vector_isa="avx2", vector_flags="-mavx3"), "'-mavx3': it has other flags here"),
+    ],
+    ids=["unknown", "flags"],
+)
+def test_what_cannot_be_imposed_is_said(facts: Facts, reason: str) -> None:
+    with imposed(facts) as left:
+        assert len(left) == 1
+        assert reason in left[0]
+
+
+def test_code_that_this_machine_cannot_run_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cpu, "_is_avx2_supported", lambda: False)
+    monkeypatch.setattr(torch.cpu, "_is_avx512_supported", lambda: False)
+    facts = Facts(vector_isa="avx2", vector_flags="-mavx2 -mfma -mf16c")
+    with imposed(facts, run=True) as left:
+        assert "this machine lacks them" in left[0]
+    with imposed(facts) as left:
+        assert left == []

@@ -1,0 +1,72 @@
+"""What a recorded compile found of its machine: to be imposed on the child of a replay.
+
+Lives here: reading the facts from a tape, as data that travels with the request, and what of them
+the child's environment has to say.  Not here: imposing them on torch (`torch_machine`), config and
+ambient state (`restore`).  Imports no torch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from torchreel.store import queries
+from torchreel.store.database import Store
+from torchreel.store.jsontypes import Json
+from torchreel.store.records import Compile
+
+
+@dataclass(frozen=True)
+class Facts:
+    """The facts; None where the tape does not say."""
+
+    cpus: int | None = None
+    """CPUs in the machine: decides whether a kernel names its number of threads."""
+    vector_isa: str | None = None
+    """Inductor's name of the vector instructions it generated: 'avx512'."""
+    vector_flags: str = ""
+    hash_seed: str | None = None
+    seed: int | None = None
+    capability: str | None = None
+    """The vector instructions of torch's own kernels: 'AVX2'."""
+
+
+def facts_of(store: Store, compile: Compile) -> Facts:
+    """What a compile's tape says of its machine."""
+    machine = _last(store, compile, "nondeterminism.machine")
+    isas = queries.events(store, compile, "nondeterminism.vector_isa")
+    isa = isas[0].data if isas and isinstance(isas[0].data, Mapping) else {}
+    cpus = machine.get("cpus")
+    return Facts(
+        cpus=_number(cpus[0]) if isinstance(cpus, list) and cpus else None,
+        vector_isa=isas[0].name if isas else None,
+        vector_flags=str(isa.get("flags") or ""),
+        hash_seed=_text(machine.get("hash_seed")),
+        seed=_number(machine.get("seed")),
+        capability=_text(machine.get("capability")),
+    )
+
+
+def variables(facts: Facts) -> dict[str, str]:
+    """The environment variables that a process has to begin with for some of the facts."""
+    found: dict[str, str] = {}
+    if facts.hash_seed is not None and facts.hash_seed.isdecimal():
+        found["PYTHONHASHSEED"] = facts.hash_seed
+    # The variable only lowers: a machine with less than what was recorded keeps what it has.
+    if facts.capability in ("DEFAULT", "AVX2"):
+        found["ATEN_CPU_CAPABILITY"] = facts.capability.lower()
+    return found
+
+
+def _last(store: Store, compile: Compile, kind: str) -> Mapping[str, Json]:
+    found = queries.events(store, compile, kind)
+    data = found[-1].data if found else {}
+    return data if isinstance(data, Mapping) else {}
+
+
+def _number(value: Json) -> int | None:
+    return value if isinstance(value, int) and not isinstance(value, bool) else None
+
+
+def _text(value: Json) -> str | None:
+    return value if isinstance(value, str) else None
