@@ -63,6 +63,13 @@ def test_arguments(tree: Json, text: str) -> None:
         ("s77", "s77"),
         ("Mul(-1, FloorDiv(Add(s0, -1), 2))", "(-1)*((s0 + (-1))//2)"),
         ("Max(1, s0)", "max(1, s0)"),
+        (
+            "And(StrictLessThan(s0, 3), Not(Equality(Mod(s1, 2), 0)))",
+            "(s0 < 3) and (not ((s1 % 2) == 0))",
+        ),
+        ("Or($true, LessThan(u0, 7))", "True or (u0 <= 7)"),
+        ('Add(zf0, Float("0x5p-1", 53))', "zf0 + (2.5)"),
+        ('Float("-0x7p0", 53)', "-7.0"),
     ],
 )
 def test_sizes(expression: Json, text: str) -> None:
@@ -70,7 +77,22 @@ def test_sizes(expression: Json, text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["", "f(", "Add(1", "1 2", "Add(1)) + evil(", "__import__('os')", "a.b"]
+    "text",
+    [
+        "",
+        "f(",
+        "Add(1",
+        "1 2",
+        "Add(1)) + evil(",
+        "__import__('os')",
+        "a.b",
+        "$oo",
+        "$evil",
+        'Float("0x1p99999", 53)',
+        'Float("0x1p9999", 53)',
+        'Float("1", 53)',
+        "Not(1, 2)",
+    ],
 )
 def test_an_expression_that_is_none_is_refused(text: str) -> None:
     with pytest.raises(UnsupportedError):

@@ -202,13 +202,19 @@ def _mapping(data: Json) -> Mapping[str, Json]:
 
 # -- sizes ----------------------------------------------------------------------------------------
 
-_TOKEN = re.compile(r"\s*(?:(-?\d+)(?![\w.])|([A-Za-z_]\w*)|([(),]))", re.ASCII)
+_TOKEN = re.compile(
+    r'\s*(?:(-?\d+)(?![\w.])|(Float\("[^"]*", \d+\))|(\$-?\w+)|([A-Za-z_]\w*)|([(),]))', re.ASCII
+)
+_FLOAT = re.compile(r'Float\("(?P<sign>-?)0x(?P<mantissa>[0-9a-f]{1,40})p(?P<exponent>-?\d{1,4})"')
 _BETWEEN = {
     "Add": " + ", "Mul": "*", "FloorDiv": "//", "CleanDiv": "//", "Mod": " % ", "PythonMod": " % ",
     "Pow": "**", "PowByNatural": "**", "Eq": " == ", "Ne": " != ", "Lt": " < ", "Le": " <= ",
     "Gt": " > ", "Ge": " >= ", "IntTrueDiv": "/", "FloatTrueDiv": "/",
+    "Equality": " == ", "Unequality": " != ", "StrictLessThan": " < ", "LessThan": " <= ",
+    "StrictGreaterThan": " > ", "GreaterThan": " >= ", "And": " and ", "Or": " or ",
 }  # fmt: skip
 _FUNCTIONS = {"Max": "max", "Min": "min", "Abs": "abs"}
+_CONSTANTS = {"$true": "True", "$false": "False"}
 
 
 def expression(text: Json, name_of: NameOf) -> str:
@@ -244,6 +250,8 @@ def _parsed(tokens: list[str], name_of: NameOf, depth: int) -> str:
     if not tokens or tokens[0] in "()," or depth > _MAX_DEPTH:
         raise _malformed(" ".join(tokens))
     head = tokens.pop(0)
+    if head[0] == "$" or head.startswith('Float("'):
+        return _constant(head)
     if not tokens or tokens[0] != "(":
         return name_of(head) if head[0].isalpha() or head[0] == "_" else head
     tokens.pop(0)
@@ -258,11 +266,26 @@ def _parsed(tokens: list[str], name_of: NameOf, depth: int) -> str:
     return _applied(head, parts)
 
 
+def _constant(text: str) -> str:
+    match = _FLOAT.match(text)
+    if match is not None:
+        mantissa, exponent = int(match["mantissa"], 16), int(match["exponent"])
+        try:
+            return f"{match['sign']}{mantissa * 2.0**exponent!r}"
+        except OverflowError:
+            raise _malformed(text) from None
+    if text not in _CONSTANTS:
+        raise _malformed(text)
+    return _CONSTANTS[text]
+
+
 def _applied(head: str, parts: list[str]) -> str:
     if head in _BETWEEN and len(parts) > 1:
         return _BETWEEN[head].join(_tight(part) for part in parts)
     if head in _FUNCTIONS:
         return f"{_FUNCTIONS[head]}({', '.join(parts)})"
+    if head == "Not" and len(parts) == 1:
+        return f"not {_tight(parts[0])}"
     raise _malformed(head)
 
 
