@@ -5,6 +5,7 @@ are those that are true now: a recording whose process is gone has died, whateve
 """
 
 from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, TypeVar
 
@@ -152,8 +153,10 @@ def open_stage(store: Store, compile: Compile) -> Stage | None:
     return still[-1] if still else None
 
 
-def events(store: Store, of: Compile | Recording, kind: str | None = None) -> list[Event]:
-    """The tape of a recording, or the part of it that belongs to a compile; of one kind or all."""
+def events(
+    store: Store, of: Compile | Recording, kind: str | Sequence[str] | None = None
+) -> list[Event]:
+    """The tape of a recording, or the part that belongs to a compile; of one kind, some or all."""
     rows = _fetch(store, _events_of(schema.events, of, kind), Event)
     pages = _fetch(store, _events_of(schema.event_pages, of, kind), EventPage)
     paged = (event for page in pages for event in read_page(page, store.read_blob(page.digest)))
@@ -173,11 +176,17 @@ def event_counts(store: Store, of: Compile | Recording) -> dict[str, int]:
 
 
 def _events_of(
-    table: Table, of: Compile | Recording, kind: str | None, *columns: ColumnElement[Any]
+    table: Table,
+    of: Compile | Recording,
+    kind: str | Sequence[str] | None,
+    *columns: ColumnElement[Any],
 ) -> Select[Any]:
     column = table.c.compile_id if isinstance(of, Compile) else table.c.recording_id
     query = select(*(columns or _known(table))).where(column == of.id)
-    return query if kind is None else query.where(table.c.kind == kind)
+    if kind is None:
+        return query
+    kinds = [kind] if isinstance(kind, str) else list(kind)
+    return query.where(table.c.kind.in_(kinds))
 
 
 def _known(table: Table) -> list[Column[Any]]:
@@ -185,11 +194,19 @@ def _known(table: Table) -> list[Column[Any]]:
     return [c for c in table.c if table is not schema.events or c.name != "id"]
 
 
+def stack_frames(store: Store, recording_id: int) -> dict[int, StackFrame]:
+    """Every frame that events of a recording were seen from, by id."""
+    query = select(schema.stack_frames).where(schema.stack_frames.c.recording_id == recording_id)
+    return {row.id: row for row in _fetch(store, query, StackFrame)}
+
+
 def stack(store: Store, event: Event) -> list[StackFrame]:
     """The user's stack at an event, outermost frame first; empty when it has none."""
-    table = schema.stack_frames
-    query = select(table).where(table.c.recording_id == event.recording_id)
-    frames = {row.id: row for row in _fetch(store, query, StackFrame)}
+    return unwound(stack_frames(store, event.recording_id), event)
+
+
+def unwound(frames: Mapping[int, StackFrame], event: Event) -> list[StackFrame]:
+    """The user's stack at an event, from the frames of its recording."""
     found: list[StackFrame] = []
     here = event.stack
     while here is not None and here in frames and len(found) < len(frames):
