@@ -113,7 +113,8 @@ def _note_zero_one(recorder: Recorder, args: Args, kwargs: Kwargs, value: int) -
     offset = getattr(getattr(source, "prop", None), "name", "") == "STORAGE_OFFSET"
     if not offset and getattr(dynamic, "name", "DUCK") in ("DUCK", "DYNAMIC"):
         number = shadow_of(recorder, args[0]).number
-        recorder.note(ZERO_ONE, "", number, Piece("source name", source), value)
+        name, stack = Piece("source name", source), recorder.user_stack()
+        recorder.note(ZERO_ONE, "", number, name, value, stack=stack)
 
 
 # -- what calls do on the way ---------------------------------------------------------------------
