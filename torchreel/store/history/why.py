@@ -1,0 +1,78 @@
+"""`why`: the question in a few words, and who answers it.
+
+Lives here: what a question is about.  Not here: the answers (`symbols`, `guards`, `frames`,
+`specialised`).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+
+from torchreel.errors import UsageError
+from torchreel.store import queries
+from torchreel.store.addressing import Address
+from torchreel.store.database import Store
+from torchreel.store.history.frames import why_graph_break, why_recompile
+from torchreel.store.history.guards import why_event, why_guard
+from torchreel.store.history.specialised import why_specialised
+from torchreel.store.history.steps import Story
+from torchreel.store.history.symbols import SYMBOL, why_symbol
+from torchreel.store.history.tape import Tape, compile_of, compiles_of
+from torchreel.store.records import Compile
+
+RECOMPILE, SPECIALISED, GRAPH_BREAK = "recompile", "specialised", "graph-break"
+TOPICS: dict[str, Callable[[Tape], list[Story]]] = {
+    RECOMPILE: why_recompile,
+    SPECIALISED: why_specialised,
+    GRAPH_BREAK: why_graph_break,
+}
+"""Questions about all that an address covers; without a compile in it, about whole recordings."""
+
+_OTHER_SPELLINGS = {"specialized": SPECIALISED, "graph_break": GRAPH_BREAK, "break": GRAPH_BREAK}
+_EVENT = re.compile(r"@?(?P<seq>\d{1,18})", re.ASCII)
+
+
+def topic_of(what: str) -> str | None:
+    """The topic that a word means, if it means one."""
+    word = _OTHER_SPELLINGS.get(what, what)
+    return word if word in TOPICS else None
+
+
+def why(store: Store, address: Address, what: str = "") -> list[Story]:
+    """The stories that answer a question; none when nothing of the kind happened.
+
+    `what` is a topic, a symbol, an event (`@417`), a piece of a guard's code or a guard's type.
+    Left out, the event of the address is meant.  Raises `UsageError` for a symbol, event or guard
+    that the compile does not have.
+    """
+    topic = topic_of(what)
+    if topic is not None:
+        rows = _covered(store, address, topic)
+        return [story for row in rows for story in _answers(Tape(store, row), topic)]
+    tape = Tape(store, compile_of(store, address))
+    if SYMBOL.fullmatch(what):
+        return [why_symbol(tape, what)]
+    event = _EVENT.fullmatch(what)
+    if event is not None or (not what and address.event is not None):
+        seq = int(event["seq"]) if event else address.event
+        where = Address(address.store, tape.compile.recording_id, event=seq)
+        return why_event(tape, queries.event_at(store, where))
+    if not what:
+        raise UsageError(
+            "Say what is asked about: a symbol (s77), a guard (a piece of its code), an event "
+            f"(@417), or one of {', '.join(TOPICS)}."
+        )
+    return why_guard(tape, what)
+
+
+def _covered(store: Store, address: Address, topic: str) -> list[Compile]:
+    rows = compiles_of(store, address)
+    # An attempt that was given up decided nothing; what broke or missed is on its tape, though.
+    return rows[-1:] if topic == SPECIALISED and address.compile is not None else rows
+
+
+def _answers(tape: Tape, topic: str) -> list[Story]:
+    if topic == SPECIALISED and not tape.of("shape_env.create"):
+        return []
+    return TOPICS[topic](tape)
