@@ -181,6 +181,124 @@ def show(
 
 
 @app.command()
+def shapes(
+    address: AddressArgument = "",
+    at: Annotated[
+        int | None, typer.Option("--at", metavar="EVENT", help="As it was right after this event.")
+    ] = None,
+    diff: Annotated[
+        tuple[int, int] | None,
+        typer.Option("--diff", metavar="EVENT EVENT", help="What changed between two events."),
+    ] = None,
+    env: Annotated[
+        int | None,
+        typer.Option("--env", metavar="N", help="Another ShapeEnv of the compile, by number."),
+    ] = None,
+    json: JsonOption = False,
+) -> None:
+    """Show the symbols of a compile as of any event.
+
+    Value, range, replacement, source and the user's line of each, the guards and the deferred
+    runtime asserts. Without an event, as they were at the end. Read from the tape: torch is not
+    imported.
+    """
+    from torchreel.console import shapes as console
+    from torchreel.store import Store, parse
+
+    where = parse(address)
+    with Store.open(where.store) as store:
+        if diff is not None:
+            console.shapes_diff(store, where, diff, env, json)
+        else:
+            console.shapes(store, where, at, env, json)
+
+
+@app.command()
+def why(
+    words: Annotated[list[str], typer.Argument(metavar="[ADDRESS] WHAT", show_default=False)],
+    json: JsonOption = False,
+) -> None:
+    """Tell what led to a symbol, a guard, a recompile, a specialisation or a graph break.
+
+    WHAT is a symbol (s77), a piece of a guard's code ("L['x'].size()[0]") or its type, an event
+    (@417), or one of 'recompile', 'specialised' and 'graph-break'; these three are about the whole
+    recording when ADDRESS names no compile. The answer is a chain of events, each with its address
+    and the line of the program that it was for. Nothing is run again.
+    """
+    from torchreel.console import why as console
+
+    _why(*console.question(words), json)
+
+
+@app.command("why-recompile")
+def why_recompile(address: AddressArgument = "", json: JsonOption = False) -> None:
+    """The same as 'why ADDRESS recompile'.
+
+    Which guard of which cache entry did not hold, and for which line it was made.
+    """
+    _why_topic(address, "recompile", json)
+
+
+@app.command("why-specialised")
+def why_specialised(address: AddressArgument = "", json: JsonOption = False) -> None:
+    """The same as 'why ADDRESS specialised'.
+
+    Which event made a dynamic size static, and for which line.
+    """
+    _why_topic(address, "specialised", json)
+
+
+@app.command("why-graph-break")
+def why_graph_break(address: AddressArgument = "", json: JsonOption = False) -> None:
+    """The same as 'why ADDRESS graph-break'.
+
+    What could not be traced, with the user's stack and torch's hints.
+    """
+    _why_topic(address, "graph-break", json)
+
+
+def _why_topic(address: str, topic: str, json: bool) -> None:
+    from torchreel.store import parse
+
+    _why(parse(address), topic, json)
+
+
+def _why(where: Address, what: str, json: bool) -> None:
+    from torchreel.console.why import why as print_stories
+    from torchreel.store import Store
+
+    with Store.open(where.store) as store:
+        print_stories(store, where, what, json)
+
+
+@app.command()
+def guards(
+    address: AddressArgument = "",
+    described: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--input", metavar="'NAME: WHAT'", help="An input, as in 'x: f32[4, 17]' or 'n: 5'."
+        ),
+    ] = None,
+    json: JsonOption = False,
+) -> None:
+    """List the guards of a compile, or tell which of them an input would pass.
+
+    Each '--input' describes one: a tensor by dtype and sizes, and where they are not the ordinary
+    ones by 'strides [...]', a device, 'requires_grad', 'parameter'; anything else by its value.
+    Without the model, what looks at anything but the described inputs is 'unknown', never 'pass'.
+    Exits with 1 when a guard fails.
+    """
+    from torchreel.console.guards import guards as print_guards
+    from torchreel.store import Store, parse
+
+    where = parse(address)
+    with Store.open(where.store) as store:
+        status = print_guards(store, where, described or (), json)
+    raise typer.Exit(status)
+
+
+@app.command()
 def replay(
     address: AddressArgument = "",
     entry: Annotated[

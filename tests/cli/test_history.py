@@ -1,0 +1,365 @@
+"""`shapes`, `why` and `guards`, on programs whose story is known: what they say, to the line."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import torchreel
+from tests.cli.conftest import Result, Run
+from tests.store.history import programs
+from tests.store.history.programs import NAMES, code_of, line_of
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A recording of every program."""
+    path = tmp_path_factory.mktemp("history") / "run.db"
+    with torchreel.record(path):
+        programs.run()
+    return path
+
+
+def asked(run: Run, *words: object) -> Any:
+    """The answer of a command as JSON."""
+    result = run(*words, "--json")
+    assert result.status in (0, 1), result.err
+    return json.loads(result.out)
+
+
+def at(store: Path, program: str) -> str:
+    """The address of a program's compile."""
+    return f"{store}#1/{NAMES[program]}"
+
+
+def paragraph(result: Result) -> list[str]:
+    """The lines of an answer, without addresses' stores."""
+    return [line.strip() for line in result.out.splitlines()]
+
+
+# -- why specialised ------------------------------------------------------------------------------
+
+SPECIALISED = [
+    ("branch", "L['x'].size()[0]", "dynamic", 4, "s77 == 4 was asked: True"),
+    ("marked", "L['x'].size()[0]", "marked dynamic", 3, "the value of s77 was asked for: 3"),
+    ("key", "L['x'].size()[1]", "dynamic", 3, "the value of s27 was asked for: 3"),
+    ("checked", "L['x'].size()[0]", "dynamic", 6, "s77 == 6 was asked: True"),
+    ("library", "L['x'].size()[1]", "dynamic", 4, "s27 == 4 was asked: True"),
+]
+
+
+@pytest.mark.parametrize(("program", "source", "was", "value", "asking"), SPECIALISED)
+def test_a_specialisation_has_its_event_and_the_users_line(
+    run: Run, store: Path, program: str, source: str, was: str, value: int, asking: str
+) -> None:
+    (story,) = asked(run, "why", at(store, program), "specialised")
+    event = story["event"]
+    assert re.fullmatch(rf"{re.escape(at(store, program))}@\d+", event)
+    assert (story["sources"], story["was"], story["value"]) == ([source], was, value)
+    assert f"{story['file']}:{story['line']}" == line_of(program)
+    result = run("why-specialised", at(store, program))
+    symbol = story["symbol"]
+    assert paragraph(result)[0] == f"{source} ({symbol}, {was}) became {value} at {event}"
+    assert f"{line_of(program)} in {program}" in result.out
+    assert asking in result.out
+    assert f"{event}  specialised: {symbol} is {value} from now on" in result.out
+    shown = asked(run, "show", event)
+    assert shown["kind"] == "shape_env.replacement"
+    assert shown["data"]["symbol"] == symbol
+
+
+@pytest.mark.parametrize("program", ["branch", "marked", "key", "checked"])
+def test_the_source_of_the_users_line_is_told(run: Run, store: Path, program: str) -> None:
+    result = run("why", at(store, program), "specialised")
+    code = code_of(program).partition("  # <")[0]
+    assert f"{line_of(program)} in {program}: {code}" in result.out
+
+
+def test_a_line_of_a_library_is_told_beside_the_users(run: Run, store: Path) -> None:
+    result = run("why-specialised", at(store, "library"))
+    assert re.search(r"by way of nn/modules/linear.py:\d+ in forward: return F.linear", result.out)
+
+
+@pytest.mark.parametrize(("program", "source", "was", "value", "asking"), SPECIALISED)
+def test_shapes_before_and_after_show_the_change(
+    run: Run, store: Path, program: str, source: str, was: str, value: int, asking: str
+) -> None:
+    (story,) = asked(run, "why", at(store, program), "specialised")
+    seq = int(story["event"].rpartition("@")[2])
+    before, after = (
+        {
+            row["symbol"]: row
+            for row in asked(run, "shapes", at(store, program), "--at", n)["symbols"]
+        }
+        for n in (seq - 1, seq)
+    )
+    symbol = story["symbol"]
+    assert before[symbol]["replacement"] is None
+    assert after[symbol]["replacement"] == str(value)
+    assert before[symbol]["sources"] == after[symbol]["sources"] == [source]
+    result = run("shapes", at(store, program), "--diff", seq - 1, seq)
+    (row,) = [line.split("  ") for line in result.out.splitlines() if "replacement" in line]
+    cells = [cell.strip() for cell in row if cell.strip()]
+    assert cells[:2] == [f"{symbol} replacement", str(value)]
+    assert cells[2].startswith(line_of(program))
+    assert cells[3] == story["event"]
+
+
+def test_shapes_as_text(run: Run, store: Path) -> None:
+    (story,) = asked(run, "why", at(store, "branch"), "specialised")
+    result = run("shapes", story["event"])
+    head, columns, first, *_ = result.out.splitlines()
+    assert head.startswith(f"{at(store, 'branch')}: ShapeEnv ")
+    assert columns.split("  ")[0] == "symbol"
+    cells = [cell for cell in re.split(r" {2,}", first) if cell]
+    assert cells[:5] == ["s77", "4", "[4, 4]", "4", "L['x'].size()[0]"]
+
+
+def test_sizes_of_zero_and_one(run: Run, store: Path) -> None:
+    result = run("why-specialised", at(store, "zero_one"))
+    for name in ("x", "y"):
+        head = rf"L\['{name}'\].size\(\)\[0\] \(dynamic\) is 1 and got no symbol at \S+@\d+"
+        assert re.search(head, result.out)
+    assert result.out.count(f"{line_of('zero_one')} in zero_one") == 2
+
+
+def test_a_size_that_is_tied_to_another_one(run: Run, store: Path) -> None:
+    """Both become static with one event; the tie has a line of its own."""
+    stories = asked(run, "why", at(store, "tied"), "specialised")
+    assert {story["event"] for story in stories} == {stories[0]["event"]}
+    assert sorted(story["sources"][0] for story in stories) == [
+        "L['x'].size()[0]",
+        "L['y'].size()[0]",
+    ]
+    (tied,) = [story for story in stories if len(story["steps"]) == 2]
+    places = [f"{step['file']}:{step['line']}" for step in tied["steps"]]
+    assert places == [line_of("tie"), line_of("tied")]
+    assert tied["steps"][0]["cause"]["text"] == "s77 == s17 was asked: True"
+
+
+def test_a_number_that_is_a_constant(run: Run, store: Path) -> None:
+    result = run("why-specialised", at(store, "constant"))
+    assert re.match(r"L\['n'\] \(int\) is the constant 7 at \S+@\d+\n", result.out)
+    assert f"{line_of('constant')} in constant" in result.out
+
+
+def test_what_stays_dynamic_is_not_called_specialised(run: Run, store: Path) -> None:
+    result = run("why-specialised", at(store, "dynamic_still"))
+    assert result.out == f"{at(store, 'dynamic_still')}: no size was made static\n"
+    assert result.status == 0
+
+
+def test_a_recording_is_asked_as_a_whole(run: Run, store: Path) -> None:
+    found = {story["event"].partition("@")[0] for story in asked(run, "why-specialised", store)}
+    for program in ("branch", "marked", "key", "zero_one", "tied", "checked", "library"):
+        assert at(store, program) in found
+
+
+# -- why a symbol, why a guard --------------------------------------------------------------------
+
+
+def test_the_story_of_a_symbol(run: Run, store: Path) -> None:
+    result = run("why", at(store, "branch"), "s77")
+    address = at(store, "branch")
+    told = [re.sub(r"@\d+", "@N", line) for line in paragraph(result)]
+    assert told == [
+        f"s77 of {address}: L['x'].size()[0], specialised to 4",
+        f"{line_of('branch first')} in branch",
+        f"{address}@N  L['x'] became a fake tensor",
+        f"{address}@N  s77 stands for L['x'].size()[0]: 4 in this run, range [2, oo]",
+        f"{line_of('branch')} in branch: if x.shape[0] == 4:",
+        f"{address}@N  s77 == 4 was asked: True",
+        f"{address}@N  range of s77: [2, oo] -> [4, 4]",
+        f"{address}@N  specialised: s77 is 4 from now on (range_refined_to_singleton)",
+        f"{address}@N  guard: s77 == 4",
+    ]
+    assert result.err.startswith(f"next: torchreel shapes {address}@")
+
+
+def test_the_story_of_an_unbacked_symbol(run: Run, store: Path) -> None:
+    result = run("why", at(store, "unbacked"), "u0")
+    assert "u0 stands for a number that only a run knows, range [-oo, oo]" in result.out
+    first, second = line_of("unbacked"), line_of("unbacked at least")
+    assert result.out.index(f"{first} in unbacked") < result.out.index(f"{second} in unbacked")
+    assert "u0 >= 2 was asserted" in result.out
+    assert "left to the run of the compiled code: (u0 % 3) == 0" in result.out
+
+
+def test_a_symbol_that_is_not_there(run: Run, store: Path) -> None:
+    result = run("why", at(store, "branch"), "s999")
+    assert result.status == 2
+    assert "has no symbol 's999': it has s77, s27" in result.err
+
+
+@pytest.mark.parametrize("text", ["4 <= L['x'].size()[0]", '4<=L["x"].size()[0]', "SHAPE_ENV"])
+def test_the_story_of_a_guard(run: Run, store: Path, text: str) -> None:
+    """`x.shape[0] > 3` becomes a bound: the guard and the question that it comes from."""
+    (story,) = asked(run, "why", at(store, "dynamic_still"), text)
+    assert story["guard"] == "SHAPE_ENV"
+    (asking,) = [step for step in story["steps"] if step["kind"] == "shape_env.guard"]
+    assert f"{asking['file']}:{asking['line']}" == line_of("dynamic_still")
+    assert asking["cause"]["text"] == "s77 > 3 was asked: True"
+    assert asking["code"] == "if x.shape[0] > 3:"
+    assert asking["torch"]
+    assert any("if x.shape[0] > 3:" in note for note in story["notes"])
+
+
+def test_a_tensor_guard_tells_what_made_its_sizes_static(run: Run, store: Path) -> None:
+    (story,) = asked(run, "why", at(store, "branch"), "TENSOR_MATCH")
+    first, last = story["steps"]
+    assert first["text"].startswith("specialised: s77 is 4")
+    assert last["text"].startswith("guard: check_tensor(L['x'], Tensor, CPU, torch.float32")
+    assert "size=[4, None]" in last["text"]
+
+
+def test_a_guard_by_its_event(run: Run, store: Path) -> None:
+    (story,) = asked(run, "why", at(store, "branch"), "TENSOR_MATCH")
+    address = story["steps"][-1]["address"]
+    assert asked(run, "why", address) == [story]
+    assert asked(run, "why", at(store, "branch"), f"@{address.rpartition('@')[2]}") == [story]
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (["no such guard"], "has no guard with 'no such guard' in it"),
+        (["@1", "s77"], "usage:"),
+        ([], "Missing argument"),
+    ],
+)
+def test_questions_that_make_no_sense(run: Run, store: Path, words: list[str], says: str) -> None:
+    result = run("why", *([at(store, "branch"), *words] if words else []))
+    assert result.status == 2
+    assert says in result.err
+
+
+# -- recompiles and graph breaks ------------------------------------------------------------------
+
+
+def test_why_a_frame_was_compiled_again(run: Run, store: Path) -> None:
+    stories = asked(run, "why-recompile", f"{store}#1")
+    constant, size, first = stories
+    assert [story["frame"] for story in stories] == ["again"] * 3
+    entry, again = constant["entry"], constant["compile"]
+    assert (constant["guards"], constant["values"]) == (["L['n'] == 2"], {"L['n']": 5})
+    assert size["guards"] == ["tensor 'L['x']' size mismatch at index 0. expected 3, actual 4"]
+    assert (size["entry"], first["entry"]) == (again, entry)
+    result = run("why", store, "recompile")
+    assert f"{again} (again) was compiled because entry {entry} did not serve: L['n'] == 2" in (
+        result.out
+    )
+    assert f"{line_of('again')} in again" in result.out
+    assert f"{line_of('again is called')} in _recompile" in result.out
+    assert "in the new call, L['n'] is 5" in result.out
+    assert "the size was static from the start: no event made it so" in result.out
+    assert result.err == f"next: torchreel guards {entry}\n"
+
+
+def test_recompiles_of_one_compile(run: Run, store: Path) -> None:
+    (story,) = [
+        story
+        for story in asked(run, "why-recompile", store)
+        if "size mismatch" in story["headline"]
+    ]
+    found = asked(run, "why-recompile", story["compile"])
+    assert len(found) == 2
+    assert story in found
+    assert run("why-recompile", at(store, "branch")).out.endswith("nothing was compiled again\n")
+
+
+def test_why_the_graph_broke(run: Run, store: Path) -> None:
+    """The break is on the tape of the attempt that was given up: the compile's name is enough."""
+    result = run("why-graph-break", at(store, "broken"))
+    lines = paragraph(result)
+    where = line_of("graph break")
+    assert re.fullmatch(
+        rf"Call to `torch._dynamo.graph_break\(\)` at {re.escape(at(store, 'broken'))}@\d+, "
+        rf"handled, in print_it at {re.escape(where)}",
+        lines[0],
+    )
+    assert lines[1] == f"{where} in print_it"
+    assert lines[2] == f"called by {line_of('broken')} in broken"
+    assert "hint: Remove the `torch._dynamo.graph_break()` call." in lines
+    (story,) = asked(run, "why-graph-break", at(store, "broken"))
+    assert story["outcome"] == "handled"
+    assert story["explanation"].startswith("User-inserted graph break.")
+    assert run("why-graph-break", at(store, "branch")).out.endswith("no graph break\n")
+
+
+# -- guards ---------------------------------------------------------------------------------------
+
+
+def test_the_guards_of_a_compile(run: Run, store: Path) -> None:
+    rows = asked(run, "guards", at(store, "branch"))
+    (tensor,) = [row for row in rows if row["type"] == "TENSOR_MATCH"]
+    assert tensor["expression"] == "L['x']"
+    assert f"{tensor['file']}:{tensor['line']}" == line_of("branch first")
+    assert "size=[4, None]" in tensor["checks"][0]
+    assert run("guards", at(store, "branch")).status == 0
+
+
+def test_an_input_that_fails(run: Run, store: Path) -> None:
+    result = run("guards", at(store, "branch"), "--input", "x: f32[5, 3]")
+    assert result.status == 1
+    assert re.match(r".*: \d+ guards: \d+ pass, 1 fail, \d+ unknown\n", result.out)
+    (row,) = [line for line in result.out.splitlines() if line.startswith("fail")]
+    assert "expected size 4 at 0, found 5" in row
+    assert line_of("branch first") in row
+    assert result.err.startswith("next: torchreel why ")
+
+
+def test_an_input_that_passes(run: Run, store: Path) -> None:
+    rows = asked(run, "guards", at(store, "branch"), "--input", "x: f32[4, 17]")
+    verdicts = {row["type"]: row["verdict"] for row in rows}
+    assert verdicts["TENSOR_MATCH"] == verdicts["SHAPE_ENV"] == "pass"
+    assert verdicts["GRAD_MODE"] == "unknown"
+    assert "fail" not in verdicts.values()
+    assert run("guards", at(store, "branch"), "--input", "x: f32[4, 17]").status == 0
+
+
+def test_a_number(run: Run, store: Path) -> None:
+    """What is not described is unknown: it is never said to pass."""
+    rows = asked(run, "guards", at(store, "constant"), "--input", "n: 8")
+    by_name = {row["expression"]: row for row in rows if row["expression"].startswith("L[")}
+    assert by_name["L['n']"]["verdict"] == "fail"
+    assert by_name["L['n']"]["checks"][0]["reason"] == "does not hold: 8 == 7"
+    assert by_name["L['x']"]["verdict"] == "unknown"
+
+
+@pytest.mark.parametrize("text", ["x", "x:", ": f32[4]", "x: f99[4]", "x: f32[4] yellow", "a b: 5"])
+def test_a_description_that_is_none(run: Run, store: Path, text: str) -> None:
+    result = run("guards", at(store, "branch"), "--input", text)
+    assert result.status == 2
+    assert result.err.startswith("usage: ")
+
+
+# -- without torch --------------------------------------------------------------------------------
+
+_WITHOUT_TORCH = """
+import shlex, sys
+sys.modules["torch"] = None
+from torchreel.cli import app
+for line in sys.argv[1:]:
+    print("$", line)
+    app(shlex.split(line), standalone_mode=False)
+"""
+
+
+def test_no_answer_needs_torch(store: Path) -> None:
+    compile = at(store, "branch")
+    lines = [
+        f"shapes {compile}", f"why {compile} s77", f"why-specialised {store}",
+        f"why-recompile {store}", f"why-graph-break {store}", f"guards {compile}",
+    ]  # fmt: skip
+    done = subprocess.run(
+        [sys.executable, "-c", _WITHOUT_TORCH, *lines], capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    answers = done.stdout.split("$ ")[1:]
+    assert [len(answer.splitlines()) > 1 for answer in answers] == [True] * 6
