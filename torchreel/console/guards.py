@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from torchreel.console import listing, streams
-from torchreel.errors import UsageError
+from torchreel.console import listing, lost, streams
+from torchreel.errors import UnsupportedError
 from torchreel.store import Store
 from torchreel.store.addressing import Address
 from torchreel.store.history.guard_check import FAIL, PASS, UNKNOWN, Check, Judged, counts, judge
@@ -29,7 +29,7 @@ def guards(store: Store, address: Address, described: Sequence[str], json: bool)
     tape = Tape(store, compile_of(store, address))
     judged = judge(tape, inputs)
     if not judged:
-        raise UsageError(
+        raise UnsupportedError(
             f"{tape.address} has no guards on its tape: it was recorded in flight mode, imported "
             "from a trace, or ended before they were made. See 'torchreel show'."
         )
@@ -39,6 +39,7 @@ def guards(store: Store, address: Address, described: Sequence[str], json: bool)
         _print_verdicts(tape, judged)
     else:
         _print_guards(tape, judged)
+    lost.say_lost(store, address)
     _print_next(tape, judged, bool(inputs))
     return 1 if inputs and any(guard.verdict == FAIL for guard in judged) else 0
 

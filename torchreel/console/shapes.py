@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from torchreel.console import listing, streams
+from torchreel.console import listing, lost, streams
 from torchreel.console.text import count
 from torchreel.store import Store, spelling
 from torchreel.store.addressing import Address
@@ -28,6 +28,7 @@ def shapes(store: Store, address: Address, at: int | None, env: int | None, json
         listing.write_json(_table_json(tape, events, table))
     else:
         _print_table(tape, events, table)
+    lost.say_lost(store, address)
     streams.next_command("torchreel", "why", tape.address, next(iter(table.symbols), "specialised"))
 
 
@@ -134,6 +135,7 @@ def shapes_diff(
         listing.write_json([dict(row) for row in rows])
     else:
         _print_diff(tape, rows, first, last)
+    lost.say_lost(store, address)
     streams.next_command("torchreel", "shapes", f"{tape.address}@{last}")
 
 

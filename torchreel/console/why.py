@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import groupby
 
-from torchreel.console import listing, streams
+from torchreel.console import listing, lost, streams
 from torchreel.errors import UsageError
 from torchreel.store import Store
 from torchreel.store.addressing import Address, parse
@@ -39,8 +39,8 @@ def question(words: Sequence[str]) -> tuple[Address, str]:
 
 def why(store: Store, address: Address, what: str, json: bool) -> None:
     """Print the stories that answer a question."""
-    stories = history.why(store, address, what)
-    topic = history.topic_of(what)
+    answer = history.why(store, address, what)
+    stories, topic = answer.stories, history.topic_of(what)
     if json:
         listing.write_json([story.to_json() for story in stories])
     elif not stories:
@@ -50,6 +50,10 @@ def why(store: Store, address: Address, what: str, json: bool) -> None:
             if number:
                 streams.result()
             _print_story(story, whole_stacks=topic == history.GRAPH_BREAK)
+    if answer.silent:
+        only = "only a summary was kept of"
+        streams.say(f"{only} {', '.join(answer.silent)}, so nothing is said of that")
+    lost.say_lost(store, address)
     _print_next(address, topic, stories)
 
 

@@ -47,8 +47,8 @@ def _miss_story(tape: Tape, miss: Event, caller: Step | None) -> Story:
         "reason": data.get("reason"), "event": step.address,
     }  # fmt: skip
     return Story(
-        f"{tape.address} ({tape.compile.frame_name}) was compiled because entry {address} did not "
-        f"serve: {what}",
+        f"{tape.address} ({tape.compile.frame_name}) {_outcome(tape)} because entry {address} did "
+        f"not serve: {what}",
         (*guarded, step),
         facts,
         (
@@ -57,6 +57,15 @@ def _miss_story(tape: Tape, miss: Event, caller: Step | None) -> Story:
             *_never_dynamic(parts, guarded),
         ),
     )
+
+
+def _outcome(tape: Tape) -> str:
+    """What a miss led to: another compile, or none any more."""
+    for event in tape.of("frame.cache"):
+        limit, name = data_of(event).get("limit"), data_of(event).get("exceeded")
+        if name:
+            return f"was left uncompiled ({name} is {limit})"
+    return "was compiled"
 
 
 def _notes(values: Mapping[str, Json]) -> list[str]:
@@ -113,7 +122,9 @@ def _guard_stories(
 def _is_failed(guard: Event, parts: Sequence[str], source: str) -> bool:
     if source and data_of(guard).get("expression") == source:
         return guard.name == "TENSOR_MATCH"
-    return any(part in parts for part in parts_of(guard))
+    # Guards on the state of the process fail with their name: 'GLOBAL_STATE changed: grad_mode'.
+    named = any(part.partition(" ")[0] == guard.name for part in parts)
+    return named or any(part in parts for part in parts_of(guard))
 
 
 def _values(tape: Tape, parts: Iterable[str]) -> dict[str, Json]:

@@ -43,7 +43,7 @@ class Background:
     @cached_property
     def specialised(self) -> list[Story]:
         """What was dynamic and became static."""
-        return why_specialised(self.tape) if self._has_shapes else []
+        return why_specialised(self.tape)
 
 
 def why_guard(tape: Tape, text: str) -> list[Story]:

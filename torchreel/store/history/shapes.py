@@ -103,7 +103,7 @@ def _env_of(tape: Tape, events: Sequence[Event]) -> int:
     numbers = marks or [data_of(event).get("env") for event in events]
     known = [number for number in numbers if isinstance(number, int)]
     if not known:
-        raise UsageError(
+        raise UnsupportedError(
             f"{tape.address} has no ShapeEnv on its tape: it was recorded in flight mode, imported "
             "from a trace, or ended before there was one. See 'torchreel show --events'."
         )

@@ -22,8 +22,10 @@ _CREATE_SIZES = "_create_symbolic_sizes_strides_storage_offset"
 def why_specialised(tape: Tape) -> list[Story]:
     """One story for each size or number that was dynamic and became static, or never got a symbol.
 
-    Raises `UsageError` when the compile has no ShapeEnv.
+    None for a compile that ended before it had a ShapeEnv.
     """
+    if not tape.of("shape_env.create"):
+        return []
     events = shape_events(tape)
     marks = _marks(events)
     stories = [

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from dataclasses import dataclass
 
-from torchreel.errors import UsageError
+from torchreel.errors import UnsupportedError, UsageError
 from torchreel.store import queries
 from torchreel.store.addressing import Address
 from torchreel.store.database import Store
@@ -19,7 +20,6 @@ from torchreel.store.history.specialised import why_specialised
 from torchreel.store.history.steps import Story
 from torchreel.store.history.symbols import SYMBOL, why_symbol
 from torchreel.store.history.tape import Tape, compile_of, compiles_of
-from torchreel.store.records import Compile
 
 RECOMPILE, SPECIALISED, GRAPH_BREAK = "recompile", "specialised", "graph-break"
 TOPICS: dict[str, Callable[[Tape], list[Story]]] = {
@@ -39,40 +39,54 @@ def topic_of(what: str) -> str | None:
     return word if word in TOPICS else None
 
 
-def why(store: Store, address: Address, what: str = "") -> list[Story]:
-    """The stories that answer a question; none when nothing of the kind happened.
+@dataclass(frozen=True)
+class Answer:
+    """The stories that answer a question; none when nothing of the kind happened."""
+
+    stories: tuple[Story, ...]
+    silent: tuple[str, ...] = ()
+    """The addresses of compiles whose tape does not say: flight mode dropped it, or a trace that
+    was imported never had it."""
+
+
+def why(store: Store, address: Address, what: str = "") -> Answer:
+    """What led to something.
 
     `what` is a topic, a symbol, an event (`@417`), a piece of a guard's code or a guard's type.
     Left out, the event of the address is meant.  Raises `UsageError` for a symbol, event or guard
-    that the compile does not have.
+    that the compile does not have, `UnsupportedError` where no compile's tape can say.
     """
     topic = topic_of(what)
     if topic is not None:
-        rows = _covered(store, address, topic)
-        return [story for row in rows for story in _answers(Tape(store, row), topic)]
+        return _covered(store, address, topic)
     tape = Tape(store, compile_of(store, address))
     if SYMBOL.fullmatch(what):
-        return [why_symbol(tape, what)]
+        return Answer((why_symbol(tape, what),))
     event = _EVENT.fullmatch(what)
     if event is not None or (not what and address.event is not None):
         seq = int(event["seq"]) if event else address.event
         where = Address(address.store, tape.compile.recording_id, event=seq)
-        return why_event(tape, queries.event_at(store, where))
+        return Answer(tuple(why_event(tape, queries.event_at(store, where))))
     if not what:
         raise UsageError(
             "Say what is asked about: a symbol (s77), a guard (a piece of its code), an event "
             f"(@417), or one of {', '.join(TOPICS)}."
         )
-    return why_guard(tape, what)
+    return Answer(tuple(why_guard(tape, what)))
 
 
-def _covered(store: Store, address: Address, topic: str) -> list[Compile]:
+def _covered(store: Store, address: Address, topic: str) -> Answer:
+    """The stories of a topic, of all compiles that an address covers."""
     rows = compiles_of(store, address)
-    # An attempt that was given up decided nothing; what broke or missed is on its tape, though.
-    return rows[-1:] if topic == SPECIALISED and address.compile is not None else rows
-
-
-def _answers(tape: Tape, topic: str) -> list[Story]:
-    if topic == SPECIALISED and not tape.of("shape_env.create"):
-        return []
-    return TOPICS[topic](tape)
+    if topic == SPECIALISED and address.compile is not None:
+        # An attempt that was given up decided nothing; what broke or missed is on its tape, though.
+        rows = rows[-1:]
+    tapes = [Tape(store, row) for row in rows]
+    telling = [tape for tape in tapes if any(kind.startswith("frame.") for kind in tape.kinds)]
+    silent = tuple(tape.address for tape in tapes if tape not in telling)
+    if silent and not telling:
+        raise UnsupportedError(
+            f"{address} can't say: its tape has no frames, for only a summary was kept (flight "
+            "mode), or it was imported from a trace."
+        )
+    return Answer(tuple(story for tape in telling for story in TOPICS[topic](tape)), silent)
