@@ -304,11 +304,14 @@ def replay(
     entry: Annotated[
         str | None,
         typer.Option(
-            "--entry", metavar="graph|aot|shapes", help="Where the replay starts (graph)."
+            "--entry", metavar="frame|graph|aot|shapes", help="Where the replay starts (graph)."
         ),
     ] = None,
     every: Annotated[
         bool, typer.Option("--all", help="Replay every compile of the recording or store.")
+    ] = False,
+    sequence: Annotated[
+        bool, typer.Option("--sequence", help="Replay a recording's frames in order, as one.")
     ] = False,
     repeat: Annotated[
         int, typer.Option("--repeat", metavar="N", help="Replay N times: all have to agree.")
@@ -317,7 +320,7 @@ def replay(
         str, typer.Option("--allow", metavar="CLASS,...", help="version, device, config.")
     ] = "",
     trust: Annotated[
-        bool, typer.Option("--trust", help="Restore config that names commands, paths or code.")
+        bool, typer.Option("--trust", help="Run the store's frames; restore paths and commands.")
     ] = False,
     imports: ImportOption = None,
     timeout: Annotated[
@@ -330,12 +333,14 @@ def replay(
     In a fresh process, without the program that was recorded. Exits with 0 when all that was
     compared is identical, 1 when it diverged, 3 when it was refused; with --all, as the worst.
     What --allow names is set aside and reported: another version of torch, another machine or
-    device, config entries that were not restored.
+    device, config entries that were not restored. From a frame (recorded with --frames), or with
+    --sequence, Dynamo itself is replayed: that runs code from the store, and needs --trust.
     """
     from functools import partial
 
     from torchreel.console import replay as console
     from torchreel.replay import replay as run
+    from torchreel.replay.sequence import replay_sequence as frames
     from torchreel.store import parse
 
     where = parse(address)
@@ -344,7 +349,12 @@ def replay(
         one = partial(
             run, store, trust=trust, imports=imports or (), timeout=timeout, allow=classes
         )
-        if every:
+        if sequence:
+            again = partial(
+                frames, trust=trust, imports=imports or (), timeout=timeout, allow=classes
+            )
+            status = console.replay_sequence(store, where.recording, again, json=json)
+        elif every:
             console.refuse_repeats(repeat)
             status = console.replay_every(store, where.recording, entry, one, json=json)
         else:

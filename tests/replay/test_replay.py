@@ -161,7 +161,7 @@ def test_what_cannot_be_replayed_is_refused_in_a_sentence(recorded: Path, tmp_pa
     with Store.open(recorded) as store:
         compile = compiles_of(store)[0]
         with pytest.raises(UsageError, match="no entry"):
-            replay(store, compile, "frame")
+            replay(store, compile, "nothing")
     path = tmp_path / "dynamo.db"
     program = (
         "import torch._dynamo\n"

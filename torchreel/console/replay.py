@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
 from rich.text import Text
@@ -14,8 +14,8 @@ from torchreel.errors import UsageError
 from torchreel.replay import Comparison, Verdict
 from torchreel.replay.many import Replay, Row, replay_all, replay_repeatedly, worst
 from torchreel.replay.verdict import Divergence
-from torchreel.store import Store
-from torchreel.store.records import Compile
+from torchreel.store import Store, queries
+from torchreel.store.records import Compile, Recording
 
 _STYLES = {"identical": "bold green", "diverged": "bold red", "refused": "bold yellow"}
 
@@ -67,6 +67,28 @@ def replay_every(
     else:
         _print_table(rows)
     return worst([row.verdict for row in rows])
+
+
+def replay_sequence(
+    store: Store, recording: int | None, replay: Callable[..., list[Row]], *, json: bool
+) -> int:
+    """Replay a recording's frames in order, print their verdicts, and return the worst status."""
+    rows = replay(store, _recording(store, recording), listener=streams.say)
+    if json:
+        listing.write_json([row.to_json() for row in rows])
+    else:
+        _print_table(rows)
+    return worst([row.verdict for row in rows])
+
+
+def _recording(store: Store, wanted: int | None) -> Recording:
+    """The recording that was named, or the last one of a program."""
+    if wanted is not None:
+        return queries.recording(store, wanted)
+    found = [row for row in queries.recordings(store) if row.kind != "replay"]
+    if not found:
+        raise UsageError(f"{store.target} has no recording: nothing was recorded into it.")
+    return found[-1]
 
 
 def _print_table(rows: Sequence[Row]) -> None:

@@ -45,6 +45,8 @@ _PROTOCOL = 3
 """The last one without frames: a string in it can be replaced by a shorter one."""
 _PLAIN = frozenset({bool, int, float, str, bytes, list, tuple, dict, set, type(None), CodeType})
 _MOST_REASONS = 20
+_LONGEST_NAME = 100
+"""Characters: longer strings are no names, which Python keeps once."""
 
 
 class Opaque:
@@ -274,9 +276,14 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
         self._globals: dict[int, tuple[str, str, int]] = {}
         self._deadline = time.monotonic() + LONGEST
 
-    def persistent_id(self, obj: object) -> int | tuple[str, str, int] | None:
+    def persistent_id(self, obj: object) -> int | str | tuple[str, str, int] | None:
         """The number of a tensor, which the descriptions explain, or the name of a function's
-        globals; None for what is pickled."""
+        globals, or a string that Python keeps once; None for what is pickled.
+
+        Dynamo looks constants up by their identity: a key that was a constant has to be one again.
+        """
+        if type(obj) is str:
+            return obj if _is_kept_once(obj) else None
         if type(obj) in _PLAIN:
             if type(obj) is dict:
                 self._look(obj)
@@ -354,6 +361,10 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
             if carried:
                 found.append((number, carried))
         return found
+
+
+def _is_kept_once(text: str) -> bool:
+    return len(text) <= _LONGEST_NAME and text.isidentifier() and text is sys.intern(text)
 
 
 def _with_token(obj: object, reduced: Any) -> Any:

@@ -11,6 +11,7 @@ import inspect
 import io
 import linecache
 import pickle
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -165,7 +166,9 @@ def _like(value: Any, description: Mapping[str, Json], before: Sequence[Any]) ->
         return value
     base = description.get("base")
     if isinstance(base, int) and 0 <= base < len(before) and isinstance(before[base], torch.Tensor):
-        with torch.set_grad_enabled(not description.get("leaf", True)):
+        # A view that was made without gradients of a base that has some says so.
+        plain = bool(description.get("leaf", True)) and before[base].requires_grad
+        with torch.set_grad_enabled(not plain):
             view = before[base].as_strided(value.size(), value.stride(), value.storage_offset())
         return view.requires_grad_(value.requires_grad) if view.is_leaf else view
     own = torch.empty(0, dtype=value.dtype, device=value.device)
@@ -197,7 +200,9 @@ class _Unpickler(pickle.Unpickler):
         self._tensors = tensors
 
     def persistent_load(self, number: object) -> object:
-        """The tensor of that number, or the globals of that name."""
+        """The tensor of that number, the globals of that name, or the one string like that."""
+        if isinstance(number, str):
+            return sys.intern(number)
         if isinstance(number, tuple) and len(number) == 3:
             return modules.scope(*number)
         if not isinstance(number, int) or not 0 <= number < len(self._tensors):

@@ -52,6 +52,21 @@ _LANES = {
 }  # fmt: skip
 
 SCOPES: Mapping[str, Scope] = {
+    # Everything, from the beginning on.
+    "frame": Scope(
+        checkpoint=False,
+        lanes=_LANES,
+        graphs=("dynamo", "joint", "forward", "backward", "post_grad"),
+    ),
+    # What Dynamo does, where another backend has to stand in for the recorded one.
+    "dynamo": Scope(
+        checkpoint=False,
+        lanes=_LANES,
+        without=frozenset(
+            {"pre_grad", "joint", "forward", "backward", "post_grad", "lowering", "codegen"}
+        ),
+        graphs=("dynamo",),
+    ),
     # After the backend has returned, Dynamo goes on: that is not replayed from its graph.
     "graph": Scope(
         lanes=_LANES,
@@ -90,6 +105,7 @@ ON_REQUEST: Mapping[str, str] = {
     "version": "recorded by another version of torch",
     "device": "the machine or its devices are others",
     "config": "config entries that were not restored",
+    "backend": "another backend stands in for the recorded one",
 }
 """The classes that `--allow` may set aside."""
 
@@ -142,6 +158,9 @@ EXCUSES: tuple[Excuse, ...] = (
     Excuse("late backward", "aot.metadata", fields=("config.force_non_lazy_backward_lowering",)),
     Excuse("replay's settings", "artifact", "fx_graph_runnable"),
     Excuse("replay's settings", "artifact", "torch._functorch.config"),
+    Excuse("late backward", "aot.late_backward"),
+    Excuse("late backward", "bwd_compilation_metrics"),
+    Excuse("replay's settings", "nondeterminism.machine", fields=("compile_workers",)),
 )
 DEVICE = (
     Excuse("device", "nondeterminism.device"),
@@ -149,10 +168,16 @@ DEVICE = (
     Excuse("device", "nondeterminism.machine"),
 )
 
+BACKEND = (
+    Excuse("backend", "backend.call"),
+    Excuse("backend", "backend.return"),
+)
+
 
 def excuses(allow: frozenset[str] = frozenset()) -> tuple[Excuse, ...]:
     """The excuses that hold, with those that were asked for."""
-    return (*EXCUSES, *(DEVICE if "device" in allow else ()))
+    asked = (*(DEVICE if "device" in allow else ()), *(BACKEND if "backend" in allow else ()))
+    return (*EXCUSES, *asked)
 
 
 def without(data: Json, fields: tuple[str, ...]) -> Json:

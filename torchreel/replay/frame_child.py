@@ -10,6 +10,7 @@ from __future__ import annotations
 import importlib
 import json
 import sys
+from collections.abc import Mapping
 from contextlib import ExitStack, nullcontext
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -39,6 +40,8 @@ class Step:
     backward: bool = False
     execute: bool = False
     compile_cpp: bool = False
+    facts: Mapping[str, Any] = field(default_factory=dict)
+    """What the recorded compile found of its machine (`facts.Facts`)."""
 
 
 @dataclass(frozen=True)
@@ -52,6 +55,8 @@ class Request:
     entry: str = "frame"
     trust: bool = False
     imports: tuple[str, ...] = ()
+    facts: Mapping[str, Any] = field(default_factory=dict)
+    """The machine that the process has to begin with: that of the first frame."""
     compile_timeout: float | None = None
 
 
@@ -77,12 +82,6 @@ class Report:
     def write(self, path: str) -> None:
         """Save, in one step."""
         Path(path).write_text(json.dumps(asdict(self)))
-
-    @classmethod
-    def from_json(cls, data: Any) -> Report:
-        """What `write` wrote."""
-        told = {place: Told(**found) for place, found in data.get("told", {}).items()}
-        return cls(data["finished"], data["refused"], data["notes"], told)
 
 
 def main() -> None:
@@ -142,7 +141,8 @@ def _step(step: Step, request: Request, frames: Frames, told: Told, save: Any) -
 def _trace(
     step: Step, bundle: Any, request: Request, frames: Frames, told: Told, save: Any
 ) -> None:
-    from torchreel.replay import torch_names
+    from torchreel.replay import torch_machine, torch_names
+    from torchreel.replay.facts import Facts
     from torchreel.replay.frames import SUBSTITUTE, backend_of, imposed, run, trace
 
     call = bundle.call
@@ -154,10 +154,12 @@ def _trace(
         told.substitute = backend = SUBSTITUTE
     with (
         imposed(call, step.compile_id, trust=request.trust) as left,
+        torch_machine.imposed(Facts(**step.facts), run=step.execute) as unlike,
         nullcontext() if step.compile_cpp else torch_names.without_cpp_compiler(),
         torch_names.backward_now(step.backward),
     ):
         told.notes += [f"config entry not restored: {name}" for name in left]
+        told.notes += [f"not imposed: {text}" for text in unlike]
         save()  # should the compile kill this process
         with _Failing(told):
             (run if step.execute else trace)(function, frame, call, backend)
@@ -191,6 +193,12 @@ def _was_recorded(error: Exception) -> bool:
 
     recorder = active()
     return recorder is None or recorder.has_failed(error)
+
+
+def parse(data: Mapping[str, Any]) -> Report:
+    """The report that a child wrote."""
+    told = {place: Told(**found) for place, found in data["told"].items()}
+    return Report(data["finished"], data["refused"], data["notes"], told)
 
 
 if __name__ == "__main__":

@@ -81,6 +81,8 @@ def imposed(call: FrameCall, compile_id: str, *, trust: bool) -> Iterator[list[s
         if call.device is not None:
             stack.enter_context(torch.device(call.device))
         stack.enter_context(dynamo_names.error_on_graph_break(call.error_on_graph_break))
+        if call.seed is not None:
+            torch.manual_seed(call.seed)
         set_frame_counters(call.counters, compile_id)
         yield left
 

@@ -16,11 +16,15 @@ import time
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from types import ModuleType
 
 from platformdirs import user_cache_path
 
-from torchreel.replay.child import Report, Request, parse
+from torchreel.replay import child
+from torchreel.replay.child import Report, Request
 from torchreel.replay.facts import Facts, variables
+from torchreel.replay.frame_child import Report as FrameReport
+from torchreel.replay.frame_child import Request as FrameRequest
 from torchreel.store import queries
 from torchreel.store.database import Store
 
@@ -31,27 +35,30 @@ DEFAULT_TIMEOUT = 600.0  # seconds; a compile that takes longer wants --timeout
 class Ended:
     """How a child ended, and the recording it made (None when it made none)."""
 
-    report: Report | None
+    report: Report | FrameReport | None
     status: int
     timed_out: bool
     errors: str
     recording_id: int | None
 
 
-def launch(request: Request, timeout: float = DEFAULT_TIMEOUT) -> Ended:
-    """Run the child; afterwards its recording is settled, however it ended."""
+def launch(
+    request: Request | FrameRequest, timeout: float = DEFAULT_TIMEOUT, program: ModuleType = child
+) -> Ended:
+    """Run the child `program`; afterwards its recording is settled, however it ended."""
     with tempfile.TemporaryDirectory(prefix="torchreel-replay-") as folder:
-        child = subprocess.Popen(
-            [sys.executable, "-m", "torchreel.replay.child"],
+        process = subprocess.Popen(
+            [sys.executable, "-m", program.__name__],
             stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
             cwd=folder, env=_environment(request), start_new_session=True,
         )  # fmt: skip
-        errors, timed_out = _wait(child, json.dumps(asdict(request)), timeout)
-        recording = _settle(request, child.pid, child.returncode)
-        return Ended(_read(request.report), child.returncode, timed_out, errors, recording)
+        errors, timed_out = _wait(process, json.dumps(asdict(request)), timeout)
+        recording = _settle(request, process.pid, process.returncode)
+        report = _read(request.report, program)
+        return Ended(report, process.returncode, timed_out, errors, recording)
 
 
-def _environment(request: Request) -> dict[str, str]:
+def _environment(request: Request | FrameRequest) -> dict[str, str]:
     """The child's variables: a cache directory that is not the user's, no settings."""
     kept = {key: value for key, value in os.environ.items() if not _is_setting(key)}
     package = str(Path(__file__).resolve().parents[2])
@@ -91,15 +98,15 @@ def _kill(child: subprocess.Popen[str]) -> None:
         child.kill()
 
 
-def _read(path: str) -> Report | None:
+def _read(path: str, program: ModuleType) -> Report | FrameReport | None:
     try:
         data = json.loads(Path(path).read_text())
     except (OSError, ValueError):
         return None
-    return parse(data) if isinstance(data, Mapping) else None
+    return program.parse(data) if isinstance(data, Mapping) else None
 
 
-def _settle(request: Request, pid: int, status: int) -> int | None:
+def _settle(request: Request | FrameRequest, pid: int, status: int) -> int | None:
     """Write down how the child ended; the id of its recording."""
     with Store.open(request.store, write=True) as store:
         mine = [

@@ -14,8 +14,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
+from torchreel.replay.dynamo_forms import DynamoForms
 from torchreel.store.jsontypes import Json, canonical_json
 from torchreel.store.records import Event
 from torchreel.store.torch_trace import STRING
@@ -80,7 +81,7 @@ A tensor's number counts within its describer."""
 POSITIONS = frozenset({"parent", "body"})
 """Fields of `subgraph.*` events that hold the position of another event on the tape."""
 
-TEXT_FIELDS = frozenset({"file_path", "filename", "message", "reason", "key"})
+TEXT_FIELDS = frozenset({"file_path", "filename", "message", "reason", "key", "view_func"})
 """Fields whose text may name a path or an address (`canonical_text`)."""
 
 
@@ -127,6 +128,7 @@ class Normaliser:
 
     files: dict[int, str] = field(default_factory=dict)
     """torch's trace numbers the files in its stacks, once in a process: by number."""
+    dynamo: DynamoForms = field(default_factory=DynamoForms)
     _numbers: dict[tuple[str, Json], dict[int, int]] = field(default_factory=dict)
     _places: dict[int, int] = field(default_factory=dict)
 
@@ -151,9 +153,9 @@ class Normaliser:
         return Canonical(
             event.kind,
             event.stage or "",
-            event.name,
-            self._data(event, place),
-            None if payload is None else canonical_text(payload),
+            self.dynamo.text(event.name),
+            self._data(replace(event, data=self.dynamo.data(event)), place),
+            None if payload is None else canonical_text(self.dynamo.payload(payload)),
             self._distance(place, event.cause),
         )
 

@@ -9,33 +9,30 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass
-from importlib import metadata
+from dataclasses import asdict
 from pathlib import Path
 
-from torchreel.errors import LockedStore, UnsupportedError, UsageError
+from torchreel.errors import UnsupportedError, UsageError
 from torchreel.replay.causes import likely
 from torchreel.replay.child import Request
 from torchreel.replay.compare import Outcome, Question, Side, compare
-from torchreel.replay.compared import FIRST_PATTERNS, ON_REQUEST
+from torchreel.replay.compared import FIRST_PATTERNS
 from torchreel.replay.facts import facts_of
 from torchreel.replay.launch import DEFAULT_TIMEOUT, Ended, launch
+from torchreel.replay.options import (
+    Options,
+    check_version,
+    had_backward,
+    known_classes,
+    note,
+    target_of,
+)
 from torchreel.replay.tapes import MARK, Point, mark_of
 from torchreel.replay.verdict import DIVERGED, IDENTICAL, REFUSED, Comparison, Verdict
 from torchreel.store import queries
 from torchreel.store.database import Store
 from torchreel.store.jsontypes import Json
 from torchreel.store.records import Checkpoint, Compile, Failure
-
-
-@dataclass(frozen=True)
-class Options:
-    """How to replay; see `replay`."""
-
-    trust: bool = False
-    imports: tuple[str, ...] = ()
-    timeout: float = DEFAULT_TIMEOUT
-    allow: frozenset[str] = frozenset()
 
 
 def replay(
@@ -51,57 +48,21 @@ def replay(
 ) -> Verdict:
     """Replay a compile from its checkpoint(s) and compare every later stage.
 
-    `entry` is 'graph' (the Dynamo graph), 'aot' (each ATen graph that entered Inductor) or 'shapes'
-    (the ShapeEnv alone, from its events).
+    `entry` is 'graph' (the Dynamo graph), 'aot' (each ATen graph that entered Inductor), 'shapes'
+    (the ShapeEnv alone, from its events) or 'frame' (Dynamo itself: a frame needs `trust`).
     `trust` restores config entries that name commands, paths or code; `imports` are modules that
     define what torch itself does not (operators, backends); `timeout` in seconds for each child;
     `allow` names classes of difference to be set aside (`compared.ON_REQUEST`).
     The replay becomes a recording of the same store (of a temporary one when that is read-only).
-    Raises UsageError for another entry, UnsupportedError when there is no checkpoint.
+    Raises UsageError for another entry, UnsupportedError when there is no checkpoint or frame.
     """
     if entry not in ENTRIES:
         raise UsageError(f"There is no entry {entry!r}: use {' or '.join(ENTRIES)}.")
-    options = Options(trust, tuple(imports), timeout or DEFAULT_TIMEOUT, _known(allow))
-    _check_version(store, compile, options)
+    options = Options(trust, tuple(imports), timeout or DEFAULT_TIMEOUT, known_classes(allow))
+    check_version(store, compile, options)
     verdict = ENTRIES[entry](store, compile, entry, options, listener or (lambda text: None))
-    _note(store, compile, verdict)
+    note(store, compile, verdict)
     return verdict
-
-
-def _known(allow: Iterable[str]) -> frozenset[str]:
-    found = frozenset(allow)
-    if not found <= ON_REQUEST.keys():
-        raise UsageError(
-            f"There is no class of difference {', '.join(sorted(found - ON_REQUEST.keys()))!r} to "
-            f"allow: there are {', '.join(ON_REQUEST)}."
-        )
-    return found
-
-
-def _check_version(store: Store, compile: Compile, options: Options) -> None:
-    """Refuse what another release of torch compiled: it would differ, and tell nothing."""
-    recorded = queries.environment(store, compile.recording_id).get("torch", "")
-    here = _installed_torch()
-    if "version" in options.allow or not recorded or not here:
-        return
-    if _release(recorded) != _release(here):
-        raise UnsupportedError(
-            f"compile {compile.place} was recorded with torch {recorded}, and this is torch {here}:"
-            " another release compiles otherwise. Replay it with that release, or add --allow "
-            "version to see what differs."
-        )
-
-
-def _installed_torch() -> str:
-    """The version of torch here, without importing it; '' when there is none."""
-    try:
-        return metadata.version("torch")
-    except metadata.PackageNotFoundError:
-        return ""
-
-
-def _release(version: str) -> tuple[str, ...]:
-    return tuple(version.partition("+")[0].split(".")[:2])
 
 
 def _from_checkpoints(
@@ -110,7 +71,7 @@ def _from_checkpoints(
     """From the one Dynamo graph, or from each ATen graph that entered Inductor."""
     checkpoints = _checkpoints(store, compile, entry)
     with ExitStack() as stack:
-        target = _target(store, stack)
+        target = target_of(store, stack)
         verdicts = []
         for checkpoint in checkpoints:
             say(f"replaying {compile.place} from {entry} {checkpoint.partition}".rstrip())
@@ -126,6 +87,15 @@ def _shapes(
     return replay_shapes(store, compile)
 
 
+def _frame(
+    store: Store, compile: Compile, entry: str, options: Options, say: Callable[[str], None]
+) -> Verdict:
+    from torchreel.replay.sequence import replay_frame
+
+    say(f"replaying the frame of {compile.place}")
+    return replay_frame(store, compile, options)
+
+
 def _checkpoints(store: Store, compile: Compile, entry: str) -> list[Checkpoint]:
     found = [c for c in queries.checkpoints(store, compile) if c.entry == entry]
     if found:
@@ -134,8 +104,8 @@ def _checkpoints(store: Store, compile: Compile, entry: str) -> list[Checkpoint]
     if failure is not None and failure.stage == "dynamo":
         raise UnsupportedError(
             f"compile {compile.place} failed while Dynamo traced ({failure.exception_type}), so no "
-            "graph reached a backend and there is nothing to replay from: replaying Dynamo itself "
-            "needs a frame bundle, which this version does not record yet."
+            "graph reached a backend and there is nothing to replay from: replay Dynamo itself "
+            "with --entry frame --trust."
         )
     if entry == "aot":
         raise UnsupportedError(
@@ -146,20 +116,6 @@ def _checkpoints(store: Store, compile: Compile, entry: str) -> list[Checkpoint]
         f"compile {compile.place} has no 'graph' checkpoint: it did not come through Dynamo, or "
         "was not recorded completely (see what was lost with 'torchreel show')."
     )
-
-
-def _target(store: Store, stack: ExitStack) -> str:
-    """The store for the new recording: the same one, or a temporary one beside a read-only one."""
-    if store.writable:
-        return store.target
-    try:
-        Store.open(store.target, write=True).close()
-    except LockedStore:
-        folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="torchreel-store-"))
-        target = str(Path(folder) / "replay.db")
-        Store.open(target, create=True).close()
-        return target
-    return store.target
 
 
 def _one(
@@ -176,7 +132,7 @@ def _one(
             replay_of=compile.id,
             entry=checkpoint.entry,
             attempt=compile.attempt,
-            backward=_had_backward(store, compile),
+            backward=had_backward(store, compile),
             execute=_failed_at(failure, "run"),
             compare=failure is not None and failure.failure_class == "wrong_result",
             compile_cpp=_failed_at(failure, "run", "codegen"),
@@ -212,12 +168,6 @@ def _known_before(
         and isinstance(event.data, Mapping)
         and event.data.get("env") == mark.data.get("env")
     )
-
-
-def _had_backward(store: Store, compile: Compile) -> bool:
-    partitions = [code.partition for code in queries.output_codes(store, compile)]
-    partitions += [checkpoint.partition for checkpoint in queries.checkpoints(store, compile)]
-    return "backward" in partitions
 
 
 def _failed_at(failure: Failure | None, *stages: str) -> bool:
@@ -306,26 +256,11 @@ def _merge(entry: str, verdicts: Sequence[Verdict]) -> Verdict:
     )  # fmt: skip
 
 
-def _note(store: Store, compile: Compile, verdict: Verdict) -> None:
-    """Remember the verdict in the store, where that can be written."""
-    if not store.writable:
-        return
-    with store.writer() as writer:
-        writer.add(
-            "replays",
-            compile_id=compile.id,
-            recording_id=verdict.recording_id,
-            entry=verdict.entry,
-            verdict=verdict.verdict,
-            compared=[row.to_json() for row in verdict.compared],
-            detail=verdict.detail,
-        )
-
-
 Entry = Callable[[Store, Compile, str, Options, Callable[[str], None]], Verdict]
 """Replays a compile from one of its entries."""
 
 ENTRIES: Mapping[str, Entry] = {
+    "frame": _frame,
     "graph": _from_checkpoints,
     "aot": _from_checkpoints,
     "shapes": _shapes,

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from torchreel.replay.compared import FROM_CACHE, ONCE, Excuse, Scope, without
+from torchreel.replay.dynamo_forms import DynamoForms
 from torchreel.replay.normalise import Canonical, Normaliser
 from torchreel.store import queries
 from torchreel.store.database import Store
@@ -145,7 +146,8 @@ def _fact(event: Event) -> Fact:
 
 
 def _files(store: Store, compile: Compile) -> Normaliser:
-    normaliser = Normaliser()
+    frame = DynamoForms((compile.frame_file, compile.frame_name))
+    normaliser = Normaliser(dynamo=frame)
     recording = queries.recording(store, compile.recording_id)
     for kind in ("trace.strings", STRING):
         for event in queries.events(store, recording, kind):

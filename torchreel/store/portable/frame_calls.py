@@ -12,6 +12,8 @@ from dataclasses import asdict, dataclass, field, fields
 from types import CodeType
 from typing import Any
 
+import torch
+
 from torchreel.errors import DamagedStore
 from torchreel.store.jsontypes import Json
 from torchreel.store.portable import ambient, config, torch_names
@@ -38,6 +40,8 @@ class FrameCall:
     """Classes of the torch function modes that were active, besides that of the device."""
     transforms: list[str] = field(default_factory=list)
     """The functorch transforms that were open around the frame."""
+    seed: int | None = None
+    """Of torch's default generator."""
     counters: dict[str, int] = field(default_factory=dict)
     sizes: list[Json] = field(default_factory=list)
     """What earlier compiles had seen of the sizes of each source (automatic dynamic shapes)."""
@@ -71,6 +75,7 @@ def encode_frame_call(code: CodeType, closure: object, backend: object, **call: 
         device=device,
         modes=modes,
         transforms=torch_names.open_transforms(),
+        seed=torch.initial_seed(),
         counters=torch_names.frame_counters(),
         sizes=torch_names.seen_sizes(code, closure),
         **call,

@@ -492,8 +492,8 @@ def set_frame_counters(counters: Mapping[str, int], compile_id: str) -> None:
         convert_frame.FRAME_COMPILE_COUNTER[found.frame_id] = found.frame_compile_id
 
 
-_MOST_CODES = 300
-"""Code objects whose sizes are kept: more than a frame inlines; a process may have seen any."""
+_MOST_CODES = 50
+"""Code objects whose sizes are kept, the latest ones: a process may have seen any number."""
 
 
 def seen_sizes(code: CodeType, closure: Any) -> list[Json]:
@@ -507,7 +507,7 @@ def seen_sizes(code: CodeType, closure: Any) -> list[Json]:
     if not pgo._CODE_STATE:
         return []
     own = pgo.CodeId.make(code, closure)
-    found: list[Json] = [
+    found: list[dict[str, Json]] = [
         {
             "file": key.filename,
             "line": key.firstlineno,
@@ -518,7 +518,7 @@ def seen_sizes(code: CodeType, closure: Any) -> list[Json]:
         for key, state in pgo._CODE_STATE.items()
         if state.automatic_dynamic and (key.closure_hash is None or key == own)
     ]
-    return found[-_MOST_CODES:]
+    return [*(row for row in found[:-_MOST_CODES] if row["own"]), *found[-_MOST_CODES:]]
 
 
 def _seen(entry: Any) -> Json:
@@ -527,6 +527,8 @@ def _seen(entry: Any) -> Json:
     def spelled(value: Any) -> Json:
         if value is None or isinstance(value, int):
             return value
+        if isinstance(value, float):
+            return {"float": value.hex()}
         if isinstance(value, tuple):
             return [spelled(item) for item in value]
         if isinstance(value, pgo.InferStride):
@@ -562,6 +564,8 @@ def _was_seen(entry: Json) -> Any:
     def value(spelled: Json) -> Any:
         if isinstance(spelled, list):
             return tuple(map(value, spelled))
+        if isinstance(spelled, Mapping) and "float" in spelled:
+            return float.fromhex(str(spelled["float"]))
         if isinstance(spelled, Mapping):
             return pgo.InferStride(int(str(spelled["stride"])))
         return words[spelled] if isinstance(spelled, str) else spelled

@@ -1,0 +1,187 @@
+"""Record programs with their frames, let Dynamo trace each again: everything identical."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import pytest
+
+from tests.replay.frame_programs import KINDS, MAIN, MODULE
+from torchreel.errors import UnsupportedError, UntrustedError
+from torchreel.replay import Verdict, replay
+from torchreel.replay.sequence import replay_sequence
+from torchreel.store import queries
+from torchreel.store.database import Store
+from torchreel.store.records import Compile
+
+Verdicts = Mapping[str, list[tuple[Compile, Verdict]]]
+
+
+def _record(folder: Path, main: str, **files: str) -> Path:
+    for name, text in {"program": main, **files}.items():
+        (folder / f"{name}.py").write_text(text)
+    environment = {
+        **os.environ,
+        "TORCHREEL": f"full:{folder / 'run.db'}",
+        "TORCHREEL_FRAMES": "all",
+    }
+    done = subprocess.run(
+        [sys.executable, folder / "program.py"], env=environment, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    return folder / "run.db"
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    found = tmp_path_factory.mktemp("frames")
+    _record(found, MAIN, kinds=MODULE)
+    return found
+
+
+@pytest.fixture(scope="module")
+def store(folder: Path) -> Iterator[Store]:
+    with Store.open(folder / "run.db", write=True) as store:
+        yield store
+
+
+@pytest.fixture(scope="module")
+def sequence(store: Store) -> Verdicts:
+    """The whole recording, replayed in one process; verdicts by the name of the frame."""
+    (program,) = queries.recordings(store)
+    assert queries.lost(store, program.id) == []
+    found: dict[str, list[tuple[Compile, Verdict]]] = {}
+    for row in replay_sequence(store, program, trust=True):
+        name = row.compile.frame_name.partition("_at_")[0]
+        found.setdefault(name, []).append((row.compile, row.verdict))
+    return found
+
+
+def _kinds(verdict: Verdict) -> set[str]:
+    return {row.kind for row in verdict.compared if row.identical}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", KINDS)
+def test_dynamo_does_the_same_again(kind: str, sequence: Verdicts) -> None:
+    for compile, verdict in sequence[kind]:
+        told = (verdict.verdict, verdict.detail, verdict.difference)
+        assert told == ("identical", "", "")
+        assert {"frame.start", "describe_tensor", "attempt"} <= _kinds(verdict) or kind == "fails"
+        if compile.status == "ok":
+            assert {"output_graph.bytecode", "guards.guard", "shape_env.guards"} <= _kinds(verdict)
+            graphs = [row for row in verdict.compared if row.kind == "graph"]
+            assert sum(row.identical for row in graphs if row.stage == "dynamo") == 1
+
+
+@pytest.mark.slow
+def test_every_frame_of_the_recording_has_a_verdict(sequence: Verdicts) -> None:
+    assert set(sequence) == set(KINDS)
+
+
+@pytest.mark.slow
+def test_a_training_step_is_compared_up_to_its_backward(sequence: Verdicts) -> None:
+    for kind in ("forward", "autograd_function"):
+        ((_, verdict),) = sequence[kind]
+        assert {"joint", "forward", "backward"} <= {
+            row.stage for row in verdict.compared if row.kind == "graph" and row.identical
+        }
+
+
+@pytest.mark.slow
+def test_a_graph_break_restarts_again_and_its_rest_is_traced(sequence: Verdicts) -> None:
+    ((compile, verdict),) = sequence["breaks"]
+    assert compile.attempt == 1
+    assert {"frame.graph_break", "frame.restart", "frame.speculation_failed"} <= _kinds(verdict)
+    rest = sequence["torch_dynamo_resume_in_breaks"]
+    assert [compile.attempt for compile, _ in rest] == [1, 0]
+
+
+@pytest.mark.slow
+def test_a_recompile_is_one_again_for_the_same_reason(sequence: Verdicts) -> None:
+    first, *later = sequence["sizes"]
+    assert "frame.cache_miss" not in _kinds(first[1])
+    assert len(later) == 2
+    for place, (_, verdict) in enumerate(later, 1):
+        (misses,) = [row for row in verdict.compared if row.kind == "frame.cache_miss"]
+        assert (misses.recorded, misses.identical) == (place, place)
+
+
+@pytest.mark.slow
+def test_a_failure_of_dynamos_has_the_same_signature(sequence: Verdicts) -> None:
+    ((compile, verdict),) = sequence["fails"]
+    assert compile.status == "failed"
+    (failure,) = [row for row in verdict.compared if row.kind == "failure"]
+    assert (failure.stage, failure.identical) == ("dynamo", 1)
+
+
+@pytest.mark.slow
+def test_a_backend_that_is_not_here_is_told(sequence: Verdicts) -> None:
+    _, (_, verdict) = sequence["defaults"]
+    assert any("--import" in note for note in verdict.notes)
+    assert {row.stage for row in verdict.compared if row.identical} <= {"dynamo", "guards"}
+
+
+@pytest.mark.slow
+def test_one_frame_alone_brings_its_history(store: Store) -> None:
+    (program, *_) = queries.recordings(store)
+    found = [row for row in queries.compiles(store, program.id) if row.frame_name == "sizes"]
+    verdict = replay(store, found[-1], "frame", trust=True)
+    assert (verdict.verdict, verdict.detail) == ("identical", "")
+    assert verdict.recording_id is not None
+    again = queries.compiles(store, verdict.recording_id)
+    assert [row.compile_id for row in again] == [found[-1].compile_id]
+
+
+@pytest.mark.slow
+def test_a_changed_source_is_the_likely_cause(store: Store, folder: Path) -> None:
+    """What is called in a module is not in the bundle: it is the module that is here."""
+    module = folder / "kinds.py"
+    before = module.read_text()
+    changed = before.replace("return y.sin() * SCALE", "return y.cos() * SCALE")
+    assert changed != before
+    module.write_text(changed)
+    try:
+        (program, *_) = queries.recordings(store)
+        found = [r for r in queries.compiles(store, program.id) if r.frame_name == "global_values"]
+        verdict = replay(store, found[-1], "frame", trust=True)
+    finally:
+        module.write_text(before)
+    assert verdict.verdict == "diverged"
+    assert "Module kinds has another source here." in verdict.cause
+
+
+def test_a_frame_needs_trust(store: Store) -> None:
+    (program, *_) = queries.recordings(store)
+    compile = queries.compiles(store, program.id)[0]
+    with pytest.raises(UntrustedError, match="add --trust"):
+        replay(store, compile, "frame")
+    with pytest.raises(UntrustedError, match="add --trust"):
+        replay_sequence(store, program)
+
+
+@pytest.mark.slow
+def test_what_could_not_be_kept_is_named(tmp_path: Path) -> None:
+    program = """
+import torch
+class Wild:
+    def __reduce_ex__(self, protocol):
+        raise ZeroDivisionError("never pickle me")
+class Size:
+    def __reduce__(self):
+        return "no_such_global"
+text = "many " * 2_000_000
+def f(x, text):
+    return x.sin()
+torch.compile(f, backend="eager")(torch.ones(3), text)
+torch.compile(lambda x, wild: x.cos() if wild else x, backend="eager")(torch.ones(3), Wild())
+"""
+    with Store.open(_record(tmp_path, program), write=True) as store:
+        (recorded,) = queries.recordings(store)
+        large, wild = queries.compiles(store, recorded.id)
+        with pytest.raises(UnsupportedError, match="larger than"):
+            replay(store, large, "frame", trust=True)
+        verdict = replay(store, wild, "frame", trust=True)
+    assert any("Wild: it can't be pickled (ZeroDivisionError)" in note for note in verdict.notes)

@@ -1,0 +1,106 @@
+"""What is asked of a replay, whatever its entry, and where it goes.
+
+Lives here: `Options`, into which store a replay is recorded, where its verdict is kept.  Called by
+`replay` and `sequence`.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterable
+from contextlib import ExitStack
+from dataclasses import dataclass
+from importlib import metadata
+from pathlib import Path
+
+from torchreel.errors import LockedStore, UnsupportedError, UsageError
+from torchreel.replay.compared import ON_REQUEST
+from torchreel.replay.launch import DEFAULT_TIMEOUT
+from torchreel.replay.verdict import Verdict
+from torchreel.store import queries
+from torchreel.store.database import Store
+from torchreel.store.records import Compile
+
+
+@dataclass(frozen=True)
+class Options:
+    """How to replay; see `replay`."""
+
+    trust: bool = False
+    imports: tuple[str, ...] = ()
+    timeout: float = DEFAULT_TIMEOUT
+    allow: frozenset[str] = frozenset()
+
+
+def known_classes(allow: Iterable[str]) -> frozenset[str]:
+    """The classes of difference that may be set aside; UsageError for any other."""
+    found = frozenset(allow)
+    if not found <= ON_REQUEST.keys():
+        raise UsageError(
+            f"There is no class of difference {', '.join(sorted(found - ON_REQUEST.keys()))!r} to "
+            f"allow: there are {', '.join(ON_REQUEST)}."
+        )
+    return found
+
+
+def check_version(store: Store, compile: Compile, options: Options) -> None:
+    """Refuse what another release of torch compiled: it would differ, and tell nothing."""
+    recorded = queries.environment(store, compile.recording_id).get("torch", "")
+    here = _installed_torch()
+    if "version" in options.allow or not recorded or not here:
+        return
+    if _release(recorded) != _release(here):
+        raise UnsupportedError(
+            f"compile {compile.place} was recorded with torch {recorded}, and this is torch {here}:"
+            " another release compiles otherwise. Replay it with that release, or add --allow "
+            "version to see what differs."
+        )
+
+
+def _installed_torch() -> str:
+    """The version of torch here, without importing it; '' when there is none."""
+    try:
+        return metadata.version("torch")
+    except metadata.PackageNotFoundError:
+        return ""
+
+
+def _release(version: str) -> tuple[str, ...]:
+    return tuple(version.partition("+")[0].split(".")[:2])
+
+
+def target_of(store: Store, stack: ExitStack) -> str:
+    """The store for the new recording: the same one, or a temporary one beside a read-only one."""
+    if store.writable:
+        return store.target
+    try:
+        Store.open(store.target, write=True).close()
+    except LockedStore:
+        folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="torchreel-store-"))
+        target = str(Path(folder) / "replay.db")
+        Store.open(target, create=True).close()
+        return target
+    return store.target
+
+
+def had_backward(store: Store, compile: Compile) -> bool:
+    """Whether its backward was compiled: then the replay does so as well."""
+    partitions = [code.partition for code in queries.output_codes(store, compile)]
+    partitions += [checkpoint.partition for checkpoint in queries.checkpoints(store, compile)]
+    return "backward" in partitions
+
+
+def note(store: Store, compile: Compile, verdict: Verdict) -> None:
+    """Remember the verdict in the store, where that can be written."""
+    if not store.writable:
+        return
+    with store.writer() as writer:
+        writer.add(
+            "replays",
+            compile_id=compile.id,
+            recording_id=verdict.recording_id,
+            entry=verdict.entry,
+            verdict=verdict.verdict,
+            compared=[row.to_json() for row in verdict.compared],
+            detail=verdict.detail,
+        )
