@@ -116,6 +116,7 @@ def graph_checkpoint(
     """
     mode = torch_names.fake_mode_of(gm, example_inputs)
     encoder = Encoder()
+    known: sources.Known = {}
     with torch_names.no_dispatch():
         fakes = [n.meta.get("example_value") for n in gm.graph.nodes if n.op == "placeholder"]
         inputs = tuple(
@@ -131,7 +132,7 @@ def graph_checkpoint(
             "fake_mode": torch_names.fake_mode_settings(mode),
             "class_names": _class_names(gm),
             "parameter_sources": {
-                key: sources.encode_source(value)
+                key: sources.encode_source(value, known)
                 for key, value in (parameter_sources or {}).items()
             },
             **_compile_id(),

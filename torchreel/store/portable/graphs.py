@@ -223,7 +223,7 @@ def _encode_node(node: Node, meta: MetaEncoder) -> NodeDoc:
     if source is None and "grapharg" in node.meta:
         source = getattr(node.meta["grapharg"], "source", None)
     if source is not None:
-        encoded["dynamo_source"] = sources.encode_source(source)
+        encoded["dynamo_source"] = sources.encode_source(source, meta.sources)
     return NodeDoc(
         node.name,
         node.op,

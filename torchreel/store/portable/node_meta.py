@@ -19,7 +19,7 @@ import torch
 
 from torchreel.errors import UnsupportedError
 from torchreel.store.jsontypes import Json
-from torchreel.store.portable import records, symbols, targets, torch_names, values
+from torchreel.store.portable import records, sources, symbols, targets, torch_names, values
 from torchreel.store.portable.tensors import Decoder, Encoder
 
 # Live objects, rebuilt from the source or not needed; times.
@@ -31,6 +31,7 @@ class MetaEncoder:
 
     def __init__(self, encoder: Encoder) -> None:
         self.encoder = encoder
+        self.sources: sources.Known = {}
         self._numbers: dict[str, dict[object, int]] = {}
 
     def number(self, kind: str, identity: object) -> int:

@@ -19,12 +19,16 @@ from torchreel.store.portable.torch_names import Source
 MAX_DEPTH = 100
 
 
-def encode_source(source: Source | None) -> Json:
+Known = dict[int, Json]
+"""What Sources were encoded to, by the ids of live ones: most share their bases."""
+
+
+def encode_source(source: Source | None, known: Known | None = None) -> Json:
     """A Source as data: `{"source": class name, field: value, ...}`."""
     if source is None:
         return None
     try:
-        return _encode(source)
+        return _encode(source, {} if known is None else known)
     except UnsupportedError as error:
         return {"source": "opaque", "name": _name(source), "reason": str(error)}
 
@@ -34,7 +38,7 @@ def _name(source: Source) -> str:
     return str(name() if callable(name) else name)
 
 
-def _encode(value: object) -> Json:
+def _encode(value: object, known: Known) -> Json:
     if value is None or isinstance(value, (bool, int, str)):
         return value
     if isinstance(value, float):
@@ -42,18 +46,18 @@ def _encode(value: object) -> Json:
     if isinstance(value, enum.Enum):
         return {"enum": type(value).__name__, "name": value.name}
     if isinstance(value, tuple):
-        return {"t": [_encode(item) for item in value]}
+        return {"t": [_encode(item, known) for item in value]}
     if isinstance(value, Source) and type(value).__name__ in torch_names.source_classes():
-        return {"source": type(value).__name__, **_fields(value)}
+        found = known.get(id(value))
+        if found is None:
+            fields = {name: _encode(getattr(value, name), known) for name in _fields(type(value))}
+            found = known[id(value)] = {"source": type(value).__name__, **fields}
+        return found
     raise UnsupportedError(f"a source field of type {type(value).__name__} has no portable form")
 
 
-def _fields(source: Source) -> dict[str, Json]:
-    return {
-        field.name: _encode(getattr(source, field.name))
-        for field in dataclasses.fields(source)
-        if field.init
-    }
+def _fields(cls: type[Source]) -> list[str]:
+    return [field.name for field in dataclasses.fields(cls) if field.init]
 
 
 class SourceTable:
@@ -86,7 +90,7 @@ class SourceTable:
         if isinstance(value, Source):
             return {"at": self.add(value)}
         try:
-            return _encode(value)
+            return _encode(value, {})
         except UnsupportedError as error:
             return {"opaque": str(error)}
 
