@@ -68,12 +68,13 @@ class Probe:
     """A function of torch, and what to do around each call of it.
 
     `skips` names the keyword, if there is one, by which the function is told how many frames of the
-    stack above it to leave out: ours is one more.
+    stack above it to leave out: ours is one more.  `flight`: see `Tap`.
     """
 
     point: AttachPoint
     visit: Callable[[Recorder, Call], Visit]
     skips: str | None = None
+    flight: bool = True
 
 
 @dataclass(frozen=True)
@@ -81,7 +82,8 @@ class Tap:
     """A function of torch that a compile calls hundreds of times, and a cheap look at each call.
 
     `before` returns what `after` needs of the time before the call; `after` gets the result, or
-    None and the exception.
+    None and the exception.  `flight`: whether it is there in flight mode too, where every call
+    counts; what follows from a checkpoint, and comes again in a replay from there, is not.
     """
 
     point: AttachPoint
@@ -89,6 +91,7 @@ class Tap:
         [Recorder, tuple[Any, ...], dict[str, Any], Any, Any, BaseException | None], None
     ]
     before: Callable[[Recorder, tuple[Any, ...], dict[str, Any]], Any] | None = None
+    flight: bool = True
 
 
 _active: Recorder | None = None

@@ -6,9 +6,10 @@ stage that it is the input of runs: a process that dies in the compiler leaves w
 Everything else is let go when the compile succeeds.  A checkpoint on disk is deleted a few compiles
 later, for a graph that compiled well may still crash in its first call or its late backward.
 
-Kept whole is a compile that failed, that hung (`--compile-timeout`), that took longer than
+Kept is a compile that failed, that hung (`--compile-timeout`), that took longer than
 `--slow-compile`, or that Dynamo began anew for any reason but its two usual ones
-(`failures.USUAL_RESTARTS`).
+(`failures.USUAL_RESTARTS`).  What a replay from its checkpoint makes again is not looked at:
+torch's own trace, and what happens once for each operator (`attach.Tap.flight`).
 """
 
 from __future__ import annotations

@@ -109,6 +109,13 @@ class Recorder:
         """Whether its graphs between the checkpoints are: to encode one costs what a pass costs."""
         return self.tape.wants_graphs(self.entry_here())
 
+    @property
+    def wants_guards(self) -> bool:
+        """Whether its guards are: they come when all has gone well, maybe too slowly."""
+        slow, stack = self.options.settings.slow_compile, self.spans.here.stack
+        late = slow is not None and stack and time.monotonic() - stack[0].started > slow
+        return bool(late) or self.wants_graphs
+
     def _recording_row(self) -> Add:
         options = self.options
         return Add(

@@ -192,9 +192,9 @@ _here = _Thread()
 
 
 def _before(recorder: Recorder, args: tuple[Any, ...], kwargs: dict[str, Any]) -> _Running | None:
-    from torchreel.recorder import describe
+    from torchreel.recorder.describe import op_name
 
-    mode, op = type(args[0]), describe.op_name(args[1])
+    mode, op = type(args[0]), op_name(args[1])
     if op in _QUERIES:
         return None
     if _here.running:
@@ -215,18 +215,18 @@ def _dispatched(
     result: Any,
     error: BaseException | None,
 ) -> None:
-    from torchreel.recorder import describe
+    from torchreel.recorder.describe import op_name, outline
 
     if running is None:
         return
-    mode, op = args[0], describe.op_name(args[1])
+    mode, op = args[0], op_name(args[1])
     _settle(running, mode)
     described = None
     if error is not None:
         running.outcome, running.reason = "raised", type(error).__name__
         _note_failure(recorder, op, error, "dispatch")
     else:
-        described = describe.outline(result)
+        described = outline(result)
     recorder.note(
         DISPATCHED,
         op,
@@ -388,7 +388,7 @@ def _infer(
 
 
 PROBES = (
-    Tap(DISPATCH, _dispatched, _before),
+    Tap(DISPATCH, _dispatched, _before, flight=False),
     Tap(CONVERT, _converted, _find),
     Probe(FALLBACK, _fallback),
     Tap(INFER, _infer),

@@ -111,7 +111,7 @@ _LOCAL_CLASS_GUARDS = ("TYPE_MATCH", "BUILTIN_MATCH")
 
 def _check_function(recorder: Recorder, call: Call) -> Visit:
     outcome = yield
-    if outcome.error is not None:
+    if outcome.error is not None or not recorder.wants_guards:
         return
     manager, builder, kept = (
         call.args[0],

@@ -120,7 +120,7 @@ def _made(
     result: Any,
     error: BaseException | None,
 ) -> None:
-    from torchreel.recorder import describe
+    from torchreel.recorder.describe import op_name
 
     if error is not None:
         return
@@ -132,7 +132,7 @@ def _made(
         MADE,
         result.name,
         result.op,
-        target if isinstance(target, str) else describe.op_name(target),
+        target if isinstance(target, str) else op_name(target),
         _inputs(result),
     )
 
@@ -154,7 +154,7 @@ def _arithmetic(
     result: Any,
     error: BaseException | None,
 ) -> None:
-    from torchreel.recorder import describe
+    from torchreel.recorder.describe import op_name, size
 
     if token:
         _here.computing -= 1
@@ -163,9 +163,9 @@ def _arithmetic(
         recorder.note(
             ARITHMETIC,
             node.name,
-            describe.op_name(node.target),
+            op_name(node.target),
             tuple([_argument(value) for value in node.args]),
-            describe.size(kwargs["out"]),
+            size(kwargs["out"]),
         )
 
 
@@ -176,4 +176,8 @@ def _argument(value: Any) -> object:
     return getattr(value, "name", value)
 
 
-PROBES = (Probe(TRACE, _tracing), Tap(NODE, _made), Tap(SYMBOLIC, _arithmetic, _computing))
+PROBES = (
+    Probe(TRACE, _tracing),
+    Tap(NODE, _made, flight=False),
+    Tap(SYMBOLIC, _arithmetic, _computing, flight=False),
+)
