@@ -55,8 +55,8 @@ class Request:
     compile_timeout: float | None = None
     facts: Mapping[str, Any] = field(default_factory=dict)
     """What the recorded compile found of its machine (`facts.Facts`)."""
-    traced_patterns: bool = True
-    """Inductor traced its library of patterns in this very compile."""
+    traced_patterns: tuple[str, ...] = ()
+    """Libraries of patterns that Inductor traced in this very compile."""
     known: tuple[tuple[Json, bool], ...] = ()
     """Assertions whose value was known before: each is noted once."""
 
@@ -135,8 +135,7 @@ def _seen_before(recorder: Recorder, restored: Restored, request: Request) -> It
     shadow = shadow_of(recorder, restored.env)
     shadow.look(recorder, restored.env)
     shadow.known |= {(restored.expression(expr), value) for expr, value in request.known}
-    unseen = nullcontext() if request.traced_patterns else torch_names.pattern_library(recorder)
-    with unseen:
+    with torch_names.pattern_libraries(recorder, seen=request.traced_patterns):
         yield
 
 

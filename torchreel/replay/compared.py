@@ -38,9 +38,15 @@ class Scope:
     """Kinds, by their beginnings, of what the conversion of real inputs does: it comes first."""
 
 
-FIRST_PATTERNS = frozenset({"randperm_index_add_pattern", "prepare_softmax_pattern"})
-"""Patterns by which to tell that Inductor traced its library (`fx_passes.*.lazy_init`), which each
-process does once, in its first compile."""
+LIBRARIES: Mapping[str, tuple[str, Json]] = {
+    "joint_graph": (
+        "randperm_index_add_pattern",
+        [["float32", [4, 8], [8, 1], "cpu"], ["float32", [2, 8], [8, 1], "cpu"]],
+    ),
+    "post_grad": ("prepare_softmax_pattern", [["float32", [4, 8], [8, 1], "cpu"], "int"]),
+}
+"""Libraries of patterns that Inductor traces once in a process (`fx_passes.*.lazy_init`), and a
+pattern of each with its arguments, by which to tell that a compile did it."""
 
 ONCE = frozenset({"nondeterminism.device", "nondeterminism.vector_isa"})
 """Kinds that are noted once in a compile: what was noted before the checkpoint, a replay notes."""

@@ -10,6 +10,7 @@ import difflib
 import itertools
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from torchreel.replay.tapes import Lane, Line
 from torchreel.replay.verdict import Comparison, Divergence
@@ -69,7 +70,7 @@ class Walk:
         return None
 
     def _same(self, one: Line, other: Line) -> bool:
-        if one.text != other.text:
+        if not one.equals(other):
             return False
         if one.operator is not None and other.operator is not None:
             history = one.operator.history(other.operator)
@@ -90,7 +91,7 @@ class Walk:
 
 
 def _equal(one: Line, other: Line) -> bool:
-    if one.text != other.text:
+    if not one.equals(other):
         return False
     if one.operator is None or other.operator is None:
         return True
@@ -145,7 +146,7 @@ def _diff(one: Line | None, other: Line | None) -> str:
 def _lines(line: Line | None) -> list[str]:
     if line is None:
         return ["(no event: the tape ends here)"]
-    found = list(line.form.lines())
+    found = list(replace(line.form, payload=line.payload).lines())
     if line.operator is not None:
         found += [f"within: {inner.name} {inner.outcome}" for inner in line.operator.within]
     return found

@@ -155,9 +155,13 @@ class Normaliser:
             event.stage or "",
             self.dynamo.text(event.name),
             self._data(replace(event, data=self.dynamo.data(event)), place),
-            None if payload is None else canonical_text(self.dynamo.payload(payload)),
+            None if payload is None else self.payload(payload),
             self._distance(place, event.cause),
         )
+
+    def payload(self, text: str) -> str:
+        """The canonical form of a payload."""
+        return canonical_text(self.dynamo.payload(text))
 
     def _distance(self, place: int, seq: Json) -> int | None:
         """Positions are compared by distance: an event more shifts all that follow it."""

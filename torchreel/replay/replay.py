@@ -16,7 +16,7 @@ from torchreel.errors import UnsupportedError, UsageError
 from torchreel.replay.causes import likely
 from torchreel.replay.child import Request
 from torchreel.replay.compare import Outcome, Question, Side, compare
-from torchreel.replay.compared import FIRST_PATTERNS
+from torchreel.replay.compared import LIBRARIES
 from torchreel.replay.facts import facts_of
 from torchreel.replay.launch import DEFAULT_TIMEOUT, Ended, launch
 from torchreel.replay.options import (
@@ -147,10 +147,14 @@ def _one(
     return _judge(store, compile, checkpoint, request.store, ended, options)
 
 
-def _traced_patterns(store: Store, compile: Compile) -> bool:
-    """Whether Inductor traced its library of patterns meanwhile, as a process does once."""
-    traced = queries.events(store, compile, "proxies.trace")
-    return any(event.name in FIRST_PATTERNS for event in traced)
+def _traced_patterns(store: Store, compile: Compile) -> tuple[str, ...]:
+    """The libraries of patterns that Inductor traced meanwhile, as a process does once."""
+    traced = [
+        (event.name, event.data.get("arguments"))
+        for event in queries.events(store, compile, "proxies.trace")
+        if isinstance(event.data, Mapping)
+    ]
+    return tuple(name for name, pattern in LIBRARIES.items() if pattern in traced)
 
 
 def _known_before(

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
@@ -69,11 +69,26 @@ class Line:
     operator: Operator | None = None
     aside: tuple[tuple[str, Json], ...] = ()
     """What of its data is set aside, by class."""
+    read: Callable[[str], str] = str
+    """Gives a payload by its digest: most are the same blob on both tapes, and not read at all."""
 
     @cached_property
     def text(self) -> bytes:
-        """The bytes that have to be equal."""
+        """The bytes that have to be equal, but for the payload."""
         return self.form.text
+
+    @cached_property
+    def payload(self) -> str | None:
+        """The text that comes with it, in canonical form."""
+        if self.event.payload is None:
+            return None
+        return self.read(self.event.payload)
+
+    def equals(self, other: Line) -> bool:
+        """Whether both say the same, operators within operators apart."""
+        if self.text != other.text:
+            return False
+        return self.event.payload == other.event.payload or self.payload == other.payload
 
 
 Fact = tuple[str, str, bytes]
@@ -106,7 +121,8 @@ def lanes(
     `known` there (`facts_before`).
     """
     everything = queries.events(store, compile)
-    reader = _Reader(store, excuses, _files(store, compile))
+    files = _files(store, compile)
+    readers: dict[str, _Reader] = {}
     events = _in_scope(everything, scope, point, replay=replay)
     if events is None:
         return None
@@ -119,7 +135,10 @@ def lanes(
         elif _fact(event) in known:
             lane.aside["seen before"] += 1
         else:
-            reader.add(lane, event)
+            if name not in readers:  # each lane numbers what it meets
+                forms = DynamoForms((compile.frame_file, compile.frame_name))
+                readers[name] = _Reader(store, excuses, Normaliser(files, dynamo=forms))
+            readers[name].add(lane, event)
     if any(lane.cached == _WHOLE for lane in found.values()):
         for name in {*(scope.lanes or {}).values()}:
             found.setdefault(name, Lane()).cached = _WHOLE
@@ -145,14 +164,13 @@ def _fact(event: Event) -> Fact:
     return event.kind, event.name, canonical_json(event.data) if event.kind in ONCE else b""
 
 
-def _files(store: Store, compile: Compile) -> Normaliser:
-    frame = DynamoForms((compile.frame_file, compile.frame_name))
-    normaliser = Normaliser(dynamo=frame)
+def _files(store: Store, compile: Compile) -> dict[int, str]:
+    normaliser = Normaliser()
     recording = queries.recording(store, compile.recording_id)
     for kind in ("trace.strings", STRING):
         for event in queries.events(store, recording, kind):
             normaliser.learn(event)
-    return normaliser
+    return normaliser.files
 
 
 # -- what is in scope -----------------------------------------------------------------------------
@@ -189,9 +207,15 @@ def _until_the_end(events: Sequence[Event], mark: Event, scope: Scope) -> Iterat
     for event in events:
         if event.seq <= mark.seq:
             continue
-        if event.stage in starts:
+        if event.stage in starts or _is_of_aot(event):
             return
         yield event
+
+
+def _is_of_aot(event: Event) -> bool:
+    """Whether AOTAutograd says this, which wraps up what Inductor has made."""
+    data = event.data if isinstance(event.data, Mapping) else {}
+    return str(data.get("pathname", "")).startswith("torch/_functorch/")
 
 
 def _converting(events: Sequence[Event], scope: Scope) -> int:
@@ -264,10 +288,12 @@ class _Reader:
             shown = replace(shown, data=without(shown.data, excuse.fields))
         if operator is not None and operator.outcome in _CACHE:
             shown = replace(shown, data={**shown.data, "outcome": "cached"})  # type: ignore[dict-item]
-        payload = None
-        if event.payload is not None:
-            payload = self._store.read_blob(event.payload).decode("utf-8", "surrogatepass")
-        return Line(event, self._normaliser.canonical(shown, payload), operator, aside)
+        form = self._normaliser.canonical(shown)
+        return Line(event, form, operator, aside, self._payload)
+
+    def _payload(self, digest: str) -> str:
+        text = self._store.read_blob(digest).decode("utf-8", "surrogatepass")
+        return self._normaliser.payload(text)
 
 
 def _is_compiled(line: Line) -> bool:

@@ -129,15 +129,17 @@ def compile_context(compile_id: object, attempt: int = 0) -> Any:
 
 
 @contextlib.contextmanager
-def pattern_library(recorder: Recorder) -> Iterator[None]:
-    """Have Inductor's library of patterns traced unseen, where it is traced.
+def pattern_libraries(recorder: Recorder, seen: Sequence[str] = ()) -> Iterator[None]:
+    """Have Inductor's libraries of patterns traced unseen, but for those that were `seen`.
 
-    A process does that once, on the way of its first compile; the recorded one had it behind it.
+    A process traces each once, in its first compile; the recorded one had the others behind it.
     """
     from torch._inductor.fx_passes import joint_graph, post_grad, pre_grad
 
     with ExitStack() as stack:
         for module in (pre_grad, joint_graph, post_grad):
+            if module.__name__.rpartition(".")[2] in seen:
+                continue
             unseen = _unseen(recorder, module.lazy_init)
             stack.enter_context(mock.patch.object(module, "lazy_init", unseen))
         yield

@@ -129,11 +129,16 @@ def _symbolic(value: torch.SymInt | torch.SymFloat | torch.SymBool) -> Json:
     node = value.node
     kind = type(value).__name__.lower()
     hint = torch_names.hint_of(node)
-    return {
+    description: dict[str, Json] = {
         "k": kind,
         "expr": symbols.encode_expr(node.expr),
         "hint": values.encode_value(hint) if isinstance(hint, (bool, int, float)) else None,
     }
+    before = torch_names.unreplaced(node)
+    # A symbol that was specialised: it goes on by its own name in what is traced later.
+    return description if before == node.expr else {
+        **description, "unreplaced": symbols.encode_expr(before)
+    }  # fmt: skip
 
 
 def _flags(tensor: torch.Tensor) -> list[str]:
@@ -176,11 +181,14 @@ class Decoder:
         value = self.symbolic("int", size)
         return value  # type: ignore[return-value]
 
-    def symbolic(self, pytype: str, text: Json) -> object:
-        """A SymInt, SymFloat or SymBool of an expression."""
+    def symbolic(self, pytype: str, text: Json, *, keep: bool = False) -> object:
+        """A SymInt, SymFloat or SymBool of an expression; `keep` it even where it is a constant.
+
+        A symbol that was specialised stays a SymInt, and counts as one in what is traced later.
+        """
         expr = symbols.decode_expr(text, self.table)
         cls, python = _SYMBOLIC[pytype]
-        if pytype == "int" and isinstance(expr, sympy.Integer):
+        if pytype == "int" and isinstance(expr, sympy.Integer) and not keep:
             return int(expr)
         hint = evaluate_hint(expr, python, self.hints)
         return cls(SymNode(expr, self.env, python, hint if hint is not None else _no_hint(expr)))
@@ -193,7 +201,8 @@ class Decoder:
         if kind == "tensor":
             return self._tensor(description)
         if kind in ("symint", "symfloat", "symbool"):
-            return self.symbolic(kind[3:], description.get("expr"))
+            text = description.get("unreplaced", description.get("expr"))
+            return self.symbolic(kind[3:], text, keep=True)
         if kind in _BUILDERS:
             return _BUILDERS[kind]([self.fake(item) for item in _list(description.get("items"))])
         if kind in ("int", "bool", "float", "str", "NoneType"):

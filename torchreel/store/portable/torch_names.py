@@ -223,6 +223,11 @@ def storage_of(tensor: torch.Tensor) -> tuple[int, object] | None:
     return storage._cdata, storage.nbytes()
 
 
+def unreplaced(node: Any) -> Any:
+    """The expression of a SymNode, as it was made: `expr` is that after replacements."""
+    return node._expr
+
+
 def item_memo(tensor: torch.Tensor) -> torch.SymInt | torch.SymFloat | None:
     """The symbol that Dynamo gave to the value of a 0-d input, if any (read without a check)."""
     memo = getattr(tensor, "_item_memo", None) if isinstance(tensor, FakeTensor) else None

@@ -24,6 +24,9 @@ from torchreel.store.portable import symbols, targets
 _SYM_TYPES = {torch.SymInt: "int", torch.SymFloat: "float", torch.SymBool: "bool"}
 _TORCH_CONSTANT = re.compile(r"[a-z][a-z0-9_]*")
 MAX_DEPTH = 100
+_ENUMERATIONS = ("CheckpointPolicy",)
+"""Those that the compiler leaves in metadata and reads again: what activation checkpointing asked
+for (`recompute`)."""
 
 
 def encode_value(value: object) -> Json:
@@ -75,6 +78,8 @@ def _encode_leaf(value: object) -> Json:
         return {"c": [_float_text(value.real), _float_text(value.imag)]}
     if value is Ellipsis:
         return {"ellipsis": True}
+    if type(value).__name__ in _ENUMERATIONS and type(value) in _enumerations().values():
+        return {type(value).__name__: value.name}  # type: ignore[attr-defined]
     if isinstance(value, enum.Enum):
         return opaque(value, "an enumeration is not resolved from a store")
     return _encode_callable(value)
@@ -132,6 +137,8 @@ def _decode_tagged(kind: str, data: Json, inner: Callable[[Json], object]) -> ob
         return torch_constant(kind, data)
     if kind == "ellipsis":
         return Ellipsis
+    if kind in _ENUMERATIONS:
+        return _member(kind, data)
     if not isinstance(data, list):
         raise UnsupportedError(f"malformed value of kind {kind!r}: {data!r:.80}")
     return _decode_list(kind, data, inner)
@@ -151,6 +158,19 @@ def _decode_list(kind: str, data: list[Json], inner: Callable[[Json], object]) -
     if kind == "d" and all(isinstance(item, list) and len(item) == 2 for item in data):
         return {inner(item[0]): inner(item[1]) for item in data}  # type: ignore[index]
     raise UnsupportedError(f"unknown kind of value {kind!r}")
+
+
+def _enumerations() -> dict[str, type[enum.Enum]]:
+    from torch.utils.checkpoint import CheckpointPolicy
+
+    return {"CheckpointPolicy": CheckpointPolicy}
+
+
+def _member(kind: str, data: Json) -> enum.Enum:
+    try:
+        return _enumerations()[kind][str(data)]
+    except KeyError as error:
+        raise UnsupportedError(f"{kind} has no member {data!r:.40}") from error
 
 
 def _float_of(data: Json) -> float:

@@ -1,0 +1,244 @@
+"""A recording that says something else than it did is told from its replay, at the right event."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tests.replay import mutations
+from tests.replay.mutations import Mutation, apply, changed, outcome
+from tests.replay.programs import UNCACHED, record
+from torchreel.errors import DamagedStore, UnsupportedError, UsageError
+from torchreel.replay import Verdict, replay
+from torchreel.replay.compared import CLASSES, EXCUSES
+from torchreel.replay.many import replay_all, replay_repeatedly, worst
+from torchreel.replay.verdict import Comparison
+from torchreel.store import queries, schema
+from torchreel.store.database import Store
+from torchreel.store.records import Compile
+
+PROGRAM = (
+    "f = torch.compile(lambda x, w: torch.tanh(x @ w).sum(0) * x.shape[0], dynamic=True)\n"
+    "f(torch.randn(5, 4), torch.randn(4, 3, requires_grad=True)).sum().backward()"
+)
+
+
+@pytest.fixture(scope="module")
+def replayed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """One program, recorded once and replayed once: identical."""
+    path = tmp_path_factory.mktemp("replayed") / "run.db"
+    assert record(path, "trained", source=PROGRAM, **UNCACHED) == 0
+    with Store.open(path, write=True) as store:
+        verdict = replay(store, mutations.original(store))
+        assert (verdict.verdict, verdict.detail, verdict.difference) == ("identical", "", "")
+    return path
+
+
+def test_an_identical_replay_says_what_it_compared(replayed: Path) -> None:
+    with Store.open(replayed) as store:
+        found = outcome(store)
+        lines = mutations.lines(store, mutations.original(store))
+    assert found.agrees
+    kinds = {row.kind for row in found.compared if row.identical}
+    assert {"shape_env.call", "fake_tensors.dispatch", "proxies.node", "aot.metadata"} <= kinds
+    assert {"inductor.lowering", "inductor.kernel", "inductor_output_code", "graph"} <= kinds
+    assert "chromium_event" not in kinds
+    events = [row for row in found.compared if row.kind not in ("graph", "output code")]
+    assert sum(row.identical for row in events) == len(lines) > 200
+    assert {row.partition for row in events} == {"", "backward"}
+    assert all("set aside" in note for note in found.notes)
+
+
+HANDFUL = [
+    Mutation("shape_env.call", 0),
+    Mutation("shape_env.set", 0),
+    Mutation("fake_tensors.dispatch", 1),
+    Mutation("proxies.node", 2),
+    Mutation("aot.partition", 0),
+    Mutation("inductor.lowering", 1),
+    Mutation("inductor.kernel", 0),
+    Mutation("inductor_output_code", 0),
+    Mutation("post_grad", table="graphs"),
+    Mutation("backward", table="output_codes"),
+]
+
+
+@pytest.mark.parametrize("mutation", HANDFUL, ids=str)
+def test_one_changed_fact_is_found_where_it_is(
+    mutation: Mutation, replayed: Path, tmp_path: Path
+) -> None:
+    seq = apply(mutation, replayed, tmp_path / "mutated.db")
+    with Store.open(tmp_path / "mutated.db") as store:
+        found = outcome(store)
+    assert not found.agrees
+    assert found.difference
+    if seq is None:
+        assert mutations.expected(mutation) in found.detail
+        return
+    assert found.divergence is not None
+    assert found.divergence.seq == seq
+    assert len(found.divergence.before) == min(10, found.divergence.number - 1)
+    assert f"at event {seq}" in found.detail
+    assert {line[:1] for line in found.difference.splitlines()[2:]} >= {"-", "+"}
+
+
+def _without(path: Path, copy: Path, seq: int) -> None:
+    """A copy of a store whose tape lacks an event that is a row."""
+    copy.write_bytes(path.read_bytes())
+    with Store.open(copy, write=True) as store, store.writer() as writer:
+        events = schema.events
+        gone = (events.c.recording_id == 1) & (events.c.seq == seq)
+        assert writer.connection.execute(events.delete().where(gone)).rowcount == 1
+
+
+def test_a_hole_in_the_tape_is_named(replayed: Path, tmp_path: Path) -> None:
+    with Store.open(replayed) as store:
+        rows = queries.events(store, mutations.original(store), "aot.partition")
+    _without(replayed, tmp_path / "hole.db", rows[0].seq)
+    with Store.open(tmp_path / "hole.db") as store:
+        found = outcome(store)
+    assert f"1 events from {rows[0].seq} on are missing" in found.hole
+
+
+def test_a_blob_with_another_digest_is_refused(replayed: Path, tmp_path: Path) -> None:
+    copy = tmp_path / "blob.db"
+    copy.write_bytes(replayed.read_bytes())
+    with Store.open(copy, write=True) as store:
+        compile = mutations.original(store)
+        blobs = schema.blobs
+        digest = queries.checkpoints(store, compile)[0].digest
+        other = queries.output_codes(store, compile)[0].digest
+        with store.writer() as writer:
+            row = writer.connection.execute(blobs.select().where(blobs.c.digest == other)).one()
+            statement = blobs.update().where(blobs.c.digest == digest)
+            writer.connection.execute(
+                statement.values(data=row.data, codec=row.codec, size=row.size)
+            )
+        with pytest.raises(DamagedStore, match="digest"):
+            replay(store, compile)
+
+
+def test_a_tape_cut_off_by_a_crash_is_compared_as_far_as_it_goes(
+    replayed: Path, tmp_path: Path
+) -> None:
+    copy = tmp_path / "cut.db"
+    copy.write_bytes(replayed.read_bytes())
+    with Store.open(copy, write=True) as store:
+        compile = mutations.original(store)
+        late = [e.seq for e in queries.events(store, compile) if e.stage == "codegen"]
+        events, pages = schema.events, schema.event_pages
+        with store.writer() as writer:
+            for table, column in ((events, events.c.seq), (pages, pages.c.last_seq)):
+                mine = (table.c.recording_id == 1) & (column >= late[0])
+                writer.connection.execute(table.delete().where(mine))
+            writer.update("compiles", compile.id, status="crashed")
+        found = mutations.outcome(store, cut=True)
+        assert found.divergence is None
+        assert any("as far as it goes" in note for note in found.notes)
+        assert sum(row.identical for row in found.compared) > 20
+
+
+def test_another_release_of_torch_is_refused_unless_allowed(replayed: Path, tmp_path: Path) -> None:
+    copy = tmp_path / "old.db"
+    copy.write_bytes(replayed.read_bytes())
+    with Store.open(copy, write=True) as store:
+        environment = schema.environment
+        with store.writer() as writer:
+            torch_row = (environment.c.recording_id == 1) & (environment.c.key == "torch")
+            writer.connection.execute(
+                environment.update().where(torch_row).values(value="2.12.0+cpu")
+            )
+        compile = mutations.original(store)
+        with pytest.raises(UnsupportedError, match=r"torch 2\.12\.0\+cpu, and this is torch 2\.13"):
+            replay(store, compile)
+        verdict = replay(store, compile, "shapes", allow=("version",))
+        assert verdict.verdict == "identical"
+        with pytest.raises(UsageError, match="'weather'"):
+            replay(store, compile, allow=("weather",))
+
+
+def test_the_shape_env_alone_is_held_to_its_snapshots(replayed: Path, tmp_path: Path) -> None:
+    with Store.open(replayed, write=True) as store:
+        verdict = replay(store, mutations.original(store), "shapes")
+    assert verdict.verdict == "identical"
+    assert [row.kind for row in verdict.compared] == [
+        "ShapeEnv at graph", "ShapeEnv at aot", "ShapeEnv at aot",
+    ]  # fmt: skip
+    assert "events replayed" in verdict.notes[0]
+
+
+def test_a_change_of_the_tape_is_noticed_by_the_shapes(replayed: Path, tmp_path: Path) -> None:
+    copy = tmp_path / "shapes.db"
+    copy.write_bytes(replayed.read_bytes())
+    with Store.open(copy, write=True) as store:
+        compile = mutations.original(store)
+        symbol = queries.events(store, compile, "shape_env.symbol")[0]
+        mutations.change_data(store, symbol, "hint")
+        verdict = replay(store, compile, "shapes")
+    assert verdict.verdict == "diverged"
+    assert "backed_var_to_val" in verdict.difference
+    assert "at event" in verdict.detail
+
+
+def _verdict(kind: str, detail: str = "") -> Verdict:
+    return Verdict(kind, "graph", (Comparison("joint", "", "graph", 1, 1, 1),), detail)
+
+
+def test_all_stops_at_nothing(replayed: Path) -> None:
+    def one(compile: Compile, entry: str) -> Verdict:
+        if entry == "aot":
+            raise UnsupportedError("there is none")
+        return _verdict("identical" if entry == "graph" else "diverged")
+
+    with Store.open(replayed) as store:
+        compiles = queries.compiles(store, 1)
+        rows = list(replay_all(store, None, ("aot", "graph", "shapes"), one))
+    assert len(rows) == 3 * len(compiles)  # those of the replay are not taken
+    assert [row.verdict.verdict for row in rows[:3]] == ["refused", "identical", "diverged"]
+    assert rows[0].verdict.detail == "there is none"
+    assert worst([row.verdict for row in rows]) == 3
+    assert worst([row.verdict for row in rows[1:3]]) == 1
+    assert worst([rows[1].verdict]) == 0
+
+
+def test_repeated_replays_have_to_agree(replayed: Path) -> None:
+    with Store.open(replayed) as store:
+        compile = mutations.original(store)
+    same = replay_repeatedly(lambda c, e: _verdict("identical"), compile, "graph", 3)
+    assert same.verdict == "identical"
+    assert "3 replays, all with this result" in same.notes[-1]
+    results = iter(
+        [_verdict("identical"), _verdict("diverged", "at event 7"), _verdict("diverged")]
+    )
+    other = replay_repeatedly(lambda c, e: next(results), compile, "graph", 3)
+    assert (other.verdict, other.detail) == ("diverged", "at event 7")
+    assert "nondeterminism" in other.cause
+    with pytest.raises(UsageError):
+        replay_repeatedly(lambda c, e: same, compile, "graph", 0)
+
+
+def test_every_excuse_is_of_a_class_that_says_why() -> None:
+    assert {excuse.why for excuse in EXCUSES} <= CLASSES.keys()
+    assert all(reason for reason in CLASSES.values())
+
+
+def test_an_excused_field_excuses_no_other(replayed: Path, tmp_path: Path) -> None:
+    """`aot.metadata` may differ in one entry of its config, and in no other."""
+    copy = tmp_path / "config.db"
+    copy.write_bytes(replayed.read_bytes())
+    with Store.open(copy, write=True) as store:
+        (event,) = queries.events(store, mutations.original(store), "aot.metadata")
+        assert isinstance(event.data, Mapping)
+        config = event.data["config"]
+        assert isinstance(config, Mapping)
+        excused = {**config, "dynamic_shapes": not config["dynamic_shapes"]}
+        mutations.put_data(store, event, {**event.data, "config": excused})
+        assert outcome(store).agrees
+        other = {**config, "is_export": changed(config["is_export"])}
+        mutations.put_data(store, replace(event), {**event.data, "config": other})
+        found = outcome(store)
+    assert found.divergence is not None
+    assert found.divergence.seq == event.seq
