@@ -13,6 +13,7 @@ from torchreel.console.text import count
 from torchreel.store import Store, spelling
 from torchreel.store.addressing import Address
 from torchreel.store.history.differences import Difference, cell, differences
+from torchreel.store.history.lowered import line_at
 from torchreel.store.history.shapes import Fact, Symbol, SymbolTable, shape_events, symbol_table
 from torchreel.store.history.tape import Tape, compile_of, data_of
 from torchreel.store.jsontypes import Json
@@ -76,7 +77,7 @@ def _print_facts(tape: Tape, by_seq: dict[int, Event], title: str, facts: list[F
 
 
 def _line(tape: Tape, by_seq: dict[int, Event], seq: int) -> str:
-    line = tape.line(by_seq[seq]) if seq in by_seq else None
+    line = line_at(tape, by_seq[seq]) if seq in by_seq else None
     return f"{line.file}:{line.line} in {line.name}" if line else ""
 
 

@@ -79,7 +79,7 @@ def _print_steps(steps: Sequence[Step], whole_stacks: bool) -> None:
     if first.library:
         streams.result(f"    by way of {first.library}")
     for step in ([first.cause] if first.cause else []) + list(steps):
-        asked = f", by torch/{step.torch}" if step.torch and step is first.cause else ""
+        asked = f", by torch/{first.torch}" if first.torch and step is first.cause else ""
         streams.result(f"    {step.address}  {step.text}{asked}")
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import torch
 import torch._dynamo
@@ -89,6 +90,12 @@ def unbacked(x: Tensor) -> Tensor:
     return torch.zeros(n)
 
 
+def lowered(x: Tensor) -> Tensor:
+    y = torch.nn.functional.adaptive_avg_pool2d(x, (2, 2))  # <lowered>
+    none = y.flatten(1)[:, :0]
+    return torch.scatter(none, 1, none, none)  # Inductor fails here, before it calls a compiler
+
+
 # -- frames ---------------------------------------------------------------------------------------
 
 
@@ -106,8 +113,8 @@ def again(x: Tensor, n: int) -> Tensor:
     return x * n  # <again>
 
 
-def _call(function: Callable[..., object], *inputs: object, **options: object) -> None:
-    compiled = torch.compile(function, backend="eager", **options)
+def _call(function: Callable[..., object], *inputs: object, **options: Any) -> None:
+    compiled = torch.compile(function, **{"backend": "eager", **options})
     # Those that break the graph or a constraint are meant to.
     with contextlib.suppress(Exception):
         compiled(*inputs)
@@ -135,6 +142,8 @@ def run() -> None:
         _call(dynamic_still, torch.ones(4), dynamic=True)
         _call(unbacked, torch.tensor([1, 2]), fullgraph=True)
         _call(broken, torch.ones(3))
+        _call(lowered, torch.ones(2, 3, 8, 9), dynamic=True, backend="inductor")
+        _limited()
         _recompile()
 
 
@@ -143,6 +152,18 @@ def _recompile() -> None:
     compiled(torch.ones(3), 2)
     compiled(torch.ones(3), 5)
     compiled(torch.ones(4), 6)  # <again is called>
+
+
+def limited(x: Tensor, n: int) -> Tensor:
+    return x + n  # <limited>
+
+
+def _limited() -> None:
+    settings = {"recompile_limit": 1, "automatic_dynamic_shapes": False}
+    with torch._dynamo.config.patch(settings):
+        compiled = torch.compile(limited, backend="eager")
+        compiled(torch.ones(3), 3)
+        compiled(torch.ones(3), 4)
 
 
 NAMES = {

@@ -13,8 +13,9 @@ from typing import Any
 
 from torchreel.store import spelling
 from torchreel.store.history.differences import spelled_range
+from torchreel.store.history.lowered import lowered
 from torchreel.store.history.sources import source_name
-from torchreel.store.history.tape import Tape, data_of
+from torchreel.store.history.tape import Tape, data_of, users_line
 from torchreel.store.jsontypes import Json
 from torchreel.store.records import Event, StackFrame
 
@@ -76,12 +77,17 @@ class Story:
 def step_of(tape: Tape, event: Event, text: str = "") -> Step:
     """An event as a step, with the event that it is a part of as its cause."""
     cause = tape.calls.get(event.cause or -1)
-    line, where = tape.line(event), location_of(tape, event)
+    stack, where = tape.stack(event), location_of(tape, event)
+    node = lowered(tape, event) if not stack else None
+    line = users_line(node.stack if node else stack)
     own = line is not None and where.names(line)
+    code, library = (where.code, "") if own else ("", where.library)
+    if node is not None:
+        code, library = node.code, f"Inductor, when it lowered {node.node}"
     return Step(
         tape.place(event.seq), event.seq, event.kind, text or told(event), line,
-        tuple(tape.stack(event)), where.code if own else "", "" if own else where.library,
-        where.torch, None if cause is None or cause.seq >= event.seq else step_of(tape, cause),
+        node.stack if node else tuple(stack), code, library, where.torch,
+        None if cause is None or cause.seq >= event.seq else step_of(tape, cause),
     )  # fmt: skip
 
 
@@ -107,12 +113,16 @@ class Location:
 _LOCATION = re.compile(r"(?P<code>.*?)  # (?P<place>.*?)(?: \((?P<torch>[^()]*)\))?$", re.DOTALL)
 
 
+_ALONE = re.compile(r"(?P<code>)(?P<place>)\((?P<torch>[^()]*)\)$")
+"""Where nothing of the program is being traced, torch names its own place alone."""
+
+
 def location_of(tape: Tape, event: Event) -> Location:
     """The location of a guard, or of the guard that is part of the same call."""
     known = data_of(event).get("location")
     if known is None and event.cause in tape.guard_of:
         known = data_of(tape.guard_of[event.cause]).get("location")
-    match = _LOCATION.match(str(known or ""))
+    match = _LOCATION.match(str(known or "")) or _ALONE.match(str(known or ""))
     return (
         Location(match["code"].strip(), match["place"], match["torch"] or "")
         if match

@@ -14,7 +14,7 @@ from torchreel.store import queries
 from torchreel.store.addressing import Address
 from torchreel.store.database import Store
 from torchreel.store.jsontypes import Json
-from torchreel.store.records import Compile, Event, Recording, StackFrame
+from torchreel.store.records import Compile, Event, Graph, Recording, StackFrame, Stage
 
 _LIBRARIES = ("/site-packages/", "/dist-packages/", "/torch/nn/", "/torch/_", "<frozen ")
 """Parts of the paths of files that are no user's."""
@@ -26,6 +26,8 @@ class Tape:
     def __init__(self, store: Store, compile: Compile) -> None:
         self.store, self.compile = store, compile
         self._read: dict[str, list[Event]] = {}
+        self.traces: dict[str, Mapping[str, str]] = {}
+        """Stack traces of nodes, by the digest of their graph (filled by `lowered`)."""
 
     @cached_property
     def kinds(self) -> list[str]:
@@ -53,6 +55,16 @@ class Tape:
         return {event.cause: event for event in reversed(self.of("shape_env.guard"))}
 
     @cached_property
+    def stages(self) -> list[Stage]:
+        """The stages that the compile entered."""
+        return queries.stages(self.store, self.compile)
+
+    @cached_property
+    def graphs(self) -> list[Graph]:
+        """The graphs of the compile."""
+        return queries.graphs(self.store, self.compile)
+
+    @cached_property
     def _frames(self) -> dict[int, StackFrame]:
         return queries.stack_frames(self.store, self.compile.recording_id)
 
@@ -62,9 +74,7 @@ class Tape:
 
     def line(self, event: Event) -> StackFrame | None:
         """The user's line at an event: the innermost that is not in a library."""
-        stack = self.stack(event)
-        own = [frame for frame in stack if not any(part in frame.file for part in _LIBRARIES)]
-        return own[-1] if own else stack[-1] if stack else None
+        return users_line(self.stack(event))
 
     @property
     def address(self) -> str:
@@ -74,6 +84,12 @@ class Tape:
     def place(self, seq: int) -> str:
         """The address of an event."""
         return f"{self.address}@{seq}"
+
+
+def users_line(stack: Sequence[StackFrame]) -> StackFrame | None:
+    """The innermost frame that is not in a library; the innermost, where all are."""
+    own = [frame for frame in stack if not any(part in frame.file for part in _LIBRARIES)]
+    return own[-1] if own else stack[-1] if stack else None
 
 
 def _is(kind: str, asked: str) -> bool:
