@@ -75,6 +75,34 @@ def assignment(target: str, args: Json, name_of: NameOf) -> str | None:
     return f"{where} = {argument(items[2], name_of)}"
 
 
+def node(data: Mapping[str, Json], graph: Mapping[str, Json]) -> str:
+    """A node of a graph as a line: `input x: float32[4]`, `y: float32[4] = torch.relu(x)`."""
+    name, op, target = (str(data.get(key)) for key in ("name", "op", "target"))
+    meta = _mapping(data.get("meta"))
+    described = meta.get("val", meta.get("example_value"))
+    shown = f": {value(described)}" if described is not None else ""
+    if op == "placeholder":
+        return f"input {name}{shown}"
+    if op == "output":
+        (returned, *_) = _sequence(data.get("args")) or [None]
+        return f"return {_or_dots(returned)}"
+    attributes = _mapping(graph.get("attributes"))
+    if op == "get_attr" and target in attributes:
+        shown = f": {value(attributes[target])}"
+    try:
+        computed = call(op, target, data.get("args"), data.get("kwargs"), str)
+    except (UnsupportedError, RecursionError):
+        computed = f"{target}(...)"
+    return f"{name}{shown} = {computed}"
+
+
+def _or_dots(tree: Json) -> str:
+    try:
+        return argument(tree, str)
+    except (UnsupportedError, RecursionError):
+        return "..."
+
+
 def function(target: str) -> str:
     """The Python name of what a node calls."""
     kind, _, name = target.partition(":")
