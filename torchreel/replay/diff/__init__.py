@@ -1,0 +1,17 @@
+"""Diff: what sets two compiles, recordings or stores apart, layer by layer.
+
+Lives here: which compiles belong together (`pairs`), one module per layer, and over the recordings
+of one job where its ranks part (`ranks`).  Not here: running anything (a diff reads two stores and
+imports no torch), what may be spelled differently (`torchreel.replay.normalise`), printing.
+"""
+
+from torchreel.replay.diff.diff import diff
+from torchreel.replay.diff.layers import LAYERS
+from torchreel.replay.diff.ranks import Parting, RanksReport, diff_ranks
+from torchreel.replay.diff.report import CompileDiff, Difference, LayerDiff, RecordingDiff, Report
+
+__all__ = [
+    "LAYERS", "CompileDiff", "Difference", "LayerDiff", "Parting", "RanksReport",
+    "RecordingDiff", "Report",
+    "diff", "diff_ranks",
+]  # fmt: skip
