@@ -222,6 +222,15 @@ def test_the_story_of_an_unbacked_symbol(run: Run, store: Path) -> None:
     assert "left to the run of the compiled code: (u0 % 3) == 0" in result.out
 
 
+def test_without_an_address_the_latest_failing_compile_of_the_default_store_is_meant(
+    run: Run, store: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TORCHREEL_STORE", str(store))
+    failing = asked(run, "show")["address"]
+    (story,) = asked(run, "why", "s77")
+    assert story["headline"].startswith(f"s77 of {failing}: ")
+
+
 def test_a_symbol_that_is_not_there(run: Run, store: Path) -> None:
     result = run("why", at(store, "branch"), "s999")
     assert result.status == 2

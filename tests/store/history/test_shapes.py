@@ -12,6 +12,7 @@ import pytest
 import sympy
 
 import torchreel
+from tests.store import rows
 from tests.store.history import programs
 from torchreel.errors import DamagedStore, UnsupportedError, UsageError
 from torchreel.replay.shapes import rebuild
@@ -127,6 +128,27 @@ def test_each_change_names_the_event_that_made_it(tapes: list[Tape]) -> None:
     found = differences(symbol_table(events, events[0].seq), symbol_table(events), events)
     kinds = {by_seq[change.seq].kind for change in found if change.seq is not None}
     assert kinds == {"shape_env.symbol", "shape_env.guard"}
+
+
+def test_of_several_shape_envs_the_checkpoints_is_meant(tmp_path: Path) -> None:
+    """Another one may have more events: that of a nested trace, for one."""
+    setting = {"settings": {}, "validation": False}
+    kinds = [
+        ("shape_env.create", {"env": 1, **setting}), ("shape_env.create", {"env": 2, **setting}),
+        ("unbacked.create", {"env": 2, "symbol": "u0", "range": None}),
+        ("shape_env.checkpoint", {"env": 1}), ("unbacked.size_like", {"env": 2, "symbol": "u0"}),
+    ]  # fmt: skip
+    with Store.open(tmp_path / "two.db", create=True) as store:
+        with store.writer() as writer:
+            recording = rows.add_recording(writer)
+            compile = rows.add_compile(writer, recording)
+            for seq, (kind, data) in enumerate(kinds, 1):
+                columns = {"compile_id": compile, "kind": kind, "data": data}
+                rows.add_event(writer, recording, seq, **columns)
+        tape = Tape(store, queries.compiles(store, recording)[0])
+        assert symbol_table(shape_events(tape)).env == 1
+        other = symbol_table(shape_events(tape, 2))
+        assert (other.env, other.symbols["u0"].size_like) == (2, True)
 
 
 # -- names ----------------------------------------------------------------------------------------

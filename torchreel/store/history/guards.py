@@ -7,7 +7,7 @@ here: whether an input would pass them (`guard_check`).
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import cached_property
 
 from torchreel.errors import UsageError
@@ -161,7 +161,8 @@ def _shape_steps(known: Background, parts: Sequence[str]) -> list[Step]:
     """The events by which the ShapeEnv came to demand these checks."""
     tape, table = known.tape, known.table
     own = [name for name, row in table.symbols.items() if _read_in(row.sources, parts)]
-    exact = [e for e in tape.of("shape_env.guard") if _same(e, known.names, parts)]
+    bare = {_bare(part) for part in parts}
+    exact = [e for e in tape.of("shape_env.guard") if _same(e, known.names, bare)]
     found = exact or [
         event
         for event in tape.of("shape_env.symbol", "shape_env.duck", "shape_env.guard")
@@ -174,9 +175,9 @@ def _read_in(sources: Iterable[str], parts: Iterable[str]) -> bool:
     return any(source in part for source in sources for part in parts)
 
 
-def _same(event: Event, names: Mapping[str, str], parts: Iterable[str]) -> bool:
+def _same(event: Event, names: Mapping[str, str], bare: Collection[str]) -> bool:
     text = _bare(_shape_spellings(event, names)[1])
-    return any(_bare(part) in (text, _mirrored(text)) for part in parts)
+    return text in bare or _mirrored(text) in bare
 
 
 def _bare(code: str) -> str:

@@ -26,6 +26,7 @@ class Tape:
     def __init__(self, store: Store, compile: Compile) -> None:
         self.store, self.compile = store, compile
         self._read: dict[str, list[Event]] = {}
+        self._found: dict[tuple[str, ...], list[Event]] = {}
         self.traces: dict[str, Mapping[str, str]] = {}
         """Stack traces of nodes, by the digest of their graph (filled by `lowered`)."""
 
@@ -36,6 +37,11 @@ class Tape:
 
     def of(self, *kinds: str) -> list[Event]:
         """The events of some kinds, in order; a kind that ends in '.' means all of a family."""
+        if kinds not in self._found:
+            self._found[kinds] = self._of(kinds)
+        return self._found[kinds]
+
+    def _of(self, kinds: tuple[str, ...]) -> list[Event]:
         wanted = [kind for kind in self.kinds if any(_is(kind, asked) for asked in kinds)]
         unread = [kind for kind in wanted if kind not in self._read]
         self._read |= {kind: [] for kind in unread}
