@@ -5,10 +5,10 @@ VENV := .venv
 STAMP := $(VENV)/.stamp
 PY := $(VENV)/bin/python
 
-.PHONY: help venv test lint demo bench models cases recording fidelity completeness kills soak docs clean check-compiler check-python
+.PHONY: help venv test lint demo bench models cases recording fidelity detection completeness kills soak docs clean check-compiler check-python
 
 help:
-	@echo "make venv | test | lint | demo | bench | models | cases | recording | fidelity | completeness | kills | soak | docs | clean"
+	@echo "make venv | test | lint | demo | bench | models | cases | recording | fidelity | detection | completeness | kills | soak | docs | clean"
 
 venv: $(STAMP)
 
@@ -46,6 +46,10 @@ recording: check-compiler $(STAMP)
 
 fidelity: check-compiler $(STAMP)
 	$(PY) -m benchmarks.fidelity $(wildcard $(CASES)/*.py)
+
+# Every change of a recording, found by its replay at the changed event.
+detection: check-compiler $(STAMP)
+	$(PY) -m benchmarks.detection $(ARGS)
 
 # Every record of TORCH_TRACE against the store, with Inductor.
 completeness: check-compiler $(STAMP)

@@ -55,6 +55,19 @@ PROGRAMS = {
         "    e = F.adaptive_max_pool1d(x, (0,))\n    return torch.scatter(e, -1, e, e).relu()\n"
         "torch.compile(fn)(torch.rand(4, 8))"
     ),
+    "boolean_mask": (
+        "import torch._dynamo\n"
+        "torch._dynamo.config.capture_dynamic_output_shape_ops = True\n"
+        "f = torch.compile(lambda x: (x[x > 0] * 2).sum(), fullgraph=True, dynamic=True)\n"
+        "f(torch.randn(8))"
+    ),
+    "checkpointed": (
+        "from torch.utils.checkpoint import checkpoint\n"
+        "def fn(x, w):\n"
+        "    return checkpoint(lambda a, b: torch.tanh(a @ b).sin(), x, w, use_reentrant=False)\n"
+        "x, w = (torch.randn(4, 4, requires_grad=True) for _ in range(2))\n"
+        "torch.compile(fn)(x, w).sum().backward()"
+    ),
     "tiny": "torch.compile(lambda x: x.sin() + 1)(torch.randn(5))",
     "later_call_recompiles": (
         "f = torch.compile(lambda x: x.relu() * x.shape[0])\n"

@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from click.testing import Result
+from typer.testing import CliRunner
 
 from tests.replay import mutations
 from tests.replay.mutations import Mutation, apply, changed, outcome
 from tests.replay.programs import UNCACHED, record
+from torchreel.cli import app
+from torchreel.console.replay import report
 from torchreel.errors import DamagedStore, UnsupportedError, UsageError
 from torchreel.replay import Verdict, replay
+from torchreel.replay.causes import likely
 from torchreel.replay.compared import CLASSES, EXCUSES
 from torchreel.replay.many import replay_all, replay_repeatedly, worst
 from torchreel.replay.verdict import Comparison
@@ -218,6 +224,57 @@ def test_repeated_replays_have_to_agree(replayed: Path) -> None:
     assert "nondeterminism" in other.cause
     with pytest.raises(UsageError):
         replay_repeatedly(lambda c, e: same, compile, "graph", 0)
+
+
+def _run(*arguments: str) -> Result:
+    return CliRunner().invoke(app, ["replay", *arguments])
+
+
+def test_all_compiles_come_as_a_table_and_as_json(replayed: Path) -> None:
+    found = _run(f"{replayed}#1", "--all", "--entry", "shapes", "--json")
+    assert found.exit_code == 0
+    rows = json.loads(found.stdout)
+    assert [(row["entry"], row["verdict"]) for row in rows] == [("shapes", "identical")] * len(rows)
+    assert rows
+    assert all(row["compared"] == row["identical"] > 0 for row in rows)
+    table = _run(f"{replayed}#1", "--all", "--entry", "shapes")
+    assert f"{len(rows)} identical" in table.stdout
+    assert _run(str(replayed), "--all", "--repeat", "2").exit_code != 0
+
+
+def test_a_divergence_is_shown_with_what_both_had_before(
+    replayed: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    seq = apply(Mutation("inductor.lowering", 1), replayed, tmp_path / "mutated.db")
+    with Store.open(tmp_path / "mutated.db") as store:
+        compile, found = mutations.original(store), outcome(store)
+        verdict = Verdict(
+            "diverged", "graph", found.compared, found.detail, found.difference,
+            divergence=found.divergence, cause="version: torch 2.13.0 recorded, 2.13.1 here",
+        )  # fmt: skip
+        report(store, compile, verdict)
+    shown = capsys.readouterr().out
+    assert f"diverged: at event {seq} in stage lowering" in shown
+    assert "the last 10 events that both have:" in shown
+    assert "likely cause: version: torch 2.13.0 recorded, 2.13.1 here" in shown
+    assert "--- recorded" in shown
+
+
+def test_a_likely_cause_is_told_from_the_surroundings(replayed: Path, tmp_path: Path) -> None:
+    copy = tmp_path / "other.db"
+    copy.write_bytes(replayed.read_bytes())
+    with Store.open(copy, write=True) as store:
+        table = schema.environment
+        with store.writer() as writer:
+            for key, value in (("python", "3.9.1"), ("cpu", "AVX9")):
+                row = (table.c.recording_id == 1) & (table.c.key == key)
+                writer.connection.execute(table.update().where(row).values(value=value))
+        compile, replay_of = mutations.original(store), queries.recordings(store)[-1]
+        (again,) = queries.compiles(store, replay_of.id)
+        cause = likely((store, compile), (store, again), "nondeterminism.device")
+    assert "version: python 3.9.1 recorded" in cause
+    assert "device: cpu AVX9 recorded" in cause
+    assert "nondeterminism" in cause
 
 
 def test_every_excuse_is_of_a_class_that_says_why() -> None:

@@ -12,8 +12,8 @@ from torchreel.store import queries
 from torchreel.store.database import Store
 from torchreel.store.records import Compile
 
-TRAINED = {"training", "dynamic_training", "autocast"}
-FROM_ATEN = ("dynamic_training", "branches", "mutation_and_aliasing")
+TRAINED = {"training", "dynamic_training", "autocast", "checkpointed"}
+FROM_ATEN = ("dynamic_training", "branches", "mutation_and_aliasing", "checkpointed")
 
 
 def compiles_of(store: Store, name: str = "") -> list[Compile]:

@@ -94,6 +94,7 @@ def _warm_fake_cache(doc: CheckpointDoc, decoder: Decoder) -> None:
     graph = decode_graph(doc.graph, decoder, [])
     with ambient.imposed(doc.ambient):
         torch_names.run_nodes_on_fakes(graph, decoder.mode)
+    torch_names.forget_answers()
 
 
 def _parameter_sources(doc: CheckpointDoc) -> dict[str, Source | None]:

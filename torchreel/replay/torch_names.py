@@ -77,6 +77,18 @@ def run_nodes_on_fakes(graph: GraphModule, mode: FakeTensorMode) -> None:
 _FAKE_ERRORS = (RuntimeError, TypeError, ValueError, KeyError, AttributeError, AssertionError)
 
 
+def forget_answers() -> None:
+    """Clear what ShapeEnvs remember of calls: some of those calls change a ShapeEnv.
+
+    Such a memory is keyed by counts (ShapeEnv._get_key), and these are the same again after a
+    ShapeEnv was put back into an earlier state.
+    """
+    for name in dir(ShapeEnv):
+        clear = getattr(getattr(ShapeEnv, name), "cache_clear", None)
+        if clear is not None:
+            clear()
+
+
 def mark_as_dynamo_graph(graph: GraphModule, sources: Mapping[str, Any]) -> None:
     """What Dynamo sets on a graph beside its metadata: AOTAutograd finds static inputs by it."""
     graph._param_name_to_source = dict(sources)  # type: ignore[assignment]
