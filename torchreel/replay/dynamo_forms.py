@@ -15,7 +15,9 @@ from torchreel.store.jsontypes import Json
 from torchreel.store.records import Event
 
 _IDENTITIES = re.compile(
-    r"(?P<before>___check_(?:obj|type)_id\(.*?, |"  # ID_MATCH, TYPE_MATCH (torch/_dynamo/guards.py)
+    # Names of globals (OutputGraph.install_global_by_id) end in the id of the value.
+    r"(?P<before>_(?=\d{9,}_c\d)|"
+    r"___check_(?:obj|type)_id\(.*?, |"  # ID_MATCH, TYPE_MATCH (torch/_dynamo/guards.py)
     r"___dict_version\(.*?\) == |"
     r"data_ptr\(\) == |"
     r"___unnamed_scope_|__builtins_dict___)"

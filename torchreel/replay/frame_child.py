@@ -10,6 +10,7 @@ from __future__ import annotations
 import importlib
 import json
 import sys
+import time
 from collections.abc import Mapping
 from contextlib import ExitStack, nullcontext
 from dataclasses import asdict, dataclass, field
@@ -22,13 +23,17 @@ from torchreel.errors import TorchreelError
 if TYPE_CHECKING:
     from torchreel.replay.frames import Frames
 
+_NEVER = 1 << 62
+
 
 @dataclass(frozen=True)
 class Step:
     """One frame to trace."""
 
+    id: int
+    """The row of the recorded compile: a name comes again when the program resets Dynamo."""
     place: str
-    """Where the recorded compile is in its store, for messages."""
+    """Where it is in its store, for messages."""
     compile_id: str
     data: str
     """Path of a file with the pickle."""
@@ -67,12 +72,14 @@ class Told:
     refused: str = ""
     substitute: str = ""
     """The backend that stood in for the recorded one."""
+    span: list[int] = field(default_factory=lambda: [0, 0])
+    """When it began and ended (`time.time_ns()`): by that its compiles are known."""
     notes: list[str] = field(default_factory=list)
 
 
 @dataclass
 class Report:
-    """What the child has to say besides the recording it made; `told` by place."""
+    """What the child has to say besides the recording it made; `told` by the rows of compiles."""
 
     finished: bool = False
     refused: str = ""
@@ -119,7 +126,7 @@ def _replay(request: Request, report: Report) -> None:
                         entry=request.entry,
                     )
                 )
-            told = report.told[step.place] = Told()
+            told = report.told[str(step.id)] = Told()
             _step(step, request, frames, told, lambda: report.write(request.report))
 
 
@@ -160,9 +167,11 @@ def _trace(
     ):
         told.notes += [f"config entry not restored: {name}" for name in left]
         told.notes += [f"not imposed: {text}" for text in unlike]
+        told.span = [time.time_ns(), _NEVER]
         save()  # should the compile kill this process
         with _Failing(told):
             (run if step.execute else trace)(function, frame, call, backend)
+        told.span[1] = time.time_ns()
 
 
 class _Failing:

@@ -66,7 +66,7 @@ def replay_frame(store: Store, compile: Compile, options: Options) -> Verdict:
     wanted = groups[place]
     if wanted.bundle is None or wanted.bundle.digest is None:
         raise UnsupportedError(_without_bundle(wanted))
-    history = [group for group in groups[:place] if _precedes(group, wanted) and _usable(group)]
+    history = [group for group in _before(groups[:place], wanted) if _usable(group)]
     verdict = _replay(store, [*history, wanted], {wanted.last.id}, options)[wanted.last.id]
     missing = (wanted.last.frame_compile_id or 0) - len(history)
     if missing > 0:
@@ -149,11 +149,18 @@ def _usable(group: Attempts) -> bool:
     return group.bundle is not None and group.bundle.digest is not None
 
 
-def _precedes(group: Attempts, wanted: Attempts) -> bool:
-    """Whether it is an earlier compile of the same frame, which left its code in the cache."""
-    same = group.last.frame_id == wanted.last.frame_id
-    ours, theirs = group.last.frame_compile_id, wanted.last.frame_compile_id
-    return same and ours is not None and theirs is not None and ours < theirs
+def _before(groups: Sequence[Attempts], wanted: Attempts) -> list[Attempts]:
+    """The earlier compiles of the same frame, which left their code in its cache.
+
+    After a reset of Dynamo the numbers begin again: the latest of each is meant.
+    """
+    found: list[Attempts] = []
+    number = wanted.last.frame_compile_id or 0
+    for group in reversed(groups):
+        if group.last.frame_id == wanted.last.frame_id and number > 0:
+            found.append(group)
+            number = group.last.frame_compile_id or 0
+    return found[::-1]
 
 
 def _without_bundle(group: Attempts) -> str:
@@ -208,6 +215,7 @@ def _step(store: Store, group: Attempts, folder: Path, wanted: bool) -> Step:
     document.write_bytes(store.read_blob(str(bundle.tensors)))
     failure = queries.failure_of(store, last)
     return Step(
+        id=last.id,
         place=last.place,
         compile_id=last.compile_id,
         data=str(data),
@@ -221,26 +229,31 @@ def _step(store: Store, group: Attempts, folder: Path, wanted: bool) -> Step:
     )
 
 
-def _replayed(target: str, recording_id: int | None) -> Mapping[str, list[tuple[Compile, ...]]]:
-    """The compiles that the replay made, with their attempts, by name."""
-    found: dict[str, list[tuple[Compile, ...]]] = {}
-    if recording_id is not None:
-        with Store.open(target) as store:
-            for group in _groups(store, recording_id):
-                found.setdefault(group.last.compile_id, []).append(group.rows)
-    return found
+def _replayed(target: str, recording_id: int | None) -> Sequence[Compile]:
+    """The compiles that the replay made."""
+    if recording_id is None:
+        return ()
+    with Store.open(target) as store:
+        return queries.compiles(store, recording_id)
+
+
+def _made(told: Told, compile: Compile, again: Sequence[Compile]) -> tuple[Compile, ...]:
+    """Those that one step made, under the name of the recorded compile."""
+    first, last = told.span
+    meanwhile = (row for row in again if first <= row.started_ns < last)
+    return tuple(row for row in meanwhile if row.compile_id == compile.compile_id)
 
 
 def _judge(
     store: Store,
     group: Attempts,
     target: str,
-    again: Mapping[str, list[tuple[Compile, ...]]],
+    again: Sequence[Compile],
     ended: Ended,
     told: Mapping[str, Told],
     options: Options,
 ) -> Verdict:
-    mine = told.get(group.last.place)
+    mine = told.get(str(group.last.id))
     if mine is None:
         why = ended.report.refused if ended.report is not None else ""
         return _refused(why or _silent(group, ended))
@@ -250,8 +263,7 @@ def _judge(
         notes.append(f"not in the bundle: {bundle.reason}")
     if mine.refused:
         return Verdict(REFUSED, ENTRY, detail=mine.refused, notes=tuple(notes))
-    same_name = again.get(group.last.compile_id) or [()]
-    rows = same_name.pop(0)
+    rows = _made(mine, group.last, again)
     if mine.substitute:
         notes.append(
             f"the recorded backend {group.last.backend!r} is not one of torch's own, so Dynamo "

@@ -544,11 +544,10 @@ def _seen(entry: Any) -> Json:
 
 
 def set_seen_sizes(found: Iterable[Json], code: CodeType, closure: Any) -> None:
-    """Restore what `seen_sizes` gave."""
+    """Restore what `seen_sizes` gave, and nothing else: a process may have forgotten what it saw."""
     from torch._dynamo import pgo
 
-    if pgo._CODE_STATE is None:
-        pgo._CODE_STATE = defaultdict(pgo.CodeState)
+    pgo._CODE_STATE = defaultdict(pgo.CodeState)
     for row in found:
         assert isinstance(row, Mapping)
         assert isinstance(row["sizes"], Mapping)
