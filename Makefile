@@ -5,10 +5,10 @@ VENV := .venv
 STAMP := $(VENV)/.stamp
 PY := $(VENV)/bin/python
 
-.PHONY: help venv test lint demo bench models cases recording fidelity detection completeness kills soak docs clean check-compiler check-python
+.PHONY: help venv test lint demo bench models cases recording fidelity detection completeness corpus kills soak docs clean check-compiler check-python
 
 help:
-	@echo "make venv | test | lint | demo | bench | models | cases | recording | fidelity | detection | completeness | kills | soak | docs | clean"
+	@echo "make venv | test | lint | demo | bench | models | cases | recording | fidelity | detection | completeness | corpus | kills | soak | docs | clean"
 
 venv: $(STAMP)
 
@@ -54,6 +54,10 @@ detection: check-compiler $(STAMP)
 # Every record of TORCH_TRACE against the store, with Inductor.
 completeness: check-compiler $(STAMP)
 	$(PY) -m benchmarks.completeness
+
+# 213 programs, recorded and replayed from every entry (an hour); ARGS="--every 9 --entries frame".
+corpus: check-compiler $(STAMP)
+	$(PY) -m benchmarks.corpus $(ARGS)
 
 # 300 processes killed at random moments; 2,000 compiles in one process (some 15 minutes).
 kills: check-compiler $(STAMP)

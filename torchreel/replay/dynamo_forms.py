@@ -28,10 +28,13 @@ _IDENTITIES = re.compile(
 _RANDOM = re.compile(r"(__compiled_fn_\d+)_[0-9a-f]{8}(?:_[0-9a-f]{4}){3}_[0-9a-f]{12}")
 _LATENCY = re.compile(r"(?m)^Guard latency = [\d.]+ us$")
 _STACK_FRAME = re.compile(
-    r'(?m)^(?P<indent> +)File "(?P<file>[^"\n]*)", line \d+, in (?P<name>.*)\n'
+    r'(?m)^(?P<indent> +)File "(?P<file>[^"\n]*)", line (?P<line>\d+), in (?P<name>.*)\n'
     r"(?:(?P=indent)  .*\n)*"
 )
 
+# Where a constant stands in `co_consts` depends on which equal strings are one object in a process;
+# the constant itself stands beside it.
+_PLACE = re.compile(r"\b(LOAD_CONST|RETURN_CONST|KW_NAMES) +\d+ \(")
 _RESUMES = re.compile(r"torch_dynamo_resume_in_(.*)_at_\d+")  # torch/_dynamo/resume_execution.py
 
 _METRICS = frozenset({"compilation_metrics", "bwd_compilation_metrics"})
@@ -50,6 +53,8 @@ class DynamoForms:
     """The spelling of one tape; `frame` is the file and the name of the frame that is compiled."""
 
     frame: tuple[str, str] = ("", "")
+    callers: frozenset[tuple[str, int, str]] = frozenset()
+    """File, line and name of each frame that was on the stack when it was called."""
     _identities: dict[str, int] = field(default_factory=dict)
 
     def text(self, text: str) -> str:
@@ -58,8 +63,8 @@ class DynamoForms:
         return _IDENTITIES.sub(self._identity, text)
 
     def payload(self, text: str) -> str:
-        """A payload: it may also quote the stack, from the outermost caller on."""
-        return self._without_callers(self.text(text))
+        """A payload: it may also quote bytecode, or the stack from the outermost caller on."""
+        return self._without_callers(_PLACE.sub(r"\1 (", self.text(text)))
 
     def data(self, event: Event) -> Json:
         """The data of an event, where it is one of Dynamo's."""
@@ -91,7 +96,13 @@ class DynamoForms:
             if self._is_frame(found) and start >= kept:
                 parts.append(text[kept:start])
                 kept = found.start()
+            elif self._is_caller(found) and max(kept, start) == found.start():
+                parts.append(text[kept:start])
+                kept = start = found.end()
         return "".join([*parts, text[kept:]])
+
+    def _is_caller(self, found: re.Match[str]) -> bool:
+        return (found["file"], int(found["line"]), found["name"]) in self.callers
 
     def _is_frame(self, found: re.Match[str]) -> bool:
         file, name = self.frame

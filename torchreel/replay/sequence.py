@@ -10,6 +10,7 @@ the end of a sequence whose beginning is not recorded.
 
 from __future__ import annotations
 
+import re
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
@@ -291,7 +292,19 @@ def _cause(
     """What is not as it was: modules of the frame's first, then what the recordings say."""
     parted = next((o.divergence for o in outcomes if o.divergence is not None), None)
     first = parted.recorded if parted is not None else ""
-    return " ".join(filter(None, [*notes, likely(recorded, replayed, first)]))
+    difference = next((o.difference for o in outcomes if not o.agrees), "")
+    return " ".join(
+        filter(None, [*notes, likely(recorded, replayed, first), _state_of_a_module(difference)])
+    )
+
+
+def _state_of_a_module(difference: str) -> str:
+    """What a program changed in a module that it imports is not in a bundle of its frames."""
+    found = re.search(r"__import_(\w+)", difference)
+    if found is None:
+        return ""
+    name = found[1].replace("_dot_", ".")
+    return f"What the program changed in module {name} is not in the bundle."
 
 
 def _silent(group: Attempts, ended: Ended) -> str:

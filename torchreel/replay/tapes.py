@@ -121,7 +121,7 @@ def lanes(
     `known` there (`facts_before`).
     """
     everything = queries.events(store, compile)
-    files = _files(store, compile)
+    files, callers = _files(store, compile), _callers(store, compile)
     readers: dict[str, _Reader] = {}
     events = _in_scope(everything, scope, point, replay=replay)
     if events is None:
@@ -136,7 +136,7 @@ def lanes(
             lane.aside["seen before"] += 1
         else:
             if name not in readers:  # each lane numbers what it meets
-                forms = DynamoForms((compile.frame_file, compile.frame_name))
+                forms = DynamoForms((compile.frame_file, compile.frame_name), callers)
                 readers[name] = _Reader(store, excuses, Normaliser(files, dynamo=forms))
             readers[name].add(lane, event)
     if any(lane.cached == _WHOLE for lane in found.values()):
@@ -171,6 +171,13 @@ def _files(store: Store, compile: Compile) -> dict[int, str]:
         for event in queries.events(store, recording, kind):
             normaliser.learn(event)
     return normaliser.files
+
+
+def _callers(store: Store, compile: Compile) -> frozenset[tuple[str, int, str]]:
+    """Who called the frame of a compile: the program, or the replay."""
+    starts = queries.events(store, compile, "frame.start")
+    stack = queries.stack(store, starts[0]) if starts else []
+    return frozenset((frame.file, frame.line, frame.name) for frame in stack)
 
 
 # -- what is in scope -----------------------------------------------------------------------------

@@ -544,7 +544,7 @@ def _seen(entry: Any) -> Json:
 
 
 def set_seen_sizes(found: Iterable[Json], code: CodeType, closure: Any) -> None:
-    """Restore what `seen_sizes` gave, and nothing else: a process may have forgotten what it saw."""
+    """Restore what `seen_sizes` gave, and nothing else: a reset forgets what was seen."""
     from torch._dynamo import pgo
 
     pgo._CODE_STATE = defaultdict(pgo.CodeState)
