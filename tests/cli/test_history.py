@@ -177,6 +177,17 @@ def test_inductor_makes_a_size_static_for_the_line_of_the_node(run: Run, store: 
     assert any(g["line"] == f"{line_of('lowered')} in lowered" for g in guards)
 
 
+def test_an_attempt_that_was_given_up_decided_nothing(run: Run, store: Path) -> None:
+    """Its events are on the tape as well; the answer tells of those that came to something."""
+    (story,) = asked(run, "why-specialised", at(store, "broken"))
+    assert f"{story['file']}:{story['line']}" == line_of("broken size")
+    assert story["event"].startswith(f"{at(store, 'broken')}_1@")
+    found = [s["event"] for s in asked(run, "why-specialised", store)]
+    assert [event for event in found if event.startswith(at(store, "broken"))] == [story["event"]]
+    (given_up,) = asked(run, "why-specialised", f"{at(store, 'broken')}_0")
+    assert given_up["event"] != story["event"]
+
+
 def test_a_recording_is_asked_as_a_whole(run: Run, store: Path) -> None:
     found = {story["event"].partition("@")[0] for story in asked(run, "why-specialised", store)}
     for program in (

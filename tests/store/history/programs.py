@@ -101,6 +101,8 @@ def lowered(x: Tensor) -> Tensor:
 
 def broken(x: Tensor) -> Tensor:
     y = x + 1
+    if x.shape[0] == 3:  # <broken size>
+        y = y * 2
     print_it(y)  # <broken>
     return y * 2
 
@@ -141,7 +143,7 @@ def run() -> None:
         _call(constant, torch.ones(3), 7)
         _call(dynamic_still, torch.ones(4), dynamic=True)
         _call(unbacked, torch.tensor([1, 2]), fullgraph=True)
-        _call(broken, torch.ones(3))
+        _call(broken, torch.ones(3), dynamic=True)
         _call(lowered, torch.ones(2, 3, 8, 9), dynamic=True, backend="inductor")
         _limited()
         _recompile()

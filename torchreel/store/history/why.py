@@ -78,9 +78,9 @@ def why(store: Store, address: Address, what: str = "") -> Answer:
 def _covered(store: Store, address: Address, topic: str) -> Answer:
     """The stories of a topic, of all compiles that an address covers."""
     rows = compiles_of(store, address)
-    if topic == SPECIALISED and address.compile is not None:
+    if topic == SPECIALISED and address.attempt is None and address.event is None:
         # An attempt that was given up decided nothing; what broke or missed is on its tape, though.
-        rows = rows[-1:]
+        rows = [row for row in rows if row.status != "restarted"] or rows[-1:]
     tapes = [Tape(store, row) for row in rows]
     telling = [tape for tape in tapes if any(kind.startswith("frame.") for kind in tape.kinds)]
     silent = tuple(tape.address for tape in tapes if tape not in telling)
