@@ -317,7 +317,7 @@ def replay(
         int, typer.Option("--repeat", metavar="N", help="Replay N times: all have to agree.")
     ] = 1,
     allow: Annotated[
-        str, typer.Option("--allow", metavar="CLASS,...", help="version, device, config.")
+        str, typer.Option("--allow", metavar="CLASS,...", help="version, device.")
     ] = "",
     trust: Annotated[
         bool, typer.Option("--trust", help="Run the store's frames; restore paths and commands.")
@@ -333,8 +333,8 @@ def replay(
     In a fresh process, without the program that was recorded. Exits with 0 when all that was
     compared is identical, 1 when it diverged, 3 when it was refused; with --all, as the worst.
     What --allow names is set aside and reported: another version of torch, another machine or
-    device, config entries that were not restored. From a frame (recorded with --frames), or with
-    --sequence, Dynamo itself is replayed: that runs code from the store, and needs --trust.
+    device. From a frame (recorded with --frames), or with --sequence, Dynamo itself is replayed:
+    that runs code from the store, and needs --trust.
     """
     from functools import partial
 

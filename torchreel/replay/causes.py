@@ -9,9 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from torchreel.store import queries
-from torchreel.store.configs import ConfigEntry
 from torchreel.store.database import Store
-from torchreel.store.jsontypes import canonical_json
+from torchreel.store.jsontypes import canonical_json, parse_json
 from torchreel.store.records import Compile
 
 VERSIONS = ("torch", "python", "gxx", "triton", "cuda")
@@ -26,9 +25,11 @@ IMPOSED = frozenset(
         ("functorch", "enable_remote_autograd_cache"),
         ("functorch", "bundled_autograd_cache"),
         ("functorch", "force_non_lazy_backward_lowering"),
+        ("functorch", "unlift_effect_tokens"),
     }
 )
-"""Config entries that a replay sets for itself (`torch_names.caches_off`, `backward_now`)."""
+"""Config entries that a replay sets for itself (`torch_names.caches_off`, `backward_now`), and the
+one that Inductor sets meanwhile."""
 
 _FROM_OUTSIDE = ("SIGKILL", "SIGTERM", "SIGINT", "SIGHUP")
 
@@ -75,24 +76,38 @@ def _killed(store: Store, compile: Compile) -> Iterator[str]:
         yield f"the recorded process was ended from outside ({signal}), and its tape with it"
 
 
-def config_of(store: Store, compile: Compile) -> dict[str, ConfigEntry]:
-    """The config of a compile, by name, less what a replay sets for itself."""
-    return {
-        f"{entry.module}.{entry.key}": entry
-        for entry in queries.config(store, compile.config_id)
-        if (entry.module, entry.key) not in IMPOSED
-    }
-
-
 def _config(recorded: tuple[Store, Compile], replayed: tuple[Store, Compile]) -> Iterator[str]:
-    ours, theirs = config_of(*recorded), config_of(*replayed)
-    if not theirs and ours:
-        return  # it ended before its first checkpoint
-    for name in sorted({*ours, *theirs}):
-        if _value(ours.get(name)) != _value(theirs.get(name)):
-            here = _value(theirs.get(name))
-            yield f"config: {name} {_value(ours.get(name))} recorded, {here} here"
+    """Entries that the compile had at its checkpoints, and the replay has not."""
+    here = {
+        (entry.module, entry.key): canonical_json(entry.value)
+        for entry in queries.config(replayed[0], replayed[1].config_id)
+    }
+    checkpoints = _at_checkpoints(*recorded)
+    for name in dict.fromkeys(name for entries in checkpoints for name in entries):
+        # The options of the `torch.compile` call come between the two entries.
+        values = [entries.get(name, _DEFAULT) for entries in checkpoints]
+        found = here.get(name, _DEFAULT)
+        if here and name not in IMPOSED and found not in values:
+            where = ".".join(name)
+            yield f"config: {where} {_short(values[0])} recorded, {_short(found)} in the replay"
 
 
-def _value(entry: ConfigEntry | None) -> str:
-    return "default" if entry is None else canonical_json(entry.value).decode()[:120]
+def _at_checkpoints(store: Store, compile: Compile) -> list[dict[tuple[str, str], bytes]]:
+    """The config in each of a compile's checkpoints: what a replay restores."""
+    found = []
+    for row in queries.checkpoints(store, compile):
+        document = parse_json(store.read_blob(row.digest))
+        entries = document.get("config") if isinstance(document, Mapping) else None
+        found.append({
+            (str(entry.get("module")), str(entry.get("key"))): canonical_json(entry.get("value"))
+            for entry in (entries if isinstance(entries, list) else ())
+            if isinstance(entry, Mapping)
+        })  # fmt: skip
+    return found
+
+
+_DEFAULT = b"default"
+
+
+def _short(value: bytes) -> str:
+    return value.decode("utf-8", "replace")[:120]

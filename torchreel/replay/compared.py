@@ -110,7 +110,6 @@ CLASSES: Mapping[str, str] = {
 ON_REQUEST: Mapping[str, str] = {
     "version": "recorded by another version of torch",
     "device": "the machine or its devices are others",
-    "config": "config entries that were not restored",
     "backend": "another backend stands in for the recorded one",
 }
 """The classes that `--allow` may set aside."""

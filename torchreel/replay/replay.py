@@ -138,7 +138,7 @@ def _one(
             compile_cpp=_failed_at(failure, "run", "codegen"),
             trust=options.trust,
             imports=options.imports,
-            traced_patterns=_traced_patterns(store, compile),
+            traced_patterns=_traced_patterns(store, compile, checkpoint),
             known=_known_before(store, compile, checkpoint),
             compile_timeout=_hang_limit(failure, options.timeout),
             facts=asdict(facts_of(store, compile)),
@@ -147,12 +147,15 @@ def _one(
     return _judge(store, compile, checkpoint, request.store, ended, options)
 
 
-def _traced_patterns(store: Store, compile: Compile) -> tuple[str, ...]:
-    """The libraries of patterns that Inductor traced meanwhile, as a process does once."""
+def _traced_patterns(store: Store, compile: Compile, checkpoint: Checkpoint) -> tuple[str, ...]:
+    """The libraries of patterns that Inductor traced after a checkpoint, as a process does once."""
+    point = Point(checkpoint.entry, checkpoint.partition, checkpoint.ordinal)
+    mark = mark_of(queries.events(store, compile, MARK), point)
+    begin = mark.seq if mark is not None else 0
     traced = [
         (event.name, event.data.get("arguments"))
         for event in queries.events(store, compile, "proxies.trace")
-        if isinstance(event.data, Mapping)
+        if isinstance(event.data, Mapping) and event.seq > begin
     ]
     return tuple(name for name, pattern in LIBRARIES.items() if pattern in traced)
 
