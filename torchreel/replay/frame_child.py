@@ -45,8 +45,6 @@ class Step:
     backward: bool = False
     execute: bool = False
     compile_cpp: bool = False
-    facts: Mapping[str, Any] = field(default_factory=dict)
-    """What the recorded compile found of its machine (`facts.Facts`)."""
 
 
 @dataclass(frozen=True)
@@ -61,7 +59,7 @@ class Request:
     trust: bool = False
     imports: tuple[str, ...] = ()
     facts: Mapping[str, Any] = field(default_factory=dict)
-    """The machine that the process has to begin with: that of the first frame."""
+    """The machine that the recorded process ran on (`facts.Facts`)."""
     compile_timeout: float | None = None
 
 
@@ -107,12 +105,18 @@ def main() -> None:
 
 def _replay(request: Request, report: Report) -> None:
     import torchreel.recorder.session as recording
+    from torchreel.replay import torch_machine
+    from torchreel.replay.facts import Facts
     from torchreel.replay.frames import Frames
 
     for name in request.imports:
         importlib.import_module(name)
     frames = Frames()
+    run = any(step.execute for step in request.steps)
     with ExitStack() as stack:
+        # Before the recorder attaches: it is to see what Inductor is told of the machine.
+        unlike = stack.enter_context(torch_machine.imposed(Facts(**request.facts), run=run))
+        report.notes += [f"not imposed: {text}" for text in unlike]
         recorded = False
         for step in request.steps:
             if step.wanted and not recorded:
@@ -148,8 +152,7 @@ def _step(step: Step, request: Request, frames: Frames, told: Told, save: Any) -
 def _trace(
     step: Step, bundle: Any, request: Request, frames: Frames, told: Told, save: Any
 ) -> None:
-    from torchreel.replay import torch_machine, torch_names
-    from torchreel.replay.facts import Facts
+    from torchreel.replay import torch_names
     from torchreel.replay.frames import SUBSTITUTE, backend_of, imposed, run, trace
 
     call = bundle.call
@@ -161,12 +164,10 @@ def _trace(
         told.substitute = backend = SUBSTITUTE
     with (
         imposed(call, step.compile_id, trust=request.trust) as left,
-        torch_machine.imposed(Facts(**step.facts), run=step.execute) as unlike,
         nullcontext() if step.compile_cpp else torch_names.without_cpp_compiler(),
         torch_names.backward_now(step.backward),
     ):
         told.notes += [f"config entry not restored: {name}" for name in left]
-        told.notes += [f"not imposed: {text}" for text in unlike]
         told.span = [time.time_ns(), _NEVER]
         save()  # should the compile kill this process
         with _Failing(told):

@@ -37,6 +37,7 @@ from torchreel.replay.tapes import Point
 from torchreel.replay.verdict import DIVERGED, IDENTICAL, REFUSED, Comparison, Verdict
 from torchreel.store import queries
 from torchreel.store.database import Store
+from torchreel.store.jsontypes import Json
 from torchreel.store.records import Compile, FrameBundle, Recording
 
 ENTRY = "frame"
@@ -196,7 +197,7 @@ def _replay(
             replay_of=next(group.last.id for group in groups if group.last.id in wanted),
             trust=options.trust,
             imports=options.imports,
-            facts=steps[0].facts,
+            facts=_facts(store, groups),
         )
         ended = launch(request, options.timeout, frame_child)
         told = ended.report.told if isinstance(ended.report, frame_child.Report) else {}
@@ -206,6 +207,15 @@ def _replay(
             for group in groups
             if group.last.id in wanted
         }
+
+
+def _facts(store: Store, groups: Sequence[Attempts]) -> dict[str, Json]:
+    """What the tape says of the machine: one compile asks for this, another for that."""
+    found: dict[str, Json] = {}
+    for group in groups:
+        for name, value in asdict(facts_of(store, group.last)).items():
+            found[name] = found.get(name) or value
+    return found
 
 
 def _step(store: Store, group: Attempts, folder: Path, wanted: bool) -> Step:
@@ -226,7 +236,6 @@ def _step(store: Store, group: Attempts, folder: Path, wanted: bool) -> Step:
         backward=had_backward(store, last) or bool(queries.events(store, last, LATE_BACKWARD)),
         execute=failure is not None and failure.stage == "run",
         compile_cpp=failure is not None and failure.stage in ("run", "codegen"),
-        facts=asdict(facts_of(store, last)),
     )
 
 
@@ -259,7 +268,7 @@ def _judge(
         why = ended.report.refused if ended.report is not None else ""
         return _refused(why or _silent(group, ended))
     bundle = group.bundle
-    notes = list(mine.notes)
+    notes = [*mine.notes, *(ended.report.notes if ended.report is not None else ())]
     if bundle is not None and bundle.reason:
         notes.append(f"not in the bundle: {bundle.reason}")
     if mine.refused:
