@@ -132,6 +132,8 @@ def record(
     status = run_recorded(program, target, mode=mode, settings=settings)
     if is_shared(target):
         console.report(target, known)
+    else:
+        console.report_files(target)
     raise typer.Exit(status)
 
 

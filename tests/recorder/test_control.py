@@ -1,6 +1,5 @@
 """Switching a recording off from outside; where its file goes."""
 
-import errno
 import logging
 import os
 import signal
@@ -137,26 +136,6 @@ def test_a_target_may_name_the_rank_and_the_process(
     assert sorted(p for p in tmp_path.iterdir() if p.suffix == ".db") == [expected]
     with Store.open(expected) as store:
         assert Tape(store).recording.rank == 3
-
-
-def test_without_locks_each_process_has_a_file_of_its_own(
-    path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    import fcntl
-
-    def refuse(*args: object) -> None:
-        raise OSError(errno.ENOLCK, "No locks available")
-
-    assert control.own_file(str(path), 2) == str(path)
-    assert list(path.parent.iterdir()) == []
-    monkeypatch.setattr(fcntl, "lockf", refuse)
-    assert control.own_file(str(path), 2) == str(path.with_name("run.rank2.db"))
-    monkeypatch.setenv("RANK", "2")
-    with torchreel.record(path):
-        compile_one(1)
-    assert not path.exists()
-    with Store.open(path.with_name("run.rank2.db")) as store:
-        assert len(Tape(store).compiles) == 1
 
 
 def test_settings_travel_through_the_environment() -> None:

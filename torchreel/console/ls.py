@@ -10,6 +10,7 @@ from torchreel.console.text import command, count, shortened
 from torchreel.store import Store, queries
 from torchreel.store.addressing import Address
 from torchreel.store.jsontypes import Json
+from torchreel.store.locks import INSTEAD_OF
 from torchreel.store.records import Compile, Failure, Graph, Recording
 
 _STYLES = {"failed": "red", "crashed": "red", "hung": "red", "died": "red", "running": "yellow"}
@@ -24,7 +25,19 @@ def ls(store: Store, address: Address, kind: Format) -> None:
         _print_compiles([row for row in rows if row["compile_id"] is not None])
     else:
         listing.write(rows, kind)
+    _print_own_file(store, found)
     _print_next(store, found)
+
+
+def _print_own_file(store: Store, found: list[Recording]) -> None:
+    """Other processes of the same run are in files of their own."""
+    for row in found[:1]:
+        wanted = queries.environment(store, row.id).get(INSTEAD_OF)
+        if wanted is not None:
+            streams.say(
+                f"{wanted} could not be shared between processes (its file system has no locks, or "
+                "is on a network): each of them wrote a file of its own, and this is one."
+            )
 
 
 def _recordings(store: Store, address: Address) -> list[Recording]:

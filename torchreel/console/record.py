@@ -7,7 +7,7 @@ from collections import Counter
 from torchreel.console import streams
 from torchreel.console.text import count
 from torchreel.errors import StoreError
-from torchreel.store import Store, queries
+from torchreel.store import Store, locks, queries
 from torchreel.store.records import Recording
 
 
@@ -21,6 +21,17 @@ def report(target: str, known: int) -> None:
         )
         _print_lost(store, new)
         _print_next(store, new)
+    if not new:
+        report_files(target)
+
+
+def report_files(target: str) -> None:
+    """Say where the processes of a program wrote, when they did not share a store."""
+    found = locks.own_files(target)
+    for file in found:
+        streams.say(f"torchreel: a process wrote {file}.")
+    if found:
+        streams.next_command("torchreel", "ls", str(found[-1]))
 
 
 def last_recording(target: str) -> int:

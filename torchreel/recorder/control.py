@@ -1,19 +1,17 @@
 """Switching a recording off from outside, and where its file goes.
 
-Lives here: the kill switch (a file that appears, a signal that arrives), the placeholders of a
-target, and the file of its own that a process gets where the file system has no locks.  Not here:
-what switching off means (`session`).
+Lives here: the kill switch (a file that appears, a signal that arrives), and the placeholders of a
+target.  Not here: what switching off means (`session`), the file of its own that a process gets
+where the file system has no locks (`store.locks`).
 """
 
 from __future__ import annotations
 
 import contextlib
-import errno
 import os
 import signal
 import time
 from collections.abc import Callable
-from pathlib import Path
 from types import FrameType
 
 from torchreel.errors import UsageError
@@ -106,45 +104,3 @@ def off_file(target: str) -> str | None:
 def resolve(target: str, rank: int | None) -> str:
     """`target` with `{rank}` and `{pid}` filled in."""
     return target.replace("{rank}", str(rank or 0)).replace("{pid}", str(os.getpid()))
-
-
-def own_file(target: str, rank: int | None) -> str:
-    """The target, or a file of this process's own beside it where locks don't work.
-
-    Without locks two processes would write over each other: SQLite needs them.
-    """
-    if "://" in target or has_locks(Path(target).parent):
-        return target
-    path = Path(target)
-    who = f"rank{rank}" if rank is not None else f"pid{os.getpid()}"
-    if who in path.stem:
-        return target
-    return str(path.with_name(f"{path.stem}.{who}{path.suffix}"))
-
-
-def has_locks(directory: Path) -> bool:
-    """Whether a file in that directory can be locked; True where nothing can be tried."""
-    name = directory / f".torchreel-{os.getpid()}.lock"
-    try:
-        handle = os.open(name, os.O_RDWR | os.O_CREAT, 0o600)
-    except OSError:
-        return True  # opening the store will say what is wrong
-    try:
-        return _can_lock(handle)
-    finally:
-        os.close(handle)
-        with contextlib.suppress(OSError):
-            name.unlink()
-
-
-def _can_lock(handle: int) -> bool:
-    import fcntl
-
-    try:
-        fcntl.lockf(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError as error:
-        return error.errno not in _NO_LOCKS
-    return True
-
-
-_NO_LOCKS = (errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOTSUP, errno.ENOSYS, errno.EINVAL)

@@ -24,6 +24,7 @@ from torchreel.recorder.guard import fail_open
 from torchreel.recorder.redaction import RedactingWriter, Redactor, Rules
 from torchreel.recorder.session import MODE_VARIABLE, MODES, RUN_VARIABLE
 from torchreel.recorder.settings import VARIABLES, Settings
+from torchreel.store import locks
 from torchreel.store.database import Store
 from torchreel.store.records import Recording
 
@@ -63,8 +64,13 @@ def run_recorded(
 
 
 def is_shared(target: str) -> bool:
-    """Whether all processes of a program write into one store: its name has no placeholders."""
-    return control.resolve(target, None) == target
+    """Whether all processes of a program write into one store.
+
+    Not where its name has placeholders, and not where the file system has no locks; on one that
+    other machines see, the ranks of a job don't, but a program without ranks does.
+    """
+    named = control.resolve(target, None) == target
+    return named and ("://" in target or locks.has_locks(Path(target).absolute().parent))
 
 
 def _environment(target: str, run: str, mode: str, settings: Settings) -> dict[str, str]:
@@ -122,10 +128,15 @@ def _settle(
             writer = RedactingWriter(direct, Redactor(rules, argv=command))
             if main is not None:
                 writer.update("recordings", main.id, **_ending(main, status))
-            elif not mine:
+            elif not mine and not _elsewhere(target, started):
                 row = _empty_recording(run, command, pid, started)
                 writer.add("recordings", **row, **_how(status), status="done")
         store.settle()
+
+
+def _elsewhere(target: str, started: int) -> bool:
+    """Whether ranks of the program wrote files of their own beside the store."""
+    return any(file.stat().st_mtime_ns >= started for file in locks.own_files(target))
 
 
 def _main_recording(rows: Sequence[Recording], pid: int) -> Recording | None:

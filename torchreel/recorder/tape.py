@@ -15,9 +15,18 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from torchreel.errors import LockedStore, MissingStore
-from torchreel.recorder import control, environment, guard
+from torchreel.recorder import environment, guard
 from torchreel.recorder.guard import fail_open, losses
-from torchreel.recorder.rows import Add, AddEvents, AddFrames, AddPage, Event, Operation, Ref
+from torchreel.recorder.rows import (
+    Add,
+    AddEnvironment,
+    AddEvents,
+    AddFrames,
+    AddPage,
+    Event,
+    Operation,
+    Ref,
+)
 from torchreel.recorder.stacks import Stacks
 
 if TYPE_CHECKING:
@@ -327,9 +336,13 @@ class Tape:
     def _opened(self) -> Store | DirectStore:
         if self._store is None:
             from torchreel.store.direct import open_for_recording
+            from torchreel.store.locks import INSTEAD_OF, own_file
 
-            self.target = control.own_file(self.target, environment.rank())
+            wanted, self.target = self.target, own_file(self.target, environment.rank())
             self._store = open_for_recording(self.target)
+            if self.target != wanted:
+                why = {INSTEAD_OF: os.path.basename(wanted)}
+                self._queue.append(AddEnvironment(self.recording, why))
             self._file = _identity(self.target)
         elif self._file is not None and _identity(self.target) != self._file:
             raise MissingStore(f"{self.target} was deleted or replaced while it was recorded into.")

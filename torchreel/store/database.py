@@ -19,8 +19,8 @@ from sqlalchemy import Connection, Engine, create_engine, event, inspect, make_u
 from sqlalchemy.exc import ArgumentError, NoSuchModuleError
 from sqlalchemy.pool import NullPool, Pool, QueuePool
 
-from torchreel.errors import NewerStore, NotAStore, UsageError
-from torchreel.store import blobs, faults, sqlite_files
+from torchreel.errors import LockedStore, NewerStore, NotAStore, UsageError
+from torchreel.store import blobs, faults, locks, sqlite_files
 from torchreel.store.direct import write_schema
 from torchreel.store.revision import REVISION
 from torchreel.store.writer import Writer
@@ -137,6 +137,11 @@ class Store:
 
 
 def _open_file(path: Path, write: bool, create: bool) -> Store:
+    if (write or create) and not locks.has_locks(path.parent):
+        raise LockedStore(
+            f"{path} can't be written to: its file system has no locks between processes. "
+            "Copy it to a local disk and work on the copy."
+        )
     if create and not sqlite_files.has_content(path):
         sqlite_files.create(path, write_schema)
     sqlite_files.check(path, write=write)

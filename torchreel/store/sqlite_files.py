@@ -15,6 +15,7 @@ from pathlib import Path
 from urllib.parse import quote
 
 from torchreel.errors import DamagedStore, LockedStore, MissingStore, NotAStore, UsageError
+from torchreel.store import locks
 
 APPLICATION_ID = 0x7265656C
 """'reel': marks the file as ours, for us and for file(1)."""
@@ -117,7 +118,8 @@ def connect(path: Path, *, write: bool, busy_timeout_ms: int) -> sqlite3.Connect
     file open, closing an immutable connection would drop its locks: see `check`.)
     """
     if write:
-        connection = _connect(f"{_uri(path)}?mode=rw", busy_timeout_ms)
+        connection = _connect(f"{_uri(path)}?mode=rw{_unlocked(path)}", busy_timeout_ms)
+        _keep_to_itself(connection, path)
         connection.execute("PRAGMA foreign_keys = ON")
         # A committed transaction outlives the process; only a power cut may take the last ones.
         connection.execute("PRAGMA synchronous = NORMAL")
@@ -129,9 +131,26 @@ def connect(path: Path, *, write: bool, busy_timeout_ms: int) -> sqlite3.Connect
         connection.execute("SELECT 1 FROM sqlite_master").fetchone()
         return connection
     except sqlite3.OperationalError as error:
-        if error.sqlite_errorcode & 0xFF not in (sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY):
+        # A lock that the file system can't give looks like one that somebody else has.
+        shared = error.sqlite_errorcode & 0xFF not in _NO_SHARING
+        if shared and locks.has_locks(path.parent):
             raise
         return _connect_copy(path, busy_timeout_ms)
+
+
+_NO_SHARING = (sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY)
+"""What a log leads to in a directory that can't be written to."""
+
+
+def _unlocked(path: Path) -> str:
+    return "" if locks.has_locks(path.parent) else "&vfs=unix-none"
+
+
+def _keep_to_itself(connection: sqlite3.Connection, path: Path) -> None:
+    """Without locks there is one process, and one connection, that writes (`locks.own_file`)."""
+    if not locks.has_locks(path.parent):
+        # The index of the log is then in the memory of this process.
+        connection.execute("PRAGMA locking_mode = EXCLUSIVE")
 
 
 def create(path: Path, write_schema: Callable[[Path], None]) -> None:
@@ -157,8 +176,9 @@ def create(path: Path, write_schema: Callable[[Path], None]) -> None:
 
 
 def _prepare(draft: Path) -> None:
-    connection = sqlite3.connect(draft)
+    connection = sqlite3.connect(f"{_uri(draft)}?mode=rw{_unlocked(draft)}", uri=True)
     try:
+        _keep_to_itself(connection, draft)
         # Most tables of most stores are small, and each takes a page at least.
         connection.execute(f"PRAGMA page_size = {_PAGE_BYTES}")
         # Before any table is there: only so can the file be made smaller, in steps (`retention`).
@@ -200,7 +220,8 @@ def _connect_copy(path: Path, busy_timeout_ms: int) -> sqlite3.Connection:
         copy = Path(directory, "copy.db")
         shutil.copyfile(path, copy)
         shutil.copyfile(_beside(path, "-wal"), _beside(copy, "-wal"))
-        connection = _connect(f"{_uri(copy)}?mode=rw", busy_timeout_ms)
+        connection = _connect(f"{_uri(copy)}?mode=rw{_unlocked(copy)}", busy_timeout_ms)
+        _keep_to_itself(connection, copy)
         connection.execute("SELECT 1 FROM sqlite_master").fetchone()
         return connection
     finally:
@@ -214,7 +235,8 @@ def _read_header(path: Path) -> bytes:
             return file.read(_HEADER_BYTES)
     except FileNotFoundError:
         raise MissingStore(
-            f"There is no store at {path}: record one with 'torchreel record', "
+            _written_beside(path)
+            or f"There is no store at {path}: record one with 'torchreel record', "
             "or name another with TORCHREEL_STORE."
         ) from None
     except IsADirectoryError:
@@ -227,6 +249,18 @@ def _read_header(path: Path) -> bytes:
         ) from None
     except OSError as error:
         raise LockedStore(f"{path} can't be read: {error.strerror}.") from error
+
+
+def _written_beside(path: Path) -> str:
+    """The sentence about a store that each process wrote a part of, in a file of its own."""
+    found = locks.own_files(path)
+    names = ", ".join(str(file) for file in found[:8]) + (", ..." if len(found) > 8 else "")
+    if not found:
+        return ""
+    return (
+        f"There is no store at {path}: its file system can't be shared between processes, and each "
+        f"wrote a file of its own. Name one: {names}."
+    )
 
 
 def _check_length(path: Path, header: bytes) -> None:
