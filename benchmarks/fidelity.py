@@ -25,11 +25,16 @@ from torchreel.store.database import Store
 LOGS = "guards,recompiles,graph_breaks,graph_code,aot_graphs,dynamic,output_code"
 
 # Records that say how long something took, or which thread wrote it, and nothing else.
-_TIMING = frozenset({"chromium_event", "compilation_metrics", "compilation_metrics_runtime"})
+_TIMING = frozenset(
+    {
+        "chromium_event", "compilation_metrics", "compilation_metrics_runtime",
+        "bwd_compilation_metrics",
+    }
+)  # fmt: skip
 _CONTEXT = frozenset({"timestamp", "thread", "pathname", "has_payload", "start_ns", "process"})
 _NORMAL = (
     (re.compile(r"0x[0-9a-f]{6,}"), "<address>"),
-    (re.compile(r"\b\d{12,}\b"), "<id>"),
+    (re.compile(r"(?<![A-Za-z0-9])\d{12,}(?![A-Za-z0-9])"), "<id>"),
     (re.compile(r"(?:/[\w.+@-]+)*/torchreel-fidelity-[\w.]+"), "<folder>"),
     (re.compile(r"[0-9a-f]{8}(?:[_-][0-9a-f]{4}){3}[_-][0-9a-f]{12}"), "<uuid>"),
     (re.compile(r"\d+\.\d+(?:e-?\d+)?(?= ?(?:s|us|ms|seconds)\b)"), "<time>"),
