@@ -21,7 +21,20 @@ GRAPH = AttachPoint(
     "OutputGraph.call_user_compiler",
     "Dynamo's graph on its way to the backend, with what its inputs really are",
 )
-ATTACH_POINTS = (GRAPH,)
+_READS = (
+    AttachPoint("torch._ops", "OpOverload", "which nodes call an operator"),
+    AttachPoint("torch._ops", "OpOverloadPacket", "which nodes call one by its packet"),
+    AttachPoint("torch._library.custom_ops", "OPDEFS", "operators that Python defines"),
+    AttachPoint("torch._library.simple_registry", "singleton", "fake kernels in Python"),
+    AttachPoint("torch._C", "_dispatch_dump", "where an operator is defined"),
+    AttachPoint("torch._C", "_dispatch_has_kernel_for_dispatch_key", "which kernels it has"),
+    AttachPoint("torch._C", "DisableTorchFunctionSubclass", "subclasses looked at from outside"),
+    AttachPoint("torch._library.fake_class_registry", "FakeScriptObject", "fake script objects"),
+    AttachPoint(
+        "torch.utils._python_dispatch", "is_traceable_wrapper_subclass", "which tensors have inner"
+    ),
+)
+ATTACH_POINTS = (GRAPH, *_READS)
 
 OPERATOR = Kind(
     name="custom.operator",

@@ -32,7 +32,10 @@ FALLBACK = AttachPoint(_MODULE, "run_fallback_kernel", "an operator without a fa
 INFER = AttachPoint(
     _MODULE, "FakeTensorMode._maybe_infer_fake", "compares a fake kernel's result with a real one"
 )
-ATTACH_POINTS = (DISPATCH, CONVERT, FALLBACK, INFER)
+FUNCTORCH = AttachPoint(
+    "torch._C._functorch", "is_functorch_wrapped_tensor", "tensors that are not to be looked into"
+)
+ATTACH_POINTS = (DISPATCH, CONVERT, FALLBACK, INFER, FUNCTORCH)
 
 DISPATCHED = Kind(
     name="fake_tensors.dispatch",

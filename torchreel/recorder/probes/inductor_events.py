@@ -42,8 +42,11 @@ TRITON_KERNEL = AttachPoint(
 COMMAND = AttachPoint(
     "torch._inductor.cpp_builder", "run_compile_cmd", "a run of the C++ compiler in this process"
 )
+LOWERINGS = AttachPoint("torch._inductor.lowering", "lowerings", "the function that lowers a node")
+FALLBACKS = AttachPoint("torch._inductor.lowering", "fallbacks", "operators that are called as is")
 ATTACH_POINTS = (
     JOINT, PASS, LOWER, FUSE, REFUSE, SCHEDULE, EXTERN, CPP_KERNEL, TRITON_KERNEL, COMMAND,
+    LOWERINGS, FALLBACKS,
 )  # fmt: skip
 
 FAMILY = Kind(

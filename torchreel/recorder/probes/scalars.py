@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from torchreel.recorder.attach import Probe, Tap
+from torchreel.recorder.attach import AttachPoint, Probe, Tap
 from torchreel.recorder.probes.shape_kinds import (
     BINDINGS,
     INSERTED,
@@ -34,7 +34,18 @@ if TYPE_CHECKING:
 Args = tuple[Any, ...]
 Kwargs = dict[str, Any]
 
-ATTACH_POINTS = (*COMPUTE_BINDINGS, *REBINDING, *INSERTION, TENSORIFY, WRAP_INT, WRAP_FLOAT)
+SPECIALIZED = AttachPoint(
+    "torch._dynamo.symbolic_convert", "TensorifyState", "floats that can't become tensors"
+)
+ATTACH_POINTS = (
+    SPECIALIZED,
+    *COMPUTE_BINDINGS,
+    *REBINDING,
+    *INSERTION,
+    TENSORIFY,
+    WRAP_INT,
+    WRAP_FLOAT,
+)
 
 
 def _argument(args: Args, kwargs: Kwargs, position: int, name: str) -> Any:

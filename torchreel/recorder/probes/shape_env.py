@@ -238,6 +238,7 @@ def _current_env() -> Any:
 boundaries.append(_boundary)
 
 ATTACH_POINTS: tuple[AttachPoint, ...] = (
+    AttachPoint("torch._guards", "Source", "where a symbol comes from"),
     INIT, NEW_SYMBOL, ASSERT, REPLACE, REFINE, ERROR, PRODUCE, *CALL_POINTS,
     *scalars.ATTACH_POINTS,
 )  # fmt: skip

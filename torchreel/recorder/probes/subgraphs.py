@@ -54,9 +54,10 @@ CHECKS = tuple(
     AttachPoint(f"torch._higher_order_ops.{module}", _CHECK, "aliasing and mutation in a body")
     for module in ("utils", "cond", "associative_scan", "map", "base_hop", "scan")
 )
+OPERATOR = AttachPoint("torch._ops", "HigherOrderOperator", "which nodes have bodies")
 ATTACH_POINTS = (
-    TRACER, INPUT, LIFT, MUTATION, ALIASING, SPECULATE, SPECULATE_FLAT, INSTALL, DYNAMO_GRAPH,
-    AOT_GRAPH, *CHECKS,
+    OPERATOR, TRACER, INPUT, LIFT, MUTATION, ALIASING, SPECULATE, SPECULATE_FLAT, INSTALL,
+    DYNAMO_GRAPH, AOT_GRAPH, *CHECKS,
 )  # fmt: skip
 
 ENTER = Kind(
