@@ -2,9 +2,10 @@
 
 import torch
 from functorch.compile import nop
-from torch._functorch.aot_autograd import aot_function
+from torch._functorch.aot_autograd import aot_function, aot_module
 
 from tests.recorder.conftest import Record
+from torchreel.store import queries
 
 
 def loss(x: torch.Tensor) -> torch.Tensor:
@@ -42,3 +43,21 @@ def test_without_dynamo_the_compile_has_no_id_but_is_one(record: Record) -> None
     assert (second.compile_id, second.attempt, second.status) == ("-", 1, "ok")
     assert tape.graphs(first) == [("joint", ""), ("forward", "forward"), ("backward", "backward")]
     assert tape.graphs(second) == [("forward", "inference")]
+
+
+def test_a_module_without_dynamo_has_its_parameters_for_inputs(record: Record) -> None:
+    def program() -> None:
+        compiled = aot_module(torch.nn.Linear(3, 2), nop)
+        compiled(torch.ones(4, 3)).sum().backward()
+
+    tape = record(program)
+    compile = tape.compile
+    assert (compile.compile_id, compile.status) == ("-", "ok")
+    joint, forward, backward = queries.graphs(tape.store, compile)
+    assert [(g.stage, g.partition) for g in (joint, forward, backward)] == [
+        ("joint", ""), ("forward", "forward"), ("backward", "backward"),
+    ]  # fmt: skip
+    # weight, bias and x; in the joint graph, the tangent as well
+    assert (forward.inputs, joint.inputs) == (3, 4)
+    targets = {row.target: row.count for row in queries.graph_targets(tape.store, forward)}
+    assert [count for name, count in targets.items() if "aten.addmm" in name] == [1]

@@ -136,6 +136,41 @@ def test_what_torch_cannot_write_down_is_described(record: Record) -> None:
     assert not any(data(event)["portable"] for event in builtins)
 
 
+class Scaled:
+    """What is called like a function of torch's own, and is none."""
+
+    __name__ = "scaled"
+
+    def __call__(self, x: torch.Tensor) -> torch.Tensor:
+        return x * 3
+
+
+scaled = torch._dynamo.allow_in_graph(Scaled())
+pytree = torch.utils._pytree
+
+
+def test_identities_and_versions_are_described(record: Record) -> None:
+    """FUNCTION_MATCH, ID_MATCH and DICT_VERSION; no path of torch 2.13 makes NN_MODULE any more."""
+
+    def f(x: torch.Tensor) -> tuple[torch.Tensor, list[type]]:
+        return scaled(x), [kind for kind in pytree.SUPPORTED_NODES]  # noqa: C416
+
+    tape = record(lambda: torch.compile(f, backend="eager")(torch.ones(3)))
+    function = found(tape, "FUNCTION_MATCH", "G['scaled']")
+    assert (function["portable"], function["types"]) == (False, ["ID_MATCH"])
+    assert (function["class"], function["object"]) == (
+        f"{__name__}.Scaled", f"an object of {__name__}.Scaled",
+    )  # fmt: skip
+    assert function["code"][0].startswith("___check_obj_id(G['scaled'], ")
+    version = found(tape, "DICT_KEYS_MATCH", "G['pytree'].SUPPORTED_NODES")
+    assert (version["types"], version["portable"]) == (["DICT_VERSION"], False)
+    assert version["code"][0].startswith("___dict_version(G['pytree'].SUPPORTED_NODES) == ")
+    assert version["object"] == "an object of dict"
+    identities = [data(event) for event in guards(tape) if event.name == "ID_MATCH"]
+    assert {item["portable"] for item in identities} == {False}
+    assert "collections.namedtuple" in {item["object"].split(" ")[0] for item in identities}
+
+
 def test_ambient_state_is_with_the_guards(record: Record) -> None:
     class Mode(torch.overrides.TorchFunctionMode):
         def __torch_function__(

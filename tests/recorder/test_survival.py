@@ -70,6 +70,44 @@ def test_a_death_in_the_backend_leaves_its_graph(
     assert failure.checkpoint_id == checkpoint.id
 
 
+HUNGRY = """
+import resource
+
+def hungry(gm, inputs):
+    used = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()
+    resource.setrlimit(resource.RLIMIT_AS, (used + {room}, -1))
+    return bytearray(2 << 30)
+
+try:
+    torch.compile(lambda x: x.sin() + 1, backend=hungry)(torch.ones(2))
+except Exception as error:
+    print(type(error).__name__, type(error.inner_exception).__name__)
+print(torch.ones(2).sum().item(), flush=True)
+sys.exit(7)
+"""
+
+
+@pytest.mark.parametrize("room", [1 << 16, 32 << 20])
+@pytest.mark.parametrize("mode", ["full", "flight"])
+def test_memory_that_is_used_up(path: Path, mode: str, room: int) -> None:
+    """With room for nothing, not even a stack for a thread, and with some."""
+    program = programs.PRELUDE + HUNGRY.format(room=room)
+    environment = {**os.environ, **programs.ENVIRONMENT, "TORCHREEL": f"{mode}:{path}"}
+    done = subprocess.run(
+        [sys.executable, "-c", program], env=environment, capture_output=True, text=True
+    )
+    assert (done.returncode, done.stdout) == (7, "BackendCompilerFailed MemoryError\n2.0\n")
+    with Store.open(path) as store:
+        tape = Tape(store)
+        (checkpoint,) = queries.checkpoints(store, tape.compile)
+        doc = CheckpointDoc.from_bytes(store.read_blob(checkpoint.digest))
+        failures = queries.failures(store)
+    assert [node.name for node in doc.graph.nodes] == ["l_x_", "sin", "add", "output"]
+    assert tape.compile.status in ("failed", "crashed")
+    if room > 1 << 20:
+        assert [row.chain[-1]["type"] for row in failures] == ["MemoryError"]
+
+
 TROUBLE = """
 import shutil
 {before}
