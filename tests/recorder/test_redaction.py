@@ -2,6 +2,7 @@
 
 import json
 import re
+from pathlib import Path
 
 import pytest
 
@@ -42,6 +43,20 @@ def redactor() -> Redactor:
         ('{"api_key": "abc"}', '{"api_key": "<redacted>"}'),
         ("connect(secret='x', n=3)", "connect(secret='<redacted>', n=3)"),
         ("token=abcd12345678", "token=<redacted>"),
+        ("G['password'] == 'correct horse'", "G['password'] == '<redacted>'"),
+        ("L['c']['api_secret'] != b'one-two'", "L['c']['api_secret'] != b'<redacted>'"),
+        ("password: Optional[str] = 'hunter2'", "password: Optional[str] = '<redacted>'"),
+        ("(password := 'hunter2')", "(password := '<redacted>')"),
+        ('password = """hunter2"""', 'password = """<redacted>"""'),
+        ("password = 'it\\'s me' # all", "password = '<redacted>' # all"),
+        ("password=SecretStr('hunter2')", "password=SecretStr('<redacted>')"),
+        ("cookie = 'a=b; c=d'", "cookie = '<redacted>'"),
+        ("['--password', 'hunter2']", "['--password', '<redacted>']"),
+        ("('client_secret', 'one-two')", "('client_secret', '<redacted>')"),
+        ("getenv('HF_TOKEN', 'by-default-1')", "getenv('HF_TOKEN', '<redacted>')"),
+        ("add('--token', default='hunter2')", "add('--token', default='<redacted>')"),
+        ("https://0123456789abcdef@sentry/1", "https://<redacted>@sentry/1"),
+        ("hooks.slack.com/services/T0/B0/XXXX", "hooks.slack.com/<redacted>"),
         (f"KEY = '{RANDOM}'", "KEY = '<redacted>'"),
         (f'KEY = "{RANDOM}"', 'KEY = "<redacted>"'),
         ("it said swordfish twice: swordfish", "it said <redacted> twice: <redacted>"),
@@ -73,6 +88,9 @@ def test_secrets_and_homes_are_taken_out(redactor: Redactor, text: str, kept: st
         "torch.ops.aten.native_layer_norm.default",
         "tokens = tokenizer(text); model(token_type_ids=token_type_ids)",
         "f(token=tok, password=None)",
+        "['token', 'segment', 'position']",
+        "('password', 'name')",
+        "G['token_type'] == 3",
         "tensor([1, 2, 3], dtype=torch.int64)",
         "/usr/lib/python3.11/site-packages/torch/nn/modules/linear.py",
         "1 / 2 // alice",
@@ -107,6 +125,52 @@ def test_a_secret_is_known_again_without_its_name(redactor: Redactor) -> None:
     assert redactor.text("aten.add.default, 'default'") == "aten.add.default, '<redacted>'"
     document = canonical_json({"target": "default"})
     assert redactor.data(document) == document
+
+
+def test_a_secret_is_known_again_however_it_is_quoted(redactor: Redactor) -> None:
+    value = 'it\'s "me" \\o/'
+    redactor.learn([value])
+    for spelled in (value, repr(value), json.dumps(value), json.dumps(json.dumps(value))):
+        assert "me" not in redactor.text(spelled), spelled
+    document = json.loads(
+        redactor.data(canonical_json({"message": f"for {value}", "code": repr(value)}))
+    )
+    assert document["message"] == "for <redacted>"
+    assert "me" not in document["code"]
+
+
+@pytest.mark.parametrize(
+    "source", ["password = 'it\\'s me' #", 'password = "it\\"s me" #', "password = 'C:\\\\' #"]
+)
+def test_a_quote_that_is_escaped_ends_no_secret(redactor: Redactor, source: str) -> None:
+    found = json.loads(redactor.data(canonical_json({"lines": {"1": source}})))
+    quote = source[11]
+    assert found["lines"]["1"] == f"password = {quote}<redacted>{quote} #"
+    assert redactor.text(source) == found["lines"]["1"]
+
+
+def test_the_password_of_an_address_is_known_without_it() -> None:
+    redactor = Redactor(Rules(), {"MY_DB": "postgres://me:sword-fish@host/x"}, [])
+    assert redactor.text("sword-fish is wrong") == "<redacted> is wrong"
+
+
+def test_a_file_tells_what_its_secrets_are(redactor: Redactor, tmp_path: Path) -> None:
+    (tmp_path / "settings.py").write_text("passphrase = 'open-sesame'\n")
+    redactor.learn_from(str(tmp_path / "settings.py"))
+    redactor.learn_from(str(tmp_path / "missing.py"))
+    assert redactor.text("open-sesame did not do") == "<redacted> did not do"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "password = '" + "\\" * 4001, "password = '" + "\\x" * 2000, "password" * 1000,
+        "token = " * 1000, "'token', '" * 1000, 'secret="""' + "a\n" * 2000,
+    ],
+)  # fmt: skip
+def test_no_text_takes_long(redactor: Redactor, text: str) -> None:
+    """What backtracks, would take years with one of these."""
+    assert isinstance(redactor.text(text), str)
 
 
 def test_bytes_that_are_no_text_are_withheld_when_they_hold_a_secret(redactor: Redactor) -> None:

@@ -19,6 +19,7 @@ from torchreel.store.packing import unpack
 SECRETS = {
     "MY_SERVICE_TOKEN": "plain-word-in-the-environment",
     "DB_PASSWORD": 'quo"ted pass\\word',
+    "MY_DATABASE": "postgres://bob:" + "behind-the-colon@db/x",
     "AWS_SECRET_ACCESS_KEY": "wJalrXUtnFEMI/" + "K7MDENG/bPxRfiCYEXAMPLEKEY",
 }
 ON_THE_LINE = "given-on-the-command-line"
@@ -30,6 +31,15 @@ RANDOM = "kJ8h2Gf6" + "Dd9Lq1Zx0Cv7Bn5M"
 PASSWORD = "correct-horse-battery"
 VALUES = ("1234.5678", "8765.4321")
 """Of tensors."""
+HIDDEN = {
+    name: f"zq-{name}-{number}"
+    for number, name in enumerate(
+        ("nested", "pair", "attribute", "deep", "module", "global", "bytes", "argument", "option",
+         "break", "closure", "cookie", "tuple", "state", "field", "default", "constant", "quoted",
+         "docstring", "webhook", "header"), 10,
+    )
+}  # fmt: skip
+"""Where a program has secrets, and those of this one."""
 
 PROGRAM = f'''
 """Docstring of the module: password = '{PASSWORD}'."""
@@ -62,6 +72,89 @@ torch.compile(model, backend=refuse)(torch.full((32,), {VALUES[0]}))
 '''
 
 
+HIDING = f'''
+import os, subprocess, sys, torch
+from typing import NamedTuple
+
+URL = os.environ["MY_DATABASE"]
+CONFIG = {{
+    "db": {{"password": "{HIDDEN["nested"]}", "url": URL}},
+    "more": [("client_secret", "{HIDDEN["pair"]}")],
+    "hook": "https://hooks.slack.com/services/T0/B0/{HIDDEN["webhook"]}",
+}}
+passphrase = "{HIDDEN["global"]}"
+api_secret = b"{HIDDEN["bytes"]}"
+
+class Settings:
+    """password: {HIDDEN["docstring"]}"""
+    def __init__(self, **settings):
+        self.__dict__.update(settings)
+
+class Odd:
+    def __init__(self):
+        self.credentials = ("user", "{HIDDEN["tuple"]}")
+    def __getstate__(self):
+        return dict(self.__dict__, bearer="{HIDDEN["state"]}")
+
+class Pair(NamedTuple):
+    user: str
+    password: str
+
+class Nested(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.api_token = "{HIDDEN["module"]}"
+        self.cfg = CONFIG
+        self.hf = Settings(use_auth_token="{HIDDEN["attribute"]}",
+                           nested=Settings(secret_key="{HIDDEN["deep"]}"))
+    def forward(self, x, headers):
+        if self.cfg["db"]["password"] == "no" or self.api_token == "no" or passphrase == "no":
+            x = x + 1
+        if self.hf.use_auth_token == "no" or self.hf.nested.secret_key == "no":
+            x = x + 2
+        if api_secret == b"no" or headers["X-Api-Key"] == "no" or os.environ["MY_DATABASE"] == "no":
+            x = x + 3
+        return x.cos()
+
+def login(gm, inputs):
+    raise ValueError(f"for {{URL}} with {{CONFIG}}, {{passphrase}} and {{api_secret}}")
+
+def attempt(f, *args, **options):
+    torch._dynamo.reset()
+    try:
+        torch.compile(f, **options)(*args)
+    except torch._dynamo.exc.TorchDynamoException as error:
+        print(type(error))
+
+x = torch.ones(2)
+for backend in ("eager", login):
+    attempt(Nested(), x, {{"X-Api-Key": "{HIDDEN["header"]}"}}, backend=backend)
+
+def breaks(x):
+    torch._dynamo.graph_break(msg="password={HIDDEN["break"]}")
+    subprocess.run(["true", "--password", "{HIDDEN["option"]}"])
+    return x + 1
+attempt(breaks, x, backend="eager")
+
+def bad(x, settings, odd, pair, token="{HIDDEN["default"]}"):
+    secret = "{HIDDEN["constant"]}" + str(x)
+    password = 'it\\'s {HIDDEN["quoted"]}'
+    return undefined(x, settings.password, odd.credentials, pair, token, secret, password)
+attempt(bad, x, Settings(password="{HIDDEN["argument"]}"), Odd(), Pair("me", "{HIDDEN["field"]}"),
+        backend="eager", fullgraph=True)
+
+def make():
+    api_key = "{HIDDEN["closure"]}"
+    session_cookie = "{HIDDEN["cookie"]}"
+    def f(x):
+        if api_key == "no" or session_cookie == "no":
+            x = x + 1
+        return undefined(x, api_key)
+    return f
+attempt(make(), x, backend="eager", fullgraph=True)
+'''
+
+
 @pytest.fixture(scope="module")
 def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("homes") / "alice-the-user"
@@ -72,10 +165,26 @@ def recorded(
     request: pytest.FixtureRequest, home: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> Path:
     """The store of the program above."""
+    store = tmp_path_factory.mktemp("stores") / f"{request.param}.db"
+    assert run_in(home, PROGRAM, store, request.param) == 1
+    return store
+
+
+@pytest.fixture(scope="module", params=["full", "flight"])
+def hidden(
+    request: pytest.FixtureRequest, home: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Path:
+    """The store of the program that hides them better; it keeps every frame."""
+    store = tmp_path_factory.mktemp("stores") / f"{request.param}.db"
+    assert run_in(home, HIDING, store, request.param) == 0
+    return store
+
+
+def run_in(home: Path, program: str, store: Path, mode: str) -> int:
+    """Record a program that is in the home of somebody, with secrets around it."""
     project = home / "private-project"
     project.mkdir(parents=True, exist_ok=True)
-    (project / "train.py").write_text(PROGRAM)
-    store = tmp_path_factory.mktemp("stores") / f"{request.param}.db"
+    (project / "train.py").write_text(program)
     command = [sys.executable, str(project / "train.py"), "--hub-token", ON_THE_LINE]
     with pytest.MonkeyPatch.context() as patch:
         for name, value in {**SECRETS, **programs.ENVIRONMENT}.items():
@@ -83,8 +192,7 @@ def recorded(
         patch.setenv("HOME", str(home))
         patch.setenv("USER", "alice-the-user")
         patch.setenv("PYTHONPATH", os.pathsep.join(p for p in sys.path if p))
-        assert run_recorded(command, store, mode=request.param, settings=Settings()) == 1
-    return store
+        return run_recorded(command, store, mode=mode, settings=Settings(frames="all"))
 
 
 def everything(path: Path) -> Iterator[bytes]:
@@ -113,6 +221,28 @@ def test_no_byte_of_the_store_has_a_secret(recorded: Path, home: Path) -> None:
         for secret in spelled:
             assert secret.encode() not in data, secret
     assert seen > 20_000, "there is nothing in the store"
+
+
+def test_no_byte_has_what_is_hidden_in_objects_and_code(hidden: Path) -> None:
+    found = {
+        secret
+        for data in everything(hidden)
+        for secret in (*HIDDEN.values(), "behind-the-colon")
+        if secret.encode() in data
+    }
+    assert found == set()
+    with Store.open(hidden) as store:
+        compiles = queries.compiles(store, 1)
+        failed = [row for row in compiles if row.status == "failed"]
+        bundles = [queries.frame_bundle(store, row) for row in failed]
+        assert queries.lost(store, 1) == []
+    # Not for want of anything to look at: each failing frame is there, without its secrets.
+    assert [row.frame_name for row in failed] == ["forward", "bad", "f"]
+    for bundle in bundles:
+        assert bundle is not None
+        assert bundle.status == "partial", bundle.reason
+        assert "strings were redacted" in bundle.reason
+        assert bundle.digest is not None
 
 
 def test_the_weights_are_not_in_it(recorded: Path) -> None:

@@ -21,7 +21,7 @@ import linecache
 import pickletools
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import CellType, CodeType, FunctionType, ModuleType
@@ -30,6 +30,7 @@ from typing import Any
 import cloudpickle
 
 from torchreel.errors import UnsupportedError
+from torchreel.recorder import frame_secrets
 from torchreel.recorder.guard import fail_open
 from torchreel.recorder.redaction import REDACTED, Redactor
 from torchreel.store.jsontypes import Json, canonical_json
@@ -204,7 +205,9 @@ class _Notes:
     files: set[str] = field(default_factory=set)
     """Where the functions are from that are pickled by value."""
     pairs: set[tuple[str, str]] = field(default_factory=set)
-    """Text in dictionaries (also globals and attributes), with its key."""
+    """Text in dictionaries (also globals and attributes) and cells, with its key."""
+    constants: set[str] = field(default_factory=set)
+    """Text that the code puts under the name of a secret."""
     lines: dict[str, set[tuple[int, int]]] = field(default_factory=dict)
     """By file: the first and the last line of each function that is pickled by value."""
     modules: set[str] = field(default_factory=set)
@@ -286,9 +289,12 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
             return obj if _is_kept_once(obj) else None
         if type(obj) in _PLAIN:
             if type(obj) is dict:
-                self._look(obj)
+                self._look(obj.items())
                 return self._globals.get(id(obj))
             return None
+        kind: Any = type(obj)
+        if issubclass(kind, tuple) and isinstance(getattr(kind, "_fields", None), tuple):
+            self._look(zip(kind._fields, tuple.__iter__(obj), strict=False))  # type: ignore[arg-type]
         if time.monotonic() > self._deadline:
             self._notes.stopped = f"it took longer than {LONGEST:g} s"
             raise UnsupportedError(self._notes.stopped)
@@ -311,10 +317,20 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
         base = self.persistent_id(obj._base)
         return {**description, "base": base} if isinstance(base, int) else description
 
-    def _look(self, found: dict[Any, Any]) -> None:
-        for key, value in found.items():
-            if type(key) is str and type(value) is str and len(value) >= _SHORTEST:
-                self._notes.pairs.add((key, value))
+    def _look(self, found: Iterable[tuple[Any, Any]]) -> None:
+        """Text under a name: by itself, or in a collection."""
+        for key, value in found:
+            if type(key) is str:
+                self._notes.pairs.update((key, text) for text in frame_secrets.texts(value))
+
+    def _look_at_function(self, function: FunctionType) -> None:
+        code, cells = function.__code__, function.__closure__ or ()
+        self._notes.add_code(code)
+        self._notes.constants.update(frame_secrets.of_code(code))
+        self._look(zip(code.co_freevars, map(_content, cells), strict=False))
+        defaults = function.__defaults__ or ()
+        names = code.co_varnames[: code.co_argcount]
+        self._look(zip(names[len(names) - len(defaults) :], defaults, strict=True))
 
     def _function_getnewargs(self, function: FunctionType) -> Any:
         """As cloudpickle does it, which shares one new dict between functions of one module: here
@@ -332,7 +348,7 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
             return dict, (self._attributes(),)
         found = super().reducer_override(obj)
         if found is not NotImplemented and type(obj) is FunctionType:
-            self._notes.add_code(obj.__code__)
+            self._look_at_function(obj)
             return _with_token(obj, found)
         if found is not NotImplemented or issubclass(type(obj), (type, FunctionType)):
             if found is NotImplemented:
@@ -425,8 +441,9 @@ def _names(code: CodeType) -> Iterator[str]:
 
 # -- redaction ----------------------------------------------------------------------------------
 
-_LENGTH = 4
-"""Bytes of the length of a string, behind its opcode (BINUNICODE)."""
+_OPCODES = {"BINUNICODE": (4, b"X"), "BINBYTES": (4, b"B"), "SHORT_BINBYTES": (1, b"B")}
+"""Strings and bytes in a pickle: how many bytes of length stand before them, and the opcode that
+is put in their place (with four)."""
 _MARK = REDACTED.decode()
 _SHORTEST = 4
 """Characters: a shorter string is a name of a variable rather than a secret."""
@@ -440,25 +457,46 @@ def _redacted(data: bytes, redactor: Redactor | None, notes: _Notes) -> tuple[by
     """
     if redactor is None or redactor.is_off:
         return data, 0
-    secrets = {value for key, value in notes.pairs if _MARK in redactor.text(f"{key} = {value!r}")}
+    values = {value for key, value in notes.pairs if _MARK in redactor.text(f"{key} = {value!r}")}
+    values |= notes.constants if redactor.rules.mode != "none" else set()
     sources = [_source(file, redactor) for file in sorted(notes.files)]
     parts: list[bytes] = []
     position = count = 0
-    for text, start in _strings(data):
-        found = _MARK if text in secrets else _without_secret(text, redactor, sources)
-        if found != text:
-            encoded = found.encode("utf-8", "surrogatepass")
-            parts += [data[position : start + 1], len(encoded).to_bytes(_LENGTH, "little"), encoded]
-            position = start + 1 + _LENGTH + len(text.encode("utf-8", "surrogatepass"))
-            count += _MARK in found
+    for found in _strings(data):
+        text = _MARK if found.text in values else _without_secret(found.text, redactor, sources)
+        if text != found.text:
+            parts += [data[position : found.start], found.replaced(text)]
+            position = found.end
+            count += _MARK in text
     return b"".join([*parts, data[position:]]), count
 
 
-def _strings(data: bytes) -> Iterator[tuple[str, int]]:
-    """Each string of a pickle, and where its opcode is."""
+@dataclass(frozen=True)
+class _Text:
+    """A string, or bytes, in a pickle."""
+
+    text: str
+    opcode: str
+    start: int
+    end: int
+
+    def replaced(self, text: str) -> bytes:
+        """Another string in its place."""
+        bytes_ = text.encode("utf-8" if self.opcode == "BINUNICODE" else "latin-1", "surrogatepass")
+        return _OPCODES[self.opcode][1] + len(bytes_).to_bytes(4, "little") + bytes_
+
+
+def _strings(data: bytes) -> Iterator[_Text]:
+    """Each string of a pickle, and its bytes (those of code are hardly ever text)."""
     for opcode, argument, start in pickletools.genops(data):
-        if opcode.name == "BINUNICODE" and isinstance(argument, str) and start is not None:
-            yield argument, start
+        if opcode.name not in _OPCODES or start is None:
+            continue
+        first = start + 1 + _OPCODES[opcode.name][0]
+        if isinstance(argument, bytes):
+            yield _Text(argument.decode("latin-1"), opcode.name, start, first + len(argument))
+        elif isinstance(argument, str):
+            length = len(argument.encode("utf-8", "surrogatepass"))
+            yield _Text(argument, opcode.name, start, first + length)
 
 
 def _source(file: str, redactor: Redactor) -> tuple[str, str]:

@@ -12,7 +12,7 @@ import itertools
 import os
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -29,6 +29,7 @@ from torchreel.recorder.rows import (
     Blob,
     Config,
     Event,
+    LearnFrom,
     Ref,
     Update,
 )
@@ -49,6 +50,10 @@ what probes have to look at from time to time."""
 
 _MOST_ENTRIES = 1_000
 """Compiles that are known by their names, at most: a late backward may belong to any of them."""
+
+
+_MOST_FILES = 100
+"""Source files of the program that are looked through for secrets, at most."""
 
 
 @dataclass(frozen=True)
@@ -83,6 +88,7 @@ class Recorder:
         self._sequence = itertools.count(1)
         self._described = False
         self._failed: list[int] = []
+        self._files: set[str] = set()
 
     def _new_tape(self) -> Tape:
         options, row = self.options, self._recording_row()
@@ -190,6 +196,17 @@ class Recorder:
         self.tape.append(Add("compiles", row, entry.ref))
         self.tape.began(entry)
         return entry
+
+    def learn(self, values: Iterable[str], file: str) -> None:
+        """Secrets of a frame, and the source file around it: they are not to reach the disk."""
+        redactor = self.tape.redactor
+        if redactor is None or redactor.rules.mode == "none":
+            return
+        redactor.learn(values)
+        if file in self._files or len(self._files) > _MOST_FILES or _is_installed(file):
+            return
+        self._files.add(file)
+        self.tape.append(LearnFrom(file))
 
     def _forget_old_entries(self) -> None:
         """A process that compiles for weeks must not grow."""
@@ -463,6 +480,11 @@ class Recorder:
         """In the child: a recording of its own."""
         with fail_open("fork"):
             self._begin()
+
+
+def _is_installed(file: str) -> bool:
+    """Whether a file is part of a package: it is everybody's."""
+    return "site-packages" in file or "dist-packages" in file or file.startswith("<")
 
 
 def _structure(doc: GraphDoc) -> str:

@@ -15,6 +15,7 @@ import json
 import os
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
@@ -43,6 +44,10 @@ _COMMON = frozenset({"root", "user", "home", "torch", "python", "site-packages",
 """Names of users that are names of directories as well."""
 
 _MOST_LEARNED = 200
+_MOST_SOURCE = 1 << 20
+"""Bytes of a file that are looked through for secrets."""
+_IN_URL = re.compile(r"://[^/\s:@]*:([^/\s@]{4,})@")
+"""The password in an address."""
 
 _Rule = tuple[bytes, re.Pattern[bytes]]
 
@@ -63,7 +68,11 @@ _KNOWN: tuple[_Rule, ...] = tuple(
         (b"eyJ", rb"(?<!\w)eyJ[\w-]{10,}\.[\w-]{10,}(?:\.[\w-]*)?"),
         (b"Bearer ", rb"(?<!\w)Bearer +[\w.~+/=-]{8,}"),
         (b"Basic ", rb"(?<!\w)Basic +[A-Za-z0-9+/]{12,}=*"),
-        (b"://", rb"(?<=://)[^/\s:@'\"\\]+:[^/\s@'\"\\]+(?=@)"),
+        (b"://", rb"(?<=://)(?:[^/\s:@'\"\\]+:[^/\s@'\"\\]+|[\w.-]{16,})(?=@)"),
+        (b"hooks.slack.com/", rb"(?<=hooks\.slack\.com/)[\w/-]{12,}"),
+        (b"/api/webhooks/", rb"(?<=/api/webhooks/)\d+/[\w-]{12,}"),
+        (b"-Signature=", rb"(?<=-Signature=)[\w%+/-]{16,}"),
+        (b"sig=", rb"(?<=[?&]sig=)[\w%+/-]{16,}"),
         (b"-----BEGIN ", rb'-----BEGIN [A-Z ]*KEY-{5}(?s:.*?)(?:-----END [A-Z ]*KEY-{5}|\Z|(?="))'),
     ]
 )  # fmt: skip
@@ -71,23 +80,51 @@ _KNOWN: tuple[_Rule, ...] = tuple(
 
 _NAMES = (
     b"passw", b"passphrase", b"secret", b"token", b"api_key", b"apikey", b"api-key",
-    b"access_key", b"private_key", b"credential", b"authorization", b"auth_key",
+    b"access_key", b"accesskey", b"accountkey", b"private_key", b"signing_key", b"encryption_key",
+    b"credential", b"authorization", b"auth_key", b"bearer", b"cookie", b"pwd",
 )  # fmt: skip
 """What the name of a secret holds, in lower case, where it stands before its value."""
 
-# What follows such a name: the rest of it, maybe a quote, a sign, and the value, quoted or bare.
-# In JSON, a quote of the text itself is escaped; a bare one is JSON's own and never crossed.
-_TAIL = rb"[\w-]{0,40}(?:%s)?\s{0,3}(?::|=>|=)\s{0,3}"
-_QUOTED = rb"[rbuf]{0,2}(%s)((?:(?!\1)[^\n]){1,300}?)\1"
+# What follows such a name: the rest of it, maybe a quote, a bracket, a type; a sign, and the value,
+# quoted or bare.  In JSON, a quote of the text itself is escaped; a bare one is JSON's own and
+# never crossed.
+_TAIL = (
+    rb"[\w-]{0,40}+(?:%s)?\]?(?::\s?[\w.\[\]| ]{1,40}?(?=\s?=))?\s{0,3}(?:[:=!]?=|=>|:)\s{0,3}"
+    rb"(?:[\w.]{0,20}Secret\w{0,20}\(|\()?"
+)
+_QUOTED = rb"[rbuf]{0,2}(%s)((?:(?!\1)%s){1,2000}?)\1"
 _BARE = rb"((?<=[=:])|(?<=: ))([^\s'\"\\,;()\[\]{}<>&]{4,})"
 
+# The name as a string, and the value as the next one: an option of a command, a pair, a default.
+_NEXT = rb"[\w-]{0,40}+(?:%s)\s{0,3},\s{0,3}(?:default\s?=\s?)?"
 
-def _named(quote: bytes) -> re.Pattern[bytes]:
-    tail = _TAIL % quote
-    return re.compile(tail + b"(?:" + (_QUOTED % quote) + b"|" + _BARE + b")")
+_JSON_QUOTE, _TEXT_QUOTE = rb"(?:\\+\"){3}|\\+\"|'{3}|'", rb"(?:\\*\"){3}|\\*\"|'{3}|'"
+# An escaped quote of the source has its backslash escaped once more in JSON.
+_JSON_CHARACTER = rb"(?:\\\\(?:'|\\\")|\\.|[^\n\\\"])"
+_TEXT_CHARACTER = rb"(?:\\.|[^\n\\])"
 
 
-_IN_JSON, _IN_TEXT = _named(rb"\\+\"|'"), _named(rb"\\*\"|'")
+@dataclass(frozen=True)
+class _Named:
+    """How a value stands behind its name: after a sign, or as the next string."""
+
+    signed: re.Pattern[bytes]
+    following: re.Pattern[bytes]
+
+    @classmethod
+    def of(cls, quote: bytes, character: bytes) -> _Named:
+        quoted = _QUOTED % (quote, character)
+        return cls(
+            re.compile((_TAIL % quote) + b"(?:" + quoted + b"|" + _BARE + b")"),
+            re.compile((_NEXT % quote) + quoted),
+        )
+
+
+_IN_JSON = _Named.of(_JSON_QUOTE, _JSON_CHARACTER)
+_IN_TEXT = _Named.of(_TEXT_QUOTE, _TEXT_CHARACTER)
+_BEFORE = re.compile(rb"['\"](-{0,2})[\w-]{0,40}\Z")
+_NO_WORD = re.compile(rb"[^A-Za-z_]")
+_QUOTES = re.compile(rb"[\\'\"]")
 _RANDOM_IN_JSON = (re.compile(rb"'([\w+/=-]{20,200})'"), re.compile(rb"\\\"([\w+/=-]{20,200})\\"))
 _RANDOM_IN_TEXT = (_RANDOM_IN_JSON[0], re.compile(rb"\"([\w+/=-]{20,200})\""))
 _WORD = re.compile(rb"[A-Za-z_.]+|\d+")
@@ -186,9 +223,7 @@ class Redactor:
             data = pattern.sub(REDACTED, data)
         return data
 
-    def _secrets(
-        self, data: bytes, named: re.Pattern[bytes], quoted: Sequence[re.Pattern[bytes]]
-    ) -> bytes:
+    def _secrets(self, data: bytes, named: _Named, quoted: Sequence[re.Pattern[bytes]]) -> bytes:
         data = self._own(data)
         for value in self._values:
             if value in data:
@@ -199,8 +234,9 @@ class Redactor:
         data = _without_named(data, named, self._learn)
         for pattern in quoted:
             data = pattern.sub(self._unless_random, data)
-        for value, patterns in self._learned.items():
-            if value in data:
+        # A list: the compiling thread may learn meanwhile.
+        for value, patterns in list(self._learned.items()):
+            if value in data or _QUOTES.search(value):
                 data = patterns[named is _IN_JSON].sub(REDACTED, data)
         return data
 
@@ -213,6 +249,17 @@ class Redactor:
         self._learn(text)
         return whole.replace(text, REDACTED)
 
+    def learn(self, values: Iterable[str]) -> None:
+        """Take these out from now on."""
+        for value in values:
+            self._learn(value.encode("utf-8", "surrogatepass"))
+
+    def learn_from(self, file: str) -> None:
+        """Take out what the source in that file gives the name of a secret."""
+        with suppress(OSError), open(file, "rb") as source:
+            text = source.read(_MOST_SOURCE)
+            self._secrets(text, _IN_TEXT, _RANDOM_IN_TEXT)
+
     def _learn(self, value: bytes) -> None:
         """A secret that the source gives a name may come without it in bytecode, or in a message.
 
@@ -222,7 +269,8 @@ class Redactor:
             return
         if value.startswith(b"<") or value in (b"None", b"True", b"False"):
             return
-        found = in_json = re.escape(value)
+        spelled = b"|".join(re.escape(text) for text in _respelled(value))
+        found = in_json = b"(?:%s)" % spelled
         if len(value) < 8 or _WORD.fullmatch(value):
             in_json = rb"(?<=')%s(?=')|(?<=\\\")%s(?=\\)" % (found, found)
             found = rb"(?<=['\"])%s(?=['\"])" % found
@@ -230,9 +278,24 @@ class Redactor:
         self._short.cache_clear()
 
 
+def _respelled(value: bytes) -> tuple[bytes, ...]:
+    """A value as it was found, and as it is where its escapes are none, or are escaped again."""
+    if not _QUOTES.search(value):
+        return (value,)
+    found = {value}
+    for _ in range(2):
+        found |= {re.sub(rb"\\(['\"\\])", rb"\1", text) for text in found}
+    plain = min(found, key=len).decode("utf-8", "surrogateescape")
+    once = {plain, json.dumps(plain, ensure_ascii=False)[1:-1], repr(plain)[1:-1]}
+    twice = {json.dumps(text, ensure_ascii=False)[1:-1] for text in once}
+    found |= {text.encode("utf-8", "surrogateescape") for text in once | twice}
+    return tuple(sorted(found, key=lambda text: (-len(text), text)))
+
+
 def _secret_values(environ: Mapping[str, str], argv: Sequence[str]) -> set[str]:
     """What this process was given under a name that says that it is secret."""
     values = {value for name, value in environ.items() if SECRET_NAME.search(name)}
+    values |= {found for text in (*environ.values(), *argv) for found in _IN_URL.findall(text)}
     hidden = False
     for argument in argv:
         name, equals, value = argument.partition("=")
@@ -286,7 +349,7 @@ def _rule(text: str, pattern: bytes) -> _Rule:
     return data, re.compile(pattern.replace(b"%s", re.escape(data.removesuffix(b"/"))))
 
 
-def _without_named(data: bytes, named: re.Pattern[bytes], learn: Callable[[bytes], None]) -> bytes:
+def _without_named(data: bytes, named: _Named, learn: Callable[[bytes], None]) -> bytes:
     """`data` without the values that stand behind the name of a secret."""
     lowered = data.lower()
     spans = sorted(
@@ -301,18 +364,31 @@ def _without_named(data: bytes, named: re.Pattern[bytes], learn: Callable[[bytes
     return b"".join([*parts, data[position:]]) if spans else data
 
 
-def _spans(
-    data: bytes, lowered: bytes, name: bytes, named: re.Pattern[bytes]
-) -> list[tuple[int, int]]:
+def _spans(data: bytes, lowered: bytes, name: bytes, named: _Named) -> list[tuple[int, int]]:
     found, at = [], lowered.find(name)
     while at >= 0:
-        match = named.match(data, at + len(name))
+        match = named.signed.match(data, at + len(name))
         if match is not None:
             group = 2 if match[2] is not None else 4
             if group == 2 or _is_bare_secret(name, match[4]):
                 found.append(match.span(group))
+        else:
+            following = named.following.match(data, at + len(name))
+            if following is not None and _is_next_secret(data, at, name, following[2]):
+                found.append(following.span(2))
         at = lowered.find(name, at + len(name))
     return found
+
+
+def _is_next_secret(data: bytes, at: int, name: bytes, value: bytes) -> bool:
+    """Of two strings in a row the first may be a name, or one of many words (`token` is one)."""
+    before = _BEFORE.search(data, max(0, at - 48), at)
+    if before is None or value.startswith(b"-"):
+        return False
+    if before[1]:
+        return True
+    telling = name != b"token" or data[at : at + len(name)].isupper()
+    return telling and len(value) >= 6 and _NO_WORD.search(value) is not None
 
 
 def _is_bare_secret(name: bytes, value: bytes) -> bool:
@@ -399,6 +475,10 @@ class RedactingWriter:
         forget = getattr(self._writer, "forget", None)
         if forget is not None:
             forget(digests)
+
+    def learn_from(self, file: str) -> None:
+        """The source in that file may name secrets: they reach the disk no more from now on."""
+        self._redactor.learn_from(file)
 
     def config(self, entries: Sequence[ConfigEntry]) -> int:
         redacted: Callable[[Any], str] = self._redactor.json

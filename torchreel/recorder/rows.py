@@ -272,6 +272,18 @@ class AddEnvironment:
             writer.put("environment", recording_id=_id(self.recording), key=key, value=value)
 
 
+@dataclass(frozen=True)
+class LearnFrom:
+    """Look through a source file for secrets, before rows are written that may have them."""
+
+    file: str
+
+    def write(self, writer: AnyWriter) -> None:
+        learn = getattr(writer, "learn_from", None)
+        if learn is not None:
+            learn(self.file)
+
+
 def spell(value: object) -> Json:
     """A value that is no JSON, as JSON: one of torch's, or a collection, or its text."""
     if isinstance(value, (set, frozenset)):

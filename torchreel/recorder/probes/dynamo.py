@@ -15,7 +15,7 @@ from tokenize import TokenError
 from types import CodeType
 from typing import TYPE_CHECKING
 
-from torchreel.recorder import failures
+from torchreel.recorder import failures, frame_secrets
 from torchreel.recorder.attach import AttachPoint, Call, Probe, Visit
 from torchreel.recorder.guard import fail_open
 from torchreel.recorder.kinds import Kind
@@ -35,19 +35,45 @@ BACKEND = AttachPoint(
     "OutputGraph._call_user_compiler",
     "the narrowest point before any backend: the Dynamo graph and its inputs",
 )
-ATTACH_POINTS = (COMPILE, ATTEMPT, GUARDS, BACKEND)
+_CONTEXTS = (
+    AttachPoint("torch._guards", "CompileContext", "which compile a thread works on"),
+    AttachPoint("torch._guards", "TracingContext", "the user's stack, the fake mode"),
+)
+_EXCEPTIONS = tuple(
+    AttachPoint("torch._dynamo.exc", name, "control flow of Dynamo is no failure")
+    for name in (
+        "RestartAnalysis",
+        "SpeculationRestartAnalysis",
+        "UnspecializeRestartAnalysis",
+        "SkipFrame",
+        "Unsupported",
+        "UserError",
+    )
+)
+_MODES = AttachPoint("torch._C", "_len_torch_function_stack", "whether modes see what we ask")
+ATTACH_POINTS = (COMPILE, ATTEMPT, GUARDS, BACKEND, *_CONTEXTS, *_EXCEPTIONS, _MODES)
 KINDS: tuple[Kind, ...] = ()
 
 
 def _compile(recorder: Recorder, call: Call) -> Visit:
     code, backend = call.args[0], call.argument(5, "compiler_fn")
     frame = _frame_columns(code) | {"backend": backend_name(backend)}
+    with fail_open("secrets"):
+        _learn(recorder, call, code)
     entry = recorder.add_compile(call.kwargs["compile_id"], 0, **frame)
     span = recorder.enter_frame(entry)
     bundles.before(recorder, call, entry)
     outcome = yield
     recorder.leave(span, outcome.error, soft=_is_soft(call, outcome.error))
     bundles.after(recorder, call, span.entry, outcome.error)
+
+
+def _learn(recorder: Recorder, call: Call, code: CodeType) -> None:
+    """What the frame calls a secret must not be told by any of its events."""
+    scope, values, cells = (
+        call.argument(1, "globals"), call.argument(2, "locals"), call.argument(4, "closure")
+    )  # fmt: skip
+    recorder.learn(frame_secrets.of_frame(code, scope, values, cells or ()), code.co_filename)
 
 
 def _is_soft(call: Call, error: BaseException | None) -> bool:

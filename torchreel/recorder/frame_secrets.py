@@ -1,0 +1,92 @@
+"""What a frame says of secrets: text that it keeps under a name that tells so.
+
+Lives here: looking at names of variables, at their values, and at constants of the bytecode that go
+into them.  Not here: what is done with what is found (`redaction`).  Called where a compile begins
+and where a frame bundle is made; a frame without telling names costs a look at each name.
+"""
+
+from __future__ import annotations
+
+import dis
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import lru_cache
+from types import CellType, CodeType
+from typing import Any
+
+from torchreel.recorder.redaction import SECRET_NAME
+
+_SHORTEST = 4
+_LONGEST = 4096
+_DEEPEST = 4
+_MOST = 50
+"""Characters, levels and items: what is looked at of one value."""
+_STORES = frozenset({"STORE_FAST", "STORE_NAME", "STORE_GLOBAL", "STORE_DEREF", "STORE_ATTR"})
+
+
+@lru_cache(4096)
+def is_telling(name: str) -> bool:
+    """Whether what has this name is nobody's business."""
+    return SECRET_NAME.search(name) is not None
+
+
+def of_frame(
+    code: CodeType,
+    scope: Mapping[str, Any],
+    values: Mapping[str, Any],
+    cells: Sequence[CellType],
+) -> set[str]:
+    """Secrets among the globals, arguments and constants of a frame, and in its closure."""
+    found: set[str] = set()
+    for name in filter(is_telling, code.co_names):
+        found.update(texts(scope.get(name)))
+    for name in filter(is_telling, code.co_varnames):
+        found.update(texts(_content(values.get(name))))
+    for name, cell in zip(code.co_freevars, cells, strict=False):
+        if is_telling(name):
+            found.update(texts(_content(cell)))
+    found.update(of_code(code))
+    return found
+
+
+def of_code(code: CodeType) -> Iterator[str]:
+    """Constants that the code, or a function in it, puts under a telling name."""
+    names = (*code.co_names, *code.co_varnames, *code.co_cellvars)
+    if any(map(is_telling, names)):
+        value: object = None
+        for instruction in dis.get_instructions(code):
+            if instruction.opname in _STORES and is_telling(str(instruction.argval)):
+                yield from texts(value)
+            value = instruction.argval if instruction.opname == "LOAD_CONST" else None
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            yield from of_code(constant)
+
+
+def texts(value: object, depth: int = 0) -> Iterator[str]:
+    """The strings in a value, also in plain collections; of other objects, nothing is asked."""
+    kind = type(value)
+    if kind is str:
+        text: str = value  # type: ignore[assignment]
+        if _SHORTEST <= len(text) <= _LONGEST:
+            yield text
+    elif kind is bytes:
+        yield from texts(value.decode("latin-1"), depth)  # type: ignore[attr-defined]
+    elif depth < _DEEPEST and kind is dict:
+        yield from _texts_of(list(value.values()), depth)  # type: ignore[attr-defined]
+    elif depth < _DEEPEST and kind in (list, tuple, set, frozenset):
+        yield from _texts_of(list(value), depth)  # type: ignore[call-overload]
+
+
+def _texts_of(items: Iterable[object], depth: int) -> Iterator[str]:
+    for item in list(items)[:_MOST]:
+        yield from texts(item, depth + 1)
+
+
+def _content(value: object) -> object:
+    """What a cell holds: an argument that an inner function uses is in one."""
+    if type(value) is not CellType:
+        return value
+    try:
+        return value.cell_contents
+    except ValueError:
+        return None
