@@ -328,6 +328,21 @@ def replay(
     timeout: Annotated[
         float | None, typer.Option("--timeout", metavar="SECONDS", help="Limit of the child.")
     ] = None,
+    config: Annotated[
+        list[str] | None,
+        typer.Option("--config", metavar="NAME=VALUE", help="What if this config entry were so?"),
+    ] = None,
+    backend: Annotated[
+        str | None, typer.Option("--backend", metavar="NAME", help="What if the backend were it?")
+    ] = None,
+    map_device: Annotated[
+        list[str] | None,
+        typer.Option("--map-device", metavar="OLD=NEW", help="What if the device were another?"),
+    ] = None,
+    python: Annotated[
+        str | None,
+        typer.Option("--python", metavar="PATH", help="What if it were this environment's torch?"),
+    ] = None,
     json: JsonOption = False,
 ) -> None:
     """Compile again from a checkpoint and compare the tapes, event by event.
@@ -337,20 +352,29 @@ def replay(
     What --allow names is set aside and reported: another version of torch, another machine or
     device. From a frame (recorded with --frames), or with --sequence, Dynamo itself is replayed:
     that runs code from the store, and needs --trust.
+
+    With one thing changed (--config inductor.max_fusion_size=1, --backend aot_eager, --map-device
+    cuda=cpu, --python OTHER/bin/python), the verdict says what that changed, event by event: exits
+    with 0 when it changed nothing, 1 when it did.
     """
     from functools import partial
 
     from torchreel.console import replay as console
     from torchreel.replay import replay as run
     from torchreel.replay.sequence import replay_sequence as frames
+    from torchreel.replay.what_if import changes
     from torchreel.store import parse
 
     where = parse(address)
     classes = tuple(filter(None, allow.split(",")))
+    asked = changes(config or (), backend, map_device or (), python)
+    if asked and (sequence or every or repeat != 1):
+        raise UsageError("Only the replay of one compile can be changed, and once.")
     with _writable(where) as store:
         one = partial(
-            run, store, trust=trust, imports=imports or (), timeout=timeout, allow=classes
-        )
+            run, store, trust=trust, imports=imports or (), timeout=timeout, allow=classes,
+            changes=asked,
+        )  # fmt: skip
         if sequence:
             again = partial(
                 frames, trust=trust, imports=imports or (), timeout=timeout, allow=classes

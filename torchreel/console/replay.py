@@ -17,7 +17,10 @@ from torchreel.replay.verdict import Divergence
 from torchreel.store import Store, queries
 from torchreel.store.records import Compile, Recording
 
-_STYLES = {"identical": "bold green", "diverged": "bold red", "refused": "bold yellow"}
+_STYLES = {
+    "identical": "bold green", "diverged": "bold red", "refused": "bold yellow",
+    "unchanged": "bold green", "changed": "bold red",
+}  # fmt: skip
 
 
 @contextmanager
@@ -136,7 +139,10 @@ def _print_compared(compared: tuple[Comparison, ...]) -> None:
 
 def _print_next(store: Store, row: Compile, verdict: Verdict) -> None:
     divergence = verdict.divergence
-    if divergence is not None and divergence.seq is not None:
+    if verdict.verdict == "changed" and verdict.recording_id is not None and store.writable:
+        sides = f"{store.target}#{row.place}", f"{store.target}#{verdict.recording_id}"
+        streams.next_command("torchreel", "diff", *sides)
+    elif divergence is not None and divergence.seq is not None:
         streams.next_command("torchreel", "show", f"{store.target}#{row.place}@{divergence.seq}")
     elif verdict.verdict == "diverged" and verdict.recording_id is not None:
         streams.next_command("torchreel", "show", f"{store.target}#{verdict.recording_id}")

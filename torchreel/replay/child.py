@@ -20,7 +20,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-from torchreel.errors import TorchreelError
+from torchreel.errors import TorchreelError, UsageError
 
 if TYPE_CHECKING:
     from torchreel.recorder.recorder import Recorder
@@ -55,6 +55,10 @@ class Request:
     compile_timeout: float | None = None
     facts: Mapping[str, Any] = field(default_factory=dict)
     """What the recorded compile found of its machine (`facts.Facts`)."""
+    changed: tuple[tuple[str, Any], ...] = ()
+    """Config entries that are not the recorded ones: name and value."""
+    python: str = ""
+    """The interpreter to run; this one by default."""
     traced_patterns: tuple[str, ...] = ()
     """Libraries of patterns that Inductor traced in this very compile."""
     known: tuple[tuple[Json, bool], ...] = ()
@@ -67,6 +71,8 @@ class Report:
 
     finished: bool = False
     refused: str = ""
+    misused: str = ""
+    """Why what was asked makes no sense here."""
     notes: list[str] = field(default_factory=list)
 
     def write(self, path: str) -> None:
@@ -81,6 +87,8 @@ def main() -> None:
     try:
         _replay(request, report)
         report.finished = True
+    except UsageError as error:
+        report.misused = str(error)
     except TorchreelError as error:
         report.refused = str(error)
     finally:
@@ -96,6 +104,7 @@ def _replay(request: Request, report: Report) -> None:
     doc = CheckpointDoc.from_bytes(Path(request.checkpoint).read_bytes())
     for name in request.imports:
         importlib.import_module(name)
+    torch_names.check_config(request.changed, trust=request.trust)
     with (
         torch_machine.imposed(
             Facts(**request.facts), run=request.execute or request.compare

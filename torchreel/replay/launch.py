@@ -48,7 +48,7 @@ def launch(
     """Run the child `program`; afterwards its recording is settled, however it ended."""
     with tempfile.TemporaryDirectory(prefix="torchreel-replay-") as folder:
         process = subprocess.Popen(
-            [sys.executable, "-m", program.__name__],
+            [getattr(request, "python", "") or sys.executable, "-m", program.__name__],
             stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
             cwd=folder, env=_environment(request), start_new_session=True,
         )  # fmt: skip

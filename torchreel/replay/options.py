@@ -9,7 +9,7 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Iterable
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib import metadata
 from pathlib import Path
 
@@ -17,6 +17,7 @@ from torchreel.errors import LockedStore, UnsupportedError, UsageError
 from torchreel.replay.compared import ON_REQUEST
 from torchreel.replay.launch import DEFAULT_TIMEOUT
 from torchreel.replay.verdict import Verdict
+from torchreel.replay.what_if import Changes
 from torchreel.store import queries
 from torchreel.store.database import Store
 from torchreel.store.records import Compile
@@ -30,6 +31,7 @@ class Options:
     imports: tuple[str, ...] = ()
     timeout: float = DEFAULT_TIMEOUT
     allow: frozenset[str] = frozenset()
+    changes: Changes = field(default_factory=Changes)
 
 
 def known_classes(allow: Iterable[str]) -> frozenset[str]:
@@ -47,7 +49,7 @@ def check_version(store: Store, compile: Compile, options: Options) -> None:
     """Refuse what another release of torch compiled: it would differ, and tell nothing."""
     recorded = queries.environment(store, compile.recording_id).get("torch", "")
     here = _installed_torch()
-    if "version" in options.allow or not recorded or not here:
+    if "version" in options.allow or options.changes.python or not recorded or not here:
         return
     if _release(recorded) != _release(here):
         raise UnsupportedError(

@@ -13,8 +13,9 @@ from dataclasses import asdict
 from pathlib import Path
 
 from torchreel.errors import UnsupportedError, UsageError
+from torchreel.replay import what_if
 from torchreel.replay.causes import likely
-from torchreel.replay.child import Request
+from torchreel.replay.child import Report, Request
 from torchreel.replay.compare import Outcome, Question, Side, compare
 from torchreel.replay.compared import LIBRARIES
 from torchreel.replay.facts import facts_of
@@ -29,6 +30,7 @@ from torchreel.replay.options import (
 )
 from torchreel.replay.tapes import MARK, Point, mark_of
 from torchreel.replay.verdict import DIVERGED, IDENTICAL, REFUSED, Comparison, Verdict
+from torchreel.replay.what_if import Changes
 from torchreel.store import queries
 from torchreel.store.database import Store
 from torchreel.store.jsontypes import Json
@@ -44,6 +46,7 @@ def replay(
     imports: Sequence[str] = (),
     timeout: float | None = None,
     allow: Iterable[str] = (),
+    changes: Changes | None = None,
     listener: Callable[[str], None] | None = None,
 ) -> Verdict:
     """Replay a compile from its checkpoint(s) and compare every later stage.
@@ -52,15 +55,22 @@ def replay(
     (the ShapeEnv alone, from its events) or 'frame' (Dynamo itself: a frame needs `trust`).
     `trust` restores config entries that name commands, paths or code; `imports` are modules that
     define what torch itself does not (operators, backends); `timeout` in seconds for each child;
-    `allow` names classes of difference to be set aside (`compared.ON_REQUEST`).
+    `allow` names classes of difference to be set aside (`compared.ON_REQUEST`); `changes` is what
+    to do otherwise than recorded (`what_if.changes`): the verdict says what that changed.
     The replay becomes a recording of the same store (of a temporary one when that is read-only).
     Raises UsageError for another entry, UnsupportedError when there is no checkpoint or frame.
     """
     if entry not in ENTRIES:
         raise UsageError(f"There is no entry {entry!r}: use {' or '.join(ENTRIES)}.")
-    options = Options(trust, tuple(imports), timeout or DEFAULT_TIMEOUT, known_classes(allow))
+    asked = changes or Changes()
+    if asked and entry not in what_if.ENTRIES:
+        raise UsageError(f"Only a replay from {' or '.join(what_if.ENTRIES)} can be changed.")
+    options = Options(
+        trust, tuple(imports), timeout or DEFAULT_TIMEOUT, known_classes(allow), asked
+    )
     check_version(store, compile, options)
     verdict = ENTRIES[entry](store, compile, entry, options, listener or (lambda text: None))
+    verdict = what_if.concluded(verdict, asked) if asked else verdict
     note(store, compile, verdict)
     return verdict
 
@@ -124,7 +134,7 @@ def _one(
     failure = queries.failure_of(store, compile)
     with tempfile.TemporaryDirectory(prefix="torchreel-request-") as folder:
         blob = Path(folder) / "checkpoint.json"
-        blob.write_bytes(store.read_blob(checkpoint.digest))
+        blob.write_bytes(what_if.applied(store.read_blob(checkpoint.digest), options.changes))
         request = Request(
             checkpoint=str(blob),
             report=str(Path(folder) / "report.json"),
@@ -141,7 +151,9 @@ def _one(
             traced_patterns=_traced_patterns(store, compile, checkpoint),
             known=_known_before(store, compile, checkpoint),
             compile_timeout=_hang_limit(failure, options.timeout),
-            facts=asdict(facts_of(store, compile)),
+            facts=asdict(what_if.machine(facts_of(store, compile), options.changes)),
+            changed=options.changes.config,
+            python=options.changes.python or "",
         )
         ended = launch(request, options.timeout)
     return _judge(store, compile, checkpoint, request.store, ended, options)
@@ -197,6 +209,8 @@ def _judge(
 ) -> Verdict:
     entry = checkpoint.entry
     notes = tuple(ended.report.notes) if ended.report is not None else ()
+    if isinstance(ended.report, Report) and ended.report.misused:
+        raise UsageError(ended.report.misused)
     if ended.report is not None and ended.report.refused:
         return Verdict(REFUSED, entry, detail=ended.report.refused, notes=notes)
     if ended.recording_id is None:

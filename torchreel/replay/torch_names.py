@@ -21,7 +21,10 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx import GraphModule, Node
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
-from torchreel.errors import UntrustedError
+from torchreel.errors import UntrustedError, UsageError
+from torchreel.store.portable import config as portable_config
+from torchreel.store.portable import torch_names as portable_names
+from torchreel.store.portable import values
 
 if TYPE_CHECKING:
     from torchreel.recorder.recorder import Recorder
@@ -129,6 +132,50 @@ def caches_off() -> Iterator[None]:
         ),
     ):
         yield
+
+
+def check_config(changed: Sequence[tuple[str, Any]], *, trust: bool) -> None:
+    """Whether config entries (name, value as a tagged tree) can be set to these values.
+
+    Raises UsageError for an unknown name, a value of another type than the entry's, or an entry
+    that a replay sets itself; UntrustedError for one that names a command, a path or code.
+    """
+    modules = portable_names.config_modules()
+    for name, tree in changed:
+        module, key = name.split(".", 1)
+        entry = modules[module]._config.get(key)
+        if entry is None:
+            raise UsageError(f"This torch ({torch.__version__}) has no config entry {name!r:.120}.")
+        if key in _REPLAYS_OWN:
+            raise UsageError(f"A replay sets {name} itself: it cannot be changed.")
+        if not trust and not portable_config.is_portable(module, key, tree):
+            raise UntrustedError(
+                f"the config entry {name} names a command, a path or code: add --trust to set it"
+            )
+        _check_type(name, entry.default, values.decode_value(tree, _no_leaf))
+
+
+_REPLAYS_OWN = frozenset({
+    "fx_graph_cache", "fx_graph_remote_cache", "compile_threads", "enable_autograd_cache",
+    "enable_remote_autograd_cache", "bundled_autograd_cache",
+})  # fmt: skip
+
+
+def _no_leaf(kind: str, data: object) -> object:
+    raise UsageError(f"A config value holds no {kind!r}, found {data!r:.60}.")
+
+
+def _check_type(name: str, default: object, value: object) -> None:
+    """A value is of its default's type; what is None by default may be anything."""
+    known = isinstance(default, (bool, int, float, str, list, tuple, dict))
+    if not known or value is None or type(value) is type(default):
+        return
+    if isinstance(default, float) and type(value) is int:
+        return
+    raise UsageError(
+        f"{name} is of type {type(default).__name__} ({default!r:.60} by default), "
+        f"not {type(value).__name__} ({value!r:.60})."
+    )
 
 
 def compile_context(compile_id: object, attempt: int = 0) -> Any:

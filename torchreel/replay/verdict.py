@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from torchreel.store.jsontypes import Json
 
 IDENTICAL, DIVERGED, REFUSED = "identical", "diverged", "refused"
+UNCHANGED, CHANGED = "unchanged", "changed"
+"""Of a replay with something changed (`what_if`)."""
 
 
 @dataclass(frozen=True)
@@ -94,8 +96,8 @@ class Verdict:
 
     @property
     def exit_status(self) -> int:
-        """0 identical, 1 diverged, 3 refused."""
-        return {IDENTICAL: 0, DIVERGED: 1}.get(self.verdict, 3)
+        """0 identical or unchanged, 1 diverged or changed, 3 refused."""
+        return {IDENTICAL: 0, UNCHANGED: 0, DIVERGED: 1, CHANGED: 1}.get(self.verdict, 3)
 
     def to_json(self) -> Json:
         """As data."""
