@@ -131,3 +131,14 @@ def test_it_imports_no_torch() -> None:
     code = "import sys, torchreel.replay.normalise; sys.exit('torch' in sys.modules)"
     folder = Path(__file__).parents[2]
     assert subprocess.run([sys.executable, "-c", code], cwd=folder).returncode == 0
+
+
+def test_files_of_torch_are_named_within_torch() -> None:
+    def tape(path: str) -> list[bytes]:
+        return texts(event("artifact", {"pathname": path, "lineno": 7}))
+
+    plain = tape("torch/_inductor/compile_fx.py")
+    # An environment in a directory that is on sys.path.
+    assert plain == tape(".venv/lib/python3.11/site-packages/torch/_inductor/compile_fx.py")
+    assert plain != tape("torch/_inductor/graph.py")
+    assert plain != tape("my_torch/_inductor/compile_fx.py")

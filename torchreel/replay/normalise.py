@@ -33,6 +33,15 @@ _GRAPH_ID = re.compile(r"(?m)^ ?# graph id: \d+$")
 # The default `repr` of an object: a constant in generated code is no address after " at ".
 _ADDRESS = re.compile(r"(?<= at )0x[0-9a-f]{6,16}\b")
 
+# A file of torch: torch names it relative to the first directory of `sys.path` that it lies in,
+# which may be one above the environment (`.venv/lib/python3.11/site-packages/torch/...`).
+_TORCH_FILE = re.compile(r"^.*/(?=torch/)")
+
+
+def torch_file(path: object) -> str:
+    """A file of torch by its path within torch."""
+    return _TORCH_FILE.sub("", str(path))
+
 
 def canonical_code(text: str) -> str:
     """Generated source without the directory it was written to."""
@@ -196,6 +205,8 @@ class Normaliser:
                 for inner, item in value.items()
                 if inner not in DROPPED
             }
+        if key == "pathname":
+            return torch_file(value)
         if isinstance(value, str) and key in TEXT_FIELDS:
             return canonical_text(value)
         return value

@@ -15,7 +15,7 @@ from functools import cached_property
 
 from torchreel.replay.compared import FROM_CACHE, ONCE, Excuse, Scope, without
 from torchreel.replay.dynamo_forms import DynamoForms
-from torchreel.replay.normalise import Canonical, Normaliser
+from torchreel.replay.normalise import Canonical, Normaliser, torch_file
 from torchreel.store import queries
 from torchreel.store.database import Store
 from torchreel.store.jsontypes import Json, canonical_json
@@ -222,7 +222,7 @@ def _until_the_end(events: Sequence[Event], mark: Event, scope: Scope) -> Iterat
 def _is_of_aot(event: Event) -> bool:
     """Whether AOTAutograd says this, which wraps up what Inductor has made."""
     data = event.data if isinstance(event.data, Mapping) else {}
-    return str(data.get("pathname", "")).startswith("torch/_functorch/")
+    return torch_file(data.get("pathname", "")).startswith("torch/_functorch/")
 
 
 def _converting(events: Sequence[Event], scope: Scope) -> int:
@@ -306,7 +306,7 @@ class _Reader:
 def _is_compiled(line: Line) -> bool:
     """Whether an event came about by compiling, rather than out of a cache."""
     data = line.event.data
-    return not (isinstance(data, Mapping) and data.get("pathname") in FROM_CACHE)
+    return not (isinstance(data, Mapping) and torch_file(data.get("pathname")) in FROM_CACHE)
 
 
 def _picked(data: Json, fields: Sequence[str]) -> Json:
