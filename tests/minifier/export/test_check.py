@@ -1,8 +1,11 @@
 """A repro is believed only when it shows the error by itself, in an environment of torch alone."""
 
+import importlib
+import sys
+
 import pytest
 
-from torchreel.minifier.export.check import check
+from torchreel.minifier.export.check import _packages, check
 from torchreel.store.signature import (
     Signature,
     crash_signature,
@@ -45,6 +48,13 @@ def test_anything_else_does_not(script: str, detail: str) -> None:
 def test_only_torch_and_what_it_needs_can_be_imported(module: str) -> None:
     found = check(f"import sympy, jinja2\nimport {module}", ERROR)
     assert found.detail == f"ModuleNotFoundError: No module named '{module}'"
+
+
+def test_what_setuptools_brings_along_is_not_hidden() -> None:
+    importlib.import_module("setuptools")  # as Inductor does, also in the process of the repro
+    assert any(path.endswith("_vendor") for path in sys.path)
+    assert "jaraco" not in _packages()
+    assert "hypothesis" in _packages()
 
 
 def test_it_runs_in_an_empty_directory_as_a_main_program() -> None:

@@ -15,7 +15,7 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from importlib import metadata
@@ -190,9 +190,23 @@ def _foreign() -> frozenset[str]:
     # torchreel is named, because the metadata of an editable installation does not say it.
     return frozenset({"torchreel"}) | frozenset(
         package
-        for package, distributions in metadata.packages_distributions().items()
+        for package, distributions in _packages().items()
         if package not in _OPTIONAL and not needed & {_normalised(name) for name in distributions}
     )
+
+
+def _packages() -> Mapping[str, list[str]]:
+    """The top-level packages of this environment, with the distributions that have them.
+
+    Without those that setuptools, once it is imported, adds to `sys.path` for itself: the repro's
+    process needs them as soon as Inductor imports setuptools.
+    """
+    path = sys.path
+    sys.path = [entry for entry in path if not entry.endswith("_vendor")]
+    try:
+        return metadata.packages_distributions()
+    finally:
+        sys.path = path
 
 
 def _closure(root: str) -> set[str]:

@@ -7,8 +7,9 @@ Lives here: the first event in which they part, and how many there are.  Not her
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
+from functools import partial
 
 from torchreel.replay.compared import EXCUSES, SCOPES, Excuse, Scope
 from torchreel.replay.diff.facts import MACHINE
@@ -71,7 +72,11 @@ def _uncounted(found: Lanes) -> Lanes:
     was compiled before is no difference."""
     for lane in (found or {}).values():
         lane.lines = [
-            replace(line, form=_renamed(line.form)) if _MENTION in line.text else line
+            replace(
+                line,
+                form=_renamed(line.form) if _MENTION in line.text else line.form,
+                read=partial(_read, line.read),
+            )
             for line in lane.lines
         ]
     return found
@@ -79,8 +84,11 @@ def _uncounted(found: Lanes) -> Lanes:
 
 def _renamed(form: Canonical) -> Canonical:
     data = parse_json(_COMPILED.sub("__compiled_fn", json_text(form.data)))
-    payload = None if form.payload is None else _COMPILED.sub("__compiled_fn", form.payload)
-    return replace(form, name=_COMPILED.sub("__compiled_fn", form.name), data=data, payload=payload)
+    return replace(form, name=_COMPILED.sub("__compiled_fn", form.name), data=data)
+
+
+def _read(read: Callable[[str], str], digest: str) -> str:
+    return _COMPILED.sub("__compiled_fn", read(digest))
 
 
 def _other_names(left: Side, right: Side) -> Iterator[Excuse]:
