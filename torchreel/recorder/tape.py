@@ -341,8 +341,9 @@ class Tape:
             wanted, self.target = self.target, own_file(self.target, environment.rank())
             self._store = open_for_recording(self.target)
             if self.target != wanted:
+                # In the batch that is about to be written: the process may be killed after it.
                 why = {INSTEAD_OF: os.path.basename(wanted)}
-                self._queue.append(AddEnvironment(self.recording, why))
+                self._batch.append(AddEnvironment(self.recording, why))
             self._file = _identity(self.target)
         elif self._file is not None and _identity(self.target) != self._file:
             raise MissingStore(f"{self.target} was deleted or replaced while it was recorded into.")
