@@ -126,14 +126,16 @@ def connect(path: Path, *, write: bool, busy_timeout_ms: int) -> sqlite3.Connect
         return connection
     if not _beside(path, "-wal").exists() and not is_open_here(path, times=2):
         return _connect(f"{_uri(path)}?mode=ro&immutable=1", busy_timeout_ms)
+    if not locks.has_locks(path.parent):
+        # A lock that the file system can't give looks like one that somebody else has: SQLite would
+        # wait for it.
+        return _connect_copy(path, busy_timeout_ms)
     try:
         connection = _connect(f"{_uri(path)}?mode=ro", busy_timeout_ms)
         connection.execute("SELECT 1 FROM sqlite_master").fetchone()
         return connection
     except sqlite3.OperationalError as error:
-        # A lock that the file system can't give looks like one that somebody else has.
-        shared = error.sqlite_errorcode & 0xFF not in _NO_SHARING
-        if shared and locks.has_locks(path.parent):
+        if error.sqlite_errorcode & 0xFF not in _NO_SHARING:
             raise
         return _connect_copy(path, busy_timeout_ms)
 
