@@ -109,6 +109,39 @@ class Case:
             "eager": self.eager,
         }
 
+    @property
+    def total_call_nodes(self) -> int:
+        """Call nodes of all graphs."""
+        return self.graph.total_call_nodes
+
+    @property
+    def unit(self) -> str:
+        """What `call_nodes` counts."""
+        return "call node"
+
+    @property
+    def is_part(self) -> bool:
+        """Whether it is one partition alone."""
+        return self.checkpoint.entry == "aot"
+
+    @property
+    def told(self) -> str:
+        """The case in a few words."""
+        eager = "" if self.eager else ", without eager"
+        return f"the {self.checkpoint.entry!r} checkpoint ({self.harness}{eager})"
+
+    def repeating(self, times: int) -> Case:
+        """The case with another `repeats`."""
+        return replace(self, repeats=times)
+
+    def refreshed(self, values: Mapping[str, Json]) -> Case:
+        """The case with fresh descriptions of what its call nodes compute, by node name."""
+        return refreshed(self, values)
+
+    def trivial(self) -> Case | None:
+        """The case with a graph that returns its only input; None when nothing is computed."""
+        return trivial(self) if self.call_nodes else None
+
     def with_graph(self, graph: GraphDoc, inputs: tuple[Json, ...] | None = None) -> Case:
         """This case with another outer graph (and the inputs that belong to it)."""
         doc = self.checkpoint

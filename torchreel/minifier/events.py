@@ -14,7 +14,7 @@ from torchreel.store.jsontypes import Json
 from torchreel.store.signature import Signature
 
 if TYPE_CHECKING:
-    from torchreel.minifier.case import Case
+    from torchreel.minifier.kinds import AnyCase
 
 Verdict = Literal["same", "other", "none", "invalid", "unjudged"]
 """What an oracle says of a case.
@@ -103,7 +103,7 @@ class ByCatchFound:
 class Reduction:
     """The result of a search."""
 
-    case: Case
+    case: AnyCase
     """The simplest case that still fails with the signature."""
     signature: Signature
     before_call_nodes: int

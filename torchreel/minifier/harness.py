@@ -69,7 +69,7 @@ class Outcome:
 
 def run(task: Task, announce: Announce) -> Finding:
     """Run a case and say what came of it; never raises an exception of the program under test."""
-    case = task.case
+    case = _graph_case(task)
     for _ in range(_ATTEMPTS):
         found, error = _attempt(replace(task, case=case), announce)
         if error is None or not is_restart(error):
@@ -80,9 +80,14 @@ def run(task: Task, announce: Announce) -> Finding:
     return found
 
 
+def _graph_case(task: Task) -> Case:
+    assert isinstance(task.case, Case), "`kinds.runner_of` chose this runner"
+    return task.case
+
+
 def _attempt(task: Task, announce: Announce) -> tuple[Finding, Exception | None]:
     """One attempt, and the exception that ended it, if one did."""
-    case = task.case
+    case = _graph_case(task)
     prepared = _Prepared(case)
     for stage, step in (
         ("decode", prepared.decode),

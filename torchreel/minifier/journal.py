@@ -15,8 +15,8 @@ from typing import Protocol, cast
 from sqlalchemy import Row, select
 
 from torchreel.errors import DamagedStore
-from torchreel.minifier.case import Case
 from torchreel.minifier.events import Report, Verdict
+from torchreel.minifier.kinds import AnyCase, case_from_bytes
 from torchreel.store import schema
 from torchreel.store.database import Store
 from torchreel.store.jsontypes import Json
@@ -26,22 +26,22 @@ from torchreel.store.signature import Signature
 class Journal(Protocol):
     """What the search needs to remember."""
 
-    def verdict(self, case: Case) -> Report | None:
+    def verdict(self, case: AnyCase) -> Report | None:
         """What was found out about a case, in this environment and for this signature."""
 
-    def accepted(self, digest: str) -> Case | None:
+    def accepted(self, digest: str) -> AnyCase | None:
         """A case that failed with the signature, with the descriptions that its run computed."""
 
-    def keep(self, case: Case, report: Report) -> None:
+    def keep(self, case: AnyCase, report: Report) -> None:
         """Keep a verdict; `case` is kept as a document when its verdict is `same` or `other`."""
 
-    def begin(self, start: Case) -> int | None:
+    def begin(self, start: AnyCase) -> int | None:
         """A search starts; its number, where there is one."""
 
-    def progress(self, best: Case, *, status: str, runs: int, hits: int, seconds: float) -> None:
+    def progress(self, best: AnyCase, *, status: str, runs: int, hits: int, seconds: float) -> None:
         """The best case so far, and the state of the search."""
 
-    def by_catch(self, signature: Signature, case: Case) -> None:
+    def by_catch(self, signature: Signature, case: AnyCase) -> None:
         """Another bug, and the smallest case so far that shows it."""
 
 
@@ -50,29 +50,29 @@ class MemoryJournal:
 
     def __init__(self) -> None:
         self.verdicts: dict[str, Report] = {}
-        self.cases: dict[str, Case] = {}
+        self.cases: dict[str, AnyCase] = {}
 
-    def verdict(self, case: Case) -> Report | None:
+    def verdict(self, case: AnyCase) -> Report | None:
         """See `Journal`."""
         return self.verdicts.get(case.digest)
 
-    def accepted(self, digest: str) -> Case | None:
+    def accepted(self, digest: str) -> AnyCase | None:
         """See `Journal`."""
         return self.cases.get(digest)
 
-    def keep(self, case: Case, report: Report) -> None:
+    def keep(self, case: AnyCase, report: Report) -> None:
         """See `Journal`."""
         self.verdicts[case.digest] = report
         self.cases[case.digest] = case
 
-    def begin(self, start: Case) -> int | None:
+    def begin(self, start: AnyCase) -> int | None:
         """See `Journal`."""
         return None
 
-    def progress(self, best: Case, *, status: str, runs: int, hits: int, seconds: float) -> None:
+    def progress(self, best: AnyCase, *, status: str, runs: int, hits: int, seconds: float) -> None:
         """See `Journal`."""
 
-    def by_catch(self, signature: Signature, case: Case) -> None:
+    def by_catch(self, signature: Signature, case: AnyCase) -> None:
         """See `Journal`."""
 
 
@@ -93,7 +93,7 @@ class StoreJournal:
         self._reduction: int | None = None
         self._caught: dict[str, int] = {}
 
-    def verdict(self, case: Case) -> Report | None:
+    def verdict(self, case: AnyCase) -> Report | None:
         """See `Journal`."""
         table = schema.verdicts
         query = select(table).where(
@@ -105,14 +105,14 @@ class StoreJournal:
             row = connection.execute(query).one_or_none()
         return _report(row) if row is not None else None
 
-    def accepted(self, digest: str) -> Case | None:
+    def accepted(self, digest: str) -> AnyCase | None:
         """See `Journal`."""
         query = select(schema.cases.c.document).where(schema.cases.c.digest == digest)
         with self._store.connect() as connection:
             found = connection.execute(query).scalar_one_or_none()
-        return Case.from_bytes(self._store.read_blob(found)) if found is not None else None
+        return case_from_bytes(self._store.read_blob(found)) if found is not None else None
 
-    def keep(self, case: Case, report: Report) -> None:
+    def keep(self, case: AnyCase, report: Report) -> None:
         """See `Journal`."""
         observed: dict[str, Json] = {
             "signature": report.observed.to_json() if report.observed is not None else None,
@@ -132,7 +132,7 @@ class StoreJournal:
         if report.verdict in ("same", "other"):
             self._document(case)
 
-    def _document(self, case: Case) -> None:
+    def _document(self, case: AnyCase) -> None:
         with self._store.writer() as writer:
             writer.put(
                 "cases",
@@ -142,7 +142,7 @@ class StoreJournal:
                 document=writer.blob(case.to_bytes()),
             )
 
-    def begin(self, start: Case) -> int | None:
+    def begin(self, start: AnyCase) -> int | None:
         """See `Journal`."""
         self._document(start)
         with self._store.writer() as writer:
@@ -159,7 +159,7 @@ class StoreJournal:
             )
         return self._reduction
 
-    def progress(self, best: Case, *, status: str, runs: int, hits: int, seconds: float) -> None:
+    def progress(self, best: AnyCase, *, status: str, runs: int, hits: int, seconds: float) -> None:
         """See `Journal`."""
         if self._reduction is None:
             return
@@ -174,7 +174,7 @@ class StoreJournal:
                 seconds=seconds,
             )
 
-    def by_catch(self, signature: Signature, case: Case) -> None:
+    def by_catch(self, signature: Signature, case: AnyCase) -> None:
         """See `Journal`."""
         known = self._caught.get(signature.digest)
         with self._store.writer() as writer:

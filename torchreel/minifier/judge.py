@@ -11,9 +11,9 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from torchreel.errors import BudgetSpent
-from torchreel.minifier.case import Case, refreshed
 from torchreel.minifier.events import ByCatchFound, Limits, Report
 from torchreel.minifier.journal import Journal
+from torchreel.minifier.kinds import AnyCase
 from torchreel.minifier.order import Key, sort_key
 from torchreel.store.signature import Signature
 
@@ -21,7 +21,7 @@ from torchreel.store.signature import Signature
 class Oracle(Protocol):
     """Runs a case once and says what came of it."""
 
-    def judge(self, case: Case) -> Report:
+    def judge(self, case: AnyCase) -> Report:
         """The verdict on one run of the case."""
 
 
@@ -40,7 +40,7 @@ class Judge:
         """Since the search began."""
         return time.monotonic() - self._began
 
-    def verdict(self, case: Case) -> Report:
+    def verdict(self, case: AnyCase) -> Report:
         """What is known about a case, found out if need be.  Raises `BudgetSpent`."""
         known = self._known(case)
         if known is not None and not self._is_lost(case, known):
@@ -54,14 +54,14 @@ class Judge:
             self._catch(case, report.observed)
         return report
 
-    def _known(self, case: Case) -> Report | None:
+    def _known(self, case: AnyCase) -> Report | None:
         return self._seen.get(case.digest) or self.journal.verdict(case)
 
-    def _is_lost(self, case: Case, known: Report) -> bool:
+    def _is_lost(self, case: AnyCase, known: Report) -> bool:
         """Whether the document of a case that has to be gone on from was dropped."""
         return known.verdict == "same" and self.journal.accepted(case.digest) is None
 
-    def _repeated(self, case: Case) -> Report:
+    def _repeated(self, case: AnyCase) -> Report:
         """As many runs as it takes to see a flaky case fail, or to believe that it does not."""
         report = self.run(case)
         for _ in range(case.repeats - 1):
@@ -70,7 +70,7 @@ class Judge:
             report = self.run(case)
         return report
 
-    def run(self, case: Case) -> Report:
+    def run(self, case: AnyCase) -> Report:
         """One run, whatever is known.  Raises `BudgetSpent`."""
         if self._limits.runs is not None and self.runs >= self._limits.runs:
             raise BudgetSpent(f"The limit of {self._limits.runs} oracle runs is reached.")
@@ -79,22 +79,22 @@ class Judge:
         self.runs += 1
         return self._oracle.judge(case)
 
-    def keep(self, case: Case, report: Report) -> None:
+    def keep(self, case: AnyCase, report: Report) -> None:
         """Remember a verdict: in the journal if it would be the same tomorrow."""
         self._seen[case.digest] = report
         if report.lasting:
-            self.journal.keep(refreshed(case, report.values), report)
+            self.journal.keep(case.refreshed(report.values), report)
 
-    def accepted(self, case: Case) -> Case:
+    def accepted(self, case: AnyCase) -> AnyCase:
         """A case that failed with the signature, with fresh descriptions of its values."""
         return self.journal.accepted(case.digest) or case
 
-    def observed(self, cases: Sequence[Case]) -> list[Signature]:
+    def observed(self, cases: Sequence[AnyCase]) -> list[Signature]:
         """The other signatures with which cases that were judged have failed."""
         reports = [self._known(case) for case in cases]
         return [r.observed for r in reports if r is not None and r.observed is not None]
 
-    def _catch(self, case: Case, signature: Signature) -> None:
+    def _catch(self, case: AnyCase, signature: Signature) -> None:
         key = sort_key(case)
         known = self._caught.get(signature.digest)
         if known is None or key < known[0]:

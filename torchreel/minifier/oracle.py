@@ -21,8 +21,8 @@ from typing import Self
 
 import torchreel
 from torchreel.errors import MinifyError, UsageError
-from torchreel.minifier.case import Case
 from torchreel.minifier.events import Report
+from torchreel.minifier.kinds import AnyCase
 from torchreel.minifier.options import Bounds
 from torchreel.minifier.processes import available_memory, kill_group
 from torchreel.minifier.protocol import Answer, Finding, Task, parse_line
@@ -75,13 +75,13 @@ class WorkerOracle:
         self._bounds = bounds if bounds is not None else self._bounds
         self.signature, self._first, self._ceiling = signature, None, None
 
-    def judge(self, case: Case) -> Report:
+    def judge(self, case: AnyCase) -> Report:
         """The verdict on one run of the case."""
         answer = self._ask(self._task(case))
         self._learn(answer)
         return answer.report()
 
-    def _task(self, case: Case) -> Task:
+    def _task(self, case: AnyCase) -> Task:
         return Task(case, self.signature, self._seconds(), self._memory(), self._ceiling)
 
     def _learn(self, answer: Answer) -> None:

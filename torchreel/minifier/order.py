@@ -22,10 +22,12 @@ Nothing else decides, and nothing is proposed here. Called by the search for eve
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from functools import singledispatch
 
 from torchreel.minifier.case import BACKENDS, HARNESSES, Case
 from torchreel.minifier.descriptions import as_list, as_object, contiguous, is_tensor, sizes
 from torchreel.minifier.draft import output_items
+from torchreel.minifier.kinds import AnyCase
 from torchreel.store.jsontypes import Json
 from torchreel.store.portable.graphs import GraphDoc
 
@@ -34,7 +36,14 @@ Key = tuple[int | str, ...]
 _DTYPES = {"float32": 0, "int64": 1, "bool": 2, "float64": 3}
 
 
-def sort_key(case: Case) -> Key:
+@singledispatch
+def sort_key(case: AnyCase) -> Key:
+    """The key of a case; the smaller, the simpler. Keys are equal only for the same case."""
+    raise TypeError(f"no order is known for {type(case).__name__}")
+
+
+@sort_key.register
+def _(case: Case) -> Key:
     """The key of a case; the smaller, the simpler. Keys are equal only for the same case."""
     doc, graph = case.checkpoint, case.graph
     text = case.canonical.decode("utf-8", "surrogatepass")

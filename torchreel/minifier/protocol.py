@@ -16,8 +16,8 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import cast
 
-from torchreel.minifier.case import Case
 from torchreel.minifier.events import Report, Verdict
+from torchreel.minifier.kinds import AnyCase, case_from_json
 from torchreel.store.jsontypes import Json, canonical_json, parse_json
 from torchreel.store.signature import Signature
 
@@ -26,7 +26,7 @@ from torchreel.store.signature import Signature
 class Task:
     """One run of one case."""
 
-    case: Case
+    case: AnyCase
     signature: Signature
     seconds: float
     """Time limit; for a hang, how long the stage has to take."""
@@ -51,7 +51,7 @@ class Task:
     def from_json(cls, data: Mapping[str, Json]) -> Task:
         """What `parse_line` gave for the line."""
         return cls(
-            Case.from_json(data["case"]),
+            case_from_json(data["case"]),
             Signature.from_json(data["signature"]),
             float(str(data["seconds"])),
             int(str(data["memory"])),

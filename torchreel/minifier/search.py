@@ -12,10 +12,9 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Literal
+from typing import Any, Literal
 
 from torchreel.errors import BudgetSpent
-from torchreel.minifier.case import Case
 from torchreel.minifier.events import (
     Limits,
     Listener,
@@ -27,6 +26,7 @@ from torchreel.minifier.events import (
 )
 from torchreel.minifier.journal import Journal, MemoryJournal
 from torchreel.minifier.judge import Judge, Oracle
+from torchreel.minifier.kinds import AnyCase
 from torchreel.minifier.order import Key, sort_key
 from torchreel.minifier.passes import PHASES, Edit, Pass, Tier
 from torchreel.minifier.runs import find_prefix, find_run
@@ -58,7 +58,7 @@ class Search:
         self._settled: dict[str, str] = {}  # by pass: the best case that it could not improve
         self._current = ""
 
-    def run(self, *cases: Case, parts: Sequence[Case] = ()) -> Reduction:
+    def run(self, *cases: AnyCase, parts: Sequence[AnyCase] = ()) -> Reduction:
         """Reduce the first of the cases that fails with the signature.
 
         `parts` are other ways to the same failure, through one partition alone: the first that
@@ -86,7 +86,7 @@ class Search:
 
     def _begin(self, start: Start) -> None:
         self._start, self._best, self._key = start, start.case, sort_key(start.case)
-        self._champion: tuple[Case, Key] | None = None
+        self._champion: tuple[AnyCase, Key] | None = None
         self._number = self.judge.journal.begin(start.case)
         self._save("running")
         self._tell("start", message="" if start.flaky is None else _flaky_text(start.flaky))
@@ -99,18 +99,18 @@ class Search:
             for phase in self._phases:
                 self._run_phase(phase)
 
-    def _reduce_part(self, parts: Sequence[Case]) -> None:
+    def _reduce_part(self, parts: Sequence[AnyCase]) -> None:
         """The same from one partition, if there is still something that this could take away."""
-        if self._best.checkpoint.entry == "aot" or self._best.call_nodes < _WORTH_A_PART:
+        if self._best.is_part or self._best.call_nodes < _WORTH_A_PART:
             return
-        parts = [replace(part, repeats=self._start.case.repeats) for part in parts]
+        parts = [part.repeating(self._start.case.repeats) for part in parts]
         part = next((part for part in parts if self.judge.verdict(part).verdict == "same"), None)
         if part is not None:
             self._champion = (self._best, self._key)
             self._best, self._key = self.judge.accepted(part), sort_key(part)
             self._to_fixpoint()
 
-    def _simplest(self) -> tuple[Case, Key]:
+    def _simplest(self) -> tuple[AnyCase, Key]:
         """The best case of all, while another is being reduced."""
         here = (self._best, self._key)
         champion = self._champion
@@ -132,19 +132,19 @@ class Search:
                 self._settled[item.name] = found  # what it improved, it gets to see again
         return self._best.digest != before
 
-    def _run_pass(self, item: Pass) -> None:
+    def _run_pass(self, item: Pass[Any]) -> None:
         """Sweep over the edits of a pass once, in runs as long as they succeed."""
         self._current = item.name
-        began, nodes = time.monotonic(), self._best.graph.total_call_nodes
+        began, nodes = time.monotonic(), self._best.total_call_nodes
         try:
             self._sweep(item)
         finally:
             self._count(
                 seconds=time.monotonic() - began,
-                removed_nodes=nodes - self._best.graph.total_call_nodes,
+                removed_nodes=nodes - self._best.total_call_nodes,
             )
 
-    def _sweep(self, item: Pass) -> None:
+    def _sweep(self, item: Pass[Any]) -> None:
         edits, at = item.edits(self._best), 0
         if item.together and len(edits) > 1 and self._accept(item.apply(self._best, edits)):
             edits = item.edits(self._best)
@@ -156,12 +156,12 @@ class Search:
             else:
                 at += 1
 
-    def _try_run(self, item: Pass, edits: Sequence[Edit]) -> int:
+    def _try_run(self, item: Pass[Any], edits: Sequence[Edit]) -> int:
         base = self._best
         find = find_prefix if item.only_prefix else find_run
         return find(lambda n: self._accept(item.apply(base, edits[:n])), len(edits))
 
-    def _accept(self, candidate: Case | None) -> bool:
+    def _accept(self, candidate: AnyCase | None) -> bool:
         """Whether a candidate is the best case now."""
         if candidate is None:
             return False

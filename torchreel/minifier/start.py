@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from torchreel.errors import FlakyFailure, NotReproduced, TrivialResult
-from torchreel.minifier.case import Case, trivial
 from torchreel.minifier.events import Report
 from torchreel.minifier.judge import Judge
+from torchreel.minifier.kinds import AnyCase
 
 # A case that failed only once in two runs is run this often before it is said how flaky it is.
 _TRIES = 10
@@ -28,12 +28,12 @@ _MOST_REPEATS = 10
 class Start:
     """Where a search begins."""
 
-    case: Case
+    case: AnyCase
     flaky: tuple[int, int] | None = None
     """(failures, tries) of a case that does not always fail."""
 
 
-def reproduce(judge: Judge, cases: Sequence[Case]) -> Start:
+def reproduce(judge: Judge, cases: Sequence[AnyCase]) -> Start:
     """The first of the cases that fails with the signature.
 
     Raises `NotReproduced` with what each did instead, and `FlakyFailure` where one failed once and
@@ -44,7 +44,7 @@ def reproduce(judge: Judge, cases: Sequence[Case]) -> Start:
         start, report = _looked_at(judge, case)
         if start is not None:
             return start
-        seen.append(f"  {_described(case)}: {_told(report)}")
+        seen.append(f"  {case.told}: {_told(report)}")
     raise NotReproduced(
         "The recorded failure does not happen here. What happened instead:\n"
         + "\n".join(seen)
@@ -52,7 +52,7 @@ def reproduce(judge: Judge, cases: Sequence[Case]) -> Start:
     )
 
 
-def _looked_at(judge: Judge, case: Case) -> tuple[Start | None, Report]:
+def _looked_at(judge: Judge, case: AnyCase) -> tuple[Start | None, Report]:
     """Run a case twice, unless it is known that it fails."""
     known = judge.journal.verdict(case)
     if known is not None and known.verdict == "same":
@@ -66,7 +66,7 @@ def _looked_at(judge: Judge, case: Case) -> tuple[Start | None, Report]:
     return (Start(judge.accepted(case)) if failed else None), reports[0]
 
 
-def _measured(judge: Judge, case: Case, report: Report) -> tuple[Start, Report]:
+def _measured(judge: Judge, case: AnyCase, report: Report) -> tuple[Start, Report]:
     """How often a flaky case fails, and the case with the repetitions that follow from it."""
     more = [judge.run(case) for _ in range(_TRIES - 2)]
     failures = 1 + sum(found.verdict == "same" for found in more)
@@ -76,7 +76,7 @@ def _measured(judge: Judge, case: Case, report: Report) -> tuple[Start, Report]:
             "Look for what differs between runs (threads, uninitialised memory, a seed)."
         )
     repeats = repetitions(failures / _TRIES)
-    case = replace(case, repeats=repeats)
+    case = case.repeating(repeats)
     judge.keep(case, report)
     return Start(judge.accepted(case), (failures, _TRIES)), report
 
@@ -89,20 +89,15 @@ def repetitions(rate: float) -> int:
     return min(max(needed, 1), _MOST_REPEATS)
 
 
-def refuse_trivial(judge: Judge, case: Case) -> None:
-    """Raises `TrivialResult` when a graph that does nothing fails in the same way."""
-    empty = trivial(case)
-    if case.call_nodes and judge.verdict(empty).verdict == "same":
+def refuse_trivial(judge: Judge, case: AnyCase) -> None:
+    """Raises `TrivialResult` when a case that does nothing fails in the same way."""
+    empty = case.trivial()
+    if empty is not None and judge.verdict(empty).verdict == "same":
         raise TrivialResult(
             "A graph that only returns its input fails in the same way: the failure does not "
             "depend on the graph, so there is nothing to reduce. Look at the backend, the config "
             "and the environment."
         )
-
-
-def _described(case: Case) -> str:
-    eager = "" if case.eager else ", without eager"
-    return f"the {case.checkpoint.entry!r} checkpoint ({case.harness}{eager})"
 
 
 def _told(report: Report) -> str:

@@ -101,13 +101,14 @@ def _child(data: Mapping[str, Json], pipe: int, output: IO[bytes]) -> NoReturn:
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     for descriptor in (1, 2):
         os.dup2(output.fileno(), descriptor)
-    from torchreel.minifier.harness import run
+    from torchreel.minifier.kinds import runner_of
     from torchreel.minifier.stages import Position
 
     def announce(position: Position) -> None:
         os.write(pipe, entered_line(position.stage, position.partition))
 
-    finding = run(Task.from_json(data), announce)
+    task = Task.from_json(data)
+    finding = runner_of(task.case)(task, announce)
     _write_all(pipe, finding.to_line())
     os._exit(0)
 

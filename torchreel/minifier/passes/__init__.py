@@ -5,6 +5,8 @@ the phase starts over. Phases follow each other, in a circle, until no pass of a
 step. Earlier ones hold what removes most for the fewest tries. `base` says what a pass is.
 """
 
+from typing import Any
+
 from torchreel.minifier.passes.backend import SimplerBackend
 from torchreel.minifier.passes.base import Edit, Pass
 from torchreel.minifier.passes.bypass import BypassByAny, BypassByEqual
@@ -19,7 +21,7 @@ from torchreel.minifier.passes.unused import DeadCode, Inputs
 
 __all__ = ["PHASES", "Edit", "Pass", "Tier", "all_passes"]
 
-Tier = tuple[Pass, ...]
+Tier = tuple[Pass[Any], ...]
 
 PHASES: tuple[tuple[Tier, ...], ...] = (
     # how it is run: Inductor, a backward, gradients, dynamic sizes make every run slow,
@@ -38,6 +40,6 @@ PHASES: tuple[tuple[Tier, ...], ...] = (
 )
 
 
-def all_passes() -> list[Pass]:
+def all_passes() -> list[Pass[Any]]:
     """Every pass, in the order in which they come."""
     return [item for phase in PHASES for tier in phase for item in tier]

@@ -24,6 +24,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Generic, TypeVar
 
 from torchreel.minifier.case import Case
 from torchreel.minifier.draft import Draft
@@ -33,7 +34,11 @@ Path = tuple[str, ...]
 """The names of the nested graphs from the outer graph inwards; () is the outer graph."""
 
 
-class GraphEdit(ABC):
+class Edit(ABC):  # noqa: B024
+    """A proposal: a frozen dataclass, meant for the pass that made it."""
+
+
+class GraphEdit(Edit):
     """A proposal about the nodes of one graph; a frozen dataclass."""
 
     path: Path
@@ -43,7 +48,7 @@ class GraphEdit(ABC):
         """Note the edit on a draft of that graph (nothing, if it makes no sense any more)."""
 
 
-class CaseEdit(ABC):
+class CaseEdit(Edit):
     """A proposal about anything else; a frozen dataclass."""
 
     @abstractmethod
@@ -51,11 +56,11 @@ class CaseEdit(ABC):
         """The edited case; None where the edit makes no sense."""
 
 
-Edit = GraphEdit | CaseEdit
+C = TypeVar("C")
 
 
-class Pass(ABC):
-    """Proposes edits and carries them out."""
+class Pass(ABC, Generic[C]):
+    """Proposes edits of cases of one kind, and carries them out."""
 
     name: str
     only_prefix = False
@@ -64,15 +69,15 @@ class Pass(ABC):
     """Whether all edits at once are tried first: they seldom matter."""
 
     @abstractmethod
-    def edits(self, case: Case) -> Sequence[Edit]:
+    def edits(self, case: C) -> Sequence[Edit]:
         """The proposals for a case."""
 
     @abstractmethod
-    def apply(self, case: Case, edits: Sequence[Edit]) -> Case | None:
+    def apply(self, case: C, edits: Sequence[Edit]) -> C | None:
         """The case with these edits carried out; None when nothing would change."""
 
 
-class GraphPass(Pass):
+class GraphPass(Pass[Case]):
     """Applies graph edits: one draft for each graph, built once."""
 
     def apply(self, case: Case, edits: Sequence[Edit]) -> Case | None:
@@ -85,7 +90,7 @@ class GraphPass(Pass):
         return _changed(case, result)
 
 
-class CasePass(Pass):
+class CasePass(Pass[Case]):
     """Applies case edits one after the other."""
 
     def apply(self, case: Case, edits: Sequence[Edit]) -> Case | None:

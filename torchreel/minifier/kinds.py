@@ -1,0 +1,105 @@
+"""What a case is to those who don't look into it: the search, its memory, its processes.
+
+There are two kinds: a graph with its inputs (`case.Case`), and the source of a program that fails
+while Dynamo traces it (`source.case.SourceCase`). Each brings its passes; what is simpler is said
+by `order.sort_key`, which dispatches on the class. Lives here: what both have in common, and the
+two tables that lead from a document to its class and to the code that runs it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from importlib import import_module
+from typing import TYPE_CHECKING, Protocol, cast
+
+from torchreel.errors import UnsupportedError
+from torchreel.store.jsontypes import Json, parse_json
+
+if TYPE_CHECKING:
+    from torchreel.minifier.protocol import Finding, Task
+    from torchreel.minifier.stages import Position
+
+    Runner = Callable[[Task, Callable[[Position], None]], Finding]
+
+
+class AnyCase(Protocol):
+    """A case of any kind: immutable, hashable by `digest`."""
+
+    @property
+    def digest(self) -> str:
+        """The sha256 of what makes it this case."""
+
+    @property
+    def repeats(self) -> int:
+        """How often to run it before believing that it does not fail."""
+
+    @property
+    def eager(self) -> bool:
+        """Whether eager has to accept it."""
+
+    @property
+    def imports(self) -> tuple[str, ...]:
+        """Modules that the user allowed to import."""
+
+    @property
+    def call_nodes(self) -> int:
+        """Its size as a person is told it, counted in `unit`."""
+
+    @property
+    def total_call_nodes(self) -> int:
+        """The same with what is nested in it."""
+
+    @property
+    def unit(self) -> str:
+        """What `call_nodes` counts: 'call node', 'statement'."""
+
+    @property
+    def is_part(self) -> bool:
+        """Whether it is one partition alone, which has no parts of its own."""
+
+    @property
+    def told(self) -> str:
+        """The case in a few words, for a message."""
+
+    def repeating(self, times: int) -> AnyCase:
+        """The case with another `repeats`."""
+
+    def refreshed(self, values: Mapping[str, Json]) -> AnyCase:
+        """The case with what a run computed of it (the same case, by its digest)."""
+
+    def trivial(self) -> AnyCase | None:
+        """The case with nothing in it that could fail; None when it is that already."""
+
+    def to_json(self) -> dict[str, Json]:
+        """The complete case as data; `case_from_json` undoes it."""
+
+    def to_bytes(self) -> bytes:
+        """The document that the store keeps."""
+
+
+# By the kind that a document names: its class, and the function that runs one.
+_CLASSES = {"graph": ("torchreel.minifier.case", "Case")}
+_RUNNERS = {"graph": "torchreel.minifier.harness"}
+
+
+def case_from_json(data: Json) -> AnyCase:
+    """What `to_json` gave.  Raises `UnsupportedError` for a kind that is not known."""
+    kind = _kind(data)
+    if kind not in _CLASSES:
+        raise UnsupportedError(f"the document is a case of a kind that is not known: {kind!r:.40}")
+    module, name = _CLASSES[kind]
+    return cast(AnyCase, getattr(import_module(module), name).from_json(data))
+
+
+def case_from_bytes(data: bytes) -> AnyCase:
+    """What `to_bytes` wrote."""
+    return case_from_json(parse_json(data))
+
+
+def runner_of(case: AnyCase) -> Runner:
+    """The function that runs a case of that kind; to be called in a worker's child only."""
+    return cast("Runner", import_module(_RUNNERS[_kind(case.to_json())]).run)
+
+
+def _kind(data: Json) -> str:
+    return str(data.get("kind", "graph")) if isinstance(data, Mapping) else ""
