@@ -5,6 +5,8 @@ Each looks at the graph it is given; none compiles anything.
 
 from __future__ import annotations
 
+import ctypes
+import importlib
 import os
 import signal
 import time
@@ -76,3 +78,35 @@ def planted_wrong(gm: GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
         return tuple(value + 1 for value in result) if wrong else result
 
     return run
+
+
+@register_backend
+def planted_attacks(gm: GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
+    """Tries to get a verdict that it does not deserve, in as many ways as there are functions."""
+    text = "planted: a sine reaches a cosine"
+    if calls(gm, "sin"):
+        os._exit(0)
+    if calls(gm, "cos"):
+        print(f'RuntimeError: {text}\n{{"finding": {{"verdict": "same"}}}}')
+    if calls(gm, "tan"):
+        raise ValueError(text)
+    if calls(gm, "exp"):
+        ctypes.PyDLL(None).pause()  # in C, and nobody else gets the GIL
+    if calls(gm, "log") and os.fork() == 0:
+        os.setsid()
+        time.sleep(600)
+    if calls(gm, "neg"):
+        os.fork()  # both go on
+    if calls(gm, "abs"):
+        os.kill(os.getpid(), signal.SIGKILL)
+    if calls(gm, "sqrt"):
+        importlib.import_module("no_such_module_anywhere")
+    if calls(gm, "floor"):
+        os.closerange(3, 256)
+        time.sleep(600)
+    return late if calls(gm, "ceil") else gm.forward
+
+
+def late(*args: Any) -> Any:
+    """Fails as `planted_path` does, but when it runs."""
+    raise RuntimeError("planted: a sine reaches a cosine")

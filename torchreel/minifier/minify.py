@@ -145,8 +145,11 @@ def is_alike(seen: Signature, recorded: Signature) -> bool:
     """Whether a failure is the recorded one but for what a recording may not know exactly.
 
     A process that died may not have told its signal, and the stage of an exception is where the
-    recorder stood, which a run without the program around it may name differently.
+    recorder stood, which a run without the program around it may name differently. One that was
+    killed was killed for its memory, if that is what the case takes here.
     """
+    if recorded.is_kill and seen.failure_class == "memory":
+        return seen.stage == recorded.stage
     return replace(
         seen,
         stage=recorded.stage,

@@ -153,7 +153,7 @@ class WorkerOracle:
 
     def _broken(self, said: str) -> MinifyError | UsageError:
         last = said.strip().rpartition("\n")[2]
-        if "ModuleNotFoundError" in last and self._imports:
+        if self._imports and "import_module" in said:
             return UsageError(f"A module named with --import could not be imported: {last}")
         return MinifyError(f"The minifier's worker did not start. It said:\n{said}")
 

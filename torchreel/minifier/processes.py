@@ -12,13 +12,15 @@ import signal
 import sys
 from pathlib import Path
 
-_SET_PARENT_DEATH_SIGNAL = 1  # PR_SET_PDEATHSIG of <linux/prctl.h>
+# Of <linux/prctl.h>: PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER.
+_SET_PARENT_DEATH_SIGNAL = 1
+_SET_CHILD_SUBREAPER = 36
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 
 
 def resident(pid: int) -> int:
-    """Resident memory of a process and its children, in bytes; 0 for one that is gone."""
-    return _resident_of(pid) + sum(_resident_of(child) for child in _children(pid))
+    """Resident memory of a process and all below it, in bytes; 0 for one that is gone."""
+    return _resident_of(pid) + sum(resident(child) for child in _children(pid))
 
 
 def _resident_of(pid: int) -> int:
@@ -48,6 +50,26 @@ def die_with_parent() -> None:
     """Let the kernel end this process when the one that forked it ends (prctl(2), Linux only)."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_SET_PARENT_DEATH_SIGNAL, signal.SIGKILL)
+
+
+def adopt_orphans() -> None:
+    """Become the parent of what our children leave behind (prctl(2), Linux only)."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_SET_CHILD_SUBREAPER, 1)
+
+
+def end_children() -> None:
+    """End every child of this process, and what those leave behind, until there is none."""
+    while found := _children(os.getpid()):
+        for pid in found:
+            kill_group(pid)
+            with contextlib.suppress(ChildProcessError):
+                os.waitpid(pid, 0)
+
+
+def has_ended(pid: int) -> bool:
+    """Whether a child has ended; it stays a zombie, to be waited for."""
+    return os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
 
 
 def kill_group(pid: int) -> None:

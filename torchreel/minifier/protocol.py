@@ -7,11 +7,13 @@ verdict is only what a child wrote down itself, or what the worker saw happen to
 - `Hello`, worker to oracle, once: the environment that verdicts hold for.
 - `Answer`, worker to oracle, one for each task.
 - `Entered` and `Finding`, child to worker, over a pipe of the child's own: the stage that it is in,
-  and at its end what it found.
+  and at its end what it found. Each line tells who wrote it: a process that the child forked has no
+  say in the verdict.
 """
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import cast
@@ -73,7 +75,7 @@ class Finding:
 
     def to_line(self) -> bytes:
         """As one line."""
-        return _line({"finding": asdict(self)})
+        return _line({"pid": os.getpid(), "finding": asdict(self)})
 
 
 @dataclass(frozen=True)
@@ -111,7 +113,7 @@ class Answer:
 
 def entered_line(stage: str, partition: str) -> bytes:
     """The child entered a stage."""
-    return _line({"entered": [stage, partition]})
+    return _line({"pid": os.getpid(), "entered": [stage, partition]})
 
 
 def hello_line(environment: Mapping[str, Json], problem: str = "") -> bytes:

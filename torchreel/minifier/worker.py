@@ -23,7 +23,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import IO, NoReturn, cast
 
-from torchreel.minifier.processes import die_with_parent, kill_group, resident
+from torchreel.minifier.processes import (
+    adopt_orphans,
+    die_with_parent,
+    end_children,
+    has_ended,
+    kill_group,
+    resident,
+)
 from torchreel.minifier.protocol import (
     Answer,
     Finding,
@@ -33,10 +40,17 @@ from torchreel.minifier.protocol import (
     parse_line,
 )
 from torchreel.store.jsontypes import Json
-from torchreel.store.signature import Signature, crash_signature, hang_signature, signal_name
+from torchreel.store.signature import (
+    Signature,
+    crash_signature,
+    hang_signature,
+    memory_signature,
+    signal_name,
+)
 
 _POLL = 0.05  # seconds between two looks at a child's memory
-_TAIL = 2000  # characters of a dead child's output that are kept
+_TAIL = 2000  # bytes of a dead child's output that are kept
+_LARGEST_FILE = 4 << 30  # bytes; a child that prints without end must not fill the disk
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -46,6 +60,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--kernels", action="store_true", help="be ready to compile kernels")
     options = parser.parse_args(arguments)
     channel = _private_channel()
+    adopt_orphans()
     sys.path.insert(0, os.getcwd())
     for name in options.imports:
         importlib.import_module(name)
@@ -88,8 +103,11 @@ def _answer(data: Mapping[str, Json]) -> Answer:
         with os.fdopen(reading, "rb", buffering=0) as pipe:
             watch = _Watch(pid, float(str(data["seconds"])), int(str(data["memory"])), began)
             watch.run(pipe)
+        if watch.found is not None:
+            kill_group(pid)
         _, status = os.waitpid(pid, 0)
         kill_group(pid)  # a C++ compiler that outlived it
+        end_children()  # and what has left the group
         finding, lasting = watch.finding(status, _tail(output), data)
     return Answer(finding, time.monotonic() - began, watch.peak, lasting)
 
@@ -99,6 +117,7 @@ def _child(data: Mapping[str, Json], pipe: int, output: IO[bytes]) -> NoReturn:
     os.setsid()
     die_with_parent()
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    resource.setrlimit(resource.RLIMIT_FSIZE, (_LARGEST_FILE, _LARGEST_FILE))
     for descriptor in (1, 2):
         os.dup2(output.fileno(), descriptor)
     from torchreel.minifier.kinds import runner_of
@@ -132,14 +151,19 @@ class _Watch:
         self.found: Finding | None = None
 
     def run(self, pipe: IO[bytes]) -> None:
-        """Until the child closes its end, or has to be killed."""
-        while True:
-            ready, _, _ = select.select([pipe], [], [], _POLL)
+        """Until the child says what it found, is gone, or has to be killed.
+
+        That the pipe is open proves nothing: what the child forked holds it as well.
+        """
+        pipes = [pipe]
+        while self.found is None:
+            ready, _, _ = select.select(pipes, [], [], _POLL)
             if ready:
                 chunk = os.read(pipe.fileno(), 1 << 20)
-                if not chunk:
-                    return
+                pipes = pipes if chunk else []  # closed, which a living child can do as well
                 self._take(chunk)
+            elif has_ended(self._pid):
+                return
             elif self._must_end():
                 kill_group(self._pid)
                 return
@@ -158,6 +182,8 @@ class _Watch:
         *lines, self._buffer = (self._buffer + chunk).split(b"\n")
         for line in lines:
             said = parse_line(line)
+            if said["pid"] != self._pid:
+                continue
             if "entered" in said:
                 stage, partition = cast("list[str]", said["entered"])
                 self.entered = (stage, partition)
@@ -172,7 +198,7 @@ class _Watch:
         if self.killed == "time":
             return self._timed_out(wanted), True
         if self.killed == "memory":
-            return self._unjudged(f"it took more than {self._memory >> 20} MiB of memory"), True
+            return self._too_large(wanted), True
         if os.WIFSIGNALED(status) and os.WTERMSIG(status) != signal.SIGKILL:
             return self._crashed(os.WTERMSIG(status), wanted, output), True
         how = "was killed" if os.WIFSIGNALED(status) else f"exited {os.WEXITSTATUS(status)}"
@@ -182,11 +208,20 @@ class _Watch:
         return Finding("unjudged", None, why, self.entered[0])
 
     def _timed_out(self, wanted: Signature) -> Finding:
-        stage, partition = self.entered
-        seen = hang_signature(stage, partition)
-        detail = f"stage {stage!r} did not end within the time limit"
-        if wanted.failure_class == "hang" and seen.matches(wanted):
-            return Finding("same", seen.to_json(), detail, stage)
+        detail = f"stage {self.entered[0]!r} did not end within the time limit"
+        return self._limited(wanted, hang_signature(*self.entered), detail)
+
+    def _too_large(self, wanted: Signature) -> Finding:
+        stage, limit = self.entered[0], self._memory >> 20
+        detail = f"stage {stage!r} took more than {limit} MiB of memory"
+        return self._limited(wanted, memory_signature(*self.entered), detail)
+
+    def _limited(self, wanted: Signature, seen: Signature, detail: str) -> Finding:
+        """A limit is a failure only where one is looked for."""
+        if seen.matches(wanted):
+            return Finding("same", seen.to_json(), detail, seen.stage)
+        if wanted.is_kill and seen.failure_class == "memory":
+            return Finding("other", seen.to_json(), detail, seen.stage)
         return self._unjudged(detail)
 
     def _crashed(self, number: int, wanted: Signature, output: str) -> Finding:
@@ -202,8 +237,8 @@ class _Watch:
 
 
 def _tail(output: IO[bytes]) -> str:
-    output.seek(0)
-    return output.read().decode("utf-8", "replace").strip()[-_TAIL:]
+    output.seek(max(0, output.seek(0, os.SEEK_END) - _TAIL))
+    return output.read().decode("utf-8", "replace").strip()
 
 
 if __name__ == "__main__":

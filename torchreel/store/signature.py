@@ -22,12 +22,21 @@ __all__ = [
     "crash_signature",
     "from_exception",
     "hang_signature",
+    "memory_signature",
     "normalise_message",
+    "predicate_signature",
+    "script_signature",
     "wrong_result_signature",
 ]
 
-FailureClass = Literal["exception", "wrong_result", "crash", "hang"]
-CLASSES = ("exception", "wrong_result", "crash", "hang")
+FailureClass = Literal[
+    "exception", "wrong_result", "crash", "hang", "memory", "predicate", "script"
+]
+CLASSES: tuple[FailureClass, ...] = (
+    "exception", "wrong_result", "crash", "hang", "memory", "predicate", "script",
+)  # fmt: skip
+ASKED: tuple[FailureClass, ...] = ("predicate", "script")
+"""What somebody asked for: no recording holds it, and nothing is met of it by the way."""
 
 # Types that only wrap another exception on its way through Dynamo: the same failure comes without
 # them, or with others, when the backend is called directly (_dynamo/exc.py, _inductor/exc.py).
@@ -55,7 +64,8 @@ class Signature:
     frames: tuple[str, ...] = ()
     """Innermost functions of torch, 'torch._inductor.lowering:scatter_', the innermost first."""
     message: str = ""
-    """Normalised (`normalise_message`); for a wrong result, the kind of difference."""
+    """Normalised (`normalise_message`); for a wrong result, the kind of difference; for a predicate
+    its text, for a script its command."""
     signal: str | None = None
     output: int | None = None
     magnitude: int | None = None
@@ -67,12 +77,18 @@ class Signature:
         - exception: the types, the stage, the innermost frame of torch and the message;
           a C++ compile error has no frames, and its message is the compiler's first error line
         - crash: the signal and the stage
-        - hang: the stage
+        - hang, memory: the stage
+        - predicate, script: the text of it
         - wrong_result: the kind of difference; which output it is changes as outputs are removed
 
         The partition never decides: dropping a gradient turns 'forward' into 'inference'.
         """
         return self._key() == other._key()
+
+    @property
+    def is_kill(self) -> bool:
+        """Whether somebody ended the process: the kernel for its memory, as a rule."""
+        return self.failure_class == "crash" and self.signal in (None, "SIGKILL")
 
     @property
     def digest(self) -> str:
@@ -102,10 +118,10 @@ class Signature:
                 return ["exception", self.stage, types, innermost, self.message]
             case "crash":
                 return ["crash", self.stage, self.signal]
-            case "hang":
-                return ["hang", self.stage]
-            case "wrong_result":
-                return ["wrong_result", self.message]
+            case "hang" | "memory":
+                return [self.failure_class, self.stage]
+            case "wrong_result" | "predicate" | "script":
+                return [self.failure_class, self.message]
 
 
 def from_exception(exc: BaseException, stage: str, partition: str = "") -> Signature:
@@ -131,12 +147,27 @@ def hang_signature(stage: str, partition: str = "") -> Signature:
     return Signature("hang", stage, partition)
 
 
+def memory_signature(stage: str, partition: str = "") -> Signature:
+    """The signature of a stage that took more memory than it may."""
+    return Signature("memory", stage, partition)
+
+
+def predicate_signature(text: str) -> Signature:
+    """The signature of a case for which a predicate holds, by its canonical text."""
+    return Signature("predicate", "", message=text)
+
+
+def script_signature(command: str) -> Signature:
+    """The signature of a case that a user's command finds interesting."""
+    return Signature("script", "", message=command)
+
+
 def wrong_result_signature(
     kind: str, output: int | None = None, magnitude: int | None = None, *, stage: str = "run"
 ) -> Signature:
     """The signature of a compiled function that returns something else than eager does.
 
-    `kind` says how it differs: 'values', 'nan', 'shape', 'dtype', 'stride', 'count', ...
+    `kind` says how it differs: 'values', 'shape', 'dtype', 'stride', 'aliasing', ...
     """
     return Signature("wrong_result", stage, message=kind, output=output, magnitude=magnitude)
 

@@ -118,7 +118,11 @@ def _forms(case: Case, story: Story, refused: list[str]) -> Iterator[Script]:
 
 
 # What a script does while the bug is there, where it is no exception.
-_ENDS = {"crash": "The process dies", "hang": "Exit status 1, after a minute,"}
+_ENDS = {
+    "crash": "The process dies",
+    "hang": "Exit status 1, after a minute,",
+    "memory": "The process runs out of memory",
+}
 
 
 def _header(case: Case, story: Story) -> Sequence[str]:

@@ -29,6 +29,7 @@ from torchreel.store.signature import (
     Signature,
     crash_signature,
     hang_signature,
+    memory_signature,
     wrong_result_signature,
 )
 
@@ -37,6 +38,8 @@ _TAIL = 20_000  # characters of its output that are kept
 # What torch imports where it finds it, without declaring it.
 _OPTIONAL = ("numpy", "packaging", "psutil", "triton")
 _REMOVED = re.compile(r"TORCHREEL|TORCH_(LOGS|TRACE|COMPILE_DEBUG)|TORCHDYNAMO_|PYTHON")
+# What Python, C++ and torch's allocator say when there is no more.
+_NO_MEMORY = re.compile(r"MemoryError|bad_alloc|[Cc]an't allocate memory|[Cc]annot allocate memory")
 _SETTINGS = {
     "TORCH_DEVICE_BACKEND_AUTOLOAD": "0",
 }
@@ -134,6 +137,8 @@ def _observed(
     wanted: Signature, seen: Signature | None, status: int, output: str
 ) -> Signature | None:
     """The signature of what a script did; None when it ended without an error."""
+    if wanted.failure_class == "memory" and _NO_MEMORY.search(output):
+        return memory_signature(wanted.stage, wanted.partition)
     if seen is not None and wanted.failure_class == "wrong_result":
         return _wrong_result(seen) or seen
     if seen is not None or status == 0:
@@ -177,6 +182,8 @@ def _told(seen: Signature | None, status: int) -> str:
         return f"it died by {seen.signal}"
     if seen.failure_class == "hang":
         return f"it had not ended after {HANG_SECONDS} s"
+    if seen.failure_class == "memory":
+        return "it ran out of memory"
     if seen.failure_class == "wrong_result":
         return f"eager and compiled differ: {seen.message}"
     message = seen.message.partition("\n")[0]

@@ -26,13 +26,15 @@ from torchreel.store.signature import Signature
 
 HANG_SECONDS = 60
 """How long a repro of a hang waits before it says that it hangs."""
+MEMORY = 16 << 30
+"""Bytes of address space after which a repro of a memory blow-up ends, to spare the machine."""
 
 _IMPORTS = [
     ("F.", "import torch.nn.functional as F"),
     ("checkpoint(", "from torch.utils.checkpoint import checkpoint"),
     ("while_loop(", "from torch._higher_order_ops.while_loop import while_loop"),
 ]
-_MODULES = re.compile(r"\b(math|operator|faulthandler)\.")
+_MODULES = re.compile(r"\b(math|operator|faulthandler|resource)\.")
 _CONFIGS = re.compile(r"^(torch\.[\w.]*config)\.", re.MULTILINE)
 
 
@@ -109,6 +111,8 @@ def _precautions(signature: Signature) -> list[str]:
         return ["faulthandler.enable()"]
     if signature.failure_class == "hang":
         return [f"faulthandler.dump_traceback_later({HANG_SECONDS}, exit=True)"]
+    if signature.failure_class == "memory":
+        return [f"resource.setrlimit(resource.RLIMIT_AS, ({MEMORY}, {MEMORY}))"]
     return []
 
 

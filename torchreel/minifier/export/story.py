@@ -57,6 +57,12 @@ def title(signature: Signature) -> str:
             return f"{signature.signal or 'crash'} {where}"
         case "hang":
             return f"torch.compile hangs {where}"
+        case "memory":
+            return f"torch.compile runs out of memory {where}"
+        case "predicate":
+            return f"torch.compile: {signature.message}"
+        case "script":
+            return f"torch.compile: what '{signature.message}' looks for"
         case "wrong_result":
             return f"torch.compile computes a wrong result ({signature.message})"
     message = signature.message.partition("\n")[0]
