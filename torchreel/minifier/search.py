@@ -30,7 +30,7 @@ from torchreel.minifier.kinds import AnyCase
 from torchreel.minifier.order import Key, sort_key
 from torchreel.minifier.passes import PHASES, Edit, Pass, Tier
 from torchreel.minifier.runs import find_prefix, find_run
-from torchreel.minifier.start import Start, refuse_trivial, reproduce
+from torchreel.minifier.start import Start, confirmed, refuse_trivial, reproduce
 from torchreel.store.signature import Signature
 
 _NO_LIMITS = Limits()
@@ -75,6 +75,7 @@ class Search:
             refuse_trivial(self.judge, start.case)
             self._to_fixpoint()
             self._reduce_part(parts)
+            self._confirm()
         except BudgetSpent:
             status = "budget"
         except KeyboardInterrupt:
@@ -108,6 +109,20 @@ class Search:
         if part is not None:
             self._champion = (self._best, self._key)
             self._best, self._key = self.judge.accepted(part), sort_key(part)
+            self._to_fixpoint()
+
+    def _confirm(self) -> None:
+        """Run the result again; if it fails only sometimes, go on with repetitions."""
+        if self._start.flaky is not None or self.judge.runs == 0:
+            return
+        self._best, self._key = self._simplest()
+        self._champion = None
+        start = confirmed(self.judge, self._start, self._best)
+        if start is not self._start:
+            self._start = replace(self._start, flaky=start.flaky)
+            self._best, self._key = start.case, sort_key(start.case)
+            self._settled.clear()
+            self._tell("start", message="" if start.flaky is None else _flaky_text(start.flaky))
             self._to_fixpoint()
 
     def _simplest(self) -> tuple[AnyCase, Key]:
