@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from tests.minifier.hand_made import call, case_of, chain, ref, tensor
 from torchreel.minifier.case import Case
 from torchreel.minifier.order import sort_key
+from torchreel.store.jsontypes import canonical_json
 
 FUNCTIONS = ("sin", "cos", "relu", "neg")
 
@@ -105,4 +106,4 @@ def test_a_case_survives_the_store(case: Case) -> None:
     """Its document gives it back."""
     again = Case.from_bytes(case.to_bytes())
     assert again.digest == case.digest
-    assert again.to_bytes() == case.to_bytes()
+    assert again.to_bytes() == case.to_bytes() == canonical_json(case.to_json())

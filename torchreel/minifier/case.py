@@ -16,9 +16,10 @@ from functools import cached_property
 from typing import Literal, cast
 
 from torchreel.errors import UnsupportedError
-from torchreel.store.jsontypes import Json, canonical_json, digest_of, parse_json
+from torchreel.minifier import texts
+from torchreel.store.jsontypes import Json, digest_of, parse_json
 from torchreel.store.portable.checkpoints import CheckpointDoc
-from torchreel.store.portable.graphs import GraphDoc, NodeDoc, map_tree
+from torchreel.store.portable.graphs import GraphDoc, NodeDoc
 
 Harness = Literal["compile", "run", "train", "accuracy"]
 HARNESSES: tuple[Harness, ...] = ("compile", "run", "train", "accuracy")
@@ -29,7 +30,7 @@ BACKENDS = ("aot_eager", "aot_eager_decomp_partition", "inductor")
 
 VALUE_KEYS = ("val", "example_value")
 # What the compiler reads of a node's meta and the worker can't compute: nothing else is kept.
-_KEPT_META = (*VALUE_KEYS, "unbacked_bindings")
+_KEPT_META = texts.DERIVED_META
 # What a stage's entry point is given besides the graph and its inputs.
 _KEPT_EXTRA = ("backend", "options", "fake_mode", "kwargs", "specialized_floats")
 # Arguments that count inputs or name an earlier graph: they mean nothing once the graph is edited.
@@ -76,28 +77,31 @@ class Case:
         return self.graph.call_nodes
 
     @cached_property
-    def canonical(self) -> bytes:
+    def canonical(self) -> str:
         """The canonical text, over which the digest is taken."""
-        return canonical_json(self._canonical())
+        inputs = texts.text_of(list(self.checkpoint.inputs))
+        graph = texts.canonical_text(self.graph)
+        return f'{{{self._surroundings},"graph":{graph},"inputs":{inputs}}}'
 
     @cached_property
     def digest(self) -> str:
         """The sha256 of the canonical case."""
-        return digest_of(self.canonical)
+        return digest_of(self.canonical.encode("utf-8", "surrogatepass"))
 
-    def _canonical(self) -> Json:
+    @cached_property
+    def _surroundings(self) -> str:
+        """The members of the canonical text in which neither the graph nor an input occurs."""
         doc = self.checkpoint
-        return {
+        parts: dict[str, Json] = {
             **self._how(),
             "entry": doc.entry,
             "partition": doc.partition,
-            "graph": canonical_graph(doc.graph),
-            "inputs": list(doc.inputs),
             "shape_env": doc.shape_env,
             "config": list(doc.config),
             "ambient": doc.ambient,
             "extra": doc.extra,
         }
+        return _members(parts)
 
     def _how(self) -> dict[str, Json]:
         return {
@@ -146,7 +150,9 @@ class Case:
         """This case with another outer graph (and the inputs that belong to it)."""
         doc = self.checkpoint
         inputs = doc.inputs if inputs is None else inputs
-        return replace(self, checkpoint=replace(doc, graph=graph, inputs=inputs))
+        made = replace(self, checkpoint=replace(doc, graph=graph, inputs=inputs))
+        vars(made)["_surroundings"] = self._surroundings  # the same, and costly to write down
+        return made
 
     def to_json(self) -> dict[str, Json]:
         """The complete case as data, with names and descriptions."""
@@ -165,12 +171,12 @@ class Case:
 
     @classmethod
     def from_json(cls, data: Json) -> Case:
-        """What `to_json` gave.  Raises `UnsupportedError` when it is malformed."""
+        """The case of a parsed document.  Raises `UnsupportedError` when it is malformed."""
         if not isinstance(data, Mapping) or data.get("harness") not in HARNESSES:
             raise UnsupportedError("the document is not a case of a kind that this version knows")
         imports = data.get("imports")
         return cls(
-            CheckpointDoc.from_bytes(canonical_json(data.get("checkpoint"))),
+            CheckpointDoc.from_json(data.get("checkpoint")),
             cast(Harness, data["harness"]),
             str(data.get("backend", "inductor")),
             tuple(str(name) for name in imports) if isinstance(imports, list) else (),
@@ -180,8 +186,26 @@ class Case:
         )
 
     def to_bytes(self) -> bytes:
-        """The document that the store keeps."""
-        return canonical_json(self.to_json())
+        """The document that the store keeps: the canonical JSON of `to_json`."""
+        doc = self.checkpoint
+        graph = texts.document_text(doc.graph)
+        # Keys stand in their order, as in all canonical JSON.
+        before: dict[str, Json] = {
+            "ambient": doc.ambient,
+            "config": list(doc.config),
+            "entry": doc.entry,
+            "extra": doc.extra,
+        }
+        after: dict[str, Json] = {
+            "inputs": list(doc.inputs),
+            "partition": doc.partition,
+            "shape_env": doc.shape_env,
+        }
+        how = self._how()
+        first = _members({"backend": how.pop("backend")})
+        inner = f'{_members(before)},"graph":{graph},{_members(after)}'
+        text = f'{{{first},"checkpoint":{{{inner}}},{_members(how)}}}'
+        return text.encode("utf-8", "surrogatepass")
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Case:
@@ -204,6 +228,11 @@ class Case:
         again). Not lean is the recording to the letter.
         """
         return cls(_lean(doc) if lean else doc, harness, doc.backend, imports)
+
+
+def _members(data: Mapping[str, Json]) -> str:
+    """The members of an object, without its braces."""
+    return texts.text_of(data)[1:-1]
 
 
 def _lean(doc: CheckpointDoc) -> CheckpointDoc:
@@ -267,9 +296,9 @@ def refreshed(case: Case, values: Mapping[str, Json]) -> Case:
 
 
 def _with_value(node: NodeDoc, value: Json) -> NodeDoc:
-    if value is None or not node.is_call:
-        return node
     key = "val" if "val" in node.meta else "example_value"
+    if value is None or not node.is_call or node.meta.get(key) == value:
+        return node
     return replace(node, meta={**node.meta, key: value})
 
 
@@ -286,26 +315,3 @@ def trivial(case: Case) -> Case:
     placeholder = NodeDoc("x", "placeholder", "x", [], {}, {key: _PLAIN})
     output = NodeDoc("output", "output", "output", [{"t": [{"n": "x"}]}])
     return case.with_graph(GraphDoc((placeholder, output)), (_PLAIN,))
-
-
-def canonical_graph(graph: GraphDoc) -> Json:
-    """A graph as data in which nodes are numbered and nothing derived is left."""
-    names = {node.name: f"n{i}" for i, node in enumerate(graph.nodes)}
-
-    def ref(name: str) -> Json:
-        return {"n": names[name]}
-
-    return {
-        "nodes": [_canonical_node(node, ref) for node in graph.nodes],
-        "modules": {name: canonical_graph(inner) for name, inner in graph.modules.items()},
-        "attributes": graph.attributes,
-        "extra": graph.extra,
-    }
-
-
-def _canonical_node(node: NodeDoc, ref: object) -> Json:
-    target = "" if node.op == "placeholder" else node.target
-    args = map_tree(node.args, ref)  # type: ignore[arg-type]
-    kwargs = map_tree(node.kwargs, ref)  # type: ignore[arg-type]
-    kept = {k: v for k, v in node.meta.items() if k not in _KEPT_META}
-    return [node.op, target, args, kwargs, kept]

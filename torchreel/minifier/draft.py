@@ -7,13 +7,13 @@ many edits there are; the graph that is edited stays as it was.
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from functools import cached_property
 
 from torchreel.minifier.descriptions import as_input
 from torchreel.minifier.effects import is_effectful
+from torchreel.minifier.texts import remembered
 from torchreel.store.jsontypes import Json
 from torchreel.store.portable.graphs import GraphDoc, NodeDoc, map_tree, node_refs
 
@@ -64,7 +64,7 @@ class Draft:
         """Whether nothing was noted."""
         return not (self._gone or self._cuts or self._outputs is not None)
 
-    @cached_property
+    @property
     def users(self) -> Mapping[str, set[str]]:
         """Who uses each node of the graph as it was."""
         return users_of(self.graph)
@@ -76,8 +76,7 @@ class Draft:
 
     def finish(self) -> tuple[GraphDoc, tuple[Json, ...]] | None:
         """The edited graph and its inputs; None if a use would be left without its value."""
-        nodes = self._ordered()
-        nodes = [self._rewired(node) for node in nodes]
+        nodes = [self._rewired(node) for node in self._ordered()]
         nodes = self._without_newly_dead(nodes)
         if not _is_ordered(nodes):
             return None
@@ -88,10 +87,18 @@ class Draft:
 
     def _ordered(self) -> list[NodeDoc]:
         """The nodes that stay, new inputs right after the old ones."""
-        kept = [n for n in self.graph.nodes if n.name not in self._gone]
-        old = [n for n in kept if n.op == "placeholder"]
-        new = [self._as_input(n) for n in kept if n.name in self._cuts]
-        rest = [n for n in kept if n.op != "placeholder" and n.name not in self._cuts]
+        old: list[NodeDoc] = []
+        new: list[NodeDoc] = []
+        rest: list[NodeDoc] = []
+        for node in self.graph.nodes:
+            if node.name in self._gone:
+                continue
+            if node.op == "placeholder":
+                old.append(node)
+            elif node.name in self._cuts:
+                new.append(self._as_input(node))
+            else:
+                rest.append(node)
         return old + new + rest
 
     def _without_newly_dead(self, nodes: list[NodeDoc]) -> list[NodeDoc]:
@@ -99,13 +106,14 @@ class Draft:
 
         What was dead from the start stays: a failure may need it, and a pass of its own tries.
         """
-        before = _use_counts(self.graph.nodes)
+        before = self.users
         uses = _use_counts(nodes)
         kept: list[NodeDoc] = []
         for node in reversed(nodes):
-            newly = before[node.name] > 0 and uses[node.name] == 0
+            newly = node.name in before and not uses.get(node.name)
             if newly and self._may_go(node):
-                uses.subtract(node.inputs())
+                for name in node.inputs():
+                    uses[name] -= 1
             else:
                 kept.append(node)
         return kept[::-1]
@@ -122,7 +130,7 @@ class Draft:
     def _rewired(self, node: NodeDoc) -> NodeDoc:
         if node.op == "output" and self._outputs is not None:
             node = replace(node, args=_shaped_like(node.args, self._outputs))
-        if not self._uses or not any(name in self._uses for name in node.inputs()):
+        if not self._uses or self._uses.keys().isdisjoint(node.inputs()):
             return node
         args, kwargs = map_tree(node.args, self._resolve), map_tree(node.kwargs, self._resolve)
         return replace(node, args=args, kwargs=kwargs)
@@ -151,24 +159,29 @@ def _shaped_like(args: Json, items: list[Json]) -> Json:
     return [items] if isinstance(value, list) else [{"t": items}]
 
 
-def _use_counts(nodes: Iterable[NodeDoc]) -> Counter[str]:
-    return Counter(name for node in nodes for name in node.inputs())
+def _use_counts(nodes: Iterable[NodeDoc]) -> dict[str, int]:
+    counts: dict[str, int] = {}
+    for node in nodes:
+        for name in node.inputs():
+            counts[name] = counts.get(name, 0) + 1
+    return counts
 
 
+@remembered
 def users_of(graph: GraphDoc) -> Mapping[str, set[str]]:
     """The names of the nodes that use each node (nodes without users are left out)."""
-    users: dict[str, set[str]] = {}
+    users: dict[str, set[str]] = defaultdict(set)
     for node in graph.nodes:
         for name in node.inputs():
-            users.setdefault(name, set()).add(node.name)
-    return users
+            users[name].add(node.name)
+    return dict(users)
 
 
 def _is_ordered(nodes: list[NodeDoc]) -> bool:
     """Whether every use comes after its definition."""
     known: set[str] = set()
     for node in nodes:
-        if any(name not in known for name in node.inputs()):
+        if not known.issuperset(node.inputs()):
             return False
         known.add(node.name)
     return True

@@ -21,6 +21,7 @@ from torchreel.store import schema
 from torchreel.store.database import Store
 from torchreel.store.jsontypes import Json
 from torchreel.store.signature import Signature
+from torchreel.store.writer import Writer
 
 
 class Journal(Protocol):
@@ -129,23 +130,22 @@ class StoreJournal:
                 observed=observed,
                 seconds=report.seconds,
             )
-        if report.verdict in ("same", "other"):
-            self._document(case)
+            if report.verdict in ("same", "other"):
+                self._document(writer, case)
 
-    def _document(self, case: AnyCase) -> None:
-        with self._store.writer() as writer:
-            writer.put(
-                "cases",
-                digest=case.digest,
-                failure_id=self._failure,
-                call_nodes=case.call_nodes,
-                document=writer.blob(case.to_bytes()),
-            )
+    def _document(self, writer: Writer, case: AnyCase) -> None:
+        writer.put(
+            "cases",
+            digest=case.digest,
+            failure_id=self._failure,
+            call_nodes=case.call_nodes,
+            document=writer.blob(case.to_bytes()),
+        )
 
     def begin(self, start: AnyCase) -> int | None:
         """See `Journal`."""
-        self._document(start)
         with self._store.writer() as writer:
+            self._document(writer, start)
             self._reduction = writer.add(
                 "reductions",
                 failure_id=self._failure,

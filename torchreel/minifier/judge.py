@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Protocol
 
 from torchreel.errors import BudgetSpent
@@ -16,6 +17,9 @@ from torchreel.minifier.journal import Journal
 from torchreel.minifier.kinds import AnyCase
 from torchreel.minifier.order import Key, sort_key
 from torchreel.store.signature import Signature
+
+# How many of the cases that failed last are at hand without reading them from the journal.
+_LAST_FAILED = 8
 
 
 class Oracle(Protocol):
@@ -32,6 +36,7 @@ class Judge:
         self._oracle, self.journal, self._limits = oracle, journal, limits
         self._began = time.monotonic()
         self._seen: dict[str, Report] = {}
+        self._failed: dict[str, AnyCase] = {}  # the last ones, with fresh descriptions
         self._caught: dict[str, tuple[Key, ByCatchFound]] = {}
         self.runs = self.hits = 0
 
@@ -59,7 +64,7 @@ class Judge:
 
     def _is_lost(self, case: AnyCase, known: Report) -> bool:
         """Whether the document of a case that has to be gone on from was dropped."""
-        return known.verdict == "same" and self.journal.accepted(case.digest) is None
+        return known.verdict == "same" and self._with_values(case.digest) is None
 
     def _repeated(self, case: AnyCase) -> Report:
         """As many runs as it takes to see a flaky case fail, or to believe that it does not."""
@@ -81,13 +86,22 @@ class Judge:
 
     def keep(self, case: AnyCase, report: Report) -> None:
         """Remember a verdict: in the journal if it would be the same tomorrow."""
-        self._seen[case.digest] = report
+        # Thousands of verdicts are remembered, but not what every node of each case computed.
+        self._seen[case.digest] = replace(report, values={})
+        case = case.refreshed(report.values)
+        if report.verdict == "same":
+            self._failed[case.digest] = case
+            while len(self._failed) > _LAST_FAILED:
+                del self._failed[next(iter(self._failed))]
         if report.lasting:
-            self.journal.keep(case.refreshed(report.values), report)
+            self.journal.keep(case, report)
 
     def accepted(self, case: AnyCase) -> AnyCase:
         """A case that failed with the signature, with fresh descriptions of its values."""
-        return self.journal.accepted(case.digest) or case
+        return self._with_values(case.digest) or case
+
+    def _with_values(self, digest: str) -> AnyCase | None:
+        return self._failed.get(digest) or self.journal.accepted(digest)
 
     def observed(self, cases: Sequence[AnyCase]) -> list[Signature]:
         """The other signatures with which cases that were judged have failed."""

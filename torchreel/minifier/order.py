@@ -28,8 +28,9 @@ from torchreel.minifier.case import BACKENDS, HARNESSES, Case
 from torchreel.minifier.descriptions import as_list, as_object, contiguous, is_tensor, sizes
 from torchreel.minifier.draft import output_items
 from torchreel.minifier.kinds import AnyCase
+from torchreel.minifier.texts import remembered
 from torchreel.store.jsontypes import Json
-from torchreel.store.portable.graphs import GraphDoc
+from torchreel.store.portable.graphs import GraphDoc, NodeDoc
 
 Key = tuple[int | str, ...]
 
@@ -46,7 +47,7 @@ def sort_key(case: AnyCase) -> Key:
 def _(case: Case) -> Key:
     """The key of a case; the smaller, the simpler. Keys are equal only for the same case."""
     doc, graph = case.checkpoint, case.graph
-    text = case.canonical.decode("utf-8", "surrogatepass")
+    text = case.canonical
     return (
         graph.call_nodes,
         graph.total_call_nodes,
@@ -58,7 +59,7 @@ def _(case: Case) -> Key:
         sum(_dtype_rank(value) for value in doc.inputs),
         BACKENDS.index(case.backend) if case.backend in BACKENDS else len(BACKENDS),
         HARNESSES.index(case.harness),
-        sum(abs(number) for number in _literals(graph)),
+        _literals(graph),
         len(doc.config) + len(as_list(doc.extra.get("options"))),
         len(doc.ambient),
         len(text),
@@ -100,12 +101,15 @@ def _dtype_rank(value: Json) -> int:
     return _DTYPES.get(str(dtype), len(_DTYPES)) if is_tensor(value) else 0
 
 
-def _literals(graph: GraphDoc) -> Iterator[int]:
-    for node in graph.nodes:
-        if node.is_call:
-            yield from _integers([node.args, node.kwargs])
-    for inner in graph.modules.values():
-        yield from _literals(inner)
+def _literals(graph: GraphDoc) -> int:
+    here = sum(_literals_of(node) for node in graph.nodes)
+    return here + sum(_literals(inner) for inner in graph.modules.values())
+
+
+@remembered
+def _literals_of(node: NodeDoc) -> int:
+    trees = [node.args, node.kwargs] if node.is_call else []
+    return sum(abs(number) for number in _integers(trees))
 
 
 def _integers(tree: Json) -> Iterator[int]:

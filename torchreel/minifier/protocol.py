@@ -39,15 +39,15 @@ class Task:
 
     def to_line(self) -> bytes:
         """As one line."""
-        return _line(
+        rest = _line(
             {
-                "case": self.case.to_json(),
                 "signature": self.signature.to_json(),
                 "seconds": self.seconds,
                 "memory": self.memory,
                 "ceiling": self.ceiling,
             }
         )
+        return b'{"case":%b,%b' % (self.case.to_bytes(), rest[1:])
 
     @classmethod
     def from_json(cls, data: Mapping[str, Json]) -> Task:

@@ -56,6 +56,11 @@ class CheckpointDoc:
             doc = parse_json(data)
         except ValueError as error:
             raise UnsupportedError(f"the checkpoint is not JSON: {error}") from error
+        return cls.from_json(doc)
+
+    @classmethod
+    def from_json(cls, doc: Json) -> CheckpointDoc:
+        """The checkpoint of a parsed document.  Raises `UnsupportedError` as `from_bytes` does."""
         if not isinstance(doc, Mapping) or doc.get("entry") not in ("graph", "aot"):
             raise UnsupportedError("the blob is not a checkpoint of a kind that this version knows")
         return cls(

@@ -56,8 +56,11 @@ class NodeDoc:
 
     def inputs(self) -> Iterator[str]:
         """The names of the nodes it uses, in order, repeated as they occur."""
-        yield from node_refs(self.args)
-        yield from node_refs(self.kwargs)
+        return iter(self._inputs)
+
+    @cached_property
+    def _inputs(self) -> tuple[str, ...]:
+        return (*node_refs(self.args), *node_refs(self.kwargs))
 
     def to_json(self) -> dict[str, Json]:
         """The node as data; the order of keywords is kept beside them, as JSON keeps none."""
@@ -126,10 +129,10 @@ class GraphDoc:
             raise UnsupportedError("the graph does not end with an output node")
         return self.nodes[-1]
 
-    @property
+    @cached_property
     def call_nodes(self) -> int:
         """How many nodes of the outer graph do something."""
-        return sum(node.is_call for node in self.nodes)
+        return sum(node.op in _CALLS for node in self.nodes)
 
     @property
     def total_call_nodes(self) -> int:

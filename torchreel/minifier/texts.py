@@ -1,0 +1,87 @@
+"""The texts of a graph, put together from those of its nodes.
+
+Candidates share nearly all of their nodes, and nodes never change: what is said of a node is kept
+with it, and a case of thousands of nodes is written down in a millisecond or two. Lives here: the
+canonical text, over which digests are taken, and the document. Called by `case`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from functools import wraps
+from typing import TypeVar
+
+from torchreel.store.jsontypes import Json, canonical_json
+from torchreel.store.portable.graphs import GraphDoc, NodeDoc, map_tree
+
+D = TypeVar("D", NodeDoc, GraphDoc)
+T = TypeVar("T")
+
+DERIVED_META = ("val", "example_value", "unbacked_bindings")
+"""What a run computes anew of a node's meta: it does not tell two cases apart."""
+
+
+def remembered(function: Callable[[D], T]) -> Callable[[D], T]:
+    """Keep what a function says of a node or graph with it: they never change."""
+    key = f"_{function.__module__}.{function.__name__}"
+
+    @wraps(function)
+    def wrapper(doc: D) -> T:
+        found: T | None = doc.__dict__.get(key)
+        if found is None:
+            found = doc.__dict__[key] = function(doc)
+        return found
+
+    return wrapper
+
+
+def text_of(value: Json) -> str:
+    """The canonical JSON of a value."""
+    return canonical_json(value).decode("utf-8", "surrogatepass")
+
+
+@remembered
+def _document(node: NodeDoc) -> str:
+    return text_of(node.to_json())
+
+
+@remembered
+def _template(node: NodeDoc) -> tuple[str, tuple[str, ...]]:
+    """A call without the names of its operands, and these, in the order of the holes."""
+    names: dict[str, int] = {}
+
+    def hole(name: str) -> Json:
+        return {"n": names.setdefault(name, len(names))}
+
+    target = "" if node.op == "placeholder" else node.target
+    args, kwargs = map_tree(node.args, hole), map_tree(node.kwargs, hole)
+    kept = {key: value for key, value in node.meta.items() if key not in DERIVED_META}
+    return text_of([node.op, target, args, kwargs, kept]), tuple(names)
+
+
+def canonical_text(graph: GraphDoc) -> str:
+    """A graph in which nodes are numbered and nothing derived is left."""
+    numbers: dict[str, int] = {}
+    parts = []
+    for number, node in enumerate(graph.nodes):
+        numbers[node.name] = number
+        template, operands = _template(node)
+        parts.append(
+            f"[{template},{[numbers[name] for name in operands]}]" if operands else template
+        )
+    return _put_together(graph, parts, canonical_text)
+
+
+def document_text(graph: GraphDoc) -> str:
+    """The canonical JSON of `GraphDoc.to_json`."""
+    return _put_together(graph, map(_document, graph.nodes), document_text)
+
+
+def _put_together(graph: GraphDoc, nodes: Iterable[str], nested: Callable[[GraphDoc], str]) -> str:
+    modules = ",".join(
+        f"{text_of(name)}:{nested(inner)}" for name, inner in sorted(graph.modules.items())
+    )
+    return (
+        f'{{"attributes":{text_of(graph.attributes)},"extra":{text_of(graph.extra)},'
+        f'"modules":{{{modules}}},"nodes":[{",".join(nodes)}]}}'
+    )
