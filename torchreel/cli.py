@@ -450,6 +450,13 @@ def minify(
     limit_runs: Annotated[
         int | None, typer.Option("--limit-runs", metavar="N", help="Stop after N oracle runs.")
     ] = None,
+    explain: Annotated[
+        bool,
+        typer.Option(
+            "--explain/--no-explain",
+            help="Look for a workaround, and for what does not matter, in 40 runs at most.",
+        ),
+    ] = True,
     force: ForceOption = False,
 ) -> None:
     """Shrink a failure to a few lines, and export them.
@@ -472,9 +479,57 @@ def minify(
     with _writable(where) as store:
         row = None if accuracy and where.compile is None else _compile(store, where)
         with console.watched(limits) as listener:
-            chosen = Options(imports=options.imports, limits=limits)
+            chosen = Options(imports=options.imports, limits=limits, explain=explain)
             reduction = run(store, row, accuracy=accuracy, options=chosen, listener=listener)
         raise typer.Exit(console.finish(store, reduction, options))
+
+
+@app.command()
+def bisect(
+    address: AddressArgument = "",
+    step: Annotated[
+        str | None,
+        typer.Option(
+            "--step", metavar="STEP", help="Take this one step only, as in inductor:lowerings:3."
+        ),
+    ] = None,
+    imports: ImportOption = None,
+    limit_time: Annotated[
+        float | None, typer.Option("--limit-time", metavar="SECONDS", help="Stop after this long.")
+    ] = None,
+    limit_runs: Annotated[
+        int | None, typer.Option("--limit-runs", metavar="N", help="Stop after N oracle runs.")
+    ] = None,
+    json: JsonOption = False,
+) -> None:
+    """Find the part of the compiler that a failure comes from.
+
+    First the backend (eager, aot_eager, aot_eager_decomp_partition, inductor), then the family of
+    passes, the lowerings or decompositions of it, then which application of that part, then a
+    config entry that cures. Runs the reduced case if there is one; only the recorded failure
+    counts. Inductor's cache directory is not touched.
+
+    Exits with 0 when it was found, 1 when the failure does not happen here. With --step, takes one
+    step again, whatever is known of it: exits with 0 when the failure was there, 1 when not.
+    """
+    from torchreel.console import bisect as console
+    from torchreel.minifier.bisect import Step, parse_step, take_step
+    from torchreel.minifier.bisect import bisect as run
+    from torchreel.minifier.events import Limits
+    from torchreel.minifier.options import Options
+    from torchreel.store import parse
+
+    where = parse(address)
+    options = Options(imports=tuple(imports or ()), limits=Limits(limit_time, limit_runs))
+    chosen = None if step is None else Step() if step == "as-it-is" else parse_step(step)
+    with _writable(where) as store:
+        row = _compile(store, where)
+        place = f"{store.target}#{row.place}"
+        if chosen is not None:
+            tried = take_step(store, row, chosen, options=options)
+            raise typer.Exit(console.report_step(place, tried, json=json))
+        found = run(store, row, options=options, told=console.told)
+        raise typer.Exit(console.report(place, found, json=json))
 
 
 @app.command()

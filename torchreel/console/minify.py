@@ -15,6 +15,7 @@ from torchreel.console import streams
 from torchreel.console.failure import facts
 from torchreel.console.text import clean, count, seconds
 from torchreel.minifier.events import Limits, Listener, ProgressEvent, Reduction
+from torchreel.minifier.explain import Explanation
 from torchreel.minifier.export import ExportOptions, export
 from torchreel.store import Store, queries
 from torchreel.store.records import Compile, Failure
@@ -97,6 +98,21 @@ def report(reduction: Reduction) -> None:
             streams.result(f"  {name:<8} {text}")
 
 
+def explain(found: Explanation) -> None:
+    """Print what is known of the smallest case beyond that it fails."""
+    for number, line in enumerate(found.workaround):
+        note = "" if found.checked else "  (not seen to run to its end)"
+        streams.result(f"{'workaround' if not number else '':<12} {line}{note}", style="bold")
+    if not found.workaround:
+        streams.result(f"{'workaround':<12} none of the config entries tried cures it")
+    if found.neighbour:
+        streams.result(f"{'passes with':<12} {found.neighbour}")
+    for number, text in enumerate(found.same):
+        streams.result(f"{'the same for' if not number else '':<12} {text}")
+    unfinished = "" if found.complete else ", which is the limit: not everything was asked"
+    streams.say(f"found out in {count(found.runs, 'more run')}{unfinished}")
+
+
 def _print_passes(reduction: Reduction) -> None:
     columns = (">tried", ">from cache", ">accepted", ">nodes removed", ">time")
     table = streams.table("pass", *columns)
@@ -110,6 +126,8 @@ def _print_passes(reduction: Reduction) -> None:
 def finish(store: Store, reduction: Reduction, options: ExportOptions) -> int:
     """Report a search, export what it found, and return the exit status."""
     report(reduction)
+    if reduction.explanation is not None:
+        explain(reduction.explanation)
     failure, row = _origin(store, reduction)
     address = f"{store.target}#{row.place}"
     if reduction.status == "interrupted":

@@ -14,6 +14,7 @@ from torchreel.store.jsontypes import Json
 from torchreel.store.signature import Signature
 
 if TYPE_CHECKING:
+    from torchreel.minifier.explain.results import Explanation
     from torchreel.minifier.kinds import AnyCase
 
 Verdict = Literal["same", "other", "none", "invalid", "unjudged"]
@@ -45,6 +46,8 @@ class Report:
     """Fresh descriptions of the values of call nodes, by name (empty where none were computed)."""
     lasting: bool = True
     """Whether the same case would get the same verdict again: it may be kept."""
+    note: str = ""
+    """Where a case holds a part of the compiler back (`bisect`): what was left out first."""
 
 
 @dataclass(frozen=True)
@@ -118,6 +121,8 @@ class Reduction:
     """(failures, tries) where the case fails only sometimes."""
     reduction_id: int | None = None
     """The row of `reductions`, where there is a store."""
+    explanation: Explanation | None = None
+    """What was found out about the case beyond that it fails, where that was asked for."""
 
     def error(self) -> MinifyError | None:
         """What a command that wanted a fixpoint says when there is none; None if there is one."""

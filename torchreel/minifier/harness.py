@@ -19,6 +19,7 @@ import torch
 from torchreel.errors import UnsupportedError
 from torchreel.minifier import torch_names
 from torchreel.minifier.backends import backend_of
+from torchreel.minifier.bisect.torch_names import held_back
 from torchreel.minifier.case import VALUE_KEYS, Case
 from torchreel.minifier.descriptions import as_list, as_object
 from torchreel.minifier.protocol import Finding, Task
@@ -101,9 +102,16 @@ def _attempt(task: Task, announce: Announce) -> tuple[Finding, Exception | None]
             return Finding("invalid", None, _told(outcome.error), stage), None
     stages = Stages(announce, task.ceiling)
     difference: Difference | None = None
-    with Outcome() as outcome, _imposed(case), followed(stages, _effort(task.signature)):
+    holder = held_back(case.checkpoint.extra.get("held_back"))
+    with (
+        Outcome() as outcome,
+        _imposed(case),
+        followed(stages, _effort(task.signature)),
+        holder,
+    ):
         difference = _compile_and_run(prepared, stages)
     found = _finding(outcome, stages, task.signature, difference)
+    found = replace(found, note=holder.left_out)
     if found.verdict == "same":
         found = replace(found, values=prepared.values())
     return found, outcome.error

@@ -119,6 +119,7 @@ class StoreJournal:
             "signature": report.observed.to_json() if report.observed is not None else None,
             "detail": report.detail,
             "stage": report.stage,
+            "note": report.note,
         }
         with self._store.writer() as writer:
             writer.put(
@@ -201,4 +202,5 @@ def _report(row: Row[tuple[object, ...]]) -> Report:
         str(observed.get("detail", "")),
         str(observed.get("stage", "")),
         float(row.seconds),
+        note=str(observed.get("note", "")),
     )

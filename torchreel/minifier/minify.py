@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import replace
 
 from torchreel.errors import NotReproduced, UnsupportedError, UsageError
@@ -57,9 +57,10 @@ def minify(
     here: see `Reduction.status`.
     """
     if accuracy:
-        with _open(oracle, wrong_result_signature("values"), options) as worker:
+        with open_oracle(oracle, wrong_result_signature("values"), options) as worker:
             case, found = find_difference(store, compile, options.imports, worker)
-            return _reduce(store, worker, [case], found, options, listener)
+            reduction = _reduce(store, worker, [case], found, options, listener)
+            return _explained(store, worker, reduction, options)
     compile = compile or queries.latest_failing(store)
     if compile is None:
         raise UsageError(f"{store.target} has no failing compile: there is nothing to minify.")
@@ -71,8 +72,24 @@ def minify(
         )
     starts = starting_cases(store, compile, failure, options.imports)
     options = replace(options, bounds=_bounds_for(failure, options.bounds))
-    with _open(oracle, failure.signature, options) as worker:
-        return _reduce(store, worker, starts, failure, options, listener)
+    with open_oracle(oracle, failure.signature, options) as worker:
+        reduction = _reduce(store, worker, starts, failure, options, listener)
+        return _explained(store, worker, reduction, options)
+
+
+def _explained(
+    store: Store, oracle: WorkerOracle, reduction: Reduction, options: Options
+) -> Reduction:
+    """With what there is to say of the smallest case; an interrupt leaves that out."""
+    case = reduction.case
+    if not options.explain or reduction.status != "fixpoint" or not isinstance(case, Case):
+        return reduction
+    from torchreel.minifier.explain import explain  # which looks at exports, and these at us
+
+    with suppress(KeyboardInterrupt):
+        found = explain(store, oracle, case, reduction.signature)
+        return replace(reduction, explanation=found)
+    return reduction
 
 
 def _bounds_for(failure: Failure, bounds: Bounds) -> Bounds:
@@ -83,7 +100,7 @@ def _bounds_for(failure: Failure, bounds: Bounds) -> Bounds:
     return replace(bounds, seconds=float(told[1]) if told is not None else _HANG_SECONDS)
 
 
-def _open(
+def open_oracle(
     given: WorkerOracle | None, signature: Signature, options: Options
 ) -> AbstractContextManager[WorkerOracle]:
     """The oracle to use, for the length of a `with`: the given one, or one of our own."""

@@ -24,3 +24,6 @@ class Options:
     """Modules that the worker imports: they define backends and operators. Trusted."""
     limits: Limits = field(default_factory=Limits)
     bounds: Bounds = field(default_factory=Bounds)
+    explain: bool = False
+    """Whether to look for a workaround, the nearest neighbour that passes, and what does not
+    matter: at most `explain.MOST_RUNS` more runs, after a fixpoint."""

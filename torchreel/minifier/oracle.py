@@ -41,7 +41,10 @@ _SHARE_OF_MEMORY = 0.8
 # The worker itself is given up on after this long beyond a task's own limit.
 _GRACE = 60.0
 # The recorder must not follow us into the worker; caches must not answer.
-_REMOVED = ("TORCHREEL", "TORCHREEL_RUN", "TORCHREEL_COMPILE_TIMEOUT", "TORCH_TRACE", "TORCH_LOGS")
+_REMOVED = (
+    "TORCHREEL", "TORCHREEL_RUN", "TORCHREEL_COMPILE_TIMEOUT", "TORCH_TRACE", "TORCH_LOGS",
+    "TORCH_BISECT_BACKEND", "TORCH_BISECT_SUBSYSTEM", "TORCH_BISECT_MAX",
+)  # fmt: skip
 # Failures of these stages are seen only when the C++ compiler has been started.
 _NEEDS_KERNELS = ("codegen", "run")
 _SETTINGS = {

@@ -72,6 +72,8 @@ class Finding:
     step: str = ""
     """The last step (`stages.STEPS`) that was reached."""
     values: Mapping[str, Json] = field(default_factory=dict)
+    note: str = ""
+    """See `Report`."""
 
     def to_line(self) -> bytes:
         """As one line."""
@@ -107,7 +109,7 @@ class Answer:
         signature = Signature.from_json(found.signature) if found.signature is not None else None
         return Report(
             found.verdict, signature, found.detail, found.stage, self.seconds, found.values,
-            self.lasting,
+            self.lasting, found.note,
         )  # fmt: skip
 
 

@@ -370,6 +370,18 @@ by_catch = Table(
     _text("case_digest"),
 )
 
+findings = Table(
+    "findings",
+    metadata,
+    _id(),
+    _text("kind"),
+    Column("case_digest", Text, nullable=False, index=True),
+    _text("signature_digest"),
+    _text("environment_digest"),
+    _json("document"),
+    _int("time_ns"),
+)
+
 replays = Table(
     "replays",
     metadata,

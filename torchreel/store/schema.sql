@@ -16,6 +16,19 @@ CREATE TABLE configs (
     UNIQUE (digest)
 );
 
+CREATE TABLE findings (
+    id INTEGER NOT NULL,
+    kind TEXT NOT NULL,
+    case_digest TEXT NOT NULL,
+    signature_digest TEXT NOT NULL,
+    environment_digest TEXT NOT NULL,
+    document TEXT NOT NULL,
+    time_ns BIGINT NOT NULL,
+    PRIMARY KEY (id)
+);
+
+CREATE INDEX ix_findings_case_digest ON findings (case_digest);
+
 CREATE TABLE recordings (
     id INTEGER NOT NULL,
     run TEXT NOT NULL,
@@ -323,4 +336,4 @@ CREATE INDEX ix_by_catch_reduction_id ON by_catch (reduction_id);
 
 CREATE TABLE alembic_version (version_num VARCHAR(32) NOT NULL PRIMARY KEY);
 
-INSERT INTO alembic_version VALUES ('0002');
+INSERT INTO alembic_version VALUES ('0003');

@@ -1,0 +1,222 @@
+"""Which stage, which pass: a ladder of backends, then parts of the guilty one, then a count.
+
+After `do_bisect` of torch._inductor.compiler_bisector, with three differences: a run counts as
+failing only with the recorded signature; a part is guilty only if the case *passes* without it, not
+if it then fails in another way; and nothing is written to Inductor's cache directory.
+
+Lives here: `bisect`, `take_step` and the order of the steps. Not here: what a step is (`steps`),
+how torch is held back (`torch_names`), which config entries might cure (`explain.workaround`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from torchreel.errors import NotReproduced, UnsupportedError, UsageError
+from torchreel.minifier.bisect.results import Bisection, Tried
+from torchreel.minifier.bisect.steps import LADDER, NONE, PARTS, Step, applied, part_step
+from torchreel.minifier.case import Case
+from torchreel.minifier.events import Limits, Report
+from torchreel.minifier.explain.workaround import find_workaround
+from torchreel.minifier.export.story import best_known
+from torchreel.minifier.findings import keep_finding
+from torchreel.minifier.journal import StoreJournal
+from torchreel.minifier.judge import Judge
+from torchreel.minifier.minify import below_dynamo, is_alike, open_oracle, starting_cases
+from torchreel.minifier.options import Options
+from torchreel.minifier.oracle import WorkerOracle
+from torchreel.store import queries
+from torchreel.store.database import Store
+from torchreel.store.records import Compile, Failure
+
+Told = Callable[[Tried], None]
+_DEFAULTS = Options()
+_MOST_APPLICATIONS = 1 << 20
+
+
+def bisect(
+    store: Store,
+    compile: Compile,
+    *,
+    options: Options = _DEFAULTS,
+    told: Told = lambda tried: None,
+    oracle: WorkerOracle | None = None,
+) -> Bisection:
+    """Find the part of the compiler that a compile's failure comes from.
+
+    Runs the simplest case that the store knows of it, a reduced one if there is any; verdicts are
+    kept in the store. `told` hears of every step.
+
+    Raises UsageError for a compile that did not fail, `NotReproduced` when the case does not fail
+    here, `BudgetSpent`, and `UnsupportedError` for a failure without a graph.
+    """
+    failure, cases = _cases(store, compile, options)
+    with open_oracle(oracle, failure.signature, options) as worker:
+        stairs = _Stairs(store, worker, failure, cases, options.limits, told)
+        found = stairs.climb()
+        keep_finding(
+            store, "bisection", stairs.case, stairs.wanted, worker.environment, found.to_json()
+        )
+        return found
+
+
+def take_step(
+    store: Store,
+    compile: Compile,
+    step: Step,
+    *,
+    options: Options = _DEFAULTS,
+    oracle: WorkerOracle | None = None,
+) -> Tried:
+    """Run the case of a failure in the way of one step, again: nothing known is believed."""
+    failure, cases = _cases(store, compile, options)
+    with open_oracle(oracle, failure.signature, options) as worker:
+        stairs = _Stairs(store, worker, failure, cases, options.limits, lambda tried: None)
+        stairs.stand()
+        return stairs.again(step)
+
+
+def _cases(store: Store, compile: Compile, options: Options) -> tuple[Failure, list[Case]]:
+    failure = queries.failure_of(store, compile)
+    if failure is None:
+        raise UsageError(
+            f"The compile {compile.place} did not fail, so no part of the compiler is guilty. If "
+            "it computes something wrong, run 'torchreel minify --accuracy' first."
+        )
+    if queries.reductions(store, failure):
+        return failure, [best_known(store, compile, failure, options.imports)[0]]
+    return failure, starting_cases(store, compile, failure, options.imports)
+
+
+class _Stairs:
+    """One bisection: the case, the signature that counts, and what was tried."""
+
+    def __init__(
+        self,
+        store: Store,
+        oracle: WorkerOracle,
+        failure: Failure,
+        cases: Sequence[Case],
+        limits: Limits,
+        told: Told,
+    ) -> None:
+        self._store, self._oracle, self._failure = store, oracle, failure
+        self._cases, self._limits, self._told = cases, limits, told
+        self.wanted = below_dynamo(failure.signature)
+        self.case = cases[0]
+        self._judge = self._new_judge()
+        self._tried: list[Tried] = []
+
+    def _new_judge(self) -> Judge:
+        self._oracle.look_for(self.wanted)
+        journal = StoreJournal(self._store, self.wanted, self._oracle.environment, self._failure.id)
+        return Judge(self._oracle, journal, self._limits)
+
+    def climb(self) -> Bisection:
+        """All of it."""
+        self.stand()
+        self._oracle.look_for(self.wanted)  # a simpler backend may fail later than this one did
+        backend = self._guilty_backend()
+        part, number, application = self._guilty_part(backend)
+        base = applied(Step(backend), self.case) if backend in LADDER else self.case
+        cure = find_workaround(self._judge, self._oracle, base)
+        return Bisection(
+            backend,
+            part,
+            number,
+            application,
+            cure.line if cure is not None else "",
+            tuple(self._tried),
+            self.case.call_nodes,
+            bool(queries.reductions(self._store, self._failure)),
+            self._judge.runs,
+        )
+
+    def stand(self) -> None:
+        """The first case that fails, and the signature that it fails with."""
+        seen: list[str] = []
+        for case in self._cases:
+            report = self._judge.verdict(case)
+            if report.verdict == "same" or self._is_alike(report):
+                accepted = self._judge.accepted(case)
+                self.case = accepted if isinstance(accepted, Case) else case
+                if report.verdict != "same" and report.observed is not None:
+                    self.wanted = report.observed
+                    self._judge = self._new_judge()
+                self._tell(Step(), report)
+                return
+            seen.append(f"  {report.verdict}: {report.detail}")
+        raise NotReproduced(
+            "The recorded failure does not happen here, so there is nothing to bisect. What "
+            "happened instead:\n" + "\n".join(seen)
+        )
+
+    def _is_alike(self, report: Report) -> bool:
+        seen = report.observed
+        return seen is not None and is_alike(seen, self.wanted)
+
+    def again(self, step: Step) -> Tried:
+        """One step, run whatever is known of it."""
+        return self._tell(step, self._judge.run(self._made(step)))
+
+    def _try(self, step: Step) -> tuple[Tried, Report]:
+        report = self._judge.verdict(self._made(step))
+        return self._tell(step, report), report
+
+    def _made(self, step: Step) -> Case:
+        if step.backend and self.case.checkpoint.entry == "aot" and step.backend != "inductor":
+            raise UnsupportedError(
+                "The case is a graph that Inductor got from AOTAutograd: no other backend takes it."
+            )
+        return applied(step, self.case)
+
+    def _tell(self, step: Step, report: Report) -> Tried:
+        fails = report.verdict == "same" or self._is_alike(report)
+        tried = Tried(step, fails, report.verdict, report.detail)
+        self._tried.append(tried)
+        self._told(tried)
+        return tried
+
+    def _guilty_backend(self) -> str:
+        """The first backend of the ladder that fails, at most the one of the case."""
+        own = self.case.backend
+        if self.case.checkpoint.entry == "aot":
+            return "inductor"
+        rungs = LADDER[: LADDER.index(own)] if own in LADDER else LADDER
+        # The case was run in eager mode before it was compiled: it passed, or it would be invalid.
+        for rung in rungs[1:] if self.case.eager and own in LADDER else rungs:
+            if self._try(Step(rung))[0].fails:
+                return rung
+        return own
+
+    def _guilty_part(self, backend: str) -> tuple[str, int | None, str]:
+        """The first part without which the case passes, and the application that matters."""
+        for part in PARTS.get(backend, ()):
+            tried, report = self._try(part_step(backend, part))
+            if tried.fails or report.verdict != "none":
+                continue
+            if "=" in part:
+                return part, None, ""
+            number, application = self._guilty_application(backend, part, report.note)
+            return part, number, application
+        return "", None, ""
+
+    def _guilty_application(self, backend: str, part: str, first: str) -> tuple[int, str]:
+        """The application with which the failure comes: 0, 1, 3, 7, ... fails, then bisection.
+
+        The run without it names it: it is the first that is left out there.
+        """
+        passing, names = NONE, {NONE: first}
+        failing = 0
+        while failing < _MOST_APPLICATIONS:
+            tried, report = self._try(Step(backend, part, failing))
+            names[failing] = report.note
+            if tried.fails:
+                break
+            passing, failing = failing, 2 * failing + 1
+        while passing + 1 < failing:
+            middle = (passing + failing) // 2
+            tried, report = self._try(Step(backend, part, middle))
+            names[middle] = report.note
+            passing, failing = (passing, middle) if tried.fails else (middle, failing)
+        return failing, names[failing - 1]

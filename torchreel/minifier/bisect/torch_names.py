@@ -1,0 +1,69 @@
+"""How torch is held back from a part of what it does: the private names of its bisector.
+
+torch asks `CompilerBisector.disable_subsystem` before each pass, lowering and decomposition whether
+to leave it out. Torch's own tool answers from files in Inductor's cache directory, which it deletes
+when it is done, the user's own included; here the question is answered in the process that asks
+it, and nothing is written anywhere. Called by `harness`, in the worker's child.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from unittest import mock
+
+from torch._inductor.compiler_bisector import CompilerBisector
+from torch._inductor.virtualized import V
+
+_OVERLOAD = re.compile(r"<OpOverload\(op='([\w.]+)', overload='(\w+)'\)>")
+
+
+class HeldBack:
+    """A context in which the applications of a part are counted, and refused beyond a limit."""
+
+    def __init__(self, backend: str, part: str, limit: int) -> None:
+        self._part, self._limit = (backend, part), limit
+        self._count = 0
+        self._patch = mock.patch.object(
+            CompilerBisector, "disable_subsystem", staticmethod(self.disable_subsystem)
+        )
+        self.left_out = ""
+        """What the first application would have been that was refused; empty if none was."""
+
+    def __enter__(self) -> HeldBack:
+        if self._part[0]:
+            self._patch.start()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        if self._part[0]:
+            self._patch.stop()
+
+    def disable_subsystem(
+        self, backend: str, subsystem: str, debug_info: Callable[[], str] | None = None
+    ) -> bool:
+        """Torch asks whether to leave an application out."""
+        if (backend, subsystem) != self._part:
+            return False
+        number, self._count = self._count, self._count + 1
+        if number <= self._limit:
+            return False
+        self.left_out = self.left_out or _named(subsystem, debug_info)
+        return True
+
+
+def _named(subsystem: str, debug_info: Callable[[], str] | None) -> str:
+    """What an application is about: a pass by its name, an operator, a node and its operator."""
+    text = debug_info() if debug_info is not None else subsystem
+    match = _OVERLOAD.fullmatch(text)
+    if match is not None:
+        return f"{match[1]}.{match[2]}"
+    target = getattr(V.get_current_node(), "target", None) if subsystem == "lowerings" else None
+    return f"{target} (node {text})" if target is not None else text
+
+
+def held_back(setting: object) -> HeldBack:
+    """What a case says is held back, as a context; one that does nothing where it says nothing."""
+    if not isinstance(setting, dict):
+        return HeldBack("", "", 0)
+    return HeldBack(str(setting["backend"]), str(setting["part"]), int(setting["limit"]))

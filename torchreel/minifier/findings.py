@@ -1,0 +1,46 @@
+"""What is found out about a case beyond its verdicts, kept in the store: bisections, explanations.
+
+Called by `bisect` and `explain`, and by the reports. A finding belongs to a case, a signature and
+an environment, as a verdict does; the newest counts.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import Literal
+
+from sqlalchemy import select
+
+from torchreel.minifier.case import Case
+from torchreel.store import schema
+from torchreel.store.database import Store
+from torchreel.store.jsontypes import Json
+from torchreel.store.signature import Signature
+
+Kind = Literal["bisection", "explanation"]
+
+
+def keep_finding(
+    store: Store, kind: Kind, case: Case, signature: Signature, environment: str, document: Json
+) -> None:
+    """Keep one in a store that is open for writing."""
+    with store.writer() as writer:
+        writer.add(
+            "findings",
+            kind=kind,
+            case_digest=case.digest,
+            signature_digest=signature.digest,
+            environment_digest=environment,
+            document=document,
+            time_ns=time.time_ns(),
+        )
+
+
+def finding(store: Store, kind: Kind, case: Case, environment: str | None = None) -> Json:
+    """The newest of a kind about a case (left out: in any environment); None if there is none."""
+    table = schema.findings
+    query = select(table.c.document).where(table.c.kind == kind, table.c.case_digest == case.digest)
+    if environment is not None:
+        query = query.where(table.c.environment_digest == environment)
+    with store.connect() as connection:
+        return connection.execute(query.order_by(table.c.id.desc()).limit(1)).scalar_one_or_none()
