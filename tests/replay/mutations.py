@@ -16,7 +16,8 @@ from sqlalchemy import select
 
 from torchreel.replay.compare import Outcome, Question, Side, compare
 from torchreel.replay.compared import SCOPES, excuses
-from torchreel.replay.tapes import Line, Point, lanes
+from torchreel.replay.sieve import Point
+from torchreel.replay.tapes import Line, lanes
 from torchreel.store import queries, schema
 from torchreel.store.database import Store
 from torchreel.store.jsontypes import canonical_json

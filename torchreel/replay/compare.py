@@ -21,7 +21,8 @@ from dataclasses import dataclass
 from torchreel.replay.compared import CLASSES, ON_REQUEST, SCOPES, excuses
 from torchreel.replay.events import Walk
 from torchreel.replay.normalise import canonical_code
-from torchreel.replay.tapes import Lane, Point, facts_before, holes, lanes
+from torchreel.replay.sieve import Point
+from torchreel.replay.tapes import Lane, facts_before, holes, lanes
 from torchreel.replay.verdict import Comparison, Divergence
 from torchreel.store import queries
 from torchreel.store.database import Store

@@ -14,9 +14,24 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Protocol
 
 from torchreel.store.jsontypes import Json
-from torchreel.store.records import Event
+
+
+class Seen(Protocol):
+    """An event, recorded or just noted; `data` is needed of few kinds (`sieve.READ`)."""
+
+    @property
+    def kind(self) -> str: ...
+    @property
+    def name(self) -> str: ...
+    @property
+    def stage(self) -> str | None: ...
+    @property
+    def seq(self) -> int: ...
+    @property
+    def data(self) -> Json: ...
 
 
 @dataclass(frozen=True)
@@ -129,7 +144,7 @@ class Excuse:
     fields: tuple[str, ...] = ()
     stages: tuple[str, ...] = ()
 
-    def covers(self, event: Event) -> bool:
+    def covers(self, event: Seen) -> bool:
         """Whether it is about this event."""
         here = not self.stages or event.stage in self.stages
         return here and event.kind == self.kind and self.name in ("", event.name)

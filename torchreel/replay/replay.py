@@ -28,7 +28,8 @@ from torchreel.replay.options import (
     note,
     target_of,
 )
-from torchreel.replay.tapes import MARK, Point, mark_of
+from torchreel.replay.sieve import MARK, Point
+from torchreel.replay.tapes import mark_of
 from torchreel.replay.verdict import DIVERGED, IDENTICAL, REFUSED, Comparison, Verdict
 from torchreel.replay.what_if import Changes
 from torchreel.store import queries

@@ -33,7 +33,7 @@ from torchreel.replay.options import (
     note,
     target_of,
 )
-from torchreel.replay.tapes import Point
+from torchreel.replay.sieve import Point
 from torchreel.replay.verdict import DIVERGED, IDENTICAL, REFUSED, Comparison, Verdict
 from torchreel.store import queries
 from torchreel.store.database import Store

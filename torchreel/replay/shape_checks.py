@@ -13,7 +13,7 @@ from torch.fx.experimental.recording import NotEqualError
 
 from torchreel.errors import UnsupportedError
 from torchreel.replay import shapes
-from torchreel.replay.tapes import MARK
+from torchreel.replay.sieve import MARK
 from torchreel.replay.verdict import DIVERGED, IDENTICAL, Comparison, Verdict
 from torchreel.store import queries
 from torchreel.store.database import Store

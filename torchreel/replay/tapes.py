@@ -1,42 +1,34 @@
 """The part of a tape that an entry replays, as lanes of lines in canonical form.
 
-Lives here: which events are in scope, what of them is set aside, and that operators within an
-operator belong to it.  Not here: the tables (`compared`), the spelling (`normalise`), the
-comparison (`events`).
+Lives here: lines, what of their data is set aside, that operators within an operator belong to it,
+and that code from a cache ends a lane.  Not here: which events are in scope (`sieve`), the tables
+(`compared`), the spelling (`normalise`), the comparison (`events`).
 """
 
 from __future__ import annotations
 
 import itertools
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from torchreel.replay.compared import FROM_CACHE, ONCE, Excuse, Scope, without
 from torchreel.replay.dynamo_forms import DynamoForms
 from torchreel.replay.normalise import Canonical, Normaliser, torch_file
+from torchreel.replay.sieve import DISPATCH, MARK, Fact, Point, Sieve, Sifted, fact
 from torchreel.store import queries
 from torchreel.store.database import Store
-from torchreel.store.jsontypes import Json, canonical_json
+from torchreel.store.jsontypes import Json
 from torchreel.store.records import Compile, Event
 from torchreel.store.torch_trace import STRING
 
-MARK = "shape_env.checkpoint"
-DISPATCH = "fake_tensors.dispatch"
 _CACHES = "nondeterminism.cache"
 _WHOLE = "AOTAutogradCache"
 """It gives the forward and the backward."""
 _CACHE = frozenset({"hit", "miss"})
-
-
-@dataclass(frozen=True)
-class Point:
-    """A checkpoint: which, of those of its entry."""
-
-    entry: str
-    partition: str = ""
-    ordinal: int = 0
+_NOT_OF_THE_REPLAY = frozenset({"fake inputs", "seen before"})
+"""Set aside before anybody looks where the code came from."""
 
 
 @dataclass(frozen=True)
@@ -91,10 +83,6 @@ class Line:
         return self.event.payload == other.event.payload or self.payload == other.payload
 
 
-Fact = tuple[str, str, bytes]
-"""Kind, name and data of an event that is noted once in a compile."""
-
-
 @dataclass
 class Lane:
     """A sequence of events whose order is fixed, and how many were set aside, by class."""
@@ -103,6 +91,8 @@ class Lane:
     aside: Counter[str] = field(default_factory=Counter)
     cached: str = ""
     """The cache that gave the rest, which is not to be compared: the lane ends early."""
+    begins: dict[str, int] = field(default_factory=dict)
+    """The first event of each stage, compared or not."""
 
 
 def lanes(
@@ -120,29 +110,32 @@ def lanes(
     A `replay` begins at its checkpoint, so that everything in it is in scope, but for what was
     `known` there (`facts_before`).
     """
-    everything = queries.events(store, compile)
+    found: dict[str, Lane] = {}
+    sieve = Sieve(scope, point, excuses, began=began(point, replay=replay), known=known)
     files, callers = _files(store, compile), _callers(store, compile)
     readers: dict[str, _Reader] = {}
-    events = _in_scope(everything, scope, point, replay=replay)
-    if events is None:
-        return None
-    found: dict[str, Lane] = {}
-    first = _converting(events, scope)
-    for place, (name, event) in enumerate(_in_lanes(events, scope)):
+    for event in queries.events(store, compile):
+        sifted = sieve.sift(event)
+        if sifted is None:
+            continue
+        name = sifted.lane
         lane = found.setdefault(name, Lane())
-        if place < first:
-            lane.aside["fake inputs"] += 1
-        elif _fact(event) in known:
-            lane.aside["seen before"] += 1
-        else:
-            if name not in readers:  # each lane numbers what it meets
-                forms = DynamoForms((compile.frame_file, compile.frame_name), callers)
-                readers[name] = _Reader(store, excuses, Normaliser(files, dynamo=forms))
-            readers[name].add(lane, event)
+        lane.begins.setdefault(event.stage or "", event.seq)
+        if name not in readers:  # each lane numbers what it meets
+            forms = DynamoForms((compile.frame_file, compile.frame_name), callers)
+            readers[name] = _Reader(store, Normaliser(files, dynamo=forms))
+        readers[name].add(lane, event, sifted)
+    if scope.checkpoint and point is not None and sieve.mark is None and not replay:
+        return None
     if any(lane.cached == _WHOLE for lane in found.values()):
         for name in {*(scope.lanes or {}).values()}:
             found.setdefault(name, Lane()).cached = _WHOLE
     return found
+
+
+def began(point: Point | None, *, replay: bool) -> bool:
+    """Whether a tape begins at the checkpoint: a replay takes that of an ATen graph again."""
+    return replay and point is not None and point.entry != "aot"
 
 
 def holes(store: Store, compile: Compile, after: int, until: int) -> list[int]:
@@ -157,11 +150,12 @@ def facts_before(store: Store, compile: Compile, point: Point) -> frozenset[Fact
     mark = mark_of(queries.events(store, compile, MARK), point)
     before = mark.seq if mark is not None else 0
     events = itertools.chain.from_iterable(queries.events(store, compile, kind) for kind in ONCE)
-    return frozenset(_fact(event) for event in events if event.seq < before)
+    return frozenset(fact(event) for event in events if event.seq < before)
 
 
-def _fact(event: Event) -> Fact:
-    return event.kind, event.name, canonical_json(event.data) if event.kind in ONCE else b""
+def mark_of(events: Sequence[Event], point: Point) -> Event | None:
+    """Where the tape says that a checkpoint was taken; None when it does not."""
+    return next((event for event in events if point.is_marked_by(event)), None)
 
 
 def _files(store: Store, compile: Compile) -> dict[int, str]:
@@ -180,113 +174,49 @@ def _callers(store: Store, compile: Compile) -> frozenset[tuple[str, int, str]]:
     return frozenset((frame.file, frame.line, frame.name) for frame in stack)
 
 
-# -- what is in scope -----------------------------------------------------------------------------
-
-
-def _in_scope(
-    events: Sequence[Event], scope: Scope, point: Point | None, *, replay: bool
-) -> list[Event] | None:
-    kept = [event for event in events if event.stage not in scope.without]
-    if not scope.checkpoint or point is None:
-        return kept
-    mark = mark_of(events, point)
-    if mark is None:
-        return kept if replay else None
-    if point.entry == "aot":
-        # The mark itself is in both.
-        return list(_until_the_end(events, mark, scope))
-    return [event for event in kept if event.seq > mark.seq]
-
-
-def mark_of(events: Sequence[Event], point: Point) -> Event | None:
-    """Where the tape says that a checkpoint was taken; None when it does not."""
-    wanted = {"partition": point.partition, "ordinal": point.ordinal}
-    for event in events:
-        marks = event.kind == MARK and event.name == point.entry
-        if marks and isinstance(event.data, Mapping) and wanted.items() <= event.data.items():
-            return event
-    return None
-
-
-def _until_the_end(events: Sequence[Event], mark: Event, scope: Scope) -> Iterator[Event]:
-    """From a mark on, as long as nothing begins that is of another graph."""
-    starts = {stage for stage in scope.lanes or {} if stage != mark.stage} | scope.without
-    for event in events:
-        if event.seq <= mark.seq:
-            continue
-        if event.stage in starts or _is_of_aot(event):
-            return
-        yield event
-
-
-def _is_of_aot(event: Event) -> bool:
-    """Whether AOTAutograd says this, which wraps up what Inductor has made."""
-    data = event.data if isinstance(event.data, Mapping) else {}
-    return torch_file(data.get("pathname", "")).startswith("torch/_functorch/")
-
-
-def _converting(events: Sequence[Event], scope: Scope) -> int:
-    """How many events the conversion of the inputs takes, at the beginning."""
-    for place, event in enumerate(events):
-        if not event.kind.startswith(scope.inputs or ("-",)):
-            return place
-    return 0
-
-
-def _in_lanes(events: Sequence[Event], scope: Scope) -> Iterator[tuple[str, Event]]:
-    lane = ""
-    for event in events:
-        lane = (scope.lanes or {}).get(event.stage or "", lane)
-        yield lane, event
-
-
 # -- lines ----------------------------------------------------------------------------------------
 
 
 class _Reader:
     """Turns events into lines, in their order."""
 
-    def __init__(self, store: Store, excuses: Sequence[Excuse], normaliser: Normaliser) -> None:
+    def __init__(self, store: Store, normaliser: Normaliser) -> None:
         self._store, self._normaliser = store, normaliser
-        self._excuses: dict[str, list[Excuse]] = {}
-        for excuse in excuses:
-            self._excuses.setdefault(excuse.kind, []).append(excuse)
         self._running: list[tuple[int, Operator]] = []
 
-    def add(self, lane: Lane, event: Event) -> None:
+    def add(self, lane: Lane, event: Event, sifted: Sifted) -> None:
         """Take in the next event; a lane whose code came from a cache has no more to compare."""
-        data = event.data if isinstance(event.data, Mapping) else {}
-        if event.kind == _CACHES and data.get("outcome") == "hit":
+        if event.kind == _CACHES and isinstance(event.data, Mapping):
+            self._look_for_hit(lane, event, event.data)
+        if sifted.aside in _NOT_OF_THE_REPLAY or not lane.cached:
+            self._add(lane, event, sifted)
+
+    def _look_for_hit(self, lane: Lane, event: Event, data: Mapping[str, Json]) -> None:
+        if data.get("outcome") == "hit":
             lane.cached = event.name if event.name == _WHOLE else lane.cached or event.name
             lane.lines = list(itertools.takewhile(_is_compiled, lane.lines))
-        if not lane.cached:
-            self._add(lane, event)
 
-    def _add(self, lane: Lane, event: Event) -> None:
-        applying = [e for e in self._excuses.get(event.kind, ()) if e.covers(event)]
-        whole = next((excuse for excuse in applying if not excuse.fields), None)
-        if whole is not None:
-            lane.aside[whole.why] += 1
+    def _add(self, lane: Lane, event: Event, sifted: Sifted) -> None:
+        if sifted.aside:
+            lane.aside[sifted.aside] += 1
             return
         operator = None
         if event.kind == DISPATCH:
-            depth, operator = self._operator(event)
-            if depth:
-                self._running.append((depth, operator))
+            operator = self._operator(event, sifted.depth)
+            if sifted.depth:
+                self._running.append((sifted.depth, operator))
                 return
-        lane.lines.append(self._line(event, operator, applying))
+        lane.lines.append(self._line(event, operator, sifted.excuses))
 
-    def _operator(self, event: Event) -> tuple[int, Operator]:
+    def _operator(self, event: Event, depth: int) -> Operator:
         """An operator is noted when it ends, after those within it."""
         data = event.data if isinstance(event.data, Mapping) else {}
-        depth = data.get("depth")
-        depth = depth if isinstance(depth, int) else 0
         within: list[Operator] = []
         while self._running and self._running[-1][0] > depth:
             within.append(self._running.pop()[1])
         outcome = str(data.get("outcome"))
         result: Json = [data.get("reason"), data.get("result")]
-        return depth, Operator(event.name, outcome, result, tuple(within[::-1]))
+        return Operator(event.name, outcome, result, tuple(within[::-1]))
 
     def _line(self, event: Event, operator: Operator | None, applying: Sequence[Excuse]) -> Line:
         aside = tuple((e.why, _picked(event.data, e.fields)) for e in applying)

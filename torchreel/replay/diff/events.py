@@ -16,7 +16,8 @@ from torchreel.replay.diff.facts import MACHINE
 from torchreel.replay.diff.report import ABSENT, Difference, LayerDiff, Side
 from torchreel.replay.events import Walk
 from torchreel.replay.normalise import Canonical
-from torchreel.replay.tapes import Lane, Point, lanes
+from torchreel.replay.sieve import Point
+from torchreel.replay.tapes import Lane, lanes
 from torchreel.replay.verdict import Divergence
 from torchreel.store import queries
 from torchreel.store.jsontypes import json_text, parse_json
