@@ -20,7 +20,7 @@ def test_a_path_through_500_nodes_ends_at_its_two_ends(sin: int, cos: int) -> No
     oracle = Predicate(lambda case: flows(case.graph, "sin", "cos"))
     found = Search(oracle, BUG).run(chain(functions))
     assert functions_of(found.case) == ["sin", "cos"]
-    assert found.oracle_runs == len(set(oracle.seen)) + 1
+    assert found.oracle_runs == len(set(oracle.seen)) + 1 + 3  # the start twice, the result again
     assert found.oracle_runs <= 100
 
 

@@ -20,6 +20,8 @@ _SYMBOLIC = ("symint", "symfloat", "symbool")
 _TIES = ("storage", "storage_size", "item", "data", "parameter")
 
 Size = int | str
+UNBACKED_SIZE = 2
+"""What a size that only a run can tell becomes where it becomes a number: neither 0 nor 1."""
 
 
 def as_object(value: Json) -> Mapping[str, Json]:
@@ -63,10 +65,26 @@ def as_input(value: Json) -> Json:
     if not is_tensor(value) or as_object(value).get("layout") != "strided":
         return None
     if any(_UNBACKED.fullmatch(name) for name in symbols_of(value)):
-        return None  # nothing but a run can say how large it is
+        known = _with_numbers(as_object(value))
+        return as_input(known) if known is not None else None
     kept = {k: v for k, v in as_object(value).items() if k not in _TIES}
     flags: Json = [flag for flag in as_list(kept.get("flags")) if flag != "zero"]
     return {**kept, "offset": 0, "leaf": True, "parameter": False, "flags": flags}
+
+
+def _with_numbers(fields: Mapping[str, Json]) -> Json:
+    """A dense description with numbers for sizes that only a run can tell; None for others."""
+    size = [UNBACKED_SIZE if is_unbacked(s) else s for s in as_list(fields["size"])]
+    known = [s for s in size if isinstance(s, int)]
+    if len(known) != len(size):
+        return None
+    numbers: list[Json] = list(known)
+    return {**fields, "size": numbers, "stride": contiguous(known), "offset": 0}
+
+
+def is_unbacked(expression: Json) -> bool:
+    """Whether an expression is nothing but a symbol that only a run can give a value."""
+    return isinstance(expression, str) and _UNBACKED.fullmatch(expression) is not None
 
 
 @lru_cache(maxsize=10_000)

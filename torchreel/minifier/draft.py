@@ -35,10 +35,11 @@ class Draft:
         """Whether a node is (still) a node that can be edited."""
         return name in self.graph.by_name and name not in self._gone and name not in self._cuts
 
-    def substitute(self, name: str, tree: Json) -> None:
-        """Let every use of a node use `tree` (a reference or a constant), and drop the node."""
+    def substitute(self, name: str, tree: Json, *, keep: bool = False) -> None:
+        """Let every use of a node use `tree` (a reference or a constant); drop it, or keep it."""
         self._uses[name] = tree
-        self._gone.add(name)
+        if not keep:
+            self._gone.add(name)
 
     def cut(self, name: str) -> None:
         """Make a node an input of the same description; nothing happens where there is none."""
@@ -62,7 +63,7 @@ class Draft:
     @property
     def is_untouched(self) -> bool:
         """Whether nothing was noted."""
-        return not (self._gone or self._cuts or self._outputs is not None)
+        return not (self._gone or self._uses or self._cuts or self._outputs is not None)
 
     @property
     def users(self) -> Mapping[str, set[str]]:
@@ -82,7 +83,7 @@ class Draft:
             return None
         inputs = {**self._inputs, **self._cuts}
         placeholders = [node.name for node in nodes if node.op == "placeholder"]
-        graph = _pruned(replace(self.graph, nodes=tuple(nodes)))
+        graph = pruned(replace(self.graph, nodes=tuple(nodes)))
         return graph, tuple(inputs[name] for name in placeholders if name in inputs)
 
     def _ordered(self) -> list[NodeDoc]:
@@ -129,7 +130,7 @@ class Draft:
 
     def _rewired(self, node: NodeDoc) -> NodeDoc:
         if node.op == "output" and self._outputs is not None:
-            node = replace(node, args=_shaped_like(node.args, self._outputs))
+            node = replace(node, args=shaped_like(node.args, self._outputs))
         if not self._uses or self._uses.keys().isdisjoint(node.inputs()):
             return node
         args, kwargs = map_tree(node.args, self._resolve), map_tree(node.kwargs, self._resolve)
@@ -153,7 +154,7 @@ def output_items(graph: GraphDoc) -> list[Json]:
     return [value]
 
 
-def _shaped_like(args: Json, items: list[Json]) -> Json:
+def shaped_like(args: Json, items: list[Json]) -> Json:
     """Arguments of an output node that returns `items` in the container that `args` has."""
     value = args[0] if isinstance(args, (list, tuple)) and args else None
     return [items] if isinstance(value, list) else [{"t": items}]
@@ -187,7 +188,7 @@ def _is_ordered(nodes: list[NodeDoc]) -> bool:
     return True
 
 
-def _pruned(graph: GraphDoc) -> GraphDoc:
+def pruned(graph: GraphDoc) -> GraphDoc:
     """Without nested graphs and constants that no node names."""
     if not graph.modules and not graph.attributes:
         return graph

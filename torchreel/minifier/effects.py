@@ -26,6 +26,7 @@ _EFFECTS = re.compile(
     r"^(_set_|set_|_enter_|_exit_|_assert|_check|sym_constrain|manual_seed|seed|_print|record_"
     r"|wait_|copy_|.*_nesting$|_saved_tensors_hooks|_unsafe_set)|(^|_)with_effects|_out$"
 )
+_ENDS = ("_exit_autocast", "_vmap_decrement_nesting")
 
 
 def is_effectful(node: NodeDoc) -> bool:
@@ -42,6 +43,20 @@ def is_effectful(node: NodeDoc) -> bool:
         or kwargs.get("inplace")
         or kwargs.get("out")
     )
+
+
+def written_operand(node: NodeDoc) -> str | None:
+    """The first operand of a call that is in place by its name; None for other calls."""
+    name = _base_name(node)
+    in_place = name in _IN_PLACE_OPERATORS or (name.endswith("_") and not name.endswith("__"))
+    if not in_place or _EFFECTS.search(name.replace("copy_", "")):
+        return None
+    return next(iter(node.inputs()), None)
+
+
+def is_end(node: NodeDoc) -> bool:
+    """Whether a node closes what another opened: it goes with that one, never alone."""
+    return node.is_call and node.target.endswith(_ENDS)
 
 
 def _base_name(node: NodeDoc) -> str:

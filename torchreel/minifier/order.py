@@ -3,16 +3,18 @@
 A candidate is accepted only if it is smaller in this order, whatever pass proposed it. From the
 most to the least important:
 
-1.  call nodes of the outer graph, then those of nested graphs (bodies of higher-order operators);
-2.  inputs and outputs;
+1.  call nodes, those in bodies of higher-order operators included (each body once), then those
+    outside of bodies: a body in the place of its call is simpler than the call;
+2.  inputs, constants and outputs;
 3.  symbols;
 4.  how deep graphs are nested;
-5.  elements of all inputs (a symbol counts as its hint);
-6.  inputs that are not plain: gradients, parameters, strides, shared storages, flags;
-7.  dtypes: float32, then int64, bool, float64, then all others;
+5.  elements of all inputs (a symbol counts as its hint), then their dimensions;
+6.  inputs that are not plain: gradients, parameters, strides, shared storages, flags, constants;
+7.  dtypes: float32, then int64, bool, float64, complex64, then all others;
 8.  the backend (AOTAutograd alone, with decompositions, Inductor, any other), then what is done
     with the case: compile, run, train, compare;
-9.  literals: the integers in arguments, by their sum;
+9.  calls that write to an operand; arguments that are written down (`plainness.leaves`), by their
+    number, then by how far they are from the plainest;
 10. config entries and options, then pieces of ambient state;
 11. the length of the canonical text, then the text itself, which makes the order total.
 
@@ -21,20 +23,20 @@ Nothing else decides, and nothing is proposed here. Called by the search for eve
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from functools import singledispatch
 
 from torchreel.minifier.case import BACKENDS, HARNESSES, Case
 from torchreel.minifier.descriptions import as_list, as_object, contiguous, is_tensor, sizes
 from torchreel.minifier.draft import output_items
+from torchreel.minifier.effects import written_operand
 from torchreel.minifier.kinds import AnyCase
+from torchreel.minifier.plainness import dtype_rank, leaves, weight
 from torchreel.minifier.texts import remembered
 from torchreel.store.jsontypes import Json
 from torchreel.store.portable.graphs import GraphDoc, NodeDoc
 
 Key = tuple[int | str, ...]
-
-_DTYPES = {"float32": 0, "int64": 1, "bool": 2, "float64": 3}
 
 
 @singledispatch
@@ -47,19 +49,20 @@ def sort_key(case: AnyCase) -> Key:
 def _(case: Case) -> Key:
     """The key of a case; the smaller, the simpler. Keys are equal only for the same case."""
     doc, graph = case.checkpoint, case.graph
-    text = case.canonical
+    text, constants = case.canonical, _constants(graph)
     return (
-        graph.call_nodes,
         graph.total_call_nodes,
-        len(doc.inputs) + len(output_items(graph)),
+        graph.call_nodes,
+        len(doc.inputs) + constants + len(output_items(graph)),
         len(as_object(doc.shape_env.get("symbols"))),
         _depth(graph),
         sum(_elements(value, doc.hints) for value in doc.inputs),
-        sum(_oddities(value) for value in doc.inputs),
+        sum(len(sizes(value)) for value in doc.inputs),
+        sum(_oddities(value) for value in doc.inputs) + constants,
         sum(_dtype_rank(value) for value in doc.inputs),
         BACKENDS.index(case.backend) if case.backend in BACKENDS else len(BACKENDS),
         HARNESSES.index(case.harness),
-        _literals(graph),
+        *_written(graph),
         len(doc.config) + len(as_list(doc.extra.get("options"))),
         len(doc.ambient),
         len(text),
@@ -97,29 +100,32 @@ def _oddities(value: Json) -> int:
 
 
 def _dtype_rank(value: Json) -> int:
-    dtype = as_object(value).get("dtype")
-    return _DTYPES.get(str(dtype), len(_DTYPES)) if is_tensor(value) else 0
-
-
-def _literals(graph: GraphDoc) -> int:
-    here = sum(_literals_of(node) for node in graph.nodes)
-    return here + sum(_literals(inner) for inner in graph.modules.values())
+    return dtype_rank(as_object(value).get("dtype")) if is_tensor(value) else 0
 
 
 @remembered
-def _literals_of(node: NodeDoc) -> int:
-    trees = [node.args, node.kwargs] if node.is_call else []
-    return sum(abs(number) for number in _integers(trees))
+def _constants(graph: GraphDoc) -> int:
+    """Nodes that name a constant: they count as inputs, and as odd ones."""
+    here = sum(node.op == "get_attr" and node.target in graph.attributes for node in graph.nodes)
+    return here + sum(_constants(inner) for inner in graph.modules.values())
 
 
-def _integers(tree: Json) -> Iterator[int]:
-    if isinstance(tree, bool):
-        return
-    if isinstance(tree, int):
-        yield tree
-    elif isinstance(tree, (list, tuple)):
-        for item in tree:
-            yield from _integers(item)
-    elif isinstance(tree, Mapping):
-        for item in tree.values():
-            yield from _integers(item)
+@remembered
+def _written(graph: GraphDoc) -> tuple[int, int, int]:
+    """How many calls write to an operand, how many literals there are, and their weight."""
+    writes = literals = weights = 0
+    for node in graph.nodes:
+        w, n, s = _written_in(node)
+        writes, literals, weights = writes + w, literals + n, weights + s
+    for inner in graph.modules.values():
+        w, n, s = _written(inner)
+        writes, literals, weights = writes + w, literals + n, weights + s
+    return writes, literals, weights
+
+
+@remembered
+def _written_in(node: NodeDoc) -> tuple[int, int, int]:
+    if not node.is_call:
+        return 0, 0, 0
+    found = [weight(leaf) for _, leaf in leaves([node.args, node.kwargs])]
+    return int(written_operand(node) is not None), len(found), sum(found)

@@ -12,12 +12,21 @@ from torchreel.minifier.passes.base import Edit, Pass
 from torchreel.minifier.passes.bypass import BypassByAny, BypassByEqual
 from torchreel.minifier.passes.config import Ambient, Config
 from torchreel.minifier.passes.cut import Chunks, Cut, Prefix
+from torchreel.minifier.passes.dtypes import PlainerDtypes
 from torchreel.minifier.passes.gradients import Gradients, LessHarness
-from torchreel.minifier.passes.outputs import Ends, Outputs, Suffix
+from torchreel.minifier.passes.inline import InlineBodies
+from torchreel.minifier.passes.lift import LiftValues
+from torchreel.minifier.passes.literals import FewerArguments, Literals
+from torchreel.minifier.passes.merge import Constants, MergeInputs
+from torchreel.minifier.passes.operands import Carries, OneBranch, Operands
+from torchreel.minifier.passes.outputs import Ends, KeepAlive, Outputs, Suffix
+from torchreel.minifier.passes.ranks import LowerRanks
+from torchreel.minifier.passes.regions import Regions
 from torchreel.minifier.passes.scalars import Scalars
 from torchreel.minifier.passes.sizes import PlainLayout, SmallerSizes
-from torchreel.minifier.passes.symbols import StaticSizes, UnusedSymbols
+from torchreel.minifier.passes.symbols import FewerSymbols, StaticSizes, UnusedSymbols
 from torchreel.minifier.passes.unused import DeadCode, Inputs
+from torchreel.minifier.passes.writes import NoWrites
 
 __all__ = ["PHASES", "Edit", "Pass", "Tier", "all_passes"]
 
@@ -32,11 +41,18 @@ PHASES: tuple[tuple[Tier, ...], ...] = (
     ),
     # what is computed
     (
-        (Outputs(), Suffix(), Prefix(), BypassByEqual(), DeadCode(), Inputs()),
-        (Chunks(), Ends(), Cut(), Scalars(), BypassByAny()),
+        (Outputs(), Suffix(), Prefix(), BypassByEqual(), DeadCode(), Operands(), Inputs()),
+        (Chunks(), InlineBodies(), OneBranch(), Regions(), Carries()),
+        (Ends(), Cut(), KeepAlive(), LiftValues(), Scalars(), BypassByAny()),
+        (MergeInputs(), Constants()),
     ),
     # what it is computed from
-    ((SmallerSizes(1), SmallerSizes(2), SmallerSizes(3), SmallerSizes(None), PlainLayout()),),
+    (
+        (FewerSymbols(),),
+        (SmallerSizes(1), SmallerSizes(2), SmallerSizes(3), SmallerSizes(None), LowerRanks()),
+        (PlainLayout(), PlainerDtypes()),
+        (NoWrites(), FewerArguments(), Literals()),
+    ),
 )
 
 

@@ -131,9 +131,12 @@ def _apply_at(case: Case, path: Path, edits: Sequence[GraphEdit]) -> Case | None
     if made is None:
         return None
     new, inputs = made
-    if not path:
-        return case.with_graph(new, inputs)
-    return case.with_graph(_replaced(case.graph, path, new))
+    return case.with_graph(new, inputs) if not path else with_graph_at(case, path, new)
+
+
+def with_graph_at(case: Case, path: Path, graph: GraphDoc) -> Case:
+    """The case with the graph at a path replaced; its inputs stay."""
+    return case.with_graph(_replaced(case.graph, path, graph))
 
 
 def _replaced(graph: GraphDoc, path: Path, new: GraphDoc) -> GraphDoc:

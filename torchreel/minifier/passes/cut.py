@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from torchreel.minifier.case import Case
 from torchreel.minifier.descriptions import as_input
 from torchreel.minifier.draft import Draft, users_of
+from torchreel.minifier.effects import is_end
 from torchreel.minifier.passes.base import GraphEdit, GraphPass, Path
 from torchreel.store.portable.graphs import GraphDoc
 
@@ -45,7 +46,8 @@ class Start(GraphEdit):
         if not draft.has(self.node):
             return
         draft.cut(self.node)
-        if draft.has(self.node) and self.node not in draft.users:
+        closes = is_end(draft.graph.by_name[self.node])
+        if draft.has(self.node) and self.node not in draft.users and not closes:
             draft.drop(self.node)
 
 
@@ -61,9 +63,9 @@ class Region(GraphEdit):
         inside = set(self.nodes)
         for name in filter(draft.has, self.nodes):
             users = draft.users.get(name, set())
-            if not users:
+            if not users and not is_end(draft.graph.by_name[name]):
                 draft.drop(name)
-            elif not users <= inside:
+            elif users and not users <= inside:
                 draft.cut(name)
 
 

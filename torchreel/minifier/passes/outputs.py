@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from torchreel.minifier.case import Case
 from torchreel.minifier.descriptions import is_symbolic, is_tensor
 from torchreel.minifier.draft import Draft, output_items, references, users_of
+from torchreel.minifier.effects import is_end
 from torchreel.minifier.passes.base import GraphEdit, GraphPass, Path
 from torchreel.store.jsontypes import Json
 
@@ -40,11 +41,56 @@ class DropLast(GraphEdit):
         """Note it, if nothing else uses the node by now."""
         if not draft.has(self.node) or not draft.is_output_only(self.node):
             return
+        if is_end(draft.graph.by_name[self.node]):
+            return
         kept = [item for item in draft.outputs if self.node not in references(item)]
         present = {name for item in kept for name in references(item)}
         operands = [name for name in _returnable(draft, self.node) if name not in present]
         draft.set_outputs(kept + [{"n": name} for name in operands])
         draft.drop(self.node)
+
+
+@dataclass(frozen=True)
+class Keep(GraphEdit):
+    """`node` becomes an input; what only it used is returned instead, and so stays alive."""
+
+    node: str
+    path: Path = ()
+
+    def note(self, draft: Draft) -> None:
+        """Note it, if the node is still there and can be an input."""
+        if not draft.has(self.node):
+            return
+        draft.cut(self.node)
+        if draft.has(self.node):
+            return
+        present = {name for item in draft.outputs for name in references(item)}
+        alone = [
+            {"n": name}
+            for name in _returnable(draft, self.node)
+            if name not in present and draft.users.get(name) == {self.node}
+        ]
+        draft.set_outputs(draft.outputs + list[Json](alone))
+
+
+class KeepAlive(GraphPass):
+    """Keep values alive as outputs instead of through the node that uses them."""
+
+    name = "outputs instead of users"
+
+    def edits(self, case: Case) -> Sequence[GraphEdit]:
+        """Calls that something but the output uses and that alone keep an operand alive."""
+        users, output = users_of(case.graph), {case.graph.output.name}
+        return [
+            Keep(node.name)
+            for node in reversed(case.graph.nodes)
+            if node.is_call
+            and users.get(node.name, output) != output
+            and any(
+                users[name] == {node.name} and case.graph.by_name[name].is_call
+                for name in node.inputs()
+            )
+        ]
 
 
 class Outputs(GraphPass):

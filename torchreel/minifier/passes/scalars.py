@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from torchreel.minifier.case import Case
-from torchreel.minifier.descriptions import as_object, constant_of
+from torchreel.minifier.descriptions import UNBACKED_SIZE, as_object, constant_of, is_unbacked
 from torchreel.minifier.draft import Draft
 from torchreel.minifier.passes.base import GraphEdit, GraphPass, Path
 from torchreel.store.jsontypes import Json
@@ -41,4 +41,6 @@ def _number(value: Json) -> Json:
     """The number as an argument; None where there is none."""
     described = as_object(value)
     symbolic = described.get("k") in ("symint", "symbool", "symfloat")
+    if described.get("k") == "symint" and is_unbacked(described.get("expr")):
+        return UNBACKED_SIZE
     return described.get("hint") if symbolic else constant_of(value)

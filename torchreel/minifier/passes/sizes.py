@@ -10,9 +10,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from torchreel.minifier.case import Case
+from torchreel.minifier.case import VALUE_KEYS, Case
 from torchreel.minifier.descriptions import as_list, as_object, contiguous, is_tensor, sizes
 from torchreel.minifier.passes.base import CaseEdit, CasePass
+from torchreel.minifier.plainness import less_and_less
 from torchreel.store.jsontypes import Json
 from torchreel.store.portable.graphs import GraphDoc
 
@@ -35,7 +36,18 @@ class Resize(CaseEdit):
         if inputs == doc.inputs:
             return None
         graph = _with_numbers(case.graph, self._number) if self.literals != "none" else case.graph
-        return case.with_graph(graph, inputs)
+        modules = {name: self._resized_body(inner) for name, inner in graph.modules.items()}
+        return case.with_graph(replace(graph, modules=modules), inputs)
+
+    def _resized_body(self, graph: GraphDoc) -> GraphDoc:
+        """A body with inputs that are described as they will be."""
+        nodes = tuple(
+            replace(node, meta={key: _resized(value, self.old, self.new) if key in VALUE_KEYS
+                                else value for key, value in node.meta.items()})
+            for node in graph.nodes
+        )  # fmt: skip
+        modules = {name: self._resized_body(inner) for name, inner in graph.modules.items()}
+        return replace(graph, nodes=nodes, modules=modules)
 
     def _number(self, number: int) -> int:
         if number == self.old:
@@ -81,25 +93,24 @@ class Contiguous(CaseEdit):
 
 
 class SmallerSizes(CasePass):
-    """Shrink every dimension to one given size."""
+    """Shrink every dimension to one given size; without one, as far as it goes."""
 
     def __init__(self, new: int | None) -> None:
         self.new = new
-        self.name = f"sizes to {new}" if new is not None else "half the sizes"
+        self.name = f"sizes to {new}" if new is not None else "smaller sizes"
 
     def edits(self, case: Case) -> Sequence[CaseEdit]:
         """For each way of treating literals, one edit for each size; then the hints."""
         found = sorted({s for v in case.checkpoint.inputs for s in sizes(v) if isinstance(s, int)})
-        pairs = [(old, self._new(old)) for old in reversed(found)]
-        shrunk = [(old, new) for old, new in pairs if 0 < new < old]
+        shrunk = [(old, new) for old in reversed(found) for new in self._news(old) if 0 < new < old]
         edits: list[CaseEdit] = [Resize(o, n, how) for how in LITERALS for o, n in shrunk]
         for symbol, hint in sorted(case.checkpoint.hints.items()):
-            if isinstance(hint, int) and 1 < self._new(hint) < hint:
-                edits.append(Hint(symbol, self._new(hint)))
+            news = self._news(hint) if isinstance(hint, int) else []
+            edits += [Hint(symbol, new) for new in news if 1 < new < int(str(hint))]
         return edits
 
-    def _new(self, old: int) -> int:
-        return old // 2 if self.new is None else self.new
+    def _news(self, old: int) -> list[int]:
+        return less_and_less(old) if self.new is None else [self.new]
 
 
 class PlainLayout(CasePass):

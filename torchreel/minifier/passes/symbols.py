@@ -9,7 +9,14 @@ from functools import partial
 import sympy
 
 from torchreel.minifier.case import Case
-from torchreel.minifier.descriptions import as_list, as_object, constant_of, map_expressions
+from torchreel.minifier.descriptions import (
+    as_list,
+    as_object,
+    constant_of,
+    is_tensor,
+    map_expressions,
+    sizes,
+)
 from torchreel.minifier.descriptions import symbols_of as described_symbols
 from torchreel.minifier.passes.base import CaseEdit, CasePass
 from torchreel.store.jsontypes import Json
@@ -55,6 +62,67 @@ class Forget(CaseEdit):
         return replace(case, checkpoint=replace(doc, shape_env=snapshot))
 
 
+@dataclass(frozen=True)
+class MergeSymbols(CaseEdit):
+    """A symbol becomes another one that stands for the same size."""
+
+    symbol: str
+    by: str
+
+    def on(self, case: Case) -> Case | None:
+        """Without the symbol; None if one of the two is gone, or their hints differ."""
+        doc = case.checkpoint
+        hint = doc.hints.get(self.symbol)
+        if not isinstance(hint, int) or doc.hints.get(self.by) != hint:
+            return None
+        table = shape_env.decode_symbols(doc.shape_env)
+        change = partial(_substituted, symbol=table[self.symbol], hint=table[self.by], table=table)
+        snapshot = without_symbols(doc.shape_env, {self.symbol})
+        changed = replace(case, checkpoint=replace(doc, shape_env=snapshot))
+        return with_expressions(changed, change)
+
+
+@dataclass(frozen=True)
+class PlainSize(CaseEdit):
+    """Sizes of inputs that are this expression become one of its symbols."""
+
+    expression: str
+    symbol: str
+
+    def on(self, case: Case) -> Case | None:
+        """With the symbol instead; None if no input has such a size."""
+
+        def change(text: Json) -> Json:
+            return self.symbol if text == self.expression else text
+
+        doc = case.checkpoint
+        inputs = tuple(
+            map_expressions(value, change) if is_tensor(value) else value for value in doc.inputs
+        )
+        return case.with_graph(case.graph, inputs) if inputs != doc.inputs else None
+
+
+class FewerSymbols(CasePass):
+    """Let one symbol stand for another; let sizes be symbols, not expressions."""
+
+    name = "fewer symbols"
+
+    def edits(self, case: Case) -> Sequence[CaseEdit]:
+        """Pairs of symbols with the same hint; then expressions with each of their symbols."""
+        hints = case.checkpoint.hints
+        known = sorted(name for name in hints if isinstance(hints[name], int))
+        found: list[CaseEdit] = []
+        for at, name in enumerate(known):
+            first = next((other for other in known[:at] if hints[other] == hints[name]), None)
+            if first is not None:
+                found.append(MergeSymbols(name, first))
+        texts = {str(s) for value in case.checkpoint.inputs for s in sizes(value)}
+        for text in sorted(texts):
+            inside = sorted(described_symbols({"size": [text]}) & set(known))
+            found += [PlainSize(text, name) for name in inside if name != text]
+        return found
+
+
 class StaticSizes(CasePass):
     """Replace symbols by their hints."""
 
@@ -81,7 +149,7 @@ class UnusedSymbols(CasePass):
 
 
 def _substituted(
-    text: Json, *, symbol: sympy.Symbol, hint: int, table: Mapping[str, sympy.Symbol]
+    text: Json, *, symbol: sympy.Symbol, hint: int | sympy.Symbol, table: Mapping[str, sympy.Symbol]
 ) -> Json:
     """An expression with a symbol replaced by a number, evaluated as far as it goes."""
     if not isinstance(text, str) or symbol.name not in text:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from torchreel.minifier.case import Case
 from torchreel.minifier.draft import Draft, users_of
-from torchreel.minifier.effects import is_effectful
+from torchreel.minifier.effects import is_effectful, is_end
 from torchreel.minifier.passes.base import GraphEdit, GraphPass, Path, graph_at, paths
 
 
@@ -38,7 +38,8 @@ class DeadCode(GraphPass):
             assert graph is not None, "paths() names graphs that are there"
             used = users_of(graph)
             dead += [(is_effectful(n), path, n.name) for n in reversed(graph.nodes)
-                     if n.op not in ("placeholder", "output") and n.name not in used]  # fmt: skip
+                     if n.op not in ("placeholder", "output") and n.name not in used
+                     and not is_end(n)]  # fmt: skip
         return [Drop(name, path) for _, path, name in sorted(dead, key=lambda row: row[0])]
 
 

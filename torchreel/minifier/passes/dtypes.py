@@ -1,0 +1,111 @@
+"""Plainer dtypes of inputs: everywhere at once, or of a single input."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from torchreel.minifier.case import VALUE_KEYS, Case
+from torchreel.minifier.descriptions import as_object, is_tensor
+from torchreel.minifier.passes.base import CaseEdit, CasePass
+from torchreel.minifier.plainness import DTYPES, dtype_rank
+from torchreel.store.jsontypes import Json
+from torchreel.store.portable.graphs import GraphDoc, NodeDoc
+
+
+@dataclass(frozen=True)
+class Retype(CaseEdit):
+    """What has a dtype gets another: inputs, inputs of bodies, dtypes in arguments."""
+
+    old: str
+    new: str
+
+    def on(self, case: Case) -> Case | None:
+        """Retyped; None if no input has the dtype."""
+        doc = case.checkpoint
+        inputs = tuple(self._value(value) for value in doc.inputs)
+        if inputs == doc.inputs:
+            return None
+        return case.with_graph(self._graph(case.graph), inputs)
+
+    def _value(self, value: Json) -> Json:
+        fields = as_object(value)
+        if not is_tensor(value) or fields.get("dtype") != self.old:
+            return value
+        differentiable = self.new.startswith(("float", "bfloat", "complex"))
+        grad = differentiable and bool(fields.get("requires_grad"))
+        return {**fields, "dtype": self.new, "requires_grad": grad}
+
+    def _graph(self, graph: GraphDoc) -> GraphDoc:
+        nodes = tuple(self._node(node) for node in graph.nodes)
+        modules = {name: self._graph(inner) for name, inner in graph.modules.items()}
+        return replace(graph, nodes=nodes, modules=modules)
+
+    def _node(self, node: NodeDoc) -> NodeDoc:
+        if node.op == "placeholder":
+            meta = {k: self._value(v) if k in VALUE_KEYS else v for k, v in node.meta.items()}
+            return replace(node, meta=meta)
+        if not node.is_call:
+            return node
+        return replace(node, args=self._tree(node.args), kwargs=self._tree(node.kwargs))
+
+    def _tree(self, tree: Json) -> Json:
+        if isinstance(tree, (list, tuple)):
+            return [self._tree(item) for item in tree]
+        if isinstance(tree, Mapping):
+            if tree.get("dtype") == self.old:
+                return {"dtype": self.new}
+            return {key: self._tree(value) for key, value in tree.items()}
+        return tree
+
+
+@dataclass(frozen=True)
+class RetypeInput(CaseEdit):
+    """One input (by its placeholder) gets another dtype."""
+
+    node: str
+    new: str
+
+    def on(self, case: Case) -> Case | None:
+        """Retyped; None if the input is gone."""
+        names = [node.name for node in case.graph.placeholders]
+        if self.node not in names:
+            return None
+        index = names.index(self.node)
+        inputs = list(case.checkpoint.inputs)
+        old = str(as_object(inputs[index]).get("dtype"))
+        inputs[index] = Retype(old, self.new)._value(inputs[index])
+        return case.with_graph(case.graph, tuple(inputs))
+
+
+class PlainerDtypes(CasePass):
+    """Make dtypes float32, int64, bool or float64."""
+
+    name = "dtypes"
+
+    def edits(self, case: Case) -> Sequence[CaseEdit]:
+        """Each dtype everywhere, then (where several inputs have it) each input alone."""
+        pairs = list(zip(case.graph.placeholders, case.checkpoint.inputs, strict=True))
+        typed = [(n.name, str(as_object(v)["dtype"])) for n, v in pairs if is_tensor(v)]
+        found = sorted({dtype for _, dtype in typed}, key=lambda d: (-dtype_rank(d), d))
+        edits: list[CaseEdit] = [Retype(old, new) for old in found for new in _plainer(old)]
+        crowded = {d for d in found if sum(dtype == d for _, dtype in typed) > 1}
+        edits += [RetypeInput(name, new) for name, old in typed if old in crowded
+                  for new in _plainer(old)]  # fmt: skip
+        return edits
+
+
+def _plainer(dtype: str) -> list[str]:
+    """Plainer dtypes in the order in which they are tried: of its own kind first.
+
+    A bool stays one: a condition or a mask that is none is less plain, not more.
+    """
+    if dtype == "bool":
+        return []
+    if dtype.startswith("complex"):
+        order = ["complex64", "float32"]
+    elif dtype.startswith(("float", "bfloat")):
+        order = ["float32", "float64"]
+    else:
+        order = ["int64", "float32", "bool"]
+    return [name for name in order if dtype_rank(name) < dtype_rank(dtype) and name in DTYPES]

@@ -1,0 +1,180 @@
+"""What is written down in calls: fewer arguments, plainer numbers, dtypes and flags."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from torchreel.minifier.bodies import LAYOUTS
+from torchreel.minifier.case import Case
+from torchreel.minifier.descriptions import as_list, as_object
+from torchreel.minifier.passes.base import CaseEdit, CasePass, Path, graph_at, paths, with_graph_at
+from torchreel.minifier.plainness import Place, at_place, leaves, lists, plainer, with_place
+from torchreel.store.jsontypes import Json
+from torchreel.store.portable.graphs import GraphDoc, NodeDoc
+
+# Arguments of these are no literals of the user's: levels, states, bookkeeping.
+_LEFT_ALONE = ("_vmap_", "_grad_", "_jvp_", "_enter_", "_exit_", "_set_grad", "lazy_load")
+
+
+@dataclass(frozen=True)
+class DropArgument(CaseEdit):
+    """A call is made without one argument: the last one, or a keyword."""
+
+    path: Path
+    node: str
+    key: str | int
+
+    def on(self, case: Case) -> Case | None:
+        """Without it; None if it is not there, or no longer the last."""
+        node = _node(case, self.path, self.node)
+        if node is None:
+            return None
+        args, kwargs = as_list(node.args), dict(as_object(node.kwargs))
+        if isinstance(self.key, int):
+            if len(args) != self.key + 1:
+                return None
+            del args[self.key]
+        elif kwargs.pop(self.key, _MISSING) is _MISSING:
+            return None
+        return _with_node(case, self.path, replace(node, args=args, kwargs=kwargs))
+
+
+@dataclass(frozen=True)
+class DropItem(CaseEdit):
+    """A list of values (what `cat` gets) has one item less."""
+
+    path: Path
+    node: str
+    place: Place
+    item: str
+
+    def on(self, case: Case) -> Case | None:
+        """Without the item; None if it is not there any more, or the only one."""
+        node = _node(case, self.path, self.node)
+        tree: Json = [node.args, node.kwargs] if node is not None else None
+        items = as_list(at_place(tree, self.place))
+        spelled = [repr(item) for item in items]
+        if node is None or len(items) < 2 or self.item not in spelled:
+            return None
+        del items[spelled.index(self.item)]
+        args, kwargs = as_list(with_place(tree, self.place, items))
+        return _with_node(case, self.path, replace(node, args=args, kwargs=kwargs))
+
+
+@dataclass(frozen=True)
+class SetLiteral(CaseEdit):
+    """A literal that was `old` becomes `new`."""
+
+    path: Path
+    node: str
+    place: Place
+    old: str
+    new: str
+
+    def on(self, case: Case) -> Case | None:
+        """With the plainer literal; None if it is not what it was."""
+        node = _node(case, self.path, self.node)
+        if node is None:
+            return None
+        tree: Json = [node.args, node.kwargs]
+        found = at_place(tree, self.place)
+        choices = plainer(found)
+        new = next((item for item in choices if repr(item) == self.new), None)
+        if repr(found) != self.old or new is None:
+            return None
+        args, kwargs = as_list(with_place(tree, self.place, new))
+        return _with_node(case, self.path, replace(node, args=args, kwargs=kwargs))
+
+
+_MISSING = object()
+
+
+class FewerArguments(CasePass):
+    """Leave out arguments that have a default."""
+
+    name = "arguments"
+    together = True
+
+    def edits(self, case: Case) -> Sequence[CaseEdit]:
+        """Keywords and last arguments of every call that are nothing but literals."""
+        found: list[CaseEdit] = []
+        for path, node in _calls(case):
+            found += [
+                DropArgument(path, node.name, key)
+                for key, value in as_object(node.kwargs).items()
+                if not _has_references(value)
+            ]
+            args = as_list(node.args)
+            if _may_shorten(node, args):
+                found.append(DropArgument(path, node.name, len(args) - 1))
+            found += [DropItem(path, node.name, place, item) for place, item in _items(node)]
+        return found
+
+
+class Literals(CasePass):
+    """Plainer literals: 0, 1, half of a number; float32; False."""
+
+    name = "literals"
+    together = True
+
+    def edits(self, case: Case) -> Sequence[CaseEdit]:
+        """The plainest choice for each literal first, then all second choices, and so on."""
+        found = [
+            (path, node.name, place, leaf, plainer(leaf))
+            for path, node in _calls(case)
+            for place, leaf in leaves([node.args, node.kwargs])
+        ]
+        most = max((len(choices) for *_, choices in found), default=0)
+        return [
+            SetLiteral(path, name, place, repr(leaf), repr(choices[rank]))
+            for rank in range(most)
+            for path, name, place, leaf, choices in found
+            if rank < len(choices)
+        ]
+
+
+def _calls(case: Case) -> Iterator[tuple[Path, NodeDoc]]:
+    for path in paths(case.graph):
+        graph = graph_at(case, path)
+        assert graph is not None, "paths() names graphs that are there"
+        for node in graph.nodes:
+            name = node.target.rpartition(".")[2]
+            if node.is_call and not name.startswith(_LEFT_ALONE):
+                yield path, node
+
+
+def _items(node: NodeDoc) -> Iterator[tuple[Place, str]]:
+    """The items of lists of values and of options, the last first."""
+    if node.target in LAYOUTS:
+        return  # what bodies get is for the passes that know the bodies
+    for place, items in lists([node.args, node.kwargs]):
+        if len(items) > 1 and any(map(_has_references, items)):
+            for item in reversed(items):
+                yield place, repr(item)
+
+
+def _may_shorten(node: NodeDoc, args: list[Json]) -> bool:
+    """Whether a last argument may be optional: a literal, or a third tensor (a bias, a mask)."""
+    if len(args) < 2 or node.target.startswith(("fn:_operator.", "fn:math.", "hop:")):
+        return False
+    return len(args) > 2 or not _has_references(args[-1])
+
+
+def _has_references(tree: Json) -> bool:
+    if isinstance(tree, (list, tuple)):
+        return any(_has_references(item) for item in tree)
+    fields = as_object(tree)
+    return "n" in fields or any(_has_references(value) for value in fields.values())
+
+
+def _node(case: Case, path: Path, name: str) -> NodeDoc | None:
+    graph = graph_at(case, path)
+    return graph.by_name.get(name) if graph is not None else None
+
+
+def _with_node(case: Case, path: Path, node: NodeDoc) -> Case:
+    graph = graph_at(case, path)
+    assert isinstance(graph, GraphDoc), "the node was found in it"
+    nodes = tuple(node if other.name == node.name else other for other in graph.nodes)
+    return with_graph_at(case, path, replace(graph, nodes=nodes))
