@@ -439,9 +439,22 @@ def diff(
 @app.command()
 def minify(
     address: AddressArgument = "",
+    command: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[-- COMMAND...]",
+            help="Judges a script, whose path it gets: 0 interesting, 125 can't judge, else not.",
+        ),
+    ] = None,
     accuracy: Annotated[
         bool, typer.Option("--accuracy", help="Look for a wrong result: eager against compiled.")
     ] = False,
+    predicate: Annotated[
+        str | None,
+        typer.Option(
+            "--predicate", metavar="TEXT", help="Look for this, as in 'compile_seconds > 5'."
+        ),
+    ] = None,
     imports: ImportOption = None,
     output: OutputOption = Path("torchreel-repro"),
     limit_time: Annotated[
@@ -464,6 +477,11 @@ def minify(
     As a script that needs torch alone, and as the text of an issue. Only a case that fails with the
     recorded signature counts; other failures are listed as by-catch. Every verdict is kept in the
     store: an interrupted run goes on where it stopped.
+
+    Nothing has to fail: '--predicate' shrinks a compile as long as something can be measured of it
+    (compile_seconds, cpu_seconds, python_calls, memory, guards, recompiles, warnings, warning,
+    kernels, code_lines, code), as in "guards > 40" or 'code ~ "regex"'; and what follows '--' is
+    any command, as in 'torchreel minify run.db#1/0/0 -- ./check.sh'.
     """
     from torchreel.console import minify as console
     from torchreel.minifier.events import Limits
@@ -474,12 +492,19 @@ def minify(
 
     where = parse(address)
     limits = Limits(limit_time, limit_runs)
-    options = ExportOptions(output, force=force, imports=tuple(imports or ()))
+    judge = tuple(command or ())
+    options = ExportOptions(output, force=force, imports=tuple(imports or ()), command=judge)
     refuse_overwriting(options)
     with _writable(where) as store:
         row = None if accuracy and where.compile is None else _compile(store, where)
         with console.watched(limits) as listener:
-            chosen = Options(imports=options.imports, limits=limits, explain=explain)
+            chosen = Options(
+                imports=options.imports,
+                limits=limits,
+                explain=explain,
+                predicate=predicate,
+                command=judge,
+            )
             reduction = run(store, row, accuracy=accuracy, options=chosen, listener=listener)
         raise typer.Exit(console.finish(store, reduction, options))
 

@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import ctypes
 import importlib
+import logging
 import os
 import signal
 import time
+import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -110,3 +112,12 @@ def planted_attacks(gm: GraphModule, inputs: Sequence[Any]) -> Callable[..., Any
 def late(*args: Any) -> Any:
     """Fails as `planted_path` does, but when it runs."""
     raise RuntimeError("planted: a sine reaches a cosine")
+
+
+@register_backend
+def planted_warnings(gm: GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
+    """Warns in both ways, and logs what the graph calls."""
+    names = [getattr(node.target, "__name__", "") for node in gm.graph.nodes]
+    warnings.warn("beware", stacklevel=1)
+    logging.getLogger("torch._dynamo").warning("logged: %s", " ".join(filter(None, names)))
+    return gm.forward

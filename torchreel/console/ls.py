@@ -106,6 +106,10 @@ def _told(failure: Failure) -> str:
             return f"killed by {signature.signal}" if signature.signal else "the process died"
         case "hang":
             return "did not end"
+        case "memory":
+            return "out of memory"
+        case "predicate" | "script":
+            return shortened(signature.message)
         case "wrong_result":
             return f"wrong result ({signature.message})"
     name = "/".join(signature.exception_types) or failure.exception_type

@@ -7,13 +7,13 @@ its compile and reduced like any other. Called by `minify`.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 
 from torchreel.errors import NotReproduced, UnsupportedError
 from torchreel.minifier.case import Case
 from torchreel.minifier.events import Report
 from torchreel.minifier.judge import Oracle
+from torchreel.minifier.written import written_down
 from torchreel.store import queries
 from torchreel.store.database import Store
 from torchreel.store.portable.checkpoints import CheckpointDoc
@@ -34,7 +34,7 @@ def find_difference(
         case = Case.from_checkpoint(doc, "accuracy", imports=imports)
         report = oracle.judge(case)
         if report.observed is not None and report.observed.failure_class == "wrong_result":
-            return case, _written_down(store, owner, row, report)
+            return case, written_down(store, owner, report.observed, report.detail, row.id)
         seen.append(f"  {owner.place}: {_told(report)}")
     if not seen:
         raise UnsupportedError("The store has no graph that could be run: nothing to compare.")
@@ -63,33 +63,3 @@ def _graphs(store: Store, only: Compile | None) -> Iterator[tuple[Compile, Check
         for row in queries.checkpoints(store, owner):
             if row.entry == "graph":
                 yield owner, row
-
-
-def _written_down(store: Store, owner: Compile, row: Checkpoint, report: Report) -> Failure:
-    """The failure of that compile; the one that an earlier search wrote down, if there is one."""
-    signature = report.observed
-    assert signature is not None, "only called for a report of a failure"
-    known = [
-        failure
-        for failure in queries.failures(store, owner.recording_id)
-        if failure.compile_id == owner.id and failure.signature_digest == signature.digest
-    ]
-    if known:
-        return known[0]
-    with store.writer() as writer:
-        writer.add(
-            "failures",
-            recording_id=owner.recording_id,
-            compile_id=owner.id,
-            stage=signature.stage,
-            partition="",
-            failure_class="wrong_result",
-            exception_type="",
-            message=report.detail,
-            chain=[],
-            signature=signature.to_json(),
-            signature_digest=signature.digest,
-            checkpoint_id=row.id,
-            time_ns=time.time_ns(),
-        )
-    return _written_down(store, owner, row, report)

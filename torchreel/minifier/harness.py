@@ -22,7 +22,10 @@ from torchreel.minifier.backends import backend_of
 from torchreel.minifier.bisect.torch_names import held_back
 from torchreel.minifier.case import VALUE_KEYS, Case
 from torchreel.minifier.descriptions import as_list, as_object
+from torchreel.minifier.measures import measured
+from torchreel.minifier.predicates import QUANTITIES, Measured, Predicate, parse_predicate
 from torchreel.minifier.protocol import Finding, Task
+from torchreel.minifier.resized import resized
 from torchreel.minifier.stages import Position, StageOver, Stages, followed
 from torchreel.recorder.failures import is_restart
 from torchreel.replay import restore
@@ -35,16 +38,15 @@ from torchreel.store.portable.graphs import GraphDoc
 from torchreel.store.portable.tensors import Encoder, synthesise_all
 from torchreel.store.portable.torch_names import specialized_floats
 from torchreel.store.portable.values import decode_value
-from torchreel.store.signature import Signature, from_exception
+from torchreel.store.signature import Signature, from_exception, predicate_signature
 
 Announce = Callable[[Position], None]
 
-# Stages before the compiler: what fails there was no program to begin with.
-PREPARATION = ("decode", "fake", "eager")
 # Larger inputs than this are not made only to check a case in eager mode.
 _MOST_ELEMENTS = 20_000_000
 # Dynamo starts over when AOTAutograd finds a float that can't be an input; each time with one less.
 _ATTEMPTS = 4
+_NUMBERS = frozenset(name for name, found in QUANTITIES.items() if found.kind == "number")
 
 
 class Outcome:
@@ -100,21 +102,63 @@ def _attempt(task: Task, announce: Announce) -> tuple[Finding, Exception | None]
             step()
         if outcome.error is not None:
             return Finding("invalid", None, _told(outcome.error), stage), None
+    if task.signature.failure_class == "script":  # of which the user's command is the judge
+        return Finding("none", None, "", "eager", "", prepared.values()), None
     stages = Stages(announce, task.ceiling)
     difference: Difference | None = None
     holder = held_back(case.checkpoint.extra.get("held_back"))
+    asked = _asked(task.signature)
+    found_out: dict[str, Measured] = {}
     with (
         Outcome() as outcome,
         _imposed(case),
         followed(stages, _effort(task.signature)),
         holder,
+        measured(asked.names() if asked is not None else (), found_out),
     ):
         difference = _compile_and_run(prepared, stages)
-    found = _finding(outcome, stages, task.signature, difference)
+    if asked is not None and outcome.error is None:
+        found = _answered(asked, prepared, found_out, stages)
+    else:
+        found = _finding(outcome, stages, task.signature, difference)
     found = replace(found, note=holder.left_out)
     if found.verdict == "same":
         found = replace(found, values=prepared.values())
     return found, outcome.error
+
+
+def _asked(wanted: Signature) -> Predicate | None:
+    return parse_predicate(wanted.message) if wanted.failure_class == "predicate" else None
+
+
+def _answered(
+    asked: Predicate, prepared: _Prepared, found: dict[str, Measured], stages: Stages
+) -> Finding:
+    """Whether a predicate holds, of what was measured of a compile without an error."""
+    found["guards"] = float(len(prepared.restored.env.guards))
+    if "recompiles" in asked.names():
+        with Outcome() as outcome, _imposed(prepared.case):
+            found["recompiles"] = float(_recompiles(prepared))
+        if outcome.error is not None:
+            return _finding(outcome, stages, predicate_signature(str(asked)), None)
+    told = ", ".join(
+        f"{name} = {found[name]:.6g}" for name in sorted(asked.names()) if name in _NUMBERS
+    )
+    if not asked.holds(found):
+        return Finding("none", None, told, "", stages.reached)
+    seen = predicate_signature(str(asked))
+    return Finding("same", seen.to_json(), told or str(asked), "", stages.reached)
+
+
+def _recompiles(prepared: _Prepared) -> int:
+    """Compiles after the first, when each size in turn becomes larger by one."""
+    calls = [prepared.inputs()]
+    for doc in resized(prepared.case.checkpoint):
+        with Outcome() as outcome:
+            prepared.restored.graph(*prepared.inputs(doc))
+        if outcome.error is None:
+            calls.append(prepared.inputs(doc))
+    return torch_names.compiles_of(prepared.restored.graph, backend_of(prepared.case), calls) - 1
 
 
 def _effort(wanted: Signature) -> Callable[[str], torch_names.Effort]:
@@ -203,9 +247,9 @@ class _Prepared:
         hints = self.case.checkpoint.hints
         return sum(_elements(value, hints) for value in tensors) > _MOST_ELEMENTS
 
-    def inputs(self) -> list[object]:
-        """Fresh real inputs, always the same."""
-        doc = self.case.checkpoint
+    def inputs(self, doc: CheckpointDoc | None = None) -> list[object]:
+        """Fresh real inputs, always the same; those of a resized checkpoint, where one is given."""
+        doc = self.case.checkpoint if doc is None else doc
         table = shape_env.decode_symbols(doc.shape_env)
         made = synthesise_all(doc.inputs, seed=self.case.seed, hints=doc.hints, table=table)
         for description, value in zip(doc.inputs, made, strict=True):

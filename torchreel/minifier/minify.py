@@ -13,17 +13,20 @@ from dataclasses import replace
 
 from torchreel.errors import NotReproduced, UnsupportedError, UsageError
 from torchreel.minifier.accuracy import find_difference
+from torchreel.minifier.asked import asked_again, asked_cases, asked_failure, asked_signature
 from torchreel.minifier.case import Case, Harness
 from torchreel.minifier.events import Listener, Reduction
 from torchreel.minifier.journal import StoreJournal
 from torchreel.minifier.options import Bounds, Options
 from torchreel.minifier.oracle import WorkerOracle
 from torchreel.minifier.search import Search
+from torchreel.minifier.user_script import ScriptOracle
 from torchreel.store import queries
+from torchreel.store.addressing import Address
 from torchreel.store.database import Store
 from torchreel.store.portable.checkpoints import CheckpointDoc
 from torchreel.store.records import Compile, Failure
-from torchreel.store.signature import Signature, wrong_result_signature
+from torchreel.store.signature import ASKED, Signature, wrong_result_signature
 
 # Stages that belong to Dynamo: their input is a Python frame, not a graph.
 _NEEDS_FRAME = ("dynamo", "guards", "")
@@ -54,13 +57,19 @@ def minify(
 
     Raises `UnsupportedError` for a failure without a graph, `NotReproduced`, `FlakyFailure` and
     `TrivialResult` as `Search.run` does. A budget that ran out and an interrupt are no exceptions
-    here: see `Reduction.status`.
+    here: see `Reduction.status`. With a predicate or a command in the options no failure is needed
+    either: the compile is reduced as long as that holds (of the latest, where none is named).
     """
     if accuracy:
         with open_oracle(oracle, wrong_result_signature("values"), options) as worker:
             case, found = find_difference(store, compile, options.imports, worker)
             reduction = _reduce(store, worker, [case], found, options, listener)
             return _explained(store, worker, reduction, options)
+    wanted = asked_signature(options)
+    if wanted is not None:
+        compile = compile or queries.compile_at(store, Address(store.target))
+        asked = asked_failure(store, compile, wanted)
+        return _reduce_asked(store, compile, asked, options, listener, oracle)
     compile = compile or queries.latest_failing(store)
     if compile is None:
         raise UsageError(f"{store.target} has no failing compile: there is nothing to minify.")
@@ -70,6 +79,9 @@ def minify(
             f"The compile {compile.place} did not fail. If it computed something wrong, use "
             "--accuracy."
         )
+    if failure.failure_class in ASKED:
+        options = asked_again(failure, options)
+        return _reduce_asked(store, compile, failure, options, listener, oracle)
     starts = starting_cases(store, compile, failure, options.imports)
     options = replace(options, bounds=_bounds_for(failure, options.bounds))
     with open_oracle(oracle, failure.signature, options) as worker:
@@ -92,6 +104,25 @@ def _explained(
     return reduction
 
 
+def _reduce_asked(
+    store: Store,
+    compile: Compile,
+    failure: Failure,
+    options: Options,
+    listener: Listener | None,
+    oracle: WorkerOracle | None,
+) -> Reduction:
+    """Reduce what a predicate or a command finds interesting."""
+    wanted = failure.signature
+    starts = asked_cases(store, compile, wanted, options.imports)
+    with open_oracle(oracle, wanted, options) as worker:
+        if not options.command:
+            reduction = _reduce(store, worker, starts, failure, options, listener)
+            return _explained(store, worker, reduction, options)
+        with ScriptOracle(worker, options.command, wanted, options.bounds) as judge:
+            return _reduce(store, judge, starts, failure, options, listener)
+
+
 def _bounds_for(failure: Failure, bounds: Bounds) -> Bounds:
     """A hang is recognised after the time in which the recording recognised it."""
     if failure.failure_class != "hang" or bounds.seconds is not None:
@@ -112,7 +143,7 @@ def open_oracle(
 
 def _reduce(
     store: Store,
-    oracle: WorkerOracle,
+    oracle: WorkerOracle | ScriptOracle,
     starts: Sequence[Case],
     failure: Failure,
     options: Options,
@@ -179,6 +210,8 @@ def starting_cases(
     store: Store, compile: Compile, failure: Failure, imports: tuple[str, ...]
 ) -> list[Case]:
     """The cases to try in turn: from the graph, then from the partition; lean, then exact."""
+    if failure.failure_class in ASKED:
+        return asked_cases(store, compile, failure.signature, imports)
     if failure.stage in _NEEDS_FRAME:
         raise UnsupportedError(
             f"The failure happened in stage {failure.stage or 'dynamo'!r}, before there was a "

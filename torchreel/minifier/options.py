@@ -27,3 +27,7 @@ class Options:
     explain: bool = False
     """Whether to look for a workaround, the nearest neighbour that passes, and what does not
     matter: at most `explain.MOST_RUNS` more runs, after a fixpoint."""
+    predicate: str | None = None
+    """What to look for instead of a failure (`predicates`)."""
+    command: tuple[str, ...] = ()
+    """The same, asked of a command of the user's, which gets the path of a script. Trusted."""

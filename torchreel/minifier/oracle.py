@@ -24,6 +24,7 @@ from torchreel.errors import MinifyError, UsageError
 from torchreel.minifier.events import Report
 from torchreel.minifier.kinds import AnyCase
 from torchreel.minifier.options import Bounds
+from torchreel.minifier.predicates import QUANTITIES, parse_predicate
 from torchreel.minifier.processes import available_memory, kill_group
 from torchreel.minifier.protocol import Answer, Finding, Task, parse_line
 from torchreel.store.jsontypes import canonical_json, digest_of
@@ -58,6 +59,13 @@ _SETTINGS = {
 _NO_BOUNDS = Bounds()
 
 
+def _code_is_enough(wanted: Signature) -> bool:
+    """Whether a predicate is decided before any C++ is compiled (true where there is none)."""
+    if wanted.failure_class != "predicate":
+        return True
+    return all(QUANTITIES[name].code_is_enough for name in parse_predicate(wanted.message).names())
+
+
 class WorkerOracle:
     """Judges cases for one signature; a context manager that ends its worker."""
 
@@ -85,7 +93,10 @@ class WorkerOracle:
         return answer.report()
 
     def _task(self, case: AnyCase) -> Task:
-        return Task(case, self.signature, self._seconds(), self._memory(), self._ceiling)
+        ceiling = self._ceiling
+        if self.signature.failure_class == "predicate" and _code_is_enough(self.signature):
+            ceiling = "codegen"
+        return Task(case, self.signature, self._seconds(), self._memory(), ceiling)
 
     def _learn(self, answer: Answer) -> None:
         """The first run that fails as recorded sets the limits and the last step that counts."""
@@ -133,7 +144,7 @@ class WorkerOracle:
         command = [sys.executable, "-m", "torchreel.minifier.worker"]
         for name in self._imports:
             command += ["--import", name]
-        if self.signature.stage in _NEEDS_KERNELS:
+        if self.signature.stage in _NEEDS_KERNELS or not _code_is_enough(self.signature):
             command.append("--kernels")
         with (self._directory / "worker.log").open("wb") as log:
             process = subprocess.Popen(

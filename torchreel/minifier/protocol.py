@@ -23,6 +23,9 @@ from torchreel.minifier.kinds import AnyCase, case_from_json
 from torchreel.store.jsontypes import Json, canonical_json, parse_json
 from torchreel.store.signature import Signature
 
+PREPARATION = ("decode", "fake", "eager")
+"""Stages before the compiler: what fails there was no program to begin with."""
+
 
 @dataclass(frozen=True)
 class Task:

@@ -17,7 +17,9 @@ import torch
 import torch._inductor.codecache as codecache
 import torch._inductor.config
 import torch._inductor.cpp_builder as cpp_builder
+import torch._inductor.metrics
 from torch._inductor.cpu_vec_isa import pick_vec_isa
+from torch._inductor.graph import GraphLowering
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.fx import GraphModule, Interpreter, Node
 from torch.fx.experimental.symbolic_shapes import compute_unbacked_bindings
@@ -84,6 +86,34 @@ def kernels_kept() -> Any:
 def eager_random_numbers() -> Any:
     """A context in which compiled code draws the same random numbers as eager."""
     return torch._inductor.config.patch(fallback_random=True)
+
+
+def code_kept(sources: list[str]) -> Any:
+    """A context in which each source that Inductor generates is added to `sources`."""
+    return mock.patch.object(GraphLowering, "save_output_code", sources.append)
+
+
+def kernel_count() -> int:
+    """How many kernels Inductor has generated in this process."""
+    return torch._inductor.metrics.generated_kernel_count
+
+
+def compiles_of(
+    graph: GraphModule, backend: Callable[..., Any], calls: Sequence[Sequence[object]]
+) -> int:
+    """How often Dynamo compiles a graph that is called like this, one call after another."""
+    count = 0
+
+    def counting(gm: GraphModule, inputs: Sequence[object]) -> Any:
+        nonlocal count
+        count += 1
+        return backend(gm, inputs)
+
+    torch._dynamo.reset()
+    compiled = torch.compile(graph, backend=counting)
+    for inputs in calls:
+        compiled(*inputs)
+    return count
 
 
 Effort = Literal["full", "syntax", "none"]

@@ -23,6 +23,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import IO, NoReturn, cast
 
+from torchreel.minifier.predicates import AtLeast, Measured, parse_predicate
 from torchreel.minifier.processes import (
     adopt_orphans,
     die_with_parent,
@@ -32,6 +33,7 @@ from torchreel.minifier.processes import (
     resident,
 )
 from torchreel.minifier.protocol import (
+    PREPARATION,
     Answer,
     Finding,
     Task,
@@ -149,6 +151,7 @@ class _Watch:
         self.killed = ""
         self.entered = ("", "")
         self.found: Finding | None = None
+        self._compiling: tuple[float, int] | None = None  # since when, and from which memory
 
     def run(self, pipe: IO[bytes]) -> None:
         """Until the child says what it found, is gone, or has to be killed.
@@ -187,6 +190,8 @@ class _Watch:
             if "entered" in said:
                 stage, partition = cast("list[str]", said["entered"])
                 self.entered = (stage, partition)
+                if self._compiling is None and stage not in PREPARATION:
+                    self._compiling = (time.monotonic(), resident(self._pid))
             elif "finding" in said:
                 self.found = Finding(**said["finding"])  # type: ignore[arg-type]
 
@@ -217,16 +222,31 @@ class _Watch:
         return self._limited(wanted, memory_signature(*self.entered), detail)
 
     def _limited(self, wanted: Signature, seen: Signature, detail: str) -> Finding:
-        """A limit is a failure only where one is looked for."""
+        """A limit is a failure only where one is looked for, or where a predicate speaks of it."""
+        if wanted.failure_class == "predicate":
+            return self._at_least(wanted, detail)
         if seen.matches(wanted):
             return Finding("same", seen.to_json(), detail, seen.stage)
         if wanted.is_kill and seen.failure_class == "memory":
             return Finding("other", seen.to_json(), detail, seen.stage)
         return self._unjudged(detail)
 
-    def _crashed(self, number: int, wanted: Signature, output: str) -> Finding:
-        from torchreel.minifier.harness import PREPARATION
+    def _at_least(self, wanted: Signature, detail: str) -> Finding:
+        """What follows from how far the child had got when it was killed."""
+        if self._compiling is None:
+            return self._unjudged(detail)
+        known: dict[str, Measured] = {
+            "compile_seconds": AtLeast(time.monotonic() - self._compiling[0]),
+            "memory": AtLeast(max(0, self.peak - self._compiling[1])),
+        }
+        holds = parse_predicate(wanted.message).holds(known)
+        if holds is None:
+            return self._unjudged(detail)
+        if not holds:
+            return Finding("none", None, detail, self.entered[0])
+        return Finding("same", wanted.to_json(), detail, self.entered[0])
 
+    def _crashed(self, number: int, wanted: Signature, output: str) -> Finding:
         stage, partition = self.entered
         detail = f"the process died of {signal_name(number)} in stage {stage!r}: {output}"
         if stage in PREPARATION or not stage:

@@ -34,6 +34,8 @@ class ExportOptions:
     formats: tuple[str, ...] = tuple(FORMATS)
     force: bool = False
     imports: tuple[str, ...] = ()
+    command: tuple[str, ...] = ()
+    """The user's own judge of scripts, for a case that was reduced for one. Trusted."""
     say: Say = field(default=lambda text: None)
     """Told what is being done: a check takes as long as the compile that it repeats."""
 
@@ -78,7 +80,7 @@ def refuse_overwriting(options: ExportOptions) -> None:
 
 def export_case(case: Case, story: Story, options: ExportOptions) -> Exported:
     """Write a case as a script that shows the failure when it runs by itself, and as an issue."""
-    script, result = _best_form(case, story, options.say)
+    script, result = _best_form(case, story, options)
     texts = {"repro": script.text, "issue": issue(case, script, result, story)}
     options.directory.mkdir(parents=True, exist_ok=True)
     files = []
@@ -89,13 +91,14 @@ def export_case(case: Case, story: Story, options: ExportOptions) -> Exported:
     return Exported(tuple(files), script, result, story)
 
 
-def _best_form(case: Case, story: Story, say: Say) -> tuple[Script, CheckResult]:
+def _best_form(case: Case, story: Story, options: ExportOptions) -> tuple[Script, CheckResult]:
     """The first form that shows the very failure; else one that shows the same error; else any."""
     tried: list[tuple[Script, CheckResult]] = []
     refused: list[str] = []
+    say = options.say
     for script in _forms(case, story, refused):
         say(f"running the {script.form} form of the repro in a fresh process")
-        result = check(script.text, story.signature, case.imports)
+        result = check(script.text, story.signature, case.imports, options.command)
         say(
             f"{'the same failure' if result.holds else 'not the recorded failure'}: {result.detail}"
         )

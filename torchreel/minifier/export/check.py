@@ -23,7 +23,9 @@ from pathlib import Path
 
 import torchreel
 from torchreel.minifier.export import runner
+from torchreel.minifier.export.measuring import HOLDS
 from torchreel.minifier.export.script import HANG_SECONDS
+from torchreel.minifier.user_command import INTERESTING, run_command
 from torchreel.store.jsontypes import parse_json
 from torchreel.store.signature import (
     Signature,
@@ -61,11 +63,16 @@ class CheckResult:
     """In a few words, what happened."""
 
 
-def check(script: str, signature: Signature, imports: Sequence[str] = ()) -> CheckResult:
+def check(
+    script: str, signature: Signature, imports: Sequence[str] = (), command: Sequence[str] = ()
+) -> CheckResult:
     """Run a script in an empty directory and compare the error it shows with a signature.
 
-    `imports` are modules of the user's that the script needs besides torch.
+    `imports` are modules of the user's that the script needs besides torch. Where a command of the
+    user's is the judge, that is asked; it is never taken from the signature, which a store holds.
     """
+    if signature.failure_class == "script":
+        return _asked(script, signature, command)
     with tempfile.TemporaryDirectory(prefix="torchreel-check-") as folder:
         place = Path(folder)
         path = place / "empty" / "repro.py"
@@ -75,6 +82,21 @@ def check(script: str, signature: Signature, imports: Sequence[str] = ()) -> Che
         status, output = _run(place, _request(path, report, signature, imports))
         seen = _reported(report)
     return _judged(signature, _observed(signature, seen, status, output), status, output)
+
+
+def _asked(script: str, signature: Signature, command: Sequence[str]) -> CheckResult:
+    """What the user's command says of a script."""
+    if not command:
+        why = "nobody named the command that judges it"
+        return CheckResult(False, False, None, 0, "", why)
+    with tempfile.TemporaryDirectory(prefix="torchreel-check-") as folder:
+        path = Path(folder) / "repro.py"
+        path.write_text(script, encoding="utf-8")
+        ended = run_command(command, path, _SECONDS)
+    holds = ended.status == INTERESTING
+    told = _told(signature, 0) if holds else f"the command exited with status {ended.status}"
+    seen = signature if holds else None
+    return CheckResult(holds, holds, seen, ended.status or 0, ended.said, told)
 
 
 def _request(
@@ -139,6 +161,8 @@ def _observed(
     """The signature of what a script did; None when it ended without an error."""
     if wanted.failure_class == "memory" and _NO_MEMORY.search(output):
         return memory_signature(wanted.stage, wanted.partition)
+    if wanted.failure_class == "predicate" and f"{HOLDS}{wanted.message}\n" in f"{output}\n":
+        return wanted
     if seen is not None and wanted.failure_class == "wrong_result":
         return _wrong_result(seen) or seen
     if seen is not None or status == 0:
@@ -182,6 +206,10 @@ def _told(seen: Signature | None, status: int) -> str:
         return f"it died by {seen.signal}"
     if seen.failure_class == "hang":
         return f"it had not ended after {HANG_SECONDS} s"
+    if seen.failure_class == "predicate":
+        return f"it holds that {seen.message}"
+    if seen.failure_class == "script":
+        return f"{seen.message} finds it interesting"
     if seen.failure_class == "memory":
         return "it ran out of memory"
     if seen.failure_class == "wrong_result":

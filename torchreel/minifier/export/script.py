@@ -13,14 +13,17 @@ from __future__ import annotations
 import re
 import textwrap
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from torchreel.minifier.case import Case
 from torchreel.minifier.descriptions import as_object
-from torchreel.minifier.export import graphs, settings
+from torchreel.minifier.export import graphs, measuring, settings
 from torchreel.minifier.export.functions import INDENT, Function, derived_sizes, function
 from torchreel.minifier.export.inputs import Inputs
+from torchreel.minifier.export.measuring import measured, recompiling
 from torchreel.minifier.export.names import variables
+from torchreel.minifier.predicates import Predicate, parse_predicate
+from torchreel.minifier.resized import resized
 from torchreel.store.jsontypes import Json
 from torchreel.store.signature import Signature
 
@@ -33,8 +36,11 @@ _IMPORTS = [
     ("F.", "import torch.nn.functional as F"),
     ("checkpoint(", "from torch.utils.checkpoint import checkpoint"),
     ("while_loop(", "from torch._higher_order_ops.while_loop import while_loop"),
+    *measuring.IMPORTS,
 ]
-_MODULES = re.compile(r"\b(math|operator|faulthandler|resource)\.")
+_MODULES = re.compile(
+    rf"(?<![\w.])(math|operator|faulthandler|resource|{'|'.join(measuring.MODULES)})\."
+)
 _CONFIGS = re.compile(r"^(torch\.[\w.]*config)\.", re.MULTILINE)
 
 
@@ -49,8 +55,13 @@ class Script:
 def compile_form(case: Case, signature: Signature, header: Sequence[str]) -> Script:
     """The case as a function under `torch.compile`."""
     made = function("fn", case.graph, case.imports, bare=case.harness != "train")
+    asked = _predicate(signature)
+    if asked is not None and "recompiles" in asked.names():
+        return Script("compile", _recompiling(case, signature, header, made, asked))
     arguments = ", ".join(["fn", "fullgraph=True", *settings.compile_arguments(case)])
     ending = [f"compiled = torch.compile({arguments})", *_ending(case, "compiled(*inputs())", "fn")]
+    if asked is not None:
+        ending = measured(asked, ending[:-1])
     parts = [
         _constants(case, made),
         made.lines,
@@ -65,12 +76,37 @@ def graph_form(case: Case, signature: Signature, header: Sequence[str]) -> Scrip
     boxed = case.checkpoint.entry == "aot"
     call = "compiled(list(inputs()))" if boxed else "compiled(*inputs())"
     ending = [*graphs.compilation(case), *_ending(case, call, "graph()")]
+    asked = _predicate(signature)
+    if asked is not None:
+        ending = measured(asked, ending[:-1])
     parts = [
         graphs.builder("graph", case),
         _inputs(case, keep_sizes=True, mark=False),
         _under(settings.contexts(case), ending),
     ]
     return Script("graph", _assembled(case, signature, header, parts, graphs.imports(case)))
+
+
+def _predicate(signature: Signature) -> Predicate | None:
+    found = signature.failure_class == "predicate"
+    return parse_predicate(signature.message) if found else None
+
+
+def _recompiling(
+    case: Case, signature: Signature, header: Sequence[str], made: Function, asked: Predicate
+) -> str:
+    """A script that calls the function with several sizes and counts what is compiled."""
+    docs = [case.checkpoint, *resized(case.checkpoint)]
+    names = [f"inputs_{number}" for number in range(len(docs))]
+    inputs = [
+        _inputs(replace(case, checkpoint=doc), keep_sizes=False, mark=False, name=name)
+        for name, doc in zip(names, docs, strict=True)
+    ]
+    found = [word for word in settings.compile_arguments(case) if word != "dynamic=True"]
+    arguments = ", ".join(["fn", "fullgraph=True", *found])
+    calls = measured(asked, recompiling(arguments, names))
+    parts = [_constants(case, made), made.lines, *inputs, _under(settings.contexts(case), calls)]
+    return _assembled(case, signature, header, parts)
 
 
 def _assembled(
@@ -124,17 +160,17 @@ def _constants(case: Case, made: Function) -> list[str]:
     return ["torch.manual_seed(0)", *writer.lines(list(made.constants))]
 
 
-def _inputs(case: Case, *, keep_sizes: bool, mark: bool) -> list[str]:
+def _inputs(case: Case, *, keep_sizes: bool, mark: bool, name: str = "inputs") -> list[str]:
     """`def inputs()`; for a function, without what it reads off the sizes of its tensors."""
     graph, names = case.graph, variables(case.graph)
     left = {} if keep_sizes else derived_sizes(graph)
     given = dict(zip([n.name for n in graph.placeholders], case.checkpoint.inputs, strict=True))
-    kept = {names[name]: value for name, value in given.items() if name not in left}
+    kept = {names[key]: value for key, value in given.items() if key not in left}
     lines = [f"torch.manual_seed({case.seed})"]
     lines += Inputs(case.checkpoint, list(kept.values())).lines(list(kept))
     lines += _marks(case, kept) if mark else []
     lines.append(f"return ({', '.join(kept)}{',' if len(kept) == 1 else ''})")
-    return ["def inputs():", *(INDENT + line for line in lines)]
+    return [f"def {name}():", *(INDENT + line for line in lines)]
 
 
 def _marks(case: Case, kept: dict[str, Json]) -> list[str]:

@@ -1,0 +1,73 @@
+"""What is reduced when no failure was recorded: what a predicate or a command finds interesting.
+
+Lives here: the signature, the cases to begin with, and the row that makes the question a failure
+like any other, so that the same reduction is found again. Called by `minify`.
+"""
+
+from __future__ import annotations
+
+import shlex
+from dataclasses import replace
+
+from torchreel.errors import UnsupportedError, UsageError
+from torchreel.minifier.case import Case, Harness
+from torchreel.minifier.options import Options
+from torchreel.minifier.predicates import parse_predicate
+from torchreel.minifier.written import written_down
+from torchreel.store import queries
+from torchreel.store.database import Store
+from torchreel.store.portable.checkpoints import CheckpointDoc
+from torchreel.store.records import Compile, Failure
+from torchreel.store.signature import ASKED, Signature, predicate_signature, script_signature
+
+# With a predicate the cheapest way is tried first; a command sees what its script does.
+_HARNESSES: dict[str, tuple[Harness, ...]] = {
+    "predicate": ("compile", "train"),
+    "script": ("run", "train"),
+}
+
+
+def asked_signature(options: Options) -> Signature | None:
+    """What the options ask for instead of a failure.  Raises UsageError for no predicate."""
+    if options.predicate is not None and options.command:
+        raise UsageError("A predicate and a command: only one can say what is interesting.")
+    if options.predicate is not None:
+        return predicate_signature(str(parse_predicate(options.predicate)))
+    return script_signature(shlex.join(options.command)) if options.command else None
+
+
+def asked_failure(store: Store, compile: Compile, wanted: Signature) -> Failure:
+    """The row of the question."""
+    return written_down(store, compile, wanted, wanted.message)
+
+
+def asked_again(failure: Failure, options: Options) -> Options:
+    """The options for a failure that was asked for before, and is named again.
+
+    Raises UsageError for a command: what a store holds is never executed.
+    """
+    if failure.failure_class not in ASKED:
+        return options
+    if failure.failure_class == "script":
+        raise UsageError(
+            "This was reduced for a command, and no command is taken from a store: name it again, "
+            "as in 'torchreel minify ADDRESS -- ./check.sh'."
+        )
+    return replace(options, predicate=failure.signature.message)
+
+
+def asked_cases(
+    store: Store, compile: Compile, wanted: Signature, imports: tuple[str, ...]
+) -> list[Case]:
+    """The cases to try in turn: lean, then exact, first with the least that is done with them."""
+    rows = [row for row in queries.checkpoints(store, compile) if row.entry == "graph"]
+    if not rows:
+        raise UnsupportedError(
+            f"The compile {compile.place} has no graph in the store, so there is nothing to reduce."
+        )
+    doc = CheckpointDoc.from_bytes(store.read_blob(rows[-1].digest))
+    return [
+        Case.from_checkpoint(doc, harness, imports=imports, lean=lean)
+        for harness in _HARNESSES[wanted.failure_class]
+        for lean in (True, False)
+    ]

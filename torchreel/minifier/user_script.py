@@ -1,0 +1,125 @@
+"""Any interestingness test: a user's command is the oracle.
+
+Before it is asked, eager has to accept the case, in the worker. The command comes from the command
+line, never from a store. What it is given and says: `user_command`. Called by `minify`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import tempfile
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from torchreel.errors import UnsupportedError
+from torchreel.minifier.case import Case
+from torchreel.minifier.events import Report
+from torchreel.minifier.export.script import compile_form, graph_form
+from torchreel.minifier.kinds import AnyCase
+from torchreel.minifier.options import Bounds
+from torchreel.minifier.oracle import WorkerOracle
+from torchreel.minifier.user_command import CANNOT_JUDGE, INTERESTING, Ended, run_command
+from torchreel.store.jsontypes import canonical_json, digest_of
+from torchreel.store.signature import Signature
+
+# The command may take ten times as long as it did when it first found a case interesting.
+_FIRST_SECONDS = 600.0
+_TIMES, _LEAST_SECONDS = 10.0, 30.0
+_NO_BOUNDS = Bounds()
+
+
+class ScriptOracle:
+    """Judges cases by a user's command, once eager has accepted them in a worker."""
+
+    def __init__(
+        self,
+        worker: WorkerOracle,
+        command: Sequence[str],
+        wanted: Signature,
+        bounds: Bounds = _NO_BOUNDS,
+    ) -> None:
+        self._worker, self._command, self.signature = worker, tuple(command), wanted
+        self._seconds = bounds.seconds
+        self._first: float | None = None
+        self._directory = tempfile.TemporaryDirectory(prefix="torchreel-script-")
+
+    @property
+    def environment(self) -> str:
+        """What verdicts depend on besides the case: the worker's, and the text of the command."""
+        texts = [
+            hashlib.sha256(Path(word).read_bytes()).hexdigest()
+            for word in self._command
+            if Path(word).is_file()
+        ]
+        return digest_of(canonical_json([self._worker.environment, list(self._command), *texts]))
+
+    def look_for(self, signature: Signature) -> None:
+        """There is only one thing that this oracle can look for."""
+        self.signature = signature
+        self._worker.look_for(signature)
+
+    def judge(self, case: AnyCase) -> Report:
+        """The command's verdict on a case that eager accepts."""
+        report = self._worker.judge(case)
+        if report.verdict != "none":
+            return report
+        try:
+            text = script_of(case, self.signature)
+        except UnsupportedError as error:
+            return replace(report, verdict="invalid", detail=f"no script can hold it: {error}")
+        path = Path(self._directory.name) / "repro.py"
+        path.write_text(text, encoding="utf-8")
+        return self._judged(report, run_command(self._command, path, self._limit()))
+
+    def _limit(self) -> float:
+        if self._seconds is not None:
+            return self._seconds
+        if self._first is None:
+            return _FIRST_SECONDS
+        return max(_TIMES * self._first, _LEAST_SECONDS)
+
+    def _judged(self, report: Report, ended: Ended) -> Report:
+        seconds = report.seconds + ended.seconds
+        if ended.status == INTERESTING:
+            self._first = self._first or ended.seconds
+            return replace(report, verdict="same", observed=self.signature, seconds=seconds)
+        if ended.status is None or ended.status == CANNOT_JUDGE:
+            why = "did not end in time" if ended.status is None else "could not judge"
+            detail = f"the command {why}: {ended.said}"
+            return replace(report, verdict="unjudged", detail=detail, seconds=seconds)
+        if ended.status < 0:
+            detail = f"a signal ended the command ({-ended.status}): {ended.said}"
+            return replace(
+                report, verdict="unjudged", detail=detail, seconds=seconds, lasting=False
+            )
+        detail = f"the command exited with {ended.status}: {ended.said}"
+        return replace(report, detail=detail, seconds=seconds)
+
+    def close(self) -> None:
+        """Remove the directory of the scripts; the worker is its owner's to end."""
+        self._directory.cleanup()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+
+def script_of(case: AnyCase, wanted: Signature) -> str:
+    """A case as the script that the command gets.  Raises `UnsupportedError` if there is none."""
+    if not isinstance(case, Case):
+        raise UnsupportedError(f"{case.told} is no graph")
+    header = ["A candidate of torchreel: the command says whether it is interesting."]
+    try:
+        return compile_form(case, wanted, header).text
+    except UnsupportedError:
+        return graph_form(case, wanted, header).text

@@ -1,0 +1,51 @@
+"""A failure that no recording holds, written down as one: a wrong result, what a user asked for.
+
+With it in the store, a reduction of it is found again, goes on, and is exported like any other.
+Called by `accuracy`, `asked` and the by-catch.
+"""
+
+from __future__ import annotations
+
+import time
+
+from torchreel.store import queries
+from torchreel.store.database import Store
+from torchreel.store.records import Compile, Failure
+from torchreel.store.signature import Signature
+
+
+def written_down(
+    store: Store, owner: Compile, signature: Signature, message: str, checkpoint: int | None = None
+) -> Failure:
+    """The failure of that compile; the one that an earlier search wrote down, if there is one."""
+    known = _known(store, owner, signature)
+    if known is not None:
+        return known
+    with store.writer() as writer:
+        writer.add(
+            "failures",
+            recording_id=owner.recording_id,
+            compile_id=owner.id,
+            stage=signature.stage,
+            partition=signature.partition,
+            failure_class=signature.failure_class,
+            exception_type="",
+            message=message,
+            chain=[],
+            signature=signature.to_json(),
+            signature_digest=signature.digest,
+            checkpoint_id=checkpoint,
+            time_ns=time.time_ns(),
+        )
+    found = _known(store, owner, signature)
+    assert found is not None, "it was just written"
+    return found
+
+
+def _known(store: Store, owner: Compile, signature: Signature) -> Failure | None:
+    found = [
+        failure
+        for failure in queries.failures(store, owner.recording_id)
+        if failure.compile_id == owner.id and failure.signature_digest == signature.digest
+    ]
+    return found[0] if found else None
