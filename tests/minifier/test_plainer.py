@@ -15,7 +15,7 @@ from tests.minifier.hand_made import (
 )
 from tests.minifier.test_passes import applied, assert_well_formed
 from torchreel.minifier.case import Case
-from torchreel.minifier.descriptions import as_object
+from torchreel.minifier.descriptions import as_input, as_object
 from torchreel.minifier.draft import output_items
 from torchreel.minifier.passes.dtypes import PlainerDtypes, Retype
 from torchreel.minifier.passes.literals import DropItem, FewerArguments, Literals
@@ -165,3 +165,11 @@ def test_regions_go_as_a_whole() -> None:
     assert functions_of(plain) == ["sin"]
     assert plain.graph.by_name["s"].args == [ref("x")]
     assert output_items(plain.graph) == [ref("s")]
+
+
+def test_a_size_that_only_a_run_tells_becomes_a_number() -> None:
+    """In a fresh input; where more than a symbol is unknown there is none."""
+    known = as_input(tensor("u0", 3, storage_size="4*u0"))
+    assert as_object(known)["size"] == [2, 3]
+    assert as_object(known)["stride"] == [3, 1]
+    assert as_input(tensor("2*u0")) is None

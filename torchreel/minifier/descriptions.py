@@ -64,15 +64,16 @@ def as_input(value: Json) -> Json:
     """The description of a fresh input with the layout of `value`; None where there is none."""
     if not is_tensor(value) or as_object(value).get("layout") != "strided":
         return None
-    if any(_UNBACKED.fullmatch(name) for name in symbols_of(value)):
-        known = _with_numbers(as_object(value))
-        return as_input(known) if known is not None else None
-    kept = {k: v for k, v in as_object(value).items() if k not in _TIES}
+    kept: Mapping[str, Json] | None = {k: v for k, v in as_object(value).items() if k not in _TIES}
+    if any(_UNBACKED.fullmatch(name) for name in symbols_of(kept)):
+        kept = _with_numbers(as_object(kept))
+    if kept is None:
+        return None
     flags: Json = [flag for flag in as_list(kept.get("flags")) if flag != "zero"]
     return {**kept, "offset": 0, "leaf": True, "parameter": False, "flags": flags}
 
 
-def _with_numbers(fields: Mapping[str, Json]) -> Json:
+def _with_numbers(fields: Mapping[str, Json]) -> Mapping[str, Json] | None:
     """A dense description with numbers for sizes that only a run can tell; None for others."""
     size = [UNBACKED_SIZE if is_unbacked(s) else s for s in as_list(fields["size"])]
     known = [s for s in size if isinstance(s, int)]
