@@ -17,7 +17,6 @@ from typing import Self
 from torchreel.errors import UnsupportedError
 from torchreel.minifier.case import Case
 from torchreel.minifier.events import Report
-from torchreel.minifier.export.script import compile_form, graph_form
 from torchreel.minifier.kinds import AnyCase
 from torchreel.minifier.options import Bounds
 from torchreel.minifier.oracle import WorkerOracle
@@ -116,6 +115,9 @@ class ScriptOracle:
 
 def script_of(case: AnyCase, wanted: Signature) -> str:
     """A case as the script that the command gets.  Raises `UnsupportedError` if there is none."""
+    # Not at the top: the story that an export tells begins with `minify`, which imports this.
+    from torchreel.minifier.export.script import compile_form, graph_form
+
     if not isinstance(case, Case):
         raise UnsupportedError(f"{case.told} is no graph")
     header = ["A candidate of torchreel: the command says whether it is interesting."]
