@@ -13,7 +13,7 @@ from torchreel.recorder.launch import run_recorded
 from torchreel.recorder.settings import Settings
 from torchreel.replay import replay
 from torchreel.store import Store, queries
-from torchreel.store.packing import unpack
+from torchreel.store.packing import KEPT, Kept, unpack
 
 # Put together here, so that this file holds none that a scanner would report.
 SECRETS = {
@@ -204,8 +204,8 @@ def everything(path: Path) -> Iterator[bytes]:
     for (table,) in tables:
         for row in connection.execute(f'SELECT * FROM "{table}"'):
             yield repr(row).encode()
-    for row in connection.execute("SELECT digest, codec, size, data FROM blobs"):
-        yield unpack(*row)
+    for (digest,) in connection.execute("SELECT digest FROM blobs").fetchall():
+        yield unpack(digest, Kept(*connection.execute(KEPT, {"digest": digest}).fetchone()))
     connection.close()
 
 

@@ -18,7 +18,7 @@ LARGE = b"a graph's text, over and over. " * 1000
 @given(st.binary() | st.binary(max_size=9).map(lambda part: part * 1000))
 def test_unpacking_undoes_packing(data: bytes) -> None:
     codec, packed = packing.pack(data)
-    assert packing.unpack("digest", codec, len(data), packed) == data
+    assert packing.unpack("digest", packing.Kept(codec, len(data), packed)) == data
 
 
 @pytest.mark.parametrize("data", [b"", b"x", LARGE, os.urandom(1000)])

@@ -126,7 +126,7 @@ def test_a_migration_that_fails_half_way_changes_nothing(path: Path, next_step: 
             connection.execute(str(COLOUR))
 
 
-@pytest.mark.parametrize("revision", ["0001"])
+@pytest.mark.parametrize("revision", ["0001", "0002", "0003"])
 def test_a_store_of_every_revision_can_be_read(tmp_path: Path, path: Path, revision: str) -> None:
     """For reading it is migrated in a copy: the file itself stays what it is."""
     old = Path(shutil.copy(path, tmp_path / "old.db"))
@@ -142,6 +142,36 @@ def test_a_store_of_every_revision_can_be_read(tmp_path: Path, path: Path, revis
         assert (event.seq, event.cause) == (1, None)
     assert old.read_bytes() == before
     assert not list(tmp_path.glob("old.db-*"))
+
+
+def test_stacks_of_an_older_store_are_what_they_were(path: Path) -> None:
+    """Each frame was a row of its own then."""
+    frames = [(1, None, "a.py", 1, "f"), (2, 1, "\u00e9.py", 2, "g"), (3, 1, "b.py", 3, "h")]
+    with Store.open(path, write=True) as store, store.writer() as w:
+        w.connection.execute(text("DELETE FROM alembic_version"))
+        metadata.drop_all(w.connection)
+        migrations.upgrade(w.connection, "0002")
+        recordings = [add_recording(w), add_recording(w)]
+        for recording in recordings:
+            add_event(w, recording, 1, stack=2)
+            for frame in frames[: 1 + recording]:
+                names = ("id", "parent", "file", "line", "name")
+                values = {"recording_id": recording, **dict(zip(names, frame, strict=True))}
+                w.connection.execute(
+                    text(
+                        "INSERT INTO stack_frames VALUES "
+                        "(:recording_id, :id, :parent, :file, :line, :name)"
+                    ),
+                    values,
+                )
+    with Store.open(path, write=True) as store:
+        for recording in queries.recordings(store):
+            (event,) = queries.events(store, recording)
+            stack = queries.stack(store, event)
+            assert [(f.recording_id, f.file, f.line, f.name) for f in stack] == [
+                (recording.id, "a.py", 1, "f"), (recording.id, "\u00e9.py", 2, "g"),
+            ]  # fmt: skip
+            assert len(queries.stack_frames(store, recording.id)) == 1 + recording.id
 
 
 def test_a_store_without_a_revision_is_none(path: Path) -> None:

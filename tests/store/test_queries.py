@@ -30,7 +30,7 @@ CRASH = Signature("crash", "codegen", signal="SIGSEGV")
         ("compiles", records.Compile),
         ("stages", records.Stage),
         ("event_pages", records.EventPage),
-        ("stack_frames", records.StackFrame),
+        ("stack_pages", records.StackPage),
         ("graphs", records.Graph),
         ("graph_targets", records.GraphTarget),
         ("checkpoints", records.Checkpoint),

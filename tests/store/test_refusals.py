@@ -141,10 +141,11 @@ def test_pages_that_went_bad_are_noticed_when_they_are_read(path: Path) -> None:
         (page,) = connection.execute(
             "SELECT rootpage FROM sqlite_master WHERE name = 'recordings'"
         ).fetchone()
+        (size,) = connection.execute("PRAGMA page_size").fetchone()
     connection.close()
     with path.open("r+b") as file:
-        file.seek((page - 1) * 1024)
-        file.write(b"\xff" * 1024)
+        file.seek((page - 1) * size)
+        file.write(b"\xff" * size)
     with Store.open(path) as store, pytest.raises(errors.DamagedStore, match="Work on a copy"):
         queries.recordings(store)
 

@@ -471,6 +471,9 @@ class RedactingWriter:
     def clear_losses(self, recording_id: int) -> None:
         self._writer.clear_losses(recording_id)
 
+    def flush(self) -> None:
+        self._writer.flush()
+
     def forget(self, digests: Iterable[str]) -> None:
         forget = getattr(self._writer, "forget", None)
         if forget is not None:

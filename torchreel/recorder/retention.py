@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from torchreel.recorder.guard import losses
-from torchreel.store.packing import unpack
+from torchreel.store.packing import DROP_UNUSED, KEPT, Kept, unpack
 
 if TYPE_CHECKING:
     from torchreel.recorder.rows import AnyWriter
@@ -43,8 +43,8 @@ _MATERIAL = (
 _DIGESTS = (
     ("checkpoints", "digest"), ("graphs", "digest"), ("graphs", "text_digest"),
     ("output_codes", "digest"), ("event_pages", "digest"), ("events", "payload"),
+    ("stack_pages", "digest"),
     ("compiles", "frame_source"), ("failures", "traceback"),
-    ("frame_bundles", "digest"), ("frame_bundles", "tensors"),
     ("frame_bundles", "digest"), ("frame_bundles", "tensors"),
 )  # fmt: skip
 """Every column that names a blob."""
@@ -62,6 +62,7 @@ class Limits:
 
 def drop_material(writer: AnyWriter, compile_id: int) -> None:
     """Delete what a compile left but its row, its stages and its failures."""
+    writer.flush()
     blobs = {
         digest
         for table, column in _DIGESTS
@@ -79,6 +80,7 @@ def drop_material(writer: AnyWriter, compile_id: int) -> None:
     )
     for digest in blobs:
         _rows(writer, f"DELETE FROM blobs WHERE digest = :digest AND {unused}", digest=digest)
+    _rows(writer, DROP_UNUSED)
     _forget(writer, blobs)
 
 
@@ -211,6 +213,7 @@ class _Sweep:
                 unused = self._unused(writer, pages)
                 for digest in unused[:_CHUNK]:
                     _rows(writer, "DELETE FROM blobs WHERE digest = :digest", digest=digest)
+                _rows(writer, DROP_UNUSED)
                 _forget(writer, unused[:_CHUNK])
             if len(unused) <= _CHUNK:
                 return
@@ -248,8 +251,7 @@ DELETE FROM event_pages WHERE id IN (
 
 def _payloads(writer: AnyWriter, digest: str) -> frozenset[str]:
     """The digests that a page's document names (and whatever else looks like one)."""
-    query = "SELECT codec, size, data FROM blobs WHERE digest = :digest"
-    for codec, size, data in _rows(writer, query, digest=digest):
-        document = unpack(digest, codec, size, data)
+    for row in _rows(writer, KEPT, digest=digest):
+        document = unpack(digest, Kept(*row))
         return frozenset(found.decode() for found in _HEX.findall(document))
     return frozenset()

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
 from torchreel.store.jsontypes import Json
-from torchreel.store.pages import write_page
+from torchreel.store.pages import SHORT, write_frames, write_page
 
 if TYPE_CHECKING:
     from torchreel.store.direct import DirectWriter
@@ -231,7 +231,7 @@ class AddPage:
             name: [getattr(event, name) for event in self.events]
             for name in ("seq", "time_ns", "stage", "name", "cause", "stack")
         }
-        payloads = [e.payload and e.payload.resolve(writer) for e in self.events]
+        payloads = [e.payload and _short(e.payload, writer) for e in self.events]
         data = [event.values for event in self.events]
         try:
             return write_page(
@@ -245,19 +245,23 @@ class AddPage:
             )
 
 
+def _short(payload: Blob, writer: AnyWriter) -> str | list[str]:
+    """How a page has a payload: its digest, or its text."""
+    if isinstance(payload.data, str) and len(payload.data) < SHORT:
+        return [payload.data]
+    return payload.resolve(writer)
+
+
 @dataclass(frozen=True)
 class AddFrames:
-    """Insert frames of stacks: (id, parent, file, line, name)."""
+    """Insert a page of frames of stacks: (id, parent, file, line, name)."""
 
     recording: Ref
     frames: Sequence[tuple[int, int | None, str, int, str]]
 
     def write(self, writer: AnyWriter) -> None:
-        columns = ("recording_id", "id", "parent", "file", "line", "name")
-        rows = [
-            dict(zip(columns, (_id(self.recording), *frame), strict=True)) for frame in self.frames
-        ]
-        writer.add_many("stack_frames", rows)
+        digest = writer.blob(write_frames(self.frames))
+        writer.add("stack_pages", recording_id=_id(self.recording), digest=digest)
 
 
 @dataclass(frozen=True)

@@ -39,10 +39,10 @@ if TYPE_CHECKING:
     from torchreel.store.direct import DirectStore, DirectWriter
     from torchreel.store.writer import Writer
 
-_INTERVAL = 0.2
+_INTERVAL = 0.5
 """Seconds between two batches when nobody waits: long enough to gather, short enough to lose
 little when the process is killed."""
-_IDLE_ROUNDS = 10
+_IDLE_ROUNDS = 4
 """Empty rounds after which the writer thread ends (it is started again when there is work): a
 process that has only one thread can fork without a warning."""
 _FIRST_COMMIT = 15.0

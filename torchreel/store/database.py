@@ -22,6 +22,7 @@ from sqlalchemy.pool import NullPool, Pool, QueuePool
 from torchreel.errors import LockedStore, NewerStore, NotAStore, UsageError
 from torchreel.store import blobs, faults, locks, sqlite_files
 from torchreel.store.direct import write_schema
+from torchreel.store.pages import Inline
 from torchreel.store.revision import REVISION
 from torchreel.store.writer import Writer
 
@@ -46,6 +47,7 @@ class Store:
         self.target = target
         self._release = _hold(self, path)
         self.engine = engine
+        self._last_pack = blobs.LastPack()
         self.writable = writable
         faults.attach(engine, target)
         event.listen(engine, "begin", _begin)
@@ -80,8 +82,10 @@ class Store:
 
     def read_blob(self, digest: str) -> bytes:
         """The bytes of a blob, verified against its digest; DamagedStore when they don't match."""
+        if isinstance(digest, Inline):
+            return digest.data
         with self.connect() as connection:
-            return blobs.get(connection, digest)
+            return blobs.get(connection, digest, self._last_pack)
 
     def settle(self) -> int:
         """Write down the recordings whose process died without a word; return how many."""

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 from torchreel.store import configs, faults, sqlite_files
 from torchreel.store.configs import ConfigEntry
 from torchreel.store.jsontypes import digest_of, json_text
-from torchreel.store.packing import pack
+from torchreel.store.packing import MOST_IN_PACK, PACKED, pack, pack_together
 from torchreel.store.revision import REVISION
 
 if TYPE_CHECKING:
@@ -100,6 +100,7 @@ class DirectStore:
             writer = DirectWriter(self.connection, self._digests)
             try:
                 yield writer
+                writer.flush()
             except BaseException:
                 self._roll_back()
                 raise
@@ -153,6 +154,8 @@ class DirectWriter:
         self.connection = connection
         self._known = digests
         self.new_digests: set[str] = set()
+        self._waiting: list[tuple[str, bytes]] = []
+        self._bytes_waiting = 0
 
     def blob(self, data: bytes) -> str:
         """Store `data` once, compressed, and return its digest."""
@@ -161,10 +164,38 @@ class DirectWriter:
             return digest
         query = "SELECT 1 FROM blobs WHERE digest = ?"
         if self.connection.execute(query, (digest,)).fetchone() is None:
-            codec, packed = pack(data)
-            self.add("blobs", digest=digest, codec=codec, size=len(data), data=packed)
+            self._put(digest, data)
         self.new_digests.add(digest)
         return digest
+
+    def _put(self, digest: str, data: bytes) -> None:
+        if len(data) > MOST_IN_PACK:
+            self._put_alone(digest, data)
+            return
+        self._waiting.append((digest, data))
+        self._bytes_waiting += len(data)
+        if self._bytes_waiting > MOST_IN_PACK:
+            self.flush()
+
+    def _put_alone(self, digest: str, data: bytes) -> None:
+        codec, packed = pack(data)
+        self.add("blobs", digest=digest, codec=codec, size=len(data), data=packed)
+
+    def flush(self) -> None:
+        """Write the blobs that wait for their pack; one that waits alone needs none."""
+        waiting, self._waiting, self._bytes_waiting = self._waiting, [], 0
+        if len(waiting) == 1:
+            self._put_alone(*waiting[0])
+        elif waiting:
+            self._put_together(waiting)
+
+    def _put_together(self, blobs: Sequence[tuple[str, bytes]]) -> None:
+        size, packed = pack_together(data for _, data in blobs)
+        pack_id, start = self.add("packs", size=size, data=packed), 0
+        for digest, data in blobs:
+            row = {"digest": digest, "codec": PACKED, "size": len(data), "data": b""}
+            self.add("blobs", **row, pack=pack_id, start=start)
+            start += len(data)
 
     def forget(self, digests: Iterable[str]) -> None:
         """These blobs are not there any more."""

@@ -1,11 +1,13 @@
-"""Pages: many events of one kind, as one blob.
+"""Pages: many events of one kind, or many frames of stacks, as one blob.
 
 A compile has thousands of guards, dispatches and ShapeEnv calls.  As rows they would take most of a
 store and of the time to write it; as columns of one JSON document they compress some thirty times.
 Lives here: the form of such a document.  Who writes it: the recorder.  Who reads it: `queries`.
 
-A document has one list for each column of `COLUMNS`, all of one length; `fields` names the members
-of the rows of `data`, or is null where each row is an object itself.
+A document of events has one list for each column of `COLUMNS`, all of one length; `fields` names
+the members of the rows of `data`, or is null where each row is an object itself.  A payload is a
+digest; a short one is the text itself, in a list.  A document of frames has one list for each of
+`FRAMES`.
 """
 
 from __future__ import annotations
@@ -13,15 +15,31 @@ from __future__ import annotations
 import itertools
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, Self
 
 from torchreel.errors import DamagedStore
-from torchreel.store.jsontypes import Json, parse_json
-from torchreel.store.records import Event, EventPage
+from torchreel.store.jsontypes import Json, digest_of, parse_json
+from torchreel.store.records import Event, EventPage, StackFrame, StackPage
 
 COLUMNS = ("seq", "time_ns", "stage", "name", "cause", "stack", "payload", "data")
+FRAMES = ("id", "parent", "file", "line", "name")
+SHORT = 1000
+"""Characters of a payload that is kept in its page: as a blob it would take more than its text."""
 _DIFFERENCES = ("seq", "time_ns")
 """Columns that are kept as the difference from row to row: they grow steadily."""
+
+
+class Inline(str):
+    """The digest of a short text that is not kept as a blob: it has the text with it."""
+
+    data: bytes
+
+    def __new__(cls, text: str) -> Self:
+        """The digest of `text`."""
+        data = text.encode("utf-8", "surrogatepass")
+        digest = super().__new__(cls, digest_of(data))
+        digest.data = data
+        return digest
 
 
 def write_page(
@@ -62,8 +80,32 @@ def _events(page: EventPage, doc: Any) -> Iterator[Event]:
         value = row if fields is None else dict(zip(fields, row, strict=True))
         yield Event(
             page.recording_id, seq, page.compile_id, stage, page.kind, name, time_ns, value,
-            payload, cause, stack,
+            _payload(payload), cause, stack,
         )  # fmt: skip
+
+
+def _payload(value: Any) -> str | None:
+    return Inline(value[0]) if isinstance(value, list) else value
+
+
+def write_frames(frames: Sequence[tuple[int, int | None, str, int, str]]) -> bytes:
+    """The document of frames: (id, parent, file, line, name)."""
+    columns = zip(FRAMES, zip(*frames, strict=True), strict=True)
+    text = json.dumps(dict(columns), separators=(",", ":"), ensure_ascii=False)
+    return text.encode("utf-8", "surrogatepass")
+
+
+def read_frames(page: StackPage, data: bytes) -> Iterator[StackFrame]:
+    """The frames of a page.  Raises DamagedStore when it is none."""
+    try:
+        doc: Any = parse_json(data)
+        for id_, parent, file, line, name in zip(*(doc[key] for key in FRAMES), strict=True):
+            yield StackFrame(
+                page.recording_id, int(id_), None if parent is None else int(parent), str(file),
+                int(line), str(name),
+            )  # fmt: skip
+    except (ValueError, TypeError, LookupError, RecursionError) as error:
+        raise DamagedStore(f"Page {page.digest:.12} of frames can't be read: {error!r}.") from error
 
 
 def _unpacked(name: str, column: Any, count: int) -> list[Any]:

@@ -17,7 +17,7 @@ from torchreel.store.addressing import Address
 from torchreel.store.configs import ConfigEntry
 from torchreel.store.database import Store
 from torchreel.store.liveness import PROCESS, is_alive
-from torchreel.store.pages import read_page
+from torchreel.store.pages import read_frames, read_page
 from torchreel.store.records import (
     ByCatch,
     Checkpoint,
@@ -34,6 +34,7 @@ from torchreel.store.records import (
     Reduction,
     Replay,
     StackFrame,
+    StackPage,
     Stage,
 )
 from torchreel.store.signature import Signature
@@ -196,8 +197,9 @@ def _known(table: Table) -> list[Column[Any]]:
 
 def stack_frames(store: Store, recording_id: int) -> dict[int, StackFrame]:
     """Every frame that events of a recording were seen from, by id."""
-    query = select(schema.stack_frames).where(schema.stack_frames.c.recording_id == recording_id)
-    return {row.id: row for row in _fetch(store, query, StackFrame)}
+    pages = _fetch(store, _of(schema.stack_pages.c.recording_id, recording_id), StackPage)
+    found = (read_frames(page, store.read_blob(page.digest)) for page in pages)
+    return {frame.id: frame for frames in found for frame in frames}
 
 
 def stack(store: Store, event: Event) -> list[StackFrame]:

@@ -107,6 +107,15 @@ class StackFrame:
 
 
 @dataclass(frozen=True)
+class StackPage:
+    """Frames of stacks, kept together in one blob (`torchreel.store.pages`)."""
+
+    id: int
+    recording_id: int
+    digest: str
+
+
+@dataclass(frozen=True)
 class EventPage:
     """Events of one kind and compile, kept together in one blob (`torchreel.store.pages`)."""
 

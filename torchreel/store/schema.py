@@ -131,6 +131,7 @@ environment = Table(
     ),
     Column("key", SafeText, primary_key=True),
     _text("value"),
+    sqlite_with_rowid=False,
 )
 
 lost = Table(
@@ -143,6 +144,7 @@ lost = Table(
     Column("place", SafeText, primary_key=True),
     _int("count"),
     _text("message"),
+    sqlite_with_rowid=False,
 )
 
 configs = Table("configs", metadata, _id(), Column("digest", Text, nullable=False, unique=True))
@@ -155,6 +157,7 @@ config_entries = Table(
     Column("key", SafeText, primary_key=True),
     _json("value"),
     Column("portable", Boolean, nullable=False),
+    sqlite_with_rowid=False,
 )
 
 compiles = Table(
@@ -207,7 +210,7 @@ events = Table(
     _text("payload", optional=True),
     # the event, by its seq, that this one is a part of
     _int("cause", optional=True),
-    # the innermost of stack_frames, of the same recording
+    # the innermost frame, by its id in the stack_pages of the same recording
     Column("stack", Integer),
     UniqueConstraint("recording_id", "seq", name="one_event_per_position"),
 )
@@ -225,18 +228,12 @@ event_pages = Table(
     _text("digest"),
 )
 
-stack_frames = Table(
-    "stack_frames",
+stack_pages = Table(
+    "stack_pages",
     metadata,
-    Column(
-        "recording_id", Integer, ForeignKey("recordings.id", ondelete="CASCADE"), primary_key=True
-    ),
-    Column("id", Integer, primary_key=True, autoincrement=False),
-    Column("parent", Integer),
-    _text("file"),
-    _int("line"),
-    _text("name"),
-    sqlite_with_rowid=False,
+    _id(),
+    _ref("recording_id", "recordings"),
+    _text("digest"),
 )
 
 graphs = Table(
@@ -262,6 +259,7 @@ graph_targets = Table(
     Column("depth", Integer, primary_key=True),
     Column("target", SafeText, primary_key=True),
     _int("count"),
+    sqlite_with_rowid=False,
 )
 
 checkpoints = Table(
@@ -324,6 +322,17 @@ blobs = Table(
     Column("codec", Text, nullable=False),
     _int("size"),
     Column("data", LargeBinary, nullable=False),
+    # of a blob that is kept with others: the row of `packs`, and where it begins in there
+    Column("pack", Integer),
+    Column("start", BigInteger),
+)
+
+packs = Table(
+    "packs",
+    metadata,
+    _id(),
+    _int("size"),
+    Column("data", LargeBinary, nullable=False),
 )
 
 cases = Table(
@@ -344,6 +353,7 @@ verdicts = Table(
     _text("verdict"),
     _json("observed", optional=True),
     Column("seconds", Float, nullable=False),
+    sqlite_with_rowid=False,
 )
 
 reductions = Table(

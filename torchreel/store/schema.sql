@@ -6,6 +6,8 @@ CREATE TABLE blobs (
     codec TEXT NOT NULL,
     size BIGINT NOT NULL,
     data BLOB NOT NULL,
+    pack INTEGER,
+    start BIGINT,
     PRIMARY KEY (digest)
 );
 
@@ -28,6 +30,13 @@ CREATE TABLE findings (
 );
 
 CREATE INDEX ix_findings_case_digest ON findings (case_digest);
+
+CREATE TABLE packs (
+    id INTEGER NOT NULL,
+    size BIGINT NOT NULL,
+    data BLOB NOT NULL,
+    PRIMARY KEY (id)
+);
 
 CREATE TABLE recordings (
     id INTEGER NOT NULL,
@@ -57,7 +66,8 @@ CREATE TABLE verdicts (
     observed TEXT,
     seconds FLOAT NOT NULL,
     PRIMARY KEY (case_digest, signature_digest, environment_digest)
-);
+)
+ WITHOUT ROWID;
 
 CREATE TABLE compiles (
     id INTEGER NOT NULL,
@@ -94,7 +104,8 @@ CREATE TABLE config_entries (
     portable BOOLEAN NOT NULL,
     PRIMARY KEY (config_id, module, "key"),
     FOREIGN KEY(config_id) REFERENCES configs (id) ON DELETE CASCADE
-);
+)
+ WITHOUT ROWID;
 
 CREATE TABLE environment (
     recording_id INTEGER NOT NULL,
@@ -102,7 +113,8 @@ CREATE TABLE environment (
     value TEXT NOT NULL,
     PRIMARY KEY (recording_id, "key"),
     FOREIGN KEY(recording_id) REFERENCES recordings (id) ON DELETE CASCADE
-);
+)
+ WITHOUT ROWID;
 
 CREATE TABLE lost (
     recording_id INTEGER NOT NULL,
@@ -112,19 +124,18 @@ CREATE TABLE lost (
     message TEXT NOT NULL,
     PRIMARY KEY (recording_id, reason, place),
     FOREIGN KEY(recording_id) REFERENCES recordings (id) ON DELETE CASCADE
-);
-
-CREATE TABLE stack_frames (
-    recording_id INTEGER NOT NULL,
-    id INTEGER NOT NULL,
-    parent INTEGER,
-    file TEXT NOT NULL,
-    line BIGINT NOT NULL,
-    name TEXT NOT NULL,
-    PRIMARY KEY (recording_id, id),
-    FOREIGN KEY(recording_id) REFERENCES recordings (id) ON DELETE CASCADE
 )
  WITHOUT ROWID;
+
+CREATE TABLE stack_pages (
+    id INTEGER NOT NULL,
+    recording_id INTEGER NOT NULL,
+    digest TEXT NOT NULL,
+    PRIMARY KEY (id),
+    FOREIGN KEY(recording_id) REFERENCES recordings (id) ON DELETE CASCADE
+);
+
+CREATE INDEX ix_stack_pages_recording_id ON stack_pages (recording_id);
 
 CREATE TABLE event_pages (
     id INTEGER NOT NULL,
@@ -264,7 +275,8 @@ CREATE TABLE graph_targets (
     count BIGINT NOT NULL,
     PRIMARY KEY (graph_id, depth, target),
     FOREIGN KEY(graph_id) REFERENCES graphs (id) ON DELETE CASCADE
-);
+)
+ WITHOUT ROWID;
 
 CREATE TABLE failures (
     id INTEGER NOT NULL,
@@ -336,4 +348,4 @@ CREATE INDEX ix_by_catch_reduction_id ON by_catch (reduction_id);
 
 CREATE TABLE alembic_version (version_num VARCHAR(32) NOT NULL PRIMARY KEY);
 
-INSERT INTO alembic_version VALUES ('0003');
+INSERT INTO alembic_version VALUES ('0004');

@@ -22,7 +22,7 @@ APPLICATION_ID = 0x7265656C
 
 _MAGIC = b"SQLite format 3\x00"
 _HEADER_BYTES = 100
-_PAGE_BYTES = 1024
+_PAGE_BYTES = 512
 
 
 def path_of(target: str | Path) -> Path | None:

@@ -8,12 +8,13 @@ import re
 import sqlite3
 from collections.abc import Iterator
 
-from sqlalchemy import Connection, Text, delete, select
+from sqlalchemy import Connection, Text, delete, select, text
 from sqlalchemy.types import TypeDecorator
 
 from torchreel.errors import DamagedStore
 from torchreel.store import blobs, schema
 from torchreel.store.database import Store
+from torchreel.store.packing import DROP_UNUSED
 
 _DIGEST = re.compile(r"(?<![0-9a-f])[0-9a-f]{64}(?![0-9a-f])")
 _CHUNK = 500
@@ -28,6 +29,7 @@ def sweep(store: Store) -> int:
         for start in range(0, len(unused), _CHUNK):
             chunk = unused[start : start + _CHUNK]
             connection.execute(delete(schema.blobs).where(schema.blobs.c.digest.in_(chunk)))
+        connection.execute(text(DROP_UNUSED))
         raw = connection.connection.driver_connection
         if unused and isinstance(raw, sqlite3.Connection):
             # Only a file that was made for it gives its free pages back.
@@ -37,11 +39,12 @@ def sweep(store: Store) -> int:
 
 def _used(connection: Connection, known: set[str]) -> set[str]:
     found: set[str] = set()
+    last = blobs.LastPack()
     waiting = set(_named_by_rows(connection)) & known
     while waiting:
         digest = waiting.pop()
         found.add(digest)
-        waiting |= (_named_by_blob(connection, digest) & known) - found
+        waiting |= (_named_by_blob(connection, digest, last) & known) - found
     return found
 
 
@@ -59,9 +62,9 @@ def _plain(kind: object) -> object:
     return kind.impl_instance if isinstance(kind, TypeDecorator) else kind
 
 
-def _named_by_blob(connection: Connection, digest: str) -> set[str]:
+def _named_by_blob(connection: Connection, digest: str, last: blobs.LastPack) -> set[str]:
     try:
-        text = blobs.get(connection, digest).decode("latin-1")
+        found = blobs.get(connection, digest, last).decode("latin-1")
     except DamagedStore:
         return set()
-    return set(_DIGEST.findall(text))
+    return set(_DIGEST.findall(found))

@@ -27,6 +27,9 @@ class Writer:
         """Store `data` once, compressed, and return its digest."""
         return blobs.put(self.connection, data)
 
+    def flush(self) -> None:
+        """Nothing: no blob waits here (see `direct`)."""
+
     def add(self, table_name: str, **columns: object) -> int:
         """Insert one row and return its new id (0 for a table whose key is not an id).
 

@@ -56,7 +56,6 @@ METADATA = Kind(
         "deterministic": "whether deterministic algorithms were asked for",
     },
     points=(STATE,),
-    pages=False,
     probe="aot_events",
 )
 DUPLICATES = Kind(

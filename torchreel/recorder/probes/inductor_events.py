@@ -108,7 +108,6 @@ SCHEDULED = Kind(
         "nodes": "in order: (name, type, device, operations in it, graph nodes it comes from)",
     },
     points=(SCHEDULE,),
-    pages=False,
     probe="inductor_events",
 )
 KERNEL = Kind(
@@ -146,7 +145,6 @@ COMPILED = Kind(
         "message": "of the exception: what the compiler said",
     },
     points=(COMMAND,),
-    pages=False,
     probe="inductor_events",
 )
 KINDS = (

@@ -1,0 +1,155 @@
+"""Packs: blobs that are written together are kept together, until the last of them goes."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import zstandard
+from sqlalchemy import text
+
+from tests.store.rows import add_recording
+from torchreel.errors import DamagedStore
+from torchreel.recorder.retention import drop_material
+from torchreel.store import Store, packing
+from torchreel.store.direct import DirectStore, open_for_recording
+from torchreel.store.pages import Inline
+from torchreel.store.sweep import sweep
+
+WORDS = [f"node_{n} calls aten.mul with node_{n * 7919 % 1000}; ".encode() for n in range(900)]
+GRAPHS = [b"".join(WORDS) + b"stage %d" % n for n in range(4)]
+"""What one compile writes: the same graph over and over, with small changes."""
+
+
+@pytest.fixture
+def direct(path: Path) -> Iterator[DirectStore]:
+    store = open_for_recording(str(path))
+    assert isinstance(store, DirectStore)
+    yield store
+    store.close()
+
+
+def _kept(store: Store) -> dict[str, int]:
+    """How many bytes there are in each table."""
+    with store.connect() as connection:
+        return {
+            table: connection.execute(text(f"SELECT total(length(data)) FROM {table}")).scalar_one()
+            for table in ("blobs", "packs")
+        }
+
+
+def test_blobs_of_one_transaction_share_what_they_say(path: Path, direct: DirectStore) -> None:
+    with direct.writer() as w:
+        digests = [w.blob(graph) for graph in GRAPHS]
+        assert w.blob(GRAPHS[0]) == digests[0]
+        assert w.blob(b"x") not in digests
+    with direct.writer() as w:
+        assert w.blob(GRAPHS[1]) == digests[1]
+    with Store.open(path) as store:
+        assert [store.read_blob(digest) for digest in digests] == GRAPHS
+        kept = _kept(store)
+    alone = len(packing.pack(GRAPHS[0])[1])
+    assert kept["blobs"] == 0
+    assert 0 < kept["packs"] < 1.5 * alone
+
+
+def test_a_blob_that_is_written_alone_is_in_no_pack(path: Path, direct: DirectStore) -> None:
+    with direct.writer() as w:
+        digest = w.blob(GRAPHS[0])
+    with Store.open(path) as store:
+        assert store.read_blob(digest) == GRAPHS[0]
+        assert _kept(store)["packs"] == 0
+
+
+def test_a_pack_is_bounded(
+    path: Path, direct: DirectStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who wants one blob has to unpack all of its pack."""
+    monkeypatch.setattr("torchreel.store.direct.MOST_IN_PACK", 50_000)
+    with direct.writer() as w:
+        digests = [w.blob(graph) for graph in (*GRAPHS, GRAPHS[0] * 2)]
+    with Store.open(path) as store:
+        assert [len(store.read_blob(d)) for d in digests] == [len(g) for g in GRAPHS] + [
+            2 * len(GRAPHS[0])
+        ]
+        with store.connect() as connection:
+            sizes = connection.execute(text("SELECT size FROM packs")).scalars().all()
+        assert len(sizes) == 2
+        assert max(sizes) < 100_000
+
+
+BOMB = zstandard.ZstdCompressor().compress(bytes(50_000_000))
+
+
+@pytest.mark.parametrize(
+    ("lie", "complaint"),
+    [
+        ("DELETE FROM packs", "a pack that the store lacks"),
+        ("UPDATE packs SET data = x'00'", "does not unpack"),
+        ("UPDATE packs SET size = size - 1", "not as long as it says"),
+        ("UPDATE packs SET size = size + 1", "not as long as it says"),
+        (f"UPDATE packs SET size = {2**40}", "which no pack is"),
+        ("UPDATE packs SET size = -1", "which no pack is"),
+        ("UPDATE packs SET data = :bomb", "not as long as it says"),
+        ("UPDATE blobs SET start = start + 1", "should be|another digest"),
+        ("UPDATE blobs SET start = -1", "no place in its pack"),
+        ("UPDATE blobs SET start = NULL", "no place in its pack"),
+        ("UPDATE blobs SET size = size + 1", "should be|another digest"),
+        ("UPDATE blobs SET size = -1", "no place in its pack"),
+    ],
+)
+def test_a_pack_that_is_not_what_was_stored(
+    path: Path, direct: DirectStore, lie: str, complaint: str
+) -> None:
+    with direct.writer() as w:
+        digests = [w.blob(graph) for graph in GRAPHS]
+    with Store.open(path, write=True) as store:
+        with store.writer() as writer:
+            writer.connection.execute(text(lie), {"bomb": BOMB} if ":bomb" in lie else {})
+        with pytest.raises(DamagedStore, match=complaint):
+            store.read_blob(digests[-1])
+
+
+def test_a_pack_goes_with_the_last_blob_in_it(path: Path, direct: DirectStore) -> None:
+    with direct.writer() as w:
+        used, _ = [w.blob(graph) for graph in GRAPHS[:2]]
+        recording = add_recording(w)  # type: ignore[arg-type]
+        w.add("stack_pages", recording_id=recording, digest=used)
+    with Store.open(path, write=True) as store:
+        assert sweep(store) == 1
+        assert store.read_blob(used) == GRAPHS[0]
+        assert _kept(store)["packs"] > 0
+        with store.writer() as writer:
+            writer.delete("recordings", recording)
+        assert sweep(store) == 1
+        assert _kept(store) == {"blobs": 0, "packs": 0}
+
+
+def test_material_that_is_dropped_while_it_waits_for_its_pack(
+    path: Path, direct: DirectStore
+) -> None:
+    """As in flight mode, when the compile went well."""
+    with direct.writer() as w:
+        recording = add_recording(w)  # type: ignore[arg-type]
+        columns = {"recording_id": recording, "attempt": 0, "frame_line": 1, "started_ns": 1}
+        names = dict.fromkeys(("compile_id", "frame_name", "frame_file", "status"), "x")
+        compiles = [w.add("compiles", **columns, **names) for _ in range(2)]
+        for compile_id, graph in zip(compiles, GRAPHS, strict=False):
+            w.add(
+                "checkpoints", compile_id=compile_id, entry="graph", partition="", ordinal=0,
+                digest=w.blob(graph),
+            )  # fmt: skip
+        drop_material(w, compiles[0])
+        again = w.blob(GRAPHS[0])
+    with direct.writer() as w:
+        drop_material(w, compiles[1])
+    with Store.open(path) as store:
+        assert store.read_blob(again) == GRAPHS[0]
+        with store.connect() as connection:
+            assert connection.execute(text("SELECT count(*) FROM blobs")).scalar() == 1
+        assert _kept(store)["packs"] == 0
+
+
+def test_a_short_payload_has_its_text_with_it(store: Store) -> None:
+    digest = Inline("a \u00e9 \udcff")
+    assert digest == Inline("a \u00e9 \udcff") != Inline("b")
+    assert store.read_blob(digest) == "a \u00e9 \udcff".encode("utf-8", "surrogatepass")
