@@ -10,6 +10,7 @@ import re
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from torchreel.errors import NotReproduced, UnsupportedError, UsageError
 from torchreel.minifier.accuracy import find_difference
@@ -20,13 +21,15 @@ from torchreel.minifier.journal import StoreJournal
 from torchreel.minifier.options import Bounds, Options
 from torchreel.minifier.oracle import WorkerOracle
 from torchreel.minifier.search import Search
-from torchreel.minifier.user_script import ScriptOracle
 from torchreel.store import queries
 from torchreel.store.addressing import Address
 from torchreel.store.database import Store
 from torchreel.store.portable.checkpoints import CheckpointDoc
 from torchreel.store.records import Compile, Failure
 from torchreel.store.signature import ASKED, Signature, wrong_result_signature
+
+if TYPE_CHECKING:
+    from torchreel.minifier.user_script import ScriptOracle
 
 # Stages that belong to Dynamo: their input is a Python frame, not a graph.
 _NEEDS_FRAME = ("dynamo", "guards", "")
@@ -119,6 +122,10 @@ def _reduce_asked(
         if not options.command:
             reduction = _reduce(store, worker, starts, failure, options, listener)
             return _explained(store, worker, reduction, options)
+        from torchreel.minifier.user_script import (
+            ScriptOracle,
+        )  # which writes scripts as exports do
+
         with ScriptOracle(worker, options.command, wanted, options.bounds) as judge:
             return _reduce(store, judge, starts, failure, options, listener)
 
