@@ -6,6 +6,7 @@ result means (`replay`).
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -25,6 +26,7 @@ from torchreel.replay.child import Report, Request
 from torchreel.replay.facts import Facts, variables
 from torchreel.replay.frame_child import Report as FrameReport
 from torchreel.replay.frame_child import Request as FrameRequest
+from torchreel.replay.nursery import ERRORS, REQUEST, Child, forked
 from torchreel.store import queries
 from torchreel.store.database import Store
 
@@ -47,15 +49,28 @@ def launch(
 ) -> Ended:
     """Run the child `program`; afterwards its recording is settled, however it ended."""
     with tempfile.TemporaryDirectory(prefix="torchreel-replay-") as folder:
-        process = subprocess.Popen(
-            [getattr(request, "python", "") or sys.executable, "-m", program.__name__],
-            stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
-            cwd=folder, env=_environment(request), start_new_session=True,
-        )  # fmt: skip
-        errors, timed_out = _wait(process, json.dumps(asdict(request)), timeout)
-        recording = _settle(request, process.pid, process.returncode)
+        Path(folder, REQUEST).write_text(json.dumps(asdict(request)))
+        process = _start(request, program.__name__, folder)
+        timed_out = _wait(process, timeout)
+        recording = _settle(request, process.pid, process.returncode or 0)
         report = _read(request.report, program)
-        return Ended(report, process.returncode, timed_out, errors, recording)
+        errors = Path(folder, ERRORS).read_text(errors="replace")
+        return Ended(report, process.returncode or 0, timed_out, errors, recording)
+
+
+def _start(
+    request: Request | FrameRequest, program: str, folder: str
+) -> subprocess.Popen[bytes] | Child:
+    """The child: forked from a warm process where there is one (`nursery.warm`)."""
+    python, environment = getattr(request, "python", "") or sys.executable, _environment(request)
+    child = forked(python, program, environment, folder)
+    if child is not None:
+        return child
+    with Path(folder, REQUEST).open("rb") as text, Path(folder, ERRORS).open("wb") as errors:
+        return subprocess.Popen(
+            [python, "-m", program], stdin=text, stdout=subprocess.DEVNULL, stderr=errors,
+            cwd=folder, env=environment, start_new_session=True,
+        )  # fmt: skip
 
 
 def _environment(request: Request | FrameRequest) -> dict[str, str]:
@@ -79,23 +94,27 @@ def _is_setting(key: str) -> bool:
     )
 
 
-def _wait(child: subprocess.Popen[str], text: str, timeout: float) -> tuple[str, bool]:
+def _wait(child: subprocess.Popen[bytes] | Child, timeout: float) -> bool:
+    """Wait until the child has ended; whether it had to be made to."""
     try:
-        return child.communicate(text, timeout=timeout)[1], False
+        child.wait(timeout)
+        return False
     except subprocess.TimeoutExpired:
-        _kill(child)
-        return child.communicate()[1], True
+        _kill(child.pid)
+        child.wait()
+        return True
     except BaseException:
-        _kill(child)
+        _kill(child.pid)
         raise
 
 
-def _kill(child: subprocess.Popen[str]) -> None:
+def _kill(pid: int) -> None:
     """End the child and the compilers that it started."""
     try:
-        os.killpg(child.pid, signal.SIGKILL)
+        os.killpg(pid, signal.SIGKILL)
     except ProcessLookupError:
-        child.kill()
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
 
 
 def _read(path: str, program: ModuleType) -> Report | FrameReport | None:

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
 from torchreel.errors import TorchreelError, UsageError
+from torchreel.replay.nursery import warm
 from torchreel.replay.verdict import DIVERGED, IDENTICAL, REFUSED, Verdict
 from torchreel.store import queries
 from torchreel.store.database import Store
@@ -55,9 +56,10 @@ def replay_all(
 
     What can't be replayed is refused, with the reason; nothing but a wrong use ends it early.
     """
-    for compile in _compiles(store, recording_id):
-        for entry in entries:
-            yield Row(compile, verdict_of(replay, compile, entry))
+    with warm():
+        for compile in _compiles(store, recording_id):
+            for entry in entries:
+                yield Row(compile, verdict_of(replay, compile, entry))
 
 
 def verdict_of(replay: Replay, compile: Compile, entry: str) -> Verdict:

@@ -20,6 +20,7 @@ from torchreel.replay.compare import Outcome, Question, Side, compare
 from torchreel.replay.compared import LIBRARIES
 from torchreel.replay.facts import facts_of
 from torchreel.replay.launch import DEFAULT_TIMEOUT, Ended, launch
+from torchreel.replay.nursery import warm
 from torchreel.replay.options import (
     Options,
     check_version,
@@ -83,6 +84,8 @@ def _from_checkpoints(
     checkpoints = _checkpoints(store, compile, entry)
     with ExitStack() as stack:
         target = target_of(store, stack)
+        if len(checkpoints) > 1:
+            stack.enter_context(warm())
         verdicts = []
         for checkpoint in checkpoints:
             say(f"replaying {compile.place} from {entry} {checkpoint.partition}".rstrip())

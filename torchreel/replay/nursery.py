@@ -1,0 +1,205 @@
+"""A warm process that forks the children of replays, so that many of them import torch once.
+
+Run as `python -m torchreel.replay.nursery`. A child that it forks is as fresh as one that is
+started: all that is there is what each child imports before anything else, and nothing has run. It
+must never start a thread: threads do not survive a fork. Lives here: both ends. Not here: what a
+child does (`child`, `frame_child`), the environment and the time limit it gets (`launch`).
+
+The two talk in lines of JSON: a task, then the child's process id, then how it ended.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import runpy
+import select
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Mapping
+from typing import IO, NoReturn
+
+REQUEST, ERRORS = "request.json", "errors.txt"
+"""In a child's folder: what it reads on standard input, and what it writes to standard error."""
+
+_MOST = 2  # nurseries at a time: each keeps about 400 MB
+# By interpreter and environment: a child has to be born with its variables.
+_Key = tuple[str, tuple[tuple[str, str], ...]]
+
+
+class Child:
+    """A forked child, seen from the process that wanted it."""
+
+    def __init__(self, nursery: Nursery, pid: int) -> None:
+        self._nursery, self.pid = nursery, pid
+        self.returncode: int | None = None
+
+    def wait(self, timeout: float | None = None) -> int:
+        """As `Popen.wait`: the exit status, negative for a signal.
+
+        Raises `subprocess.TimeoutExpired`.
+        """
+        if self.returncode is None:
+            line = self._nursery.read(timeout)
+            # A nursery that was killed took the word of its children with it.
+            self.returncode = 1 if line is None else int(line)
+        return self.returncode
+
+
+class Nursery:
+    """The warm process, seen from the process that wants children."""
+
+    def __init__(self, python: str, environment: Mapping[str, str], folder: str) -> None:
+        self._buffer = b""
+        self._process = subprocess.Popen(
+            [python, "-m", __spec__.name], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL, cwd=folder, env=environment, start_new_session=True,
+        )  # fmt: skip
+
+    def fork(self, program: str, folder: str) -> Child | None:
+        """Start a child that runs the module `program` in `folder`; None when that can't be."""
+        assert self._process.stdin is not None
+        try:
+            self._process.stdin.write(json.dumps([program, folder]).encode() + b"\n")
+            self._process.stdin.flush()
+        except BrokenPipeError:
+            return None
+        line = self.read(None)
+        return Child(self, int(line)) if line is not None else None
+
+    def read(self, timeout: float | None) -> str | None:
+        """A line; None when there is nobody to write one.  Raises `subprocess.TimeoutExpired`."""
+        assert self._process.stdout is not None
+        pipe = self._process.stdout.fileno()
+        until = None if timeout is None else time.monotonic() + timeout
+        while b"\n" not in self._buffer:
+            left = None if until is None else max(0.0, until - time.monotonic())
+            if not select.select([pipe], [], [], left)[0]:
+                raise subprocess.TimeoutExpired(__spec__.name, timeout or 0.0)
+            chunk = os.read(pipe, 1 << 16)
+            if not chunk:
+                return None
+            self._buffer += chunk
+        line, self._buffer = self._buffer.split(b"\n", 1)
+        return line.decode()
+
+    def close(self) -> None:
+        """End the process; a child that is still there goes on."""
+        assert self._process.stdin is not None
+        with contextlib.suppress(BrokenPipeError):
+            self._process.stdin.close()
+        self._process.kill()
+        self._process.wait()
+
+
+class _Nurseries:
+    """Those that are open, the one used last at the end; closed with the outermost `warm`."""
+
+    def __init__(self) -> None:
+        self._depth = 0
+        self._open: dict[_Key, Nursery] = {}
+
+    def __enter__(self) -> None:
+        self._depth += 1
+
+    def __exit__(self, *error: object) -> None:
+        self._depth -= 1
+        while self._open and not self._depth:
+            self._close_oldest()
+
+    def _close_oldest(self) -> None:
+        self._open.pop(next(iter(self._open))).close()
+
+    def forked(
+        self, python: str, program: str, environment: Mapping[str, str], folder: str
+    ) -> Child | None:
+        """See the function of that name."""
+        if not self._depth:
+            return None
+        key = (python, tuple(sorted(environment.items())))
+        nursery = self._open.pop(key, None) or Nursery(python, environment, tempfile.gettempdir())
+        self._open[key] = nursery
+        if len(self._open) > _MOST:
+            self._close_oldest()
+        child = nursery.fork(program, folder)
+        if child is None:
+            self._open.pop(key).close()
+        return child
+
+
+_nurseries = _Nurseries()
+
+
+@contextlib.contextmanager
+def warm() -> Iterator[None]:
+    """For the length of a `with`, children of replays are forked from warm processes.
+
+    Each of those is started when the first child of its kind is wanted.
+    """
+    with _nurseries:
+        yield
+
+
+def forked(python: str, program: str, environment: Mapping[str, str], folder: str) -> Child | None:
+    """A child that runs the module `program` in `folder`, its files `REQUEST` and `ERRORS` there.
+
+    None outside of `warm`, and where there is no warm process to be had.
+    """
+    return _nurseries.forked(python, program, environment, folder)
+
+
+def main() -> None:
+    """Fork a child for each task on standard input, one after the other."""
+    channel = _private_channel()
+    _import()
+    for line in iter(sys.stdin.buffer.readline, b""):
+        program, folder = json.loads(line)
+        pid = os.fork()
+        if pid == 0:
+            channel.close()
+            _become(program, folder)
+        channel.write(f"{pid}\n".encode())
+        channel.flush()
+        _, status = os.waitpid(pid, 0)
+        channel.write(f"{os.waitstatus_to_exitcode(status)}\n".encode())
+        channel.flush()
+
+
+def _private_channel() -> IO[bytes]:
+    """Keep standard output to ourselves: what an import prints is not for the other end."""
+    channel = os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)
+    return channel
+
+
+def _import() -> None:
+    """What each child imports before it looks at its request."""
+    import torchreel.recorder.session
+    import torchreel.replay.facts
+    import torchreel.replay.restore
+    import torchreel.replay.torch_machine
+    import torchreel.replay.torch_names  # noqa: F401
+
+
+def _become(program: str, folder: str) -> NoReturn:
+    """Be what `python -m program` would be, and end as that would."""
+    os.setsid()
+    os.chdir(folder)
+    for name, descriptor, flags in (
+        (REQUEST, 0, os.O_RDONLY),
+        (os.devnull, 1, os.O_WRONLY),
+        (ERRORS, 2, os.O_WRONLY | os.O_CREAT | os.O_TRUNC),
+    ):
+        os.dup2(os.open(name, flags, 0o600), descriptor)
+    sys.stdin = open(0, closefd=False)  # noqa: SIM115
+    sys.path[0] = folder
+    sys.orig_argv[:] = [sys.executable, "-m", program]
+    runpy.run_module(program, run_name="__main__", alter_sys=True)
+    sys.exit(0)
+
+
+if __name__ == "__main__":
+    main()
