@@ -53,6 +53,9 @@ ImportOption = Annotated[
         "--import", metavar="MODULE", help="Import this module first (custom operators, backends)."
     ),
 ]
+ChecksOption = Annotated[
+    int, typer.Option("--checks", metavar="N", min=1, help="Run the exported script N times.")
+]
 ForceOption = Annotated[bool, typer.Option("--force", "-f", help="Overwrite what is there.")]
 OutputOption = Annotated[
     Path, typer.Option("--output", "-o", metavar="DIR", help="Where to write.")
@@ -470,6 +473,7 @@ def minify(
             help="Look for a workaround, and for what does not matter, in 40 runs at most.",
         ),
     ] = True,
+    checks: ChecksOption = 3,
     force: ForceOption = False,
 ) -> None:
     """Shrink a failure to a few lines, and export them.
@@ -492,8 +496,13 @@ def minify(
 
     where = parse(address)
     limits = Limits(limit_time, limit_runs)
-    judge = tuple(command or ())
-    options = ExportOptions(output, force=force, imports=tuple(imports or ()), command=judge)
+    options = ExportOptions(
+        output,
+        force=force,
+        imports=tuple(imports or ()),
+        command=tuple(command or ()),
+        checks=checks,
+    )
     refuse_overwriting(options)
     with _writable(where) as store:
         row = None if accuracy and where.compile is None else _compile(store, where)
@@ -503,7 +512,7 @@ def minify(
                 limits=limits,
                 explain=explain,
                 predicate=predicate,
-                command=judge,
+                command=options.command,
             )
             reduction = run(store, row, accuracy=accuracy, options=chosen, listener=listener)
         raise typer.Exit(console.finish(store, reduction, options))
@@ -562,15 +571,18 @@ def export(
     address: AddressArgument = "",
     output: OutputOption = Path("torchreel-repro"),
     kind: Annotated[
-        str, typer.Option("--format", metavar="repro|issue|all|torch-trace", help="What to write.")
+        str,
+        typer.Option("--format", metavar="repro|issue|test|all|torch-trace", help="What to write."),
     ] = "all",
     imports: ImportOption = None,
+    checks: ChecksOption = 3,
     force: ForceOption = False,
 ) -> None:
-    """Write the best case known as a script and an issue.
+    """Write the best case known as a script, an issue and a test.
 
-    A reduced one if there is any, else the recorded one. The script is run in a fresh process in
-    which only torch can be imported; exits with 1 when it does not show the recorded failure there.
+    A reduced one if there is any, else the recorded one. The script is run in fresh processes in
+    which only torch can be imported, and so is the test; exits with 1 when the script does not show
+    the recorded failure there.
 
     With '--format torch-trace', write what TORCH_TRACE would have written instead, for tlparse: of
     a compile, of a recording, or of every recording of a program.
@@ -587,7 +599,7 @@ def export(
     from torchreel.minifier.export import export as run
 
     options = ExportOptions(
-        output, console.formats(kind), force, tuple(imports or ()), say=streams.say
+        output, console.formats(kind), force, tuple(imports or ()), checks=checks, say=streams.say
     )
     with Store.open(where.store) as store:
         row = _compile(store, where)

@@ -28,7 +28,15 @@ def report(address: str, exported: Exported) -> int:
         )
         streams.next_command("torchreel", "show", address)
         return 1
-    streams.say(f"verified in a fresh process, with torch alone: {result.detail}", style="green")
+    times = f"{exported.shown} of {exported.runs} runs" if exported.runs > 1 else "one run"
+    streams.say(
+        f"verified in a fresh process, with torch alone, in {times}: {result.detail}", style="green"
+    )
+    if exported.shown < exported.runs:
+        rate = 100 * exported.shown / exported.runs
+        streams.say(f"The repro is flaky: it fails in {rate:.0f} % of its runs.", style="yellow")
+    if exported.test is not None and not exported.test.holds:
+        streams.say(f"test_repro.py is NOT verified: {exported.test.detail}", style="bold red")
     _print_next(exported.files)
     return 0
 

@@ -31,6 +31,7 @@ _OPERATOR = re.compile(r"_?operator\.(\w+)")
 _DOTTED = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*", re.ASCII)
 _DEVICE = re.compile(r"[a-z]+(:\d+)?", re.ASCII)
 _ATOM = re.compile(r"[A-Za-z_][\w.]*(\([^()]*\)|\[[^\[\]]*\])?|\d[\w.]*", re.ASCII)
+_NAME_OF_CALL = re.compile(r"[A-Za-z_][\w.]*(?=[(\[])", re.ASCII)
 _MAX_DEPTH = 100
 
 
@@ -202,7 +203,20 @@ def literal(text: str) -> str:
 
 def _operand(text: str) -> str:
     """An expression as an operand: in brackets unless it is a name, a call or a number."""
-    return text if _ATOM.fullmatch(text) else f"({text})"
+    return text if _ATOM.fullmatch(text) or _is_call(text) else f"({text})"
+
+
+def _is_call(text: str) -> bool:
+    """Whether a text is a name and brackets that close at its end: `f(g(x), y)`, `f(x)[0]`."""
+    name = _NAME_OF_CALL.match(text)
+    if name is None or '"' in text or "'" in text:
+        return False
+    depth = 0
+    for at, character in enumerate(text[name.end() :], name.end()):
+        depth += (character in "([{") - (character in ")]}")
+        if depth == 0 and at + 1 < len(text) and text[at + 1] not in "([":
+            return False
+    return depth == 0
 
 
 def _attribute(owner: str, path: str) -> str:

@@ -33,7 +33,7 @@ SINE = case_of([call("y", "sin", ref("x"))], ["y"], x=tensor(2))
 class Oracle:
     """Fails, or not, by what it sees of a case."""
 
-    fails: Callable[[Case], bool]
+    fails: Callable[[Case], object]
     runs: list[Case] = field(default_factory=list)
 
     def judge(self, case: Case) -> Report:
@@ -80,13 +80,23 @@ def test_no_entry_cures_costs_one_run() -> None:
     assert len(oracle.runs) == 1
 
 
-def test_the_cheapest_of_several_is_taken_and_its_cure_is_checked_to_the_end() -> None:
-    oracle = Oracle(lambda case: case.harness == "accuracy" or not entries(case))
+@pytest.mark.parametrize("first", [0, 1])
+def test_what_only_lets_a_wrong_result_through_is_no_cure(first: int) -> None:
+    """Each entry gets the case further; with the first of them its result is wrong then."""
+    wrong = {f"{s.module}.{s.key}" for s in switches(SINE)[:first]}
+    oracle = Oracle(
+        lambda case: (
+            not entries(case) or (case.harness == "accuracy" and wrong & set(entries(case)))
+        )
+    )
     judge = Judge(oracle, MemoryJournal(), Limits())  # type: ignore[arg-type]
     found = find_workaround(judge, oracle, SINE)  # type: ignore[arg-type]
     assert found is not None
-    assert found.lines == (switches(SINE)[0].line,)
-    assert not found.checked
+    assert found.lines == (switches(SINE)[first].line,)
+    assert found.checked
+    never = Oracle(lambda case: not entries(case) or case.harness == "accuracy")
+    judge = Judge(never, MemoryJournal(), Limits())  # type: ignore[arg-type]
+    assert find_workaround(judge, never, SINE) is None  # type: ignore[arg-type]
 
 
 def test_every_switch_is_an_entry_of_this_torch_and_not_its_default() -> None:

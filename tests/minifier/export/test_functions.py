@@ -9,6 +9,7 @@ from torch._dynamo.testing import EagerAndRecordGraphs
 
 from torchreel.errors import TorchreelError
 from torchreel.minifier.export.functions import function
+from torchreel.minifier.export.names import variables
 from torchreel.store.portable.graphs import GraphDoc, NodeDoc, encode_graph
 
 
@@ -32,15 +33,10 @@ def test_functions_methods_operators_and_indices() -> None:
 
     assert source(captured(fn, torch.randn(4, 4), torch.randn(4, 4))) == [
         "def fn(x, weight):",
-        "    matmul = x @ weight",
-        "    silu = F.silu(matmul)",
-        "    hidden = silu + 1.5",
-        "    view = hidden.view(2, -1)",
-        "    hidden_1 = view[:, 1:3]",
-        "    neg = -hidden_1",
-        '    gelu = F.gelu(neg, approximate="tanh")',
-        "    to = gelu.to(torch.float16)",
-        "    return to",
+        "    silu = F.silu(x @ weight)",
+        "    view = (silu + 1.5).view(2, -1)",
+        "    neg = -view[:, 1:3]",
+        '    return F.gelu(neg, approximate="tanh").to(torch.float16)',
     ]
 
 
@@ -125,9 +121,8 @@ def test_a_hostile_target_is_refused(target: str) -> None:
 )
 def test_a_hostile_name_becomes_a_harmless_one(name: str) -> None:
     doc = _around(NodeDoc(name, "call_function", "fn:torch.relu", [{"n": "x"}]))
-    assert function("fn", doc).lines == [
-        "def fn(x):", "    y = torch.relu(x)", "    return (y,)"
-    ]  # fmt: skip
+    assert variables(doc)[name] == "y"
+    assert function("fn", doc).lines == ["def fn(x):", "    return (torch.relu(x),)"]
 
 
 def _around(node: NodeDoc) -> GraphDoc:

@@ -7,22 +7,28 @@ script is taken, and the files. Not here: the forms (`script`), the check (`chec
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 
 from torchreel.errors import UnsupportedError, UsageError
+from torchreel.minifier.bisect import Bisection
 from torchreel.minifier.case import Case
+from torchreel.minifier.explain import Explanation
 from torchreel.minifier.export.check import CheckResult, check
 from torchreel.minifier.export.issue import issue
-from torchreel.minifier.export.script import Script, compile_form, graph_form
-from torchreel.minifier.export.story import Story, best_known, title
+from torchreel.minifier.export.regression import check_as_test, text_of_test
+from torchreel.minifier.export.script import Script, compile_form, graph_form, with_header
+from torchreel.minifier.export.story import Story, best_known, headline
+from torchreel.minifier.findings import finding
 from torchreel.store import Store
 from torchreel.store.records import Compile, Failure
 
 __all__ = ["FORMATS", "CheckResult", "ExportOptions", "Exported", "export", "export_case"]
 
-FORMATS = {"repro": "repro.py", "issue": "issue.md"}
+FORMATS = {"repro": "repro.py", "issue": "issue.md", "test": "test_repro.py"}
 Say = Callable[[str], None]
 
 
@@ -36,6 +42,8 @@ class ExportOptions:
     imports: tuple[str, ...] = ()
     command: tuple[str, ...] = ()
     """The user's own judge of scripts, for a case that was reduced for one. Trusted."""
+    checks: int = 1
+    """How often the script is run, each time in a fresh process."""
     say: Say = field(default=lambda text: None)
     """Told what is being done: a check takes as long as the compile that it repeats."""
 
@@ -48,6 +56,11 @@ class Exported:
     script: Script
     check: CheckResult
     story: Story
+    shown: int = 1
+    """In how many of `runs` the script showed the failure."""
+    runs: int = 1
+    test: CheckResult | None = None
+    """What came of `test_repro.py`, if it was written and the script holds."""
 
 
 def export(
@@ -62,7 +75,17 @@ def export(
     """
     refuse_overwriting(options)
     case, story = best_known(store, compile, failure, options.imports)
-    return export_case(case, story, options)
+    return export_case(case, _with_findings(store, case, story), options)
+
+
+def _with_findings(store: Store, case: Case, story: Story) -> Story:
+    """With what `minify` and `bisect` found out about the case."""
+    explanation, bisection = (finding(store, k, case) for k in ("explanation", "bisection"))
+    return replace(
+        story,
+        explanation=None if explanation is None else Explanation.from_json(explanation),
+        bisection=None if bisection is None else Bisection.from_json(bisection),
+    )
 
 
 def refuse_overwriting(options: ExportOptions) -> None:
@@ -81,14 +104,40 @@ def refuse_overwriting(options: ExportOptions) -> None:
 def export_case(case: Case, story: Story, options: ExportOptions) -> Exported:
     """Write a case as a script that shows the failure when it runs by itself, and as an issue."""
     script, result = _best_form(case, story, options)
-    texts = {"repro": script.text, "issue": issue(case, script, result, story)}
+    script, seen = _repeated(case, story, script, result, options)
+    shown, runs = sum(found.holds for found in seen), len(seen)
+    result = next((found for found in seen if found.holds), result)
+    tested = None
+    judged_by_torch = story.signature.failure_class != "script"
+    if "test" in options.formats and result.holds and judged_by_torch:
+        options.say("running test_repro.py in a fresh process")
+        tested = check_as_test(script, story.signature, case.imports, options.command)
+    texts = {
+        "repro": script.text,
+        "issue": issue(case, script, result, story, (shown, runs)),
+        "test": text_of_test(script),
+    }
     options.directory.mkdir(parents=True, exist_ok=True)
     files = []
     for name in options.formats:
         path = options.directory / FORMATS[name]
         path.write_text(texts[name], encoding="utf-8")
         files.append(path)
-    return Exported(tuple(files), script, result, story)
+    return Exported(tuple(files), script, result, story, shown, runs, tested)
+
+
+def _repeated(
+    case: Case, story: Story, script: Script, result: CheckResult, options: ExportOptions
+) -> tuple[Script, list[CheckResult]]:
+    """The script with the message that it gave, run as often as was asked for."""
+    seen = [result]
+    if not result.holds or options.checks < 2:
+        return script, seen
+    script = with_header(script, _header(case, story), _header(case, story, result.message))
+    for number in range(2, options.checks + 1):
+        seen.append(check(script.text, story.signature, case.imports, options.command))
+        options.say(f"run {number} of {options.checks}: {seen[-1].detail}")
+    return script, seen
 
 
 def _best_form(case: Case, story: Story, options: ExportOptions) -> tuple[Script, CheckResult]:
@@ -111,14 +160,20 @@ def _best_form(case: Case, story: Story, options: ExportOptions) -> tuple[Script
 
 
 def _forms(case: Case, story: Story, refused: list[str]) -> Iterator[Script]:
-    for form in (compile_form, graph_form):
+    known: set[str] = set()
+    for form in (compile_form, partial(compile_form, careful=True), graph_form):
         try:
             script = form(case, story.signature, _header(case, story))
         except UnsupportedError as error:
             refused.append(str(error))
             continue
-        yield script
+        if script.text not in known:
+            yield script
+        known.add(script.text)
 
+
+# The system and the processor; what else a platform is called is nobody's business.
+_SYSTEM = re.compile(r"^\w+(?=-)|x86_64|aarch64|arm64|AMD64")
 
 # What a script does while the bug is there, where it is no exception.
 _ENDS = {
@@ -128,15 +183,16 @@ _ENDS = {
 }
 
 
-def _header(case: Case, story: Story) -> Sequence[str]:
+def _header(case: Case, story: Story, message: str = "") -> Sequence[str]:
     versions, signature = story.versions, story.signature
-    names = {"torch": "torch ", "python": "Python ", "platform": ""}
+    names = {"torch": "torch ", "python": "Python "}
     known = [name + versions[key] for key, name in names.items() if key in versions]
+    known += [" ".join(_SYSTEM.findall(versions.get("platform", "")))]
     how = _ENDS.get(signature.failure_class, "Exit status 1")
     return [
-        title(signature),
+        headline(signature, message),
         "",
-        ", ".join(known),
+        ", ".join(filter(None, known)),
         f"signature {signature.digest[:12]}; {_made(case, story)}",
         f"{how} while the bug is there; exit status 0 when it is gone.",
     ]

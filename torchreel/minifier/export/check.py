@@ -61,27 +61,37 @@ class CheckResult:
     """The end of what it wrote to stderr."""
     detail: str
     """In a few words, what happened."""
+    message: str = ""
+    """The first line of the exception, as it was raised."""
 
 
 def check(
-    script: str, signature: Signature, imports: Sequence[str] = (), command: Sequence[str] = ()
+    script: str,
+    signature: Signature,
+    imports: Sequence[str] = (),
+    command: Sequence[str] = (),
+    *,
+    as_test: bool = False,
 ) -> CheckResult:
     """Run a script in an empty directory and compare the error it shows with a signature.
 
     `imports` are modules of the user's that the script needs besides torch. Where a command of the
     user's is the judge, that is asked; it is never taken from the signature, which a store holds.
+    `as_test`: the functions named `test_...` of the script are called, as pytest would.
     """
     if signature.failure_class == "script":
         return _asked(script, signature, command)
     with tempfile.TemporaryDirectory(prefix="torchreel-check-") as folder:
         place = Path(folder)
-        path = place / "empty" / "repro.py"
+        path = place / "empty" / ("test_repro.py" if as_test else "repro.py")
         path.parent.mkdir()
         path.write_text(script, encoding="utf-8")
         report = place / "report.json"
-        status, output = _run(place, _request(path, report, signature, imports))
-        seen = _reported(report)
-    return _judged(signature, _observed(signature, seen, status, output), status, output)
+        request = {**_request(path, report, signature, imports), "as_test": as_test}
+        status, output = _run(place, request)
+        seen, message = _reported(report)
+    found = _judged(signature, _observed(signature, seen, status, output), status, output)
+    return replace(found, message=message)
 
 
 def _asked(script: str, signature: Signature, command: Sequence[str]) -> CheckResult:
@@ -149,10 +159,13 @@ def _end(child: subprocess.Popen[bytes]) -> None:
     child.wait()
 
 
-def _reported(report: Path) -> Signature | None:
+def _reported(report: Path) -> tuple[Signature | None, str]:
+    """The signature of the exception and the first line of it; neither where there was none."""
     if not report.exists():
-        return None
-    return Signature.from_json(parse_json(report.read_bytes()))
+        return None, ""
+    told = parse_json(report.read_bytes())
+    assert isinstance(told, dict), "the runner wrote it"
+    return Signature.from_json(told["signature"]), str(told["message"])
 
 
 def _observed(

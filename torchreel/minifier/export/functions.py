@@ -7,19 +7,24 @@ expressions (`store.spelling`), names (`names`), what surrounds the function (`s
 from __future__ import annotations
 
 import textwrap
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 from torchreel.errors import UnsupportedError
 from torchreel.minifier.descriptions import as_list, as_object, is_symbolic
 from torchreel.minifier.draft import users_of
+from torchreel.minifier.effects import is_effectful
 from torchreel.minifier.export.names import public_target, variables
 from torchreel.store import spelling
 from torchreel.store.jsontypes import Json
 from torchreel.store.portable import targets, values
-from torchreel.store.portable.graphs import GraphDoc, NodeDoc
+from torchreel.store.portable.graphs import GraphDoc, NodeDoc, map_tree, node_refs
 
 INDENT = "    "
+# Longer expressions get a line, and a variable, of their own.
+_SHORT = 60
 
 
 @dataclass
@@ -33,13 +38,20 @@ class Function:
 
 
 def function(
-    name: str, graph: GraphDoc, imports: tuple[str, ...] = (), *, bare: bool = False
+    name: str,
+    graph: GraphDoc,
+    imports: tuple[str, ...] = (),
+    *,
+    bare: bool = False,
+    touch: bool = False,
 ) -> Function:
     """A graph as `def name(...)`. Raises `UnsupportedError` for what has no such spelling.
 
-    `bare`: a single result is returned as it is, not in a tuple.
+    `bare`: a single result is returned as it is, not in a tuple. `touch`: a body uses each tensor
+    that it closes over, even if only in vain (Dynamo makes inputs of a body of those alone), and
+    returns copies of its inputs.
     """
-    writer = _Writer(graph, imports)
+    writer = _Writer(graph, imports, touch=touch)
     writer.bare = bare
     head = f"def {name}({', '.join(writer.parameters)}):"
     return Function([head, *_indented(writer.body())], writer.parameters, writer.constants)
@@ -66,14 +78,20 @@ class _Writer:
         graph: GraphDoc,
         imports: tuple[str, ...],
         closed: Mapping[str, str] | None = None,
+        *,
+        touch: bool = False,
     ) -> None:
-        self.graph, self.imports = graph, imports
+        self.graph, self.imports, self.touch = graph, imports, touch
         self.closed = closed or {}
         self.names = {**variables(graph, self.closed.values()), **self.closed}
         self.users = users_of(graph)
         self.constants: dict[str, Json] = {}
         self.bare = False
+        self.is_body = False
         self._sizes = derived_sizes(graph)
+        self._passed_on = _passed_on(graph)
+        self._expressions: dict[str, str] = {}  # of nodes that stand where their value is used
+        self._depth: dict[str, int] = {}  # how many calls there are within each other in those
 
     @property
     def parameters(self) -> list[str]:
@@ -86,6 +104,9 @@ class _Writer:
         for name, (tensor, dim) in self._sizes.items():
             if name in self.users:
                 yield f"{self.names[name]} = {self.names[tensor]}.size({dim})"
+        for name, outer in self.closed.items() if self.touch else ():
+            if name not in self.users and _is_tensor_input(self.graph, name):
+                yield f"{outer} + 0  # used in vain, so that it is an input of this body"
         for node in self.graph.nodes:
             yield from self._statements(node)
 
@@ -94,23 +115,46 @@ class _Writer:
             return
         check_arguments(node)
         if node.op == "output":
-            yield f"return {self._returned(node)}"
+            if not self.bare or _items(as_list(node.args)[0] if as_list(node.args) else None):
+                yield f"return {self._returned(node)}"
         elif node.op == "get_attr":
             yield from self._constant(node)
         elif node.op == "call_module":
             yield from self._definition(node.name, node.target)
-            yield f"{self.names[node.name]} = {self.names[node.name]}({self._arguments(node)})"
+            yield from self._assigned(node, f"{self.names[node.name]}({self._arguments(node)})")
         elif node.target.startswith("hop:"):
             yield from self._higher_order(node)
         else:
-            yield self._call(node)
+            yield from self._call(node)
+
+    def _assigned(self, node: NodeDoc, text: str) -> Iterator[str]:
+        """`y = text`; nothing yet, if the next statement is the only one that uses it."""
+        if node.name not in self.users:
+            yield text
+            return
+        depth = 1 + max((self._depth.get(name, 0) for name in node.inputs()), default=0)
+        most = 2 if node.name in self.graph.output.inputs() else 1
+        if node.name in self._passed_on and len(text) <= _SHORT and depth <= most:
+            self._expressions[node.name] = text
+            self._depth[node.name] = depth
+        else:
+            yield f"{self.names[node.name]} = {text}"
 
     def _returned(self, node: NodeDoc) -> str:
         value = as_list(node.args)[0] if as_list(node.args) else None
         items = _items(value)
+        if self.touch and self.is_body:
+            value = map_tree(value, self._cloned)
+            items = _items(value)
         if self.bare and len(items) == 1:
             return self._argument(items[0])
         return self._argument({"t": value} if isinstance(value, list) else value)
+
+    def _cloned(self, name: str) -> Json:
+        """What a body returns: Dynamo refuses an input as it is, which the graph may well have."""
+        if self.graph.by_name[name].op == "placeholder" and _is_tensor_input(self.graph, name):
+            self._expressions[name] = f"{self.names[name]}.clone()"
+        return {"n": name}
 
     def _constant(self, node: NodeDoc) -> Iterator[str]:
         """A tensor that the graph holds; bodies are written where they are used."""
@@ -124,13 +168,14 @@ class _Writer:
         else:
             self.constants[name] = description
 
-    def _call(self, node: NodeDoc) -> str:
+    def _call(self, node: NodeDoc) -> Iterator[str]:
         target = self._target(node)
         assigned = spelling.assignment(target, node.args, self._name)
         if assigned is not None and node.name not in self.users:
-            return assigned
+            yield assigned
+            return
         text = spelling.call(node.op, target, node.args, node.kwargs, self._name)
-        return f"{self.names[node.name]} = {text}" if node.name in self.users else text
+        yield from self._assigned(node, text)
 
     def _target(self, node: NodeDoc) -> str:
         if node.op == "call_method":
@@ -147,7 +192,7 @@ class _Writer:
             inner = self.graph.by_name[name]
             if inner.op == "get_attr" and inner.target in self.graph.modules:
                 yield from self._definition(name, inner.target)
-        yield f"{self.names[node.name]} = {self._applied(node)}"
+        yield from self._assigned(node, self._applied(node))
 
     def _applied(self, node: NodeDoc) -> str:
         """The call of a higher-order operator: by its public name where that takes the same."""
@@ -166,7 +211,7 @@ class _Writer:
             yield from self._closure(reference, len(_items(carried)), others)
         names = f"{self._argument(condition)}, {self._argument(body)}"
         call = f"while_loop({names}, {self._argument({'t': _items(carried)})})"
-        yield f"{self.names[node.name]} = {call}"
+        yield from self._assigned(node, call)
 
     def _flex_attention(self, node: NodeDoc) -> Iterator[str]:
         """Dynamo's form of it takes no buffers: the modifications close over theirs."""
@@ -177,7 +222,7 @@ class _Writer:
         yield from self._closure(score, 5, score_buffers)  # score, batch, head, query, key
         yield from self._closure(_items(block)[-1], 4, mask_buffers)  # batch, head, query, key
         call = spelling.call(node.op, node.target, arguments[:7], node.kwargs, self._name)
-        yield f"{self.names[node.name]} = {call}"
+        yield from self._assigned(node, call)
 
     def _closure(self, reference: Json, own: int, others: Json) -> Iterator[str]:
         """A body that has `own` parameters; the inputs after those are variables around it."""
@@ -191,7 +236,8 @@ class _Writer:
         self, name: str, target: str, closed: Mapping[str, str] | None = None
     ) -> Iterator[str]:
         """A body as a nested function."""
-        writer = _Writer(self.graph.modules[target], self.imports, closed)
+        writer = _Writer(self.graph.modules[target], self.imports, closed, touch=self.touch)
+        writer.is_body = True
         yield ""
         yield f"def {self.names[name]}({', '.join(writer.parameters)}):"
         yield from _indented(writer.body())
@@ -206,6 +252,8 @@ class _Writer:
 
     def _name(self, name: str) -> str:
         """The variable of a node, or of the input that has a symbol as its size."""
+        if name in self._expressions:
+            return self._expressions[name]
         if name in self.names:
             return self.names[name]
         for tensor in self.graph.placeholders:
@@ -213,6 +261,31 @@ class _Writer:
             if name in dims:
                 return f"{self.names[tensor.name]}.size({dims.index(name)})"
         raise UnsupportedError(f"no input of the graph has the size {name!r:.40}")
+
+
+def _passed_on(graph: GraphDoc) -> set[str]:
+    """Calls whose value is used once, by the very next call or by the output.
+
+    Written in its place, such a call is still made at the same time.
+    """
+    uses = Counter(name for node in graph.nodes for name in _references(node))
+    found = set()
+    statements = [node for node in graph.nodes if node.op not in ("placeholder", "get_attr")]
+    for node, after in pairwise(statements):
+        once = node.is_call and uses[node.name] == 1 and node.name in _references(after)
+        if once and not is_effectful(node) and not after.target.startswith("hop:"):
+            found.add(node.name)
+    return found
+
+
+def _references(node: NodeDoc) -> list[str]:
+    """The nodes that a node uses, as often as it does."""
+    return list(node_refs([node.args, node.kwargs]))
+
+
+def _is_tensor_input(graph: GraphDoc, name: str) -> bool:
+    value = as_object(graph.by_name[name].value)
+    return value.get("k") == "tensor" and value.get("dtype") != "bool"
 
 
 def _items(tree: Json) -> list[Json]:

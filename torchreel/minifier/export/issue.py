@@ -7,21 +7,25 @@ from functools import cache
 
 from jinja2 import Environment, PackageLoader, StrictUndefined, Template
 
+from torchreel.minifier.bisect.steps import Step
 from torchreel.minifier.case import Case
 from torchreel.minifier.export.check import CheckResult
 from torchreel.minifier.export.script import Script
-from torchreel.minifier.export.story import Story, title
+from torchreel.minifier.export.story import Story, headline, title
 
 _LOG_LINES = 60  # of a traceback; the rest is in the recording
 # Where the interpreter and the checked script lie is nobody's business, and the same for all.
 _PLACES = re.compile(r"(?<=[\"' (])/[^\"'\n ]*/(?:site-packages/|(?=repro\.py))")
 
 
-def issue(case: Case, script: Script, check: CheckResult, story: Story) -> str:
-    """The text of the issue."""
+def issue(
+    case: Case, script: Script, check: CheckResult, story: Story, shown: tuple[int, int] = (1, 1)
+) -> str:
+    """The text of the issue; `shown` is in how many runs of how many the script failed."""
     log = _log(check, story)
     return _template().render(
-        title=_line(title(story.signature)),
+        title=_line(headline(story.signature, check.message)),
+        shown=shown,
         story=story,
         script=script.text,
         check=check,
@@ -53,6 +57,10 @@ def _fenced(text: object) -> str:
     return re.sub(r"^(\s*)```", r"\1'''", clean, flags=re.MULTILINE)
 
 
+def _variables(step: Step) -> str:
+    return " ".join(f"{name}={value}" for name, value in step.variables().items())
+
+
 @cache
 def _template() -> Template:
     # Plain text, not HTML: nothing is escaped for a browser; `line` and `fenced` do what is needed.
@@ -62,5 +70,7 @@ def _template() -> Template:
         keep_trailing_newline=True,
         autoescape=False,
     )
-    environment.filters |= {"line": _line, "fenced": _fenced, "titled": title}
+    environment.filters |= {
+        "line": _line, "fenced": _fenced, "titled": title, "variables": _variables,
+    }  # fmt: skip
     return environment.get_template("issue.md.jinja")

@@ -25,6 +25,11 @@ _IDENTIFIER = re.compile(r"[A-Za-z_]\w{0,40}", re.ASCII)
 _INPUT = re.compile(
     r"[lL]_(?:\w*_(?:parameters|buffers)_)?(?:(?:args|kwargs|self|stack\d+)_)?(\w*?)_*"
 )
+# AOTAutograd's names of inputs say nothing: arg0_1, primals_3, tangents_1.
+_NUMBERED = re.compile(r"(?:arg|primals_|tangents_|fwd_rng_state_|bwd_rng_state_)\d+(?:_\d+)?")
+_LETTERS = ("x", "y", "z", "w", "v", "u")
+# What tells nodes apart, and an overload that everybody has: view_3, clone_default, cond_fn_0.
+_SUFFIX = re.compile(r"(?:_(?:default|tensor|scalar))?(?:_\d+)+$", re.IGNORECASE)
 # Names that the scripts themselves use.
 _USED = """
     torch F operator math faulthandler fn inputs compiled expected actual args mode fakes
@@ -39,7 +44,11 @@ def variables(graph: GraphDoc, taken: Iterable[str] = ()) -> dict[str, str]:
     used = {*RESERVED, *taken}
     found: dict[str, str] = {}
     for node in graph.nodes:
-        found[node.name] = _free(_wished(node.name, node.op == "placeholder"), used)
+        if node.op == "placeholder" and _NUMBERED.fullmatch(node.name):
+            wished = next((letter for letter in _LETTERS if letter not in used), "x")
+        else:
+            wished = _wished(node.name, node.op == "placeholder")
+        found[node.name] = _free("out" if wished in RESERVED else wished, used)
         used.add(found[node.name])
     return found
 
@@ -48,6 +57,7 @@ def _wished(name: str, is_input: bool) -> str:
     match = _INPUT.fullmatch(name) if is_input else None
     wished = match[1] if match and match[1] else name
     wished = f"x{wished}" if wished.isdecimal() else wished
+    wished = _SUFFIX.sub("", wished) or wished
     fits = _IDENTIFIER.fullmatch(wished) and not keyword.iskeyword(wished)
     return wished if fits else ("x" if is_input else "y")
 

@@ -33,7 +33,12 @@ def main() -> None:
     sys.path.extend(request["path"])
     sys.argv = [request["script"]]
     try:
-        runpy.run_path(request["script"], run_name="__main__")
+        if request["as_test"]:
+            tests = runpy.run_path(request["script"], run_name="test_repro")
+            for test in [value for name, value in tests.items() if name.startswith("test_")]:
+                test()
+        else:
+            runpy.run_path(request["script"], run_name="__main__")
     except Exception as error:
         sys.meta_path = finders
         sys.path.insert(0, request["root"])
@@ -41,7 +46,9 @@ def main() -> None:
 
         found = from_exception(error, request["stage"], request["partition"])
         with open(request["report"], "w") as file:
-            json.dump(found.to_json(), file)
+            lines = str(error).strip().splitlines() or [""]
+            told = f"{type(error).__name__}: {lines[0]}".rstrip(": ")
+            json.dump({"signature": found.to_json(), "message": told}, file)
         raise
 
 

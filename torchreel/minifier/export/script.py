@@ -17,6 +17,7 @@ from dataclasses import dataclass, replace
 
 from torchreel.minifier.case import Case
 from torchreel.minifier.descriptions import as_object
+from torchreel.minifier.effects import is_effectful
 from torchreel.minifier.export import graphs, measuring, settings
 from torchreel.minifier.export.functions import INDENT, Function, derived_sizes, function
 from torchreel.minifier.export.inputs import Inputs
@@ -25,6 +26,7 @@ from torchreel.minifier.export.names import variables
 from torchreel.minifier.predicates import Predicate, parse_predicate
 from torchreel.minifier.resized import resized
 from torchreel.store.jsontypes import Json
+from torchreel.store.portable.graphs import GraphDoc
 from torchreel.store.signature import Signature
 
 HANG_SECONDS = 60
@@ -46,42 +48,78 @@ _CONFIGS = re.compile(r"^(torch\.[\w.]*config)\.", re.MULTILINE)
 
 @dataclass(frozen=True)
 class Script:
-    """A form of a repro, and its text."""
+    """A form of a repro, its text, and the same as a test (empty: the text in a process)."""
 
     form: str
     text: str
+    test: str = ""
 
 
-def compile_form(case: Case, signature: Signature, header: Sequence[str]) -> Script:
-    """The case as a function under `torch.compile`."""
-    made = function("fn", case.graph, case.imports, bare=case.harness != "train")
+def compile_form(
+    case: Case, signature: Signature, header: Sequence[str], *, careful: bool = False
+) -> Script:
+    """The case as a function under `torch.compile`.
+
+    `careful`: what Dynamo would take otherwise than it was recorded is written so that it does not,
+    at the price of lines that nobody would write.
+    """
+    bare = case.harness != "train"
+    made = function("fn", case.graph, case.imports, bare=bare, touch=careful)
     asked = _predicate(signature)
     if asked is not None and "recompiles" in asked.names():
         return Script("compile", _recompiling(case, signature, header, made, asked))
     arguments = ", ".join(["fn", "fullgraph=True", *settings.compile_arguments(case)])
-    ending = [f"compiled = torch.compile({arguments})", *_ending(case, "compiled(*inputs())", "fn")]
-    if asked is not None:
-        ending = measured(asked, ending[:-1])
-    parts = [
-        _constants(case, made),
-        made.lines,
-        _inputs(case, keep_sizes=False, mark=True),
-        _under(settings.contexts(case), ending),
-    ]
-    return Script("compile", _assembled(case, signature, header, parts))
+    compiled = f"torch.compile({arguments})"
+    mark = "maybe_mark_dynamic" if careful else "mark_dynamic"
+    if asked is not None or _needs_fresh_inputs(case):
+        inputs = [_inputs(case, keep_sizes=False, mark=mark)]
+        ending = [f"compiled = {compiled}", *_ending(case, signature, "compiled(*inputs())", "fn")]
+        ending = ending if asked is None else measured(asked, ending)
+        body = _under(settings.contexts(case), ending)
+    else:
+        lines, names = _values(case, keep_sizes=False, mark=mark)
+        given, inputs = ", ".join(names), []
+        ending = _plain_ending(case, signature, f"{compiled}({given})", f"fn({given})")
+        body = [*lines, *([""] if lines else []), *_under(settings.contexts(case), ending)]
+    definitions = [_constants(case, made), made.lines, *inputs]
+    text = _assembled(case, signature, header, [*definitions, body])
+    in_process = asked is None and not (_precautions(signature) or _set(case))
+    test = ["def test_repro():", *(f"{INDENT}{line}".rstrip() for line in body)]
+    tested = _assembled(case, signature, header, [*definitions, test]) if in_process else ""
+    return Script("careful" if careful else "compile", text, tested)
+
+
+def _set(case: Case) -> list[str]:
+    """What is set for the whole process: nothing for a test to do to those after it."""
+    return [*settings.config_lines(case), *settings.ambient_lines(case)]
+
+
+_RANDOM = re.compile(r"rand|dropout|bernoulli|normal|multinomial|uniform|exponential|seed")
+
+
+def _needs_fresh_inputs(case: Case) -> bool:
+    """Whether what is run twice would not get the same inputs and numbers the second time."""
+    return case.harness == "accuracy" and _changes_inputs(case.graph)
+
+
+def _changes_inputs(graph: GraphDoc) -> bool:
+    calls = [node for node in graph.nodes if node.is_call]
+    return any(is_effectful(node) or _RANDOM.search(node.target) for node in calls) or any(
+        _changes_inputs(inner) for inner in graph.modules.values()
+    )
 
 
 def graph_form(case: Case, signature: Signature, header: Sequence[str]) -> Script:
     """The case as the graph that the compiler got."""
     boxed = case.checkpoint.entry == "aot"
     call = "compiled(list(inputs()))" if boxed else "compiled(*inputs())"
-    ending = [*graphs.compilation(case), *_ending(case, call, "graph()")]
+    ending = [*graphs.compilation(case), *_ending(case, signature, call, "graph()")]
     asked = _predicate(signature)
     if asked is not None:
-        ending = measured(asked, ending[:-1])
+        ending = measured(asked, ending)
     parts = [
         graphs.builder("graph", case),
-        _inputs(case, keep_sizes=True, mark=False),
+        _inputs(case, keep_sizes=True, mark=""),
         _under(settings.contexts(case), ending),
     ]
     return Script("graph", _assembled(case, signature, header, parts, graphs.imports(case)))
@@ -99,7 +137,7 @@ def _recompiling(
     docs = [case.checkpoint, *resized(case.checkpoint)]
     names = [f"inputs_{number}" for number in range(len(docs))]
     inputs = [
-        _inputs(replace(case, checkpoint=doc), keep_sizes=False, mark=False, name=name)
+        _inputs(replace(case, checkpoint=doc), keep_sizes=False, mark="", name=name)
         for name, doc in zip(names, docs, strict=True)
     ]
     found = [word for word in settings.compile_arguments(case) if word != "dynamic=True"]
@@ -117,11 +155,18 @@ def _assembled(
     imports: Sequence[str] = (),
 ) -> str:
     """Header, imports, settings, parts: two blank lines between them."""
-    before = [*_precautions(signature), *settings.config_lines(case), *settings.ambient_lines(case)]
+    before = [*_precautions(signature), *_set(case)]
     body = "\n\n\n".join("\n".join(part) for part in [before, *parts] if part)
     head = [*_comments(header), "", *_import_lines(body, case.imports), *imports]
     gap = "\n\n" if before else "\n\n\n"
     return "\n".join(head) + gap + body + "\n"
+
+
+def with_header(script: Script, old: Sequence[str], new: Sequence[str]) -> Script:
+    """A script with another header: nothing but comments changes."""
+    before, after = "\n".join(_comments(old)), "\n".join(_comments(new))
+    text, test = (part.replace(before, after, 1) for part in (script.text, script.test))
+    return Script(script.form, text, test)
 
 
 def _comments(lines: Sequence[str]) -> list[str]:
@@ -160,25 +205,40 @@ def _constants(case: Case, made: Function) -> list[str]:
     return ["torch.manual_seed(0)", *writer.lines(list(made.constants))]
 
 
-def _inputs(case: Case, *, keep_sizes: bool, mark: bool, name: str = "inputs") -> list[str]:
-    """`def inputs()`; for a function, without what it reads off the sizes of its tensors."""
+def _inputs(case: Case, *, keep_sizes: bool, mark: str, name: str = "inputs") -> list[str]:
+    """`def inputs()`: the same values at each call."""
+    lines, names = _values(case, keep_sizes=keep_sizes, mark=mark, seed=True)
+    lines.append(f"return ({', '.join(names)}{',' if len(names) == 1 else ''})")
+    return [f"def {name}():", *(INDENT + line for line in lines)]
+
+
+def _values(
+    case: Case, *, keep_sizes: bool, mark: str, seed: bool = False
+) -> tuple[list[str], list[str]]:
+    """The statements that make the inputs, and their names.
+
+    For a function (not `keep_sizes`), without what it reads off the sizes of its tensors.
+    """
     graph, names = case.graph, variables(case.graph)
     left = {} if keep_sizes else derived_sizes(graph)
     given = dict(zip([n.name for n in graph.placeholders], case.checkpoint.inputs, strict=True))
     kept = {names[key]: value for key, value in given.items() if key not in left}
-    lines = [f"torch.manual_seed({case.seed})"]
-    lines += Inputs(case.checkpoint, list(kept.values())).lines(list(kept))
-    lines += _marks(case, kept) if mark else []
-    lines.append(f"return ({', '.join(kept)}{',' if len(kept) == 1 else ''})")
-    return [f"def {name}():", *(INDENT + line for line in lines)]
+    made = list(Inputs(case.checkpoint, list(kept.values())).lines(list(kept)))
+    if seed or any("torch.rand" in line for line in made) or _draws(case):
+        made.insert(0, f"torch.manual_seed({case.seed})")
+    return made + (_marks(case, kept, mark) if mark else []), list(kept)
 
 
-def _marks(case: Case, kept: dict[str, Json]) -> list[str]:
+def _draws(case: Case) -> bool:
+    return any(_RANDOM.search(node.target) for node in case.graph.nodes if node.is_call)
+
+
+def _marks(case: Case, kept: dict[str, Json], mark: str) -> list[str]:
     """Which sizes are dynamic, where not all of them are."""
     if settings.all_dynamic(case):
         return []
     return [
-        f"torch._dynamo.maybe_mark_dynamic({name}, {dim})"
+        f"torch._dynamo.{mark}({name}, {dim})"
         for name, value in kept.items()
         for dim, size in enumerate(_sizes(value))
         if isinstance(size, str)
@@ -196,30 +256,46 @@ def _under(items: Sequence[str], lines: Sequence[str]) -> list[str]:
     return [f"with {', '.join(items)}:", *(INDENT + line for line in lines)]
 
 
-def _ending(case: Case, call: str, eager: str) -> list[str]:
+def _ending(case: Case, signature: Signature, call: str, eager: str) -> list[str]:
     """What is done with the compiled function, by harness."""
-    gone = 'print("No error: the bug is gone on torch", torch.__version__)'
     if case.harness == "train":
-        return [f"result = {call}", *_BACKWARD, gone]
+        return [f"result = {call}", *_backward(case)]
     if case.harness == "accuracy":
-        return [*_comparison(case, eager), gone]
-    return [call, gone]
+        return [
+            "args = inputs()",
+            f"expected = {eager}(*args), args",
+            "args = inputs()",
+            "actual = compiled(*args), args",
+            _comparison(case, signature),
+        ]
+    return [call]
 
 
-_BACKWARD = [
-    "outputs = [t for t in result if isinstance(t, torch.Tensor) and t.requires_grad]",
-    "sum((t.abs() if t.is_complex() else t).sum().double() for t in outputs).backward()",
-]
+def _plain_ending(case: Case, signature: Signature, call: str, eager: str) -> list[str]:
+    """The same for inputs that can be used twice."""
+    if case.harness == "train":
+        return [f"result = {call}", *_backward(case)]
+    if case.harness == "accuracy":
+        return [f"expected = {eager}", f"actual = {call}", _comparison(case, signature)]
+    return [call]
 
 
-def _comparison(case: Case, eager: str) -> list[str]:
-    """Results and arguments after the call: eager against compiled."""
-    tolerance = settings.tolerance(case)
+def _backward(case: Case) -> list[str]:
+    """The backward of the sum of all results that have one."""
+    returned = [as_object(case.graph.by_name[name].value) for name in case.graph.output.inputs()]
+    if len(returned) == 1 and str(returned[0].get("dtype")).startswith(("float", "bfloat")):
+        return ["result[0].sum().backward()"]
     return [
-        "args = inputs()",
-        f"expected = {eager}(*args), args",
-        "args = inputs()",
-        "actual = compiled(*args), args",
-        f"torch.testing.assert_close(actual, expected, "
-        f"rtol={tolerance}, atol={tolerance}, equal_nan=True)",
+        "outputs = [t for t in result if isinstance(t, torch.Tensor) and t.requires_grad]",
+        "sum((t.abs() if t.is_complex() else t).sum().double() for t in outputs).backward()",
     ]
+
+
+def _comparison(case: Case, signature: Signature) -> str:
+    """Eager against compiled."""
+    tolerance = settings.tolerance(case)
+    stride = ", check_stride=True" if signature.message == "stride" else ""
+    return (
+        f"torch.testing.assert_close(actual, expected, "
+        f"rtol={tolerance}, atol={tolerance}, equal_nan=True{stride})"
+    )

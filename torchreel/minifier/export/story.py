@@ -9,7 +9,9 @@ from pathlib import PurePath
 from sqlalchemy import select
 
 from torchreel.errors import DamagedStore, UnsupportedError, UsageError
+from torchreel.minifier.bisect.results import Bisection
 from torchreel.minifier.case import Case
+from torchreel.minifier.explain.results import Explanation
 from torchreel.minifier.minify import starting_cases
 from torchreel.store import Store, queries, schema
 from torchreel.store.records import Compile, Failure, Reduction
@@ -31,6 +33,8 @@ class Story:
     """Call nodes of the case that the reduction started with."""
     reduction: Reduction | None = None
     by_catch: tuple[Signature, ...] = ()
+    explanation: Explanation | None = None
+    bisection: Bisection | None = None
 
     @property
     def versions(self) -> dict[str, str]:
@@ -67,6 +71,14 @@ def title(signature: Signature) -> str:
             return f"torch.compile computes a wrong result ({signature.message})"
     message = signature.message.partition("\n")[0]
     return f"{'/'.join(signature.exception_types)} {where}: {message}".rstrip(": ")
+
+
+def headline(signature: Signature, message: str) -> str:
+    """The same with the message of an exception as it was raised; `title` where that tells less."""
+    telling = signature.failure_class == "exception" and message
+    if not telling or signature.exception_types == ("CppCompileError",):
+        return title(signature)
+    return f"{message} (stage {signature.stage})"
 
 
 def best_known(

@@ -1,0 +1,51 @@
+"""`test_repro.py`: the repro as a test that fails while the bug is there, for a corpus.
+
+It imports no pytest, so that it can be run with torch alone before it is handed out. A repro that
+ends its process, or that sets things for the whole of it, runs in a process of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from torchreel.minifier.export.check import CheckResult, check
+from torchreel.minifier.export.script import Script
+from torchreel.store.signature import Signature
+
+_IN_A_PROCESS = """{head}
+
+import subprocess
+import sys
+
+REPRO = {text}
+
+
+def test_repro():
+    done = subprocess.run([sys.executable, "-c", REPRO], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr[-2000:]
+"""
+
+
+def text_of_test(script: Script) -> str:
+    """The text of the test."""
+    if script.test:
+        return script.test
+    head, _, rest = script.text.partition("\n\n")
+    plain = rest.isascii() and "'''" not in rest and "\\" not in rest
+    body = rest.lstrip("\n")
+    return _IN_A_PROCESS.format(head=head, text=f"'''\n{body}'''" if plain else repr(body))
+
+
+def check_as_test(
+    script: Script, signature: Signature, imports: Sequence[str], command: Sequence[str] = ()
+) -> CheckResult:
+    """Whether the test fails here, as the repro does: called without pytest, with torch alone.
+
+    In a process of its own, any end of the repro but a good one fails the test.
+    """
+    found = check(text_of_test(script), signature, imports, command, as_test=True)
+    seen = found.observed
+    failed = seen is not None and seen.exception_types == ("AssertionError",)
+    if script.test or not failed:
+        return found
+    return CheckResult(True, False, seen, found.exit_status, found.output, found.detail)
