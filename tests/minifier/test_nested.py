@@ -13,7 +13,7 @@ from torchreel.minifier.case import Case
 from torchreel.minifier.order import sort_key
 from torchreel.minifier.passes import Pass, all_passes
 from torchreel.minifier.passes.inline import Inline
-from torchreel.minifier.passes.lift import Lift
+from torchreel.minifier.passes.lift import Lift, LiftValues
 from torchreel.minifier.passes.operands import DropOperand, DropResult, Freeze, SameBranch
 from torchreel.minifier.search import Search
 from torchreel.store.portable.graphs import GraphDoc
@@ -139,3 +139,11 @@ def test_a_body_is_reduced_to_what_matters(name: str) -> None:
         "region": [1],
         "cond_in_scan": [1, 1, 0],
     }[name]
+
+
+def test_a_loop_is_not_made_endless() -> None:
+    """What its condition looks at is neither frozen nor lifted out."""
+    loop = NESTED["while_loop"]
+    assert Freeze((), "hop", 0).on(loop) is None
+    lifted = [edit for edit in LiftValues().edits(loop) if isinstance(edit, Lift)]
+    assert {edit.body for edit in lifted} == {1}

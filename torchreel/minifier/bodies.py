@@ -52,6 +52,9 @@ class Layout:
     """How many inputs each body has before those of the groups."""
     stacks: bool = False
     """Whether results that are no carry are stacked over all slices."""
+    fixed: bool = False
+    """Whether inputs and outputs of the bodies depend on each other in more ways than these: then
+    only the first body is known, whose first output holds the results."""
 
 
 _ALL = Group("operand", 1, rest=True)
@@ -78,6 +81,9 @@ LAYOUTS: Mapping[str, Layout] = {
     "hop:strict_mode": Layout(((0,),), (Group("operand", 1),)),
     "hop:wrap_with_set_grad_enabled": Layout(((1,),), (Group("operand", 2, rest=True),)),
     "hop:wrap_with_autocast": Layout(((4,),), (Group("operand", 5, rest=True),)),
+    "hop:autograd_function_apply": Layout(
+        ((0,),), (Group("operand", 2, rest=True),), fixed=True
+    ),
     "hop:flex_attention": Layout(
         ((3,), (4, -1)),
         (Group("operand", 7, bodies=(0,)), Group("operand", 8, bodies=(1,))),
@@ -140,7 +146,12 @@ class Call:
     @property
     def results(self) -> int:
         """How many results it has."""
-        return len(output_items(self.bodies[self.layout.givers[0]])) if self.layout.givers else 0
+        return len(self.returned(self.layout.givers[0])) if self.layout.givers else 0
+
+    def returned(self, body: int) -> list[Json]:
+        """What a body returns."""
+        items = output_items(self.bodies[body])
+        return _contents(items[0]) if self.layout.fixed and items else items
 
     @property
     def is_sound(self) -> bool:
@@ -180,10 +191,12 @@ def calls_in(graph: GraphDoc) -> Iterator[Call]:
 
 
 def sites(graph: GraphDoc, call: Call) -> list[Call] | None:
-    """Every call that shares a body with one; None if one of them is of another make.
+    """Every call that shares a body with one; None if one is of another make, or they are fixed.
 
     What is changed about a body has to be changed in all of them.
     """
+    if call.layout.fixed:
+        return None
     found = [other for other in calls_in(graph) if set(other.names) & set(call.names)]
     used = [node for node in graph.nodes if node.op == "get_attr" and node.target in call.names]
     named = {name for other in found for name in other.node.inputs()}

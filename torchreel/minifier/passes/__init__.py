@@ -16,7 +16,7 @@ from torchreel.minifier.passes.dtypes import PlainerDtypes
 from torchreel.minifier.passes.gradients import Gradients, LessHarness
 from torchreel.minifier.passes.inline import InlineBodies
 from torchreel.minifier.passes.lift import LiftValues
-from torchreel.minifier.passes.literals import FewerArguments, Literals
+from torchreel.minifier.passes.literals import FewerArguments, Literals, Trips
 from torchreel.minifier.passes.merge import Constants, MergeInputs
 from torchreel.minifier.passes.operands import Carries, OneBranch, Operands
 from torchreel.minifier.passes.outputs import Ends, KeepAlive, Outputs, Suffix
@@ -41,6 +41,7 @@ PHASES: tuple[tuple[Tier, ...], ...] = (
     ),
     # what is computed
     (
+        (Trips(),),
         (Outputs(), Suffix(), Prefix(), BypassByEqual(), DeadCode(), Operands(), Inputs()),
         (Chunks(), InlineBodies(), OneBranch(), Regions(), Carries()),
         (Ends(), Cut(), KeepAlive(), LiftValues(), Scalars(), BypassByAny()),

@@ -32,7 +32,7 @@ class Retype(CaseEdit):
         fields = as_object(value)
         if not is_tensor(value) or fields.get("dtype") != self.old:
             return value
-        differentiable = self.new.startswith(("float", "bfloat", "complex"))
+        differentiable = self.new.startswith(_FLOATS)
         grad = differentiable and bool(fields.get("requires_grad"))
         return {**fields, "dtype": self.new, "requires_grad": grad}
 
@@ -78,6 +78,9 @@ class RetypeInput(CaseEdit):
         return case.with_graph(case.graph, tuple(inputs))
 
 
+_FLOATS = ("float", "bfloat", "complex")
+
+
 class PlainerDtypes(CasePass):
     """Make dtypes float32, int64, bool or float64."""
 
@@ -87,7 +90,11 @@ class PlainerDtypes(CasePass):
         """Each dtype everywhere, then (where several inputs have it) each input alone."""
         pairs = list(zip(case.graph.placeholders, case.checkpoint.inputs, strict=True))
         typed = [(n.name, str(as_object(v)["dtype"])) for n, v in pairs if is_tensor(v)]
-        found = sorted({dtype for _, dtype in typed}, key=lambda d: (-dtype_rank(d), d))
+        # What a higher-order operator gets counts, chooses or indexes, if it is no float.
+        handed = {name for node in case.graph.nodes if node.target.startswith("hop:")
+                  for name in node.inputs()}  # fmt: skip
+        kept = {d for n, d in typed if n in handed and not d.startswith(_FLOATS)}
+        found = sorted({d for _, d in typed} - kept, key=lambda d: (-dtype_rank(d), d))
         edits: list[CaseEdit] = [Retype(old, new) for old in found for new in _plainer(old)]
         crowded = {d for d in found if sum(dtype == d for _, dtype in typed) > 1}
         edits += [RetypeInput(name, new) for name, old in typed if old in crowded

@@ -87,7 +87,7 @@ class _Inlining:
                                 kwargs=map_tree(node.kwargs, inside)))
             for node in self.body.nodes if node.op not in ("placeholder", "output")
         ]  # fmt: skip
-        returned = [map_tree(item, inside) for item in output_items(self.body)]
+        returned = [map_tree(item, inside) for item in self.call.returned(self.index)]
         results = self._results(picked, returned)
         return self._assembled(nodes, results, returned) if results is not None else None
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from torchreel.minifier.bodies import LAYOUTS
+from torchreel.minifier.bodies import LAYOUTS, calls_in
 from torchreel.minifier.case import Case
 from torchreel.minifier.descriptions import as_list, as_object
 from torchreel.minifier.passes.base import CaseEdit, CasePass, Path, graph_at, paths, with_graph_at
@@ -131,6 +131,32 @@ class Literals(CasePass):
             for rank in range(most)
             for path, name, place, leaf, choices in found
             if rank < len(choices)
+        ]
+
+
+class Trips(CasePass):
+    """Let loops make fewer trips: first, since what else is done may make a loop endless."""
+
+    name = "trips of loops"
+    together = True
+
+    def edits(self, case: Case) -> Sequence[CaseEdit]:
+        """The numbers in conditions of loops become 0; if that will not do, 1, then 2."""
+        found = [
+            ((*path, call.names[0]), node.name, place, leaf)
+            for path in paths(case.graph)
+            for call in calls_in(graph_at(case, path) or case.graph)
+            if call.node.target == "hop:while_loop"
+            for node in call.bodies[0].nodes
+            if node.is_call
+            for place, leaf in leaves([node.args, node.kwargs])
+            if isinstance(leaf, int) and not isinstance(leaf, bool)
+        ]
+        return [
+            SetLiteral(path, name, place, repr(leaf), repr(number))
+            for number in (0, 1, 2)
+            for path, name, place, leaf in found
+            if abs(leaf) > number
         ]
 
 

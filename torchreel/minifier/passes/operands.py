@@ -91,6 +91,8 @@ class Freeze(CaseEdit):
                 return None
             if self.index >= len(call.items(carry)) or len(call.items(carry)) == 1:
                 return None
+            if call.node.target == "hop:while_loop" and _is_decisive(call, carry, self.index):
+                return None  # the loop would not end
             return _frozen(graph, call, carry, operand, self.index)
 
         return _changed(case, self.path, self.call, change)
@@ -193,6 +195,12 @@ def _changed(case: Case, path: Path, name: str, change: Change) -> Case | None:
     call = call_of(graph, node) if graph is not None and node is not None else None
     new = change(graph, call) if graph is not None and call is not None else None
     return with_graph_at(case, path, new) if new is not None else None
+
+
+def _is_decisive(call: Call, carry: Group, index: int) -> bool:
+    """Whether the condition of a loop looks at a carry."""
+    (at,) = call.inputs_of(0, carry, index)
+    return call.bodies[0].placeholders[at].name in users_of(call.bodies[0])
 
 
 def _group(call: Call, at: int) -> Group | None:

@@ -17,7 +17,8 @@ class DropDimension(CaseEdit):
     """Tensors of `rank` dimensions lose the one at `dim`; one input only, if it is named.
 
     With `follow`, so do lists of as many numbers in arguments, and numbers that name a later
-    dimension name it as it is numbered then.
+    dimension name it as it is numbered then; strides close up. Without, they stay as they are.
+    Rank 0 is any: the first dimension of all inputs is often that of a batch.
     """
 
     rank: int
@@ -39,12 +40,16 @@ class DropDimension(CaseEdit):
 
     def _value(self, value: Json) -> Json:
         fields = as_object(value)
-        if not is_tensor(value) or len(sizes(value)) != self.rank or "stride" not in fields:
+        rank = len(sizes(value))
+        if not is_tensor(value) or not rank or rank != (self.rank or rank):
+            return value
+        if "stride" not in fields:
             return value
         kept = {k: v for k, v in fields.items() if k not in ("storage", "storage_size")}
         size, stride = as_list(fields["size"]), as_list(fields["stride"])
         del size[self.dim], stride[self.dim]
-        return {**kept, "size": size, "stride": _closed(size, stride), "offset": 0}
+        return {**kept, "size": size, "stride": _closed(size, stride) if self.follow else stride,
+                "offset": 0}  # fmt: skip
 
     def _graph(self, graph: GraphDoc) -> GraphDoc:
         nodes = tuple(self._node(node) for node in graph.nodes)
@@ -55,7 +60,7 @@ class DropDimension(CaseEdit):
         if node.op == "placeholder":
             meta = {k: self._value(v) if k in VALUE_KEYS else v for k, v in node.meta.items()}
             return replace(node, meta=meta)
-        if not self.follow or not node.is_call:
+        if not self.follow or not self.rank or not node.is_call:
             return node
         if node.target.startswith(("fn:_operator.", "hop:")):
             return node
@@ -94,7 +99,8 @@ class LowerRanks(CasePass):
             for follow in (True, False)
         ]
         if len(ranked) > 1:
-            edits += [DropDimension(rank, dim, False, name) for name, rank in ranked
+            edits.append(DropDimension(0, 0, True))
+            edits += [DropDimension(rank, dim, True, name) for name, rank in ranked
                       for dim in range(rank)]  # fmt: skip
         return edits
 
