@@ -7,8 +7,9 @@ Each round is one fresh process with none and one with each recorder, one right 
 order rotates from round to round), each with an Inductor cache of its own; a pair is a recorder's
 and the one with none of its round, and the figure is the median of the pairs' ratios of CPU seconds
 of the first call.  torchreel's modules are compiled to byte code first, as pip does at an install.
-Peak memory is the median difference; bytes are what is left on disk.  Exits with 1 when a target of
-the table `TARGETS` is missed.
+Peak memory is the median difference; bytes are what is left on disk, and beside those of torchreel
+stands their share of what `torch_trace` left, where that was measured as well.  Exits with 1 when a
+target of the table `TARGETS`, or one of memory or bytes, is missed.
 """
 
 import compileall
@@ -43,6 +44,8 @@ TARGETS = {
 }  # fmt: skip
 MOST_MEMORY = 64 * 1024
 """KiB of extra peak memory that a recorder may use."""
+MOST_BYTES = 0.2
+"""Share of the bytes of TORCH_TRACE that a store may take."""
 
 
 @dataclass(frozen=True)
@@ -62,7 +65,9 @@ def main(arguments: list[str]) -> int:
         place = arguments.index("--pairs")
         pairs = int(arguments[place + 1])
         arguments = arguments[:place] + arguments[place + 2 :]
-    table = Table("program", "recorder", "CPU ratio", "pairs", "target", "memory", "call", "bytes")
+    table = Table(
+        "program", "recorder", "CPU ratio", "pairs", "target", "memory", "call", "bytes", "share"
+    )  # fmt: skip
     compileall.compile_dir(Path(torchreel.__file__).parent, quiet=1)
     *programs, recorders = [[w for w in axis if w in arguments] or axis for axis in AXES]
     missed = sum(_measure(program, recorders, pairs, table) for program in product(*programs))
@@ -72,8 +77,10 @@ def main(arguments: list[str]) -> int:
 
 def _measure(program: tuple[str, ...], recorders: Sequence[str], pairs: int, table: Table) -> int:
     rounds = [_round(program, ["", *recorders], number) for number in range(pairs)]
+    traces = [runs["torch_trace"].size for runs in rounds if "torch_trace" in runs]
+    trace = median(traces) if traces else None
     return sum(
-        _judge(program, name, [(runs[""], runs[name]) for runs in rounds], table)
+        _judge(program, name, [(runs[""], runs[name]) for runs in rounds], trace, table)
         for name in recorders
     )
 
@@ -84,20 +91,28 @@ def _round(program: tuple[str, ...], names: list[str], number: int) -> dict[str,
 
 
 def _judge(
-    program: tuple[str, ...], recorder: str, runs: list[tuple[Run, Run]], table: Table
+    program: tuple[str, ...],
+    recorder: str,
+    runs: list[tuple[Run, Run]],
+    trace: float | None,
+    table: Table,
 ) -> int:
     ratios = sorted(with_.cpu / without.cpu for without, with_ in runs)
     memory = median(with_.peak - without.peak for without, with_ in runs)
     call = median(with_.call / without.call for without, with_ in runs)
     target = TARGETS.get((recorder, program[2]))
+    size = median(with_.size for _, with_ in runs)
+    share = None if trace is None or target is None else size / trace
     row = (
         " ".join(program), recorder, f"{median(ratios):.3f}",
         f"{ratios[0]:.2f}..{ratios[-1]:.2f}", "" if target is None else f"{target:.2f}",
-        f"{memory / 1024:+.0f} MiB", f"{call:.3f}", str(int(median(w.size for _, w in runs))),
+        f"{memory / 1024:+.0f} MiB", f"{call:.3f}", str(int(size)),
+        "" if share is None else f"{share:.2f}",
     )  # fmt: skip
     table.add_row(*row)
     print(*row, sep=" | ", flush=True)
-    return int(target is not None and (median(ratios) > target or memory > MOST_MEMORY))
+    large = memory > MOST_MEMORY or (share is not None and share > MOST_BYTES)
+    return int(target is not None and (median(ratios) > target or large))
 
 
 def _run(program: tuple[str, ...], recorder: str) -> Run:
