@@ -7,9 +7,9 @@ oracle had to run, and stops the search when the budget is spent. Called by `sta
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from torchreel.errors import BudgetSpent
 from torchreel.minifier.events import ByCatchFound, Limits, Report
@@ -29,6 +29,22 @@ class Oracle(Protocol):
         """The verdict on one run of the case."""
 
 
+Ahead = Callable[[], Iterator[AnyCase]]
+"""Gives what will probably be asked next, the most probable first."""
+
+
+@runtime_checkable
+class ParallelOracle(Oracle, Protocol):
+    """One that has workers for more than one case at a time."""
+
+    def expect(self, case: AnyCase, ahead: Ahead) -> None:
+        """Begin with a case, which is asked for next, and with some of those that may follow."""
+
+
+def _nothing() -> Iterator[AnyCase]:
+    return iter(())
+
+
 class Judge:
     """Verdicts on cases, each computed once."""
 
@@ -45,13 +61,20 @@ class Judge:
         """Since the search began."""
         return time.monotonic() - self._began
 
-    def verdict(self, case: AnyCase) -> Report:
-        """What is known about a case, found out if need be.  Raises `BudgetSpent`."""
-        known = self._known(case)
+    def verdict(self, case: AnyCase, ahead: Ahead = _nothing) -> Report:
+        """What is known about a case, found out if need be.  Raises `BudgetSpent`.
+
+        Where there are workers to spare, what may be asked next is run at the same time.  That is
+        not counted and not kept before it is asked for: results and budgets know nothing of it.
+        """
+        known = self.known(case)
         if known is not None and not self._is_lost(case, known):
             self.hits += 1
             report = known
         else:
+            if case.repeats == 1 and isinstance(self._oracle, ParallelOracle):
+                self._refuse_beyond_limits()
+                self._oracle.expect(case, ahead)
             report = self._repeated(case)
             self.keep(case, report)
         # What eager did not check may fail through its own fault.
@@ -59,7 +82,8 @@ class Judge:
             self._catch(case, report.observed)
         return report
 
-    def _known(self, case: AnyCase) -> Report | None:
+    def known(self, case: AnyCase) -> Report | None:
+        """What has been found out about a case already."""
         return self._seen.get(case.digest) or self.journal.verdict(case)
 
     def _is_lost(self, case: AnyCase, known: Report) -> bool:
@@ -77,12 +101,15 @@ class Judge:
 
     def run(self, case: AnyCase) -> Report:
         """One run, whatever is known.  Raises `BudgetSpent`."""
+        self._refuse_beyond_limits()
+        self.runs += 1
+        return self._oracle.judge(case)
+
+    def _refuse_beyond_limits(self) -> None:
         if self._limits.runs is not None and self.runs >= self._limits.runs:
             raise BudgetSpent(f"The limit of {self._limits.runs} oracle runs is reached.")
         if self._limits.seconds is not None and self.seconds >= self._limits.seconds:
             raise BudgetSpent(f"The limit of {self._limits.seconds:g} s is reached.")
-        self.runs += 1
-        return self._oracle.judge(case)
 
     def keep(self, case: AnyCase, report: Report) -> None:
         """Remember a verdict: in the journal if it would be the same tomorrow."""
@@ -105,7 +132,7 @@ class Judge:
 
     def observed(self, cases: Sequence[AnyCase]) -> list[Signature]:
         """The other signatures with which cases that were judged have failed."""
-        reports = [self._known(case) for case in cases]
+        reports = [self.known(case) for case in cases]
         return [r.observed for r in reports if r is not None and r.observed is not None]
 
     def _catch(self, case: AnyCase, signature: Signature) -> None:

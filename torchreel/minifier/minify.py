@@ -145,7 +145,9 @@ def open_oracle(
     if given is not None:
         given.look_for(signature, options.bounds)
         return nullcontext(given)
-    return WorkerOracle(signature, imports=options.imports, bounds=options.bounds)
+    return WorkerOracle(
+        signature, imports=options.imports, bounds=options.bounds, jobs=options.jobs
+    )
 
 
 def _reduce(

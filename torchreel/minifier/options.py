@@ -31,3 +31,5 @@ class Options:
     """What to look for instead of a failure (`predicates`)."""
     command: tuple[str, ...] = ()
     """The same, asked of a command of the user's, which gets the path of a script. Trusted."""
+    jobs: int = 1
+    """How many cases are run at a time. The result is the same for any number."""

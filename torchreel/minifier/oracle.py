@@ -14,15 +14,19 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from itertools import islice
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
 import torchreel
 from torchreel.errors import MinifyError, UsageError
+from torchreel.minifier.crew import Crew
 from torchreel.minifier.events import Report
+from torchreel.minifier.judge import Ahead
 from torchreel.minifier.kinds import AnyCase
+from torchreel.minifier.lanes import Lane
 from torchreel.minifier.options import Bounds
 from torchreel.minifier.predicates import QUANTITIES, parse_predicate
 from torchreel.minifier.processes import available_memory, kill_group
@@ -41,6 +45,10 @@ _LEAST_MEMORY = 4 << 30
 _SHARE_OF_MEMORY = 0.8
 # The worker itself is given up on after this long beyond a task's own limit.
 _GRACE = 60.0
+# A worker whose lanes are closed has nothing left to do.
+_TO_END = 5.0
+# What several cases at a time would falsify.
+_MATTERS_OF_TIME = ("hang", "predicate")
 # The recorder must not follow us into the worker; caches must not answer.
 _REMOVED = (
     "TORCHREEL", "TORCHREEL_RUN", "TORCHREEL_COMPILE_TIMEOUT", "TORCH_TRACE", "TORCH_LOGS",
@@ -70,9 +78,16 @@ class WorkerOracle:
     """Judges cases for one signature; a context manager that ends its worker."""
 
     def __init__(
-        self, signature: Signature, *, imports: Sequence[str] = (), bounds: Bounds = _NO_BOUNDS
+        self,
+        signature: Signature,
+        *,
+        imports: Sequence[str] = (),
+        bounds: Bounds = _NO_BOUNDS,
+        jobs: int = 1,
     ) -> None:
         self.signature, self._imports, self._bounds = signature, tuple(imports), bounds
+        self._jobs = max(1, jobs)
+        self._crew = Crew(())
         self._directory = Path(tempfile.mkdtemp(prefix="torchreel-minify-"))
         self._first: Answer | None = None
         self._ceiling: str | None = None
@@ -85,12 +100,30 @@ class WorkerOracle:
         """Judge for another signature from now on, in the same warm worker."""
         self._bounds = bounds if bounds is not None else self._bounds
         self.signature, self._first, self._ceiling = signature, None, None
+        with self._restarted_if_broken():
+            self._crew.forget()
 
     def judge(self, case: AnyCase) -> Report:
         """The verdict on one run of the case."""
-        answer = self._ask(self._task(case))
+        answer = self._ask(case)
         self._learn(answer)
         return answer.report()
+
+    def expect(self, case: AnyCase, ahead: Ahead) -> None:
+        """Begin with a case that is asked for next, and with some of those that may follow.
+
+        Where the failure is a matter of time, a case runs alone: others would slow it down.
+        """
+        if self._jobs == 1 or self.signature.failure_class in _MATTERS_OF_TIME:
+            return
+        with self._restarted_if_broken():
+            crew = self._open()
+            crew.begin(case.digest, self._task(case))
+            wanted = {found.digest: found for found in islice(ahead(), self._jobs - 1)}
+            crew.drop_all_but({case.digest, *wanted})
+            for digest, found in wanted.items():
+                if crew.has_room:
+                    crew.begin(digest, self._task(found))
 
     def _task(self, case: AnyCase) -> Task:
         ceiling = self._ceiling
@@ -117,53 +150,69 @@ class WorkerOracle:
         if self._bounds.memory is not None:
             return self._bounds.memory
         wanted = _LEAST_MEMORY if self._first is None else 10 * self._first.peak
-        return min(max(wanted, _LEAST_MEMORY), int(available_memory() * _SHARE_OF_MEMORY))
+        share = available_memory() * _SHARE_OF_MEMORY / self._jobs
+        return min(max(wanted, _LEAST_MEMORY), int(share))
 
-    def _ask(self, task: Task) -> Answer:
-        process = self._process if self._process is not None else self._start()
-        assert process.stdin is not None, "the worker was started with pipes"
+    def _ask(self, case: AnyCase) -> Answer:
+        answer = Answer(Finding("unjudged", None, "the worker itself ended"), 0.0, 0, lasting=False)
+        with self._restarted_if_broken():
+            task = self._task(case)
+            crew = self._open()
+            crew.begin(case.digest, task)
+            answer = crew.answer(case.digest, task.seconds + _GRACE)
+        return answer
+
+    @contextlib.contextmanager
+    def _restarted_if_broken(self) -> Iterator[None]:
+        """The next case finds new workers where these are gone."""
         try:
-            process.stdin.write(task.to_line())
-            process.stdin.flush()
-            return Answer.from_line(self._read(process, task.seconds + _GRACE))
-        except (OSError, ValueError) as error:
+            yield
+        except (OSError, ValueError):
             self._stop()
-            found = Finding("unjudged", None, f"the worker itself ended: {error}")
-            return Answer(found, 0.0, 0, lasting=False)
 
-    def _read(self, process: subprocess.Popen[bytes], seconds: float) -> bytes:
-        """One line of the worker.  Raises `OSError` when there is none in time."""
-        assert process.stdout is not None, "the worker was started with pipes"
-        ready, _, _ = select.select([process.stdout], [], [], seconds)
+    def _open(self) -> Crew:
+        if self._process is None:
+            self._start()
+        return self._crew
+
+    def _hello(self, process: subprocess.Popen[bytes]) -> bytes:
+        """What the worker says when it is ready.  Raises `OSError` when that is nothing."""
+        assert process.stdout is not None, "the worker was started with a pipe"
+        ready, _, _ = select.select([process.stdout], [], [], _FIRST_SECONDS)
         line = process.stdout.readline() if ready else b""
         if not line.endswith(b"\n"):
-            raise OSError(f"no answer within {seconds:.0f} s" if not ready else "it is gone")
+            raise OSError("the worker did not start")
         return line
 
-    def _start(self) -> subprocess.Popen[bytes]:
+    def _start(self) -> None:
         command = [sys.executable, "-m", "torchreel.minifier.worker"]
         for name in self._imports:
             command += ["--import", name]
         if self.signature.stage in _NEEDS_KERNELS or not _code_is_enough(self.signature):
             command.append("--kernels")
+        lanes = [Lane() for _ in range(self._jobs)]
+        for lane in lanes:
+            command += ["--lane", str(lane.other.fileno())]
         with (self._directory / "worker.log").open("wb") as log:
             process = subprocess.Popen(
                 command,
-                stdin=subprocess.PIPE,
+                stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=log,
+                pass_fds=[lane.other.fileno() for lane in lanes],
                 env=self._environment(),
                 start_new_session=True,  # an interrupt is ours to handle
             )
-        self._process = process
+        for lane in lanes:
+            lane.hand_over()
+        self._process, self._crew = process, Crew(lanes)
         try:
-            hello = parse_line(self._read(process, _FIRST_SECONDS))
+            hello = parse_line(self._hello(process))
         except (OSError, ValueError) as error:
             said = (self._directory / "worker.log").read_text("utf-8", "replace")[-2000:]
             self.close()
             raise self._broken(said) from error
         self.environment = digest_of(canonical_json(hello["environment"]))
-        return process
 
     def _broken(self, said: str) -> MinifyError | UsageError:
         last = said.strip().rpartition("\n")[2]
@@ -180,12 +229,14 @@ class WorkerOracle:
 
     def _stop(self) -> None:
         process, self._process = self._process, None
+        self._crew.close()
         if process is None:
             return
-        for pipe in (process.stdin, process.stdout):
-            if pipe is not None:
-                with contextlib.suppress(OSError):
-                    pipe.close()
+        if process.stdout is not None:
+            process.stdout.close()
+        # Without lanes the worker ends by itself, and counts what its own children took.
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(_TO_END)
         kill_group(process.pid)
         process.wait()
 

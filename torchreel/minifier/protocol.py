@@ -4,6 +4,7 @@ An exit status proves nothing: an import error, a kill and a timeout all look li
 verdict is only what a child wrote down itself, or what the worker saw happen to it.
 
 - `Task`, oracle to worker: a case, the signature to look for, limits.
+- `CANCEL`, oracle to worker: nobody waits for that answer any more.
 - `Hello`, worker to oracle, once: the environment that verdicts hold for.
 - `Answer`, worker to oracle, one for each task.
 - `Entered` and `Finding`, child to worker, over a pipe of the child's own: the stage that it is in,
@@ -124,6 +125,10 @@ def entered_line(stage: str, partition: str) -> bytes:
 def hello_line(environment: Mapping[str, Json], problem: str = "") -> bytes:
     """The worker is ready, or says why it is not."""
     return _line({"environment": environment, "problem": problem})
+
+
+CANCEL = b'{"cancel":true}\n'
+"""Oracle to worker: the task that is under way is not needed any more (it is answered anyhow)."""
 
 
 def parse_line(line: bytes) -> dict[str, Json]:

@@ -6,48 +6,59 @@ Not here: what an edit is (`passes.base`), whether it was good (`oracle`).
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass, replace
 
 _ONE_BY_ONE = 4
 
 
-def find_run(holds: Callable[[int], bool], limit: int) -> int:
-    """The largest n that was found, at most `limit`, for which `holds(n)`; 0 if not even 1 does.
+@dataclass(frozen=True)
+class Run:
+    """Looks for a long run that holds; what to try next follows from what held so far.
+
+    Immutable, so that one can see where each answer would lead before it is known.
 
     Tries 1, 2, 3, 4, then doubles, then bisects between the last that held and the first that did
-    not: a run of n edits is found in about 2 log n tries, a refused one costs a single try.
-    `holds` need not be monotone; then some n is found for which it holds and n + 1 was refused.
+    not: a run of n edits is found in about 2 log n tries, a refused one costs a single try. Whether
+    a length holds need not be monotone; then some n is found that holds while n + 1 was refused.
     After `find_integer` of Hypothesis (internal/conjecture/junkdrawer.py).
+
+    With `bisect` from the start: about log2(limit) tries, of which the first are the largest, for
+    edits of which all, or nearly all, belong together: the ends of a graph.
     """
-    for n in range(1, min(_ONE_BY_ONE, limit) + 1):
-        if not holds(n):
-            return n - 1
-    if limit <= _ONE_BY_ONE:
-        return limit
-    low, high = _double(holds, limit)
-    while low + 1 < high:
-        middle = (low + high) // 2
-        low, high = (middle, high) if holds(middle) else (low, middle)
-    return low
+
+    limit: int
+    bisect: bool = False
+    low: int = 0
+    """The longest that held."""
+    refused: int | None = None
+    """The shortest above it that did not."""
+
+    @property
+    def length(self) -> int:
+        """What to try next; 0 when the run has been found (it is `low`)."""
+        high = self.limit + 1 if self.refused is None else self.refused
+        if self.low + 1 >= high:
+            return 0
+        if self.bisect or self.refused is not None:
+            return (self.low + high) // 2
+        return self.low + 1 if self.low < _ONE_BY_ONE else min(2 * self.low, self.limit)
+
+    def after(self, held: bool) -> Run:
+        """The state after the answer for `length`."""
+        return replace(self, low=self.length) if held else replace(self, refused=self.length)
 
 
-def _double(holds: Callable[[int], bool], limit: int) -> tuple[int, int]:
-    """A length that holds, and a longer one that does not (or is over the limit)."""
-    low = _ONE_BY_ONE
-    while low < limit:
-        high = min(2 * low, limit)
-        if not holds(high):
-            return low, high
-        low = high
-    return limit, limit + 1
+def find_run(holds: Callable[[int], bool], limit: int) -> int:
+    """The n that a `Run` finds; 0 if not even 1 holds."""
+    return _found(Run(limit), holds)
 
 
 def find_prefix(holds: Callable[[int], bool], limit: int) -> int:
-    """The same by bisection alone: about log2(limit) tries, of which the first are the largest.
+    """The same by bisection alone."""
+    return _found(Run(limit, bisect=True), holds)
 
-    For edits of which all, or nearly all, belong together: the ends of a graph.
-    """
-    low, high = 0, limit + 1
-    while low + 1 < high:
-        middle = (low + high) // 2
-        low, high = (middle, high) if holds(middle) else (low, middle)
-    return low
+
+def _found(run: Run, holds: Callable[[int], bool]) -> int:
+    while run.length:
+        run = run.after(holds(run.length))
+    return run.low

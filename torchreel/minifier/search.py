@@ -1,16 +1,17 @@
 """The search: from a failing case to the simplest one that still fails with its signature.
 
-Lives here: the tiers to a fixpoint, runs of edits, what a pass achieved. Not here: whether the case
+Lives here: the tiers to a fixpoint, what a pass achieved. Not here: whether the case
 fails at all (`start`), what is tried (`passes`), what is simpler (`order`), what fails (`oracle`)
 and what is remembered (`judge`, `journal`). Called by `minify`.
 
-Deterministic: the same case, verdicts and limit on runs give the same result, step for step.
+Deterministic: the same case, verdicts and limit on runs give the same result, step for step,
+however many workers judge ahead of it.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any, Literal
 
@@ -28,9 +29,9 @@ from torchreel.minifier.journal import Journal, MemoryJournal
 from torchreel.minifier.judge import Judge, Oracle
 from torchreel.minifier.kinds import AnyCase
 from torchreel.minifier.order import Key, sort_key
-from torchreel.minifier.passes import PHASES, Edit, Pass, Tier
-from torchreel.minifier.runs import find_prefix, find_run
+from torchreel.minifier.passes import PHASES, Pass, Tier
 from torchreel.minifier.start import Start, confirmed, refuse_trivial, reproduce
+from torchreel.minifier.sweep import Sweep, ahead
 from torchreel.store.signature import Signature
 
 _NO_LIMITS = Limits()
@@ -57,6 +58,8 @@ class Search:
         self._counts: dict[str, PassCount] = {}
         self._settled: dict[str, str] = {}  # by pass: the best case that it could not improve
         self._current = ""
+        self._rest: Sequence[Pass[Any]] = ()  # what follows the pass, if nothing is accepted
+        self._later: Sequence[Pass[Any]] = ()
 
     def run(self, *cases: AnyCase, parts: Sequence[AnyCase] = ()) -> Reduction:
         """Reduce the first of the cases that fails with the signature.
@@ -135,14 +138,16 @@ class Search:
         """Until no pass of the phase takes a step, the first tier whenever one is taken."""
         at = 0
         while at < len(tiers):
+            self._later = [item for tier in tiers[at + 1 :] for item in tier]
             at = 0 if self._run_tier(tiers[at]) else at + 1
 
     def _run_tier(self, passes: Tier) -> bool:
         """Each pass of a tier once; whether any took a step."""
         before = self._best.digest
-        for item in passes:
+        for number, item in enumerate(passes):
             if self._settled.get(item.name) != self._best.digest:
                 found = self._best.digest
+                self._rest = [*passes[number + 1 :], *self._later]
                 self._run_pass(item)
                 self._settled[item.name] = found  # what it improved, it gets to see again
         return self._best.digest != before
@@ -160,40 +165,51 @@ class Search:
             )
 
     def _sweep(self, item: Pass[Any]) -> None:
-        edits, at = item.edits(self._best), 0
-        if item.together and len(edits) > 1 and self._accept(item.apply(self._best, edits)):
-            edits = item.edits(self._best)
-        while at < len(edits):
-            if self._try_run(item, edits[at:]):
-                edits = item.edits(self._best)
-            elif item.only_prefix:
-                return
-            else:
-                at += 1
+        sweep = Sweep.begin(item, self._best)
+        while not sweep.is_done:
+            held = self._accept(sweep)
+            sweep = sweep.after(held, self._best)
 
-    def _try_run(self, item: Pass[Any], edits: Sequence[Edit]) -> int:
-        base = self._best
-        find = find_prefix if item.only_prefix else find_run
-        return find(lambda n: self._accept(item.apply(base, edits[:n])), len(edits))
-
-    def _accept(self, candidate: AnyCase | None) -> bool:
-        """Whether a candidate is the best case now."""
-        if candidate is None:
-            return False
-        if candidate.digest == self._best.digest:
-            return True  # a longer run in which the last edits came to nothing
-        key = sort_key(candidate)
-        if key >= self._key:
-            return False
+    def _accept(self, sweep: Sweep) -> bool:
+        """Whether the next candidate is the best case now."""
+        candidate = sweep.candidate()
+        held = self._decided(candidate, self._best)
+        if held is not None or candidate is None:
+            return bool(held)
         hits = self.judge.hits
-        report = self.judge.verdict(candidate)
+        report = self.judge.verdict(candidate, lambda: self._ahead(sweep, candidate))
         same = report.verdict == "same"
         if same:
-            self._best, self._key = self.judge.accepted(candidate), key
+            self._best, self._key = self.judge.accepted(candidate), sort_key(candidate)
             self._save("running")
         self._count(tried=1, cached=self.judge.hits - hits, accepted=int(same))
         self._tell("accepted" if same else "rejected", report)
         return same
+
+    def _decided(self, candidate: AnyCase | None, best: AnyCase) -> bool | None:
+        """Whether a candidate is better than the best case, where that needs no verdict."""
+        if candidate is None:
+            return False
+        if candidate.digest == best.digest:
+            return True  # a longer run in which the last edits came to nothing
+        key = self._key if best is self._best else sort_key(best)
+        return False if sort_key(candidate) >= key else None
+
+    def _ahead(self, sweep: Sweep, candidate: AnyCase) -> Iterator[AnyCase]:
+        """What the search will probably ask next."""
+
+        def decide(asked: AnyCase | None, best: AnyCase) -> bool | None:
+            held = self._decided(asked, best)
+            if held is not None or asked is None:
+                return bool(held)
+            known = self.judge.known(asked)
+            return known.verdict == "same" if known is not None else None
+
+        count = self._counts.get(self._current, PassCount(self._current))
+        likely = (count.accepted + 1) / (count.tried + 2)  # as Laplace has it
+        best = self._best.digest
+        rest = [item for item in self._rest if self._settled.get(item.name) != best]
+        return ahead(sweep, candidate, rest, decide, likely)
 
     def _count(self, **more: float) -> None:
         """Add to what the current pass did."""

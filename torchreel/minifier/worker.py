@@ -9,16 +9,18 @@ memory takes nothing with it. Talks to `oracle` through `protocol`; what a child
 from __future__ import annotations
 
 import argparse
+import contextlib
 import gc
 import importlib
 import os
 import resource
 import select
 import signal
+import socket
 import sys
 import tempfile
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import IO, NoReturn, cast
@@ -60,18 +62,46 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="torchreel-minifier-worker")
     parser.add_argument("--import", dest="imports", action="append", default=[])
     parser.add_argument("--kernels", action="store_true", help="be ready to compile kernels")
+    parser.add_argument("--lane", dest="lanes", type=int, action="append", help="a socket")
     options = parser.parse_args(arguments)
     channel = _private_channel()
-    adopt_orphans()
     sys.path.insert(0, os.getcwd())
     for name in options.imports:
         importlib.import_module(name)
     channel.write(hello_line(_warm_up(options.imports, options.kernels)))
-    channel.flush()
-    for line in sys.stdin.buffer:
-        channel.write(_answer(parse_line(line)).to_line())
-        channel.flush()
+    channel.close()
+    lanes = [socket.socket(fileno=number) for number in options.lanes]
+    if len(lanes) == 1:
+        _serve(lanes[0])
+    else:
+        _serve_each(lanes)
     return 0
+
+
+def _serve_each(lanes: Sequence[socket.socket]) -> None:
+    """One process for each lane, all of them as warm as this one, which only waits for them."""
+    for lane in lanes:
+        if os.fork() == 0:
+            die_with_parent()
+            for other in lanes:
+                if other is not lane:
+                    other.close()
+            _serve(lane)
+            os._exit(0)
+    for lane in lanes:
+        lane.close()
+    with contextlib.suppress(ChildProcessError):
+        while True:
+            os.wait()
+
+
+def _serve(lane: socket.socket) -> None:
+    """Answer the tasks of a lane, one after the other, until it is closed."""
+    adopt_orphans()
+    for line in lane.makefile("rb"):
+        data = parse_line(line)
+        if "cancel" not in data:  # of a task that had been answered already
+            lane.sendall(_answer(data, lane).to_line())
 
 
 def _private_channel() -> IO[bytes]:
@@ -92,7 +122,7 @@ def _warm_up(imports: list[str], kernels: bool) -> Mapping[str, Json]:
     return environment.facts(imports)
 
 
-def _answer(data: Mapping[str, Json]) -> Answer:
+def _answer(data: Mapping[str, Json], lane: socket.socket) -> Answer:
     """Fork a child for a task and see what becomes of it."""
     reading, writing = os.pipe()
     with tempfile.TemporaryFile() as output:
@@ -100,11 +130,12 @@ def _answer(data: Mapping[str, Json]) -> Answer:
         pid = os.fork()
         if pid == 0:
             os.close(reading)
+            lane.close()
             _child(data, writing, output)
         os.close(writing)
         with os.fdopen(reading, "rb", buffering=0) as pipe:
             watch = _Watch(pid, float(str(data["seconds"])), int(str(data["memory"])), began)
-            watch.run(pipe)
+            watch.run(pipe, lane)
         if watch.found is not None:
             kill_group(pid)
         _, status = os.waitpid(pid, 0)
@@ -153,14 +184,19 @@ class _Watch:
         self.found: Finding | None = None
         self._compiling: tuple[float, int] | None = None  # since when, and from which memory
 
-    def run(self, pipe: IO[bytes]) -> None:
+    def run(self, pipe: IO[bytes], lane: socket.socket) -> None:
         """Until the child says what it found, is gone, or has to be killed.
 
         That the pipe is open proves nothing: what the child forked holds it as well.
         """
         pipes = [pipe]
         while self.found is None:
-            ready, _, _ = select.select(pipes, [], [], _POLL)
+            waiting: list[IO[bytes] | socket.socket] = [*pipes, lane]
+            ready, _, _ = select.select(waiting, [], [], _POLL)
+            if lane in ready:  # the only thing that is said during a task: nobody waits any more
+                self.killed = "cancelled"
+                kill_group(self._pid)
+                return
             if ready:
                 chunk = os.read(pipe.fileno(), 1 << 20)
                 pipes = pipes if chunk else []  # closed, which a living child can do as well
@@ -204,6 +240,8 @@ class _Watch:
             return self._timed_out(wanted), True
         if self.killed == "memory":
             return self._too_large(wanted), True
+        if self.killed == "cancelled":
+            return self._unjudged("nobody waits for it any more"), False
         if os.WIFSIGNALED(status) and os.WTERMSIG(status) != signal.SIGKILL:
             return self._crashed(os.WTERMSIG(status), wanted, output), True
         how = "was killed" if os.WIFSIGNALED(status) else f"exited {os.WEXITSTATUS(status)}"

@@ -1,0 +1,106 @@
+"""Which case goes to which worker, and whose answers are still wanted.
+
+Lives here: the lanes that are free, under way and being cancelled, and the answers that came
+before they were asked for. Not here: which cases (`oracle`), what is said on a lane (`lanes`).
+Nothing here is a thread: what a worker has found waits in its socket until somebody looks.
+"""
+
+from __future__ import annotations
+
+import select
+import time
+from collections.abc import Collection, Sequence
+
+from torchreel.minifier.lanes import Lane
+from torchreel.minifier.protocol import Answer, Task
+
+# Answers nobody has asked for yet; older ones were guesses that did not come true.
+_MOST_ANSWERS = 256
+# A worker that is told to drop a case needs no longer than this.
+_TO_CANCEL = 60.0
+
+
+class Crew:
+    """The workers, by the digest of the case that each is at."""
+
+    def __init__(self, lanes: Sequence[Lane]) -> None:
+        self._free = list(lanes)
+        self._busy: dict[str, Lane] = {}
+        self._ending: list[Lane] = []
+        self._answers: dict[str, Answer] = {}
+
+    @property
+    def has_room(self) -> bool:
+        """Whether a worker is free."""
+        self._collect()
+        return bool(self._free)
+
+    def begin(self, digest: str, task: Task) -> None:
+        """Begin with a task, unless that was done; what began first gives way to it.
+
+        Raises `OSError` when a worker is gone.
+        """
+        self._collect()
+        if digest in self._answers and not self._answers[digest].lasting:
+            del self._answers[digest]
+        if digest in self._busy or digest in self._answers:
+            return
+        if not self._free and not self._ending:
+            self._cancel(next(iter(self._busy)))
+        self._wait(_TO_CANCEL)
+        lane = self._free.pop(0)
+        lane.send(task)
+        self._busy[digest] = lane
+
+    def answer(self, digest: str, seconds: float) -> Answer:
+        """The answer to a task that was begun.  Raises `OSError` when none comes in time."""
+        if digest not in self._answers:
+            lane = self._busy[digest]
+            self._answers[digest] = lane.receive(seconds)
+            self._free.append(self._busy.pop(digest))
+        return self._answers.pop(digest)
+
+    def drop_all_but(self, digests: Collection[str]) -> None:
+        """Nobody waits for the others any more."""
+        self._collect()
+        for digest in [found for found in self._busy if found not in digests]:
+            self._cancel(digest)
+
+    def forget(self) -> None:
+        """What comes next is judged by another measure."""
+        self.drop_all_but(())
+        self._answers.clear()
+
+    def close(self) -> None:
+        """End all connections."""
+        for lane in (*self._free, *self._busy.values(), *self._ending):
+            lane.close()
+        self._free, self._busy, self._ending, self._answers = [], {}, [], {}
+
+    def _cancel(self, digest: str) -> None:
+        lane = self._busy.pop(digest)
+        lane.cancel()
+        self._ending.append(lane)
+
+    def _wait(self, seconds: float) -> None:
+        """Until a worker is free."""
+        deadline = time.monotonic() + seconds
+        while not self._free:
+            lanes = [*self._ending, *self._busy.values()]
+            left = deadline - time.monotonic()
+            if left < 0 or not select.select(lanes, [], [], left)[0]:
+                raise OSError(f"no worker is free within {seconds:.0f} s")
+            self._collect()
+
+    def _collect(self) -> None:
+        """Take the answers that have come."""
+        for lane in [lane for lane in self._ending if lane.has_answer]:
+            lane.receive(0.0)
+            self._ending.remove(lane)
+            self._free.append(lane)
+        for digest in [found for found, lane in self._busy.items() if lane.has_answer]:
+            lane = self._busy.pop(digest)
+            self._answers[digest] = lane.receive(0.0)
+            self._free.append(lane)
+        while len(self._answers) > _MOST_ANSWERS:
+            del self._answers[next(iter(self._answers))]

@@ -1,0 +1,61 @@
+"""A lane: the oracle's end of a connection to one warm process that judges one case at a time.
+
+Lives here: lines out and lines in. Not here: which case goes to which lane (`oracle`), and what
+the other end does (`worker`).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import select
+import socket
+
+from torchreel.minifier.protocol import CANCEL, Answer, Task
+
+
+class Lane:
+    """One connection; at most one task is under way on it."""
+
+    def __init__(self) -> None:
+        self._socket, self.other = socket.socketpair()
+        self._lines = self._socket.makefile("rb")
+
+    def fileno(self) -> int:
+        """For select."""
+        return self._socket.fileno()
+
+    def send(self, task: Task) -> None:
+        """Begin with a task.  Raises `OSError` when the other end is gone."""
+        self._socket.sendall(task.to_line())
+
+    def receive(self, seconds: float) -> Answer:
+        """The answer to the task.  Raises `OSError` when there is none in time, or nobody."""
+        if not self._is_ready(seconds):
+            raise OSError(f"no answer within {seconds:.0f} s")
+        line = self._lines.readline()
+        if not line.endswith(b"\n"):
+            raise OSError("it is gone")
+        return Answer.from_line(line)
+
+    @property
+    def has_answer(self) -> bool:
+        """Whether an answer, or the end of the connection, can be read without waiting."""
+        return self._is_ready(0.0)
+
+    def _is_ready(self, seconds: float) -> bool:
+        return bool(select.select([self._socket], [], [], seconds)[0])
+
+    def cancel(self) -> None:
+        """Nobody waits for the answer any more: it comes at once, and says nothing."""
+        self._socket.sendall(CANCEL)
+
+    def hand_over(self) -> None:
+        """The other end now belongs to another process."""
+        self.other.close()
+
+    def close(self) -> None:
+        """End the connection, and with it the process at the other end."""
+        with contextlib.suppress(OSError):
+            self._lines.close()
+            self._socket.close()
+            self.other.close()

@@ -1,0 +1,111 @@
+"""One sweep of a pass over its edits, and a look ahead at what it will ask next.
+
+Lives here: which edits are carried out together, and in which order. Not here: whether a candidate
+is accepted (`search`). A state is immutable: where each answer leads can be seen before there is
+one. That is all there is to running candidates in parallel: other workers judge those that the
+search is most likely to ask for next, and the search itself goes the way that it would go alone.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from torchreel.minifier.kinds import AnyCase
+from torchreel.minifier.passes.base import Edit, Pass
+from torchreel.minifier.runs import Run
+
+# So many states are looked at for one answer that is waited for: most need no run to be decided.
+_MOST_STATES = 64
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """A pass, half way through its edits."""
+
+    item: Pass[Any]
+    best: AnyCase
+    base: AnyCase
+    """What the edits of the present run are carried out on."""
+    edits: Sequence[Edit]
+    at: int
+    run: Run
+    whole: bool
+    """Whether all edits are tried at once, before any run."""
+
+    @classmethod
+    def begin(cls, item: Pass[Any], best: AnyCase) -> Sweep:
+        """Before the first edit."""
+        edits = item.edits(best)
+        run = Run(len(edits), bisect=item.only_prefix)
+        return cls(item, best, best, edits, 0, run, item.together and len(edits) > 1)
+
+    @property
+    def is_done(self) -> bool:
+        """Whether there is nothing left to try."""
+        return self.at >= len(self.edits)
+
+    def candidate(self) -> AnyCase | None:
+        """What to try next; None where these edits come to nothing."""
+        end = len(self.edits) if self.whole else self.at + self.run.length
+        return self.item.apply(self.base, self.edits[self.at : end])
+
+    def after(self, held: bool, best: AnyCase) -> Sweep:
+        """Where the answer for the candidate leads; `best` is the best case then."""
+        if self.whole:
+            return self._on(best, 0) if held else replace(self, whole=False)
+        run = self.run.after(held)
+        if run.length:
+            return replace(self, run=run, best=best)
+        if run.low:
+            return self._on(best, self.at)
+        at = len(self.edits) if self.item.only_prefix else self.at + 1
+        return replace(self, at=at, run=Run(len(self.edits) - at, bisect=self.item.only_prefix))
+
+    def _on(self, best: AnyCase, at: int) -> Sweep:
+        """From a better case: what there is to do there, without what was refused already."""
+        edits = self.item.edits(best)
+        run = Run(len(edits) - at, bisect=self.item.only_prefix)
+        return Sweep(self.item, best, best, edits, at, run, whole=False)
+
+
+Decide = Callable[[AnyCase | None, AnyCase], bool | None]
+"""Whether a candidate is accepted, given the best case; None where that has to be found out."""
+
+
+def ahead(
+    sweep: Sweep, candidate: AnyCase, rest: Sequence[Pass[Any]], decide: Decide, likely: float
+) -> Iterator[AnyCase]:
+    """What will be asked after `candidate`, the most probable first.
+
+    `rest` are the passes that follow, `likely` the share of candidates that are accepted.
+    """
+    number = 0  # makes states that are equally probable comparable
+    heap: list[tuple[float, int, Sweep, int]] = []
+
+    def add(probability: float, state: Sweep, passes: int) -> None:
+        nonlocal number
+        number += 1
+        heapq.heappush(heap, (-probability, number, state, passes))
+
+    def both(probability: float, state: Sweep, asked: AnyCase, passes: int) -> None:
+        add(probability * likely, state.after(True, asked), passes)
+        add(probability * (1 - likely), state.after(False, state.best), passes)
+
+    both(1.0, sweep, candidate, 0)
+    while heap and number < _MOST_STATES:
+        negative, _, state, passes = heapq.heappop(heap)
+        if state.is_done:
+            if passes < len(rest):
+                add(-negative, Sweep.begin(rest[passes], state.best), passes + 1)
+            continue
+        asked = state.candidate()
+        known = decide(asked, state.best)
+        if known is None and asked is not None:
+            yield asked
+            both(-negative, state, asked, passes)
+        else:
+            better = asked if known and asked is not None else state.best
+            add(-negative, state.after(bool(known), better), passes)
