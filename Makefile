@@ -5,10 +5,10 @@ VENV := .venv
 STAMP := $(VENV)/.stamp
 PY := $(VENV)/bin/python
 
-.PHONY: help venv test lint demo bench models cases recording fidelity detection completeness corpus kills soak docs clean check-compiler check-python
+.PHONY: help venv test lint demo bench models cases recording fidelity detection completeness corpus minifier kills soak docs clean check-compiler check-python
 
 help:
-	@echo "make venv | test | lint | demo | bench | models | cases | recording | fidelity | detection | completeness | corpus | kills | soak | docs | clean"
+	@echo "make venv | test | lint | demo | bench | models | cases | recording | fidelity | detection | completeness | corpus | minifier | kills | soak | docs | clean"
 
 venv: $(STAMP)
 
@@ -58,6 +58,10 @@ completeness: check-compiler $(STAMP)
 # 213 programs, recorded and replayed from every entry (an hour); ARGS="--every 9 --entries frame".
 corpus: check-compiler $(STAMP)
 	$(PY) -m benchmarks.corpus $(ARGS)
+
+# Side by side with torch's own minifier, 26 faults in real models (hours); ARGS="'mlp three'".
+minifier: check-compiler $(STAMP)
+	$(PY) -m benchmarks.minifier $(ARGS)
 
 # 300 processes killed at random moments; 2,000 compiles in one process (some 15 minutes).
 kills: check-compiler $(STAMP)

@@ -466,6 +466,12 @@ def minify(
     limit_runs: Annotated[
         int | None, typer.Option("--limit-runs", metavar="N", help="Stop after N oracle runs.")
     ] = None,
+    jobs: Annotated[
+        int,
+        typer.Option(
+            "--jobs", "-j", metavar="N", min=0, help="Run N cases at a time (0: one per core)."
+        ),
+    ] = 1,
     explain: Annotated[
         bool,
         typer.Option(
@@ -491,7 +497,7 @@ def minify(
     from torchreel.minifier.events import Limits
     from torchreel.minifier.export import ExportOptions, refuse_overwriting
     from torchreel.minifier.minify import minify as run
-    from torchreel.minifier.options import Options
+    from torchreel.minifier.options import Options, usable_cores
     from torchreel.store import parse
 
     where = parse(address)
@@ -513,6 +519,7 @@ def minify(
                 explain=explain,
                 predicate=predicate,
                 command=options.command,
+                jobs=jobs or usable_cores(),
             )
             reduction = run(store, row, accuracy=accuracy, options=chosen, listener=listener)
         raise typer.Exit(console.finish(store, reduction, options))

@@ -105,7 +105,7 @@ class WorkerOracle:
 
     def judge(self, case: AnyCase) -> Report:
         """The verdict on one run of the case."""
-        answer = self._ask(case)
+        answer = self._ask(self._task(case))
         self._learn(answer)
         return answer.report()
 
@@ -153,13 +153,12 @@ class WorkerOracle:
         share = available_memory() * _SHARE_OF_MEMORY / self._jobs
         return min(max(wanted, _LEAST_MEMORY), int(share))
 
-    def _ask(self, case: AnyCase) -> Answer:
+    def _ask(self, task: Task) -> Answer:
         answer = Answer(Finding("unjudged", None, "the worker itself ended"), 0.0, 0, lasting=False)
         with self._restarted_if_broken():
-            task = self._task(case)
             crew = self._open()
-            crew.begin(case.digest, task)
-            answer = crew.answer(case.digest, task.seconds + _GRACE)
+            crew.begin(task.case.digest, task)
+            answer = crew.answer(task.case.digest, task.seconds + _GRACE)
         return answer
 
     @contextlib.contextmanager
