@@ -510,7 +510,7 @@ def minify(
         checks=checks,
     )
     refuse_overwriting(options)
-    with _writable(where) as store:
+    with _own(_writable(where), output) as store:
         row = None if accuracy and where.compile is None else _compile(store, where)
         with console.watched(limits) as listener:
             chosen = Options(
@@ -670,6 +670,18 @@ def _writable(where: Address) -> Store:
         return Store.open(where.store, write=True)
     except LockedStore:
         return Store.open(where.store)
+
+
+def _own(store: Store, directory: Path) -> Store:
+    """The store itself where it can be written to, else a copy of it in the directory."""
+    if store.writable:
+        return store
+    from torchreel.console import streams
+
+    path = directory / Path(store.target).name
+    streams.say(f"{store.target} can't be written to: verdicts go to a copy, {path}")
+    with store:
+        return store.copied(path)
 
 
 def _compile(store: Store, where: Address) -> Compile:

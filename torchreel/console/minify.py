@@ -14,6 +14,7 @@ from torchreel.console import export as console
 from torchreel.console import streams
 from torchreel.console.failure import facts
 from torchreel.console.text import clean, count, seconds
+from torchreel.minifier.case import Case
 from torchreel.minifier.events import Limits, Listener, ProgressEvent, Reduction
 from torchreel.minifier.explain import Explanation
 from torchreel.minifier.export import ExportOptions, export
@@ -36,6 +37,8 @@ class Progress:
         if event.kind == "start":
             note = f"; {event.message}" if event.message else ""
             self._say(f"reproduced with {count(event.call_nodes, 'call node')}{note}")
+        elif event.kind == "note":
+            self._say(event.message)
         elif self._status is not None:
             self._status.update(Text(clean(text)))
         elif event.kind == "accepted" or time.monotonic() - self._last > _EVERY:
@@ -65,6 +68,9 @@ def _left(event: ProgressEvent, limits: Limits) -> str:
         return f", {seconds(max(0.0, limits.seconds - event.seconds))} left"
     if limits.runs is not None:
         return f", {count(max(0, limits.runs - event.oracle_runs), 'run')} left"
+    if event.left is not None and event.oracle_runs:
+        most = event.left * event.seconds / event.oracle_runs
+        return f", at most {seconds(most)} more unless another step succeeds"
     return ""
 
 
@@ -134,7 +140,8 @@ def finish(store: Store, reduction: Reduction, options: ExportOptions) -> int:
         streams.say(f"interrupted: the best case so far is in {store.target}.")
         streams.next_command("torchreel", "minify", address)
         return 130
-    exported = export(store, row, replace(options, say=streams.say), failure)
+    best = reduction.case if isinstance(reduction.case, Case) else None
+    exported = export(store, row, replace(options, say=streams.say), failure, best)
     status = console.report(address, exported)
     if reduction.status == "budget":
         streams.say("The budget is spent: the same command goes on from here.", style="yellow")

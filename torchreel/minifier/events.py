@@ -74,7 +74,7 @@ class PassCount:
 class ProgressEvent:
     """One candidate was judged (or taken from the cache)."""
 
-    kind: Literal["start", "accepted", "rejected", "end"]
+    kind: Literal["start", "accepted", "rejected", "note", "end"]
     pass_name: str
     call_nodes: int
     """Call nodes of the best case so far."""
@@ -84,6 +84,9 @@ class ProgressEvent:
     seconds: float
     verdict: Verdict | None = None
     message: str = ""
+    left: int | None = None
+    """How many candidates there are to a fixpoint if no step succeeds any more; None as long as
+    some pass has not been seen, so that nobody knows."""
 
 
 class Listener(Protocol):

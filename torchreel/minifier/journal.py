@@ -8,13 +8,13 @@ exactly where it stopped, because the search is deterministic and every verdict 
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Protocol, cast
 
 from sqlalchemy import Row, select
 
-from torchreel.errors import DamagedStore
+from torchreel.errors import DamagedStore, StoreError
 from torchreel.minifier.events import Report, Verdict
 from torchreel.minifier.kinds import AnyCase, case_from_bytes
 from torchreel.store import schema
@@ -26,6 +26,9 @@ from torchreel.store.writer import Writer
 
 class Journal(Protocol):
     """What the search needs to remember."""
+
+    problem: str
+    """Why something could not be kept; empty as long as everything was."""
 
     def verdict(self, case: AnyCase) -> Report | None:
         """What was found out about a case, in this environment and for this signature."""
@@ -48,6 +51,8 @@ class Journal(Protocol):
 
 class MemoryJournal:
     """Forgets everything with the process."""
+
+    problem = ""
 
     def __init__(self) -> None:
         self.verdicts: dict[str, Report] = {}
@@ -84,7 +89,11 @@ class _Keys:
 
 
 class StoreJournal:
-    """Keeps everything in a store that is open for writing."""
+    """Keeps everything in a store that is open for writing.
+
+    A store that can't grow any more (a full disk) does not end a search: what it does not take is
+    kept in memory, and the best case is offered to it again with every step.
+    """
 
     def __init__(
         self, store: Store, signature: Signature, environment: str, failure_id: int | None
@@ -93,9 +102,23 @@ class StoreJournal:
         self._keys = _Keys(signature.digest, environment)
         self._reduction: int | None = None
         self._caught: dict[str, int] = {}
+        self._memory = MemoryJournal()
+        self.problem = ""
+
+    def _write(self, action: Callable[[Writer], None]) -> bool:
+        """Do it in one transaction; whether the store took it."""
+        try:
+            with self._store.writer() as writer:
+                action(writer)
+        except StoreError as error:
+            self.problem = str(error)
+            return False
+        return True
 
     def verdict(self, case: AnyCase) -> Report | None:
         """See `Journal`."""
+        if (known := self._memory.verdict(case)) is not None:
+            return known
         table = schema.verdicts
         query = select(table).where(
             table.c.case_digest == case.digest,
@@ -108,6 +131,8 @@ class StoreJournal:
 
     def accepted(self, digest: str) -> AnyCase | None:
         """See `Journal`."""
+        if (known := self._memory.accepted(digest)) is not None:
+            return known
         query = select(schema.cases.c.document).where(schema.cases.c.digest == digest)
         with self._store.connect() as connection:
             found = connection.execute(query).scalar_one_or_none()
@@ -121,7 +146,8 @@ class StoreJournal:
             "stage": report.stage,
             "note": report.note,
         }
-        with self._store.writer() as writer:
+
+        def put(writer: Writer) -> None:
             writer.put(
                 "verdicts",
                 case_digest=case.digest,
@@ -133,6 +159,9 @@ class StoreJournal:
             )
             if report.verdict in ("same", "other"):
                 self._document(writer, case)
+
+        if not self._write(put):
+            self._memory.keep(case, report)
 
     def _document(self, writer: Writer, case: AnyCase) -> None:
         writer.put(
@@ -164,10 +193,14 @@ class StoreJournal:
         """See `Journal`."""
         if self._reduction is None:
             return
-        with self._store.writer() as writer:
+        number = self._reduction
+
+        def update(writer: Writer) -> None:
+            if self.problem:
+                self._document(writer, best)
             writer.update(
                 "reductions",
-                self._reduction,
+                number,
                 best_case=best.digest,
                 status=status,
                 oracle_runs=runs,
@@ -175,10 +208,15 @@ class StoreJournal:
                 seconds=seconds,
             )
 
+        self._write(update)
+
     def by_catch(self, signature: Signature, case: AnyCase) -> None:
         """See `Journal`."""
-        known = self._caught.get(signature.digest)
-        with self._store.writer() as writer:
+
+        def put(writer: Writer) -> None:
+            known = self._caught.get(signature.digest)
+            if self.problem:
+                self._document(writer, case)
             if known is not None:
                 writer.update("by_catch", known, case_digest=case.digest)
             elif self._reduction is not None:
@@ -189,6 +227,9 @@ class StoreJournal:
                     signature=signature.to_json(),
                     case_digest=case.digest,
                 )
+
+        if not self._write(put):
+            self._caught.pop(signature.digest, None)  # the row may have been rolled back
 
 
 def _report(row: Row[tuple[object, ...]]) -> Report:

@@ -58,6 +58,9 @@ class Search:
         self._counts: dict[str, PassCount] = {}
         self._settled: dict[str, str] = {}  # by pass: the best case that it could not improve
         self._current = ""
+        self._told_problem = False
+        self._widths: dict[str, int] = {}  # by pass: how many edits it last had to offer
+        self._open = 0  # edits of the current sweep that have not been tried
         self._rest: Sequence[Pass[Any]] = ()  # what follows the pass, if nothing is accepted
         self._later: Sequence[Pass[Any]] = ()
 
@@ -166,7 +169,10 @@ class Search:
 
     def _sweep(self, item: Pass[Any]) -> None:
         sweep = Sweep.begin(item, self._best)
+        self._widths[item.name] = len(sweep.edits)
         while not sweep.is_done:
+            self._widths[item.name] = len(sweep.edits)
+            self._open = len(sweep.edits) - sweep.at
             held = self._accept(sweep)
             sweep = sweep.after(held, self._best)
 
@@ -217,6 +223,19 @@ class Search:
         changed = {key: getattr(known, key) + value for key, value in more.items()}
         self._counts[self._current] = replace(known, **changed)
 
+    def _left(self) -> int | None:
+        """How many runs it takes to the fixpoint if no step succeeds any more.
+
+        None until every pass has been seen once: nobody knows before.
+        """
+        passes = [item for phase in self._phases for tier in phase for item in tier]
+        if any(item.name not in self._widths for item in passes):
+            return None
+        best = self._best.digest
+        others = (p.name for p in passes if p.name != self._current)
+        waiting = (name for name in others if self._settled.get(name) != best)
+        return self._open + sum(self._widths[name] for name in waiting)
+
     def _save(self, status: str) -> None:
         judge = self.judge
         judge.journal.progress(
@@ -226,10 +245,13 @@ class Search:
             hits=judge.hits,
             seconds=judge.seconds,
         )
+        if judge.journal.problem and not self._told_problem:
+            self._told_problem = True
+            self._tell("note", message=f"{judge.journal.problem} The search goes on in memory.")
 
     def _tell(
         self,
-        kind: Literal["start", "accepted", "rejected", "end"],
+        kind: Literal["start", "accepted", "rejected", "note", "end"],
         report: Report | None = None,
         message: str = "",
     ) -> None:
@@ -245,6 +267,7 @@ class Search:
             self.judge.seconds,
             report.verdict if report is not None else None,
             message,
+            left=self._left(),
         )
         self._listener.on_step(event)
 

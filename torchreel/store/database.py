@@ -87,6 +87,19 @@ class Store:
         with self.connect() as connection:
             return blobs.get(connection, digest, self._last_pack)
 
+    def copied(self, path: Path) -> "Store":
+        """A copy of a SQLite store, open for writing; what is at the path already is taken as one.
+
+        Raises OSError where the directory can't be made.
+        """
+        if not sqlite_files.has_content(path):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with self.connect() as connection, closing(sqlite3.connect(path)) as target:
+                source = connection.connection.driver_connection
+                assert isinstance(source, sqlite3.Connection)
+                source.backup(target)
+        return Store.open(path, write=True)
+
     def settle(self) -> int:
         """Write down the recordings whose process died without a word; return how many."""
         from torchreel.store.settle import settle

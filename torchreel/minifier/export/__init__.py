@@ -23,6 +23,7 @@ from torchreel.minifier.export.regression import check_as_test, text_of_test
 from torchreel.minifier.export.script import Script, compile_form, graph_form, with_header
 from torchreel.minifier.export.story import Story, best_known, headline
 from torchreel.minifier.findings import finding
+from torchreel.minifier.order import sort_key
 from torchreel.store import Store
 from torchreel.store.records import Compile, Failure
 
@@ -64,17 +65,24 @@ class Exported:
 
 
 def export(
-    store: Store, compile: Compile, options: ExportOptions, failure: Failure | None = None
+    store: Store,
+    compile: Compile,
+    options: ExportOptions,
+    failure: Failure | None = None,
+    best: Case | None = None,
 ) -> Exported:
     """Export the simplest case known of a compile's failure: a reduced one, if there is any.
 
-    `failure` says which one is meant, where the compile has several.
+    `failure` says which one is meant, where the compile has several. `best` is a case of it that a
+    full disk may have kept out of the store.
 
     Raises UsageError when files would be overwritten or the compile did not fail, and
     `UnsupportedError` when no form of a script can hold the case.
     """
     refuse_overwriting(options)
     case, story = best_known(store, compile, failure, options.imports)
+    if best is not None and sort_key(best) < sort_key(case):
+        case = best
     return export_case(case, _with_findings(store, case, story), options)
 
 
