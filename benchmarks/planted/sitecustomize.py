@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from types import ModuleType
 
 _AFTER = ("torch._inductor.compile_fx", "torch._inductor.graph")
+_executed: set[str] = set()  # a module is in sys.modules long before it is complete
 
 
 class _Planter(importlib.abc.MetaPathFinder):
@@ -24,7 +25,8 @@ class _Planter(importlib.abc.MetaPathFinder):
 
         def exec_module(module: ModuleType) -> None:
             execute(module)
-            if all(name in sys.modules for name in _AFTER):
+            _executed.add(name)
+            if _executed.issuperset(_AFTER):
                 import planted_faults
 
                 planted_faults.plant()

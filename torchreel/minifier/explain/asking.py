@@ -7,9 +7,10 @@ because the oracle refused them. Called by `minify`, after a fixpoint.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator
 
-from torchreel.errors import BudgetSpent
+from torchreel.errors import BudgetSpent, StoreError
 from torchreel.minifier.case import Case
 from torchreel.minifier.events import Limits
 from torchreel.minifier.explain.difference import Edit, deciding_edit
@@ -39,7 +40,9 @@ def explain(
     oracle.look_for(signature)  # what cures may be seen later than where the failure was
     journal = StoreJournal(store, signature, oracle.environment, None)
     found = _Explaining(Judge(oracle, journal, Limits(runs=runs)), oracle, case).all()
-    keep_finding(store, "explanation", case, signature, oracle.environment, found.to_json())
+    # A full disk must not cost what was found: the reduction itself goes on in memory as well.
+    with contextlib.suppress(StoreError):
+        keep_finding(store, "explanation", case, signature, oracle.environment, found.to_json())
     return found
 
 
