@@ -103,6 +103,15 @@ def test_what_is_no_secret_stays(redactor: Redactor, text: str) -> None:
     assert redactor.data(document) == document
 
 
+@pytest.mark.parametrize(
+    "annotation", ["f32[50, 16][16, 1]cpu", "i64[1, s0]", "bf16[][]cuda:0", "Sym(s0 + 1)", "b8[8]"]
+)
+def test_what_torch_notes_of_a_weight_stays(redactor: Redactor, annotation: str) -> None:
+    text = f'def forward(self, embed_tokens_weight: "{annotation}", x: "{annotation}"):'
+    assert redactor.text(text) == text
+    assert json.loads(redactor.json({"graph": text})) == {"graph": text}
+
+
 def test_a_document_stays_a_document(redactor: Redactor) -> None:
     source = f"x = f(password='hunter2', key=\"{RANDOM}\")  # /home/alice/x.py"
     document: dict[str, Json] = {

@@ -120,6 +120,11 @@ class _Named:
         )
 
 
+# What torch's readable graphs write behind the name of a value, be it of a weight `embed_tokens`.
+_ANNOTATION = re.compile(
+    rb"[a-z]{1,4}\d\w*\[[^\]]*\](?:\[[^\]]*\])?(?:[a-z]+(?::\d+)?)?|Sym\([^'\"]*\)"
+)
+
 _IN_JSON = _Named.of(_JSON_QUOTE, _JSON_CHARACTER)
 _IN_TEXT = _Named.of(_TEXT_QUOTE, _TEXT_CHARACTER)
 _BEFORE = re.compile(rb"['\"](-{0,2})[\w-]{0,40}\Z")
@@ -370,7 +375,7 @@ def _spans(data: bytes, lowered: bytes, name: bytes, named: _Named) -> list[tupl
         match = named.signed.match(data, at + len(name))
         if match is not None:
             group = 2 if match[2] is not None else 4
-            if group == 2 or _is_bare_secret(name, match[4]):
+            if _is_secret(name, match):
                 found.append(match.span(group))
         else:
             following = named.following.match(data, at + len(name))
@@ -378,6 +383,13 @@ def _spans(data: bytes, lowered: bytes, name: bytes, named: _Named) -> list[tupl
                 found.append(following.span(2))
         at = lowered.find(name, at + len(name))
     return found
+
+
+def _is_secret(name: bytes, match: re.Match[bytes]) -> bool:
+    """Of a value behind a sign: between quotes it is one, unless torch wrote what it is."""
+    if match[2] is not None:
+        return _ANNOTATION.fullmatch(match[2]) is None
+    return _is_bare_secret(name, match[4])
 
 
 def _is_next_secret(data: bytes, at: int, name: bytes, value: bytes) -> bool:
