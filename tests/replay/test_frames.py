@@ -185,3 +185,21 @@ torch.compile(lambda x, wild: x.cos() if wild else x, backend="eager")(torch.one
             replay(store, large, "frame", trust=True)
         verdict = replay(store, wild, "frame", trust=True)
     assert any("Wild: it can't be pickled (ZeroDivisionError)" in note for note in verdict.notes)
+
+
+@pytest.mark.slow
+def test_state_of_a_module_that_is_not_here_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What the program entered into a module that it imports is not in a bundle of its frames."""
+    module = "SCALES = {}\ndef scaled(x):\n    return x * SCALES.get('much', 1)\n"
+    program = (
+        "import torch, zoo\nzoo.SCALES['much'] = 3\n"
+        "torch.compile(lambda x: zoo.scaled(x), backend='eager')(torch.ones(3))\n"
+    )
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    with Store.open(_record(tmp_path, program, zoo=module), write=True) as store:
+        (compile,) = queries.compiles(store, 1)
+        verdict = replay(store, compile, "frame", trust=True)
+    assert verdict.verdict == "refused"
+    assert verdict.detail.startswith("the frame read zoo.SCALES, which the program had filled")

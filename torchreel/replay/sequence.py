@@ -18,7 +18,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from torchreel.errors import UnsupportedError, UntrustedError
-from torchreel.replay import frame_child
+from torchreel.replay import frame_child, module_state
 from torchreel.replay.causes import likely
 from torchreel.replay.compare import Outcome, Question, Side, compare
 from torchreel.replay.facts import facts_of
@@ -288,7 +288,10 @@ def _judge(
         outcomes = list(_outcomes((store, group.rows), (other, rows), question))
         sides = (store, group.last), (other, rows[-1] if rows else None)
         cause = _cause(*sides, outcomes, mine.notes)
+        elsewhere = module_state.not_found_again(*sides)
     verdict = _conclude(group, rows, outcomes, ended, tuple(notes))
+    if verdict.verdict == DIVERGED and elsewhere:
+        return replace(verdict, verdict=REFUSED, detail=module_state.refusal(elsewhere))
     return replace(verdict, cause=cause) if verdict.verdict == DIVERGED else verdict
 
 

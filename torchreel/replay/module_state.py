@@ -1,0 +1,55 @@
+"""What a frame read of its modules and does not find in its replay.
+
+A bundle holds a frame, not the modules that it refers to: what the program changed in them (a
+registry that each new model enters) is not there.  Lives here: how to tell that from the guards of
+both recordings.  Called by `sequence`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+from torchreel.store import queries
+from torchreel.store.database import Store
+from torchreel.store.records import Compile
+
+_MEMBER = re.compile(r"G\['__import_(\w+)'\]\.(\w+)")
+_ID = re.compile(r"\b\d{6,}\b")
+_CONTAINERS = ("DICT_", "SEQUENCE_", "TUPLE_", "SET_", "CONSTANT_MATCH", "EQUALS_MATCH")
+"""Types of guards, by their beginnings, on what a container holds."""
+
+
+def not_found_again(
+    recorded: tuple[Store, Compile], replayed: tuple[Store, Compile | None]
+) -> list[str]:
+    """The names of modules' members whose content was another when it was recorded."""
+    other, again = replayed
+    if again is None:
+        return []
+    ours, theirs = _contents(*recorded), _contents(other, again)
+    both = [name for name in ours if name in theirs]
+    return [name for name in both if ours[name] != theirs[name]]
+
+
+def _contents(store: Store, compile: Compile) -> dict[str, set[str]]:
+    """By the name of a module's member: what the guards say that it holds."""
+    found: dict[str, set[str]] = {}
+    for event in queries.events(store, compile, "guards.guard"):
+        data = event.data if isinstance(event.data, Mapping) else {}
+        member = _MEMBER.search(str(data.get("expression")))
+        code = data.get("code")
+        if member is None or not event.name.startswith(_CONTAINERS) or not isinstance(code, list):
+            continue
+        name = f"{member[1].replace('_dot_', '.')}.{member[2]}"
+        found.setdefault(name, set()).update(_ID.sub("ID", str(line)) for line in code)
+    return found
+
+
+def refusal(names: list[str]) -> str:
+    """Why a frame that read these is not replayed."""
+    return (
+        f"the frame read {', '.join(names)}, which the program had filled or changed after the "
+        "import: a bundle holds the frame and not the state of its modules. Name a module that "
+        "does the same with --import MODULE, or replay from --entry graph"
+    )
