@@ -14,7 +14,7 @@ venv: $(STAMP)
 
 $(STAMP): pyproject.toml constraints.txt | check-python
 	$(PYTHON) -m venv $(VENV)
-	$(PY) -m pip install -c constraints.txt -e '.[dev,transformers]'
+	$(PY) -m pip install -c constraints.txt -e '.[dev,transformers,triton]'
 	@touch $@
 
 test: check-compiler $(STAMP)

@@ -31,6 +31,7 @@ from torchreel.recorder.failures import is_restart
 from torchreel.replay import restore
 from torchreel.replay import torch_names as torch_replay
 from torchreel.replay.comparison import Difference, compare, tensors_of
+from torchreel.replay.device import libraries
 from torchreel.store.jsontypes import Json
 from torchreel.store.portable import shape_env
 from torchreel.store.portable.checkpoints import CheckpointDoc
@@ -225,7 +226,7 @@ class _Prepared:
 
     def run_eagerly(self) -> None:
         """Run the graph on real inputs: what eager rejects is no case."""
-        if not self.case.eager or self._is_too_large():
+        if not self.case.eager or self._is_too_large() or self._is_elsewhere():
             return
         self.expected = Results(self.restored.graph, self.inputs(), self.case.seed)
         if self.case.harness in ("train", "accuracy"):
@@ -246,6 +247,11 @@ class _Prepared:
         tensors = [value for value in self.restored.inputs if isinstance(value, torch.Tensor)]
         hints = self.case.checkpoint.hints
         return sum(_elements(value, hints) for value in tensors) > _MOST_ELEMENTS
+
+    def _is_elsewhere(self) -> bool:
+        """Whether the graph computes on a device that this machine only stands in for."""
+        tensors = [value for value in self.restored.inputs if isinstance(value, torch.Tensor)]
+        return libraries.stands_in() and any(value.device.type == "cuda" for value in tensors)
 
     def inputs(self, doc: CheckpointDoc | None = None) -> list[object]:
         """Fresh real inputs, always the same; those of a resized checkpoint, where one is given."""

@@ -7,7 +7,7 @@ Not here: the search itself (`search`).
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -21,9 +21,11 @@ from torchreel.minifier.journal import StoreJournal
 from torchreel.minifier.options import Bounds, Options
 from torchreel.minifier.oracle import WorkerOracle
 from torchreel.minifier.search import Search
+from torchreel.replay.facts import facts_of
 from torchreel.store import queries
 from torchreel.store.addressing import Address
 from torchreel.store.database import Store
+from torchreel.store.jsontypes import Json
 from torchreel.store.portable.checkpoints import CheckpointDoc
 from torchreel.store.records import Compile, Failure
 from torchreel.store.signature import ASKED, Signature, wrong_result_signature
@@ -87,7 +89,8 @@ def minify(
         return _reduce_asked(store, compile, failure, options, listener, oracle)
     starts = starting_cases(store, compile, failure, options.imports)
     options = replace(options, bounds=_bounds_for(failure, options.bounds))
-    with open_oracle(oracle, failure.signature, options) as worker:
+    machine = facts_of(store, compile).accelerator
+    with open_oracle(oracle, failure.signature, options, machine) as worker:
         reduction = _reduce(store, worker, starts, failure, options, listener)
         return _explained(store, worker, reduction, options)
 
@@ -139,14 +142,21 @@ def _bounds_for(failure: Failure, bounds: Bounds) -> Bounds:
 
 
 def open_oracle(
-    given: WorkerOracle | None, signature: Signature, options: Options
+    given: WorkerOracle | None,
+    signature: Signature,
+    options: Options,
+    accelerator: Mapping[str, Json] | None = None,
 ) -> AbstractContextManager[WorkerOracle]:
     """The oracle to use, for the length of a `with`: the given one, or one of our own."""
     if given is not None:
         given.look_for(signature, options.bounds)
         return nullcontext(given)
     return WorkerOracle(
-        signature, imports=options.imports, bounds=options.bounds, jobs=options.jobs
+        signature,
+        imports=options.imports,
+        bounds=options.bounds,
+        jobs=options.jobs,
+        accelerator=accelerator,
     )
 
 

@@ -14,7 +14,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
 from pathlib import Path
 from types import TracebackType
@@ -31,7 +31,7 @@ from torchreel.minifier.options import Bounds
 from torchreel.minifier.predicates import QUANTITIES, parse_predicate
 from torchreel.minifier.processes import available_memory, kill_group
 from torchreel.minifier.protocol import Answer, Finding, Task, parse_line
-from torchreel.store.jsontypes import canonical_json, digest_of
+from torchreel.store.jsontypes import Json, canonical_json, digest_of
 from torchreel.store.signature import Signature
 
 # A candidate may take ten times as long as the first run, and at least this many seconds: the first
@@ -84,7 +84,9 @@ class WorkerOracle:
         imports: Sequence[str] = (),
         bounds: Bounds = _NO_BOUNDS,
         jobs: int = 1,
+        accelerator: Mapping[str, Json] | None = None,
     ) -> None:
+        self._accelerator = accelerator
         self.signature, self._imports, self._bounds = signature, tuple(imports), bounds
         self._jobs = max(1, jobs)
         self._crew = Crew(())
@@ -189,6 +191,10 @@ class WorkerOracle:
             command += ["--import", name]
         if self.signature.stage in _NEEDS_KERNELS or not _code_is_enough(self.signature):
             command.append("--kernels")
+        if self._accelerator is not None:
+            facts = self._directory / "accelerator.json"
+            facts.write_bytes(canonical_json(self._accelerator))
+            command += ["--accelerator", str(facts)]
         lanes = [Lane() for _ in range(self._jobs)]
         for lane in lanes:
             command += ["--lane", str(lane.other.fileno())]

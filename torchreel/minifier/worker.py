@@ -43,7 +43,7 @@ from torchreel.minifier.protocol import (
     hello_line,
     parse_line,
 )
-from torchreel.store.jsontypes import Json
+from torchreel.store.jsontypes import Json, parse_json
 from torchreel.store.signature import (
     Signature,
     crash_signature,
@@ -56,6 +56,9 @@ _POLL = 0.05  # seconds between two looks at a child's memory
 _TAIL = 2000  # bytes of a dead child's output that are kept
 _LARGEST_FILE = 4 << 30  # bytes; a child that prints without end must not fill the disk
 
+_machine: dict[str, Json] = {}
+"""What the recording says of its GPUs, for a case that compiles for one."""
+
 
 def main(arguments: list[str] | None = None) -> int:
     """Answer tasks from stdin until it ends."""
@@ -63,7 +66,12 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--import", dest="imports", action="append", default=[])
     parser.add_argument("--kernels", action="store_true", help="be ready to compile kernels")
     parser.add_argument("--lane", dest="lanes", type=int, action="append", help="a socket")
+    parser.add_argument("--accelerator", type=Path, help="facts of the recorded machine's GPUs")
     options = parser.parse_args(arguments)
+    if options.accelerator is not None:
+        found = parse_json(options.accelerator.read_bytes())
+        assert isinstance(found, Mapping), "`oracle` wrote it"
+        _machine.update(found)
     channel = _private_channel()
     sys.path.insert(0, os.getcwd())
     for name in options.imports:
@@ -119,7 +127,7 @@ def _warm_up(imports: list[str], kernels: bool) -> Mapping[str, Json]:
     warm_up.compile_once(kernels=kernels)
     gc.collect()
     gc.freeze()  # a collection in a child would copy every page of the parent
-    return environment.facts(imports)
+    return {**environment.facts(imports), **({"accelerator": _machine} if _machine else {})}
 
 
 def _answer(data: Mapping[str, Json], lane: socket.socket) -> Answer:
@@ -155,12 +163,16 @@ def _child(data: Mapping[str, Json], pipe: int, output: IO[bytes]) -> NoReturn:
         os.dup2(output.fileno(), descriptor)
     from torchreel.minifier.kinds import runner_of
     from torchreel.minifier.stages import Position
+    from torchreel.replay import torch_machine
+    from torchreel.replay.facts import Facts
 
     def announce(position: Position) -> None:
         os.write(pipe, entered_line(position.stage, position.partition))
 
     task = Task.from_json(data)
-    finding = runner_of(task.case)(task, announce)
+    # Not in the parent: the threads of autograd for a device would not survive the fork.
+    with torch_machine.imposed(Facts(accelerator=_machine or None)):
+        finding = runner_of(task.case)(task, announce)
     _write_all(pipe, finding.to_line())
     os._exit(0)
 

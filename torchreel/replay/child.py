@@ -98,21 +98,21 @@ def main() -> None:
 def _replay(request: Request, report: Report) -> None:
     import torchreel.recorder.session as recording
     from torchreel.replay import restore, torch_machine, torch_names
-    from torchreel.replay.facts import Facts
+    from torchreel.replay.facts import Facts, told
     from torchreel.store.portable.checkpoints import CheckpointDoc
 
+    facts = Facts(**request.facts)
     doc = CheckpointDoc.from_bytes(Path(request.checkpoint).read_bytes())
     for name in request.imports:
         importlib.import_module(name)
     torch_names.check_config(request.changed, trust=request.trust)
     with (
-        torch_machine.imposed(
-            Facts(**request.facts), run=request.execute or request.compare
-        ) as unlike,
+        torch_machine.imposed(facts, run=request.execute or request.compare) as unlike,
         restore.imposed(doc, trust=request.trust, attempt=request.attempt) as left,
         nullcontext() if request.compile_cpp else torch_names.without_cpp_compiler(),
     ):
         restored = restore.restore(doc)
+        report.notes += told(facts)
         report.notes += [f"not imposed: {text}" for text in unlike]
         report.notes += [f"config entry not restored: {name}" for name in left]
         report.notes += [f"not restored: {text}" for text in sorted(set(restored.lost))]

@@ -56,14 +56,17 @@ class Scope:
 LIBRARIES: Mapping[str, tuple[str, Json]] = {
     "joint_graph": (
         "randperm_index_add_pattern",
-        [["float32", [4, 8], [8, 1], "cpu"], ["float32", [2, 8], [8, 1], "cpu"]],
+        [["float32", [4, 8], [8, 1]], ["float32", [2, 8], [8, 1]]],
     ),
-    "post_grad": ("prepare_softmax_pattern", [["float32", [4, 8], [8, 1], "cpu"], "int"]),
+    "post_grad": ("prepare_softmax_pattern", [["float32", [4, 8], [8, 1]], "int"]),
 }
-"""Libraries of patterns that Inductor traces once in a process (`fx_passes.*.lazy_init`), and a
-pattern of each with its arguments, by which to tell that a compile did it."""
+"""Libraries of patterns that Inductor traces once in a process and for a type of device
+(`fx_passes.*.lazy_init`), and a pattern of each with its arguments, less the device, by which to
+tell that a compile did it."""
 
-ONCE = frozenset({"nondeterminism.device", "nondeterminism.vector_isa"})
+ONCE = frozenset(
+    {"nondeterminism.accelerator", "nondeterminism.device", "nondeterminism.vector_isa"}
+)
 """Kinds that are noted once in a compile: what was noted before the checkpoint, a replay notes."""
 
 MAIN, BACKWARD = "", "backward"
@@ -171,6 +174,12 @@ EXCUSES: tuple[Excuse, ...] = (
         for cache in ("fx_graph", "aotautograd")
         for outcome in ("hit", "miss", "bypass")
     ),
+    # The file is named by a digest of the code, in which a Triton kernel has a path of its own.
+    Excuse(
+        "caches",
+        "inductor_output_code",
+        fields=("inductor_output_code.filename", "inductor_output_code.file_path"),
+    ),
     Excuse("C++ compiler", "inductor.cpp_compile"),
     Excuse("epochs", "fake_tensors.dispatch", fields=("epoch",)),
     Excuse("epochs", "fake_tensors.memo", fields=("epoch",)),
@@ -184,6 +193,7 @@ EXCUSES: tuple[Excuse, ...] = (
 )
 DEVICE = (
     Excuse("device", "nondeterminism.device"),
+    Excuse("device", "nondeterminism.accelerator"),
     Excuse("device", "nondeterminism.vector_isa"),
     Excuse("device", "nondeterminism.machine"),
 )

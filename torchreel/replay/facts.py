@@ -29,6 +29,28 @@ class Facts:
     seed: int | None = None
     capability: str | None = None
     """The vector instructions of torch's own kernels: 'AVX2'."""
+    accelerator: Mapping[str, Json] | None = None
+    """What torch and Triton tell of the GPUs (`nondeterminism.accelerator`)."""
+
+
+def told(facts: Facts) -> list[str]:
+    """What a verdict has to say of a GPU that was imposed, and of what that leaves out."""
+    found = facts.accelerator
+    devices = found.get("devices") if found is not None else None
+    if found is None or not isinstance(devices, list):
+        return []
+    names = [
+        f"{d.get('name')} (compute capability {d.get('major')}.{d.get('minor')}, "
+        f"{d.get('multi_processor_count')} multiprocessors)"
+        for d in devices
+        if isinstance(d, Mapping)
+    ]
+    return [
+        f"imposed: {', '.join(dict.fromkeys(names))}, {len(names)} of it, CUDA "
+        f"{found.get('toolkit')}, triton {found.get('triton')}",
+        "the device itself would be needed to measure kernels (autotuning), to compile Triton to "
+        "binaries and load them, and to run: none of that was done",
+    ]
 
 
 def facts_of(store: Store, compile: Compile) -> Facts:
@@ -44,6 +66,7 @@ def facts_of(store: Store, compile: Compile) -> Facts:
         hash_seed=_text(machine.get("hash_seed")),
         seed=_number(machine.get("seed")),
         capability=_text(machine.get("capability")),
+        accelerator=_last(store, compile, "nondeterminism.accelerator") or None,
     )
 
 

@@ -107,15 +107,18 @@ def _replay(request: Request, report: Report) -> None:
     import torchreel.recorder.session as recording
     from torchreel.replay import torch_machine
     from torchreel.replay.facts import Facts
+    from torchreel.replay.facts import told as told_of
     from torchreel.replay.frames import Frames
 
     for name in request.imports:
         importlib.import_module(name)
     frames = Frames()
+    facts = Facts(**request.facts)
     run = any(step.execute for step in request.steps)
     with ExitStack() as stack:
         # Before the recorder attaches: it is to see what Inductor is told of the machine.
-        unlike = stack.enter_context(torch_machine.imposed(Facts(**request.facts), run=run))
+        unlike = stack.enter_context(torch_machine.imposed(facts, run=run))
+        report.notes += told_of(facts)
         report.notes += [f"not imposed: {text}" for text in unlike]
         recorded = False
         for step in request.steps:

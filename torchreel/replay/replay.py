@@ -169,11 +169,17 @@ def _traced_patterns(store: Store, compile: Compile, checkpoint: Checkpoint) -> 
     mark = mark_of(queries.events(store, compile, MARK), point)
     begin = mark.seq if mark is not None else 0
     traced = [
-        (event.name, event.data.get("arguments"))
+        (event.name, _less_devices(event.data.get("arguments")))
         for event in queries.events(store, compile, "proxies.trace")
         if isinstance(event.data, Mapping) and event.seq > begin
     ]
     return tuple(name for name, pattern in LIBRARIES.items() if pattern in traced)
+
+
+def _less_devices(arguments: Json) -> Json:
+    if not isinstance(arguments, list):
+        return arguments
+    return [item[:3] if isinstance(item, list) else item for item in arguments]
 
 
 def _known_before(

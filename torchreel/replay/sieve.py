@@ -112,7 +112,7 @@ class Sieve:
         self._others = self._scope.without | starts
 
     def _judge(self, event: Seen) -> Sifted:
-        if self._converting:
+        if self._converting and event.kind != "chromium_event":
             self._converting = event.kind.startswith(self._scope.inputs)
             if self._converting:
                 return Sifted(self._lane, "fake inputs")

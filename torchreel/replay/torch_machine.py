@@ -1,6 +1,7 @@
 """The private names of torch by which a compile sees its machine, and how to make it see another.
 
-Lives here: CPUs, vector instructions, seed.  Not here: what was recorded (`facts`).  Only for the
+Lives here: CPUs, vector instructions, seed.  Not here: GPUs (`device`), what was recorded
+(`facts`).  Only for the
 child of a replay: it patches torch, and a process with an imposed machine computes nothing real.
 """
 
@@ -17,6 +18,7 @@ from typing import Any
 
 import torch
 
+from torchreel.replay.device import torch_names as device
 from torchreel.replay.facts import Facts
 
 # Where Inductor looks for the vector instructions of the machine.  Modules that are imported later
@@ -48,6 +50,8 @@ def imposed(facts: Facts, *, run: bool = False) -> Iterator[list[str]]:
             torch.manual_seed(facts.seed)
         if facts.vector_isa is not None:
             _impose_isa(stack, facts, left, run)
+        if facts.accelerator is not None:
+            device.impose(stack, facts.accelerator, left, run=run)
         yield left
 
 

@@ -281,9 +281,10 @@ def compile_fx_inner(
 
 @contextlib.contextmanager
 def without_cpp_compiler() -> Iterator[None]:
-    """Generate C++ but don't compile it: the generated module loads, its kernels can't be called.
+    """Generate kernels but compile none: the generated module loads, its kernels can't be called.
 
-    What is compared is the source; a compiler run would decide nothing and take most of the time.
+    What is compared is the source; a compiler run would decide nothing and take most of the time,
+    and Triton's would load the kernel into a GPU.
     """
     from torch._inductor.async_compile import AsyncCompile
 
@@ -293,13 +294,17 @@ def without_cpp_compiler() -> Iterator[None]:
     def cpp(self: AsyncCompile, source_code: str) -> object:
         return _NotCompiled()
 
-    before = AsyncCompile.cpp_pybinding, AsyncCompile.cpp
+    def triton(self: AsyncCompile, kernel_name: str, source_code: str, device_str: str = "") -> Any:
+        return _NotCompiled()
+
+    before = AsyncCompile.cpp_pybinding, AsyncCompile.cpp, AsyncCompile.triton
+    AsyncCompile.triton = triton  # type: ignore[method-assign]
     AsyncCompile.cpp_pybinding = cpp_pybinding  # type: ignore[method-assign]
     AsyncCompile.cpp = cpp  # type: ignore[method-assign]
     try:
         yield
     finally:
-        AsyncCompile.cpp_pybinding, AsyncCompile.cpp = before  # type: ignore[method-assign]
+        AsyncCompile.cpp_pybinding, AsyncCompile.cpp, AsyncCompile.triton = before  # type: ignore[method-assign]
 
 
 def _not_compiled(*args: object) -> None:
@@ -309,4 +314,4 @@ def _not_compiled(*args: object) -> None:
 class _NotCompiled:
     """Stands for a library of kernels."""
 
-    kernel = staticmethod(_not_compiled)
+    kernel = run = staticmethod(_not_compiled)

@@ -136,7 +136,11 @@ def applied(document: bytes, asked: Changes) -> bytes:
 
 
 def machine(facts: Facts, asked: Changes) -> Facts:
-    """The facts to impose: how C++ is vectorised is for a changed entry to say, if there is one."""
+    """The facts to impose: how C++ is vectorised is for a changed entry to say, if there is one; a
+    GPU is none where the graph is moved off it.
+    """
+    if any(old.partition(":")[0] == "cuda" for old, _ in asked.devices):
+        facts = replace(facts, accelerator=None)
     decided = any(name.startswith("inductor.cpp.") for name, _ in asked.config)
     return replace(facts, vector_isa=None) if decided else facts
 

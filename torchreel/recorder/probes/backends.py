@@ -74,7 +74,7 @@ KINDS = (CALLED, RETURNED, VERIFIED)
 
 def _call(recorder: Recorder, call: Call) -> Visit:
     output, gm, inputs = call.args[0], call.argument(1, "gm"), call.argument(2, "example_inputs")
-    nondeterminism.note_machine(recorder)
+    nondeterminism.note_machine(recorder, inputs)
     here = recorder.spans.here
     outer = here.cause
     function, name = _innermost(output.compiler_fn), backend_name(output.compiler_fn)

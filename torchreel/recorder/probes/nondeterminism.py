@@ -7,9 +7,12 @@ device's properties when the compiler asks for them.
 
 from __future__ import annotations
 
+import functools
+import importlib.metadata
 import os
 import sys
 import threading
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from torchreel.recorder.attach import AttachPoint, Call, Probe, Tap, Visit
@@ -109,6 +112,23 @@ PROPERTIES = Kind(
     pages=False,
     probe="nondeterminism",
 )
+ACCELERATOR = Kind(
+    name="nondeterminism.accelerator",
+    system=15,
+    meaning="What torch told of the machine's GPUs when a backend began on a graph with inputs "
+    "there, or asked for one; once per compile.",
+    fields={
+        "devices": "the properties of each",
+        "current": "the index of the current one",
+        "toolkit": "the version of CUDA that torch was built for",
+        "hip": "the version of HIP that torch was built for",
+        "architectures": "those that torch's own kernels were compiled for",
+        "triton": "the version of Triton; null without it",
+    },
+    points=(BACKEND, DEVICE),
+    pages=False,
+    probe="nondeterminism",
+)
 VECTORS = Kind(
     name="nondeterminism.vector_isa",
     system=15,
@@ -118,7 +138,16 @@ VECTORS = Kind(
     pages=False,
     probe="nondeterminism",
 )
-KINDS = (CACHE, AUTOTUNED, TRITON_TUNED, MACHINE, PROPERTIES, VECTORS)
+KINDS = (CACHE, AUTOTUNED, TRITON_TUNED, MACHINE, PROPERTIES, ACCELERATOR, VECTORS)
+
+# What a kernel's code may depend on; not what names this one device (uuid, bus).
+_PROPERTIES = (
+    "name", "major", "minor", "multi_processor_count", "warp_size", "total_memory",
+    "regs_per_multiprocessor", "max_threads_per_multi_processor", "max_threads_per_block",
+    "shared_memory_per_block", "shared_memory_per_block_optin", "shared_memory_per_multiprocessor",
+    "L2_cache_size", "clock_rate", "memory_clock_rate", "memory_bus_width", "is_integrated",
+    "is_multi_gpu_board", "gcnArchName",
+)  # fmt: skip
 
 
 class _Thread(threading.local):
@@ -131,8 +160,8 @@ _noted: dict[str, CompileEntry | None] = {}
 """What was noted of the machine, and for which compile: it is asked for again and again."""
 
 
-def note_machine(recorder: Recorder) -> None:
-    """Where a backend is about to begin."""
+def note_machine(recorder: Recorder, inputs: Sequence[object]) -> None:
+    """Where a backend is about to begin on a graph with these inputs."""
     import torch
 
     config = sys.modules.get("torch._inductor.config")
@@ -148,6 +177,42 @@ def note_machine(recorder: Recorder) -> None:
         torch.default_generator.initial_seed(),
         torch.are_deterministic_algorithms_enabled(),
     )
+    on_gpu = any(isinstance(x, torch.Tensor) and x.device.type == "cuda" for x in inputs)
+    if on_gpu and torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
+        _note_accelerator(recorder)
+
+
+def _note_accelerator(recorder: Recorder) -> None:
+    """Of initialised devices: to ask for them then changes and waits for nothing."""
+    import torch
+
+    if not _is_new(recorder, "accelerator"):
+        return
+    recorder.note(
+        ACCELERATOR,
+        "cuda",
+        [_properties(index) for index in range(torch.cuda.device_count())],
+        torch.cuda.current_device(),
+        torch.version.cuda,
+        torch.version.hip,
+        torch.cuda.get_arch_list(),
+        _version_of_triton(),
+    )
+
+
+def _properties(index: int) -> dict[str, object]:
+    import torch
+
+    found = torch.cuda.get_device_properties(index)
+    return {name: getattr(found, name) for name in _PROPERTIES if hasattr(found, name)}
+
+
+@functools.cache
+def _version_of_triton() -> str | None:
+    try:
+        return importlib.metadata.version("triton")
+    except importlib.metadata.PackageNotFoundError:
+        return None
 
 
 def _fx_lookup(recorder: Recorder, call: Call) -> Visit:
@@ -238,8 +303,12 @@ def _device(
     result: Any,
     error: BaseException | None,
 ) -> None:
-    if error is None and _is_new(recorder, f"device {result.type}:{result.index}"):
+    if error is not None:
+        return
+    if _is_new(recorder, f"device {result.type}:{result.index}"):
         recorder.note(PROPERTIES, f"{result.type}:{result.index}", dict(result._asdict()))
+    if result.type in ("cuda", "hip"):
+        _note_accelerator(recorder)
 
 
 PROBES = (

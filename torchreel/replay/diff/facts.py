@@ -19,7 +19,12 @@ from torchreel.store.jsontypes import Json, parse_json
 from torchreel.store.liveness import PROCESS
 from torchreel.store.records import Failure, Recording
 
-MACHINE = ("nondeterminism.machine", "nondeterminism.device", "nondeterminism.vector_isa")
+MACHINE = (
+    "nondeterminism.machine",
+    "nondeterminism.device",
+    "nondeterminism.vector_isa",
+    "nondeterminism.accelerator",
+)
 """Kinds of events that say what the compiler found of the machine: facts, not steps."""
 
 

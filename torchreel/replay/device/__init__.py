@@ -1,0 +1,1 @@
+"""A machine without a GPU that compiles as the recorded one did, for the child of a replay."""
