@@ -56,6 +56,10 @@ ImportOption = Annotated[
 ChecksOption = Annotated[
     int, typer.Option("--checks", metavar="N", min=1, help="Run the exported script N times.")
 ]
+ByCatchOption = Annotated[
+    int | None,
+    typer.Option("--by-catch", metavar="N", help="Another failure that a reduction met."),
+]
 ForceOption = Annotated[bool, typer.Option("--force", "-f", help="Overwrite what is there.")]
 OutputOption = Annotated[
     Path, typer.Option("--output", "-o", metavar="DIR", help="Where to write.")
@@ -452,6 +456,7 @@ def minify(
     accuracy: Annotated[
         bool, typer.Option("--accuracy", help="Look for a wrong result: eager against compiled.")
     ] = False,
+    by_catch: ByCatchOption = None,
     predicate: Annotated[
         str | None,
         typer.Option(
@@ -517,6 +522,7 @@ def minify(
                 imports=options.imports,
                 limits=limits,
                 explain=explain,
+                by_catch=by_catch,
                 predicate=predicate,
                 command=options.command,
                 jobs=jobs or usable_cores(),
@@ -581,6 +587,7 @@ def export(
         str,
         typer.Option("--format", metavar="repro|issue|test|all|torch-trace", help="What to write."),
     ] = "all",
+    by_catch: ByCatchOption = None,
     imports: ImportOption = None,
     checks: ChecksOption = 3,
     force: ForceOption = False,
@@ -602,16 +609,20 @@ def export(
         return
     from torchreel.console import export as console
     from torchreel.console import streams
-    from torchreel.minifier.export import ExportOptions
+    from torchreel.minifier.export import ExportOptions, export_by_catch
     from torchreel.minifier.export import export as run
 
     options = ExportOptions(
         output, console.formats(kind), force, tuple(imports or ()), checks=checks, say=streams.say
     )
     with Store.open(where.store) as store:
-        row = _compile(store, where)
-        exported = run(store, row, options)
-        status = console.report(f"{store.target}#{row.place}", exported)
+        if by_catch is not None:
+            exported = export_by_catch(store, by_catch, options)
+            status = console.report(store.target, exported)
+        else:
+            row = _compile(store, where)
+            exported = run(store, row, options)
+            status = console.report(f"{store.target}#{row.place}", exported)
     raise typer.Exit(status)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ from tests.minifier.hand_made import functions_of
 from tests.minifier.real import PLANTED, chain_of, shared_worker
 from tests.minifier.recorded import record
 from torchreel.errors import NotReproduced, UnsupportedError, UsageError
+from torchreel.minifier.export import ExportOptions, export_by_catch
 from torchreel.minifier.minify import is_alike, minify
 from torchreel.minifier.options import Options
 from torchreel.store import queries
@@ -38,6 +40,28 @@ def test_two_bugs_in_one_program(tmp_path: Path) -> None:
     assert [row.signature.exception_types for row in caught] == [("KeyError",)]
     assert (second.oracle_runs, second.case.digest) == (0, first.case.digest)
     assert [row.best_case for row in rows] == [first.case.digest] * 2
+
+
+def test_by_catch_is_a_case_of_its_own(tmp_path: Path) -> None:
+    """It has a number, by which it is exported, and reduced as any other failure."""
+    functions = ["relu", "tan", "relu", "sin", "cos"]
+    path = record(tmp_path / "run.db", chain_of(functions), torch.ones(4, 8), backend="planted_two")
+    with Store.open(path, write=True) as store:
+        minify(store, options=OPTIONS, oracle=shared_worker())
+        (row,) = queries.by_catch(store, queries.reductions(store)[0])
+        exported = export_by_catch(store, row.id, ExportOptions(tmp_path / "repro"))
+        options = replace(OPTIONS, by_catch=row.id)
+        found = minify(store, options=options, oracle=shared_worker())
+        failures = queries.failures(store)
+        with pytest.raises(UsageError, match=f"number 99: it has {row.id}"):
+            minify(store, options=replace(OPTIONS, by_catch=99), oracle=shared_worker())
+    assert exported.check.holds
+    assert exported.story.signature.exception_types == ("KeyError",)
+    assert functions_of(found.case) == ["tan"]
+    assert [failure.signature.exception_types for failure in failures] == [
+        ("RuntimeError",),
+        ("KeyError",),
+    ]
 
 
 def test_a_wrong_result(tmp_path: Path) -> None:

@@ -98,10 +98,23 @@ def report(reduction: Reduction) -> None:
     if reduction.flaky is not None:
         failures, tries = reduction.flaky
         streams.result(f"The case is flaky: it failed in {failures} of {tries} runs.")
+
+
+def _print_by_catch(store: Store, reduction: Reduction) -> None:
+    """Other failures that were met, each with the command that exports it."""
+    rows = {row.id: row for row in queries.reductions(store)}
+    row = rows.get(reduction.reduction_id or 0)
+    numbers = (
+        {found.signature_digest: found.id for found in queries.by_catch(store, row)} if row else {}
+    )
     for found in reduction.by_catch:
-        streams.result(f"by-catch, another failure ({count(found.call_nodes, 'call node')}):")
+        number = numbers.get(found.signature.digest)
+        streams.result(
+            f"by-catch {number}, another failure ({count(found.call_nodes, 'call node')}):"
+        )
         for name, text in facts(found.signature):
             streams.result(f"  {name:<8} {text}")
+        streams.result(f"  {'export':<8} torchreel export {store.target} --by-catch {number}")
 
 
 def explain(found: Explanation) -> None:
@@ -132,6 +145,7 @@ def _print_passes(reduction: Reduction) -> None:
 def finish(store: Store, reduction: Reduction, options: ExportOptions) -> int:
     """Report a search, export what it found, and return the exit status."""
     report(reduction)
+    _print_by_catch(store, reduction)
     if reduction.explanation is not None:
         explain(reduction.explanation)
     failure, row = _origin(store, reduction)

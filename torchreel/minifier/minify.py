@@ -15,12 +15,14 @@ from typing import TYPE_CHECKING
 from torchreel.errors import NotReproduced, UnsupportedError, UsageError
 from torchreel.minifier.accuracy import find_difference
 from torchreel.minifier.asked import asked_again, asked_cases, asked_failure, asked_signature
+from torchreel.minifier.by_catch import caught
 from torchreel.minifier.case import Case, Harness
 from torchreel.minifier.events import Listener, Reduction
 from torchreel.minifier.journal import StoreJournal
 from torchreel.minifier.options import Bounds, Options
 from torchreel.minifier.oracle import WorkerOracle
 from torchreel.minifier.search import Search
+from torchreel.minifier.written import written_down
 from torchreel.replay.facts import facts_of
 from torchreel.store import queries
 from torchreel.store.addressing import Address
@@ -70,6 +72,8 @@ def minify(
             case, found = find_difference(store, compile, options.imports, worker)
             reduction = _reduce(store, worker, [case], found, options, listener)
             return _explained(store, worker, reduction, options)
+    if options.by_catch is not None:
+        return _reduce_by_catch(store, options.by_catch, options, listener, oracle)
     wanted = asked_signature(options)
     if wanted is not None:
         compile = compile or queries.compile_at(store, Address(store.target))
@@ -108,6 +112,23 @@ def _explained(
         found = explain(store, oracle, case, reduction.signature)
         return replace(reduction, explanation=found)
     return reduction
+
+
+def _reduce_by_catch(
+    store: Store,
+    number: int,
+    options: Options,
+    listener: Listener | None,
+    oracle: WorkerOracle | None,
+) -> Reduction:
+    """Reduce another failure that a reduction met, as a failure of the same compile."""
+    found = caught(store, number)
+    wanted = found.row.signature
+    failure = written_down(store, found.owner, wanted, "met while another failure was reduced")
+    start = replace(found.case, imports=options.imports)
+    with open_oracle(oracle, wanted, options) as worker:
+        reduction = _reduce(store, worker, [start], failure, options, listener)
+        return _explained(store, worker, reduction, options)
 
 
 def _reduce_asked(

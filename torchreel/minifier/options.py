@@ -33,6 +33,8 @@ class Options:
     explain: bool = False
     """Whether to look for a workaround, the nearest neighbour that passes, and what does not
     matter: at most `explain.MOST_RUNS` more runs, after a fixpoint."""
+    by_catch: int | None = None
+    """The number of another failure that a reduction met: reduce that (`by_catch`)."""
     predicate: str | None = None
     """What to look for instead of a failure (`predicates`)."""
     command: tuple[str, ...] = ()

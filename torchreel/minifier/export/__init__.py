@@ -15,19 +15,28 @@ from pathlib import Path
 
 from torchreel.errors import UnsupportedError, UsageError
 from torchreel.minifier.bisect import Bisection
+from torchreel.minifier.by_catch import caught
 from torchreel.minifier.case import Case
 from torchreel.minifier.explain import Explanation
 from torchreel.minifier.export.check import CheckResult, check
 from torchreel.minifier.export.issue import issue
 from torchreel.minifier.export.regression import check_as_test, text_of_test
 from torchreel.minifier.export.script import Script, compile_form, graph_form, with_header
-from torchreel.minifier.export.story import Story, best_known, headline
+from torchreel.minifier.export.story import Story, best_known, headline, of_by_catch
 from torchreel.minifier.findings import finding
 from torchreel.minifier.order import sort_key
 from torchreel.store import Store
 from torchreel.store.records import Compile, Failure
 
-__all__ = ["FORMATS", "CheckResult", "ExportOptions", "Exported", "export", "export_case"]
+__all__ = [
+    "FORMATS",
+    "CheckResult",
+    "ExportOptions",
+    "Exported",
+    "export",
+    "export_by_catch",
+    "export_case",
+]
 
 FORMATS = {"repro": "repro.py", "issue": "issue.md", "test": "test_repro.py"}
 Say = Callable[[str], None]
@@ -94,6 +103,16 @@ def _with_findings(store: Store, case: Case, story: Story) -> Story:
         explanation=None if explanation is None else Explanation.from_json(explanation),
         bisection=None if bisection is None else Bisection.from_json(bisection),
     )
+
+
+def export_by_catch(store: Store, number: int, options: ExportOptions) -> Exported:
+    """Export another failure that a reduction met, as the smallest case that showed it.
+
+    Raises what `export` does, and UsageError when there is none of that number.
+    """
+    refuse_overwriting(options)
+    found = caught(store, number)
+    return export_case(found.case, of_by_catch(store, found), options)
 
 
 def refuse_overwriting(options: ExportOptions) -> None:

@@ -10,6 +10,7 @@ from sqlalchemy import select
 
 from torchreel.errors import DamagedStore, UnsupportedError, UsageError
 from torchreel.minifier.bisect.results import Bisection
+from torchreel.minifier.by_catch import Caught
 from torchreel.minifier.case import Case
 from torchreel.minifier.explain.results import Explanation
 from torchreel.minifier.minify import starting_cases
@@ -104,6 +105,18 @@ def best_known(
     before = _case(store, best.start_case).call_nodes
     return _case(store, best.best_case), _story(
         store, compile, failure, before, _altogether(best, reductions)
+    )
+
+
+def of_by_catch(store: Store, found: Caught) -> Story:
+    """The story of another bug that a reduction met."""
+    row = found.owner
+    name = f"{row.frame_name} in {PurePath(row.frame_file).name}:{row.frame_line}"
+    return Story(
+        signature=found.row.signature,
+        frame=name if row.frame_name else "",
+        environment=queries.environment(store, row.recording_id),
+        before=found.case.call_nodes,
     )
 
 

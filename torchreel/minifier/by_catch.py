@@ -1,0 +1,49 @@
+"""Another bug that a reduction met on its way, as a case of its own: to be exported, and reduced.
+
+Each has a number, which is unique in its store. Called by the export and by `minify`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from torchreel.errors import DamagedStore, UsageError
+from torchreel.minifier.case import Case
+from torchreel.minifier.journal import StoreJournal
+from torchreel.store import queries
+from torchreel.store.database import Store
+from torchreel.store.records import ByCatch, Compile
+
+
+@dataclass(frozen=True)
+class Caught:
+    """A row of the by-catch, with the smallest case that showed it and the compile it came from."""
+
+    row: ByCatch
+    case: Case
+    owner: Compile
+
+
+def caught(store: Store, number: int) -> Caught:
+    """The by-catch of that number.  Raises UsageError when there is none."""
+    rows = {
+        row.id: row for one in queries.reductions(store) for row in queries.by_catch(store, one)
+    }
+    if number not in rows:
+        known = f"it has {', '.join(map(str, sorted(rows)))}" if rows else "it has none"
+        raise UsageError(f"{store.target} has no by-catch of number {number}: {known}.")
+    row = rows[number]
+    case = StoreJournal(store, row.signature, "", None).accepted(row.case_digest)
+    if not isinstance(case, Case):
+        raise DamagedStore(f"{store.target} lacks the case of its by-catch {number}.")
+    return Caught(row, case, _owner(store, row))
+
+
+def _owner(store: Store, row: ByCatch) -> Compile:
+    """The compile whose failure was being reduced when this was met."""
+    reductions = {found.id: found for found in queries.reductions(store)}
+    failures = {found.id: found for found in queries.failures(store)}
+    failure = failures.get(reductions[row.reduction_id].failure_id or 0)
+    if failure is None or failure.compile_id is None:
+        raise DamagedStore(f"{store.target} does not say where its by-catch {row.id} comes from.")
+    return queries.compile_by_id(store, failure.compile_id)
