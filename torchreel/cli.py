@@ -60,6 +60,14 @@ ByCatchOption = Annotated[
     int | None,
     typer.Option("--by-catch", metavar="N", help="Another failure that a reduction met."),
 ]
+CompareOption = Annotated[
+    str,
+    typer.Option(
+        "--compare",
+        metavar="HOW",
+        help="default, close(RTOL, ATOL), exact, layout, or MODULE:FUNCTION of an --import.",
+    ),
+]
 ForceOption = Annotated[bool, typer.Option("--force", "-f", help="Overwrite what is there.")]
 OutputOption = Annotated[
     Path, typer.Option("--output", "-o", metavar="DIR", help="Where to write.")
@@ -457,6 +465,7 @@ def minify(
         bool, typer.Option("--accuracy", help="Look for a wrong result: eager against compiled.")
     ] = False,
     by_catch: ByCatchOption = None,
+    compare: CompareOption = "default",
     predicate: Annotated[
         str | None,
         typer.Option(
@@ -523,6 +532,7 @@ def minify(
                 limits=limits,
                 explain=explain,
                 by_catch=by_catch,
+                comparator=compare,
                 predicate=predicate,
                 command=options.command,
                 jobs=jobs or usable_cores(),
@@ -577,6 +587,33 @@ def bisect(
             raise typer.Exit(console.report_step(place, tried, json=json))
         found = run(store, row, options=options, told=console.told)
         raise typer.Exit(console.report(place, found, json=json))
+
+
+@app.command()
+def analyze(
+    address: AddressArgument = "",
+    compare: CompareOption = "default",
+    svg: Annotated[
+        Path | None, typer.Option("--svg", metavar="FILE", help="Write the picture as an SVG.")
+    ] = None,
+    imports: ImportOption = None,
+    json: JsonOption = False,
+) -> None:
+    """Compare eager with compiled, node by node, and name the first node that is wrong.
+
+    The last graph of a compile is run on invented inputs, in eager mode, in float64 and compiled.
+    Exits with 1 when the results differ by more than rounding explains, 0 when they do not.
+    """
+    from torchreel.console.analyze import report
+    from torchreel.minifier.analyze import analyze as run
+    from torchreel.store import Store, parse
+
+    where = parse(address)
+    with Store.open(where.store) as store:
+        row = _compile(store, where)
+        found = run(store, row, imports=imports or (), comparator=compare)
+        status = report(f"{store.target}#{row.place}", found, as_json=json, svg=svg)
+    raise typer.Exit(status)
 
 
 @app.command()

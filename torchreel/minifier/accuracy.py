@@ -8,12 +8,14 @@ its compile and reduced like any other. Called by `minify`.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 from torchreel.errors import NotReproduced, UnsupportedError
 from torchreel.minifier.case import Case
 from torchreel.minifier.events import Report
 from torchreel.minifier.judge import Oracle
 from torchreel.minifier.written import written_down
+from torchreel.replay.comparators import DEFAULT, tolerances
 from torchreel.store import queries
 from torchreel.store.database import Store
 from torchreel.store.portable.checkpoints import CheckpointDoc
@@ -21,17 +23,23 @@ from torchreel.store.records import Checkpoint, Compile, Failure
 
 
 def find_difference(
-    store: Store, compile: Compile | None, imports: tuple[str, ...], oracle: Oracle
+    store: Store,
+    compile: Compile | None,
+    imports: tuple[str, ...],
+    oracle: Oracle,
+    comparator: str = DEFAULT,
 ) -> tuple[Case, Failure]:
     """The first recorded graph that computes something else when it is compiled.
 
     `compile` restricts the search to its graphs. Raises `NotReproduced` when all agree, with what
     could not be compared, and `UnsupportedError` when there is no graph at all.
     """
+    tolerances(comparator)  # which raises what it has against a comparator
     seen: list[str] = []
     for owner, row in _graphs(store, compile):
         doc = CheckpointDoc.from_bytes(store.read_blob(row.digest))
         case = Case.from_checkpoint(doc, "accuracy", imports=imports)
+        case = replace(case, comparator=comparator)
         report = oracle.judge(case)
         if report.observed is not None and report.observed.failure_class == "wrong_result":
             return case, written_down(store, owner, report.observed, report.detail, row.id)

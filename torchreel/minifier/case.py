@@ -17,13 +17,15 @@ from typing import Literal, cast
 
 from torchreel.errors import UnsupportedError
 from torchreel.minifier import texts
+from torchreel.replay import comparators
 from torchreel.store.jsontypes import Json, digest_of, parse_json
 from torchreel.store.portable.checkpoints import CheckpointDoc
 from torchreel.store.portable.graphs import GraphDoc, NodeDoc
 
-Harness = Literal["compile", "run", "train", "accuracy"]
-HARNESSES: tuple[Harness, ...] = ("compile", "run", "train", "accuracy")
-"""From the least to the most that is done with a case."""
+Harness = Literal["compile", "run", "train", "accuracy", "nodes"]
+HARNESSES: tuple[Harness, ...] = ("compile", "run", "train", "accuracy", "nodes")
+"""From the least to the most that is done with a case; `nodes` is for an analysis alone."""
+
 
 BACKENDS = ("aot_eager", "aot_eager_decomp_partition", "inductor")
 """Torch's own, from the one that does least; of others nobody knows."""
@@ -60,6 +62,8 @@ class Case:
     """How often to run it before believing that it does not fail."""
     eager: bool = True
     """Whether eager has to accept it (off where eager refuses the recorded case itself)."""
+    comparator: str = comparators.DEFAULT
+    """What says that two results differ (`replay.comparison`)."""
 
     @property
     def graph(self) -> GraphDoc:
@@ -111,6 +115,7 @@ class Case:
             "seed": self.seed,
             "repeats": self.repeats,
             "eager": self.eager,
+            **({"comparator": self.comparator} if self.comparator != comparators.DEFAULT else {}),
         }
 
     @property
@@ -183,6 +188,7 @@ class Case:
             int(str(data.get("seed", 0))),
             int(str(data.get("repeats", 1))),
             bool(data.get("eager", True)),
+            str(data.get("comparator", comparators.DEFAULT)),
         )
 
     def to_bytes(self) -> bytes:

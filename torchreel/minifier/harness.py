@@ -2,7 +2,7 @@
 
 Lives here: rebuilding a case, checking it on fake values and in eager mode, compiling, running,
 comparing. Not here: processes and limits (`worker`), stages (`stages`). Nothing is caught here but
-by `Outcome`, the one place where an exception of the compiled program becomes data.
+by `Outcome`, where an exception of the compiled program becomes data.
 """
 
 from __future__ import annotations
@@ -11,8 +11,6 @@ import contextlib
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import replace
-from types import TracebackType
-from typing import Any
 
 import torch
 
@@ -23,14 +21,17 @@ from torchreel.minifier.bisect.torch_names import held_back
 from torchreel.minifier.case import VALUE_KEYS, Case
 from torchreel.minifier.descriptions import as_list, as_object
 from torchreel.minifier.measures import measured
+from torchreel.minifier.node_rows import node_rows
+from torchreel.minifier.outcome import Outcome
 from torchreel.minifier.predicates import QUANTITIES, Measured, Predicate, parse_predicate
 from torchreel.minifier.protocol import Finding, Task
+from torchreel.minifier.references import References, Results
 from torchreel.minifier.resized import resized
-from torchreel.minifier.stages import Position, StageOver, Stages, followed
+from torchreel.minifier.stages import Position, Stages, followed
 from torchreel.recorder.failures import is_restart
 from torchreel.replay import restore
 from torchreel.replay import torch_names as torch_replay
-from torchreel.replay.comparison import Difference, compare, tensors_of
+from torchreel.replay.comparison import Difference, differences, layout_differences
 from torchreel.replay.device import libraries
 from torchreel.store.jsontypes import Json
 from torchreel.store.portable import shape_env
@@ -48,27 +49,6 @@ _MOST_ELEMENTS = 20_000_000
 # Dynamo starts over when AOTAutograd finds a float that can't be an input; each time with one less.
 _ATTEMPTS = 4
 _NUMBERS = frozenset(name for name, found in QUANTITIES.items() if found.kind == "number")
-
-
-class Outcome:
-    """Swallows an exception of the program under test and keeps it; control flow too."""
-
-    def __init__(self) -> None:
-        self.error: Exception | None = None
-        self.over = False
-
-    def __enter__(self) -> Outcome:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> bool:
-        self.over = isinstance(error, StageOver)
-        self.error = error if isinstance(error, Exception) else None
-        return self.over or self.error is not None
 
 
 def run(task: Task, announce: Announce) -> Finding:
@@ -117,12 +97,14 @@ def _attempt(task: Task, announce: Announce) -> tuple[Finding, Exception | None]
         holder,
         measured(asked.names() if asked is not None else (), found_out),
     ):
-        difference = _compile_and_run(prepared, stages)
+        difference = _compile_and_run(prepared, stages, task.signature.message)
     if asked is not None and outcome.error is None:
         found = _answered(asked, prepared, found_out, stages)
     else:
         found = _finding(outcome, stages, task.signature, difference)
     found = replace(found, note=holder.left_out)
+    if prepared.rows:
+        return replace(found, values=prepared.rows), outcome.error
     if found.verdict == "same":
         found = replace(found, values=prepared.values())
     return found, outcome.error
@@ -208,7 +190,8 @@ class _Prepared:
     def __init__(self, case: Case) -> None:
         self.case = case
         self.restored: restore.Restored
-        self.expected: Results | None = None
+        self.references: References | None = None
+        self.rows: dict[str, Json] = {}
 
     def decode(self) -> None:
         """Rebuild the graph and its fake inputs."""
@@ -228,18 +211,11 @@ class _Prepared:
         """Run the graph on real inputs: what eager rejects is no case."""
         if not self.case.eager or self._is_too_large() or self._is_elsewhere():
             return
-        self.expected = Results(self.restored.graph, self.inputs(), self.case.seed)
-        if self.case.harness in ("train", "accuracy"):
-            self.expected.backward()
-
-    def in_float64(self) -> Results | None:
-        """Eager's results in double precision; None where the graph can't do that."""
-        inputs = [_widened(value) for value in self.inputs()]
-        exact: Results | None = None
-        with Outcome():
-            exact = Results(self.restored.graph, inputs, self.case.seed)
-            exact.backward()
-        return exact
+        backward = self.case.harness in ("train", "accuracy")
+        self.references = References(
+            self.restored.graph, self.inputs, self.case.seed, backward=backward
+        )
+        _ = self.references.plain  # which raises what eager raises
 
     def _is_too_large(self) -> bool:
         if self.case.harness != "compile":
@@ -313,46 +289,11 @@ def _elements(value: torch.Tensor, hints: Mapping[str, Json]) -> int:
     return count
 
 
-class Results:
-    """What a function computed from inputs, and what its backward does to them."""
+def _compile_and_run(prepared: _Prepared, stages: Stages, wanted: str) -> Difference | None:
+    """Compile, and as much of the rest as the harness asks for.
 
-    def __init__(self, function: Callable[..., Any], inputs: list[object], seed: int) -> None:
-        torch.manual_seed(seed)
-        self.inputs = inputs
-        self.gradients: list[object] = []
-        self.result = function(*inputs)
-
-    def forward(self) -> list[object]:
-        """The values returned, then the inputs (they may have been written to)."""
-        return [*tensors_of(self.result), *tensors_of(self.inputs)]
-
-    def backward(self) -> list[object]:
-        """The gradients of the inputs, from the sum of everything that needs one."""
-        outputs = [
-            value
-            for value in torch.utils._pytree.tree_leaves(self.result)
-            if isinstance(value, torch.Tensor) and value.requires_grad
-        ]
-        if outputs:
-            parts = [(value.abs() if value.is_complex() else value).sum() for value in outputs]
-            total = torch.stack([part.to(torch.float64) for part in parts]).sum()
-            total.backward()  # type: ignore[no-untyped-call]
-        self.gradients = [_gradient(value) for value in self.inputs]
-        return self.gradients
-
-
-def _gradient(value: object) -> object:
-    return value.grad if isinstance(value, torch.Tensor) and value.is_leaf else None
-
-
-def _widened(value: object) -> object:
-    if not isinstance(value, torch.Tensor) or not value.is_floating_point():
-        return value
-    return value.detach().to(torch.float64).requires_grad_(value.requires_grad)
-
-
-def _compile_and_run(prepared: _Prepared, stages: Stages) -> Difference | None:
-    """Compile, and as much of the rest as the harness asks for."""
+    `wanted` is the kind of difference that is looked for, where it is one.
+    """
     case = prepared.case
     compiled = _compiled(prepared, stages)
     if case.harness == "compile":
@@ -364,20 +305,27 @@ def _compile_and_run(prepared: _Prepared, stages: Stages) -> Difference | None:
         got = Results(compiled, prepared.inputs(), case.seed)
         if case.harness == "train":
             got.backward()
-        return _difference(prepared, got) if case.harness == "accuracy" else None
+        if case.harness == "nodes":
+            prepared.rows = node_rows(prepared.references, got, case)
+        return _difference(prepared, got, wanted) if case.harness == "accuracy" else None
 
 
-def _difference(prepared: _Prepared, got: Results) -> Difference | None:
-    """Between eager and compiled: of the results, then (where those agree) of the gradients."""
-    expected = prepared.expected
-    if expected is None:
+def _difference(prepared: _Prepared, got: Results, wanted: str) -> Difference | None:
+    """Between eager and compiled: of the results, the gradients, then of how results lie in memory.
+
+    The first of the kind that is looked for, if there is one; else the first of all.
+    """
+    references, comparator = prepared.references, prepared.case.comparator
+    if references is None:
         return None
-    exact = prepared.in_float64()
-    one = exact.forward() if exact is not None else None
-    found = compare(expected.forward(), got.forward(), one)
-    if found is not None:
-        return found
-    return compare(expected.gradients, got.backward(), exact.gradients if exact else None)
+    eager = references.plain
+    evidence = references.evidence(Results.forward)
+    found = differences(eager.forward(), got.forward(), evidence, comparator)
+    if wanted not in [one.kind for one in found]:
+        evidence = references.evidence(lambda results: results.gradients)
+        found += differences(eager.gradients, got.backward(), evidence, comparator)
+        found += layout_differences((eager.inputs, got.inputs), eager.outputs(), got.outputs())
+    return next((one for one in found if one.kind == wanted), found[0] if found else None)
 
 
 def _compiled(prepared: _Prepared, stages: Stages) -> Callable[..., object]:

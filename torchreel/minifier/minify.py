@@ -69,7 +69,9 @@ def minify(
     """
     if accuracy:
         with open_oracle(oracle, wrong_result_signature("values"), options) as worker:
-            case, found = find_difference(store, compile, options.imports, worker)
+            case, found = find_difference(
+                store, compile, options.imports, worker, options.comparator
+            )
             reduction = _reduce(store, worker, [case], found, options, listener)
             return _explained(store, worker, reduction, options)
     if options.by_catch is not None:

@@ -35,6 +35,8 @@ class Options:
     matter: at most `explain.MOST_RUNS` more runs, after a fixpoint."""
     by_catch: int | None = None
     """The number of another failure that a reduction met: reduce that (`by_catch`)."""
+    comparator: str = "default"
+    """What says that two results differ, with `accuracy` (`replay.comparison`)."""
     predicate: str | None = None
     """What to look for instead of a failure (`predicates`)."""
     command: tuple[str, ...] = ()

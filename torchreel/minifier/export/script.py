@@ -293,9 +293,9 @@ def _backward(case: Case) -> list[str]:
 
 def _comparison(case: Case, signature: Signature) -> str:
     """Eager against compiled."""
-    tolerance = settings.tolerance(case)
+    rtol, atol = settings.tolerances(case)
     stride = ", check_stride=True" if signature.message == "stride" else ""
     return (
         f"torch.testing.assert_close(actual, expected, "
-        f"rtol={tolerance}, atol={tolerance}, equal_nan=True{stride})"
+        f"rtol={rtol}, atol={atol}, equal_nan=True{stride})"
     )

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from torchreel.errors import UnsupportedError
 from torchreel.minifier.case import Case
 from torchreel.minifier.descriptions import as_list, as_object, symbols_of
+from torchreel.replay import comparators
 from torchreel.store import spelling
 from torchreel.store.jsontypes import Json
 from torchreel.store.portable import config, torch_names
@@ -135,8 +136,16 @@ def all_dynamic(case: Case) -> bool:
 _TOLERANCE = {"bfloat16": 3e-2, "float16": 1e-2, "float32": 1e-3, "complex64": 1e-3}
 
 
-def tolerance(case: Case) -> float:
+def tolerances(case: Case) -> tuple[float, float]:
     """How far compiled results may be from eager's, relative and absolute."""
+    named = comparators.tolerances(case.comparator)
+    if named is not None or case.comparator == "exact":
+        return named or (0.0, 0.0)
+    found = _tolerance(case)
+    return found, found
+
+
+def _tolerance(case: Case) -> float:
     returned = set(case.graph.output.inputs())
     found = [as_object(n.value).get("dtype") for n in case.graph.nodes if n.name in returned]
     return max((_TOLERANCE[str(d)] for d in found if str(d) in _TOLERANCE), default=1e-3)

@@ -1,0 +1,152 @@
+"""What counts as a wrong result, and what does not: rounding, random numbers, uninitialised memory.
+
+The harness runs in this process: nothing here crashes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+
+import tests.minifier.planted_results  # registers the backends
+from tests.minifier.real import case_from
+from torchreel.errors import UsageError
+from torchreel.minifier.case import Case
+from torchreel.minifier.export.script import compile_form
+from torchreel.minifier.harness import run
+from torchreel.minifier.protocol import Finding, Task
+from torchreel.replay.comparison import compare, differences
+from torchreel.store.signature import Signature, wrong_result_signature
+
+assert tests.minifier.planted_results, "imported for its side effect"
+
+Function = Callable[..., Any]
+
+
+def found(case: Case, kind: str = "values", comparator: str = "default") -> Finding:
+    """What the oracle's child says of a case."""
+    case = replace(case, harness="accuracy", comparator=comparator, imports=())
+    return run(Task(case, wrong_result_signature(kind), 0.0, 0), lambda position: None)
+
+
+def of(fn: Function, *inputs: object, backend: str = "aot_eager") -> Case:
+    """The case of a function, for a backend that breaks its results in one way."""
+    return case_from(fn, *inputs, backend=backend)
+
+
+@pytest.mark.parametrize("kind", ["values", "dtype", "shape", "stride", "aliasing", "count"])
+def test_every_kind_of_difference_is_known_by_its_kind(kind: str) -> None:
+    """And a right result is one."""
+    case = of(lambda x: torch.sin(x) + 1, torch.ones(3, 4), backend=f"planted_{kind}")
+    finding = found(case, kind)
+    assert finding.verdict == "same", finding
+    assert Signature.from_json(finding.signature).output == (2 if kind == "count" else 0)
+    assert found(of(lambda x: torch.sin(x) + 1, torch.ones(3, 4)), kind).verdict == "none"
+
+
+def test_two_differences_are_told_apart() -> None:
+    """The one that is looked for is seen behind a more telling one."""
+    case = of(lambda x: torch.sin(x) + 1, torch.ones(3, 4), backend="planted_stride_and_values")
+    assert found(case, "stride").verdict == "same"
+    assert found(case, "values").verdict == "same"
+    assert found(case, "aliasing").verdict == "other"
+
+
+def unstable(x: torch.Tensor) -> torch.Tensor:
+    """Rounding decides about each element: the sum of a number and what was taken from it."""
+    return torch.floor((x * 3 - x * 2 - x) * 1e9)
+
+
+def cancelling(x: torch.Tensor) -> torch.Tensor:
+    """Loses all its digits."""
+    return ((x + 1000.0) - 1000.0 - x) * 1e6
+
+
+@pytest.mark.parametrize("fn", [unstable, cancelling])
+def test_rounding_is_no_error(fn: Function) -> None:
+    """However large it has become on the way: eager itself is as far off."""
+    torch.manual_seed(0)
+    case = of(fn, torch.randn(50), backend="planted_rounding")
+    assert found(case).verdict == "none"
+    assert found(case, comparator="exact").verdict == "same", "there is no difference to excuse"
+    assert found(case, comparator="close(1e-3, 1e-3)").verdict == "same"
+
+
+def test_an_error_is_no_rounding() -> None:
+    """In a function that loses no digits."""
+    case = of(lambda x: torch.sin(x) * 2, torch.randn(50), backend="planted_values")
+    assert found(case).verdict == "same"
+
+
+def half_used(x: torch.Tensor) -> torch.Tensor:
+    """Returns memory that nobody wrote to, and zero times that."""
+    whole = torch.empty(4, 2)
+    whole[:2] = x
+    return torch.cat([whole, whole * 0])
+
+
+def test_uninitialised_memory_is_no_difference() -> None:
+    """But what was written is compared."""
+    assert found(of(half_used, torch.ones(2, 2), backend="planted_garbage")).verdict == "none"
+    wrong = found(of(half_used, torch.ones(2, 2), backend="planted_garbage_and_values"))
+    assert wrong.verdict == "same"
+
+
+@pytest.mark.parametrize(
+    "fn",
+    [
+        lambda x: torch.nn.functional.dropout(x, 0.5) + torch.rand_like(x),
+        lambda x: x + torch.randn(4) * torch.bernoulli(torch.full((4,), 0.5)),
+        lambda x: x[torch.randperm(4)],
+    ],
+)
+def test_random_numbers_are_the_same(fn: Function) -> None:
+    """Operators that draw them are compared like any other."""
+    assert found(of(fn, torch.ones(4))).verdict == "none"
+
+
+def test_a_comparator_of_the_user() -> None:
+    """By the name of a function in a module that was imported; never imported for its name."""
+    case = of(lambda x: torch.sin(x), torch.ones(3), backend="planted_values")
+    name = "tests.minifier.planted_results"
+    assert found(case, comparator=f"{name}:never").verdict == "none"
+    assert found(case, comparator=f"{name}:always").verdict == "same"
+    assert found(case, comparator="layout").verdict == "none"
+    one = [torch.ones(2)]
+    for text in ("closely", "close(1)", f"{name}:missing", "this:that", "antigravity:x"):
+        with pytest.raises(UsageError, match="comparator"):
+            differences(one, one, comparator=text)
+
+
+def test_the_comparator_is_kept_with_the_case() -> None:
+    """And makes it another case; the default is what it was before there was another."""
+    case = of(torch.sin, torch.ones(3))
+    exact = replace(case, comparator="exact")
+    assert Case.from_bytes(exact.to_bytes()) == exact
+    assert exact.digest != case.digest
+    assert "comparator" not in case.canonical
+
+
+def test_infinities_and_nans() -> None:
+    """Equal ones are equal; others are not."""
+    nan, inf = float("nan"), float("inf")
+    values = [torch.tensor([nan, inf, -inf, 1.0])]
+    assert compare(values, [torch.tensor([nan, inf, -inf, 1.0])]) is None
+    for other in ([0.0, inf, -inf, 1.0], [nan, -inf, -inf, 1.0], [nan, inf, -inf, nan]):
+        assert compare(values, [torch.tensor(other)]) is not None
+    assert compare([torch.tensor([1, 2])], [torch.tensor([1, 3])]) is not None
+    assert compare([1.5], [torch.tensor(1.5)]) is not None
+
+
+def test_the_script_compares_in_the_same_way() -> None:
+    """With the tolerances of the comparator, and strides where these are wrong."""
+    case = replace(of(torch.sin, torch.ones(3)), harness="accuracy", imports=())
+    close = replace(case, comparator="close(0.5, 0.25)")
+    assert "rtol=0.5, atol=0.25" in compile_form(close, wrong_result_signature("values"), []).text
+    text = compile_form(case, wrong_result_signature("stride"), []).text
+    assert "check_stride=True" in text
+    compile(text, "repro.py", "exec")
