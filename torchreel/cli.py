@@ -358,6 +358,16 @@ def replay(
         str | None,
         typer.Option("--python", metavar="PATH", help="What if it were this environment's torch?"),
     ] = None,
+    to: Annotated[
+        str | None,
+        typer.Option("--to", metavar="STAGE[:PARTITION]", help="Stop where this stage begins."),
+    ] = None,
+    at: Annotated[
+        int | None, typer.Option("--at", metavar="EVENT", help="Stop right after this event.")
+    ] = None,
+    interactive: Annotated[
+        bool, typer.Option("--interactive", "-i", help="Stop for a Python prompt.")
+    ] = False,
     json: JsonOption = False,
 ) -> None:
     """Compile again from a checkpoint and compare the tapes, event by event.
@@ -371,24 +381,34 @@ def replay(
     With one thing changed (--config inductor.max_fusion_size=1, --backend aot_eager, --map-device
     cuda=cpu, --python OTHER/bin/python), the verdict says what that changed, event by event: exits
     with 0 when it changed nothing, 1 when it did.
+
+    With --to lowering, or --at 417 (also as ADDRESS run.db#1/0/0@417), the replay goes as far as
+    that and no further, and so does the comparison. With --interactive, there is a Python prompt at
+    that point, or at the first event, with the live objects of the compiler; 'help' lists them.
     """
     from functools import partial
 
     from torchreel.console import replay as console
     from torchreel.replay import replay as run
     from torchreel.replay.sequence import replay_sequence as frames
+    from torchreel.replay.travel import until
     from torchreel.replay.what_if import changes
     from torchreel.store import parse
 
     where = parse(address)
+    goal = until(to, where.event if at is None else at, interactive=interactive)
     classes = tuple(filter(None, allow.split(",")))
     asked = changes(config or (), backend, map_device or (), python)
     if asked and (sequence or every or repeat != 1):
         raise UsageError("Only the replay of one compile can be changed, and once.")
+    if goal and (sequence or every or repeat != 1):
+        raise UsageError("Only the replay of one compile can be stopped on its way, and once.")
+    if interactive and json:
+        raise UsageError("A prompt and --json would mix on standard output: use one of them.")
     with _writable(where) as store:
         one = partial(
             run, store, trust=trust, imports=imports or (), timeout=timeout, allow=classes,
-            changes=asked,
+            changes=asked, until=goal,
         )  # fmt: skip
         if sequence:
             again = partial(
@@ -400,7 +420,9 @@ def replay(
             status = console.replay_every(store, where.recording, entry, one, json=json)
         else:
             row = _compile(store, where)
-            status = console.replay_one(store, row, entry or "graph", one, repeat, json=json)
+            status = console.replay_one(
+                store, row, entry or "graph", one, repeat, json=json, prompt=interactive
+            )
     raise typer.Exit(status)
 
 

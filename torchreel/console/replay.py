@@ -13,7 +13,7 @@ from torchreel.console.text import clean
 from torchreel.errors import UsageError
 from torchreel.replay import Comparison, Verdict
 from torchreel.replay.many import Replay, Row, replay_all, replay_repeatedly, worst
-from torchreel.replay.verdict import Divergence
+from torchreel.replay.verdict import Divergence, Reached
 from torchreel.store import Store, queries
 from torchreel.store.records import Compile, Recording
 
@@ -24,10 +24,13 @@ _STYLES = {
 
 
 @contextmanager
-def waiting(what: str) -> Iterator[None]:
-    """Say that something takes long: with a spinner on a terminal, with one line elsewhere."""
+def waiting(what: str, *, still: bool = False) -> Iterator[None]:
+    """Say that something takes long: with a spinner on a terminal, with one line elsewhere.
+
+    `still`: with one line in any case, because the terminal is needed.
+    """
     console = streams.err()
-    if not console.is_terminal:
+    if still or not console.is_terminal:
         streams.say(what)
         yield
         return
@@ -36,10 +39,17 @@ def waiting(what: str) -> Iterator[None]:
 
 
 def replay_one(
-    store: Store, row: Compile, entry: str, replay: Replay, repeat: int, *, json: bool
+    store: Store,
+    row: Compile,
+    entry: str,
+    replay: Replay,
+    repeat: int,
+    *,
+    json: bool,
+    prompt: bool = False,
 ) -> int:
     """Replay a compile, once or several times, print the verdict, and return the exit status."""
-    with waiting(f"replaying {row.place} from its {entry} checkpoint"):
+    with waiting(f"replaying {row.place} from its {entry} checkpoint", still=prompt):
         if repeat == 1:
             verdict = replay(row, entry)
         else:
@@ -108,14 +118,26 @@ def report(store: Store, row: Compile, verdict: Verdict) -> None:
     _print_compared(verdict.compared)
     for note in verdict.notes:
         streams.say(f"note: {note}", style="yellow")
-    detail = f": {verdict.detail}" if verdict.detail else ""
-    streams.result(f"{verdict.verdict}{detail}", style=_STYLES.get(verdict.verdict, ""))
+    streams.result(str(verdict), style=_STYLES.get(verdict.verdict, ""))
+    _print_reached(verdict.reached)
     _print_before(verdict.divergence)
     if verdict.difference:
         streams.block(verdict.difference)
     if verdict.cause:
         streams.result(f"likely cause: {verdict.cause}")
     _print_next(store, row, verdict)
+
+
+def _print_reached(reached: Reached | None) -> None:
+    if reached is None or reached.seq is None:
+        return
+    streams.result(f"the last event up to there: @{reached.seq} {reached.what}")
+    if reached.details:
+        streams.block("\n".join(f"  {line}" for line in reached.details))
+    if reached.before:
+        streams.result(f"the {len(reached.before)} events before it:")
+    for seq, what in reached.before:
+        streams.result(f"  @{seq} {what}")
 
 
 def _print_before(divergence: Divergence | None) -> None:
@@ -138,8 +160,12 @@ def _print_compared(compared: tuple[Comparison, ...]) -> None:
 
 
 def _print_next(store: Store, row: Compile, verdict: Verdict) -> None:
-    divergence = verdict.divergence
-    if verdict.verdict == "changed" and verdict.recording_id is not None and store.writable:
+    divergence, reached = verdict.divergence, verdict.reached
+    if verdict.verdict == "identical" and reached is not None and reached.seq is not None:
+        streams.next_command(
+            "torchreel", "shapes", f"{store.target}#{row.place}", "--at", str(reached.seq)
+        )
+    elif verdict.verdict == "changed" and verdict.recording_id is not None and store.writable:
         sides = f"{store.target}#{row.place}", f"{store.target}#{verdict.recording_id}"
         streams.next_command("torchreel", "diff", *sides)
     elif divergence is not None and divergence.seq is not None:

@@ -29,6 +29,13 @@ _SKIPS = ("SkipFrame",)
 _SOFT = ("Unsupported", "UserError")
 
 
+class Stopped(BaseException):
+    """Control flow, not an error: a replay was to go no further.
+
+    No `Exception`, so that no handler of torch's takes it for one.
+    """
+
+
 def _is_a(error: BaseException, names: tuple[str, ...]) -> bool:
     """Whether `error` is one of Dynamo's own exceptions, which needn't be imported for that."""
     exc = sys.modules.get("torch._dynamo.exc")
@@ -48,7 +55,7 @@ def is_odd_restart(error: BaseException) -> bool:
 
 def is_control_flow(error: BaseException) -> bool:
     """Whether this is no error at all."""
-    return _is_a(error, _RESTARTS + _SKIPS)
+    return isinstance(error, Stopped) or _is_a(error, _RESTARTS + _SKIPS)
 
 
 def is_soft(error: BaseException) -> bool:

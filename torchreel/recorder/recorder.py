@@ -14,7 +14,7 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from torchreel.recorder import control, environment, failures, guard
 from torchreel.recorder.flight import FlightTape
@@ -48,6 +48,16 @@ boundaries: list[Callable[[Recorder, tuple[str, str, int] | None], None]] = []
 what probes have to look at from time to time."""
 
 
+class Watcher(Protocol):
+    """Looks at what happens, as it happens, and may end it (`failures.Stopped`)."""
+
+    def event(self, event: Event) -> None:
+        """An event was noted."""
+
+    def stage(self, stage: str, partition: str) -> None:
+        """A stage is about to begin."""
+
+
 _MOST_ENTRIES = 1_000
 """Compiles that are known by their names, at most: a late backward may belong to any of them."""
 
@@ -77,6 +87,7 @@ class Recorder:
 
     def __init__(self, options: Options) -> None:
         self.options = options
+        self.watcher: Watcher | None = None
         self._begin()
 
     def _begin(self) -> None:
@@ -236,8 +247,11 @@ class Recorder:
     def enter(self, stage: str, partition: str = "", entry: CompileEntry | None = None) -> Span:
         """Enter a stage; a stage that is entered from itself has one row."""
         entry = entry or self.entry_here(stage, partition)
+        known = self.spans.is_open(entry, stage, partition)
+        if self.watcher is not None and not known:
+            self.watcher.stage(stage, partition)
         entry.entered.append((stage, partition))
-        if self.spans.is_open(entry, stage, partition):
+        if known:
             span = Span(entry, stage, partition, None)
         else:
             span = Span(entry, stage, partition, Ref())
@@ -268,8 +282,7 @@ class Recorder:
             self.tape.keep(span.entry)
         self._at_boundary(None)
         if span.ref is not None:
-            status = "failed" if failed else "ok"
-            columns = {"status": status, "ended_ns": time.time_ns()}
+            columns = {"status": _ended(error, failed), "ended_ns": time.time_ns()}
             self.tape.append(Update("stages", span.ref, columns))
         if error is not None and failed:
             here = Mark(id(error), span.entry, span.stage or "dynamo", span.partition)
@@ -278,7 +291,7 @@ class Recorder:
             self._surface(error if failed else None)
         if span.entry.open_spans == 0 and span.entry.status in ("running", "hung"):
             seconds = time.monotonic() - span.started
-            self.finish(span.entry, "failed" if failed else "ok", seconds)
+            self.finish(span.entry, _ended(error, failed), seconds)
             # What is still in memory when the process is killed looks as if it had never ended.
             self.tape.hurry()
 
@@ -388,6 +401,8 @@ class Recorder:
             stack,
         )
         self.tape.note(event, pages=pages)
+        if self.watcher is not None:
+            self.watcher.event(event)
         return event.seq
 
     def user_stack(self, summary: object = None) -> int | None:
@@ -480,6 +495,12 @@ class Recorder:
         """In the child: a recording of its own."""
         with fail_open("fork"):
             self._begin()
+
+
+def _ended(error: BaseException | None, failed: bool) -> str:
+    """The status of a stage, or of a compile, that has ended."""
+    stopped = isinstance(error, failures.Stopped)
+    return "failed" if failed else "stopped" if stopped else "ok"
 
 
 def _is_installed(file: str) -> bool:

@@ -6,6 +6,7 @@ Lives here: restoring a checkpoint (`restore`), running its stage in a child und
 """
 
 from torchreel.replay.replay import replay
+from torchreel.replay.travel import Until, until
 from torchreel.replay.verdict import Comparison, Verdict
 
-__all__ = ["Comparison", "Verdict", "replay"]
+__all__ = ["Comparison", "Until", "Verdict", "replay", "until"]

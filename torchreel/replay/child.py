@@ -1,8 +1,9 @@
 """The process of one replay: restores a checkpoint and runs its stage under the recorder.
 
-Lives here: `python -m torchreel.replay.child`, which reads one request (JSON) from standard input.
-Not here: starting it and what becomes of it (`launch`).  A process of its own, because a replay can
-abort (fake CUDA tensors on a CPU build), crash (that may be the recorded failure) or hang.
+Lives here: `python -m torchreel.replay.child`, which reads one request (JSON) from standard input,
+or from the file that is named: then it has the terminal.  Not here: starting it and what becomes of
+it (`launch`).  A process of its own, because a replay can abort (fake CUDA tensors on a CPU build),
+crash (that may be the recorded failure) or hang.
 
 It reports through a file: what it could not restore, or why it refuses.  An exception of the
 replayed stage is no report: the recorder has it.
@@ -21,6 +22,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from torchreel.errors import TorchreelError, UsageError
+from torchreel.recorder.failures import Stopped
 
 if TYPE_CHECKING:
     from torchreel.recorder.recorder import Recorder
@@ -63,6 +65,13 @@ class Request:
     """Libraries of patterns that Inductor traced in this very compile."""
     known: tuple[tuple[Json, bool], ...] = ()
     """Assertions whose value was known before: each is noted once."""
+    sought: Mapping[str, Any] | None = None
+    """Where to stop (`travel.Sought`)."""
+
+    @property
+    def interactive(self) -> bool:
+        """Whether somebody is to be asked: then the child has the terminal."""
+        return self.sought is not None and bool(self.sought["interactive"])
 
 
 @dataclass
@@ -74,6 +83,8 @@ class Report:
     misused: str = ""
     """Why what was asked makes no sense here."""
     notes: list[str] = field(default_factory=list)
+    stopped: Mapping[str, Any] | None = None
+    """Where it stopped (`travel.Stop`); None when it went on to its end."""
 
     def write(self, path: str) -> None:
         """Save, in one step."""
@@ -81,8 +92,9 @@ class Report:
 
 
 def main() -> None:
-    """Carry out the request on standard input."""
-    request = Request(**{**json.load(sys.stdin)})
+    """Carry out the request on standard input, or in the file that is named."""
+    text = Path(sys.argv[1]).read_text() if len(sys.argv) > 1 else sys.stdin.read()
+    request = Request(**json.loads(text))
     report = Report()
     try:
         _replay(request, report)
@@ -125,6 +137,7 @@ def _replay(request: Request, report: Report) -> None:
                 entry=request.entry,
             ) as recorder,
             _seen_before(recorder, restored, request),
+            _stopping(recorder, restored, request, report),
             _OneCompile(recorder, doc),
         ):
             report.write(request.report)  # should the stage kill this process
@@ -148,6 +161,26 @@ def _seen_before(recorder: Recorder, restored: Restored, request: Request) -> It
         yield
 
 
+@contextmanager
+def _stopping(
+    recorder: Recorder, restored: Restored, request: Request, report: Report
+) -> Iterator[None]:
+    """Stop where the request says, if it does; whether it did is in the report."""
+    if request.sought is None:
+        yield
+        return
+    from torchreel.replay.prompt import Prompt
+    from torchreel.replay.sieve import Point
+    from torchreel.replay.stops import Stops, parse, told, watching
+
+    prompt = Prompt(restored, recorder) if request.interactive else None
+    point = Point(request.entry, restored.doc.partition)
+    stops = Stops(parse(request.sought), point, prompt.ask if prompt is not None else None)
+    with watching(recorder, stops):
+        yield
+    report.stopped = told(stops)
+
+
 def _compare(recorder: Recorder, difference: Difference | None) -> None:
     """Write a wrong result down like any other failure."""
     if difference is not None:
@@ -157,7 +190,8 @@ def _compare(recorder: Recorder, difference: Difference | None) -> None:
 class _OneCompile:
     """A compile row for a stage that is entered without Dynamo.
 
-    An exception of the stage ends here, on the tape: it may be the recorded failure.
+    An exception of the stage ends here, on the tape: it may be the recorded failure.  So does a
+    stop.
     """
 
     def __init__(self, recorder: Recorder, doc: CheckpointDoc) -> None:
@@ -174,6 +208,7 @@ class _OneCompile:
         traceback: TracebackType | None,
     ) -> bool:
         replayed = isinstance(error, Exception) and not isinstance(error, TorchreelError)
+        replayed = replayed or isinstance(error, Stopped)
         self.recorder.leave(self.span, error if replayed else None)
         return replayed
 

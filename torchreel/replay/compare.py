@@ -16,14 +16,15 @@ import itertools
 import json
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from torchreel.replay.compared import CLASSES, ON_REQUEST, SCOPES, excuses
 from torchreel.replay.events import Walk
 from torchreel.replay.normalise import canonical_code
 from torchreel.replay.sieve import Point
 from torchreel.replay.tapes import Lane, facts_before, holes, lanes
-from torchreel.replay.verdict import Comparison, Divergence
+from torchreel.replay.travel import Stop, Until, reached, up_to
+from torchreel.replay.verdict import Comparison, Divergence, Reached
 from torchreel.store import queries
 from torchreel.store.database import Store
 from torchreel.store.jsontypes import Json, parse_json
@@ -59,6 +60,7 @@ class Outcome:
     detail: str
     notes: tuple[str, ...] = ()
     divergence: Divergence | None = None
+    reached: Reached | None = None
     hole: str = ""
     """Events are missing on the recorded tape where the two part: nothing can be said."""
 
@@ -84,18 +86,21 @@ class Question:
     allow: frozenset[str] = frozenset()
     cut: bool = False
     """The recorded process died: its tape may end anywhere."""
+    until: Until = field(default_factory=Until)
+    stop: Stop | None = None
+    """Where the replay was stopped, if it was."""
 
 
 def compare(recorded: Side, replayed: Side, question: Question) -> Outcome:
     """Compare what came after a checkpoint."""
     events = _events(recorded, replayed, question)
-    things = _things(recorded, replayed, question.point)
+    things = _things(recorded, replayed, question)
     detail, difference = things.detail, things.difference
     if events.divergence is not None:
         detail, difference = str(events.divergence), events.divergence.difference
     return Outcome(
         (*events.compared, *things.compared), difference, detail, (*events.notes, *things.notes),
-        events.divergence, events.hole,
+        events.divergence, events.reached, events.hole,
     )  # fmt: skip
 
 
@@ -117,12 +122,18 @@ def _events(recorded: Side, replayed: Side, question: Question) -> Outcome:
     theirs = lanes(
         replayed.store, replayed.compile, scope, again, allowed, replay=True, known=known
     )
-    walk = Walk(ours, theirs or {}, cut=question.cut)
-    notes = [*_from_caches(ours), *_set_aside(walk.aside)]
+    left: Mapping[str, Lane] = ours
+    right: Mapping[str, Lane] = theirs or {}
+    place = None
+    if question.stop is not None:
+        left, right = up_to(left, right, question.stop, question.until)
+        place = reached(left, question.stop, question.until)
+    walk = Walk(left, right, cut=question.cut)
+    notes = [*_from_caches(left), *_set_aside(walk.aside)]
     if question.cut:
         notes.append("the recorded process died: its tape is compared as far as it goes")
     hole = _hole(recorded.store, recorded.compile, walk.divergence)
-    return Outcome(tuple(walk.compared), "", "", tuple(notes), walk.divergence, hole)
+    return Outcome(tuple(walk.compared), "", "", tuple(notes), walk.divergence, place, hole)
 
 
 def _hole(store: Store, compile: Compile, divergence: Divergence | None) -> str:
@@ -163,12 +174,15 @@ def _set_aside(counts: Counter[str]) -> Iterator[str]:
 # -- graphs, code, failure ------------------------------------------------------------------------
 
 
-def _things(recorded: Side, replayed: Side, point: Point) -> Outcome:
+def _things(recorded: Side, replayed: Side, question: Question) -> Outcome:
+    point, stopped = question.point, question.stop is not None
     left, right = _items(recorded, point), _items(replayed, point)
     rows, difference, detail = [], "", ""
     notes: list[str] = []
     for key in sorted({*left, *right}, key=_order):
-        row, shown = _compare_items(key, left.get(key, []), right.get(key, []))
+        row, shown = _compare_items(key, left.get(key, []), right.get(key, []), stopped)
+        if stopped and not row.recorded and not row.replayed:
+            continue
         if _came_from_cache(row, left):
             notes.append(
                 f"{row.replayed} graph(s) of stage {row.stage} have nothing to be compared with: "
@@ -178,7 +192,8 @@ def _things(recorded: Side, replayed: Side, point: Point) -> Outcome:
         rows.append(row)
         if not row.agrees and not detail:
             difference, detail = shown, _first_difference(row)
-    failure, failed = _compare_failures(recorded, replayed, point)
+    failure: list[Comparison]
+    failure, failed = ([], "") if stopped else _compare_failures(recorded, replayed, point)
     rows += failure
     return Outcome(tuple(rows), difference, detail or failed, tuple(notes))
 
@@ -212,8 +227,13 @@ def _items(side: Side, point: Point) -> dict[Key, list[Item]]:
     return found
 
 
-def _compare_items(key: Key, left: Sequence[Item], right: Sequence[Item]) -> tuple[Comparison, str]:
+def _compare_items(
+    key: Key, left: Sequence[Item], right: Sequence[Item], stopped: bool
+) -> tuple[Comparison, str]:
+    """Those in the same place; a replay that was stopped has not made the rest."""
     kind, stage, partition = key
+    if stopped:
+        left = left[: len(right)]
     equal, shown = 0, ""
     for ours, theirs in zip(left, right, strict=False):
         if ours.digest == theirs.digest or ours.canonical(kind) == theirs.canonical(kind):

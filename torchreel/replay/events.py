@@ -12,9 +12,8 @@ from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from torchreel.replay.tapes import Lane, Line
+from torchreel.replay.tapes import Lane, Line, named
 from torchreel.replay.verdict import Comparison, Divergence
-from torchreel.store.records import Event
 
 _BEFORE = 10
 _DIFF_LINES = 60
@@ -122,18 +121,14 @@ def _divergence(lane: str, place: int, ours: Sequence[Line], theirs: Sequence[Li
         replayed_seq=other.event.seq if other else None,
         stage=stage or "",
         partition=lane,
-        recorded=_named(one.event) if one else "",
-        replayed=_named(other.event) if other else "",
+        recorded=named(one.event) if one else "",
+        replayed=named(other.event) if other else "",
         number=place + 1,
         before=tuple(
-            (line.event.seq, _named(line.event)) for line in ours[max(0, place - _BEFORE) : place]
+            (line.event.seq, named(line.event)) for line in ours[max(0, place - _BEFORE) : place]
         ),
         difference=_diff(one, other),
     )
-
-
-def _named(event: Event) -> str:
-    return f"{event.kind} {event.name}".rstrip()
 
 
 def _diff(one: Line | None, other: Line | None) -> str:

@@ -48,6 +48,8 @@ def launch(
     request: Request | FrameRequest, timeout: float = DEFAULT_TIMEOUT, program: ModuleType = child
 ) -> Ended:
     """Run the child `program`; afterwards its recording is settled, however it ended."""
+    if getattr(request, "interactive", False):
+        return _launch_here(request, program)
     with tempfile.TemporaryDirectory(prefix="torchreel-replay-") as folder:
         Path(folder, REQUEST).write_text(json.dumps(asdict(request)))
         process = _start(request, program.__name__, folder)
@@ -71,6 +73,31 @@ def _start(
             [python, "-m", program], stdin=text, stdout=subprocess.DEVNULL, stderr=errors,
             cwd=folder, env=environment, start_new_session=True,
         )  # fmt: skip
+
+
+def _launch_here(request: Request | FrameRequest, program: ModuleType) -> Ended:
+    """Run the child on our own terminal, without a time limit; Ctrl-C is for it alone."""
+    with tempfile.TemporaryDirectory(prefix="torchreel-replay-") as folder:
+        path = Path(folder) / "request.json"
+        path.write_text(json.dumps(asdict(request)))
+        sys.stdout.flush()
+        before = signal.signal(signal.SIGINT, lambda *_: None)  # a handler is not inherited
+        try:
+            process = subprocess.Popen(
+                [*_command(request, program), str(path)],
+                cwd=folder, env=_environment(request),
+            )  # fmt: skip
+            status = process.wait()
+        finally:
+            signal.signal(signal.SIGINT, before)
+        recording = _settle(request, process.pid, status)
+        return Ended(_read(request.report, program), status, False, "", recording)
+
+
+def _command(request: Request | FrameRequest, program: ModuleType) -> list[str]:
+    python = getattr(request, "python", "") or sys.executable
+    # Our package has imported the module by the time that it is run: runpy would say so.
+    return [python, "-W", "ignore::RuntimeWarning:runpy", "-m", program.__name__]
 
 
 def _environment(request: Request | FrameRequest) -> dict[str, str]:

@@ -16,6 +16,7 @@ from pathlib import Path
 from torchreel.errors import LockedStore, UnsupportedError, UsageError
 from torchreel.replay.compared import ON_REQUEST
 from torchreel.replay.launch import DEFAULT_TIMEOUT
+from torchreel.replay.travel import Until
 from torchreel.replay.verdict import Verdict
 from torchreel.replay.what_if import Changes
 from torchreel.store import queries
@@ -32,6 +33,7 @@ class Options:
     timeout: float = DEFAULT_TIMEOUT
     allow: frozenset[str] = frozenset()
     changes: Changes = field(default_factory=Changes)
+    until: Until = field(default_factory=Until)
 
 
 def known_classes(allow: Iterable[str]) -> frozenset[str]:

@@ -13,7 +13,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from torchreel.errors import UnsupportedError, UsageError
-from torchreel.replay import what_if
+from torchreel.replay import travel, what_if
 from torchreel.replay.causes import likely
 from torchreel.replay.child import Report, Request
 from torchreel.replay.compare import Outcome, Question, Side, compare
@@ -30,7 +30,8 @@ from torchreel.replay.options import (
     target_of,
 )
 from torchreel.replay.sieve import MARK, Point
-from torchreel.replay.tapes import mark_of
+from torchreel.replay.tapes import facts_before, mark_of
+from torchreel.replay.travel import Sought, Stop, Target, Until
 from torchreel.replay.verdict import DIVERGED, IDENTICAL, REFUSED, Comparison, Verdict
 from torchreel.replay.what_if import Changes
 from torchreel.store import queries
@@ -49,6 +50,7 @@ def replay(
     timeout: float | None = None,
     allow: Iterable[str] = (),
     changes: Changes | None = None,
+    until: Until | None = None,
     listener: Callable[[str], None] | None = None,
 ) -> Verdict:
     """Replay a compile from its checkpoint(s) and compare every later stage.
@@ -58,7 +60,8 @@ def replay(
     `trust` restores config entries that name commands, paths or code; `imports` are modules that
     define what torch itself does not (operators, backends); `timeout` in seconds for each child;
     `allow` names classes of difference to be set aside (`compared.ON_REQUEST`); `changes` is what
-    to do otherwise than recorded (`what_if.changes`): the verdict says what that changed.
+    to do otherwise than recorded (`what_if.changes`): the verdict says what that changed; `until`
+    is how far to go (`travel.until`), which the verdict says as well.
     The replay becomes a recording of the same store (of a temporary one when that is read-only).
     Raises UsageError for another entry, UnsupportedError when there is no checkpoint or frame.
     """
@@ -67,8 +70,11 @@ def replay(
     asked = changes or Changes()
     if asked and entry not in what_if.ENTRIES:
         raise UsageError(f"Only a replay from {' or '.join(what_if.ENTRIES)} can be changed.")
+    goal = until or Until()
+    if goal:
+        travel.check(goal, entry)
     options = Options(
-        trust, tuple(imports), timeout or DEFAULT_TIMEOUT, known_classes(allow), asked
+        trust, tuple(imports), timeout or DEFAULT_TIMEOUT, known_classes(allow), asked, goal
     )
     check_version(store, compile, options)
     verdict = ENTRIES[entry](store, compile, entry, options, listener or (lambda text: None))
@@ -82,14 +88,19 @@ def _from_checkpoints(
 ) -> Verdict:
     """From the one Dynamo graph, or from each ATen graph that entered Inductor."""
     checkpoints = _checkpoints(store, compile, entry)
+    target = None
+    if options.until:
+        one, target = travel.chosen(store, compile, checkpoints, options.until)
+        checkpoints = [one]
     with ExitStack() as stack:
-        target = target_of(store, stack)
+        into = target_of(store, stack)
         if len(checkpoints) > 1:
             stack.enter_context(warm())
         verdicts = []
         for checkpoint in checkpoints:
             say(f"replaying {compile.place} from {entry} {checkpoint.partition}".rstrip())
-            verdicts.append(_one(store, compile, checkpoint, target, options))
+            sought = _sought(store, compile, checkpoint, target, options.until)
+            verdicts.append(_one(store, compile, checkpoint, into, options, sought))
     return _merge(entry, verdicts)
 
 
@@ -98,7 +109,7 @@ def _shapes(
 ) -> Verdict:
     from torchreel.replay.shape_checks import replay_shapes
 
-    return replay_shapes(store, compile)
+    return replay_shapes(store, compile, options.until.event)
 
 
 def _frame(
@@ -132,8 +143,30 @@ def _checkpoints(store: Store, compile: Compile, entry: str) -> list[Checkpoint]
     )
 
 
+def _sought(
+    store: Store, compile: Compile, checkpoint: Checkpoint, target: Target | None, until: Until
+) -> Sought | None:
+    if not until:
+        return None
+    point = Point(checkpoint.entry, checkpoint.partition, checkpoint.ordinal)
+    known = facts_before(store, compile, point)
+    return Sought(
+        until.stage,
+        until.partition,
+        target,
+        tuple((kind, name, data.decode()) for kind, name, data in sorted(known)),
+        until.interactive,
+        travel.tape_of(store, compile, point) if until.interactive else None,
+    )
+
+
 def _one(
-    store: Store, compile: Compile, checkpoint: Checkpoint, target: str, options: Options
+    store: Store,
+    compile: Compile,
+    checkpoint: Checkpoint,
+    target: str,
+    options: Options,
+    sought: Sought | None,
 ) -> Verdict:
     failure = queries.failure_of(store, compile)
     with tempfile.TemporaryDirectory(prefix="torchreel-request-") as folder:
@@ -158,6 +191,7 @@ def _one(
             facts=asdict(what_if.machine(facts_of(store, compile), options.changes)),
             changed=options.changes.config,
             python=options.changes.python or "",
+            sought=None if sought is None else asdict(sought),
         )
         ended = launch(request, options.timeout)
     return _judge(store, compile, checkpoint, request.store, ended, options)
@@ -229,7 +263,8 @@ def _judge(
         found = queries.compiles(other, ended.recording_id)
         again = found[0] if found else None
         point = Point(entry, checkpoint.partition, checkpoint.ordinal)
-        question = Question(point, options.allow, compile.status in ("crashed", "hung"))
+        cut = compile.status in ("crashed", "hung")
+        question = Question(point, options.allow, cut, options.until, _stop(ended))
         outcome = compare(Side(store, compile), Side(other, again), question)
         cause = "" if outcome.agrees else _cause((store, compile), (other, again), outcome)
     notes += outcome.notes
@@ -240,7 +275,15 @@ def _judge(
             DIVERGED, entry, outcome.compared, "the replay did not end within its time limit",
             recording_id=ended.recording_id, notes=notes, cause=cause,
         )  # fmt: skip
+    if options.until and question.stop is None and not options.until.interactive:
+        notes += (f"the replay ended before {options.until}",)
     return _conclude(entry, outcome, ended.recording_id, notes, cause)
+
+
+def _stop(ended: Ended) -> Stop | None:
+    """Where the child stopped, if it did."""
+    stopped = ended.report.stopped if isinstance(ended.report, Report) else None
+    return None if stopped is None else Stop(**stopped)
 
 
 def _cause(
@@ -263,6 +306,8 @@ def _conclude(
 ) -> Verdict:
     if not outcome.compared or not any(row.recorded for row in outcome.compared):
         detail = "the recording holds nothing after this checkpoint that could be compared"
+        if outcome.reached is not None:
+            detail = f"nothing that is compared happens before {outcome.reached.place}: go further"
         return Verdict(REFUSED, entry, outcome.compared, detail, "", recording, notes)
     if outcome.hole:
         return Verdict(
@@ -272,7 +317,7 @@ def _conclude(
     kind = IDENTICAL if outcome.agrees else DIVERGED
     return Verdict(
         kind, entry, outcome.compared, outcome.detail, outcome.difference, recording, notes,
-        outcome.divergence, cause,
+        outcome.divergence, cause, outcome.reached,
     )  # fmt: skip
 
 
@@ -283,7 +328,7 @@ def _merge(entry: str, verdicts: Sequence[Verdict]) -> Verdict:
     notes = tuple(dict.fromkeys(note for verdict in verdicts for note in verdict.notes))
     return Verdict(
         worst.verdict, entry, tuple(compared), worst.detail, worst.difference,
-        worst.recording_id, notes, worst.divergence, worst.cause,
+        worst.recording_id, notes, worst.divergence, worst.cause, worst.reached,
     )  # fmt: skip
 
 

@@ -14,8 +14,11 @@ from torch.fx.experimental.recording import NotEqualError
 from torchreel.errors import UnsupportedError
 from torchreel.replay import shapes
 from torchreel.replay.sieve import MARK
-from torchreel.replay.verdict import DIVERGED, IDENTICAL, Comparison, Verdict
+from torchreel.replay.tapes import named
+from torchreel.replay.travel import BEFORE
+from torchreel.replay.verdict import DIVERGED, IDENTICAL, Comparison, Reached, Verdict
 from torchreel.store import queries
+from torchreel.store.addressing import Address
 from torchreel.store.database import Store
 from torchreel.store.portable import shape_env
 from torchreel.store.portable.checkpoints import CheckpointDoc
@@ -25,13 +28,16 @@ from torchreel.store.records import Compile, Event
 ENTRY = "shapes"
 
 
-def replay_shapes(store: Store, compile: Compile) -> Verdict:
+def replay_shapes(store: Store, compile: Compile, until: int | None = None) -> Verdict:
     """Rebuild the ShapeEnvs that a compile's checkpoints hold; compare them there.
 
-    Raises UnsupportedError when the tape has no ShapeEnv at a checkpoint of this compile, and what
-    `shapes.rebuild` raises for a tape that has a hole or says what can't be.
+    `until` is the position of the last event to replay.  Raises UnsupportedError when the tape has
+    no ShapeEnv at a checkpoint of this compile up to there, and what `shapes.rebuild` raises for a
+    tape that has a hole or says what can't be.
     """
     marks = queries.events(store, compile, MARK)
+    if until is not None and marks:
+        marks = _up_to(store, compile, marks, until)
     if not marks:
         raise UnsupportedError(
             f"compile {compile.place} has no checkpoint with a ShapeEnv: there is nothing to hold "
@@ -39,14 +45,17 @@ def replay_shapes(store: Store, compile: Compile) -> Verdict:
         )
     recording = queries.recording(store, compile.recording_id)
     events = queries.events(store, recording)
+    if until is not None:
+        events = [event for event in events if event.seq <= until]
     rows, first = [], ""
     for mark in marks:
         found = _difference(store, compile, mark, events)
         first = first or found
         rows.append(_row(mark, same=not found))
-    notes = tuple(_notes(events, marks))
+    notes = tuple(_notes(events, marks, until))
     if not first:
-        return Verdict(IDENTICAL, ENTRY, tuple(rows), notes=notes)
+        place = None if until is None else _reached(store, compile, events, marks, until)
+        return Verdict(IDENTICAL, ENTRY, tuple(rows), notes=notes, reached=place)
     at = next(mark for mark, row in zip(marks, rows, strict=True) if not row.agrees)
     detail = f"at event {at.seq}: the ShapeEnv rebuilt from the tape is not the one in the snapshot"
     return Verdict(DIVERGED, ENTRY, tuple(rows), detail, first, notes=notes)
@@ -87,16 +96,45 @@ def _row(mark: Event, *, same: bool) -> Comparison:
     return Comparison(mark.stage or "", partition, f"ShapeEnv at {mark.name}", 1, 1, int(same))
 
 
-def _notes(events: list[Event], marks: list[Event]) -> Iterator[str]:
+def _up_to(store: Store, compile: Compile, marks: list[Event], until: int) -> list[Event]:
+    """The checkpoints before an event."""
+    queries.event_at(store, Address(store.target, compile.recording_id, event=until))
+    found = [mark for mark in marks if mark.seq <= until]
+    if not found:
+        raise UnsupportedError(
+            f"compile {compile.place} has its first checkpoint at event {marks[0].seq}: up to "
+            f"event {until} there is nothing to hold the rebuilt ShapeEnv to. 'torchreel shapes "
+            f"{store.target}#{compile.place} --at {until}' shows it."
+        )
+    return found
+
+
+def _reached(
+    store: Store, compile: Compile, events: list[Event], marks: list[Event], until: int
+) -> Reached:
+    """That event, and what happened to the ShapeEnvs before it; they are rebuilt as far as it."""
     numbers = {_number(mark) for mark in marks}
-    last = max(mark.seq for mark in marks)
-    counts = Counter(
-        event.kind
-        for event in events
-        if event.seq <= last
-        and isinstance(event.data, Mapping)
+    for number in numbers:
+        shapes.rebuild(events, until, number)
+    last = queries.event_at(store, Address(store.target, compile.recording_id, event=until))
+    before = [event for event in events if event.seq < until and _concerns(event, numbers)]
+    told = tuple((event.seq, named(event)) for event in before[-BEFORE:])
+    return Reached(f"event {until}", until, named(last), (), told)
+
+
+def _concerns(event: Event, numbers: set[int | None]) -> bool:
+    return (
+        isinstance(event.data, Mapping)
         and event.data.get("env") in numbers
         and shapes.is_change(event)
+    )
+
+
+def _notes(events: list[Event], marks: list[Event], until: int | None) -> Iterator[str]:
+    numbers = {_number(mark) for mark in marks}
+    last = until if until is not None else max(mark.seq for mark in marks)
+    counts = Counter(
+        event.kind for event in events if event.seq <= last and _concerns(event, numbers)
     )
     yield f"{counts.total()} events replayed: " + ", ".join(
         f"{count} {kind}" for kind, count in sorted(counts.items())

@@ -82,7 +82,8 @@ class Sieve:
         self._alone = point is not None and scope.checkpoint and point.entry == "aot"
         self._ended = False
         self._converting = bool(scope.inputs)
-        self._lane = ""
+        self.lane = ""
+        """That of the last event in scope."""
         self._lanes = scope.lanes or {}
         self._others: frozenset[str | None] = scope.without
         self._excuses: dict[str, list[Excuse]] = {}
@@ -100,7 +101,7 @@ class Sieve:
             return None
         if stage in self._scope.without:
             return None
-        self._lane = self._lanes.get(stage or "", self._lane)
+        self.lane = self._lanes.get(stage or "", self.lane)
         return self._judge(event)
 
     def _look_for_mark(self, event: Seen) -> None:
@@ -115,15 +116,15 @@ class Sieve:
         if self._converting and event.kind != "chromium_event":
             self._converting = event.kind.startswith(self._scope.inputs)
             if self._converting:
-                return Sifted(self._lane, "fake inputs")
+                return Sifted(self.lane, "fake inputs")
         if event.kind in ONCE and fact(event) in self._known:
-            return Sifted(self._lane, "seen before")
+            return Sifted(self.lane, "seen before")
         applying = [e for e in self._excuses.get(event.kind, ()) if e.covers(event)]
         for excuse in applying:
             if not excuse.fields:
-                return Sifted(self._lane, excuse.why)
+                return Sifted(self.lane, excuse.why)
         depth = _depth(event) if event.kind == DISPATCH else 0
-        return Sifted(self._lane, "", depth, tuple(applying))
+        return Sifted(self.lane, "", depth, tuple(applying))
 
 
 def fact(event: Seen) -> Fact:

@@ -158,6 +158,11 @@ def mark_of(events: Sequence[Event], point: Point) -> Event | None:
     return next((event for event in events if point.is_marked_by(event)), None)
 
 
+def named(event: Event) -> str:
+    """An event in a word or two."""
+    return f"{event.kind} {event.name}".rstrip()
+
+
 def _files(store: Store, compile: Compile) -> dict[int, str]:
     normaliser = Normaliser()
     recording = queries.recording(store, compile.recording_id)

@@ -6,9 +6,10 @@ Called by `restore` and by the minifier's worker.  To support another torch, thi
 from __future__ import annotations
 
 import contextlib
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from types import SimpleNamespace
+from types import FrameType, SimpleNamespace
 from typing import TYPE_CHECKING, Any
 from unittest import mock
 
@@ -277,6 +278,33 @@ def compile_fx_inner(
     if "boxed_forward_device_index" in live:
         live["boxed_forward_device_index"] = BoxedDeviceIndex(live["boxed_forward_device_index"])
     return entry(graph, inputs, **live)  # type: ignore[arg-type]
+
+
+def nearest_graph(frames: Sequence[FrameType]) -> GraphModule | None:
+    """The graph module that the innermost of some frames works on."""
+    from torch.fx import Graph
+
+    for frame in frames:
+        for value in frame.f_locals.values():
+            if isinstance(value, GraphModule):
+                return value
+            if isinstance(value, Graph) and isinstance(value.owning_module, GraphModule):
+                return value.owning_module
+            module = getattr(value, "module", None) if _lowering(value) else None
+            if isinstance(module, GraphModule):
+                return module
+    return None
+
+
+def nearest_lowering(frames: Sequence[FrameType]) -> object:
+    """The GraphLowering that the innermost of some frames works on, if there is one."""
+    values = (value for frame in frames for value in frame.f_locals.values())
+    return next((value for value in values if _lowering(value)), None)
+
+
+def _lowering(value: object) -> bool:
+    graph = sys.modules.get("torch._inductor.graph")
+    return graph is not None and isinstance(value, graph.GraphLowering)
 
 
 @contextlib.contextmanager

@@ -1,6 +1,6 @@
 """What a replay concludes.
 
-Lives here: `Verdict` and `Comparison`.  Not here: how they come about (`compare`, `replay`).
+Lives here: `Verdict`, and what it rests on.  Not here: how they come about (`compare`, `replay`).
 """
 
 from __future__ import annotations
@@ -12,6 +12,9 @@ from torchreel.store.jsontypes import Json
 IDENTICAL, DIVERGED, REFUSED = "identical", "diverged", "refused"
 UNCHANGED, CHANGED = "unchanged", "changed"
 """Of a replay with something changed (`what_if`)."""
+
+
+_UP_TO = (IDENTICAL, UNCHANGED)
 
 
 @dataclass(frozen=True)
@@ -78,6 +81,29 @@ class Divergence:
 
 
 @dataclass(frozen=True)
+class Reached:
+    """Where a replay stopped, in terms of the recorded tape."""
+
+    place: str
+    """'stage lowering', 'event 417'."""
+    seq: int | None = None
+    """Of the last event that was replayed; None where there was none."""
+    what: str = ""
+    """Its kind and name."""
+    details: tuple[str, ...] = ()
+    """What it says, a line for each fact."""
+    before: tuple[tuple[int, str], ...] = ()
+    """The events before it: position on the recorded tape, kind and name."""
+
+    def to_json(self) -> Json:
+        """As data."""
+        return {
+            "place": self.place, "seq": self.seq, "what": self.what,
+            "details": list(self.details), "before": [list(item) for item in self.before],
+        }  # fmt: skip
+
+
+@dataclass(frozen=True)
 class Verdict:
     """The result of a replay; `difference` shows the first one, `notes` what was set aside.
 
@@ -93,6 +119,8 @@ class Verdict:
     notes: tuple[str, ...] = ()
     divergence: Divergence | None = None
     cause: str = ""
+    reached: Reached | None = None
+    """Where the replay was stopped: what it says is up to there."""
 
     @property
     def exit_status(self) -> int:
@@ -106,4 +134,10 @@ class Verdict:
             "difference": self.difference, "cause": self.cause, "recording": self.recording_id,
             "notes": list(self.notes), "compared": [row.to_json() for row in self.compared],
             "divergence": None if self.divergence is None else self.divergence.to_json(),
+            "reached": None if self.reached is None else self.reached.to_json(),
         }  # fmt: skip
+
+    def __str__(self) -> str:
+        up_to = f" up to {self.reached.place}" if self.reached is not None else ""
+        ends = f": {self.detail}" if self.detail else ""
+        return f"{self.verdict}{up_to if self.verdict in _UP_TO else ''}{ends}"
