@@ -5,10 +5,10 @@ VENV := .venv
 STAMP := $(VENV)/.stamp
 PY := $(VENV)/bin/python
 
-.PHONY: help venv test lint demo bench models cases recording fidelity detection completeness corpus minifier kills soak docs clean check-compiler check-python
+.PHONY: help venv test lint demo bench models cases recording fidelity detection completeness corpus minifier kills soak source docs clean check-compiler check-python
 
 help:
-	@echo "make venv | test | lint | demo | bench | models | cases | recording | fidelity | detection | completeness | corpus | minifier | kills | soak | docs | clean"
+	@echo "make venv | test | lint | demo | bench | models | cases | recording | fidelity | detection | completeness | corpus | minifier | kills | soak | source | docs | clean"
 
 venv: $(STAMP)
 
@@ -69,6 +69,10 @@ kills: check-compiler $(STAMP)
 
 soak: check-compiler $(STAMP)
 	$(PY) -m benchmarks.soak
+
+# How short a program gets that fails while Dynamo traces it.
+source: check-compiler $(STAMP)
+	$(PY) -m benchmarks.source
 
 docs: $(STAMP)
 	$(PY) -m pytest tests/docs

@@ -68,6 +68,9 @@ CompareOption = Annotated[
         help="default, close(RTOL, ATOL), exact, layout, or MODULE:FUNCTION of an --import.",
     ),
 ]
+TrustOption = Annotated[
+    bool, typer.Option("--trust", help="Run code from the store: a program reduced from its frame.")
+]
 ForceOption = Annotated[bool, typer.Option("--force", "-f", help="Overwrite what is there.")]
 OutputOption = Annotated[
     Path, typer.Option("--output", "-o", metavar="DIR", help="Where to write.")
@@ -495,6 +498,7 @@ def minify(
         ),
     ] = None,
     imports: ImportOption = None,
+    trust: TrustOption = False,
     output: OutputOption = Path("torchreel-repro"),
     limit_time: Annotated[
         float | None, typer.Option("--limit-time", metavar="SECONDS", help="Stop after this long.")
@@ -544,6 +548,7 @@ def minify(
         imports=tuple(imports or ()),
         command=tuple(command or ()),
         checks=checks,
+        trust=trust,
     )
     refuse_overwriting(options)
     with _own(_writable(where), output) as store:
@@ -551,6 +556,7 @@ def minify(
         with console.watched(limits) as listener:
             chosen = Options(
                 imports=options.imports,
+                trust=trust,
                 limits=limits,
                 explain=explain,
                 by_catch=by_catch,
@@ -649,6 +655,7 @@ def export(
     by_catch: ByCatchOption = None,
     imports: ImportOption = None,
     checks: ChecksOption = 3,
+    trust: TrustOption = False,
     force: ForceOption = False,
 ) -> None:
     """Write the best case known as a script, an issue and a test.
@@ -672,7 +679,13 @@ def export(
     from torchreel.minifier.export import export as run
 
     options = ExportOptions(
-        output, console.formats(kind), force, tuple(imports or ()), checks=checks, say=streams.say
+        output,
+        console.formats(kind),
+        force,
+        tuple(imports or ()),
+        checks=checks,
+        trust=trust,
+        say=streams.say,
     )
     with Store.open(where.store) as store:
         if by_catch is not None:

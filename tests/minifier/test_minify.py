@@ -12,7 +12,7 @@ import tests.minifier.planted  # registers the backends here, as it does in the 
 from tests.minifier.hand_made import functions_of
 from tests.minifier.real import PLANTED, chain_of, shared_worker
 from tests.minifier.recorded import record
-from torchreel.errors import NotReproduced, UnsupportedError, UsageError
+from torchreel.errors import NotReproduced, UntrustedError, UsageError
 from torchreel.minifier.export import ExportOptions, export_by_catch
 from torchreel.minifier.minify import is_alike, minify
 from torchreel.minifier.options import Options
@@ -91,8 +91,8 @@ def test_nothing_failed(tmp_path: Path) -> None:
             minify(store, compile)
 
 
-def test_a_failure_without_a_graph_is_refused(tmp_path: Path) -> None:
-    """Dynamo's own failures need the frame."""
+def test_a_failure_without_a_graph_needs_trust(tmp_path: Path) -> None:
+    """Dynamo's own failures need the frame, which is code."""
 
     def fn(x: torch.Tensor) -> torch.Tensor:
         torch._dynamo.graph_break()
@@ -101,7 +101,7 @@ def test_a_failure_without_a_graph_is_refused(tmp_path: Path) -> None:
     path = record(tmp_path / "run.db", fn, torch.ones(2), fullgraph=True, backend="eager")
     with (
         Store.open(path, write=True) as store,
-        pytest.raises(UnsupportedError, match="frame bundles"),
+        pytest.raises(UntrustedError, match="--trust"),
     ):
         minify(store)
 

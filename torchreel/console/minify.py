@@ -36,7 +36,7 @@ class Progress:
         text = _told(event, self._limits)
         if event.kind == "start":
             note = f"; {event.message}" if event.message else ""
-            self._say(f"reproduced with {count(event.call_nodes, 'call node')}{note}")
+            self._say(f"reproduced with {count(event.call_nodes, event.unit)}{note}")
         elif event.kind == "note":
             self._say(event.message)
         elif self._status is not None:
@@ -55,7 +55,7 @@ class Progress:
 def _told(event: ProgressEvent, limits: Limits) -> str:
     rate = event.oracle_runs / event.seconds if event.seconds else 0.0
     parts = [
-        f"{event.start_call_nodes} -> {count(event.call_nodes, 'call node')}",
+        f"{event.start_call_nodes} -> {count(event.call_nodes, event.unit)}",
         f"pass {event.pass_name}" if event.pass_name else "",
         f"{count(event.oracle_runs, 'run')} ({rate:.1f}/s), {event.cache_hits} from the cache",
         seconds(event.seconds) + _left(event, limits),
@@ -91,7 +91,7 @@ def report(reduction: Reduction) -> None:
     _print_passes(reduction)
     before, after = reduction.before_call_nodes, reduction.after_call_nodes
     streams.result(
-        f"{before} -> {count(after, 'call node')}, {count(reduction.oracle_runs, 'run')}, "
+        f"{before} -> {count(after, reduction.case.unit)}, {count(reduction.oracle_runs, 'run')}, "
         f"{reduction.cache_hits} from the cache, {seconds(reduction.seconds)}: {reduction.status}",
         style="bold",
     )
@@ -109,9 +109,8 @@ def _print_by_catch(store: Store, reduction: Reduction) -> None:
     )
     for found in reduction.by_catch:
         number = numbers.get(found.signature.digest)
-        streams.result(
-            f"by-catch {number}, another failure ({count(found.call_nodes, 'call node')}):"
-        )
+        size = count(found.call_nodes, reduction.case.unit)
+        streams.result(f"by-catch {number}, another failure ({size}):")
         for name, text in facts(found.signature):
             streams.result(f"  {name:<8} {text}")
         streams.result(f"  {'export':<8} torchreel export {store.target} --by-catch {number}")

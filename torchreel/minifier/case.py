@@ -129,9 +129,19 @@ class Case:
         return "call node"
 
     @property
+    def kind(self) -> str:
+        """Of the kinds of cases, this one."""
+        return "graph"
+
+    @property
     def is_part(self) -> bool:
         """Whether it is one partition alone."""
         return self.checkpoint.entry == "aot"
+
+    @property
+    def is_code(self) -> bool:
+        """Never: a graph is data."""
+        return False
 
     @property
     def told(self) -> str:

@@ -87,6 +87,8 @@ class ProgressEvent:
     left: int | None = None
     """How many candidates there are to a fixpoint if no step succeeds any more; None as long as
     some pass has not been seen, so that nobody knows."""
+    unit: str = "call node"
+    """What is counted: call nodes of a graph, statements of a program."""
 
 
 class Listener(Protocol):

@@ -11,7 +11,7 @@ from typing import Literal
 
 from sqlalchemy import select
 
-from torchreel.minifier.case import Case
+from torchreel.minifier.kinds import AnyCase
 from torchreel.store import schema
 from torchreel.store.database import Store
 from torchreel.store.jsontypes import Json
@@ -21,7 +21,7 @@ Kind = Literal["bisection", "explanation"]
 
 
 def keep_finding(
-    store: Store, kind: Kind, case: Case, signature: Signature, environment: str, document: Json
+    store: Store, kind: Kind, case: AnyCase, signature: Signature, environment: str, document: Json
 ) -> None:
     """Keep one in a store that is open for writing."""
     with store.writer() as writer:
@@ -36,7 +36,7 @@ def keep_finding(
         )
 
 
-def finding(store: Store, kind: Kind, case: Case, environment: str | None = None) -> Json:
+def finding(store: Store, kind: Kind, case: AnyCase, environment: str | None = None) -> Json:
     """The newest of a kind about a case (left out: in any environment); None if there is none."""
     table = schema.findings
     query = select(table.c.document).where(table.c.kind == kind, table.c.case_digest == case.digest)

@@ -8,7 +8,7 @@ two tables that lead from a document to its class and to the code that runs it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
 from typing import TYPE_CHECKING, Protocol, cast
 
@@ -16,6 +16,7 @@ from torchreel.errors import UnsupportedError
 from torchreel.store.jsontypes import Json, parse_json
 
 if TYPE_CHECKING:
+    from torchreel.minifier.passes import Tier
     from torchreel.minifier.protocol import Finding, Task
     from torchreel.minifier.stages import Position
 
@@ -24,6 +25,10 @@ if TYPE_CHECKING:
 
 class AnyCase(Protocol):
     """A case of any kind: immutable, hashable by `digest`."""
+
+    @property
+    def kind(self) -> str:
+        """Which kind it is: 'graph' or 'source'."""
 
     @property
     def digest(self) -> str:
@@ -58,6 +63,10 @@ class AnyCase(Protocol):
         """Whether it is one partition alone, which has no parts of its own."""
 
     @property
+    def is_code(self) -> bool:
+        """Whether to run it runs Python code that is in the document."""
+
+    @property
     def told(self) -> str:
         """The case in a few words, for a message."""
 
@@ -77,9 +86,19 @@ class AnyCase(Protocol):
         """The document that the store keeps."""
 
 
-# By the kind that a document names: its class, and the function that runs one.
-_CLASSES = {"graph": ("torchreel.minifier.case", "Case")}
-_RUNNERS = {"graph": "torchreel.minifier.harness"}
+# By the kind that a document names: its class, its passes, and the module that runs one.
+_CLASSES = {
+    "graph": ("torchreel.minifier.case", "Case"),
+    "source": ("torchreel.minifier.source.case", "SourceCase"),
+}
+_PASSES = {
+    "graph": "torchreel.minifier.passes",
+    "source": "torchreel.minifier.source.passes",
+}
+_RUNNERS = {
+    "graph": "torchreel.minifier.harness",
+    "source": "torchreel.minifier.source.harness",
+}
 
 
 def case_from_json(data: Json) -> AnyCase:
@@ -98,7 +117,13 @@ def case_from_bytes(data: bytes) -> AnyCase:
 
 def runner_of(case: AnyCase) -> Runner:
     """The function that runs a case of that kind; to be called in a worker's child only."""
-    return cast("Runner", import_module(_RUNNERS[_kind(case.to_json())]).run)
+    return cast("Runner", import_module(_RUNNERS[case.kind]).run)
+
+
+def phases_of(case: AnyCase) -> Sequence[Sequence[Tier]]:
+    """The passes for a case of that kind."""
+    found: Sequence[Sequence[Tier]] = import_module(_PASSES[case.kind]).PHASES
+    return found
 
 
 def _kind(data: Json) -> str:

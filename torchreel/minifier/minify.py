@@ -19,9 +19,11 @@ from torchreel.minifier.by_catch import caught
 from torchreel.minifier.case import Case, Harness
 from torchreel.minifier.events import Listener, Reduction
 from torchreel.minifier.journal import StoreJournal
+from torchreel.minifier.kinds import AnyCase, phases_of
 from torchreel.minifier.options import Bounds, Options
 from torchreel.minifier.oracle import WorkerOracle
 from torchreel.minifier.search import Search
+from torchreel.minifier.source.start import programs
 from torchreel.minifier.written import written_down
 from torchreel.replay.facts import facts_of
 from torchreel.store import queries
@@ -36,7 +38,7 @@ if TYPE_CHECKING:
     from torchreel.minifier.user_script import ScriptOracle
 
 # Stages that belong to Dynamo: their input is a Python frame, not a graph.
-_NEEDS_FRAME = ("dynamo", "guards", "")
+NEEDS_FRAME = ("dynamo", "guards", "")
 _RUNTIME_ASSERTS = frozenset({"op:aten._assert_scalar.default", "fn:torch._assert_scalar"})
 # For a hang whose recording does not say how long it waited.
 _HANG_SECONDS = 30.0
@@ -93,7 +95,7 @@ def minify(
     if failure.failure_class in ASKED:
         options = asked_again(failure, options)
         return _reduce_asked(store, compile, failure, options, listener, oracle)
-    starts = starting_cases(store, compile, failure, options.imports)
+    starts = starting_cases(store, compile, failure, options)
     options = replace(options, bounds=_bounds_for(failure, options.bounds))
     machine = facts_of(store, compile).accelerator
     with open_oracle(oracle, failure.signature, options, machine) as worker:
@@ -177,6 +179,7 @@ def open_oracle(
     return WorkerOracle(
         signature,
         imports=options.imports,
+        trust=options.trust,
         bounds=options.bounds,
         jobs=options.jobs,
         accelerator=accelerator,
@@ -186,7 +189,7 @@ def open_oracle(
 def _reduce(
     store: Store,
     oracle: WorkerOracle | ScriptOracle,
-    starts: Sequence[Case],
+    starts: Sequence[AnyCase],
     failure: Failure,
     options: Options,
     listener: Listener | None,
@@ -196,9 +199,16 @@ def _reduce(
     def search(wanted: Signature) -> Search:
         oracle.look_for(wanted)
         journal = StoreJournal(store, wanted, oracle.environment, failure.id)
-        return Search(oracle, wanted, journal=journal, limits=options.limits, listener=listener)
+        return Search(
+            oracle,
+            wanted,
+            journal=journal,
+            limits=options.limits,
+            listener=listener,
+            phases=phases_of(starts[0]),
+        )
 
-    parts = [case for case in starts if case.checkpoint.entry == "aot" and not case.is_exact]
+    parts = [c for c in starts if isinstance(c, Case) and c.is_part and not c.is_exact]
     recorded = below_dynamo(failure.signature)
     first = search(recorded)
     try:
@@ -211,7 +221,7 @@ def _reduce(
     return search(_alike(first, starts, recorded) or recorded).run(*starts, parts=parts)
 
 
-def _alike(search: Search, starts: Sequence[Case], recorded: Signature) -> Signature | None:
+def _alike(search: Search, starts: Sequence[AnyCase], recorded: Signature) -> Signature | None:
     """The signature of a start that failed in the recorded way but for details."""
     observed = search.judge.observed(starts)
     if any(seen.matches(recorded) for seen in observed):
@@ -225,7 +235,7 @@ def below_dynamo(signature: Signature) -> Signature:
     They stand at the innermost place when a backend of the user's raised: what called the backend
     is not there when a case is run without the program around it.
     """
-    if signature.stage in _NEEDS_FRAME:
+    if signature.stage in NEEDS_FRAME:
         return signature
     frames = tuple(name for name in signature.frames if not name.startswith(_DYNAMO))
     return replace(signature, frames=frames)
@@ -249,16 +259,19 @@ def is_alike(seen: Signature, recorded: Signature) -> bool:
 
 
 def starting_cases(
-    store: Store, compile: Compile, failure: Failure, imports: tuple[str, ...]
-) -> list[Case]:
-    """The cases to try in turn: from the graph, then from the partition; lean, then exact."""
+    store: Store, compile: Compile, failure: Failure, options: Options = _DEFAULTS
+) -> Sequence[AnyCase]:
+    """The cases to try in turn.
+
+    Of a failure of Dynamo's own, programs made from its frame; else from the graph, then from the
+    partition; lean, then exact. Raises `UntrustedError` where that would run code of the store's
+    without `Options.trust`.
+    """
+    imports = options.imports
     if failure.failure_class in ASKED:
         return asked_cases(store, compile, failure.signature, imports)
-    if failure.stage in _NEEDS_FRAME:
-        raise UnsupportedError(
-            f"The failure happened in stage {failure.stage or 'dynamo'!r}, before there was a "
-            "graph: reducing it means reducing the Python frame, which comes with frame bundles."
-        )
+    if failure.stage in NEEDS_FRAME:
+        return programs(store, compile, options)
     docs = _documents(store, compile, failure)
     if not docs:
         raise UnsupportedError(

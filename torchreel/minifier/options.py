@@ -28,6 +28,8 @@ class Options:
 
     imports: tuple[str, ...] = ()
     """Modules that the worker imports: they define backends and operators. Trusted."""
+    trust: bool = False
+    """Whether to run the program's own code, which is in the bundle of a frame."""
     limits: Limits = field(default_factory=Limits)
     bounds: Bounds = field(default_factory=Bounds)
     explain: bool = False

@@ -82,12 +82,14 @@ class WorkerOracle:
         signature: Signature,
         *,
         imports: Sequence[str] = (),
+        trust: bool = False,
         bounds: Bounds = _NO_BOUNDS,
         jobs: int = 1,
         accelerator: Mapping[str, Json] | None = None,
     ) -> None:
         self._accelerator = accelerator
         self.signature, self._imports, self._bounds = signature, tuple(imports), bounds
+        self._trust = trust
         self._jobs = max(1, jobs)
         self._crew = Crew(())
         self._directory = Path(tempfile.mkdtemp(prefix="torchreel-minify-"))
@@ -189,6 +191,8 @@ class WorkerOracle:
         command = [sys.executable, "-m", "torchreel.minifier.worker"]
         for name in self._imports:
             command += ["--import", name]
+        if self._trust:
+            command.append("--trust")
         if self.signature.stage in _NEEDS_KERNELS or not _code_is_enough(self.signature):
             command.append("--kernels")
         if self._accelerator is not None:

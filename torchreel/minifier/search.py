@@ -268,6 +268,7 @@ class Search:
             report.verdict if report is not None else None,
             message,
             left=self._left(),
+            unit=self._best.unit,
         )
         self._listener.on_step(event)
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import functools
 import importlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from types import TracebackType
@@ -20,11 +20,12 @@ from unittest import mock
 from torchreel.minifier import torch_names
 from torchreel.recorder.attach import AttachPoint, resolve
 from torchreel.recorder.failures import lineage
-from torchreel.recorder.probes import aot, inductor
+from torchreel.recorder.probes import aot, dynamo, inductor
 
 # The steps of a compile, in order; two steps may belong to one stage.
 STEPS = (
-    "pre_grad", "joint", "forward", "post_grad", "lowering", "codegen", "compiler", "loaded",
+    "dynamo", "pre_grad", "joint", "forward", "post_grad", "lowering", "codegen", "compiler",
+    "loaded", "guards",
     "backward", "backward post_grad", "backward lowering", "backward codegen",
     "backward compiler", "backward loaded", "run",
 )  # fmt: skip
@@ -157,6 +158,15 @@ POINTS: tuple[tuple[AttachPoint, Locate], ...] = (
 )
 
 
+DYNAMO_POINTS = (
+    *POINTS,
+    (dynamo.ATTEMPT, _in("dynamo")),
+    (dynamo.GUARDS, _in("guards")),
+    (dynamo.BACKEND, _in("pre_grad")),
+)
+"""Those of a program that is traced: when a graph is compiled, Dynamo has nothing to do."""
+
+
 def _followed(stages: Stages, original: Callable[..., Any], locate: Locate) -> Callable[..., Any]:
     @functools.wraps(original)
     def wrapper(*args: Any, **kwargs: Any) -> Any:
@@ -168,13 +178,17 @@ def _followed(stages: Stages, original: Callable[..., Any], locate: Locate) -> C
 
 
 @contextmanager
-def followed(stages: Stages, effort: Callable[[str], torch_names.Effort]) -> Iterator[None]:
+def followed(
+    stages: Stages,
+    effort: Callable[[str], torch_names.Effort],
+    points: Sequence[tuple[AttachPoint, Locate]] = POINTS,
+) -> Iterator[None]:
     """Follow what the compiler does into `stages`, for the length of a `with`.
 
     `effort` says for each partition what the C++ compiler has to do.
     """
     patches = []
-    for point, locate in POINTS:
+    for point, locate in points:
         importlib.import_module(point.module)
         owner, name = resolve(point)
         original = vars(owner)[name]

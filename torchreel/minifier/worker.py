@@ -64,6 +64,7 @@ def main(arguments: list[str] | None = None) -> int:
     """Answer tasks from stdin until it ends."""
     parser = argparse.ArgumentParser(prog="torchreel-minifier-worker")
     parser.add_argument("--import", dest="imports", action="append", default=[])
+    parser.add_argument("--trust", action="store_true", help="run cases that are code")
     parser.add_argument("--kernels", action="store_true", help="be ready to compile kernels")
     parser.add_argument("--lane", dest="lanes", type=int, action="append", help="a socket")
     parser.add_argument("--accelerator", type=Path, help="facts of the recorded machine's GPUs")
@@ -76,17 +77,17 @@ def main(arguments: list[str] | None = None) -> int:
     sys.path.insert(0, os.getcwd())
     for name in options.imports:
         importlib.import_module(name)
-    channel.write(hello_line(_warm_up(options.imports, options.kernels)))
+    channel.write(hello_line(_warm_up(options.imports, options.kernels, options.trust)))
     channel.close()
     lanes = [socket.socket(fileno=number) for number in options.lanes]
     if len(lanes) == 1:
-        _serve(lanes[0])
+        _serve(lanes[0], options.trust)
     else:
-        _serve_each(lanes)
+        _serve_each(lanes, options.trust)
     return 0
 
 
-def _serve_each(lanes: Sequence[socket.socket]) -> None:
+def _serve_each(lanes: Sequence[socket.socket], trust: bool) -> None:
     """One process for each lane, all of them as warm as this one, which only waits for them."""
     for lane in lanes:
         if os.fork() == 0:
@@ -94,7 +95,7 @@ def _serve_each(lanes: Sequence[socket.socket]) -> None:
             for other in lanes:
                 if other is not lane:
                     other.close()
-            _serve(lane)
+            _serve(lane, trust)
             os._exit(0)
     for lane in lanes:
         lane.close()
@@ -103,13 +104,13 @@ def _serve_each(lanes: Sequence[socket.socket]) -> None:
             os.wait()
 
 
-def _serve(lane: socket.socket) -> None:
+def _serve(lane: socket.socket, trust: bool) -> None:
     """Answer the tasks of a lane, one after the other, until it is closed."""
     adopt_orphans()
     for line in lane.makefile("rb"):
         data = parse_line(line)
         if "cancel" not in data:  # of a task that had been answered already
-            lane.sendall(_answer(data, lane).to_line())
+            lane.sendall(_answer(data, lane, trust).to_line())
 
 
 def _private_channel() -> IO[bytes]:
@@ -119,18 +120,22 @@ def _private_channel() -> IO[bytes]:
     return channel
 
 
-def _warm_up(imports: list[str], kernels: bool) -> Mapping[str, Json]:
+def _warm_up(imports: list[str], kernels: bool, trust: bool) -> Mapping[str, Json]:
     """Import and initialise what every case needs; returns what verdicts depend on."""
     from torchreel.minifier import environment, torch_names, warm_up
 
     torch_names.warm_up()
     warm_up.compile_once(kernels=kernels)
+    if trust:
+        from torchreel.minifier.source.warm_up import trace_once
+
+        trace_once()
     gc.collect()
     gc.freeze()  # a collection in a child would copy every page of the parent
     return {**environment.facts(imports), **({"accelerator": _machine} if _machine else {})}
 
 
-def _answer(data: Mapping[str, Json], lane: socket.socket) -> Answer:
+def _answer(data: Mapping[str, Json], lane: socket.socket, trust: bool) -> Answer:
     """Fork a child for a task and see what becomes of it."""
     reading, writing = os.pipe()
     with tempfile.TemporaryFile() as output:
@@ -139,7 +144,7 @@ def _answer(data: Mapping[str, Json], lane: socket.socket) -> Answer:
         if pid == 0:
             os.close(reading)
             lane.close()
-            _child(data, writing, output)
+            _child(data, writing, output, trust)
         os.close(writing)
         with os.fdopen(reading, "rb", buffering=0) as pipe:
             watch = _Watch(pid, float(str(data["seconds"])), int(str(data["memory"])), began)
@@ -153,7 +158,7 @@ def _answer(data: Mapping[str, Json], lane: socket.socket) -> Answer:
     return Answer(finding, time.monotonic() - began, watch.peak, lasting)
 
 
-def _child(data: Mapping[str, Json], pipe: int, output: IO[bytes]) -> NoReturn:
+def _child(data: Mapping[str, Json], pipe: int, output: IO[bytes], trust: bool) -> NoReturn:
     """Run the task and write down what came of it. Ends the process, without any clean-up."""
     os.setsid()
     die_with_parent()
@@ -170,6 +175,9 @@ def _child(data: Mapping[str, Json], pipe: int, output: IO[bytes]) -> NoReturn:
         os.write(pipe, entered_line(position.stage, position.partition))
 
     task = Task.from_json(data)
+    if task.case.is_code and not trust:
+        _write_all(pipe, Finding("invalid", None, "the case is not trusted", "decode").to_line())
+        os._exit(0)
     # Not in the parent: the threads of autograd for a device would not survive the fork.
     with torch_machine.imposed(Facts(accelerator=_machine or None)):
         finding = runner_of(task.case)(task, announce)

@@ -22,7 +22,14 @@ from torchreel.minifier.export.story import best_known
 from torchreel.minifier.findings import keep_finding
 from torchreel.minifier.journal import StoreJournal
 from torchreel.minifier.judge import Judge
-from torchreel.minifier.minify import below_dynamo, is_alike, open_oracle, starting_cases
+from torchreel.minifier.kinds import AnyCase
+from torchreel.minifier.minify import (
+    NEEDS_FRAME,
+    below_dynamo,
+    is_alike,
+    open_oracle,
+    starting_cases,
+)
 from torchreel.minifier.options import Options
 from torchreel.minifier.oracle import WorkerOracle
 from torchreel.store import queries
@@ -83,9 +90,16 @@ def _cases(store: Store, compile: Compile, options: Options) -> tuple[Failure, l
             f"The compile {compile.place} did not fail, so no part of the compiler is guilty. If "
             "it computes something wrong, run 'torchreel minify --accuracy' first."
         )
+    if failure.stage in NEEDS_FRAME:
+        raise UnsupportedError(
+            f"The failure happened in stage {failure.stage or 'dynamo'!r}, before any backend was "
+            "asked: it comes from Dynamo itself. 'torchreel minify --trust' shortens the program."
+        )
     if queries.reductions(store, failure):
-        return failure, [best_known(store, compile, failure, options.imports)[0]]
-    return failure, starting_cases(store, compile, failure, options.imports)
+        found: Sequence[AnyCase] = [best_known(store, compile, failure, options)[0]]
+    else:
+        found = starting_cases(store, compile, failure, options)
+    return failure, [case for case in found if isinstance(case, Case)]
 
 
 class _Stairs:

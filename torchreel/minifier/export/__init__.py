@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 
-from torchreel.errors import UnsupportedError, UsageError
+from torchreel.errors import UnsupportedError, UntrustedError, UsageError
 from torchreel.minifier.bisect import Bisection
 from torchreel.minifier.by_catch import caught
 from torchreel.minifier.case import Case
@@ -24,7 +24,11 @@ from torchreel.minifier.export.regression import check_as_test, text_of_test
 from torchreel.minifier.export.script import Script, compile_form, graph_form, with_header
 from torchreel.minifier.export.story import Story, best_known, headline, of_by_catch
 from torchreel.minifier.findings import finding
+from torchreel.minifier.kinds import AnyCase
+from torchreel.minifier.options import Options
 from torchreel.minifier.order import sort_key
+from torchreel.minifier.source.case import SourceCase
+from torchreel.minifier.source.export import source_form
 from torchreel.store import Store
 from torchreel.store.records import Compile, Failure
 
@@ -54,6 +58,8 @@ class ExportOptions:
     """The user's own judge of scripts, for a case that was reduced for one. Trusted."""
     checks: int = 1
     """How often the script is run, each time in a fresh process."""
+    trust: bool = False
+    """Whether code from the store may be run: a failure of Dynamo's own is a program."""
     say: Say = field(default=lambda text: None)
     """Told what is being done: a check takes as long as the compile that it repeats."""
 
@@ -78,7 +84,7 @@ def export(
     compile: Compile,
     options: ExportOptions,
     failure: Failure | None = None,
-    best: Case | None = None,
+    best: AnyCase | None = None,
 ) -> Exported:
     """Export the simplest case known of a compile's failure: a reduced one, if there is any.
 
@@ -89,13 +95,13 @@ def export(
     `UnsupportedError` when no form of a script can hold the case.
     """
     refuse_overwriting(options)
-    case, story = best_known(store, compile, failure, options.imports)
+    case, story = best_known(store, compile, failure, _reduction_options(options))
     if best is not None and sort_key(best) < sort_key(case):
         case = best
     return export_case(case, _with_findings(store, case, story), options)
 
 
-def _with_findings(store: Store, case: Case, story: Story) -> Story:
+def _with_findings(store: Store, case: AnyCase, story: Story) -> Story:
     """With what `minify` and `bisect` found out about the case."""
     explanation, bisection = (finding(store, k, case) for k in ("explanation", "bisection"))
     return replace(
@@ -115,6 +121,10 @@ def export_by_catch(store: Store, number: int, options: ExportOptions) -> Export
     return export_case(found.case, of_by_catch(store, found), options)
 
 
+def _reduction_options(options: ExportOptions) -> Options:
+    return Options(imports=options.imports, trust=options.trust)
+
+
 def refuse_overwriting(options: ExportOptions) -> None:
     """Raises UsageError when a file is there already, and may not be overwritten."""
     unknown = [name for name in options.formats if name not in FORMATS]
@@ -128,8 +138,13 @@ def refuse_overwriting(options: ExportOptions) -> None:
         )
 
 
-def export_case(case: Case, story: Story, options: ExportOptions) -> Exported:
+def export_case(case: AnyCase, story: Story, options: ExportOptions) -> Exported:
     """Write a case as a script that shows the failure when it runs by itself, and as an issue."""
+    if case.is_code and not options.trust:
+        raise UntrustedError(
+            "The case is a program that came with the store: to check it runs its code. If you "
+            "trust who made it, add --trust."
+        )
     script, result = _best_form(case, story, options)
     script, seen = _repeated(case, story, script, result, options)
     shown, runs = sum(found.holds for found in seen), len(seen)
@@ -154,7 +169,7 @@ def export_case(case: Case, story: Story, options: ExportOptions) -> Exported:
 
 
 def _repeated(
-    case: Case, story: Story, script: Script, result: CheckResult, options: ExportOptions
+    case: AnyCase, story: Story, script: Script, result: CheckResult, options: ExportOptions
 ) -> tuple[Script, list[CheckResult]]:
     """The script with the message that it gave, run as often as was asked for."""
     seen = [result]
@@ -167,7 +182,7 @@ def _repeated(
     return script, seen
 
 
-def _best_form(case: Case, story: Story, options: ExportOptions) -> tuple[Script, CheckResult]:
+def _best_form(case: AnyCase, story: Story, options: ExportOptions) -> tuple[Script, CheckResult]:
     """The first form that shows the very failure; else one that shows the same error; else any."""
     tried: list[tuple[Script, CheckResult]] = []
     refused: list[str] = []
@@ -186,7 +201,11 @@ def _best_form(case: Case, story: Story, options: ExportOptions) -> tuple[Script
     return max(tried, key=lambda pair: (pair[1].exact, pair[1].holds))
 
 
-def _forms(case: Case, story: Story, refused: list[str]) -> Iterator[Script]:
+def _forms(case: AnyCase, story: Story, refused: list[str]) -> Iterator[Script]:
+    if isinstance(case, SourceCase):
+        yield source_form(case, story.signature, _header(case, story))
+    if not isinstance(case, Case):
+        return
     known: set[str] = set()
     for form in (compile_form, partial(compile_form, careful=True), graph_form):
         try:
@@ -210,7 +229,7 @@ _ENDS = {
 }
 
 
-def _header(case: Case, story: Story, message: str = "") -> Sequence[str]:
+def _header(case: AnyCase, story: Story, message: str = "") -> Sequence[str]:
     versions, signature = story.versions, story.signature
     names = {"torch": "torch ", "python": "Python "}
     known = [name + versions[key] for key, name in names.items() if key in versions]
@@ -225,10 +244,10 @@ def _header(case: Case, story: Story, message: str = "") -> Sequence[str]:
     ]
 
 
-def _made(case: Case, story: Story) -> str:
+def _made(case: AnyCase, story: Story) -> str:
     if story.reduction is None:
-        return f"recorded by torchreel, not reduced: {case.call_nodes} call nodes"
+        return f"recorded by torchreel, not reduced: {case.call_nodes} {case.unit}s"
     return (
-        f"reduced by torchreel from {story.before} to {case.call_nodes} call nodes "
+        f"reduced by torchreel from {story.before} to {case.call_nodes} {case.unit}s "
         f"in {story.reduction.oracle_runs} runs"
     )

@@ -8,10 +8,10 @@ from functools import cache
 from jinja2 import Environment, PackageLoader, StrictUndefined, Template
 
 from torchreel.minifier.bisect.steps import Step
-from torchreel.minifier.case import Case
 from torchreel.minifier.export.check import CheckResult
 from torchreel.minifier.export.script import Script
 from torchreel.minifier.export.story import Story, headline, title
+from torchreel.minifier.kinds import AnyCase
 
 _LOG_LINES = 60  # of a traceback; the rest is in the recording
 # Where the interpreter and the checked script lie is nobody's business, and the same for all.
@@ -19,7 +19,7 @@ _PLACES = re.compile(r"(?<=[\"' (])/[^\"'\n ]*/(?:site-packages/|(?=repro\.py))"
 
 
 def issue(
-    case: Case, script: Script, check: CheckResult, story: Story, shown: tuple[int, int] = (1, 1)
+    case: AnyCase, script: Script, check: CheckResult, story: Story, shown: tuple[int, int] = (1, 1)
 ) -> str:
     """The text of the issue; `shown` is in how many runs of how many the script failed."""
     log = _log(check, story)
@@ -31,7 +31,7 @@ def issue(
         check=check,
         eager=case.eager,
         log=log,
-        nodes=case.call_nodes,
+        size=f"{case.call_nodes} {case.unit}s",
         fence="```",
     )
 

@@ -83,7 +83,7 @@ def compile_form(
         body = [*lines, *([""] if lines else []), *_under(settings.contexts(case), ending)]
     definitions = [_constants(case, made), made.lines, *inputs]
     text = _assembled(case, signature, header, [*definitions, body])
-    in_process = asked is None and not (_precautions(signature) or _set(case))
+    in_process = asked is None and not (precautions(signature) or _set(case))
     test = ["def test_repro():", *(f"{INDENT}{line}".rstrip() for line in body)]
     tested = _assembled(case, signature, header, [*definitions, test]) if in_process else ""
     return Script("careful" if careful else "compile", text, tested)
@@ -155,21 +155,21 @@ def _assembled(
     imports: Sequence[str] = (),
 ) -> str:
     """Header, imports, settings, parts: two blank lines between them."""
-    before = [*_precautions(signature), *_set(case)]
+    before = [*precautions(signature), *_set(case)]
     body = "\n\n\n".join("\n".join(part) for part in [before, *parts] if part)
-    head = [*_comments(header), "", *_import_lines(body, case.imports), *imports]
+    head = [*comments(header), "", *_import_lines(body, case.imports), *imports]
     gap = "\n\n" if before else "\n\n\n"
     return "\n".join(head) + gap + body + "\n"
 
 
 def with_header(script: Script, old: Sequence[str], new: Sequence[str]) -> Script:
     """A script with another header: nothing but comments changes."""
-    before, after = "\n".join(_comments(old)), "\n".join(_comments(new))
+    before, after = "\n".join(comments(old)), "\n".join(comments(new))
     text, test = (part.replace(before, after, 1) for part in (script.text, script.test))
     return Script(script.form, text, test)
 
 
-def _comments(lines: Sequence[str]) -> list[str]:
+def comments(lines: Sequence[str]) -> list[str]:
     """Free text as comments: nothing in it can end the comment."""
     found = []
     for line in lines:
@@ -187,7 +187,8 @@ def _import_lines(body: str, imports: Sequence[str]) -> list[str]:
     return [*standard, *([""] if standard else []), *others, *extra]
 
 
-def _precautions(signature: Signature) -> list[str]:
+def precautions(signature: Signature) -> list[str]:
+    """What makes a script say more when it dies or hangs; it needs `faulthandler`."""
     if signature.failure_class == "crash":
         return ["faulthandler.enable()"]
     if signature.failure_class == "hang":

@@ -11,9 +11,10 @@ from sqlalchemy import select
 from torchreel.errors import DamagedStore, UnsupportedError, UsageError
 from torchreel.minifier.bisect.results import Bisection
 from torchreel.minifier.by_catch import Caught
-from torchreel.minifier.case import Case
 from torchreel.minifier.explain.results import Explanation
+from torchreel.minifier.kinds import AnyCase, case_from_bytes
 from torchreel.minifier.minify import starting_cases
+from torchreel.minifier.options import Options
 from torchreel.store import Store, queries, schema
 from torchreel.store.records import Compile, Failure, Reduction
 from torchreel.store.signature import Signature
@@ -83,8 +84,8 @@ def headline(signature: Signature, message: str) -> str:
 
 
 def best_known(
-    store: Store, compile: Compile, failure: Failure | None, imports: tuple[str, ...] = ()
-) -> tuple[Case, Story]:
+    store: Store, compile: Compile, failure: Failure | None, options: Options
+) -> tuple[AnyCase, Story]:
     """The simplest case known of a failure (left out: of the compile's first), and its story.
 
     Raises UsageError for a compile that did not fail and `UnsupportedError` for a failure without a
@@ -98,7 +99,7 @@ def best_known(
         )
     reductions = queries.reductions(store, failure)
     if not reductions:
-        case = starting_cases(store, compile, failure, imports)[0]
+        case = starting_cases(store, compile, failure, options)[0]
         return case, _story(store, compile, failure, case.call_nodes, None)
     sizes = {row.id: _case(store, row.best_case).call_nodes for row in reductions}
     best = min(reductions, key=lambda row: (sizes[row.id], -row.id))
@@ -142,13 +143,13 @@ def _story(
     )
 
 
-def _case(store: Store, digest: str) -> Case:
+def _case(store: Store, digest: str) -> AnyCase:
     query = select(schema.cases.c.document).where(schema.cases.c.digest == digest)
     with store.connect() as connection:
         document = connection.execute(query).scalar_one_or_none()
     if document is None:
         raise DamagedStore(f"{store.target} refers to a case ({digest[:12]}) that it lacks.")
     try:
-        return Case.from_bytes(store.read_blob(document))
+        return case_from_bytes(store.read_blob(document))
     except UnsupportedError as error:
         raise DamagedStore(f"{store.target} holds a case that is none: {error}.") from error

@@ -1,0 +1,156 @@
+"""From a recorded frame to the shortest program that fails like it."""
+
+from __future__ import annotations
+
+import collections
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+
+import torchreel
+from tests.minifier.recorded import record
+from torchreel.errors import UnsupportedError, UntrustedError
+from torchreel.minifier.export import ExportOptions, export
+from torchreel.minifier.minify import minify
+from torchreel.minifier.options import Options
+from torchreel.minifier.source.assemble.child import programs
+from torchreel.minifier.source.case import SourceCase
+from torchreel.replay.bundles import read_bundle
+from torchreel.store import Store, queries
+
+OFFSET = 3
+
+
+def turned(values: list[torch.Tensor], by: int = 1) -> torch.Tensor:
+    """What Dynamo can't trace: a method of a deque."""
+    queue = collections.deque(values)
+    queue.rotate(by)
+    return queue[0] + OFFSET
+
+
+class Layer(nn.Module):
+    """A linear layer, and something that it does not need."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.linear = nn.Linear(width, width)
+        self.scale = 0.5
+        self.register_buffer("shift", torch.zeros(width))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """The same shape."""
+        return self.linear(x) * self.scale + self.shift
+
+    def unneeded(self) -> None:
+        """Never called."""
+
+
+class Model(nn.Module):
+    """Two layers and the helper."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList([Layer(8), Layer(8)])
+        self.norm = nn.LayerNorm(8).eval()
+        self.layers[1].linear.weight = self.layers[0].linear.weight
+
+    def forward(self, x: torch.Tensor, *, mask: torch.Tensor | None = None) -> torch.Tensor:
+        """The same shape."""
+        seen = []
+        for layer in self.layers:
+            x = self.norm(layer(x))
+            seen.append(x)
+        if mask is not None:
+            x = x * mask
+        return turned(seen) + x
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A recording of the model, which fails in stage 'dynamo'."""
+    path = tmp_path_factory.mktemp("source") / "run.db"
+    return record(path, Model(), torch.ones(2, 8), named={"mask": torch.ones(8)}, fullgraph=True)
+
+
+@pytest.fixture(scope="module")
+def texts(store: Path) -> list[str]:
+    """The programs that are made of it."""
+    with Store.open(store) as opened:
+        compile = queries.latest_failing(opened)
+        assert compile is not None
+        bundle = read_bundle(opened, compile, trust=True)
+    return programs(bundle.data, bundle.document, bundle.place, [])
+
+
+def test_without_trust_nothing_is_run(store: Path) -> None:
+    """A frame is a pickle."""
+    with Store.open(store, write=True) as opened, pytest.raises(UntrustedError, match="--trust"):
+        minify(opened)
+    with Store.open(store) as opened:
+        compile = queries.latest_failing(opened)
+        assert compile is not None
+        with pytest.raises(UntrustedError, match="--trust"):
+            export(opened, compile, ExportOptions(store.parent / "repro"))
+
+
+def test_the_program_is_the_frame(texts: list[str]) -> None:
+    """It has what ran, as it was, and nothing of what did not."""
+    text = texts[0]
+    for part in (
+        "class Model(torch.nn.Module):",
+        "def turned(values, by=1):",
+        "OFFSET = 3",
+        "queue = collections.deque(values)",
+        "torch.nn.LayerNorm((8,)).eval()",
+        ".register_buffer('shift', torch.randn(8))",
+        "layer.scale = 0.5",
+        "torch.compile(Model.forward, fullgraph=True)(model, ",
+        "mask=torch.randn(8))",
+    ):
+        assert part in text
+    assert "unneeded" not in text
+    assert text.count("torch.nn.Parameter") <= 1
+
+
+def test_the_program_stands_alone(texts: list[str], tmp_path: Path) -> None:
+    """By itself, in a fresh process, it fails as recorded."""
+    program = tmp_path / "program.py"
+    program.write_text(texts[0])
+    command = [sys.executable, "-I", str(program)]
+    found = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert "Unsupported method call" in found.stderr
+    assert "rotate" in found.stderr
+
+
+def test_a_document_that_is_no_program_is_refused() -> None:
+    """With a sentence."""
+    for data in ({"kind": "source"}, {"kind": "source", "text": "def"}):
+        with pytest.raises(UnsupportedError):
+            SourceCase.from_json(json.loads(json.dumps(data)))
+    case = SourceCase("import torch\n", ("a",), 3, False)
+    assert SourceCase.from_json(json.loads(case.to_bytes())) == case
+
+
+@pytest.mark.slow
+@pytest.mark.quality
+def test_the_shortest_program(store: Path, tmp_path: Path) -> None:
+    """A few lines are left, and show the same in a fresh process that has torch alone."""
+    options = Options(trust=True)
+    with Store.open(store, write=True) as opened:
+        reduction = minify(opened, options=options)
+        assert reduction.status == "fixpoint"
+        again = minify(opened, options=options)
+        assert again.oracle_runs == 0
+        compile = queries.latest_failing(opened)
+        assert compile is not None
+        exported = export(opened, compile, ExportOptions(tmp_path / "repro", trust=True))
+    assert exported.check.exact or exported.check.holds
+    body = [line for line in exported.script.text.splitlines() if line and line[0] != "#"]
+    assert len(body) <= 15
+    assert any(".rotate(" in line for line in body)
+    assert torchreel.__name__ not in "".join(body)

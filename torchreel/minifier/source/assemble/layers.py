@@ -1,0 +1,133 @@
+"""Modules of `torch.nn` as the calls that make them, and what a module's own attributes are.
+
+The arguments of such a call are read off the module, as its `__init__` named them; the result is
+made and compared, so that a guess is never wrong. Not here: modules of the user's (`objects`).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+Write = Callable[[Any, str], str]
+_CONTAINERS = (torch.nn.ModuleList, torch.nn.Sequential)
+_EMPTY = vars(torch.nn.Module())
+
+
+def expression(
+    module: torch.nn.Module, write: Write, known: Callable[[object], str | None]
+) -> str | None:
+    """The call that makes a module of torch's own; None where no call was found that does."""
+    kind = type(module)
+    name = known(kind)
+    if name is None:
+        return None
+    if kind in _CONTAINERS:
+        children = ", ".join(write(child, key) for key, child in module._modules.items())
+        return f"{name}([{children}])" if kind is torch.nn.ModuleList else f"{name}({children})"
+    if kind is torch.nn.ModuleDict:
+        pairs = (f"{key!r}: {write(child, key)}" for key, child in module._modules.items())
+        return f"{name}({{{', '.join(pairs)}}})"
+    arguments = _arguments(module)
+    if arguments is None or any(t._is_view() for t in module.parameters()):
+        return None
+    written = [
+        f"{key}={write(value, key)}" if named else write(value, key)
+        for key, (value, named) in arguments.items()
+    ]
+    return f"{name}({', '.join(written)}){_suffix(module)}"
+
+
+def _arguments(module: torch.nn.Module) -> dict[str, tuple[Any, bool]] | None:
+    """By name: the value and whether it is given by keyword; defaults are left out."""
+    found: dict[str, tuple[Any, bool]] = {}
+    try:
+        parameters = list(inspect.signature(type(module)).parameters.values())
+    except (TypeError, ValueError):
+        return None
+    skipped = False
+    for parameter in parameters:
+        value = _value(module, parameter)
+        required = parameter.default is parameter.empty
+        if value is inspect.Parameter.empty:
+            if required and parameter.kind is not parameter.VAR_KEYWORD:
+                return None
+            skipped = True
+            continue
+        if not required and _equal(value, parameter.default):
+            skipped = True
+            continue
+        found[parameter.name] = value, skipped or parameter.kind is parameter.KEYWORD_ONLY
+    given = [value for value, named in found.values() if not named]
+    keywords = {key: value for key, (value, named) in found.items() if named}
+    made: torch.nn.Module | None = None
+    with contextlib.suppress(TypeError, ValueError, RuntimeError, AssertionError):
+        made = type(module)(*given, **keywords)
+    return found if made is not None and _alike(made, module) else None
+
+
+def _value(module: torch.nn.Module, parameter: inspect.Parameter) -> Any:
+    name = parameter.name
+    if name in ("device", "dtype") or not hasattr(module, name):
+        return parameter.empty
+    value = getattr(module, name)
+    if name == "bias" or (isinstance(parameter.default, bool) and not isinstance(value, bool)):
+        return value is not None and value is not False
+    plain = isinstance(value, (bool, int, float, str, tuple, list, type(None)))
+    return value if plain else parameter.empty
+
+
+def _equal(one: Any, other: Any) -> bool:
+    return type(one) is type(other) and bool(one == other)
+
+
+def _alike(one: torch.nn.Module, other: torch.nn.Module) -> bool:
+    """Whether two modules differ at most in dtype, mode and the values of their tensors."""
+    if vars(one).keys() != vars(other).keys() or _children(one) != _children(other):
+        return False
+    return _tensors(one) == _tensors(other) and _plain(one) == _plain(other)
+
+
+def _children(module: torch.nn.Module) -> list[tuple[str, type]]:
+    return [(name, type(child)) for name, child in module.named_modules()]
+
+
+def _tensors(module: torch.nn.Module) -> dict[str, tuple[int, ...]]:
+    named = [*module.named_parameters(), *module.named_buffers()]
+    return {name: tuple(value.shape) for name, value in named}
+
+
+def _plain(module: torch.nn.Module) -> dict[str, Any]:
+    kept = (bool, int, float, str, tuple)
+    return {k: v for k, v in vars(module).items() if isinstance(v, kept) and k != "training"}
+
+
+def _suffix(module: torch.nn.Module) -> str:
+    """What is called on the module after it was made."""
+    text = ""
+    dtypes = {p.dtype for p in module.parameters()} - {torch.get_default_dtype()}
+    if len(dtypes) == 1:
+        text += f".to({dtypes.pop()})"
+    if not module.training:
+        text += ".eval()"
+    wants = {p.requires_grad for p in module.parameters()}
+    return text + (".requires_grad_(False)" if wants == {False} else "")
+
+
+def needs_arguments(kind: type, is_allowed: Callable[[object], bool]) -> bool:
+    """Whether an empty instance of a class can't be made by calling it: a base of torch's asks."""
+    base = next((k for k in kind.__mro__ if is_allowed(k.__module__)), torch.nn.Module)
+    return base not in (torch.nn.Module, *_CONTAINERS, torch.nn.ModuleDict)
+
+
+def attributes(module: torch.nn.Module) -> dict[str, Any]:
+    """What was assigned to a module: its own attributes, parameters, buffers and children."""
+    own = {key: value for key, value in vars(module).items() if key not in _EMPTY}
+    own |= {**module._parameters, **module._buffers, **module._modules}
+    if not module.training:
+        own["training"] = False
+    return own

@@ -1,0 +1,110 @@
+"""A program as a case: its text is all there is.
+
+The text is a complete script. It makes what it needs (classes, functions, modules, settings) and
+ends with one call, `torch.compile(FUNCTION, ...)(ARGUMENTS)`, which may stand in `with` blocks.
+Without the `torch.compile` around it, that is the program in eager mode. Since settings and the
+arguments of `torch.compile` are text as well, one way of editing is enough for all of it.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+from torchreel.errors import UnsupportedError
+from torchreel.store.jsontypes import Json, canonical_json, digest_of
+
+KIND = "source"
+
+_NOTHING = """\
+import torch
+
+def fn(x):
+    return x
+
+torch.compile(fn)(torch.ones(2))
+"""
+
+
+@dataclass(frozen=True)
+class SourceCase:
+    """A program that fails while Dynamo traces it; see `kinds.AnyCase` for what it has to have."""
+
+    text: str
+    imports: tuple[str, ...] = ()
+    repeats: int = 1
+    eager: bool = True
+
+    kind = KIND
+    is_code = True
+    is_part = False
+    unit = "statement"
+    told = "the program made from the recorded frame"
+
+    @cached_property
+    def tree(self) -> ast.Module:
+        """The syntax tree.  Raises `UnsupportedError` where the text is no program."""
+        try:
+            return ast.parse(self.text)
+        except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
+            raise UnsupportedError(f"the program can't be parsed: {error}") from error
+
+    @property
+    def call_nodes(self) -> int:
+        """How many statements it has, the imports and nested ones included."""
+        return sum(isinstance(node, ast.stmt) for node in ast.walk(self.tree))
+
+    @property
+    def total_call_nodes(self) -> int:
+        """The same: nested statements count anyway."""
+        return self.call_nodes
+
+    @cached_property
+    def digest(self) -> str:
+        """The sha256 of the document."""
+        return digest_of(self.to_bytes())
+
+    def with_text(self, text: str) -> SourceCase:
+        """The same with another program."""
+        return replace(self, text=text)
+
+    def repeating(self, times: int) -> SourceCase:
+        """The case with another `repeats`."""
+        return replace(self, repeats=times)
+
+    def refreshed(self, values: Mapping[str, Json]) -> SourceCase:
+        """Itself: nothing in a text is derived from the rest."""
+        return self
+
+    def trivial(self) -> SourceCase | None:
+        """A program that returns its input; None for itself."""
+        return self.with_text(_NOTHING) if self.text != _NOTHING else None
+
+    def to_json(self) -> dict[str, Json]:
+        """As data."""
+        return {
+            "kind": KIND,
+            "text": self.text,
+            "imports": list(self.imports),
+            "repeats": self.repeats,
+            "eager": self.eager,
+        }
+
+    @classmethod
+    def from_json(cls, data: Json) -> SourceCase:
+        """What `to_json` gave.  Raises `UnsupportedError` when it is malformed."""
+        if not isinstance(data, Mapping) or not isinstance(data.get("text"), str):
+            raise UnsupportedError("the document is not the program that it says it is")
+        imports = data.get("imports")
+        names = tuple(map(str, imports)) if isinstance(imports, list) else ()
+        found = cls(
+            str(data["text"]), names, int(str(data.get("repeats", 1))), bool(data.get("eager", 1))
+        )
+        found.tree  # noqa: B018
+        return found
+
+    def to_bytes(self) -> bytes:
+        """The document that the store keeps."""
+        return canonical_json(self.to_json())

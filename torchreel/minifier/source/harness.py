@@ -1,0 +1,138 @@
+"""One run of one program, from its text to what was seen. Runs in the worker's child.
+
+Lives here: the program as the module `__main__`, once without `torch.compile` (what eager rejects
+is no case) and once with it. Not here: processes and limits (`worker`), stages (`stages`). The
+signature is taken where the recorder takes it, as the exception leaves Dynamo: above that, torch
+cuts tracebacks short.
+"""
+
+from __future__ import annotations
+
+import ast
+import linecache
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import CodeType, ModuleType
+from typing import Any
+from unittest import mock
+
+import torch
+
+from torchreel.errors import UnsupportedError
+from torchreel.minifier.outcome import Outcome
+from torchreel.minifier.protocol import Finding, Task
+from torchreel.minifier.source.case import SourceCase
+from torchreel.minifier.stages import DYNAMO_POINTS, Position, Stages, followed
+from torchreel.recorder.attach import resolve
+from torchreel.recorder.failures import is_control_flow, lineage
+from torchreel.recorder.probes import dynamo
+from torchreel.store.signature import Signature, from_exception
+
+_FILE = "repro.py"
+
+
+def run(task: Task, announce: Callable[[Position], None]) -> Finding:
+    """Run a program and say what came of it; never raises an exception of that program."""
+    case = task.case
+    assert isinstance(case, SourceCase), "`kinds.runner_of` chose this runner"
+    announce(Position("decode"))
+    with Outcome() as outcome:
+        codes = [_code(case, compiled=compiled) for compiled in (False, True)]
+    if outcome.error is not None:
+        return Finding("invalid", None, _told(outcome.error), "decode")
+    if case.eager:
+        announce(Position("eager"))
+        with Outcome() as outcome:
+            execute(codes[0], case.text)
+        if outcome.error is not None:
+            return Finding("invalid", None, _told(outcome.error), "eager")
+    announce(Position("dynamo"))
+    stages = Stages(announce)
+    seen: list[tuple[Exception, Signature]] = []
+    with (
+        Outcome() as outcome,
+        followed(stages, lambda partition: "full", DYNAMO_POINTS),
+        _watched(stages, seen),
+    ):
+        execute(codes[1], case.text)
+    if outcome.error is None:
+        return Finding("none", None, "", "", stages.reached)
+    return _finding(outcome.error, seen, stages, task.signature)
+
+
+def execute(code: CodeType, text: str) -> None:
+    """Run a program as the module `__main__`, whose source can be quoted."""
+    module = ModuleType("__main__")
+    sys.modules["__main__"] = module
+    linecache.cache[_FILE] = (len(text), None, text.splitlines(keepends=True), _FILE)
+    torch.manual_seed(0)
+    exec(code, vars(module))
+
+
+def _code(case: SourceCase, *, compiled: bool) -> CodeType:
+    tree = ast.parse(case.text)
+    call = _last_call(tree)
+    if not compiled:
+        call.func = wrapped(call)
+    return compile(tree, _FILE, "exec")
+
+
+def _last_call(tree: ast.Module) -> ast.Call:
+    """The call that ends a program.  Raises `UnsupportedError` where it ends otherwise."""
+    body = tree.body
+    while body and isinstance(body[-1], ast.With):
+        body = body[-1].body
+    if body and isinstance(body[-1], ast.Expr) and isinstance(body[-1].value, ast.Call):
+        wrapped(body[-1].value)
+        return body[-1].value
+    raise UnsupportedError("the program does not end with a call")
+
+
+def wrapped(call: ast.Call) -> ast.expr:
+    """F of `torch.compile(F, ...)(...)`.  Raises `UnsupportedError` for any other call."""
+    inner = call.func
+    if isinstance(inner, ast.Call) and ast.unparse(inner.func) == "torch.compile" and inner.args:
+        return inner.args[0]
+    raise UnsupportedError("the program does not end with a call of what torch.compile gave")
+
+
+@contextmanager
+def _watched(stages: Stages, seen: list[tuple[Exception, Signature]]) -> Iterator[None]:
+    """Take the signature of what leaves Dynamo, for the length of a `with`."""
+    owner, name = resolve(dynamo.COMPILE)
+    original = vars(owner)[name]
+
+    def compile_frame(*args: Any, **kwargs: Any) -> Any:
+        outcome = Outcome()
+        with outcome:
+            return original(*args, **kwargs)
+        assert outcome.error is not None, "anything else was returned or goes on"
+        if not is_control_flow(outcome.error):
+            at = stages.failed_at(outcome.error)
+            found = from_exception(outcome.error, at.stage, at.partition)
+            seen.append((outcome.error, found))
+        raise outcome.error
+
+    with mock.patch.object(owner, name, compile_frame):
+        yield
+
+
+def _finding(
+    error: Exception,
+    seen: list[tuple[Exception, Signature]],
+    stages: Stages,
+    wanted: Signature,
+) -> Finding:
+    known = list(lineage(error))
+    at = stages.failed_at(error)
+    found = next(
+        (signature for raised, signature in reversed(seen) if any(e is raised for e in known)),
+        from_exception(error, at.stage, at.partition),
+    )
+    verdict = "same" if found.matches(wanted) else "other"
+    return Finding(verdict, found.to_json(), _told(error), found.stage, stages.reached)  # type: ignore[arg-type]
+
+
+def _told(error: BaseException) -> str:
+    return f"{type(error).__name__}: {str(error).strip()[:2000]}"

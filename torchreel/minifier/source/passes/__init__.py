@@ -1,0 +1,26 @@
+"""The passes over programs, in phases of tiers, as `minifier.passes` has them for graphs."""
+
+from torchreel.minifier.passes import Tier
+from torchreel.minifier.source.passes.arguments import Arguments, Parameters
+from torchreel.minifier.source.passes.classes import Flatten, Merge
+from torchreel.minifier.source.passes.inline import InlineFunctions, InlineVariables
+from torchreel.minifier.source.passes.numbers import Numbers, SingleNumbers
+from torchreel.minifier.source.passes.operands import Constants, Operands
+from torchreel.minifier.source.passes.settings import SimplerCall
+from torchreel.minifier.source.passes.statements import Blocks, Statements, Unused
+
+__all__ = ["PHASES"]
+
+PHASES: tuple[tuple[Tier, ...], ...] = (
+    # without a compiler behind Dynamo every run is short
+    ((SimplerCall(),),),
+    # what is computed
+    (
+        (Unused(), Statements(), Blocks()),
+        (Merge(), Flatten(), InlineFunctions(), Parameters()),
+        (Operands(), Arguments(), InlineVariables()),
+        (Constants(),),
+    ),
+    # what it is computed from
+    ((Numbers(), SingleNumbers()),),
+)

@@ -1,0 +1,230 @@
+"""Classes: functions and globals in their place; one instance in place of two."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import libcst as cst
+
+from torchreel.minifier.source.case import SourceCase
+from torchreel.minifier.source.syntax import (
+    Place,
+    Skip,
+    SourceEdit,
+    SourcePass,
+    code_of,
+    names_in,
+    parsed,
+)
+
+# Calling an object calls this method of it.
+_CALLED = ("forward", "__call__")
+
+
+def _instances(module: cst.Module) -> list[tuple[str, str]]:
+    """(name, class) of each `name = Class()` at the top, whatever the arguments."""
+    found = []
+    for node in module.body:
+        small = node.body[0] if isinstance(node, cst.SimpleStatementLine) else None
+        if isinstance(small, cst.Assign) and len(small.targets) == 1:
+            target, value = small.targets[0].target, small.value
+            if isinstance(target, cst.Name) and isinstance(value, cst.Call):
+                found.append((target.value, code_of(value.func)))
+    return found
+
+
+class Merge(SourcePass):
+    """Let one object stand for another of its class."""
+
+    name = "merge instances"
+
+    def edits(self, case: SourceCase) -> Sequence[SourceEdit]:
+        """Every pair, the later by the earlier."""
+        found = _instances(parsed(case.text))
+        return [
+            One(name, other)
+            for position, (name, kind) in enumerate(found)
+            for other, its_kind in found[:position]
+            if its_kind == kind
+        ]
+
+
+@dataclass(frozen=True)
+class One(SourceEdit):
+    """`old` is `new`, and what was assigned to `old` is gone."""
+
+    old: str
+    new: str
+    place: Place = ()
+
+    def change(self, node: cst.CSTNode) -> cst.CSTNode:
+        """The module with one object less."""
+        module = cst.ensure_type(node, cst.Module)
+        kept = [item for item in module.body if not _assigns_to(item, self.old)]
+        found = module.with_changes(body=kept).visit(_Renamed({self.old: self.new}))
+        if not isinstance(found, cst.Module):
+            raise Skip
+        return found
+
+
+def _target(node: cst.CSTNode) -> cst.BaseExpression | None:
+    small = node.body[0] if isinstance(node, cst.SimpleStatementLine) else None
+    if isinstance(small, cst.Assign) and len(small.targets) == 1:
+        return small.targets[0].target
+    return None
+
+
+def _assigns_to(node: cst.CSTNode, name: str) -> bool:
+    """Whether this is `name = ...` or `name.attribute = ...`."""
+    target = _target(node)
+    if isinstance(target, cst.Attribute):
+        target = target.value
+    return isinstance(target, cst.Name) and target.value == name
+
+
+class Flatten(SourcePass):
+    """Make the methods of a class functions, and the attributes of its only object globals."""
+
+    name = "flatten classes"
+
+    def edits(self, case: SourceCase) -> Sequence[SourceEdit]:
+        """For each class with one object."""
+        module = parsed(case.text)
+        instances = _instances(module)
+        kinds = [kind for _, kind in instances]
+        return [
+            FlattenClass(node.name.value, name)
+            for node in module.body
+            if isinstance(node, cst.ClassDef)
+            for name, kind in instances
+            if kind == node.name.value and kinds.count(kind) == 1
+        ]
+
+
+@dataclass(frozen=True)
+class FlattenClass(SourceEdit):
+    """One class of the program, and its only object, are gone."""
+
+    kind: str
+    instance: str
+    place: Place = ()
+
+    def change(self, node: cst.CSTNode) -> cst.CSTNode:
+        """The module without both: names that are left undefined make it no program."""
+        module = cst.ensure_type(node, cst.Module)
+        body: list[cst.CSTNode] = []
+        defined = next(n for n in module.body if isinstance(n, cst.ClassDef) and self._is_it(n))
+        own = Counter(map(_member, defined.body.body))  # in the class, where they take no name
+        taken = set(Counter(names_in(module)) - own)
+        names = self._names(defined, module, taken)
+        for item in module.body:
+            if item is defined:
+                body += self._functions(defined, names)
+            elif code_of(_target(item) or cst.Name("_")) != self.instance:
+                body.append(item)
+        found = module.with_changes(body=body).visit(_Flattened(self.kind, self.instance, names))
+        if not isinstance(found, cst.Module):
+            raise Skip
+        return found
+
+    def _is_it(self, node: cst.ClassDef) -> bool:
+        return node.name.value == self.kind
+
+    def _names(self, defined: cst.ClassDef, module: cst.Module, taken: set[str]) -> dict[str, str]:
+        """What each attribute and method is called as a global."""
+        attributes = [_member(item) for item in defined.body.body]
+        for item in module.body:
+            target = _target(item)
+            if isinstance(target, cst.Attribute) and code_of(target.value) == self.instance:
+                attributes.append(target.attr.value)
+        found: dict[str, str] = {}
+        for name in dict.fromkeys(filter(None, attributes)):
+            fresh = name if name not in taken else f"{self.instance}_{name}"
+            found[name] = self.instance if name in _CALLED else fresh
+        return found
+
+    def _functions(self, defined: cst.ClassDef, names: Mapping[str, str]) -> list[cst.CSTNode]:
+        """What stands in the class, at the top."""
+        found: list[cst.CSTNode] = []
+        for item in defined.body.body:
+            if isinstance(item, cst.FunctionDef):
+                found.append(_as_function(item, names[item.name.value], self.instance))
+            elif code_of(item).strip() != "pass":
+                found.append(item)
+        return found
+
+
+def _member(node: cst.CSTNode) -> str:
+    if isinstance(node, cst.FunctionDef):
+        return node.name.value
+    target = _target(node)
+    return target.value if isinstance(target, cst.Name) else ""
+
+
+def _as_function(method: cst.FunctionDef, name: str, instance: str) -> cst.CSTNode:
+    """A method without its first parameter, of which the only object takes the place."""
+    static = any(code_of(d.decorator) == "staticmethod" for d in method.decorators)
+    params = list(method.params.params)
+    if not static and not params:
+        raise Skip
+    owner, kept = ("", params) if static else (params[0].name.value, params[1:])
+    body = method.body.visit(_Renamed({owner: instance}))
+    kept = [p.with_changes(comma=cst.MaybeSentinel.DEFAULT) for p in kept]
+    return method.with_changes(
+        name=cst.Name(name),
+        params=method.params.with_changes(params=kept),
+        body=body,
+        decorators=[],
+    )
+
+
+class _Renamed(cst.CSTTransformer):
+    """Other names for variables."""
+
+    def __init__(self, names: Mapping[str, str]) -> None:
+        super().__init__()
+        self._names = names
+
+    def leave_Attribute(
+        self, original_node: cst.Attribute, updated_node: cst.Attribute
+    ) -> cst.BaseExpression:
+        return updated_node.with_changes(attr=original_node.attr)
+
+    def leave_Arg(self, original_node: cst.Arg, updated_node: cst.Arg) -> cst.Arg:
+        return updated_node.with_changes(keyword=original_node.keyword)
+
+    def leave_Name(self, original_node: cst.Name, updated_node: cst.Name) -> cst.Name:
+        new = self._names.get(original_node.value)
+        return updated_node if new is None else cst.Name(new)
+
+
+class _Flattened(cst.CSTTransformer):
+    """`object.attribute` and `Class.method` are globals; a method's call has no object."""
+
+    def __init__(self, kind: str, instance: str, names: Mapping[str, str]) -> None:
+        super().__init__()
+        self._owners = {kind, instance}
+        self._kind, self._instance, self._names = kind, instance, names
+
+    def leave_Attribute(
+        self, original_node: cst.Attribute, updated_node: cst.Attribute
+    ) -> cst.BaseExpression:
+        owner = original_node.value
+        if isinstance(owner, cst.Name) and owner.value in self._owners:
+            new = self._names.get(original_node.attr.value)
+            if new is not None:
+                return cst.Name(new)
+        return updated_node
+
+    def leave_Call(self, original_node: cst.Call, updated_node: cst.Call) -> cst.Call:
+        func = original_node.func
+        if isinstance(func, cst.Call) and func.args:  # torch.compile(Class.method, ...)
+            func = func.args[0].value
+        unbound = isinstance(func, cst.Attribute) and code_of(func.value) == self._kind
+        if not unbound or not updated_node.args:
+            return updated_node
+        if code_of(updated_node.args[0].value) != self._instance:
+            return updated_node
+        return updated_node.with_changes(args=updated_node.args[1:])

@@ -1,0 +1,130 @@
+"""Expressions: an operand in place of the operation, a constant in place of anything."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import libcst as cst
+
+from torchreel.minifier.source.case import SourceCase
+from torchreel.minifier.source.syntax import (
+    Place,
+    Skip,
+    SourceEdit,
+    SourcePass,
+    final_place,
+    in_parentheses,
+    parsed,
+    walk,
+)
+
+
+@dataclass(frozen=True)
+class Hoist(SourceEdit):
+    """One of its operands stands in place of an operation."""
+
+    place: Place
+    operand: int
+
+    def change(self, node: cst.CSTNode) -> cst.CSTNode:
+        """The operand."""
+        found = _operands(node)
+        if self.operand >= len(found):
+            raise Skip
+        return in_parentheses(found[self.operand])
+
+
+@dataclass(frozen=True)
+class Put(SourceEdit):
+    """A constant stands there."""
+
+    place: Place
+    text: str
+
+    def change(self, node: cst.CSTNode) -> cst.CSTNode:
+        """The constant."""
+        return cst.parse_expression(self.text)
+
+
+class Operands(SourcePass):
+    """Replace an operation by one of its operands: a call by an argument, `a + b` by `a`."""
+
+    name = "operand for operation"
+
+    def edits(self, case: SourceCase) -> Sequence[SourceEdit]:
+        """For each expression, the outer ones first, each operand."""
+        return [
+            Hoist(place, operand)
+            for place, node in _expressions(case)
+            for operand in range(len(_operands(node)))
+        ]
+
+
+class Constants(SourcePass):
+    """Replace what is passed, assigned, returned or asked by a constant."""
+
+    name = "constants"
+
+    def edits(self, case: SourceCase) -> Sequence[SourceEdit]:
+        """`None` and 1 for each; for what is asked, both truths."""
+        found: list[SourceEdit] = []
+        for place, node in _expressions(case):
+            if place[-1][0] == "test":
+                found += [Put(place, "True"), Put(place, "False")]
+            elif place[-1][0] == "value" and not isinstance(node, _CONSTANTS):
+                found += [Put(place, "None"), Put(place, "1")]
+        return found
+
+
+_CONSTANTS = (cst.Integer, cst.Float, cst.SimpleString, cst.Name)
+
+
+def _expressions(case: SourceCase) -> list[tuple[Place, cst.BaseExpression]]:
+    """The expressions of a program that may be edited."""
+    module = parsed(case.text)
+    call = (*final_place(module), ("body", 0), ("value", -1))
+    kept = {call, (*call, ("func", -1)), (*call, ("func", -1), ("func", -1))}
+    return [
+        (place, node)
+        for place, node in walk(module)
+        if isinstance(node, cst.BaseExpression) and place not in kept and _is_read(place)
+    ]
+
+
+def _is_read(place: Place) -> bool:
+    """Whether an expression there is a value, and no target, name or import."""
+    names = [name for name, _ in place]
+    return not {"target", "targets", "names", "attr", "keyword", "name", "module"} & set(names)
+
+
+def _operands(node: cst.CSTNode) -> list[cst.BaseExpression]:
+    """What may stand in place of an expression."""
+    match node:
+        case cst.Call():
+            owner = [node.func.value] if isinstance(node.func, cst.Attribute) else []
+            found = [*owner, *(arg.value for arg in node.args)]
+        case cst.Attribute() | cst.Subscript() | cst.StarredElement():
+            found = [node.value]
+        case cst.BinaryOperation() | cst.BooleanOperation():
+            found = [node.left, node.right]
+        case cst.UnaryOperation():
+            found = [node.expression]
+        case cst.Comparison():
+            found = [node.left, *(target.comparator for target in node.comparisons)]
+        case cst.IfExp():
+            found = [node.body, node.orelse]
+        case cst.List() | cst.Tuple() | cst.Set():
+            found = [element.value for element in node.elements]
+        case cst.ListComp() | cst.GeneratorExp():
+            found = [node.for_in.iter]
+        case _:
+            found = []
+    return [operand for operand in found if not _is_namespace(operand)]
+
+
+def _is_namespace(node: cst.BaseExpression) -> bool:
+    """Whether this is a module of torch's, or something in it: no operand."""
+    while isinstance(node, cst.Attribute):
+        node = node.value
+    return isinstance(node, cst.Name) and node.value in ("torch", "nn", "F", "math")

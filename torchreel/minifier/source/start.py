@@ -1,0 +1,75 @@
+"""The programs that a reduction of a Dynamo failure starts with.
+
+Lives here: starting the process that loads the bundle (`assemble.child`). Not here: what it does.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from torchreel.errors import MinifyError, UnsupportedError
+from torchreel.minifier.options import Options
+from torchreel.minifier.source.assemble import child
+from torchreel.minifier.source.case import SourceCase
+from torchreel.replay.bundles import read_bundle
+from torchreel.store.database import Store
+from torchreel.store.records import Compile
+
+_SECONDS = 600.0  # importing torch and what the program needs, and running the frame once
+
+
+def programs(store: Store, compile: Compile, options: Options) -> list[SourceCase]:
+    """The programs of a compile's frame, the shortest first.
+
+    Raises `UntrustedError` without `Options.trust`, and `UnsupportedError` when there is no bundle
+    or no source in it.
+    """
+    bundle = read_bundle(store, compile, options.trust)
+    with tempfile.TemporaryDirectory(prefix="torchreel-frame-") as folder:
+        place = Path(folder)
+        (place / "data").write_bytes(bundle.data)
+        (place / "document").write_bytes(bundle.document)
+        request = {
+            "data": str(place / "data"),
+            "document": str(place / "document"),
+            "answer": str(place / "answer"),
+            "place": bundle.place,
+            "imports": list(options.imports),
+            "directory": os.getcwd(),
+        }
+        ended = subprocess.run(
+            [sys.executable, "-m", child.__name__],
+            input=json.dumps(request),
+            capture_output=True,
+            text=True,
+            timeout=_SECONDS,
+            check=False,
+            env=_environment(),
+        )
+        if not (place / "answer").exists():
+            raise MinifyError(
+                f"The frame of compile {compile.place} could not be loaded. Its process said:\n"
+                + ended.stderr.strip()[-2000:]
+            )
+        answer = json.loads((place / "answer").read_text(encoding="utf-8"))
+    if answer["refused"]:
+        raise UnsupportedError(
+            f"No program can be made of the frame of compile {compile.place}: {answer['refused']}"
+        )
+    texts = [str(text) for text in answer["programs"]]
+    return [
+        SourceCase(text, options.imports, eager=eager) for eager in (True, False) for text in texts
+    ]
+
+
+def _environment() -> dict[str, str]:
+    """Ours, without the recorder, and with this very package."""
+    kept = {key: value for key, value in os.environ.items() if not key.startswith("TORCHREEL")}
+    root = str(Path(__file__).resolve().parents[3])
+    path = os.pathsep.join(filter(None, [root, kept.get("PYTHONPATH", "")]))
+    return {**kept, "PYTHONPATH": path, "TORCH_DEVICE_BACKEND_AUTOLOAD": "0"}
