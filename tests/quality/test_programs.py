@@ -1,0 +1,75 @@
+"""Each program ends at exactly its simplest case."""
+
+from __future__ import annotations
+
+import atexit
+import functools
+import os
+from pathlib import Path
+
+import pytest
+import torch
+import torch._dynamo
+
+from tests.minifier.real import NOTHING
+from tests.quality.programs import PROGRAMS, Program
+from tests.quality.shown import shown
+from tests.store.portable.compiles import compile_and_see
+from torchreel.minifier.case import Case
+from torchreel.minifier.events import Reduction
+from torchreel.minifier.options import Bounds
+from torchreel.minifier.oracle import WorkerOracle
+from torchreel.minifier.search import Search
+from torchreel.store.signature import Signature
+
+pytestmark = pytest.mark.quality
+PLANTS = ("tests.quality.programs", "tests.quality.broken_inductor")
+
+
+@functools.cache
+def worker() -> WorkerOracle:
+    """One warm worker for all programs."""
+    here = Path.cwd()
+    os.chdir(Path(__file__).parents[2])
+    try:
+        oracle = WorkerOracle(NOTHING, imports=PLANTS)
+    finally:
+        os.chdir(here)
+    atexit.register(oracle.close)
+    return oracle
+
+
+def reduce(program: Program) -> Reduction:
+    """The reduction of the failure that the program shows when it is run once."""
+    with torch._dynamo.config.patch(
+        capture_scalar_outputs=True, capture_dynamic_output_shape_ops=True
+    ):
+        (doc,) = compile_and_see(program.fn, *program.inputs, **program.options).checkpoints
+    doc.extra["backend"] = program.backend  # type: ignore[index]
+    case = Case.from_checkpoint(doc, program.harness, imports=PLANTS)
+    oracle = worker()
+    wanted = _wanted(case)
+    oracle.look_for(wanted)
+    return Search(oracle, wanted).run(case)
+
+
+def _wanted(case: Case) -> Signature:
+    """The signature of the program's failure, as one run of it shows it."""
+    oracle = worker()
+    oracle.look_for(NOTHING, Bounds())
+    report = oracle.judge(case)
+    assert report.observed is not None, report.detail
+    return report.observed
+
+
+@pytest.mark.parametrize(
+    "program",
+    [
+        pytest.param(one, id=one.label, marks=[pytest.mark.slow] if one.slow else [])
+        for one in PROGRAMS
+    ],
+)
+def test_simplest_case(program: Program) -> None:
+    """To the letter."""
+    found = reduce(program)
+    assert shown(found.case) == program.expected
