@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import atexit
 import functools
+import itertools
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 import torch
 import torch._dynamo
+from _pytest.mark import ParameterSet
 
 from tests.minifier.real import NOTHING
 from tests.quality.programs import PROGRAMS, Program
@@ -23,6 +26,7 @@ from torchreel.minifier.search import Search
 from torchreel.store.signature import Signature
 
 pytestmark = pytest.mark.quality
+_SAMPLE = 4
 PLANTS = ("tests.quality.programs", "tests.quality.broken_inductor")
 
 
@@ -62,13 +66,16 @@ def _wanted(case: Case) -> Signature:
     return report.observed
 
 
-@pytest.mark.parametrize(
-    "program",
-    [
-        pytest.param(one, id=one.label, marks=[pytest.mark.slow] if one.slow else [])
-        for one in PROGRAMS
-    ],
-)
+def _parameters() -> Iterator[ParameterSet]:
+    """All programs; those that are not slow, and of them each fourth, are run by `make test`."""
+    quick = itertools.count()
+    for one in PROGRAMS:
+        sampled = not one.slow and next(quick) % _SAMPLE == 0
+        marks = [] if sampled else [pytest.mark.exhaustive]
+        yield pytest.param(one, id=one.label, marks=marks)
+
+
+@pytest.mark.parametrize("program", _parameters())
 def test_simplest_case(program: Program) -> None:
     """To the letter."""
     found = reduce(program)
