@@ -9,7 +9,7 @@ PROJECT = tomllib.loads(ROOT.joinpath("pyproject.toml").read_text())["project"]
 
 
 def _names(requirements: list[str]) -> set[str]:
-    return {re.split(r"[\[<>=~! ]", requirement)[0].lower() for requirement in requirements}
+    return {re.split(r"[\[<>=~!; ]", requirement)[0].lower() for requirement in requirements}
 
 
 DECLARED = _names(

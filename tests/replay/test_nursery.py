@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from torchreel.replay import nursery
 from torchreel.replay.nursery import ERRORS, REQUEST, Child, forked, warm
 
 PROGRAM = """
@@ -23,6 +24,12 @@ print(json.dumps({
 }), file=sys.stderr)
 exec(request)
 """
+
+
+@pytest.fixture(autouse=True)
+def _of_our_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Apart from the warm processes of the other tests."""
+    monkeypatch.setattr(nursery, "_nurseries", nursery._Nurseries())
 
 
 def child(folder: Path, request: str, **variables: str) -> Child | None:
@@ -65,8 +72,8 @@ def test_a_child_is_as_one_of_its_own(tmp_path: Path) -> None:
         assert failed is not None
         assert failed.wait(60) == 1
         assert (tmp_path / "c" / ERRORS).read_text().strip().endswith("ValueError: 3")
-        nursery = seen["parent"]
-        assert told(tmp_path / "b")["parent"] == told(tmp_path / "c")["parent"] == nursery
+        parent = seen["parent"]
+        assert told(tmp_path / "b")["parent"] == told(tmp_path / "c")["parent"] == parent
 
         # One that hangs is waited for no longer than asked.
         hung = child(tmp_path / "d", "signal.pause()", SEED="1")
@@ -77,7 +84,7 @@ def test_a_child_is_as_one_of_its_own(tmp_path: Path) -> None:
         assert hung.wait(60) == -signal.SIGKILL
 
         # A nursery that was killed has no children any more: they get a process of their own.
-        os.kill(int(str(nursery)), signal.SIGKILL)
+        os.kill(int(str(parent)), signal.SIGKILL)
         time.sleep(0.2)
         assert child(tmp_path / "e", "", SEED="1") is None
         again = child(tmp_path / "f", "", SEED="1")
