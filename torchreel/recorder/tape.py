@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import threading
+import time
 from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -54,6 +55,11 @@ _MOST_OPERATIONS = 200_000
 """Rows in memory, at most: more than a minute of the busiest compile writes."""
 _PAGE = 4000
 """Events that wait for their page, at most: what a kill may cost, and what a page holds."""
+_LONGEST_LOCK = 0.1
+"""Seconds after which a transaction ends at its next row, for other processes want to write too.
+
+The work of a batch is 20 ms, but each statement may wait for the interpreter's lock while the
+program computes: half a second was seen."""
 _MOST_FAILURES = 6
 """Failed batches in a row after which recording is switched off (each waits 5 s for a lock)."""
 
@@ -239,7 +245,6 @@ class Tape:
             kind = self._write_singly()
         if kind is None:
             self._failures = 0
-            self._release()
             self._keep_within_limits()
         else:
             self._fail(kind)
@@ -275,24 +280,32 @@ class Tape:
         self.off = True
         losses.add(f"recording switched off: {kind.__name__}", "tape", self.target)
         self._queue.clear()
-        self._events.clear()
-        self._release()
+        self._release(len(self._batch))
 
-    def _release(self) -> None:
-        """Let those go on who wait for the batch."""
-        for operation in self._batch:
+    def _release(self, count: int) -> None:
+        """Let those go on who wait for the first `count` rows of the batch, which are done."""
+        done, self._batch = self._batch[:count], self._batch[count:]
+        for operation in done:
             if isinstance(operation, _Marker):
                 operation.reached.set()
-        self._batch = []
 
     def _write_all(self) -> type[Exception] | None:
         with fail_open("tape.write", quiet=True) as attempt:
             guard.check("tape.write")
-            with self._writer() as writer:
-                for operation in self._batch:
-                    operation.write(writer)
+            while self._batch:
+                self._release(self._write_some())
             self._write_losses()
         return attempt.kind
+
+    def _write_some(self) -> int:
+        """One transaction from the beginning of the batch; how many of its rows were written."""
+        with self._writer() as writer:
+            began = time.monotonic()
+            for count, operation in enumerate(self._batch, 1):
+                operation.write(writer)
+                if time.monotonic() - began > _LONGEST_LOCK:
+                    return count
+        return len(self._batch)
 
     def _write_singly(self) -> type[Exception] | None:
         """After a failed batch: each row for itself, so that one bad row costs only itself.
@@ -306,6 +319,7 @@ class Tape:
         for operation in self._batch:
             with fail_open("tape.row"), self._writer() as writer:
                 operation.write(writer)
+        self._release(len(self._batch))
         self._write_losses()
         return None
 
@@ -325,12 +339,13 @@ class Tape:
     @contextmanager
     def _writer(self) -> Iterator[AnyWriter]:
         """A transaction, whose writer takes out what is not to reach the disk."""
+        # Before the transaction: nobody else can write while this imports.
+        from torchreel.recorder.redaction import RedactingWriter
+
         with self._opened().writer() as writer:
             if self.redactor is None or self.redactor.is_off:
                 yield writer
             else:
-                from torchreel.recorder.redaction import RedactingWriter
-
                 yield RedactingWriter(writer, self.redactor)  # type: ignore[misc]
 
     def _opened(self) -> Store | DirectStore:
@@ -339,11 +354,11 @@ class Tape:
             from torchreel.store.locks import INSTEAD_OF, own_file
 
             wanted, self.target = self.target, own_file(self.target, environment.rank())
-            self._store = open_for_recording(self.target)
             if self.target != wanted:
-                # In the batch that is about to be written: the process may be killed after it.
+                # Next to the recording's own row: the process may be killed after the first rows.
                 why = {INSTEAD_OF: os.path.basename(wanted)}
-                self._batch.append(AddEnvironment(self.recording, why))
+                self._batch.insert(1, AddEnvironment(self.recording, why))
+            self._store = open_for_recording(self.target)
             self._file = _identity(self.target)
         elif self._file is not None and _identity(self.target) != self._file:
             raise MissingStore(f"{self.target} was deleted or replaced while it was recorded into.")

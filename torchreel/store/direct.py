@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 import sqlite3
+import time
 import weakref
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -27,6 +28,10 @@ if TYPE_CHECKING:
     from torchreel.store.database import Store
 
 _BUSY_TIMEOUT_MS = 5000
+_TURN_MS = 20
+"""SQLite waits ever longer between two looks at a lock, and who has waited long finds it taken by
+those who came last: among eight busy writers one waited for six seconds.  After this it looks as
+often again as one who has just come."""
 _KEPT_DIGESTS = 20_000
 """Blobs that are known to be there, at most: 64 bytes each."""
 
@@ -94,8 +99,7 @@ class DirectStore:
     def writer(self) -> Iterator[DirectWriter]:
         """A writer in one transaction, committed at the end and rolled back on an exception."""
         with self._translated():
-            # IMMEDIATE takes the write lock at once: see database._begin.
-            self.connection.execute("BEGIN IMMEDIATE")
+            self._begin()
             self._check_version()
             writer = DirectWriter(self.connection, self._digests)
             try:
@@ -106,6 +110,19 @@ class DirectStore:
                 raise
             self.connection.execute("COMMIT")
         self._remember(writer.new_digests)
+
+    def _begin(self) -> None:
+        # IMMEDIATE takes the write lock at once: see database._begin.
+        self.connection.execute(f"PRAGMA busy_timeout = {_TURN_MS}")
+        until = time.monotonic() + _BUSY_TIMEOUT_MS / 1000
+        while True:
+            try:
+                self.connection.execute("BEGIN IMMEDIATE")
+                return
+            except sqlite3.OperationalError as error:
+                busy = error.sqlite_errorcode & 0xFF == sqlite3.SQLITE_BUSY
+                if not busy or time.monotonic() > until:
+                    raise
 
     def _check_version(self) -> None:
         """Forget which blobs are there when somebody else has written: it may have deleted some."""

@@ -23,6 +23,8 @@ APPLICATION_ID = 0x7265656C
 _MAGIC = b"SQLite format 3\x00"
 _HEADER_BYTES = 100
 _PAGE_BYTES = 512
+_LOG_BYTES = 4 << 20
+"""The log is copied into the database when it is this long: what SQLite does with its own pages."""
 
 
 def path_of(target: str | Path) -> Path | None:
@@ -123,6 +125,7 @@ def connect(path: Path, *, write: bool, busy_timeout_ms: int) -> sqlite3.Connect
         connection.execute("PRAGMA foreign_keys = ON")
         # A committed transaction outlives the process; only a power cut may take the last ones.
         connection.execute("PRAGMA synchronous = NORMAL")
+        connection.execute(f"PRAGMA wal_autocheckpoint = {_LOG_BYTES // _PAGE_BYTES}")
         return connection
     if not _beside(path, "-wal").exists() and not is_open_here(path, times=2):
         return _connect(f"{_uri(path)}?mode=ro&immutable=1", busy_timeout_ms)

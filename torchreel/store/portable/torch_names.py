@@ -124,9 +124,18 @@ def config_modules() -> dict[str, ModuleType]:
 
 
 def non_default_entries(module: ModuleType) -> dict[str, object]:
-    """The entries of a config module whose value is not the default (patches included)."""
+    """The entries of a config module whose value is not the default (patches included).
+
+    To torch an entry that was patched once and restored is set for good, if to its default. Nothing
+    depends on that, and two compiles of one process are not to differ in it.
+    """
     entries: dict[str, object] = module._get_dict(skip_default=True)
-    return entries
+    return {
+        key: value
+        for key, value in entries.items()
+        if type(value) is not type(module._config[key].default)
+        or value != module._config[key].default
+    }
 
 
 def aot_counter() -> int:
