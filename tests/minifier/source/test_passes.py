@@ -11,12 +11,13 @@ from torchreel.minifier.passes.base import Pass
 from torchreel.minifier.source.case import SourceCase
 from torchreel.minifier.source.passes import PHASES
 from torchreel.minifier.source.passes.arguments import Arguments, Parameters
+from torchreel.minifier.source.passes.blocks import Blocks, Ranges
 from torchreel.minifier.source.passes.classes import Flatten, Merge
 from torchreel.minifier.source.passes.inline import InlineFunctions, InlineVariables
 from torchreel.minifier.source.passes.numbers import Numbers
-from torchreel.minifier.source.passes.operands import Operands
+from torchreel.minifier.source.passes.operands import Operands, OwnCalls
 from torchreel.minifier.source.passes.settings import SimplerCall
-from torchreel.minifier.source.passes.statements import Blocks, Statements, Unused
+from torchreel.minifier.source.passes.statements import Statements, Unused, Values
 
 PASSES = [item for phase in PHASES for tier in phase for item in tier]
 
@@ -42,6 +43,9 @@ class Layer(nn.Module):
             x = x + i
         with torch.no_grad():
             y = x
+        y = y + 1
+        y = y + 2
+        y = y + 3
         return y
 
 def helper(a, b=1, k=0):
@@ -134,10 +138,59 @@ def test_unused_definitions_go_together() -> None:
     assert "def helper" in found.text
 
 
+def test_what_an_edit_leaves_without_a_use_goes_with_it() -> None:
+    """Functions, methods, objects and their attributes, in one step; what had no use stays."""
+    (found,) = [t for t in candidates(OwnCalls(), PROGRAM) if "x = x\n" in t]
+    assert "def helper" not in found
+    assert "def unused" in found
+    text = """\
+import torch
+
+class Layer(torch.nn.Module):
+
+    def forward(self, x):
+        return self.norm(x) + self.more(x)
+
+    def more(self, x):
+        return x * self.k
+layer = Layer()
+layer.norm = torch.nn.LayerNorm(2)
+layer.k = 3
+
+def fn(x):
+    return layer(x)
+torch.compile(fn)(torch.ones(2))
+"""
+    left = candidates(Operands(), text)
+    (whole,) = [found for found in left if "    return x\ntorch" in found]
+    assert "layer" not in whole.lower()
+    (first,) = [found for found in left if "return self.norm(x)\n" in found]
+    assert "layer.norm" in first
+    assert "layer.k" not in first
+    assert "def more" not in first
+    (second,) = [found for found in left if "return self.more(x)\n" in found]
+    assert "layer.norm" not in second
+    assert "layer.k" in second
+
+
+def test_half_of_a_block_goes_at_once() -> None:
+    """Where it is long enough for that to be worth a run."""
+    body = "".join(f"    a{n} = x + {n}\n" for n in range(7))
+    text = f"import torch\n\ndef fn(x):\n{body}    return x\ntorch.compile(fn)(3)\n"
+    counts = [found.count(" = x + ") for found in candidates(Ranges(), text)]
+    assert counts == [4, 3, 6, 5, 5, 5]
+
+
+def test_a_value_need_not_be_kept() -> None:
+    """Its expression is a statement of its own."""
+    text = "import torch\n\ndef fn(x):\n    a, b = torch.sort(x)\ntorch.compile(fn)(3)\n"
+    assert "    torch.sort(x)\n" in candidates(Values(), text)[0]
+
+
 BLOCKS = [
-    ("if a:\n    f(1)\nelse:\n    f(2)", ["f(1)", "f(2)"]),
-    ("for i in [1, 2]:\n    f(i)", ["i = next(iter([1, 2]))\nf(i)", "f(i)"]),
-    ("while a:\n    f(1)", ["f(1)"]),
+    ("if a:\n    f(1)\nelse:\n    f(2)", ["f(1)", "f(2)", "a"]),
+    ("for i in [1, 2]:\n    f(i)", ["i = next(iter([1, 2]))\nf(i)", "f(i)", "[1, 2]"]),
+    ("while a:\n    f(1)", ["f(1)", "a"]),
     ("with g() as h:\n    f(h)", ["h = g()\nf(h)"]),
     ("try:\n    f(1)\nexcept Exception:\n    f(2)\nfinally:\n    f(3)", ["f(1)\nf(3)", "f(2)"]),
 ]

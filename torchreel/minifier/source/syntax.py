@@ -18,6 +18,7 @@ import libcst as cst
 
 from torchreel.minifier.passes.base import Edit, Pass
 from torchreel.minifier.source.case import SourceCase
+from torchreel.minifier.source.liveness import without_newly_dead
 
 Place = tuple[tuple[str, int], ...]
 """Fields and positions (-1 where the field is no list), from the module inwards."""
@@ -73,12 +74,12 @@ def parsed(text: str) -> cst.Module:
 
 
 def finished(case: SourceCase, module: cst.Module) -> SourceCase | None:
-    """The case of a tree; None where it is no program, or the same one."""
+    """The case of a tree, without what has no use any more; None where it is no program."""
     try:
         tree = ast.parse(module.code)
     except (SyntaxError, ValueError, cst.CSTValidationError):
         return None
-    text = ast.unparse(tree) + "\n"
+    text = ast.unparse(without_newly_dead(tree, case.text)) + "\n"
     if text == case.text or undefined(tree):
         return None
     return case.with_text(text)

@@ -2,12 +2,13 @@
 
 from torchreel.minifier.passes import Tier
 from torchreel.minifier.source.passes.arguments import Arguments, Parameters
+from torchreel.minifier.source.passes.blocks import Blocks, Ranges
 from torchreel.minifier.source.passes.classes import Flatten, Merge
 from torchreel.minifier.source.passes.inline import InlineFunctions, InlineVariables
 from torchreel.minifier.source.passes.numbers import Numbers, SingleNumbers
-from torchreel.minifier.source.passes.operands import Constants, Operands
+from torchreel.minifier.source.passes.operands import Constants, Operands, OwnCalls
 from torchreel.minifier.source.passes.settings import SimplerCall
-from torchreel.minifier.source.passes.statements import Blocks, Statements, Unused
+from torchreel.minifier.source.passes.statements import Settings, Statements, Unused, Values
 
 __all__ = ["PHASES"]
 
@@ -16,10 +17,11 @@ PHASES: tuple[tuple[Tier, ...], ...] = (
     ((SimplerCall(),),),
     # what is computed
     (
-        (Unused(), Statements(), Blocks()),
-        (Merge(), Flatten(), InlineFunctions(), Parameters()),
+        (Unused(), Merge(), Ranges(), OwnCalls()),
+        (Statements(), Blocks(), Values()),
+        (Flatten(), InlineFunctions(), Parameters()),
         (Operands(), Arguments(), InlineVariables()),
-        (Constants(),),
+        (Settings(), Constants()),
     ),
     # what it is computed from
     ((Numbers(), SingleNumbers()),),

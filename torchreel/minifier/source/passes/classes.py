@@ -39,16 +39,20 @@ class Merge(SourcePass):
     """Let one object stand for another of its class."""
 
     name = "merge instances"
+    together = True
 
     def edits(self, case: SourceCase) -> Sequence[SourceEdit]:
-        """Every pair, the later by the earlier."""
+        """Each by the first of its class, then by the others before it."""
         found = _instances(parsed(case.text))
-        return [
-            One(name, other)
-            for position, (name, kind) in enumerate(found)
-            for other, its_kind in found[:position]
-            if its_kind == kind
+        pairs = [
+            [other for other, its_kind in found[:position] if its_kind == kind]
+            for position, (_, kind) in enumerate(found)
         ]
+        names = [name for name, _ in found]
+        first = [One(name, pair[0]) for name, pair in zip(names, pairs, strict=True) if pair]
+        others = [One(name, other) for name, pair in zip(names, pairs, strict=True)
+                  for other in pair[1:]]  # fmt: skip
+        return [*first, *others]
 
 
 @dataclass(frozen=True)

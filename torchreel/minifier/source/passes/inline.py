@@ -24,7 +24,10 @@ from torchreel.minifier.source.syntax import (
 
 
 class InlineVariables(SourcePass):
-    """Put the value of a variable that is assigned and used once where it is used."""
+    """Put the value of a variable that is assigned once where it is used, if that is once.
+
+    Another name for a variable may be used more often.
+    """
 
     name = "inline variables"
 
@@ -35,7 +38,7 @@ class InlineVariables(SourcePass):
         found: list[SourceEdit] = []
         for _, node in statements(case):
             known = _assigned(node)
-            if known is not None and uses[known[0]] == 2:
+            if known is not None and (uses[known[0]] == 2 or isinstance(known[1], cst.Name)):
                 found.append(InlineVariable(known[0]))
         return found[::-1]
 

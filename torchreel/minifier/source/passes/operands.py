@@ -61,6 +61,42 @@ class Operands(SourcePass):
         ]
 
 
+class OwnCalls(SourcePass):
+    """Replace a call of what the program itself makes by an argument: all of that may go."""
+
+    name = "argument for call"
+
+    def edits(self, case: SourceCase) -> Sequence[SourceEdit]:
+        """For each such call, the outer ones first, each argument."""
+        own = made_here(parsed(case.text))
+        return [
+            Hoist(place, operand)
+            for place, node in _expressions(case)
+            if isinstance(node, cst.Call) and _called(node) in own
+            for operand in range(len(_operands(node)))
+        ]
+
+
+def made_here(module: cst.Module) -> set[str]:
+    """The names of a program's functions, methods, objects and attributes."""
+    found: set[str] = set()
+    for _, node in walk(module):
+        match node:
+            case cst.FunctionDef(name=name) | cst.AssignTarget(target=cst.Name() as name):
+                found.add(name.value)
+            case cst.AssignTarget(target=cst.Attribute(attr=name)):
+                found.add(name.value)
+    return found
+
+
+def _called(call: cst.Call) -> str:
+    """The last name of what is called."""
+    match call.func:
+        case cst.Name(value=name) | cst.Attribute(attr=cst.Name(value=name)):
+            return str(name)
+    return ""
+
+
 class Constants(SourcePass):
     """Replace what is passed, assigned, returned or asked by a constant."""
 

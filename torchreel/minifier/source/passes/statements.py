@@ -1,14 +1,15 @@
-"""Statements: leave them out, or leave out what is around them."""
+"""Statements: leave them out, or what they set; compute without keeping."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import libcst as cst
 
 from torchreel.minifier.source.case import SourceCase
+from torchreel.minifier.source.liveness import without_dead
 from torchreel.minifier.source.syntax import (
     Place,
     Skip,
@@ -34,18 +35,6 @@ class Remove(SourceEdit):
         return None
 
 
-@dataclass(frozen=True)
-class Unwrap(SourceEdit):
-    """One of the blocks of a compound statement stands there alone."""
-
-    place: Place
-    block: int
-
-    def change(self, node: cst.CSTNode) -> Sequence[cst.CSTNode]:
-        """The statements of that block."""
-        return _blocks(node)[self.block]
-
-
 def statements(case: SourceCase) -> Iterator[tuple[Place, cst.CSTNode]]:
     """The statements of a program but for the one that ends it and what that is in."""
     module = parsed(case.text)
@@ -62,31 +51,70 @@ class Statements(SourcePass):
 
     def edits(self, case: SourceCase) -> Sequence[SourceEdit]:
         """The outer ones first, the last first: what uses something goes before what makes it."""
-        found = [place for place, node in statements(case) if code_of(node).strip() != "pass"]
-        found.sort(key=lambda place: [-position for _, position in place])
-        return [Remove(place) for place in sorted(found, key=len)]
+        read = attributes_read(parsed(case.text))
+        return _removed(
+            place
+            for place, node in statements(case)
+            if code_of(node).strip() != "pass" and not read.intersection(_set(node))
+        )
+
+
+class Settings(SourcePass):
+    """Leave out what sets an attribute that is read: the program seldom does without."""
+
+    name = "attributes"
+
+    def edits(self, case: SourceCase) -> Sequence[SourceEdit]:
+        """The last first."""
+        read = attributes_read(parsed(case.text))
+        return _removed(place for place, node in statements(case) if read.intersection(_set(node)))
+
+
+def _removed(places: Iterable[Place]) -> list[SourceEdit]:
+    last_first = sorted(places, key=lambda place: [-position for _, position in place])
+    return [Remove(place) for place in sorted(last_first, key=len)]
+
+
+def attributes_read(module: cst.Module) -> set[str]:
+    """The attributes that are read anywhere."""
+    return {
+        node.attr.value
+        for place, node in walk(module)
+        if isinstance(node, cst.Attribute) and (not place or place[-1][0] != "target")
+    }
+
+
+@dataclass(frozen=True)
+class Reached(SourceEdit):
+    """Only what the last call reaches is left."""
+
+    place: Place = ()
+
+    def change(self, node: cst.CSTNode) -> cst.CSTNode:
+        """The module without the rest."""
+        return cst.parse_module(without_dead(cst.ensure_type(node, cst.Module).code))
 
 
 class Unused(SourcePass):
-    """Leave out what makes something that nothing uses, all at once."""
+    """Leave out what makes something that nothing uses."""
 
     name = "unused definitions"
-    together = True
 
     def edits(self, case: SourceCase) -> Sequence[SourceEdit]:
-        """Assignments, definitions and imports of names that occur nowhere else."""
+        """All of it; then assignments, definitions and imports of names that occur nowhere else."""
         module = parsed(case.text)
         uses = Counter(names_in(module))
         attributes = Counter(
             node.attr.value for _, node in walk(module) if isinstance(node, cst.Attribute)
         )
-        return [
+        single = [
             Remove(place)
             for place, node in statements(case)
             if all(uses[n] <= 1 for n in _bound(node))
             and all(attributes[a] <= 1 for a in _set(node))
             and (_bound(node) or _set(node))
         ]
+        return [Reached(), *single]
 
 
 def _small(node: cst.CSTNode) -> cst.BaseSmallStatement | None:
@@ -120,53 +148,28 @@ def _set(node: cst.CSTNode) -> list[str]:
     return [t.attr.value for t in targets if isinstance(t, cst.Attribute)]
 
 
-class Blocks(SourcePass):
-    """Take one block of `if`, `for`, `while`, `with` or `try`."""
+@dataclass(frozen=True)
+class Evaluate(SourceEdit):
+    """A value is computed and not kept."""
 
-    name = "blocks"
+    place: Place
+
+    def change(self, node: cst.CSTNode) -> cst.CSTNode:
+        """The expression as a statement."""
+        small = _small(node)
+        if not isinstance(small, cst.Assign):
+            raise Skip
+        return statement(code_of(small.value))
+
+
+class Values(SourcePass):
+    """Compute a value without keeping it."""
+
+    name = "value of assignment"
 
     def edits(self, case: SourceCase) -> Sequence[SourceEdit]:
-        """For each compound statement, each of its blocks."""
-        module = parsed(case.text)
-        return [
-            Unwrap(place, block)
-            for place, node in walk(module)
-            if isinstance(node, _COMPOUND)
-            for block in range(len(_blocks(node)))
+        """In functions, the last first."""
+        found = [
+            Evaluate(place) for place, node in statements(case) if place[1:] and _targets(node)
         ]
-
-
-_COMPOUND = (cst.If, cst.For, cst.While, cst.With, cst.Try)
-
-
-def _blocks(node: cst.CSTNode) -> list[list[cst.CSTNode]]:
-    """What may stand in place of a compound statement.  Raises `Skip` where there is none."""
-    if isinstance(node, cst.With):
-        return [_as_assigned(node) + _body(node.body), _body(node.body)]
-    if isinstance(node, cst.For):
-        first = statement(f"{code_of(node.target)} = next(iter({code_of(node.iter)}))")
-        return [[first, *_body(node.body)], _body(node.body)]
-    if isinstance(node, cst.While):
-        return [_body(node.body)]
-    if isinstance(node, cst.Try):
-        last = _body(node.finalbody.body) if node.finalbody else []
-        return [_body(node.body) + last, *(_body(handler.body) for handler in node.handlers)]
-    if isinstance(node, cst.If):
-        otherwise = node.orelse
-        if isinstance(otherwise, cst.If):
-            return [_body(node.body), [otherwise]]
-        return [_body(node.body), _body(otherwise.body)] if otherwise else [_body(node.body)]
-    raise Skip
-
-
-def _as_assigned(node: cst.With) -> list[cst.CSTNode]:
-    """`with E as n` without the `with`."""
-    return [
-        statement(f"{code_of(item.asname.name)} = {code_of(item.item)}")
-        for item in node.items
-        if item.asname is not None
-    ]
-
-
-def _body(suite: cst.BaseSuite) -> list[cst.CSTNode]:
-    return list(suite.body)
+        return found[::-1]

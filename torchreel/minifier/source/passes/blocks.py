@@ -1,0 +1,136 @@
+"""Blocks: less in them, or what is in them without what is around it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import libcst as cst
+
+from torchreel.minifier.source.case import SourceCase
+from torchreel.minifier.source.syntax import (
+    Place,
+    Skip,
+    SourceEdit,
+    SourcePass,
+    code_of,
+    final_place,
+    parsed,
+    statement,
+    walk,
+)
+
+# Of shorter blocks, single statements are as quick.
+_WORTH_HALVING = 6
+
+
+@dataclass(frozen=True)
+class RemoveRange(SourceEdit):
+    """Of a block, the statements from `start` up to `stop` are gone."""
+
+    place: Place
+    start: int
+    stop: int
+
+    def change(self, node: cst.CSTNode) -> cst.CSTNode:
+        """The rest.  Raises `Skip` where the block has become another."""
+        body = list(_body(cst.ensure_type(node, cst.IndentedBlock)))
+        if self.stop > len(body):
+            raise Skip
+        left = [*body[: self.start], *body[self.stop :]] or [statement("pass")]
+        return node.with_changes(body=left)
+
+
+class Ranges(SourcePass):
+    """Leave out the half, then a quarter, of the statements of a function or a block."""
+
+    name = "ranges of statements"
+
+    def edits(self, case: SourceCase) -> Sequence[SourceEdit]:
+        """For each block, the outer ones first, the last range first."""
+        module = parsed(case.text)
+        last = final_place(module)
+        blocks = [
+            (place, len(node.body))
+            for place, node in walk(module)
+            if isinstance(node, cst.IndentedBlock)
+            and len(node.body) >= _WORTH_HALVING
+            and place != last[: len(place)]
+        ]
+        return [
+            RemoveRange(place, start, min(start + length, count))
+            for place, count in sorted(blocks, key=lambda found: len(found[0]))
+            for length in dict.fromkeys((count // 2, count // 4))
+            if length > 1
+            for start in range(count - length, -length, -length)
+            if start >= 0
+        ]
+
+
+@dataclass(frozen=True)
+class Unwrap(SourceEdit):
+    """One of the blocks of a compound statement stands there alone."""
+
+    place: Place
+    block: int
+
+    def change(self, node: cst.CSTNode) -> Sequence[cst.CSTNode]:
+        """The statements of that block."""
+        return _blocks(node)[self.block]
+
+
+class Blocks(SourcePass):
+    """Take one block of `if`, `for`, `while`, `with` or `try`, or what it asks or goes through."""
+
+    name = "blocks"
+
+    def edits(self, case: SourceCase) -> Sequence[SourceEdit]:
+        """For each compound statement, each of its blocks."""
+        module = parsed(case.text)
+        return [
+            Unwrap(place, block)
+            for place, node in walk(module)
+            if isinstance(node, _COMPOUND)
+            for block in range(len(_blocks(node)))
+        ]
+
+
+_COMPOUND = (cst.If, cst.For, cst.While, cst.With, cst.Try)
+
+
+def _blocks(node: cst.CSTNode) -> list[list[cst.CSTNode]]:
+    """What may stand in place of a compound statement.  Raises `Skip` where there is none."""
+    if isinstance(node, cst.With):
+        return [_as_assigned(node) + _body(node.body), _body(node.body)]
+    if isinstance(node, cst.For):
+        first = statement(f"{code_of(node.target)} = next(iter({code_of(node.iter)}))")
+        return [[first, *_body(node.body)], _body(node.body), [_evaluated(node.iter)]]
+    if isinstance(node, cst.While):
+        return [_body(node.body), [_evaluated(node.test)]]
+    if isinstance(node, cst.Try):
+        last = _body(node.finalbody.body) if node.finalbody else []
+        return [_body(node.body) + last, *(_body(handler.body) for handler in node.handlers)]
+    if isinstance(node, cst.If):
+        otherwise, asked = node.orelse, [_evaluated(node.test)]
+        if isinstance(otherwise, cst.If):
+            return [_body(node.body), [otherwise], asked]
+        rest = [_body(otherwise.body)] if otherwise else []
+        return [_body(node.body), *rest, asked]
+    raise Skip
+
+
+def _as_assigned(node: cst.With) -> list[cst.CSTNode]:
+    """`with E as n` without the `with`."""
+    return [
+        statement(f"{code_of(item.asname.name)} = {code_of(item.item)}")
+        for item in node.items
+        if item.asname is not None
+    ]
+
+
+def _body(suite: cst.BaseSuite) -> list[cst.CSTNode]:
+    return list(suite.body)
+
+
+def _evaluated(node: cst.BaseExpression) -> cst.CSTNode:
+    return statement(code_of(node))
