@@ -3,27 +3,31 @@
     python -m benchmarks.cases DIRECTORY [word in the file name ...]
 
 Each file is a program that fails when run.  Every step is the command that a user would type, in a
-process of its own; the repro runs in an empty directory.  A failure while Dynamo traces has no
-graph yet: there, `replay` and `minify` must refuse (exit status 3).
+process of its own; the repro runs in an empty directory.  Sizes are call nodes outside and inside
+the bodies of higher-order operators; of a failure while Dynamo traces, which is reduced as the
+source of a program, statements.  CPU seconds are those of `minify` and all of its processes.
 """
 
+import resource
 import subprocess
 import sys
 import tempfile
-import time
 from dataclasses import dataclass
 from pathlib import Path
 
 from rich.console import Console
 from rich.table import Table
+from sqlalchemy import select
 
+from torchreel.minifier.kinds import AnyCase, case_from_bytes
 from torchreel.store import queries
 from torchreel.store.database import Store
+from torchreel.store.schema import cases
 
 TOOL = [str(Path(sys.executable).with_name("torchreel"))]
 HEADER = (
-    "case", "recorded failure", "replay", "nodes before", "after", "oracle runs", "seconds",
-    "minify", "repro.py",
+    "case", "recorded failure", "replay", "before", "outside", "inside", "oracle runs",
+    "CPU seconds", "minify", "lines", "repro.py",
 )  # fmt: skip
 
 
@@ -33,7 +37,7 @@ class Step:
 
     status: int
     output: str
-    seconds: float
+    cpu_seconds: float
 
 
 def main(directory: str, *words: str) -> int:
@@ -53,22 +57,29 @@ def _one(file: Path) -> list[str]:
         folder = Path(name)
         _run(folder, *TOOL, "record", "-o", "run.db", "--", sys.executable, str(file))
         accuracy = ["--accuracy"] if _failure(folder) == "none" else []
-        minified = _run(folder, *TOOL, "minify", "run.db", "-o", "out", *accuracy)
+        minified = _run(folder, *TOOL, "minify", "--trust", "run.db", "-o", "out", *accuracy)
+        print(minified.output, file=sys.stderr)
         replayed = _run(folder, *TOOL, "replay", "run.db")
         repro = folder / "out" / "repro.py"
         shown = _run(folder / "out", sys.executable, repro.name) if repro.exists() else None
         return [
             file.stem, _failure(folder), _verdict(replayed), *_reduction(folder),
-            str(minified.status), _last_line(shown),
+            f"{minified.cpu_seconds:.0f}", str(minified.status), _lines(repro), _last_line(shown),
         ]  # fmt: skip
 
 
 def _run(folder: Path, *command: str) -> Step:
-    started = time.monotonic()
+    before = _children()
     done = subprocess.run(command, cwd=folder, capture_output=True, text=True)
     output = done.stdout + done.stderr
     print(f"$ {' '.join(command[1:])}  [{done.returncode}]", file=sys.stderr)
-    return Step(done.returncode, output, time.monotonic() - started)
+    return Step(done.returncode, output, _children() - before)
+
+
+def _children() -> float:
+    """CPU seconds of the processes that have ended."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
 
 
 def _failure(folder: Path) -> str:
@@ -90,16 +101,23 @@ def _reduction(folder: Path) -> list[str]:
         if not rows:
             return ["-"] * 4
         row = rows[-1]
-        sizes = [_call_nodes(store, digest) for digest in (row.start_case, row.best_case)]
-    return [*map(str, sizes), str(row.oracle_runs), f"{row.seconds:.0f}"]
+        start, best = (_case(store, digest) for digest in (row.start_case, row.best_case))
+    inside = best.total_call_nodes - best.call_nodes
+    return [*map(str, (start.call_nodes, best.call_nodes, inside, row.oracle_runs))]
 
 
-def _call_nodes(store: Store, digest: str) -> int:
-    from torchreel.store.schema import cases
-
+def _case(store: Store, digest: str) -> AnyCase:
     with store.connect() as connection:
-        query = cases.select().where(cases.c.digest == digest)
-        return int(connection.execute(query).one().call_nodes)
+        query = select(cases.c.document).where(cases.c.digest == digest)
+        return case_from_bytes(store.read_blob(connection.execute(query).scalar_one()))
+
+
+def _lines(repro: Path) -> str:
+    """How many lines of Python there are: no empty ones, no comments."""
+    if not repro.exists():
+        return "-"
+    lines = [line.strip() for line in repro.read_text().splitlines()]
+    return str(sum(bool(line) and not line.startswith("#") for line in lines))
 
 
 def _last_line(step: Step | None) -> str:
