@@ -21,7 +21,8 @@ PROGRAMS = {
     "inference": "m = torch.compile(Block().eval())\nwith torch.no_grad(): m(torch.randn(4, 8))",
     "training": "m = torch.compile(Block())\nm(torch.randn(4, 8)).sum().backward()",
     "dynamic_training": (
-        "m = torch.compile(Block(), dynamic=True)\nm(torch.randn(4, 8)).sum().backward()"
+        # The last dimension is a symbol that becomes 8, and the first stride speaks of it.
+        "m = torch.compile(Block(), dynamic=True)\nm(torch.randn(3, 4, 8)).sum().backward()"
     ),
     "unbacked": (
         "import torch._dynamo\n"
@@ -32,9 +33,13 @@ PROGRAMS = {
         "    return torch.ones(n).cumsum(0) + torch.nonzero(x).sum()\n"
         "torch.compile(fn, fullgraph=True)(torch.tensor([3, 0, 7]))"
     ),
-    "branches": (
+    "branches": (  # Inductor traces the scan anew, as a loop
+        "import torch._dynamo\n"
+        "from torch._higher_order_ops.scan import scan\n"
+        "torch._dynamo.config.capture_scalar_outputs = True\n"
         "def fn(x):\n"
-        "    return torch.cond(x.sum() > 0, lambda v: v.sin() + 1, lambda v: v.cos(), (x,))\n"
+        "    y = torch.cond(x.sum() > 0, lambda v: v.sin() + 1, lambda v: v.cos(), (x,))\n"
+        "    return scan(lambda c, v: (c + v, c * v), torch.zeros_like(y[0]), y)[1]\n"
         "torch.compile(fn, fullgraph=True, dynamic=True)(torch.randn(4, 6))"
     ),
     "mutation_and_aliasing": (

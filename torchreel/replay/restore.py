@@ -29,6 +29,7 @@ from torchreel.store.portable.torch_names import (
     FakeTensorMode,
     ShapeEnv,
     Source,
+    last_sequence,
     set_aot_counter,
     set_graph_counter,
     set_specialized_floats,
@@ -81,7 +82,23 @@ def restore(doc: CheckpointDoc) -> Restored:
     names = doc.extra.get("class_names")
     torch_names.set_class_names(graph, names if isinstance(names, Mapping) else {})
     shape_env.restore(env, doc.shape_env, table)  # making fakes may have noted guards
+    if "last_sequence" in doc.extra:
+        _renumber(graph, doc.extra["last_sequence"])
     return Restored(doc, graph, inputs, mode, env, lost, table)
+
+
+def _renumber(graph: GraphModule, last: Json) -> None:
+    """Number an ATen graph's nodes as autograd counts here.
+
+    What Inductor traces in addition gets the number of the last one, as it did when recorded:
+    `last` says which of the recorded numbers that was, if any.
+    """
+    now = last_sequence()
+    for module in graph.modules():
+        for node in module.graph.nodes if isinstance(module, GraphModule) else ():
+            number = node.meta.get("seq_nr")
+            if isinstance(number, int):
+                node.meta["seq_nr"] = now if number == last else now - 1 - number
 
 
 def _warm_fake_cache(doc: CheckpointDoc, decoder: Decoder) -> None:

@@ -149,7 +149,7 @@ def _input(encoder: Encoder, fake: object, real: object) -> Json:
     """One input: sizes of the fake (symbolic), layout and aliasing of the real tensor."""
     if fake is None or not isinstance(real, torch.Tensor):
         return encoder.describe(real)
-    symbolic = Encoder().describe(fake)
+    symbolic = Encoder(unreplaced=True).describe(fake)
     concrete = encoder.describe(real)
     if not isinstance(symbolic, Mapping) or not isinstance(concrete, Mapping):
         return concrete
@@ -162,7 +162,7 @@ def aot_checkpoint(
 ) -> CheckpointDoc:
     """The `aot` checkpoint of an ATen graph, to be taken as it enters `compile_fx_inner`."""
     mode = torch_names.fake_mode_of(gm, example_inputs)
-    encoder = Encoder()
+    encoder = Encoder(unreplaced=True)
     with torch_names.no_dispatch():
         inputs = tuple(encoder.describe(value) for value in example_inputs)
         extra: dict[str, Json] = {
@@ -176,7 +176,21 @@ def aot_checkpoint(
         }
         # One encoder for both: the inputs are the values of the placeholders, nested ones included.
         graph = encode_graph(gm, encoder)
+        extra["last_sequence"] = _last_sequence(gm, graph)
         return _checkpoint("aot", _partition(kwargs), graph, inputs, mode, extra)
+
+
+def _last_sequence(gm: GraphModule, doc: GraphDoc) -> Json:
+    """The number, in the document, that nodes traced now would share with those there are.
+
+    None where they share it with none.
+    """
+    last = torch_names.last_sequence()
+    for node, encoded in zip(gm.graph.nodes, doc.nodes, strict=True):
+        if node.meta.get("seq_nr") == last:
+            return encoded.meta.get("seq_nr")
+    inner = (_last_sequence(gm.get_submodule(path), body) for path, body in doc.modules.items())  # type: ignore[arg-type]
+    return next((number for number in inner if number is not None), None)
 
 
 _KWARGS = (

@@ -32,9 +32,14 @@ _BUILDERS: dict[str, Callable[[list[Any]], object]] = {
 
 
 class Encoder:
-    """Describes values; storages are numbered in the order in which they are met."""
+    """Describes values; storages are numbered in the order in which they are met.
 
-    def __init__(self) -> None:
+    With `unreplaced`, sizes are also given as they were made, where a replacement changed them
+    since: what a stage is fed with has to be spelled as it was.
+    """
+
+    def __init__(self, *, unreplaced: bool = False) -> None:
+        self._unreplaced = unreplaced
         self._storages: dict[int, int] = {}
         self._held: list[object] = []  # keeps ids unique while this document is being made
 
@@ -68,6 +73,7 @@ class Encoder:
             "offset": _size(tensor.storage_offset()),
             "flags": _flags(tensor),
             **self._storage(tensor),
+            **(_unreplaced(tensor) if self._unreplaced else {}),
         }
         memo = torch_names.item_memo(tensor)
         if memo is not None:
@@ -123,6 +129,19 @@ def _size(size: object) -> Json:
 
 def _sizes(sizes: Sequence[object]) -> list[Json]:
     return [_size(size) for size in sizes]
+
+
+def _unreplaced(tensor: torch.Tensor) -> dict[str, Json]:
+    """Sizes, strides and offset as they were made, if one of them is spelled otherwise now."""
+    numbers = [*tensor.shape, *tensor.stride(), tensor.storage_offset()]
+    before = [_before(number) for number in numbers]
+    return {} if before == _sizes(numbers) else {"unreplaced": before}
+
+
+def _before(size: object) -> Json:
+    if isinstance(size, torch.SymInt):
+        return symbols.encode_expr(torch_names.unreplaced(size.node))
+    return _size(size)
 
 
 def _symbolic(value: torch.SymInt | torch.SymFloat | torch.SymBool) -> Json:
@@ -231,7 +250,7 @@ class Decoder:
         return plain
 
     def _plain(self, description: Mapping[str, Json]) -> torch.Tensor:
-        size = [self.size(item) for item in _list(description.get("size"))]
+        size, stride, offset = self._numbers(description)
         flags = _list(description.get("flags") or [])
         options = _options(description)
         if description.get("layout") != "strided":
@@ -239,8 +258,7 @@ class Decoder:
                 f"a tensor of layout {description.get('layout')} cannot be rebuilt yet"
             )
         # A ZeroTensor's fake is an ordinary tensor: that is how the kernel comes to read nothing.
-        stride = [self.size(item) for item in _list(description.get("stride"))]
-        tensor = self._strided(description, size, stride, options)
+        tensor = self._strided(description, size, stride, offset, options)
         tensor = torch._conj(tensor) if "conj" in flags else tensor
         tensor = torch._neg_view(tensor) if "neg" in flags else tensor
         if "item" in description:
@@ -252,11 +270,11 @@ class Decoder:
         description: Mapping[str, Json],
         size: list[int | torch.SymInt],
         stride: list[int | torch.SymInt],
+        offset: int | torch.SymInt,
         options: dict[str, object],
     ) -> torch.Tensor:
         number = description.get("storage")
         base = self._bases.get(number) if isinstance(number, int) else None
-        offset = self.size(description.get("offset", 0))
         if base is None and self._is_tight(description):
             base = torch.empty_strided(size, stride, **options)  # type: ignore[arg-type]
             if isinstance(number, int):
@@ -269,6 +287,33 @@ class Decoder:
         if base.dtype is not options["dtype"]:
             base = base.view(options["dtype"])  # type: ignore[call-overload]
         return base.as_strided(size, stride, offset)
+
+    def _numbers(
+        self, description: Mapping[str, Json]
+    ) -> tuple[list[int | torch.SymInt], list[int | torch.SymInt], int | torch.SymInt]:
+        """Sizes, strides and offset."""
+        size, stride = _list(description.get("size")), _list(description.get("stride") or [])
+        numbers = [*size, *stride, description.get("offset", 0)]
+        before = description.get("unreplaced")
+        if not isinstance(before, list) or len(before) != len(numbers):
+            before = numbers
+        found = [self._number(*both) for both in zip(numbers, before, strict=True)]
+        return found[: len(size)], found[len(size) : -1], found[-1]
+
+    def _number(self, size: Json, before: Json) -> int | torch.SymInt:
+        """A size, spelled as it was `before` replacements: if it still says the same.
+
+        A case that was reduced may have other sizes by now, or lack the symbol.
+        """
+        number = self.size(size)
+        if before == size or isinstance(number, int):
+            return number
+        try:
+            spelled = self.size(before)
+        except UnsupportedError:
+            return number
+        same = isinstance(spelled, torch.SymInt) and spelled.node.expr == number.node.expr
+        return spelled if same else number
 
     def _is_tight(self, description: Mapping[str, Json]) -> bool:
         """Whether a tensor fills its storage, as far as the hints tell."""

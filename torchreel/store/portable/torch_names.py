@@ -237,6 +237,11 @@ def unreplaced(node: Any) -> Any:
     return node._expr
 
 
+def last_sequence() -> int:
+    """The number that a node of a graph is traced with now (torch/fx/proxy.py: _get_seq_nr)."""
+    return int(torch.autograd._get_sequence_nr()) - 1  # type: ignore[attr-defined]
+
+
 def item_memo(tensor: torch.Tensor) -> torch.SymInt | torch.SymFloat | None:
     """The symbol that Dynamo gave to the value of a 0-d input, if any (read without a check)."""
     memo = getattr(tensor, "_item_memo", None) if isinstance(tensor, FakeTensor) else None
