@@ -14,6 +14,7 @@ out are `specializations` (of `mark_dynamic(..., specialize_on=...)`): they hold
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from operator import attrgetter
 from typing import Any
 
 import sympy
@@ -38,7 +39,7 @@ class _Rebuilt:
                 "the tape: record without TORCHDYNAMO_TRANSLATION_VALIDATION"
             )
         self.env = new_shape_env(data)
-        self.symbols: dict[str, sympy.Symbol] = {}
+        self.symbols = symbols.Vocabulary()
 
     def value(self, form: str, data: Json) -> Any:
         """A recorded value."""
@@ -48,7 +49,7 @@ class _Rebuilt:
         """Enter a symbol into the table."""
         name = str(data["symbol"])
         symbol = symbols.decode_symbol(name, data["assumptions"])
-        self.symbols[name] = symbol
+        self.symbols.describe(name, symbol)
         return symbol
 
 
@@ -145,6 +146,7 @@ _NO_CHANGES = frozenset(
     }
 )  # fmt: skip
 """Kinds that name a ShapeEnv and change none."""
+_MAY_CHANGE = ("shape_env.", "unbacked.", "runtime_assert.")
 
 
 def is_change(event: Event) -> bool:
@@ -160,7 +162,9 @@ def rebuild_all(events: Sequence[Event], until: int | None = None) -> dict[int, 
     know or that had no portable form, `DamagedStore` when events are missing.
     """
     rebuilt: dict[int, _Rebuilt] = {}
-    for event in sorted(events, key=lambda event: event.seq):
+    kinds = {kind for kind in {event.kind for event in events} if kind.startswith(_MAY_CHANGE)}
+    changes = [event for event in events if event.kind in kinds]
+    for event in sorted(changes, key=attrgetter("seq")):
         if until is not None and event.seq > until:
             break
         try:

@@ -127,3 +127,14 @@ def test_every_function_of_torch_is_in_the_closed_table() -> None:
     names = "FloorDiv ModularIndexing CeilToInt PythonMod Where Max Min IntTrueDiv"
     for name in [*names.split(" "), "IsNonOverlappingAndDenseIndicator", "OpaqueUnaryFn_sqrt"]:
         assert known[name].__module__ == extension.__name__
+
+
+def test_a_vocabulary_reads_once_and_forgets_with_the_symbol() -> None:
+    vocabulary = symbols.Vocabulary()
+    vocabulary.describe("s0", sympy.Symbol("s0", integer=True))
+    before = symbols.decode_expr("Add(s0, 1)", vocabulary)
+    assert symbols.decode_expr("Add(s0, 1)", vocabulary) is before
+    vocabulary.describe("s0", sympy.Symbol("s0", positive=True))
+    after = symbols.decode_expr("Add(s0, 1)", vocabulary)
+    assert after != before
+    assert after.free_symbols == {vocabulary["s0"]}

@@ -58,7 +58,10 @@ def _encode_range(value: Any) -> Json:
 
 
 def _decode_range(data: Any, table: Table) -> Any:
-    return ValueRanges(*(symbols.decode_expr(bound, table) for bound in data))
+    def read() -> Any:
+        return ValueRanges(*(symbols.decode_expr(bound, table) for bound in data))
+
+    return table.once((*data, "range"), read) if isinstance(table, symbols.Vocabulary) else read()
 
 
 def _encode_source(value: Any) -> Json:

@@ -15,6 +15,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from functools import cache
+from typing import Any
 
 import sympy
 
@@ -61,6 +62,30 @@ _FLOAT = re.compile(
 )
 
 Symbols = Mapping[str, sympy.Symbol]
+
+
+class Vocabulary(dict[str, sympy.Symbol]):
+    """A symbol table that keeps what was read over it: a tape writes most expressions many times.
+
+    What is kept is immutable: expressions, and ranges of them.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._read: dict[tuple[Json, ...], Any] = {}
+
+    def describe(self, name: str, symbol: sympy.Symbol) -> None:
+        """Enter a symbol; what was read with another of that name is forgotten."""
+        if self.get(name, symbol) != symbol:
+            self._read.clear()
+        self[name] = symbol
+
+    def once(self, key: tuple[Json, ...], read: Callable[[], Any]) -> Any:
+        """What `read` returns, which is called the first time that `key` is asked for."""
+        found = self._read.get(key)
+        if found is None:
+            found = self._read[key] = read()
+        return found
 
 
 @cache
@@ -116,7 +141,10 @@ def decode_expr(text: int | str | Json, symbols: Symbols) -> sympy.Basic:
         return sympy.Integer(text)
     if len(text) > MAX_LENGTH:
         raise UnsupportedError(f"an expression of {len(text)} characters exceeds {MAX_LENGTH}")
-    return _Parser(text, symbols).parse()
+    parser = _Parser(text, symbols)
+    if isinstance(symbols, Vocabulary):
+        return symbols.once((text,), parser.parse)
+    return parser.parse()
 
 
 class _Parser:
