@@ -5,10 +5,10 @@ VENV := .venv
 STAMP := $(VENV)/.stamp
 PY := $(VENV)/bin/python
 
-.PHONY: help venv test lint demo bench models cases recording fidelity detection completeness corpus minifier kills soak source quality docs clean check-compiler check-python
+.PHONY: help venv test lint demo bench models cases recording fidelity detection completeness corpus replay minifier kills soak source quality docs clean check-compiler check-python
 
 help:
-	@echo "make venv | test | lint | demo | bench | models | cases | recording | fidelity | detection | completeness | corpus | minifier | kills | soak | source | quality | docs | clean"
+	@echo "make venv | test | lint | demo | bench | models | cases | recording | fidelity | detection | completeness | corpus | replay | minifier | kills | soak | source | quality | docs | clean"
 
 venv: $(STAMP)
 
@@ -58,6 +58,10 @@ completeness: check-compiler $(STAMP)
 # 213 programs, recorded and replayed from every entry (an hour); ARGS="--every 9 --entries frame".
 corpus: check-compiler $(STAMP)
 	$(PY) -m benchmarks.corpus $(ARGS)
+
+# CPU seconds of replays against those of the compiles; for a quiet machine; ARGS="--pairs 7".
+replay: check-compiler $(STAMP)
+	$(PY) -m benchmarks.replay $(ARGS)
 
 # Side by side with torch's own minifier, 26 faults in real models (hours); ARGS="'mlp three'".
 minifier: check-compiler $(STAMP)
