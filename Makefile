@@ -5,10 +5,10 @@ VENV := .venv
 STAMP := $(VENV)/.stamp
 PY := $(VENV)/bin/python
 
-.PHONY: help venv test lint demo bench models cases recording fidelity detection completeness corpus replay minifier kills soak source quality docs clean check-compiler check-python
+.PHONY: help venv test lint demo bench models cases recording fidelity detection completeness corpus replay minifier kills soak source overhead quality docs clean check-compiler check-python
 
 help:
-	@echo "make venv | test | lint | demo | bench | models | cases | recording | fidelity | detection | completeness | corpus | replay | minifier | kills | soak | source | quality | docs | clean"
+	@echo "make venv | test | lint | demo | bench | models | cases | recording | fidelity | detection | completeness | corpus | replay | minifier | kills | soak | source | overhead | quality | docs | clean"
 
 venv: $(STAMP)
 
@@ -77,6 +77,10 @@ soak: check-compiler $(STAMP)
 # How short a program gets that fails while Dynamo traces it.
 source: check-compiler $(STAMP)
 	$(PY) -m benchmarks.source
+
+# What the search itself costs for a candidate: two seconds.
+overhead: $(STAMP)
+	$(PY) -m benchmarks.overhead
 
 # 68 planted failures, each to end at its known minimum; 'make test' runs a sample of them.
 quality: check-compiler $(STAMP)

@@ -203,6 +203,11 @@ class Case:
 
     def to_bytes(self) -> bytes:
         """The document that the store keeps: the canonical JSON of `to_json`."""
+        return self._document
+
+    @cached_property
+    def _document(self) -> bytes:
+        """Both a worker and the store get it."""
         doc = self.checkpoint
         graph = texts.document_text(doc.graph)
         # Keys stand in their order, as in all canonical JSON.
@@ -308,7 +313,12 @@ def refreshed(case: Case, values: Mapping[str, Json]) -> Case:
     if not values:
         return case
     nodes = tuple(_with_value(node, values.get(node.name)) for node in case.graph.nodes)
-    return case.with_graph(replace(case.graph, nodes=nodes))
+    made = case.with_graph(replace(case.graph, nodes=nodes))
+    # Nothing derived is in the canonical text: it is the same, and so is its digest.
+    vars(made).update(
+        {key: vars(case)[key] for key in ("canonical", "digest") if key in vars(case)}
+    )
+    return made
 
 
 def _with_value(node: NodeDoc, value: Json) -> NodeDoc:

@@ -30,6 +30,7 @@ class Draft:
         self._gone: set[str] = set()
         self._cuts: dict[str, Json] = {}
         self._outputs: list[Json] | None = None
+        self._returned: set[str] | None = None  # the names in `_outputs`, once they were asked for
 
     def has(self, name: str) -> bool:
         """Whether a node is (still) a node that can be edited."""
@@ -43,7 +44,7 @@ class Draft:
 
     def cut(self, name: str) -> None:
         """Make a node an input of the same description; nothing happens where there is none."""
-        description = as_input(self.graph.by_name[name].value)
+        description = _described(self.graph.by_name[name])
         if description is not None:
             self._cuts[name] = description
 
@@ -58,7 +59,18 @@ class Draft:
 
     def set_outputs(self, items: list[Json]) -> None:
         """Return these instead."""
-        self._outputs = items
+        self._outputs, self._returned = items, None
+
+    def also_return(self, names: Iterable[str]) -> None:
+        """Return the values of these nodes as well, where they are not returned yet."""
+        if self._returned is None:
+            self._outputs = list(self.outputs)
+            self._returned = {name for item in self._outputs for name in references(item)}
+        assert self._outputs is not None, "it was set together with the names in it"
+        for name in names:
+            if name not in self._returned:
+                self._outputs.append({"n": name})
+                self._returned.add(name)
 
     @property
     def is_untouched(self) -> bool:
@@ -77,7 +89,9 @@ class Draft:
 
     def finish(self) -> tuple[GraphDoc, tuple[Json, ...]] | None:
         """The edited graph and its inputs; None if a use would be left without its value."""
-        nodes = [self._rewired(node) for node in self._ordered()]
+        nodes = self._ordered()
+        if self._uses or self._outputs is not None:
+            nodes = [self._rewired(node) for node in nodes]
         nodes = self._without_newly_dead(nodes)
         if not _is_ordered(nodes):
             return None
@@ -91,12 +105,13 @@ class Draft:
         old: list[NodeDoc] = []
         new: list[NodeDoc] = []
         rest: list[NodeDoc] = []
+        gone, cuts = self._gone, self._cuts
         for node in self.graph.nodes:
-            if node.name in self._gone:
+            if node.name in gone:
                 continue
             if node.op == "placeholder":
                 old.append(node)
-            elif node.name in self._cuts:
+            elif node.name in cuts:
                 new.append(self._as_input(node))
             else:
                 rest.append(node)
@@ -111,9 +126,8 @@ class Draft:
         uses = _use_counts(nodes)
         kept: list[NodeDoc] = []
         for node in reversed(nodes):
-            newly = node.name in before and not uses.get(node.name)
-            if newly and self._may_go(node):
-                for name in node.inputs():
+            if not uses.get(node.name) and node.name in before and self._may_go(node):
+                for name in node.operands:
                     uses[name] -= 1
             else:
                 kept.append(node)
@@ -131,7 +145,7 @@ class Draft:
     def _rewired(self, node: NodeDoc) -> NodeDoc:
         if node.op == "output" and self._outputs is not None:
             node = replace(node, args=shaped_like(node.args, self._outputs))
-        if not self._uses or self._uses.keys().isdisjoint(node.inputs()):
+        if not self._uses or self._uses.keys().isdisjoint(node.operands):
             return node
         args, kwargs = map_tree(node.args, self._resolve), map_tree(node.kwargs, self._resolve)
         return replace(node, args=args, kwargs=kwargs)
@@ -142,6 +156,11 @@ class Draft:
         while isinstance(tree, Mapping) and set(tree) == {"n"} and tree["n"] in self._uses:
             tree = self._uses[str(tree["n"])]
         return tree
+
+
+@remembered
+def _described(node: NodeDoc) -> Json:
+    return as_input(node.value)
 
 
 def output_items(graph: GraphDoc) -> list[Json]:
@@ -163,7 +182,7 @@ def shaped_like(args: Json, items: list[Json]) -> Json:
 def _use_counts(nodes: Iterable[NodeDoc]) -> dict[str, int]:
     counts: dict[str, int] = {}
     for node in nodes:
-        for name in node.inputs():
+        for name in node.operands:
             counts[name] = counts.get(name, 0) + 1
     return counts
 
@@ -173,7 +192,7 @@ def users_of(graph: GraphDoc) -> Mapping[str, set[str]]:
     """The names of the nodes that use each node (nodes without users are left out)."""
     users: dict[str, set[str]] = defaultdict(set)
     for node in graph.nodes:
-        for name in node.inputs():
+        for name in node.operands:
             users[name].add(node.name)
     return dict(users)
 
@@ -182,7 +201,7 @@ def _is_ordered(nodes: list[NodeDoc]) -> bool:
     """Whether every use comes after its definition."""
     known: set[str] = set()
     for node in nodes:
-        if not known.issuperset(node.inputs()):
+        if not known.issuperset(node.operands):
             return False
         known.add(node.name)
     return True

@@ -43,7 +43,7 @@ class Report:
     """The last stage that was entered."""
     seconds: float = 0.0
     values: Mapping[str, Json] = field(default_factory=dict)
-    """Fresh descriptions of the values of call nodes, by name (empty where none were computed)."""
+    """Fresh descriptions of the values of call nodes, by name, where the case has others."""
     lasting: bool = True
     """Whether the same case would get the same verdict again: it may be kept."""
     note: str = ""

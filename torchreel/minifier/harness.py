@@ -239,14 +239,14 @@ class _Prepared:
         return made
 
     def values(self) -> dict[str, Json]:
-        """The descriptions of what the call nodes compute, by name."""
-        encoder = Encoder()
+        """The descriptions of what the call nodes compute, where the case has others; by name."""
+        encoder, known = Encoder(), self.case.graph.by_name
         found: dict[str, Json] = {}
         for node in self.restored.graph.graph.nodes:
             value = next((node.meta[key] for key in VALUE_KEYS if key in node.meta), None)
             if node.op.startswith("call_") and value is not None:
                 found[node.name] = encoder.describe(value)
-        return found
+        return {k: v for k, v in found.items() if k not in known or known[k].value != v}
 
 
 def _as_seen_by_dynamo(value: Json) -> Json:

@@ -32,7 +32,7 @@ from torchreel.minifier.draft import output_items
 from torchreel.minifier.effects import written_operand
 from torchreel.minifier.kinds import AnyCase
 from torchreel.minifier.plainness import dtype_rank, leaves, weight
-from torchreel.minifier.texts import remembered
+from torchreel.minifier.texts import key_of, remembered
 from torchreel.store.jsontypes import Json
 from torchreel.store.portable.graphs import GraphDoc, NodeDoc
 
@@ -106,6 +106,8 @@ def _dtype_rank(value: Json) -> int:
 @remembered
 def _constants(graph: GraphDoc) -> int:
     """Nodes that name a constant: they count as inputs, and as odd ones."""
+    if not graph.attributes and not graph.modules:
+        return 0
     here = sum(node.op == "get_attr" and node.target in graph.attributes for node in graph.nodes)
     return here + sum(_constants(inner) for inner in graph.modules.values())
 
@@ -115,7 +117,8 @@ def _written(graph: GraphDoc) -> tuple[int, int, int]:
     """How many calls write to an operand, how many literals there are, and their weight."""
     writes = literals = weights = 0
     for node in graph.nodes:
-        w, n, s = _written_in(node)
+        # As `_written_in` would, without a call: see `texts.canonical_text`.
+        w, n, s = node.__dict__.get(_WRITTEN_IN) or _written_in(node)
         writes, literals, weights = writes + w, literals + n, weights + s
     for inner in graph.modules.values():
         w, n, s = _written(inner)
@@ -129,3 +132,6 @@ def _written_in(node: NodeDoc) -> tuple[int, int, int]:
         return 0, 0, 0
     found = [weight(leaf) for _, leaf in leaves([node.args, node.kwargs])]
     return int(written_operand(node) is not None), len(found), sum(found)
+
+
+_WRITTEN_IN = key_of(_written_in)

@@ -21,9 +21,14 @@ DERIVED_META = ("val", "example_value", "unbacked_bindings")
 """What a run computes anew of a node's meta: it does not tell two cases apart."""
 
 
+def key_of(function: Callable[..., object]) -> str:
+    """Where `remembered` keeps what this function says."""
+    return f"_{function.__module__}.{function.__name__}"
+
+
 def remembered(function: Callable[[D], T]) -> Callable[[D], T]:
     """Keep what a function says of a node or graph with it: they never change."""
-    key = f"_{function.__module__}.{function.__name__}"
+    key = key_of(function)
 
     @wraps(function)
     def wrapper(doc: D) -> T:
@@ -45,6 +50,9 @@ def _document(node: NodeDoc) -> str:
     return text_of(node.to_json())
 
 
+_DOCUMENT = key_of(_document)
+
+
 @remembered
 def _template(node: NodeDoc) -> tuple[str, tuple[str, ...]]:
     """A call without the names of its operands, and these, in the order of the holes."""
@@ -59,22 +67,30 @@ def _template(node: NodeDoc) -> tuple[str, tuple[str, ...]]:
     return text_of([node.op, target, args, kwargs, kept]), tuple(names)
 
 
+_TEMPLATE = key_of(_template)
+
+
 def canonical_text(graph: GraphDoc) -> str:
     """A graph in which nodes are numbered and nothing derived is left."""
     numbers: dict[str, int] = {}
     parts = []
     for number, node in enumerate(graph.nodes):
         numbers[node.name] = number
-        template, operands = _template(node)
-        parts.append(
-            f"[{template},{[numbers[name] for name in operands]}]" if operands else template
-        )
+        # As `_template` would, without a call: most nodes of a candidate are those of the last.
+        template, operands = node.__dict__.get(_TEMPLATE) or _template(node)
+        if len(operands) == 1:
+            parts.append(f"[{template},[{numbers[operands[0]]}]]")
+        elif operands:
+            parts.append(f"[{template},{[numbers[name] for name in operands]}]")
+        else:
+            parts.append(template)
     return _put_together(graph, parts, canonical_text)
 
 
 def document_text(graph: GraphDoc) -> str:
     """The canonical JSON of `GraphDoc.to_json`."""
-    return _put_together(graph, map(_document, graph.nodes), document_text)
+    texts = (node.__dict__.get(_DOCUMENT) or _document(node) for node in graph.nodes)
+    return _put_together(graph, texts, document_text)
 
 
 def _put_together(graph: GraphDoc, nodes: Iterable[str], nested: Callable[[GraphDoc], str]) -> str:

@@ -64,13 +64,8 @@ class Keep(GraphEdit):
         draft.cut(self.node)
         if draft.has(self.node):
             return
-        present = {name for item in draft.outputs for name in references(item)}
-        alone = [
-            {"n": name}
-            for name in _returnable(draft, self.node)
-            if name not in present and draft.users.get(name) == {self.node}
-        ]
-        draft.set_outputs(draft.outputs + list[Json](alone))
+        operands = _returnable(draft, self.node)
+        draft.also_return(name for name in operands if draft.users.get(name) == {self.node})
 
 
 class KeepAlive(GraphPass):

@@ -56,10 +56,11 @@ class NodeDoc:
 
     def inputs(self) -> Iterator[str]:
         """The names of the nodes it uses, in order, repeated as they occur."""
-        return iter(self._inputs)
+        return iter(self.operands)
 
     @cached_property
-    def _inputs(self) -> tuple[str, ...]:
+    def operands(self) -> tuple[str, ...]:
+        """The same, kept: what walks over thousands of nodes asks each of them."""
         return (*node_refs(self.args), *node_refs(self.kwargs))
 
     def to_json(self) -> dict[str, Json]:
