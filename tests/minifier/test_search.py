@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import pytest
@@ -30,6 +30,7 @@ from torchreel.minifier.events import Limits, ProgressEvent, Report
 from torchreel.minifier.journal import StoreJournal
 from torchreel.minifier.order import sort_key
 from torchreel.minifier.passes import all_passes
+from torchreel.minifier.reach import can_reach
 from torchreel.minifier.search import Search
 from torchreel.minifier.start import repetitions
 from torchreel.store import queries
@@ -57,8 +58,9 @@ def test_it_ends_at_a_fixpoint() -> None:
     for item in all_passes():
         for edit in item.edits(found.case):
             candidate = item.apply(found.case, [edit])
-            smaller = candidate is not None and sort_key(candidate) < sort_key(found.case)
-            assert not (smaller and candidate is not None and sin_reaches_cos(candidate))
+            if candidate is not None and can_reach(candidate, BUG):
+                smaller = sort_key(candidate) < sort_key(found.case)
+                assert not (smaller and sin_reaches_cos(candidate))
 
 
 @settings(max_examples=40, deadline=None)
@@ -270,3 +272,19 @@ def test_what_is_dead_but_needed_stays() -> None:
     case = case_of(calls, ["a"], x=tensor(4, 8))
     found = Search(Predicate(lambda c: "sin" in functions_of(c)), BUG).run(case)
     assert functions_of(found.case) == ["sin"]
+
+
+def test_what_can_not_get_to_the_failure_is_not_run() -> None:
+    """AOTAutograd alone lowers nothing; what is only compiled does not run."""
+    for wanted, harness in ((BUG, "compile"), (replace(BUG, stage="run"), "run")):
+        seen: list[tuple[str, str]] = []
+
+        def fails(case: Case, seen: list[tuple[str, str]] = seen) -> bool:
+            seen.append((case.backend, case.harness))
+            return sin_reaches_cos(case)
+
+        start = replace(long_chain(), harness=harness)
+        Search(Predicate(fails), wanted).run(start)
+        backends = {backend for backend, _ in seen}
+        assert ("aot_eager" in backends) == (wanted.stage == "run")
+        assert {found for _, found in seen} == {harness}

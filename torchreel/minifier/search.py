@@ -30,6 +30,7 @@ from torchreel.minifier.judge import Judge, Oracle
 from torchreel.minifier.kinds import AnyCase
 from torchreel.minifier.order import Key, sort_key
 from torchreel.minifier.passes import PHASES, Pass, Tier
+from torchreel.minifier.reach import can_reach
 from torchreel.minifier.start import Start, confirmed, refuse_trivial, reproduce
 from torchreel.minifier.sweep import Sweep, ahead
 from torchreel.store.signature import Signature
@@ -199,7 +200,13 @@ class Search:
         if candidate.digest == best.digest:
             return True  # a longer run in which the last edits came to nothing
         key = self._key if best is self._best else sort_key(best)
-        return False if sort_key(candidate) >= key else None
+        if sort_key(candidate) >= key or self._falls_short(candidate, best):
+            return False
+        return None
+
+    def _falls_short(self, candidate: AnyCase, best: AnyCase) -> bool:
+        """Whether a candidate does not get to where the best case fails."""
+        return not can_reach(candidate, self.signature) and can_reach(best, self.signature)
 
     def _ahead(self, sweep: Sweep, candidate: AnyCase) -> Iterator[AnyCase]:
         """What the search will probably ask next."""
