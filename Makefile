@@ -18,7 +18,7 @@ $(STAMP): pyproject.toml constraints.txt | check-python
 	@touch $@
 
 test: check-compiler $(STAMP)
-	$(PY) -m pytest -n auto --maxprocesses 4 --dist loadfile
+	$(PY) -m pytest -n auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder
 
 lint: $(STAMP)
 	$(VENV)/bin/ruff check .

@@ -4,7 +4,8 @@ That this changes nothing is tested by `test_nursery`; the tests of the command 
 processes of their own.
 """
 
-from collections.abc import Iterator
+import os
+from collections.abc import Generator, Iterator
 
 import pytest
 
@@ -15,3 +16,16 @@ from torchreel.replay.nursery import warm
 def _warm() -> Iterator[None]:
     with warm():
         yield
+
+
+# pytest names the test that runs in a variable: with it each test would have a nursery of its own.
+@pytest.hookimpl(wrapper=True)
+def pytest_fixture_setup() -> Generator[None, object, object]:
+    os.environ.pop("PYTEST_CURRENT_TEST", None)
+    return (yield)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_pyfunc_call() -> Generator[None, object, object]:
+    os.environ.pop("PYTEST_CURRENT_TEST", None)
+    return (yield)

@@ -31,6 +31,7 @@ from torchreel.minifier.options import Bounds
 from torchreel.minifier.predicates import QUANTITIES, parse_predicate
 from torchreel.minifier.processes import available_memory, kill_group
 from torchreel.minifier.protocol import Answer, Finding, Task, parse_line
+from torchreel.replay.vector_isa import copy_probes
 from torchreel.store.jsontypes import Json, canonical_json, digest_of
 from torchreel.store.signature import Signature
 
@@ -55,7 +56,7 @@ _REMOVED = (
     "TORCH_BISECT_BACKEND", "TORCH_BISECT_SUBSYSTEM", "TORCH_BISECT_MAX",
 )  # fmt: skip
 # Failures of these stages are seen only when the C++ compiler has been started.
-_NEEDS_KERNELS = ("codegen", "run")
+NEEDS_KERNELS = ("codegen", "run")
 _SETTINGS = {
     "TORCHINDUCTOR_COMPILE_THREADS": "1",
     "TORCHINDUCTOR_FX_GRAPH_CACHE": "0",
@@ -193,8 +194,9 @@ class WorkerOracle:
             command += ["--import", name]
         if self._trust:
             command.append("--trust")
-        if self.signature.stage in _NEEDS_KERNELS or not _code_is_enough(self.signature):
+        if self.signature.stage in NEEDS_KERNELS or not _code_is_enough(self.signature):
             command.append("--kernels")
+            copy_probes(self._directory / "inductor", make=True)
         if self._accelerator is not None:
             facts = self._directory / "accelerator.json"
             facts.write_bytes(canonical_json(self._accelerator))

@@ -26,8 +26,8 @@ REQUEST, ERRORS = "request.json", "errors.txt"
 """In a child's folder: what it reads on standard input, and what it writes to standard error."""
 
 _MOST = 2  # nurseries at a time: each keeps about 400 MB
-# By interpreter and environment: a child has to be born with its variables.
-_Key = tuple[str, tuple[tuple[str, str], ...]]
+# By interpreter, program and environment: a child has to be born with its variables.
+_Key = tuple[str, str, tuple[tuple[str, str], ...]]
 
 
 class Child:
@@ -52,18 +52,21 @@ class Child:
 class Nursery:
     """The warm process, seen from the process that wants children."""
 
-    def __init__(self, python: str, environment: Mapping[str, str], folder: str) -> None:
+    def __init__(
+        self, python: str, program: str, environment: Mapping[str, str], folder: str
+    ) -> None:
+        self._program = program
         self._buffer = b""
         self._process = subprocess.Popen(
-            [python, "-m", __spec__.name], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+            [python, "-m", __spec__.name, program], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL, cwd=folder, env=environment, start_new_session=True,
         )  # fmt: skip
 
-    def fork(self, program: str, folder: str) -> Child | None:
-        """Start a child that runs the module `program` in `folder`; None when that can't be."""
+    def fork(self, folder: str) -> Child | None:
+        """Start a child that runs the program in `folder`; None when that can't be."""
         assert self._process.stdin is not None
         try:
-            self._process.stdin.write(json.dumps([program, folder]).encode() + b"\n")
+            self._process.stdin.write(json.dumps([self._program, folder]).encode() + b"\n")
             self._process.stdin.flush()
         except BrokenPipeError:
             return None
@@ -119,12 +122,13 @@ class _Nurseries:
         """See the function of that name."""
         if not self._depth:
             return None
-        key = (python, tuple(sorted(environment.items())))
-        nursery = self._open.pop(key, None) or Nursery(python, environment, tempfile.gettempdir())
+        key = (python, program, tuple(sorted(environment.items())))
+        nursery = self._open.pop(key, None)
+        nursery = nursery or Nursery(python, program, environment, tempfile.gettempdir())
         self._open[key] = nursery
         if len(self._open) > _MOST:
             self._close_oldest()
-        child = nursery.fork(program, folder)
+        child = nursery.fork(folder)
         if child is None:
             self._open.pop(key).close()
         return child
@@ -154,7 +158,7 @@ def forked(python: str, program: str, environment: Mapping[str, str], folder: st
 def main() -> None:
     """Fork a child for each task on standard input, one after the other."""
     channel = _private_channel()
-    _import()
+    _import(sys.argv[1])
     for line in iter(sys.stdin.buffer.readline, b""):
         program, folder = json.loads(line)
         pid = os.fork()
@@ -175,13 +179,16 @@ def _private_channel() -> IO[bytes]:
     return channel
 
 
-def _import() -> None:
-    """What each child imports before it looks at its request."""
+def _import(program: str) -> None:
+    """What each child that runs this program imports before it compiles anything."""
     import torchreel.recorder.session
     import torchreel.replay.facts
     import torchreel.replay.restore
     import torchreel.replay.torch_machine
-    import torchreel.replay.torch_names  # noqa: F401
+    import torchreel.replay.torch_names
+
+    if program == "torchreel.replay.child":  # a frame's child may do without Inductor
+        torchreel.replay.torch_names.register_operators()
 
 
 def _become(program: str, folder: str) -> NoReturn:
@@ -196,6 +203,7 @@ def _become(program: str, folder: str) -> NoReturn:
         os.dup2(os.open(name, flags, 0o600), descriptor)
     sys.stdin = open(0, closefd=False)  # noqa: SIM115
     sys.path[0] = folder
+    sys.argv[1:] = []
     sys.orig_argv[:] = [sys.executable, "-m", program]
     runpy.run_module(program, run_name="__main__", alter_sys=True)
     sys.exit(0)

@@ -42,6 +42,13 @@ def register_operators() -> None:
     import torch._prims.rng_prims  # noqa: F401
 
 
+def probe_vector_isa() -> None:
+    """Have Inductor find out which vector instructions there are, and keep that in its cache."""
+    from torch._inductor.cpu_vec_isa import valid_vec_isa_list
+
+    valid_vec_isa_list()
+
+
 def fake_mode(env: ShapeEnv, settings: Mapping[str, bool]) -> FakeTensorMode:
     """A FakeTensorMode over a ShapeEnv, with recorded settings."""
     mode = FakeTensorMode(

@@ -62,7 +62,7 @@ def without_imports(case: Case) -> Case:
 # Each takes as long as importing torch and compiling: together they cover what forms differ in.
 RUN = [
     ("compile", "comparison"), ("compile", "one dynamic size"), ("compile", "branch"),
-    ("graph", "training"), ("graph", "dynamic"), ("graph", "branch"),
+    ("graph", "training"), ("graph", "dynamic"),
 ]  # fmt: skip
 
 

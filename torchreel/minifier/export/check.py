@@ -25,7 +25,9 @@ import torchreel
 from torchreel.minifier.export import runner
 from torchreel.minifier.export.measuring import HOLDS
 from torchreel.minifier.export.script import HANG_SECONDS
+from torchreel.minifier.oracle import NEEDS_KERNELS
 from torchreel.minifier.user_command import INTERESTING, run_command
+from torchreel.replay.vector_isa import copy_probes
 from torchreel.store.jsontypes import parse_json
 from torchreel.store.signature import (
     Signature,
@@ -130,6 +132,7 @@ def _run(place: Path, request: dict[str, object]) -> tuple[int, str]:
     (place / "request.json").write_text(json.dumps(request), encoding="utf-8")
     environment = {k: v for k, v in os.environ.items() if not _REMOVED.match(k)}
     environment |= {**_SETTINGS, "TORCHINDUCTOR_CACHE_DIR": str(place / "inductor")}
+    copy_probes(place / "inductor", make=request["stage"] in NEEDS_KERNELS)
     # -X faulthandler is left out: a crash has to end the process as it would end the user's.
     command = [sys.executable, "-I", str(Path(runner.__file__)), str(place / "request.json")]
     with (place / "output").open("w+b") as output:

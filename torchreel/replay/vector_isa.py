@@ -1,0 +1,61 @@
+"""What Inductor found out about the processor, for cache directories that begin empty.
+
+Before its first kernel Inductor compiles and loads a probe for each vector extension that the
+processor may have (`torch/_inductor/cpu_vec_isa.py`), which takes ten CPU seconds, and keeps the
+libraries in its cache directory, under names made of their source and of the compiler's flags.  A
+directory of our own that is used once would pay for that each time.  So they are made once for a
+version of torch, in the user's cache, and copied; a name that Inductor does not look for harms
+nobody.
+"""
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from contextlib import suppress
+from importlib.metadata import version
+from pathlib import Path
+
+from platformdirs import user_cache_path
+
+_PROBE = "from torchreel.replay.torch_names import probe_vector_isa as probe; probe()"
+_SECONDS = 300.0
+
+
+def copy_probes(directory: Path, *, make: bool) -> None:
+    """Put the probes into an Inductor cache directory, which is made if it is missing.
+
+    `make` them if there are none yet.  Where there are none after that, as without a C++ compiler,
+    Inductor will look for itself.
+    """
+    with suppress(OSError, subprocess.SubprocessError):
+        shutil.copytree(_probes(make), directory, dirs_exist_ok=True)
+
+
+def _probes(make: bool) -> Path:
+    """The directory that holds them, filled the first time."""
+    kept = user_cache_path("torchreel") / "vector_isa" / version("torch")
+    if kept.is_dir() or not make:
+        return kept
+    kept.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=kept.parent) as folder:
+        made = Path(folder) / "made"
+        made.mkdir()
+        _run(made)
+        with suppress(OSError):  # somebody else was faster
+            made.rename(kept)
+    return kept
+
+
+def _run(directory: Path) -> None:
+    package = str(Path(__file__).resolve().parents[2])
+    path = os.pathsep.join([package, *filter(None, [os.environ.get("PYTHONPATH")])])
+    subprocess.run(
+        [sys.executable, "-c", _PROBE],
+        env={**os.environ, "PYTHONPATH": path, "TORCHINDUCTOR_CACHE_DIR": str(directory)},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        timeout=_SECONDS,
+        check=True,
+    )
