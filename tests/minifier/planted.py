@@ -46,6 +46,14 @@ def planted_path(gm: GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
 
 
 @register_backend
+def planted_flaky(gm: GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
+    """Has the bug of `planted_path`, and shows it in three runs of ten, whatever the seed."""
+    if reaches(gm, "sin", "cos") and int.from_bytes(os.urandom(4)) < 0.3 * 2**32:
+        raise RuntimeError("planted: a sine reaches a cosine")
+    return gm.forward
+
+
+@register_backend
 def planted_two(gm: GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
     """Has two bugs: the one of `planted_path`, and it knows no tangent."""
     if reaches(gm, "sin", "cos"):

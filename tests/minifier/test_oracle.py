@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import contextlib
 from dataclasses import replace
+from typing import cast
 
 import pytest
 import torch
 
+from tests.minifier.hand_made import functions_of
 from tests.minifier.real import NOTHING, case_from, chain_of, planted, shared_worker
-from torchreel.errors import UsageError
+from torchreel.errors import FlakyFailure, NotReproduced, UsageError
 from torchreel.minifier.case import Case
-from torchreel.minifier.events import Report
+from torchreel.minifier.events import ProgressEvent, Report
 from torchreel.minifier.options import Bounds
 from torchreel.minifier.oracle import WorkerOracle
+from torchreel.minifier.passes.outputs import Suffix
+from torchreel.minifier.search import Search
 from torchreel.store.portable.graphs import NodeDoc
 from torchreel.store.signature import (
     Signature,
@@ -171,3 +176,34 @@ def test_a_module_that_is_not_there() -> None:
     """Is an error of usage."""
     with pytest.raises(UsageError, match="could not be imported"):
         WorkerOracle(PATH, imports=("no_such_module_anywhere",))
+
+
+class Told:
+    """A listener that keeps what is said in words."""
+
+    def __init__(self) -> None:
+        self.messages: list[str] = []
+
+    def on_step(self, event: ProgressEvent) -> None:
+        """One step."""
+        self.messages.append(event.message)
+
+
+def test_a_failure_in_three_runs_of_ten(worker: WorkerOracle) -> None:
+    """Is measured, reduced with repetitions, and reported with its rate."""
+    case = case_from(chain_of(["sin", "cos", "neg"]), torch.ones(3), backend="planted_flaky")
+    worker.look_for(PATH)
+    told, found = Told(), None
+    # One in 35 does not fail in its first ten runs; one step in ten or twenty is overlooked.
+    for _ in range(4):
+        with contextlib.suppress(NotReproduced, FlakyFailure):
+            found = Search(worker, PATH, listener=told, phases=[[(Suffix(),)]]).run(case)
+            if found.flaky is not None and found.after_call_nodes < found.before_call_nodes:
+                break
+    assert found is not None
+    assert functions_of(cast(Case, found.case)) == ["sin", "cos"]
+    assert found.flaky is not None
+    failures, tries = found.flaky
+    assert 3 <= failures <= 0.8 * tries
+    assert any(f"flaky: failed in {failures} of {tries} runs" in text for text in told.messages)
+    assert found.case.repeats > 1
