@@ -20,6 +20,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from torchreel.replay.vector_isa import copy_probes
 from torchreel.store.database import Store
 
 LOGS = "guards,recompiles,graph_breaks,graph_code,aot_graphs,dynamic,output_code"
@@ -68,6 +69,7 @@ def observe(command: Sequence[str], *, recorded: bool, **variables: str) -> Obse
             "TORCHINDUCTOR_CACHE_DIR": f"{folder}/cache", "TORCHINDUCTOR_COMPILE_THREADS": "1",
             "TRANSFORMERS_VERBOSITY": "error", "PYTHONHASHSEED": "0", **variables,
         }  # fmt: skip
+        copy_probes(Path(folder, "cache"), make=False)
         if recorded:
             Store.open(f"{folder}/run.db", create=True).close()
             environment["TORCHREEL"] = f"full:{folder}/run.db"

@@ -8,6 +8,7 @@ import pytest
 from tests.replay.programs import PROGRAMS, UNCACHED, record
 from torchreel.errors import UnsupportedError, UsageError
 from torchreel.replay import Verdict, replay
+from torchreel.replay.vector_isa import copy_probes
 from torchreel.store import queries
 from torchreel.store.database import Store
 from torchreel.store.records import Compile
@@ -130,6 +131,7 @@ def test_a_change_is_noticed_and_named(
 @pytest.mark.slow
 def test_what_came_from_a_cache_is_compared_by_its_code_and_said_so(tmp_path: Path) -> None:
     cache = {"TORCHINDUCTOR_CACHE_DIR": str(tmp_path / "cache")}
+    copy_probes(tmp_path / "cache", make=True)
     program = "torch.compile(lambda x: x.sin() + 1)(torch.randn(5))"
     for name in ("cold", "warm"):
         record(tmp_path / f"{name}.db", "cached", source=program, **cache)
