@@ -188,18 +188,29 @@ torch.compile(lambda x, wild: x.cos() if wild else x, backend="eager")(torch.one
 
 
 @pytest.mark.slow
-def test_state_of_a_module_that_is_not_here_is_named(
+def test_state_of_a_module_is_kept_or_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What the program entered into a module that it imports is not in a bundle of its frames."""
-    module = "SCALES = {}\ndef scaled(x):\n    return x * SCALES.get('much', 1)\n"
-    program = (
-        "import torch, zoo\nzoo.SCALES['much'] = 3\n"
-        "torch.compile(lambda x: zoo.scaled(x), backend='eager')(torch.ones(3))\n"
+    """What the program entered into a module that it imports goes with its frames, if it can."""
+    module = (
+        "class Registry(dict):\n"
+        "    def __setitem__(self, key, value): super().__setitem__(str(key), value)\n"
+        "SCALES, LOCKS = Registry(), {}\n"
+        "def scaled(x): return x * SCALES['much'].get('times', 1)\n"
+        "def locked(x): return x * len(LOCKS)\n"
     )
-    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    program = (
+        "import threading, torch, zoo\n"
+        "zoo.SCALES['much'], zoo.LOCKS['one'] = {'times': 3}, threading.Lock()\n"
+        "torch.compile(lambda x: zoo.scaled(x), backend='eager')(torch.ones(3))\n"
+        "torch.compile(lambda x: zoo.locked(x), backend='eager')(torch.ones(3))\n"
+    )
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path), prepend=os.pathsep)
     with Store.open(_record(tmp_path, program, zoo=module), write=True) as store:
-        (compile,) = queries.compiles(store, 1)
-        verdict = replay(store, compile, "frame", trust=True)
-    assert verdict.verdict == "refused"
-    assert verdict.detail.startswith("the frame read zoo.SCALES, which the program had filled")
+        kept, named = (
+            row.verdict for row in replay_sequence(store, queries.recording(store, 1), trust=True)
+        )
+    assert (kept.verdict, kept.detail) == ("identical", "")
+    assert sum(row.identical for row in kept.compared if row.kind == "guards.guard") > 0
+    assert named.verdict == "refused"
+    assert named.detail.startswith("the frame read zoo.LOCKS, which the program had filled")

@@ -15,6 +15,7 @@ pickle one may run its own `__reduce__` or `__getstate__`.
 
 from __future__ import annotations
 
+import base64
 import hashlib
 import io
 import linecache
@@ -22,7 +23,7 @@ import pickletools
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import CellType, CodeType, FunctionType, ModuleType
 from typing import Any
@@ -33,7 +34,7 @@ from torchreel.errors import UnsupportedError
 from torchreel.recorder import frame_secrets
 from torchreel.recorder.guard import fail_open
 from torchreel.recorder.redaction import REDACTED, Redactor
-from torchreel.store.jsontypes import Json, canonical_json
+from torchreel.store.jsontypes import Json, canonical_json, parse_json
 
 FORMAT = 2
 
@@ -159,6 +160,48 @@ def make(
     return Bundle(status, notes.told(), data, canonical_json(_document(frame, call, notes)))
 
 
+def with_state(
+    bundle: Bundle,
+    members: Iterable[tuple[object, str]],
+    describe: Describe,
+    redactor: Redactor | None,
+) -> Bundle | None:
+    """The bundle with what members of modules hold: a registry that the program has filled.
+
+    Each is a pickle of its own beside that of the frame.  None where there is nothing to keep; what
+    can't be pickled as a whole, or holds tensors, is left out: a replay that misses it says so.
+    """
+    state: list[Json] = []
+    for module, name in sorted(members, key=lambda member: (str(member[0]), member[1])):
+        content = _filled(module, name)
+        notes = _Notes()
+        data = None if content is None else _pickle(content, describe, notes)[0]
+        if data is None or notes.reasons or notes.tensors:
+            continue
+        data, redacted = _redacted(data, redactor, notes)
+        if not redacted:
+            text = base64.b64encode(data).decode()
+            state.append({"module": module.__name__, "member": name, "data": text})  # type: ignore[attr-defined]
+    if not state or bundle.tensors is None:
+        return None
+    document = parse_json(bundle.tensors)
+    assert isinstance(document, Mapping)
+    return replace(bundle, tensors=canonical_json({**document, "state": state}))
+
+
+def _filled(module: object, name: str) -> object:
+    """What a container of a module holds, as a plain one; None for an empty one, and others."""
+    found = vars(module).get(name) if type(module) is ModuleType else None
+    # By type, and its own methods: the program's classes may have others.
+    if issubclass(type(found), dict):
+        return dict(dict.items(found)) or None  # type: ignore[arg-type]
+    if issubclass(type(found), list):
+        return list(list.__iter__(found)) or None  # type: ignore[arg-type]
+    if issubclass(type(found), set):
+        return set(set.__iter__(found)) or None  # type: ignore[arg-type]
+    return None
+
+
 def _document(frame: Frame, call: Json, notes: _Notes) -> Json:
     """What stands beside the pickle, and needs no trust to be read."""
     return {
@@ -206,6 +249,8 @@ class _Notes:
     """Where the functions are from that are pickled by value."""
     pairs: set[tuple[str, str]] = field(default_factory=set)
     """Text in dictionaries (also globals and attributes) and cells, with its key."""
+    variables: set[str] = field(default_factory=set)
+    """Names of arguments and variables in that code: the code can't do without them."""
     constants: set[str] = field(default_factory=set)
     """Text that the code puts under the name of a secret."""
     lines: dict[str, set[tuple[int, int]]] = field(default_factory=dict)
@@ -218,6 +263,7 @@ class _Notes:
     def add_code(self, code: CodeType) -> None:
         """Note where a function is from that is pickled by value."""
         self.files.add(code.co_filename)
+        self.variables.update((*code.co_varnames, *code.co_freevars, *code.co_cellvars))
         last = max((line for _, _, line in code.co_lines() if line), default=code.co_firstlineno)
         self.lines.setdefault(code.co_filename, set()).add((code.co_firstlineno, last))
         for constant in code.co_consts:
@@ -457,12 +503,16 @@ def _redacted(data: bytes, redactor: Redactor | None, notes: _Notes) -> tuple[by
     """
     if redactor is None or redactor.is_off:
         return data, 0
-    values = {value for key, value in notes.pairs if _MARK in redactor.text(f"{key} = {value!r}")}
+    # {"embed_tokens": "input_ids"} speaks of an argument, and whoever is asked learns it.
+    pairs = [pair for pair in notes.pairs if pair[1] not in notes.variables]
+    values = {value for key, value in pairs if _MARK in redactor.text(f"{key} = {value!r}")}
     values |= notes.constants if redactor.rules.mode != "none" else set()
     sources = [_source(file, redactor) for file in sorted(notes.files)]
     parts: list[bytes] = []
     position = count = 0
     for found in _strings(data):
+        if found.text in notes.variables:
+            continue
         text = _MARK if found.text in values else _without_secret(found.text, redactor, sources)
         if text != found.text:
             parts += [data[position : found.start], found.replaced(text)]

@@ -37,6 +37,9 @@ class CompileEntry:
     ordinals: Counter[tuple[str, ...]] = field(default_factory=Counter)
     graphs: dict[tuple[str, str, str], Ref] = field(default_factory=dict)
     entered: list[tuple[str, str]] = field(default_factory=list)
+    read: set[tuple[str, str]] = field(default_factory=set)
+    """Members of modules that its guards look at, where frames are kept: the name that Dynamo gives
+    the module among the frame's globals, and the member's."""
 
     def ordinal(self, *key: str) -> int:
         """How many things of this kind came before."""

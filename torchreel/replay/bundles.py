@@ -7,12 +7,13 @@ So nothing here happens without trust.  Lives here: the loading.  Not here: how 
 
 from __future__ import annotations
 
+import base64
 import inspect
 import io
 import linecache
 import pickle
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import FunctionType
@@ -87,6 +88,8 @@ class Bundle:
             content = _unpickled(self.data, tensors, self.place)
         except ReplayError as error:
             raise ReplayError(" ".join([str(error), *notes])) from error
+        for module, member, data in _state_of(document):
+            modules.fill(module, member, _unpickled(data, [], self.place))
         return _frame(content, tensors, self, tuple(notes))
 
 
@@ -125,6 +128,19 @@ def _parsed(document: bytes) -> Mapping[str, Json]:
     """What stands beside the pickle; of older bundles, the tensors alone."""
     found = parse_json(document)
     return found if isinstance(found, Mapping) else {"tensors": found}
+
+
+def _state_of(document: Mapping[str, Json]) -> Iterator[tuple[str, str, bytes]]:
+    """Pickles of what members of modules held: module, member and content."""
+    found = document.get("state")
+    for row in found if isinstance(found, list) else ():
+        if not isinstance(row, Mapping):
+            raise DamagedStore(f"The state of a module is malformed: {row!r:.60}.")
+        try:
+            data = base64.b64decode(str(row.get("data")), validate=True)
+        except ValueError as error:
+            raise DamagedStore(f"The state of a module can't be read: {error}.") from error
+        yield str(row.get("module")), str(row.get("member")), data
 
 
 def _install_lines(found: Json) -> None:

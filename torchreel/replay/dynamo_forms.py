@@ -42,8 +42,11 @@ _MEASURED = re.compile(r".*(_s|_us|_ns|_time|_config|_version)|frame_key|(except
 """Metrics that are times, or say again what the environment and the config of the process are."""
 
 TEXTS = frozenset(
-    {"code", "expression", "reason", "guards", "source", "names", "value", "view_func"}
-)
+    (
+        "code", "expression", "reason", "guards", "source", "names", "value", "view_func",
+        "global_name",
+    )
+)  # fmt: skip
 """Fields of Dynamo's events whose text may hold an identity."""
 _KINDS = ("guards.", "frame.", "output_graph.", "describe_", "runtime_assert.")
 

@@ -1,8 +1,8 @@
 """What a frame read of its modules and does not find in its replay.
 
-A bundle holds a frame, not the modules that it refers to: what the program changed in them (a
-registry that each new model enters) is not there.  Lives here: how to tell that from the guards of
-both recordings.  Called by `sequence`.
+A bundle holds a frame, and of the modules that it refers to the containers that its guards look at
+(a registry that each new model enters), if these can be pickled.  Lives here: how to tell from the
+guards of both recordings that something else was there.  Called by `sequence`.
 """
 
 from __future__ import annotations
@@ -50,6 +50,6 @@ def refusal(names: list[str]) -> str:
     """Why a frame that read these is not replayed."""
     return (
         f"the frame read {', '.join(names)}, which the program had filled or changed after the "
-        "import: a bundle holds the frame and not the state of its modules. Name a module that "
-        "does the same with --import MODULE, or replay from --entry graph"
+        "import, and which could not be kept with the frame. Name a module that does the same with "
+        "--import MODULE, or replay from --entry graph"
     )

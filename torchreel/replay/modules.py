@@ -39,6 +39,29 @@ def scope(kind: str, name: str, token: int) -> dict[str, Any]:
     return vars(module)
 
 
+def fill(name: str, member: str, content: object) -> None:
+    """Let a container of a module hold what it held, in its order; what is equal stays the same.
+
+    One that is not there, or is of another kind, is left alone: the guards will tell.
+    """
+    if not _can_import(name):
+        return
+    found = vars(importlib.import_module(name)).get(member)
+    # With the methods of plain containers: those of the module's own class may do more.
+    if isinstance(found, dict) and isinstance(content, dict):
+        before = dict(dict.items(found))
+        dict.clear(found)
+        for key, value in content.items():
+            old = before.get(key)
+            same = type(old) is type(value) and old == value
+            dict.__setitem__(found, key, old if same else value)
+    elif isinstance(found, list) and isinstance(content, list) and found != content:
+        list.__setitem__(found, slice(None), content)
+    elif isinstance(found, set) and isinstance(content, set) and found != content:
+        set.clear(found)
+        set.update(found, content)
+
+
 def differences(found: Json) -> list[str]:
     """Of the recorded modules, those that are missing here, or of another version or source.
 

@@ -29,10 +29,9 @@ KINDS: tuple[Kind, ...] = ()
 PROBES: tuple[Probe, ...] = ()
 
 
-def before(recorder: Recorder, call: Call, entry: CompileEntry) -> None:
+def before(recorder: Recorder, call: Call, entry: CompileEntry) -> Bundle | None:
     """A frame is about to be compiled: keep it, if all are kept (the process may die in it)."""
-    if recorder.options.settings.frames == "all":
-        _keep(recorder, call, entry)
+    return _keep(recorder, call, entry) if recorder.options.settings.frames == "all" else None
 
 
 def after(recorder: Recorder, call: Call, entry: CompileEntry, error: BaseException | None) -> None:
@@ -43,18 +42,41 @@ def after(recorder: Recorder, call: Call, entry: CompileEntry, error: BaseExcept
         recorder.tape.hurry()
 
 
-def _keep(recorder: Recorder, call: Call, entry: CompileEntry) -> None:
+def add_state(
+    recorder: Recorder, call: Call, entry: CompileEntry, made: Bundle, read: set[tuple[str, str]]
+) -> None:
+    """A frame was compiled, and depends on these members of modules: keep what they hold, too.
+
+    The frame has not run yet: they are as Dynamo found them.
+    """
+    from torchreel.recorder.bundles import with_state
+
+    with fail_open("state of modules"):
+        scope = call.argument(1, "globals")
+        found = {(scope.get(module), name) for module, name in read}
+        whole = with_state(made, found, _describer(), recorder.tape.redactor)
+        if whole is not None:
+            _append(recorder, entry, whole)
+
+
+def _keep(recorder: Recorder, call: Call, entry: CompileEntry) -> Bundle | None:
     with fail_open("frame bundle"):
         made = _make(recorder, call)
-        columns = {
-            "compile_id": entry.ref,
-            "status": made.status,
-            "reason": made.reason,
-            "size": len(made.data or b""),
-            "digest": None if made.data is None else Blob(made.data),
-            "tensors": None if made.tensors is None else Blob(made.tensors),
-        }
-        recorder.tape.append(Add("frame_bundles", columns))
+        _append(recorder, entry, made)
+        return made
+    return None
+
+
+def _append(recorder: Recorder, entry: CompileEntry, made: Bundle) -> None:
+    columns = {
+        "compile_id": entry.ref,
+        "status": made.status,
+        "reason": made.reason,
+        "size": len(made.data or b""),
+        "digest": None if made.data is None else Blob(made.data),
+        "tensors": None if made.tensors is None else Blob(made.tensors),
+    }
+    recorder.tape.append(Add("frame_bundles", columns))
 
 
 def _make(recorder: Recorder, call: Call) -> Bundle:

@@ -62,10 +62,12 @@ def _compile(recorder: Recorder, call: Call) -> Visit:
         _learn(recorder, call, code)
     entry = recorder.add_compile(call.kwargs["compile_id"], 0, **frame)
     span = recorder.enter_frame(entry)
-    bundles.before(recorder, call, entry)
+    bundle = bundles.before(recorder, call, entry)
     outcome = yield
     recorder.leave(span, outcome.error, soft=_is_soft(call, outcome.error))
     bundles.after(recorder, call, span.entry, outcome.error)
+    if bundle is not None and outcome.error is None:
+        bundles.add_state(recorder, call, entry, bundle, span.entry.read)
 
 
 def _learn(recorder: Recorder, call: Call, code: CodeType) -> None:

@@ -10,6 +10,7 @@ been built.  The text of that tree is torch's own event `dynamo_cpp_guards_str`,
 
 from __future__ import annotations
 
+import re
 import weakref
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -127,6 +128,8 @@ def _check_function(recorder: Recorder, call: Call) -> Visit:
         facts = _facts(manager, builder)
         for guard in kept:
             _note_guard(recorder, guard, facts)
+        if recorder.options.settings.frames == "all":
+            _note_read(recorder, kept)
         recorder.note(SOURCES, "", facts.sources.rows)
     finally:
         here.cause = outer
@@ -144,6 +147,16 @@ def _note_manager(recorder: Recorder, manager: Any, builder: Any, kept: list[Any
         tuple(builder.id_matched_objs),
         tuple(manager.guard_manager.diff_guard_sources),
     )
+
+
+def _note_read(recorder: Recorder, kept: list[Any]) -> None:
+    """Which members of modules the frame depends on: their content goes with its bundle."""
+    names = (_MEMBER.search(guard.originating_source.name) for guard in kept)
+    recorder.entry_here().read.update((found[1], found[2]) for found in names if found is not None)
+
+
+# What inlined code of another module finds there (OutputGraph.import_source).
+_MEMBER = re.compile(r"G\['(__import_\w+)'\]\.(\w+)")
 
 
 def _note_ambient(recorder: Recorder, graph: Any) -> None:
