@@ -127,6 +127,21 @@ def test_a_document_stays_a_document(redactor: Redactor) -> None:
     }
 
 
+@pytest.mark.parametrize("end", ["\n", "\t", "\r", "\\", "\\\\", '"', "'", "\f\b"])
+@pytest.mark.parametrize(
+    ("found", "kept"),
+    [
+        (GITHUB, "<redacted>"), ("sk-" + "a1B2" * 6, "<redacted>"), ("/home/bob/x.py", "~/x.py"),
+        ("/home/alice/x.py", "~/x.py"), ("src/alice/x.py", "~/x.py"), ("/data/alice", "~"),
+    ],
+)  # fmt: skip
+def test_a_line_of_a_document_is_searched_from_its_first_character(
+    redactor: Redactor, end: str, found: str, kept: str
+) -> None:
+    """There it stands behind an escape, of which nothing may go with it."""
+    assert json.loads(redactor.json([f"one{end}{found}"])) == [f"one{end}{kept}"]
+
+
 def test_a_secret_is_known_again_without_its_name(redactor: Redactor) -> None:
     assert "<redacted>" in redactor.text("password = 'correct horse' or secret = 'default'")
     assert redactor.text("LOAD_CONST ('correct horse')") == "LOAD_CONST ('<redacted>')"

@@ -51,23 +51,35 @@ _IN_URL = re.compile(r"://[^/\s:@]*:([^/\s@]{4,})@")
 
 _Rule = tuple[bytes, re.Pattern[bytes]]
 
+
+def _start(before: bytes = rb"\w") -> bytes:
+    """Where a secret or a path may begin: not behind one of these characters.
+
+    In JSON the first character of a line stands behind the `n` of an escape.
+    """
+    return rb"(?:(?<![%s])|(?<=\\[bfnrt]))" % before
+
+
+_NOT_IN_ESCAPE = rb"(?<!(?<!\\)\\)"
+"""What begins with any letter may not begin with that of an escape: half of it would be left."""
+
 _KNOWN: tuple[_Rule, ...] = tuple(
     (anchor, re.compile(pattern))
     for anchor, pattern in [
-        (b"AKIA", rb"(?<!\w)AKIA[0-9A-Z]{12,}"),
-        (b"ASIA", rb"(?<!\w)ASIA[0-9A-Z]{12,}"),
-        (b"ghp_", rb"(?<!\w)ghp_\w{16,}"),
-        (b"gho_", rb"(?<!\w)gho_\w{16,}"),
-        (b"ghs_", rb"(?<!\w)ghs_\w{16,}"),
-        (b"github_pat_", rb"(?<!\w)github_pat_\w{16,}"),
-        (b"glpat-", rb"(?<!\w)glpat-[\w-]{16,}"),
-        (b"hf_", rb"(?<!\w)hf_[A-Za-z0-9]{16,}"),
-        (b"sk-", rb"(?<![\w-])sk-[\w-]{16,}"),
-        (b"xox", rb"(?<!\w)xox[abprs]-[\w-]{10,}"),
-        (b"AIza", rb"(?<!\w)AIza[\w-]{30,}"),
-        (b"eyJ", rb"(?<!\w)eyJ[\w-]{10,}\.[\w-]{10,}(?:\.[\w-]*)?"),
-        (b"Bearer ", rb"(?<!\w)Bearer +[\w.~+/=-]{8,}"),
-        (b"Basic ", rb"(?<!\w)Basic +[A-Za-z0-9+/]{12,}=*"),
+        (b"AKIA", _start() + rb"AKIA[0-9A-Z]{12,}"),
+        (b"ASIA", _start() + rb"ASIA[0-9A-Z]{12,}"),
+        (b"ghp_", _start() + rb"ghp_\w{16,}"),
+        (b"gho_", _start() + rb"gho_\w{16,}"),
+        (b"ghs_", _start() + rb"ghs_\w{16,}"),
+        (b"github_pat_", _start() + rb"github_pat_\w{16,}"),
+        (b"glpat-", _start() + rb"glpat-[\w-]{16,}"),
+        (b"hf_", _start() + rb"hf_[A-Za-z0-9]{16,}"),
+        (b"sk-", _start(rb"\w-") + rb"sk-[\w-]{16,}"),
+        (b"xox", _start() + rb"xox[abprs]-[\w-]{10,}"),
+        (b"AIza", _start() + rb"AIza[\w-]{30,}"),
+        (b"eyJ", _start() + rb"eyJ[\w-]{10,}\.[\w-]{10,}(?:\.[\w-]*)?"),
+        (b"Bearer ", _start() + rb"Bearer +[\w.~+/=-]{8,}"),
+        (b"Basic ", _start() + rb"Basic +[A-Za-z0-9+/]{12,}=*"),
         (b"://", rb"(?<=://)(?:[^/\s:@'\"\\]+:[^/\s@'\"\\]+|[\w.-]{16,})(?=@)"),
         (b"hooks.slack.com/", rb"(?<=hooks\.slack\.com/)[\w/-]{12,}"),
         (b"/api/webhooks/", rb"(?<=/api/webhooks/)\d+/[\w-]{12,}"),
@@ -135,14 +147,15 @@ _RANDOM_IN_TEXT = (_RANDOM_IN_JSON[0], re.compile(rb"\"([\w+/=-]{20,200})\""))
 _WORD = re.compile(rb"[A-Za-z_.]+|\d+")
 _TURNS = re.compile(rb"[A-Za-z]\d|\d[A-Za-z]")
 
-_HOMES = ((b"/home/", re.compile(rb"(?<![\w.~-])/home/[^/\s'\":\\,;)]+")),
-          (b"/Users/", re.compile(rb"(?<![\w.~-])/Users/[^/\s'\":\\,;)]+")))  # fmt: skip
+_IN_PATH = rb"\w.~-"
+_HOMES = ((b"/home/", re.compile(_start(_IN_PATH) + rb"/home/[^/\s'\":\\,;)]+")),
+          (b"/Users/", re.compile(_start(_IN_PATH) + rb"/Users/[^/\s'\":\\,;)]+")))  # fmt: skip
 
 # Beyond the default, for `all`: source lines, text between quotes, directories.
 _SOURCE_LINES = re.compile(rb"(^[ \t]*File \"?[^\n]+\n)[ \t]+(?!File )[^\n]+\n?", re.MULTILINE)
 _STACK_TRACE = re.compile(rb'("stack_trace":)"(?:[^"\\]|\\.)*"')
 _STRINGS = (re.compile(rb"'[^'\n\\]{3,}'"), re.compile(rb"\\\"[^\"\n\\]{3,}\\\""))
-_DIRECTORIES = re.compile(rb"(?<![\w.~)\]/-])(?:/[\w.@+~-]+){2,}/(?=[\w@+-])")
+_DIRECTORIES = re.compile(_start(rb"\w.~)\]/-") + rb"(?:/[\w.@+~-]+){2,}/(?=[\w@+-])")
 
 
 class Withheld(ValueError):
@@ -339,12 +352,13 @@ def _own_paths(environ: Mapping[str, str]) -> tuple[_Rule, ...]:
     names = {environ.get("USER", ""), environ.get("LOGNAME", ""), os.path.basename(home)}
     rules = []
     if len(home) > 2:
-        rules.append(_rule(home, rb"(?<![\w.~/-])%s(?![\w.-])"))
+        rules.append(_rule(home, _start(rb"\w.~/-") + rb"%s(?![\w.-])"))
     for name in sorted(names - _COMMON):
         if len(name) > 2:
             # torch itself prints some paths by their last parts.
-            rules.append(_rule(f"{name}/", rb"(?<![\w.~-])/?(?:[\w.-]+/){0,6}%s"))
-            rules.append(_rule(f"/{name}", rb"(?<![\w.~-])(?:/[\w.-]+){1,2}%s(?![\w.-])"))
+            start = _NOT_IN_ESCAPE + _start(_IN_PATH)
+            rules.append(_rule(f"{name}/", start + rb"/?(?:[\w.-]+/){0,6}%s"))
+            rules.append(_rule(f"/{name}", _start(_IN_PATH) + rb"(?:/[\w.-]+){1,2}%s(?![\w.-])"))
             rules.append(_rule(f"torchinductor_{name}", rb"%s(?![\w.-])"))
     return tuple(rules)
 
