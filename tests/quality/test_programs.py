@@ -26,7 +26,7 @@ from torchreel.minifier.search import Search
 from torchreel.store.signature import Signature
 
 pytestmark = pytest.mark.quality
-_SAMPLE = 4
+_SAMPLE = 8
 PLANTS = ("tests.quality.programs", "tests.quality.broken_inductor")
 
 
@@ -67,7 +67,7 @@ def _wanted(case: Case) -> Signature:
 
 
 def _parameters() -> Iterator[ParameterSet]:
-    """All programs; those that are not slow, and of them each fourth, are run by `make test`."""
+    """All programs; those that are not slow, and of them each eighth, are run by `make test`."""
     quick = itertools.count()
     for one in PROGRAMS:
         sampled = not one.slow and next(quick) % _SAMPLE == 0

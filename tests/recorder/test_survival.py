@@ -25,8 +25,8 @@ from torchreel.store.portable.checkpoints import CheckpointDoc
 
 @pytest.mark.parametrize(("mode", "seed"), [("full", 1), ("flight", 2)])
 def test_processes_killed_at_random_moments(tmp_path: Path, mode: str, seed: int) -> None:
-    found = kills.run(tmp_path, 15, mode, seed)
-    assert found.committed > 5, "the victims hardly compiled anything"
+    found = kills.run(tmp_path, 10, mode, seed)
+    assert found.committed > 3, "the victims hardly compiled anything"
     assert (found.missing, found.broken) == (0, 0)
     assert found.statuses["crashed"] >= 1
     assert set(found.statuses) <= {"ok", "crashed", "restarted"}
