@@ -269,6 +269,15 @@ torch.compile(fn)(3)
     )
 
 
+def test_a_function_with_a_lambda_is_inlined() -> None:
+    """Unless the lambda hides a parameter of the function."""
+    call = "\ndef fn(x):\n    return helper(x)\ntorch.compile(fn)(3)\n"
+    for name, expected in (("b", ["sorted(x, key=lambda b: -b)"]), ("a", [])):
+        body = f"    return sorted(a, key=lambda {name}: -{name})\n"
+        found = candidates(InlineFunctions(), f"import torch\ndef helper(a):\n{body}{call}")
+        assert only_body(found) == expected
+
+
 def test_a_variable_is_inlined() -> None:
     """One that is assigned and used once."""
     text = "import torch\n\ndef fn(x):\n    y = x + 1\n    return y * 2\ntorch.compile(fn)(3)\n"

@@ -138,8 +138,18 @@ def _parts(node: cst.FunctionDef) -> tuple[list[cst.CSTNode], cst.BaseExpression
     if isinstance(small, cst.Return):
         body, value = body[:-1], small.value or value
     inner = [found for item in body for _, found in walk(item)]
-    kinds = (cst.Return, cst.Yield, cst.FunctionDef, cst.Global, cst.Nonlocal, cst.Lambda)
-    return None if any(isinstance(found, kinds) for found in inner) else (body, value)
+    inner += [found for _, found in walk(value)]
+    kinds = (cst.Return, cst.Yield, cst.FunctionDef, cst.Global, cst.Nonlocal)
+    if any(isinstance(found, kinds) for found in inner) or _is_hidden(params, inner):
+        return None
+    return body, value
+
+
+def _is_hidden(params: cst.Parameters, inner: Sequence[cst.CSTNode]) -> bool:
+    """Whether a lambda has a parameter of the same name, for which nothing may be put."""
+    names = {param.name.value for param in params.params}
+    lambdas = [found for found in inner if isinstance(found, cst.Lambda)]
+    return any(param.name.value in names for item in lambdas for param in item.params.params)
 
 
 @dataclass(frozen=True)
