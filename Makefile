@@ -55,7 +55,7 @@ detection: check-compiler $(STAMP)
 completeness: check-compiler $(STAMP)
 	$(PY) -m benchmarks.completeness
 
-# 213 programs, recorded and replayed from every entry (an hour); ARGS="--every 9 --entries frame".
+# 227 programs, recorded and replayed from every entry (an hour); ARGS="--every 9 --entries frame".
 corpus: check-compiler $(STAMP)
 	$(PY) -m benchmarks.corpus $(ARGS)
 

@@ -1,13 +1,14 @@
 """Does every recorded compile of many real programs replay to the same?  Entry by entry.
 
     python -m benchmarks.corpus [PROGRAM ...] [--backend NAME] [--entries frame,graph,aot,shapes]
-                                [--every N] [--keep STORE]
+                                [--every N] [--offset M] [--keep STORE]
 
 Records the programs of `corpus_programs` in one process, with all frames kept, and replays each of
 their compiles: all frames as one sequence in one process, the other entries each in a process that
 is forked from this one, which has torch imported.  Prints each verdict that is not *identical*,
 with its reason, and a table of verdicts by entry; exits with 1 below the targets, or when something
-is called identical that compared nothing.  `--every N` takes each Nth program.
+is called identical that compared nothing.  `--every N` takes each Nth program, from the Mth on
+(`--offset`, 0 by default): N runs of a share each cover them all.
 """
 
 import os
@@ -71,7 +72,7 @@ def _chosen(arguments: list[str]) -> Chosen:
         arguments = arguments[:place] + arguments[place + 2 :]
     every = names or import_module("benchmarks.corpus_programs").PROGRAMS
     return Chosen(
-        tuple(every)[:: int(options.get("--every", 1))],
+        tuple(every)[int(options.get("--offset", 0)) :: int(options.get("--every", 1))],
         options.get("--backend", Chosen.backend),
         tuple(options.get("--entries", ",".join(Chosen.entries)).split(",")),
         options.get("--keep", ""),
@@ -169,6 +170,7 @@ def _carry_out(program: ModuleType, reading: int, writing: int) -> None:
         with tempfile.TemporaryDirectory(prefix="torchreel-replay-") as folder:
             os.chdir(folder)
             sys.stdin = os.fdopen(0)
+            sys.argv[1:] = []  # our own words are not the child's
             program.main()
             status = 0
     finally:

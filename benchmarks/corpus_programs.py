@@ -180,6 +180,32 @@ def _contexts(compile: Compile, op: str) -> object:
     return compile(contexts)(torch.rand(4, 4))
 
 
+class _Exported(nn.Module):
+    def __init__(self, op: str) -> None:
+        super().__init__()
+        self.linear, self.op = nn.Linear(6, 5), op
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return _apply(self.op, self.linear(x)).sum(0)
+
+
+def _exports(compile: Compile, op: str) -> object:
+    """An exported program, with a dynamic batch, compiled."""
+    shapes = ({0: torch.export.Dim("batch")},)
+    program = torch.export.export(_Exported(op), (torch.rand(4, 6),), dynamic_shapes=shapes)
+    return compile(program.module())(torch.rand(3, 6))
+
+
+def _wrapper(compile: Compile, op: str) -> object:
+    """A tensor made of two, which AOTAutograd takes apart."""
+    from torch.testing._internal.two_tensor import TwoTensor
+
+    def wrapper(x: torch.Tensor) -> torch.Tensor:
+        return _apply(op, x) * 3
+
+    return compile(wrapper)(TwoTensor(torch.rand(3, 4), torch.rand(3, 4)))  # type: ignore[no-untyped-call]
+
+
 TEMPLATES: dict[str, Callable[[Compile, str], object]] = {
     "dynamic": _dynamic,
     "recompiles": _recompiles,
@@ -190,6 +216,8 @@ TEMPLATES: dict[str, Callable[[Compile, str], object]] = {
     "checkpoints": _checkpoints,
     "trains": _trains,
     "contexts": _contexts,
+    "exports": _exports,
+    "wrapper": _wrapper,
 }
 
 
