@@ -74,13 +74,16 @@ def test_a_restored_graph_is_the_recorded_one(name: str, dynamic: bool) -> None:
     for doc, text in zip(seen.checkpoints, seen.readable, strict=True):
         assert doc.opaque() == []
         restored = restore(doc)
-        assert all("functorch wrapper" in text for text in restored.lost)
-        assert bool(restored.lost) == (name == "mapped")
+        assert restored.lost == []
         again = encode_graph(restored.graph)
         for ours, theirs in zip(again.nodes, doc.graph.nodes, strict=True):
-            assert ours.to_json() == theirs.to_json() or restored.lost
-        assert again.to_bytes() == doc.graph.to_bytes() or restored.lost
-        assert restored.graph.print_readable(print_output=False) == text or restored.lost
+            # What a level of vmap held is an ordinary fake tensor now, with a storage.
+            assert ours.to_json() == theirs.to_json() or name == "mapped"
+            assert (ours.target, ours.args, ours.kwargs) == (
+                theirs.target, theirs.args, theirs.kwargs,
+            )  # fmt: skip
+        assert again.to_bytes() == doc.graph.to_bytes() or name == "mapped"
+        assert restored.graph.print_readable(print_output=False) == text
         assert len(restored.inputs) == len(doc.graph.placeholders)
 
 

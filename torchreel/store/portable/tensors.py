@@ -60,8 +60,7 @@ class Encoder:
 
     def _tensor(self, tensor: torch.Tensor, literal: bool) -> Json:
         if torch_names.is_functorch_wrapper(tensor):
-            reason = "it belongs to a level of vmap or grad that is left when the graph is done"
-            return {"k": "opaque", "type": "functorch wrapper", "reason": reason}
+            return _wrapper(tensor)
         if torch_names.is_wrapper_subclass(tensor):
             return self._subclass(tensor)
         if tensor.layout is not torch.strided:
@@ -107,6 +106,22 @@ class Encoder:
             "inner": inner,
             "context": values.encode_value(context),
         }
+
+
+def _wrapper(tensor: torch.Tensor) -> Json:
+    """What a tensor of a level of vmap or grad looks like: the level is left by then.
+
+    More can't be asked of it, and more than torch prints of it nobody will.
+    """
+    return {
+        "k": "tensor",
+        "dtype": str(tensor.dtype).removeprefix("torch."),
+        "device": str(tensor.device),
+        "layout": "strided",
+        "size": _sizes(tensor.shape),
+        "stride": _sizes(tensor.stride()),
+        "wrapper": "functorch",
+    }
 
 
 def _common(tensor: torch.Tensor) -> dict[str, Json]:
