@@ -133,13 +133,17 @@ def test_what_came_from_a_cache_is_compared_by_its_code_and_said_so(tmp_path: Pa
     cache = {"TORCHINDUCTOR_CACHE_DIR": str(tmp_path / "cache")}
     copy_probes(tmp_path / "cache", make=True)
     program = "torch.compile(lambda x: x.sin() + 1)(torch.randn(5))"
-    for name in ("cold", "warm"):
-        record(tmp_path / f"{name}.db", "cached", source=program, **cache)
-    with Store.open(tmp_path / "warm.db", write=True) as store:
-        verdict = replay(store, compiles_of(store)[0])
-    assert verdict.verdict == "identical"
-    assert kinds(verdict) == {("output code", "codegen")}
-    assert any("came from a cache" in note for note in verdict.notes)
+    record(tmp_path / "cold.db", "cached", source=program, **cache)
+    found = {}
+    for name, setting in (("AOTAutogradCache", "1"), ("FxGraphCache", "0")):
+        path = tmp_path / f"{name}.db"
+        record(path, "cached", source=program, **cache, TORCHINDUCTOR_AUTOGRAD_CACHE=setting)
+        with Store.open(path, write=True) as store:
+            found[name] = verdict = replay(store, compiles_of(store)[0])
+        assert (verdict.verdict, verdict.detail) == ("identical", "")
+        assert any(f"came from a cache ({name})" in note for note in verdict.notes)
+    assert kinds(found["AOTAutogradCache"]) == {("output code", "codegen")}
+    assert kinds(found["FxGraphCache"]) > {("output code", "codegen"), ("aot.metadata", "joint")}
 
 
 def test_a_replay_never_says_identical_because_it_compared_nothing(

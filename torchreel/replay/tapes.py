@@ -200,6 +200,9 @@ class _Reader:
         if data.get("outcome") == "hit":
             lane.cached = event.name if event.name == _WHOLE else lane.cached or event.name
             lane.lines = list(itertools.takewhile(_is_compiled, lane.lines))
+            # The key of a cache names the vector instructions: to look there was to ask for them.
+            while lane.lines and lane.lines[-1].event.kind in ONCE:
+                lane.lines.pop()
 
     def _add(self, lane: Lane, event: Event, sifted: Sifted) -> None:
         if sifted.aside:
