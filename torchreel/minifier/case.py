@@ -201,6 +201,10 @@ class Case:
             str(data.get("comparator", comparators.DEFAULT)),
         )
 
+    def with_imports(self, imports: tuple[str, ...]) -> Case:
+        """The case with other modules to import."""
+        return replace(self, imports=imports)
+
     def to_bytes(self) -> bytes:
         """The document that the store keeps: the canonical JSON of `to_json`."""
         return self._document

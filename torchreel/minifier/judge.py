@@ -125,7 +125,8 @@ class Judge:
 
     def accepted(self, case: AnyCase) -> AnyCase:
         """A case that failed with the signature, with fresh descriptions of its values."""
-        return self._with_values(case.digest) or case
+        found = self._with_values(case.digest)
+        return case if found is None else found.with_imports(case.imports)
 
     def _with_values(self, digest: str) -> AnyCase | None:
         return self._failed.get(digest) or self.journal.accepted(digest)

@@ -76,6 +76,9 @@ class AnyCase(Protocol):
     def refreshed(self, values: Mapping[str, Json]) -> AnyCase:
         """The case with what a run computed of it (the same case, by its digest)."""
 
+    def with_imports(self, imports: tuple[str, ...]) -> AnyCase:
+        """The case with other modules to import."""
+
     def trivial(self) -> AnyCase | None:
         """The case with nothing in it that could fail; None when it is that already."""
 
@@ -111,8 +114,8 @@ def case_from_json(data: Json) -> AnyCase:
 
 
 def case_from_bytes(data: bytes) -> AnyCase:
-    """What `to_bytes` wrote."""
-    return case_from_json(parse_json(data))
+    """What `to_bytes` wrote, less the modules to import: a store may not say what is imported."""
+    return case_from_json(parse_json(data)).with_imports(())
 
 
 def runner_of(case: AnyCase) -> Runner:

@@ -129,7 +129,7 @@ def _reduce_by_catch(
     found = caught(store, number)
     wanted = found.row.signature
     failure = written_down(store, found.owner, wanted, "met while another failure was reduced")
-    start = replace(found.case, imports=options.imports)
+    start = found.case.with_imports(options.imports)
     with open_oracle(oracle, wanted, options) as worker:
         reduction = _reduce(store, worker, [start], failure, options, listener)
         return _explained(store, worker, reduction, options)

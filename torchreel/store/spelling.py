@@ -133,6 +133,19 @@ def argument(tree: Json, name_of: NameOf, depth: int = 0) -> str:
     return _tagged(kind, data, name_of, depth)
 
 
+def constant(tree: Json) -> str:
+    """A value that refers to nothing around it, as an expression: what goes into a program.
+
+    Raises `UnsupportedError` for one that does: a reference is written down as it stands, and a
+    store may say that a number is a reference to anything.
+    """
+    return argument(tree, _no_reference)
+
+
+def _no_reference(name: str) -> str:
+    raise UnsupportedError(f"a constant refers to {name!r:.40}")
+
+
 def _tagged(kind: str, data: Json, name_of: NameOf, depth: int) -> str:
     match kind:
         case "n":

@@ -118,7 +118,8 @@ def export_by_catch(store: Store, number: int, options: ExportOptions) -> Export
     """
     refuse_overwriting(options)
     found = caught(store, number)
-    return export_case(found.case, of_by_catch(store, found), options)
+    case = found.case.with_imports(options.imports)
+    return export_case(case, of_by_catch(store, found), options)
 
 
 def _reduction_options(options: ExportOptions) -> Options:

@@ -78,8 +78,8 @@ def _fake_inputs(case: Case, graph: GraphDoc) -> Iterator[str]:
         known = as_object(node.value)
         if known.get("k") == "tensor":
             layout = [{"t": as_list(known.get(key))} for key in ("size", "stride")]
-            parts = [spelling.argument(item, str) for item in layout]
-            dtype = spelling.argument({"dtype": known.get("dtype")}, str)
+            parts = [spelling.constant(item) for item in layout]
+            dtype = spelling.constant({"dtype": known.get("dtype")})
             made = f"torch.empty_strided({', '.join(parts)}, dtype={dtype})"
             yield f'{names[node.name]}.meta["val"] = mode.from_tensor({made})'
 

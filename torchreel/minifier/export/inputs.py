@@ -49,7 +49,7 @@ class Inputs:
         elif kind in ("symint", "symfloat", "symbool"):
             yield f"{name} = {self._scalar(description)}"
         elif kind in ("int", "bool", "float", "str", "NoneType"):
-            yield f"{name} = {spelling.argument(description.get('v'), str)}"
+            yield f"{name} = {spelling.constant(description.get('v'))}"
         elif kind == "generator":
             yield f"{name} = torch.Generator()"
         else:
@@ -84,7 +84,7 @@ class Inputs:
         if description.get("layout") != "strided":
             raise UnsupportedError(f"no line of source makes a {description.get('layout')} tensor")
         if "data" in description:
-            data = spelling.argument(description["data"], str)
+            data = spelling.constant(description["data"])
             return f"torch.tensor({data}, dtype={_dtype(description)})"
         size = tuple(self._int(item) for item in as_list(description.get("size")))
         if "zero" in flags:

@@ -28,7 +28,7 @@ def config_lines(case: Case) -> list[str]:
     for entry in map(as_object, kept):
         module = modules.get(str(entry["module"]))
         if module is not None and entry["key"] in torch_names.config_keys(module):
-            value = spelling.argument(entry["value"], str)
+            value = spelling.constant(entry["value"])
             lines.append(f"{module.__name__}.{entry['key']} = {value}")
     return [*lines, *_capture_lines(case, lines)]
 
@@ -49,7 +49,7 @@ def ambient_lines(case: Case) -> list[str]:
     state = case.checkpoint.ambient
     lines = []
     if (dtype := _leaf(state, "default_dtype", "dtype")) not in (None, "float32"):
-        lines.append(f"torch.set_default_dtype({spelling.argument({'dtype': dtype}, str)})")
+        lines.append(f"torch.set_default_dtype({spelling.constant({'dtype': dtype})})")
     if state.get("float32_matmul_precision") in ("high", "medium"):
         lines.append(f'torch.set_float32_matmul_precision("{state["float32_matmul_precision"]}")')
     deterministic = as_list(state.get("deterministic"))
@@ -72,7 +72,7 @@ def contexts(case: Case) -> list[str]:
     for device in ("cpu", "cuda"):
         enabled, dtype = (*as_list(state.get(f"autocast_{device}")), None, None)[:2]
         if enabled is True and isinstance(dtype, Mapping):
-            found.append(f'torch.autocast("{device}", dtype={spelling.argument(dtype, str)})')
+            found.append(f'torch.autocast("{device}", dtype={spelling.constant(dtype)})')
     return found
 
 
@@ -107,7 +107,7 @@ def compile_arguments(case: Case) -> list[str]:
     kept, _ = config.restorable(as_list(entries), trust=False)
     pairs: list[Json] = [[as_object(e)["key"], as_object(e)["value"]] for e in kept]
     if pairs:
-        found.append(f"options={spelling.argument({'d': pairs}, str)}")
+        found.append(f"options={spelling.constant({'d': pairs})}")
     if dynamic_dims(case) and all_dynamic(case):
         found.append("dynamic=True")
     return found

@@ -104,9 +104,8 @@ def best_known(
     sizes = {row.id: _case(store, row.best_case).call_nodes for row in reductions}
     best = min(reductions, key=lambda row: (sizes[row.id], -row.id))
     before = _case(store, best.start_case).call_nodes
-    return _case(store, best.best_case), _story(
-        store, compile, failure, before, _altogether(best, reductions)
-    )
+    case = _case(store, best.best_case).with_imports(options.imports)
+    return case, _story(store, compile, failure, before, _altogether(best, reductions))
 
 
 def of_by_catch(store: Store, found: Caught) -> Story:

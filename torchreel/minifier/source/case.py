@@ -105,6 +105,10 @@ class SourceCase:
         found.tree  # noqa: B018
         return found
 
+    def with_imports(self, imports: tuple[str, ...]) -> SourceCase:
+        """The case with other modules to import."""
+        return replace(self, imports=imports)
+
     def to_bytes(self) -> bytes:
         """The document that the store keeps."""
         return canonical_json(self.to_json())
