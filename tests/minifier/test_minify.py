@@ -49,7 +49,8 @@ def test_by_catch_is_a_case_of_its_own(tmp_path: Path) -> None:
     with Store.open(path, write=True) as store:
         minify(store, options=OPTIONS, oracle=shared_worker())
         (row,) = queries.by_catch(store, queries.reductions(store)[0])
-        exported = export_by_catch(store, row.id, ExportOptions(tmp_path / "repro"))
+        wanted = ExportOptions(tmp_path / "repro", imports=(PLANTED,))
+        exported = export_by_catch(store, row.id, wanted)
         options = replace(OPTIONS, by_catch=row.id)
         found = minify(store, options=options, oracle=shared_worker())
         failures = queries.failures(store)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 
@@ -100,7 +100,7 @@ def report(reduction: Reduction) -> None:
         streams.result(f"The case is flaky: it failed in {failures} of {tries} runs.")
 
 
-def _print_by_catch(store: Store, reduction: Reduction) -> None:
+def _print_by_catch(store: Store, reduction: Reduction, asked: Sequence[str]) -> None:
     """Other failures that were met, each with the command that exports it."""
     rows = {row.id: row for row in queries.reductions(store)}
     row = rows.get(reduction.reduction_id or 0)
@@ -113,7 +113,8 @@ def _print_by_catch(store: Store, reduction: Reduction) -> None:
         streams.result(f"by-catch {number}, another failure ({size}):")
         for name, text in facts(found.signature):
             streams.result(f"  {name:<8} {text}")
-        streams.result(f"  {'export':<8} torchreel export {store.target} --by-catch {number}")
+        words = ("torchreel", "export", store.target, "--by-catch", str(number), *asked)
+        streams.result(f"  {'export':<8} {' '.join(words)}")
 
 
 def explain(found: Explanation) -> None:
@@ -143,22 +144,23 @@ def _print_passes(reduction: Reduction) -> None:
 
 def finish(store: Store, reduction: Reduction, options: ExportOptions) -> int:
     """Report a search, export what it found, and return the exit status."""
+    asked = [word for name in options.imports for word in ("--import", name)]
     report(reduction)
-    _print_by_catch(store, reduction)
+    _print_by_catch(store, reduction, asked)
     if reduction.explanation is not None:
         explain(reduction.explanation)
     failure, row = _origin(store, reduction)
     address = f"{store.target}#{row.place}"
     if reduction.status == "interrupted":
         streams.say(f"interrupted: the best case so far is in {store.target}.")
-        streams.next_command("torchreel", "minify", address)
+        streams.next_command("torchreel", "minify", address, *asked)
         return 130
     best = reduction.case if isinstance(reduction.case, Case) else None
     exported = export(store, row, replace(options, say=streams.say), failure, best)
     status = console.report(address, exported)
     if reduction.status == "budget":
         streams.say("The budget is spent: the same command goes on from here.", style="yellow")
-        streams.next_command("torchreel", "minify", address)
+        streams.next_command("torchreel", "minify", address, *asked)
         return 4
     return status
 
