@@ -10,11 +10,14 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
+import torch
 
+import torchreel
 from tests.cli.stores import TENSOR, failing, graph, node
-from torchreel.store import Json, canonical_json
+from torchreel.store import Json, Store, canonical_json
 
 ESCAPE = "\x1b]0;owned\x07\x1b[2J"
 EVIL = f"{ESCAPE}[bold red]boo[/] :skull: __import__('os').system('touch owned') \u202e \x00"
@@ -56,9 +59,10 @@ main()
 """
 
 
-def show(path: Path, *options: str) -> subprocess.CompletedProcess[str]:
+def show(path: Path, *options: str, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-c", WATCHED, *options[:1], str(path), *options[1:]]
-    return subprocess.run(command, capture_output=True, text=True, cwd=path.parent, timeout=120)
+    where = cwd or path.parent
+    return subprocess.run(command, capture_output=True, text=True, cwd=where, timeout=120)
 
 
 @pytest.mark.parametrize(
@@ -66,7 +70,7 @@ def show(path: Path, *options: str) -> subprocess.CompletedProcess[str]:
     [
         ("ls",), ("ls", "--json"), ("ls", "--csv"), ("show",), ("show", "--json"),
         ("show", "--graph", "dynamo"), ("show", "--code"), ("show", "--events"),
-        ("show", "--traceback"),
+        ("show", "--traceback"), ("diff", "run.db"),
     ],
 )  # fmt: skip
 def test_a_hostile_store_is_shown_as_text(empty: Path, options: tuple[str, ...]) -> None:
@@ -105,3 +109,46 @@ def test_a_blob_that_is_not_what_its_digest_says(empty: Path) -> None:
     result = show(empty, "show", "--graph", "dynamo")
     assert result.returncode == 3
     assert "Traceback" not in result.stderr
+
+
+@pytest.fixture(scope="module")
+def tape(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A real recording in which each text of each event goes on as a hostile one."""
+    path = tmp_path_factory.mktemp("stranger") / "run.db"
+    compiled = torch.compile(lambda x: (torch.relu(x) * x.size(0)).sum(), backend="eager")
+    with torchreel.record(path):
+        for size in (3, 4, 5):
+            compiled(torch.ones(size, 2))
+    changed = 0
+    with Store.open(path, write=True) as store, store.writer() as w:
+        for table, place in (("event_pages", "digest"), ("events", "data")):
+            rows = w.connection.exec_driver_sql(f"SELECT id, {place} FROM {table}").all()
+            for row, found in rows:
+                data = store.read_blob(found) if table == "event_pages" else found.encode()
+                hostile = canonical_json(owned(json.loads(data)))
+                value = w.blob(hostile) if table == "event_pages" else hostile.decode()
+                command = f"UPDATE {table} SET {place} = ? WHERE id = ?"
+                changed += w.connection.exec_driver_sql(command, (value, row)).rowcount
+    assert changed > 20, "next to nothing was changed"
+    return path
+
+
+def owned(tree: Any) -> Any:
+    """Every text that is no key goes on as something else; a kind of value stays one."""
+    if isinstance(tree, dict):
+        return {
+            k: v if k in ("k", "fields", "stage", "name") else owned(v) for k, v in tree.items()
+        }
+    if isinstance(tree, list):
+        return [owned(item) for item in tree]
+    return tree + EVIL if isinstance(tree, str) else tree
+
+
+@pytest.mark.parametrize("options", [("why", "recompile"), ("guards",), ("shapes",)])
+def test_a_hostile_tape_is_told_as_text(tape: Path, options: tuple[str, ...]) -> None:
+    result = show(Path("run.db#1/0/1"), *options, cwd=tape.parent)
+    assert result.returncode in (0, 3), (result.stdout, result.stderr)
+    assert "Traceback" not in result.stderr
+    assert "owned" in result.stdout + result.stderr, "it says nothing of what is on the tape"
+    assert not set(result.stdout + result.stderr) & set("\x1b\x07\u202e")
+    assert not (tape.parent / "owned").exists()

@@ -21,7 +21,15 @@ from torchreel.errors import UnsupportedError, UntrustedError
 from torchreel.replay import torch_names
 from torchreel.replay.comparison import Difference, compare, tensors_of
 from torchreel.store.jsontypes import Json
-from torchreel.store.portable import ambient, config, shape_calls, shape_env, sources, values
+from torchreel.store.portable import (
+    ambient,
+    config,
+    names,
+    shape_calls,
+    shape_env,
+    sources,
+    values,
+)
 from torchreel.store.portable.checkpoints import CheckpointDoc
 from torchreel.store.portable.graphs import decode_graph
 from torchreel.store.portable.tensors import Decoder, synthesise_all
@@ -63,6 +71,7 @@ def restore(doc: CheckpointDoc) -> Restored:
         raise UnsupportedError(
             f"the checkpoint holds what has no portable form: {'; '.join(missing)}"
         )
+    names.check_comment(doc.extra)
     torch_names.register_operators()
     table = shape_env.decode_symbols(doc.shape_env)
     env = shape_env.new_shape_env(doc.shape_env)
@@ -79,8 +88,8 @@ def restore(doc: CheckpointDoc) -> Restored:
     graph = decode_graph(doc.graph, decoder, lost)
     if doc.entry == "graph":
         torch_names.mark_as_dynamo_graph(graph, _parameter_sources(doc))
-    names = doc.extra.get("class_names")
-    torch_names.set_class_names(graph, names if isinstance(names, Mapping) else {})
+    classes = doc.extra.get("class_names")
+    torch_names.set_class_names(graph, classes if isinstance(classes, Mapping) else {})
     shape_env.restore(env, doc.shape_env, table)  # making fakes may have noted guards
     if "last_sequence" in doc.extra:
         _renumber(graph, doc.extra["last_sequence"])
@@ -191,10 +200,10 @@ def _run_aot(restored: Restored) -> object:
         for key, value in (kwargs.items() if isinstance(kwargs, Mapping) else ())
     }
     name = restored.doc.extra.get("aot_name")
-    names = [str(item) for item in name] if isinstance(name, list) else None
+    aot_name = [str(item) for item in name] if isinstance(name, list) else None
     donated = restored.doc.extra.get("donated")
     indices = [int(str(index)) for index in donated] if isinstance(donated, list) else None
-    with torch_names.tracing_context(restored.mode, names, indices):
+    with torch_names.tracing_context(restored.mode, aot_name, indices):
         return torch_names.compile_fx_inner(restored.graph, restored.inputs, decoded)
 
 

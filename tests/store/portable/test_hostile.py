@@ -1,6 +1,7 @@
 """A store from a stranger: no name in it resolves to anything that acts outside the compiler."""
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ from torchreel.store.jsontypes import Json
 from torchreel.store.portable import config, sources, targets, values
 from torchreel.store.portable.checkpoints import CheckpointDoc
 
+CODE = "\n__import__('os').abort()\n#"
 HOSTILE_TARGETS = [
     "fn:os.system", "fn:builtins.eval", "fn:builtins.exec", "fn:builtins.__import__",
     "fn:builtins.open", "fn:torch.load", "fn:torch.save", "fn:torch.hub.load", "fn:torch.from_file",
@@ -118,12 +120,21 @@ def _tampered(document: dict[str, Json], path: str, value: Json) -> CheckpointDo
         ("graph/nodes/2/args", [{"n": "later"}]),
         ("graph/nodes/2/args", [{"unknown": 1}]),
         ("graph/nodes/2/name", "sum_1"),
+        ("graph/nodes/2/name", f"x{CODE}"),
+        ("graph/nodes/2/kwargs", {f"x{CODE}": 1}),
+        ("graph/nodes/1/target", f"x=({CODE}), y"),
+        ("graph/attributes", {f"x{CODE}": {}}),
+        ("graph/attributes", {"forward": {}}),
+        ("graph/extra/compile_id", f"0/0{CODE}"),
+        ("extra/compile_id", f"0/0{CODE}"),
+        ("extra/class_names", {"": f"x{CODE}"}),
         ("inputs/1/dtype", "__class__"),
         ("inputs/1/dtype", "load"),
         ("inputs/1/device", "file:///etc/passwd"),
         ("inputs/1/size", ["__import__('os')"]),
         ("inputs/1/k", "subclass"),
         ("shape_env/symbols", {"s77": ["__class__"]}),
+        ("shape_env/symbols", {f"s77{CODE}": ["integer"]}),
         ("shape_env/guards", [["Lambda(s77)", False]]),
         ("shape_env/state", None),
     ],
@@ -134,6 +145,32 @@ def test_a_tampered_checkpoint_is_refused(
     assert restore(CheckpointDoc.from_bytes(json.dumps(document).encode())).graph is not None
     with pytest.raises(RefusedError):
         restore(_tampered(document, path, value))
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("from_node", [{"name": f"x{CODE}", "target": "", "pass_name": "", "action": "create"}]),
+        ("source_fn_stack", [[f"x{CODE}", {"fn": "fn:torch.relu"}]]),
+        ("nn_module_stack", [[0, "a", {"class": f"a.B{CODE}"}]]),
+        ("custom", {"d": [["'''+exit()", 1]]}),
+        ("unbacked_bindings", [["s77", [{"record": "SequenceKey", "idx": "0]; exit() #"}]]]),
+        ("unbacked_bindings", [["s77", [{"record": "DivideByKey", "divisor": "exit()"}]]]),
+        ("unbacked_bindings", [["s77", [{"record": "CallMethodKey", "name": "data_ptr"}]]]),
+        ("unbacked_bindings", [["s77", [{"record": "InnerTensorKey", "inner_name": "a b"}]]]),
+    ],
+)
+def test_metadata_that_torch_would_write_into_a_program_is_left_out(
+    document: dict[str, Json], key: str, value: Json
+) -> None:
+    """Inductor has the names of nodes, modules and keys in its output code, without quotes."""
+    nodes = json.loads(json.dumps(document))["graph"]["nodes"]
+    place = next(i for i, node in enumerate(nodes) if node["op"] == "call_function")
+    restored = restore(_tampered(document, f"graph/nodes/{place}/meta/{key}", value))
+    (why,) = (text for text in restored.lost if text.startswith(f"meta {key!r}: "))
+    assert re.search("does not fit|key of an unbacked|tensor method|letters, digits", why)
+    (live,) = (n for n in restored.graph.graph.nodes if n.name == nodes[place]["name"])
+    assert key not in live.meta
 
 
 def test_config_that_names_a_command_is_left_out(tmp_path: Path, document: dict[str, Json]) -> None:

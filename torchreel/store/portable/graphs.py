@@ -20,7 +20,7 @@ from torch.fx import Graph, GraphModule, Node
 
 from torchreel.errors import UnsupportedError
 from torchreel.store.jsontypes import Json, canonical_json, parse_json
-from torchreel.store.portable import sources, targets, torch_names, values
+from torchreel.store.portable import names, sources, targets, torch_names, values
 from torchreel.store.portable.node_meta import MetaDecoder, MetaEncoder
 from torchreel.store.portable.tensors import Decoder, Encoder, synthesise
 from torchreel.store.portable.values import map_tree, node_refs
@@ -245,9 +245,9 @@ def _encode_extra(gm: GraphModule) -> dict[str, Json]:
     members = [n.target for n in gm.graph.nodes if n.op in ("get_attr", "call_module")]
     if members != sorted(members):
         extra["member_order"] = list(dict.fromkeys(members))
-    names = gm.meta.get("dynamo_flat_name_to_original_fqn")
-    if names:
-        extra["original_names"] = {str(k): str(v) for k, v in names.items()}
+    original = gm.meta.get("dynamo_flat_name_to_original_fqn")
+    if original:
+        extra["original_names"] = {str(k): str(v) for k, v in original.items()}
     if "dynamo_compile_id" in gm.meta:
         extra["compile_id"] = str(gm.meta["dynamo_compile_id"])
     return extra
@@ -284,9 +284,9 @@ class _GraphBuilder:
     def _members(self) -> list[str]:
         """The attributes in the order in which the graph uses them: passes enumerate them."""
         order = self.doc.extra.get("member_order")
-        names = [*self.doc.modules, *self.doc.attributes]
+        given = [*map(names.check_member, (*self.doc.modules, *self.doc.attributes))]
         known = [str(name) for name in order] if isinstance(order, list) else []
-        return [n for n in known if n in names] + [n for n in sorted(names) if n not in known]
+        return [n for n in known if n in given] + [n for n in sorted(given) if n not in known]
 
     def _member(self, name: str) -> object:
         if name in self.doc.modules:
@@ -298,9 +298,11 @@ class _GraphBuilder:
             raise UnsupportedError(f"the graph has two nodes named {doc.name!r}")
         args: Any = tuple(values.decode_value(arg, self._leaf) for arg in _sequence(doc.args))
         kwargs: Any = {
-            k: values.decode_value(v, self._leaf) for k, v in _mapping(doc.kwargs).items()
+            names.check_name(k, "keyword"): values.decode_value(v, self._leaf)
+            for k, v in _mapping(doc.kwargs).items()
         }
-        node = graph.create_node(doc.op, self._target(doc), args, kwargs, name=doc.name)
+        name = names.check_name(doc.name)
+        node = graph.create_node(doc.op, self._target(doc), args, kwargs, name=name)
         node.name = doc.name
         meta = dict(doc.meta)
         source = meta.pop("dynamo_source", None)
@@ -321,7 +323,7 @@ class _GraphBuilder:
             )
         if doc.op not in ("placeholder", "output", "get_attr", "call_module"):
             raise UnsupportedError(f"unknown kind of node {doc.op!r}")
-        return doc.target
+        return names.check_path(doc.target)
 
     def _leaf(self, kind: str, data: Json) -> object:
         if kind == "n":
@@ -350,6 +352,7 @@ class _GraphBuilder:
 
     def _restore_extra(self, gm: GraphModule) -> None:
         extra = self.doc.extra
+        names.check_comment(extra)
         if "original_names" in extra:
             gm.meta["dynamo_flat_name_to_original_fqn"] = dict(_mapping(extra["original_names"]))
         if "compile_id" in extra:

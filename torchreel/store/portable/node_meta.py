@@ -19,11 +19,13 @@ import torch
 
 from torchreel.errors import UnsupportedError
 from torchreel.store.jsontypes import Json
-from torchreel.store.portable import records, sources, symbols, targets, torch_names, values
+from torchreel.store.portable import names, records, sources, symbols, targets, torch_names, values
 from torchreel.store.portable.tensors import Decoder, Encoder
 
 # Live objects, rebuilt from the source or not needed; times.
 _LEFT_OUT = frozenset({"grapharg", "creation_timestamp", "steal_arg"})
+# Text of many lines, of which torch shows one.
+_LINES = frozenset({"stack_trace"})
 
 
 class MetaEncoder:
@@ -170,6 +172,8 @@ class MetaDecoder:
             if key == "tensor_meta":
                 continue
             try:
+                if key not in _LINES:
+                    names.check_comment({key: data})
                 live[key] = self._one(key, data)
             except UnsupportedError as error:
                 self.lost.append(f"meta {key!r}: {error}")

@@ -7,11 +7,11 @@ origins.  Not here: Sources (`sources`).  Called by `node_meta`.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from torchreel.errors import UnsupportedError
 from torchreel.store.jsontypes import Json
-from torchreel.store.portable import torch_names
+from torchreel.store.portable import names, targets, torch_names
 
 MAX_DEPTH = 50
 
@@ -42,10 +42,35 @@ def decode_record(data: Json, depth: int = 0) -> object:
     if cls is None:
         raise UnsupportedError(f"unknown record {data['record']!r}")
     fields = {k: decode_record(v, depth + 1) for k, v in data.items() if k != "record"}
+    for name, check in _WRITTEN.get(cls.__name__, {}).items():
+        check(fields.get(name))
     try:
         return cls(**fields)
     except (TypeError, ValueError, AssertionError) as error:
         raise UnsupportedError(f"{cls.__name__} does not take {sorted(fields)}: {error}") from error
+
+
+def _check_number(value: object) -> None:
+    if type(value) is not int:
+        raise UnsupportedError(f"a key of an unbacked binding counts, found {value!r:.80}")
+
+
+def _check_method(value: object) -> None:
+    targets.check_method(str(value))
+
+
+def _check_member(value: object) -> None:
+    names.check_name(str(value), "member")
+
+
+# Fields that Inductor writes into the program which binds unbacked symbols, as they stand.
+_WRITTEN: dict[str, dict[str, Callable[[object], None]]] = {
+    "SequenceKey": {"idx": _check_number},
+    "DivideByKey": {"divisor": _check_number},
+    "CallMethodKey": {"name": _check_method},
+    "InnerTensorKey": {"inner_name": _check_member},
+    "GetAttrKey": {"name": _check_member},
+}
 
 
 def decode_path(data: Json) -> tuple[object, ...]:

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 
 from torchreel.errors import UnsupportedError
 from torchreel.store.jsontypes import Json
-from torchreel.store.portable import torch_names
+from torchreel.store.portable import names, torch_names
 from torchreel.store.portable.torch_names import Source
 
 MAX_DEPTH = 100
@@ -155,6 +155,9 @@ def _decode_source_object(data: Mapping[str, Json], depth: int) -> Source:
     cls = torch_names.source_classes().get(name)
     if cls is None:
         raise UnsupportedError(f"unknown source class {name!r}")
+    for key, value in data.items():
+        if isinstance(value, str) and key != "index":  # an index is written with quotes
+            names.check_comment(value)
     fields = {key: _decode(value, depth + 1) for key, value in data.items() if key != "source"}
     try:
         return cls(**fields)

@@ -21,7 +21,7 @@ import sympy
 
 from torchreel.errors import UnsupportedError
 from torchreel.store.jsontypes import Json
-from torchreel.store.portable import torch_names
+from torchreel.store.portable import names, torch_names
 
 MAX_DEPTH = 200  # deeper nesting than any recorded expression had by an order of magnitude
 MAX_LENGTH = 1_000_000  # characters; a guard of a large sum was seen at 40,000
@@ -267,4 +267,4 @@ def decode_symbol(name: str, assumptions: Json) -> sympy.Symbol:
         if key not in _ASSUMPTIONS:
             raise UnsupportedError(f"unknown assumption {item!r} of the symbol {name!r}")
         given[key] = not str(item).startswith("!")
-    return sympy.Symbol(name, **given)
+    return sympy.Symbol(names.check_name(name, "symbol"), **given)
