@@ -1,6 +1,9 @@
 """Is a compile recorded the compile unrecorded?  Compared by what torch itself writes.
 
-    python -m benchmarks.fidelity PROGRAM.py [...]      (default: examples and the three models)
+    python -m benchmarks.fidelity [PROGRAM.py ...]
+
+Without a program: three models in training, static and dynamic, a CNN training step and a program
+with each higher-order operator (those of `completeness`), all with aot_eager and with Inductor.
 
 Each program runs twice, in fresh processes with fresh caches: plain, and under the recorder; both
 times torch writes its own structured trace (TORCH_TRACE) and its own log (TORCH_LOGS).  Graphs,
@@ -197,14 +200,8 @@ def check(command: Sequence[str], **variables: str) -> tuple[Observation, list[s
 
 def main(programs: list[str]) -> int:
     """Check each program; the exit status."""
-    here = Path(__file__).parent
-    models = [
-        [str(here / "model_program.py"), name, shapes, "training"]
-        for name in ("gpt2", "bert", "llama")
-        for shapes in ("static", "dynamic")
-    ]
     bad = 0
-    for command in [[program] for program in programs] or models:
+    for command in [[program] for program in programs] or _all():
         plain, found = check(command)
         total = sum(plain.counts.values())
         name = " ".join([Path(command[0]).name, *command[1:]])
@@ -212,6 +209,27 @@ def main(programs: list[str]) -> int:
         print("\n".join(f"    {line}" for line in found) or "    the same", flush=True)
         bad += bool(found) or total == 0
     return min(bad, 1)
+
+
+def _all() -> list[list[str]]:
+    from tests.recorder.trace_programs import OPERATORS
+
+    root = Path(__file__).parents[1]
+    return [
+        command
+        for backend in ("aot_eager", "inductor")
+        for command in (
+            *(
+                [str(root / "benchmarks/model_program.py"), name, shapes, "training", backend]
+                for name in ("gpt2", "bert", "llama")
+                for shapes in ("static", "dynamic")
+            ),
+            *(
+                [str(root / "tests/recorder/trace_programs.py"), backend, name]
+                for name in ("cnn", *OPERATORS)
+            ),
+        )
+    ]
 
 
 if __name__ == "__main__":

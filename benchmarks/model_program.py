@@ -1,6 +1,6 @@
 """One transformers model with random weights, compiled and called: what `models` records.
 
-python benchmarks/model_program.py gpt2|bert|llama static|dynamic inference|training
+python benchmarks/model_program.py gpt2|bert|llama static|dynamic inference|training [BACKEND]
 """
 
 import contextlib
@@ -38,7 +38,7 @@ MODELS = {
 }  # fmt: skip
 
 
-def main(name: str, shapes: str, mode: str) -> None:
+def main(name: str, shapes: str, mode: str, backend: str = "inductor") -> None:
     """Compile the model and call it once; `dynamic` marks the sequence length."""
     torch.manual_seed(0)
     training = mode == "training"
@@ -46,7 +46,7 @@ def main(name: str, shapes: str, mode: str) -> None:
     tokens = torch.randint(0, 100, (2, 17))
     if shapes == "dynamic":
         torch._dynamo.mark_dynamic(tokens, 1)
-    compiled = torch.compile(model)
+    compiled = torch.compile(model, backend=backend)
     with contextlib.nullcontext() if training else torch.no_grad():
         result = compiled(input_ids=tokens)
     if training:
