@@ -32,7 +32,9 @@ import torchreel
 from torchreel.errors import DamagedStore, UnsupportedError, UsageError
 from torchreel.recorder.probes.shape_state import Shadow
 from torchreel.recorder.recorder import Recorder
-from torchreel.replay.shapes import _CHANGES, rebuild, rebuild_all
+from torchreel.replay.shape_checks import replay_shapes
+from torchreel.replay.shapes import _CHANGES, left_out, rebuild, rebuild_all
+from torchreel.replay.verdict import IDENTICAL
 from torchreel.store import Store, queries
 from torchreel.store.portable import shape_env
 from torchreel.store.portable.checkpoints import CheckpointDoc
@@ -73,19 +75,30 @@ class Record(Protocol):
 
 
 @pytest.fixture
-def record(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Record:
+def record(tmp_path: Path) -> Record:
     """Record a program, keeping its ShapeEnvs and snapshots of them."""
 
     def run(program: Program, every: int = 1) -> Recorded:
-        recorded, path = Recorded(), tmp_path / "shapes.db"
-        with monkeypatch.context() as patch, torchreel.record(path):
-            _watch(patch, recorded, every)
-            program()
-        with Store.open(path) as store:
-            _read(store, recorded)
-        return recorded
+        return _record(tmp_path / "shapes.db", program, every)
 
     return run
+
+
+@pytest.fixture(scope="module")
+def specialised(tmp_path_factory: pytest.TempPathFactory) -> Recorded:
+    """The program `specialises`, recorded once for the tests that only read it."""
+    torch._dynamo.reset()
+    return _record(tmp_path_factory.mktemp("specialised") / "shapes.db", specialises)
+
+
+def _record(path: Path, program: Program, every: int = 1) -> Recorded:
+    recorded = Recorded()
+    with pytest.MonkeyPatch.context() as patch, torchreel.record(path):
+        _watch(patch, recorded, every)
+        program()
+    with Store.open(path) as store:
+        _read(store, recorded)
+    return recorded
 
 
 def _watch(patch: pytest.MonkeyPatch, recorded: Recorded, every: int) -> None:
@@ -303,6 +316,38 @@ def exports() -> None:
         )  # fmt: skip
 
 
+def jagged() -> None:
+    """Nested ints: the lengths of the rows of jagged tensors, as inputs and made by the graph."""
+
+    def f(a: torch.Tensor, values: torch.Tensor, offsets: torch.Tensor) -> object:
+        made = torch.nested.nested_tensor_from_jagged(values, offsets)
+        return (a + a).sin(), made.cos() * a.shape[0]
+
+    rows = [torch.ones(2, 4), torch.ones(5, 4)]
+    nested = torch.nested.nested_tensor(rows, layout=torch.jagged)
+    compiled = torch.compile(f, backend="aot_eager", dynamic=True, fullgraph=True)
+    compiled(nested, torch.ones(7, 4), torch.tensor([0, 3, 7]))
+
+
+def specified() -> None:
+    """Sizes as the program specifies them, a derived one before the one that it derives from."""
+    from torch.fx.experimental.dynamic_spec import ParamsSpec, ShapesSpec, ShapeVar, TensorSpec
+
+    n = ShapeVar("n", optimization_hint=7)
+    sizes = ParamsSpec({"x": TensorSpec([n * 2, None]), "y": TensorSpec([n, None])})
+    spec = ShapesSpec(sizes, assumptions=[n > 2])
+    compiled = torch.compile(
+        lambda x, y: x.sum(0) + y.sum(0), backend="aot_eager", fullgraph=True, shapes_spec=spec
+    )
+    compiled(torch.ones(12, 4), torch.ones(6, 4))
+
+
+def has_its_own_graph_for_some_sizes() -> None:
+    x = torch.ones(8, 4)
+    torch._dynamo.mark_dynamic(x, 0, specialize_on=[lambda n: n == 8, lambda n: n % 2 == 0])
+    torch.compile(lambda x: x + x.shape[0], backend="aot_eager")(x)
+
+
 # -- what is rebuilt ------------------------------------------------------------------------------
 
 
@@ -320,12 +365,70 @@ def test_the_shape_env_of_a_model_is_rebuilt(record: Record, name: str) -> None:
     [
         (cnn, 1), (nonzero, 1), (items, 1), (scalars, 1), (specialises, 1), (recompiles, 2),
         (marked_unbacked, 1), (trains_on_chosen_rows, 1), (conditional, 1), (loops, 1), (scans, 1),
-        (maps, 1), (exports, 1),
+        (maps, 1), (exports, 1), (jagged, 1), (specified, 1),
     ],
 )  # fmt: skip
 def test_it_is_rebuilt_as_it_was(record: Record, program: Program, checkpoints: int) -> None:
     recorded = record(program)
     assert_rebuilt(recorded, checkpoints=checkpoints)
+
+
+def test_what_waits_for_a_size_of_a_spec_is_noted(record: Record) -> None:
+    recorded = record(specified)
+    waiting = [
+        event.data["changes"]["_shape_spec_pending_assumptions"]
+        for event in recorded.of("shape_env.set")
+        if "_shape_spec_pending_assumptions" in event.data["changes"]
+    ]
+    # Both wait for a size `n`, and neither does once an input has it.
+    assert len(waiting[0]["all"]) == 1
+    assert waiting[-1] == {"all": []}
+
+
+def test_only_the_conditions_of_specialize_on_are_not_rebuilt(
+    record: Record, tmp_path: Path
+) -> None:
+    recorded = record(has_its_own_graph_for_some_sizes)
+    assert recorded.lost == []
+    (env,) = recorded.envs.values()
+    conditions = recorded.of("shape_env.specialize_on")
+    assert [event.data["source"] for event in conditions] == ["L['x'].size()[0]"] * 2
+    assert all("<lambda> (" in event.data["condition"] for event in conditions)
+    rebuilt = rebuild(recorded.events)
+    with pytest.raises(NotEqualError) as caught:
+        env.check_equal(rebuilt)
+    assert re.findall("==> (.*): values", str(caught.value)) == ["specializations"]
+    env.specializations.clear()
+    # What holds in the graph of its own only is gone where that was compiled.
+    env.check_equal(rebuilt)
+    assert [event.data["expr"] for event in recorded.of("shape_env.replacement")] == [8]
+    with Store.open(tmp_path / "shapes.db") as store:
+        compiles = queries.compiles(store, queries.recordings(store)[0].id)
+        verdicts = [replay_shapes(store, compile) for compile in compiles]
+    assert [verdict.verdict for verdict in verdicts] == [IDENTICAL] * 2
+    assert "not rebuilt: 2 conditions of `specialize_on`" in verdicts[-1].notes[-1]
+
+
+def test_what_is_not_rebuilt_is_said(specialised: Recorded) -> None:
+    validated = _changed(specialised, "shape_env.create", validation=True)
+    assert left_out(specialised.events) == []
+    assert "not rebuilt: the Z3 solver" in "".join(left_out(validated))
+    rebuild(specialised.events).check_equal(rebuild(validated))
+
+
+def test_under_translation_validation_all_but_the_solver_is_rebuilt(record: Record) -> None:
+    pytest.importorskip("z3")
+    with torch.fx.experimental._config.patch(translation_validation=True):
+        recorded = record(specialises)
+    (env,) = recorded.envs.values()
+    assert "L['x'].size()[0]" in map(str, env.source_to_symbol.values())
+    rebuilt = rebuild(recorded.events)
+    # The names of the nodes of the graph that the solver is asked about, and that there is one.
+    rebuilt.name_to_node = env.name_to_node
+    with pytest.raises(NotEqualError) as caught:
+        env.check_equal(rebuilt)
+    assert re.findall("==> (.*): values", str(caught.value)) == ["_translation_validation_enabled"]
+    _assert_looks(recorded)
 
 
 @pytest.mark.slow
@@ -348,8 +451,8 @@ def test_it_is_rebuilt_at_the_checkpoints_of_inductor(record: Record) -> None:
     assert_rebuilt(recorded, checkpoints=2)
 
 
-def test_an_earlier_event_gives_the_state_before_the_guard(record: Record) -> None:
-    recorded = record(specialises)
+def test_an_earlier_event_gives_the_state_before_the_guard(specialised: Recorded) -> None:
+    recorded = specialised
     (replaced,) = recorded.of("shape_env.replacement")
     (call,) = [event for event in recorded.events if event.seq == replaced.cause]
     symbol = replaced.data["symbol"]
@@ -604,6 +707,9 @@ def _changed(recorded: Recorded, kind: str, **data: Any) -> list[Event]:
         ("shape_env.guard", {"expr": "__import__(os)"}),
         ("shape_env.guard", {"expr": "Add(nowhere, 1)"}),
         ("shape_env.guard", {"expr": {"opaque": "SingletonInt(1)", "reason": ""}}),
+        ("shape_env.guard", {"expr": "SingletonInt(Rational(1, 2), 1)"}),
+        ("shape_env.guard", {"expr": "`n#0`"}),
+        ("shape_env.set", {"changes": {"source_to_symbol": {"put": [["x", ["n#0", "evil"]]]}}}),
         ("shape_env.symbol", {"assumptions": ["evil"]}),
         ("shape_env.symbol", {"sources": [{"source": "Popen"}]}),
         ("shape_env.symbol", {"range": [1]}),
@@ -611,20 +717,18 @@ def _changed(recorded: Recorded, kind: str, **data: Any) -> list[Event]:
         ("shape_env.set", {"changes": {"replacements": {"drop": ["s1"]}}}),
         ("shape_env.set", {"changes": {"frozen": {}}}),
         ("shape_env.set", {"changes": [1]}),
-        ("shape_env.create", {"validation": True}),
         ("shape_env.create", {"settings": None}),
         ("shape_env.create", {"env": "1"}),
         ("shape_env.replacement", {"symbol": 3}),
     ],
 )
-def test_a_lying_tape_is_refused(record: Record, kind: str, data: dict[str, Any]) -> None:
-    recorded = record(specialises)
+def test_a_lying_tape_is_refused(specialised: Recorded, kind: str, data: dict[str, Any]) -> None:
     with pytest.raises(UnsupportedError):
-        rebuild_all(_changed(recorded, kind, **data))
+        rebuild_all(_changed(specialised, kind, **data))
 
 
-def test_an_unknown_kind_and_a_missing_beginning_are_refused(record: Record) -> None:
-    recorded = record(specialises)
+def test_an_unknown_kind_and_a_missing_beginning_are_refused(specialised: Recorded) -> None:
+    recorded = specialised
     unknown = replace(recorded.events[-1], kind="shape_env.explode")
     with pytest.raises(UnsupportedError, match="unknown change"):
         rebuild_all([*recorded.events, unknown])

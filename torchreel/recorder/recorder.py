@@ -478,6 +478,7 @@ class Recorder:
         """End the recording; what is on the tape gets two seconds to reach the disk."""
         if self.options.lazy and self.tape.is_empty and not losses.snapshot():
             return
+        self._at_boundary(None)
         with fail_open("compiler version"):
             guard.check("compiler version")
             self.tape.append(AddEnvironment(self.tape.recording, environment.compiler()))

@@ -139,3 +139,10 @@ def _notes(events: list[Event], marks: list[Event], until: int | None) -> Iterat
     yield f"{counts.total()} events replayed: " + ", ".join(
         f"{count} {kind}" for kind, count in sorted(counts.items())
     )
+    yield from shapes.left_out(
+        event
+        for event in events
+        if event.seq <= last
+        and isinstance(event.data, Mapping)
+        and event.data.get("env") in numbers
+    )

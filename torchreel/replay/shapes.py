@@ -8,12 +8,13 @@ from a closed table, and what is unknown raises.
 The changes are made again, not the calls that made them: what a call does depends on caches, on the
 order of sets and on the caller's frames (see `torchreel.recorder.probes.shape_state`), what it did
 does not.  So the result is the recorded state in any process, also in the middle of a call.  Left
-out are `specializations` (of `mark_dynamic(..., specialize_on=...)`): they hold the user's code.
+out are the conditions of `mark_dynamic(..., specialize_on=...)`, which are the user's code, and the
+solver of translation validation: `left_out` says so.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from operator import attrgetter
 from typing import Any
 
@@ -33,11 +34,6 @@ class _Rebuilt:
     """A ShapeEnv on its way, and the symbols that the tape has described for it."""
 
     def __init__(self, data: Data) -> None:
-        if data.get("validation"):
-            raise UnsupportedError(
-                "the ShapeEnv was recorded under translation validation, whose Z3 solver is not on "
-                "the tape: record without TORCHDYNAMO_TRANSLATION_VALIDATION"
-            )
         self.env = new_shape_env(data)
         self.symbols = symbols.Vocabulary()
 
@@ -141,12 +137,33 @@ _CHANGES: dict[str, Callable[[_Rebuilt, Data], None]] = {
 _NO_CHANGES = frozenset(
     {
         "shape_env.call", "shape_env.zero_one", "shape_env.guards", "shape_env.checkpoint",
+        "shape_env.specialize_on",
         "unbacked.bindings", "unbacked.rebind", "unbacked.data_dependent_error",
         "runtime_assert.known", "runtime_assert.insert", "scalar.item",
     }
 )  # fmt: skip
 """Kinds that name a ShapeEnv and change none."""
 _MAY_CHANGE = ("shape_env.", "unbacked.", "runtime_assert.")
+
+
+def left_out(events: Iterable[Event]) -> list[str]:
+    """What a rebuilt ShapeEnv is without, a sentence for each kind of it; usually nothing."""
+    conditions = validated = 0
+    for event in events:
+        conditions += event.kind == "shape_env.specialize_on"
+        created = event.data if event.kind == "shape_env.create" else None
+        validated += isinstance(created, Mapping) and bool(created.get("validation"))
+    found = []
+    if conditions:
+        found.append(
+            f"not rebuilt: {conditions} conditions of `specialize_on`, which are the program's code"
+        )
+    if validated:
+        found.append(
+            f"not rebuilt: the Z3 solver and the graph of translation validation ({validated} "
+            "ShapeEnvs), which check the state and are no part of it"
+        )
+    return found
 
 
 def is_change(event: Event) -> bool:

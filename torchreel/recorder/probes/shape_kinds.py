@@ -118,9 +118,16 @@ ITEM = Kind(
     {"env": _ENV, "symbol": "its name", "source": "the input's `item()`"},
     points=_CREATING, probe=_PROBE,
 )  # fmt: skip
+SPECIALIZE_ON = Kind(
+    "shape_env.specialize_on", 5,
+    "The program asks for a graph of its own where a condition on a size holds. The condition is "
+    "its code, so the ShapeEnv rebuilt from the tape is without it.",
+    {"env": _ENV, "source": "the size", "condition": "the function, by name and line"},
+    points=_CREATING, probe=_PROBE,
+)  # fmt: skip
 STATE_KINDS = (
     CREATE, CALL, SYMBOL, DUCK, RANGE, REPLACEMENT, DIVISIBLE, GUARD, SET, UNBACKED, RENAME,
-    SIZE_LIKE, DEFER, ITEM,
+    SIZE_LIKE, DEFER, ITEM, SPECIALIZE_ON,
 )  # fmt: skip
 
 ZERO_ONE = Kind(

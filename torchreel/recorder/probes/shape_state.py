@@ -23,6 +23,7 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 from torchreel.recorder.kinds import Kind
+from torchreel.recorder.probes.guards import describe
 from torchreel.recorder.probes.shape_kinds import (
     CALL,
     CREATE,
@@ -36,6 +37,7 @@ from torchreel.recorder.probes.shape_kinds import (
     REPLACEMENT,
     SET,
     SIZE_LIKE,
+    SPECIALIZE_ON,
     SYMBOL,
     UNBACKED,
 )
@@ -54,9 +56,9 @@ _TAILS = {"val_to_var": "map scalar symbol"}
 _MAPS = {
     "source_to_var": "map plain symbol", "var_to_hint_override": "map symbol plain",
     "real_tensor_prop_unbacked_vals": "map symbol scalar",
-    "source_name_to_debug_name": "map plain plain", "source_to_symbol": "map plain symbol",
+    "source_name_to_debug_name": "map plain plain", "source_to_symbol": "map plain name",
     "unbacked_alloc_order": "map symbol plain", "_shape_id_to_unbacked_symbol": "map plain expr",
-    "co_fields": "map plain plain", "_spec_symbol_to_compile_symbol": "map symbol expr",
+    "co_fields": "map plain plain", "_spec_symbol_to_compile_symbol": "map name expr",
     "axioms": "map expr expr",
 }  # fmt: skip
 _SETS = {"unique_ids": "set plain", "unbacked_inputs": "set symbol"}
@@ -64,6 +66,7 @@ _LISTS = {
     "pending_fresh_unbacked_symbols": "list symbol",
     "ignorable_fresh_unbacked_symbols": "list symbol",
     "exclusion_constraints": "list exclusion",
+    "_shape_spec_pending_assumptions": "list pending",
 }
 _PLAIN = (
     "unbacked_symfloat_counter", "unbacked_symint_counter", "num_deferred_runtime_asserts",
@@ -74,7 +77,7 @@ _OWN = (
     "divisible", "size_like", "guards",
 )  # fmt: skip
 """Fields whose changes have kinds of their own."""
-_SIZED = (*_TAILS, *_MAPS, *_SETS, *_LISTS, *_OWN)
+_SIZED = (*_TAILS, *_MAPS, *_SETS, *_LISTS, *_OWN, "specializations")
 _VERSIONS = ("_version_counter", "_replacements_version_counter")
 
 _NOTHING: Any = object()
@@ -116,7 +119,8 @@ class Shadow:
     def _begin(self, recorder: Recorder, env: Any) -> None:
         """Note a ShapeEnv that is new to the tape; it may hold something already."""
         self._seen = {name: {} for name in (*_MAPS, *_OWN)}
-        self._seen |= dict.fromkeys(_TAILS, 0) | {name: set() for name in _SETS}
+        self._seen |= dict.fromkeys((*_TAILS, "specializations"), 0)
+        self._seen |= {name: set() for name in _SETS}
         self._seen |= {name: [] for name in _LISTS} | {"divisible": set(), "size_like": set()}
         self._seen |= dict.fromkeys(_PLAIN, False) | dict.fromkeys(_PLAIN[:3], 0)
         self._seen["trace_asserts"] = env.settings.trace_asserts
@@ -151,6 +155,7 @@ class Shadow:
         self._see_sets(recorder, env)
         self._see_guards(recorder, env)
         self._see_asserts(recorder, env)
+        self._see_specializations(recorder, env)
         self._see_others(env)
         if self._changes:
             self._note(recorder, SET, "", self._changes)
@@ -330,6 +335,14 @@ class Shadow:
                 )
         self._asserts = _copied(now)
 
+    def _see_specializations(self, recorder: Recorder, env: Any) -> None:
+        """The sizes for which the program asks for graphs of their own."""
+        count = self._seen["specializations"]
+        for item in itertools.islice(getattr(env, "specializations", ()), count, None):
+            source, condition = Piece("source name", item.source), describe(item.check_fn)
+            self._note(recorder, SPECIALIZE_ON, "", source, condition)
+            self._seen["specializations"] += 1
+
     # -- the rest -------------------------------------------------------------------------------
 
     def _see_others(self, env: Any) -> None:
@@ -352,9 +365,11 @@ class Shadow:
         if len(now) == count:
             return
         what, first = ("put", count) if len(now) > count else ("all", 0)
+        from torchreel.store.portable.torch_names import expression
+
         tail = itertools.islice(now.items(), first, None)
         # A nested int is a key as well: it is a SymInt, which must not be handed over.
-        pairs = {k if isinstance(k, (int, float)) else str(k): value for k, value in tail}
+        pairs = {k if isinstance(k, (int, float)) else expression(k.node): v for k, v in tail}
         self._merge(name, what, Piece(form, pairs))
 
     def _see_map(self, name: str, form: str, now: dict[Any, Any]) -> None:

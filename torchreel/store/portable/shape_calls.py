@@ -24,7 +24,7 @@ FIELDS: dict[str, str] = {
     "exclusion_constraints": "list exclusion",
     "guards": "list guard",
     "deferred_runtime_asserts": "maplist expr assert",
-    "_spec_symbol_to_compile_symbol": "map symbol expr",
+    "_shape_spec_pending_assumptions": "list pending",
 }
 """Field of a ShapeEnv -> its form, as in `shape_env.STATE`."""
 
@@ -50,6 +50,11 @@ def encode(form: str, value: Any) -> Json:
         return [symbols.encode_expr(value.expr), value.msg]
     if form == "exclusion":
         return [shape_env.encode_field("symbol", value[0]), value[1]]
+    if form == "pending":
+        mentioned = {*value[0], *value[1].free_symbols}
+        names = sorted((symbols.encode_name(symbol) for symbol in mentioned), key=str)
+        waits = sorted(symbol.name for symbol in value[0])
+        return [names, waits, symbols.encode_expr(value[1])]
     if form == "path":
         return encode_record(tuple(value))
     kind, *inner = form.split()
@@ -84,6 +89,9 @@ def _decode(form: str, data: Any, table: Table) -> Any:
         return torch_names.runtime_assert(symbols.decode_expr(data[0], table), str(data[1]))
     if form == "exclusion":
         return (decode("symbol", data[0], table), int(data[1]))
+    if form == "pending":
+        named = {symbol.name: symbol for symbol in map(symbols.decode_name, data[0])}
+        return ({named[name] for name in data[1]}, symbols.decode_expr(data[2], named))
     kind, *inner = form.split()
     if kind == "list":
         return [decode(inner[0], item, table) for item in data]

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import sympy
+import torch
 
 from torchreel.errors import UnsupportedError
 from torchreel.store.jsontypes import Json
@@ -49,6 +50,21 @@ def _unscalar(data: Json, table: Table) -> Any:
     return values.decode_value(data, _no_leaf)
 
 
+def _key(value: Any) -> Json:
+    """A size that shares a symbol with its equals: a number, or a nested int."""
+    return (
+        [symbols.encode_expr(torch_names.expression(value.node))]
+        if isinstance(value, torch.SymInt)
+        else _scalar(value)
+    )
+
+
+def _unkey(data: Json, table: Table) -> Any:
+    value = _unscalar(data, table)
+    nested = isinstance(value, torch_names.SingletonInt)
+    return torch_names.nested_int(value) if nested else value
+
+
 def _no_leaf(kind: str, data: Json) -> object:
     raise UnsupportedError(f"malformed snapshot: {kind!r} holding {data!r:.60}")
 
@@ -80,10 +96,16 @@ def _unplain(data: Any, table: Table) -> Any:
     return values.decode_value(data, _no_leaf)
 
 
+def _unname(data: Json, table: Table) -> sympy.Symbol:
+    return _symbol(data, table) if isinstance(data, str) else symbols.decode_name(data)
+
+
 _CODECS: dict[str, tuple[Encode, Decode]] = {
     "symbol": (_name, _symbol),
+    "name": (symbols.encode_name, _unname),
     "expr": (symbols.encode_expr, symbols.decode_expr),
     "scalar": (_scalar, _unscalar),
+    "key": (_key, _unkey),
     "range": (_encode_range, _decode_range),
     "source": (_encode_source, _decode_source),
     "plain": (_plain, _unplain),
@@ -106,7 +128,7 @@ STATE: dict[str, str] = {
     "unbacked_renamings": "map symbol symbol",
     "divisible": "set expr",
     "size_like": "set symbol",
-    "val_to_var": "map scalar symbol",
+    "val_to_var": "map key symbol",
     "unbacked_symfloat_counter": "plain",
     "unbacked_symint_counter": "plain",
     "num_deferred_runtime_asserts": "plain",
@@ -116,9 +138,10 @@ STATE: dict[str, str] = {
     "co_fields": "map plain plain",
     "pending_fresh_unbacked_symbols": "list symbol",
     "ignorable_fresh_unbacked_symbols": "list symbol",
-    "source_to_symbol": "map plain symbol",
+    "source_to_symbol": "map plain name",
     "unbacked_alloc_order": "map symbol plain",
     "_shape_id_to_unbacked_symbol": "map plain expr",
+    "_spec_symbol_to_compile_symbol": "map name expr",
     "trace_asserts": "plain",
 }
 
@@ -143,7 +166,9 @@ def encode_shape_env(env: ShapeEnv) -> dict[str, Json]:
 def _all_symbols(env: ShapeEnv) -> list[sympy.Symbol]:
     """Every symbol that any part of the state mentions, by name."""
     found: dict[str, sympy.Symbol] = {}
-    stack: list[object] = [getattr(env, field, None) for field in STATE]
+    stack: list[object] = [
+        getattr(env, field, None) for field, shape in STATE.items() if "name" not in shape.split()
+    ]
     stack += [g.expr for g in env.guards]
     stack += [a.expr for asserts in env.deferred_runtime_asserts.values() for a in asserts]
     stack += list(env.deferred_runtime_asserts)
@@ -211,6 +236,8 @@ def hints(snapshot: Mapping[str, Json]) -> dict[str, Json]:
     found: dict[str, Json] = {}
     for name, value in rows if isinstance(rows, list) else []:
         number = _unscalar(value, {})
+        if isinstance(number, torch_names.SingletonInt):
+            continue  # a nested int has no number
         found[str(name)] = int(number) if number == int(number) else float(number)
         if isinstance(number, (float, sympy.Float)):
             found[str(name)] = float(number)

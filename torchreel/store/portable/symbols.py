@@ -118,6 +118,8 @@ def _write(expr: object) -> str:
     if isinstance(expr, sympy.Float):
         sign, mantissa, exponent, _ = expr._mpf_
         return f'Float("{"-" * sign}0x{int(mantissa):x}p{int(exponent)}", {expr._prec})'
+    if isinstance(expr, torch_names.SingletonInt):
+        return "SingletonInt({}, {})".format(*torch_names.singleton_parts(expr))
     if isinstance(expr, sympy.Basic):
         if expr in _CONSTANT_NAMES:
             return _CONSTANT_NAMES[expr]
@@ -223,12 +225,22 @@ class _Parser:
         return sympy.Float(parts if mantissa else 0.0, precision=int(match["precision"]))
 
     def _build(self, name: str, args: list[sympy.Basic]) -> sympy.Basic:
-        if name == "Rational":
-            return sympy.Rational(*(int(arg) for arg in args))
+        if name in ("Rational", "SingletonInt"):
+            return _of_integers(name, args)
         function = self.functions.get(name)
         if function is None:
             raise UnsupportedError(f"the function {name!r} is not allowed in an expression")
         return _construct(function, args)
+
+
+def _of_integers(name: str, args: list[sympy.Basic]) -> sympy.Basic:
+    """A node that holds two numbers, and no expressions."""
+    numbers = [int(arg) for arg in args if isinstance(arg, sympy.Integer)]
+    if len(numbers) != 2 or len(args) != 2:
+        raise UnsupportedError(f"{name} takes two integers, found {args!s:.80}")
+    if name == "Rational":
+        return sympy.Rational(*numbers)
+    return torch_names.SingletonInt(numbers[0], coeff=numbers[1])
 
 
 def _construct(function: Callable[..., sympy.Basic], args: list[sympy.Basic]) -> sympy.Basic:
@@ -246,6 +258,21 @@ def encode_symbol(symbol: sympy.Symbol) -> list[str]:
     """The assumptions of a symbol, each as `name` or `!name`, sorted."""
     given: Mapping[str, bool | None] = symbol._assumptions_orig
     return sorted(key if value else f"!{key}" for key, value in given.items() if value is not None)
+
+
+def encode_name(symbol: sympy.Symbol) -> list[Json]:
+    """A symbol that is spoken of and stands in no size: with its assumptions, as it is in no table.
+
+    A program gives it any name it likes: `n#0` in a `shapes_spec`, `L['x'].size()[0]`.
+    """
+    return [symbol.name, encode_symbol(symbol)]
+
+
+def decode_name(data: Json) -> sympy.Symbol:
+    """What `encode_name` wrote; it must not get into an expression that becomes code."""
+    if not isinstance(data, list) or len(data) != 2 or not isinstance(data[0], str):
+        raise UnsupportedError(f"malformed name of a symbol: {data!r:.80}")
+    return sympy.Symbol(data[0], **decode_symbol("s0", data[1])._assumptions_orig)
 
 
 # fmt: off

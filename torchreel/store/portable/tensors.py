@@ -138,7 +138,7 @@ def _common(tensor: torch.Tensor) -> dict[str, Json]:
 
 def _size(size: object) -> Json:
     if isinstance(size, torch.SymInt):
-        return symbols.encode_expr(size.node.expr)
+        return symbols.encode_expr(torch_names.expression(size.node))
     return int(size)  # type: ignore[call-overload,no-any-return]
 
 
@@ -162,15 +162,15 @@ def _before(size: object) -> Json:
 def _symbolic(value: torch.SymInt | torch.SymFloat | torch.SymBool) -> Json:
     node = value.node
     kind = type(value).__name__.lower()
-    hint = torch_names.hint_of(node)
+    hint, expr = torch_names.hint_of(node), torch_names.expression(node)
     description: dict[str, Json] = {
         "k": kind,
-        "expr": symbols.encode_expr(node.expr),
+        "expr": symbols.encode_expr(expr),
         "hint": values.encode_value(hint) if isinstance(hint, (bool, int, float)) else None,
     }
     before = torch_names.unreplaced(node)
     # A symbol that was specialised: it goes on by its own name in what is traced later.
-    return description if before == node.expr else {
+    return description if before == expr else {
         **description, "unreplaced": symbols.encode_expr(before)
     }  # fmt: skip
 

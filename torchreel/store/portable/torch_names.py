@@ -26,13 +26,15 @@ from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.fx.experimental.sym_node import SymNode
 from torch.fx.experimental.symbolic_shapes import RuntimeAssert, ShapeEnv
 from torch.utils._sympy.numbers import int_oo
+from torch.utils._sympy.singleton_int import SingletonInt
 from torch.utils._sympy.value_ranges import ValueRanges
 
 from torchreel.store.jsontypes import Json
 
 __all__ = [
     "CompileContext", "CompileId", "FakeTensor", "FakeTensorMode", "RuntimeAssert", "ShapeEnv",
-    "ShapeGuard", "Source", "SymNode", "TracingContext", "ValueRanges", "int_oo", "tracing",
+    "ShapeGuard", "SingletonInt", "Source", "SymNode", "TracingContext", "ValueRanges", "int_oo",
+    "tracing",
 ]  # fmt: skip
 
 
@@ -234,7 +236,27 @@ def storage_of(tensor: torch.Tensor) -> tuple[int, object] | None:
 
 def unreplaced(node: Any) -> Any:
     """The expression of a SymNode, as it was made: `expr` is that after replacements."""
-    return node._expr
+    return node._expr if isinstance(node, SymNode) else expression(node)
+
+
+def expression(node: Any) -> sympy.Basic:
+    """The expression of a SymInt's node; a nested int (the length of each row of a jagged tensor)
+    has no symbol, and SymPy's name for it is a SingletonInt."""
+    if not isinstance(node, SymNode) and node.is_nested_int():
+        return SingletonInt(node.nested_int(), coeff=node.nested_int_coeff())
+    return node.expr
+
+
+def singleton_parts(expr: Any) -> tuple[int, int]:
+    """The number of a nested int, and the factor before it."""
+    return int(expr._val), int(expr._coeff)
+
+
+def nested_int(expr: Any) -> torch.SymInt:
+    """The nested int that a SingletonInt stands for, as jagged tensors make them."""
+    from torch.nested._internal.nested_int import NestedIntNode
+
+    return torch.SymInt(NestedIntNode(*singleton_parts(expr)))  # type: ignore[no-untyped-call]
 
 
 def last_sequence() -> int:
@@ -256,7 +278,7 @@ def set_item_memo(tensor: torch.Tensor, value: object) -> None:
 
 def hint_of(node: SymNode) -> object:
     """A SymNode's hint, without computing one."""
-    return node._hint
+    return getattr(node, "_hint", None)
 
 
 def no_hint() -> object:

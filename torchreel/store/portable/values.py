@@ -19,7 +19,7 @@ from torch.fx import Node
 
 from torchreel.errors import UnsupportedError
 from torchreel.store.jsontypes import Json
-from torchreel.store.portable import symbols, targets
+from torchreel.store.portable import symbols, targets, torch_names
 
 _SYM_TYPES = {torch.SymInt: "int", torch.SymFloat: "float", torch.SymBool: "bool"}
 _TORCH_CONSTANT = re.compile(r"[a-z][a-z0-9_]*")
@@ -96,8 +96,8 @@ def _encode_callable(value: object) -> Json:
 
 def encode_symbolic(value: object) -> Json:
     """A SymInt, SymFloat or SymBool by type and expression."""
-    node = value.node  # type: ignore[attr-defined]
-    return {"sym": {"type": _SYM_TYPES[type(value)], "expr": symbols.encode_expr(node.expr)}}
+    expr = torch_names.expression(value.node)  # type: ignore[attr-defined]
+    return {"sym": {"type": _SYM_TYPES[type(value)], "expr": symbols.encode_expr(expr)}}
 
 
 def opaque(value: object, reason: str) -> dict[str, Json]:
