@@ -44,6 +44,8 @@ _NORMAL = (
     (re.compile(r"\d+\.\d+(?:e-?\d+)?(?= ?(?:s|us|ms|seconds)\b)"), "<time>"),
     (re.compile(r"^[VIWE]\d{4} [\d:.]+ \d+ "), "<log> "),
     (re.compile(r"/(?:tmp|torchinductor)\w+/[\w./-]+(?<!\.)"), "<temporary>"),
+    # Python counts the changes of all dicts of a process together.
+    (re.compile(r"(___dict_version\(.*\) == )\d+"), r"\1<version>"),
     # fx_graph_runnable lists every variable of the environment whose name begins with TORCH.
     (re.compile(r"^os\.environ\['TORCH(REEL|_TRACE)\w*'\] = .*\n", re.MULTILINE), ""),
 )  # fmt: skip
