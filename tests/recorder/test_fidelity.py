@@ -121,9 +121,10 @@ def test_a_difference_would_be_seen() -> None:
 def test_only_ids_times_and_temporary_names_are_taken_out() -> None:
     text = (
         "Eq(s0, 4) at 0x7f00aabbccdd, 140213412341234, took 1.25 ms, s77 < 1234567, "
-        "G['_140277079455872_c0'], buf0[3]"
+        "G['_140277079455872_c0'], buf0[3], ___dict_version(f(G['d'])) == 847904  # if n == 5:"
     )
     assert normal(text) == (
-        "Eq(s0, 4) at <address>, <id>, took <time> ms, s77 < 1234567, G['_<id>_c0'], buf0[3]"
+        "Eq(s0, 4) at <address>, <id>, took <time> ms, s77 < 1234567, G['_<id>_c0'], buf0[3], "
+        "___dict_version(f(G['d'])) == <version>  # if n == 5:"
     )
     assert normal(sys.executable) == sys.executable
