@@ -31,7 +31,8 @@ EXPECTED = {
     "invoke_subgraph": "higher_order.invoke_subgraph(",
     "flex_attention": "higher_order.flex_attention(",
     "checkpoint": "higher_order.tag_activation_checkpoint(",
-    "auto_functionalized": "higher_order.auto_functionalized_v2(", "recompile": "on purpose",
+    "auto_functionalized": "higher_order.auto_functionalized_v2(", "wrap": "higher_order.wrap(",
+    "recompile": "on purpose",
 }  # fmt: skip
 
 

@@ -14,6 +14,7 @@ from collections.abc import Callable
 import torch
 from torch._higher_order_ops import associative_scan, scan, while_loop
 from torch._higher_order_ops.map import map as map_
+from torch._higher_order_ops.wrap import wrap
 from torch._logging import trace_structured
 from torch.nn.attention.flex_attention import flex_attention
 from torch.utils.checkpoint import checkpoint
@@ -111,6 +112,10 @@ def _flex_attention(compile_: Callable[..., object]) -> None:
     compile_(f)(torch.randn(1, 2, 16, 16))  # type: ignore[operator]
 
 
+def _wrap(compile_: Callable[..., object]) -> None:
+    compile_(lambda x: wrap(lambda y: y.sin() + x.shape[0], x))(torch.ones(3))  # type: ignore[operator]
+
+
 def _checkpoint(compile_: Callable[..., object]) -> None:
     def f(x: torch.Tensor) -> torch.Tensor:
         return checkpoint(lambda x: x.sin().cos(), x, use_reentrant=False).sum()  # type: ignore[no-any-return]
@@ -156,7 +161,7 @@ OPERATORS: dict[str, Callable[[Callable[..., object]], None]] = {
     "cond": _cond, "while_loop": _while_loop, "scan": _scan, "associative_scan": _associative_scan,
     "map": _map, "invoke_subgraph": _invoke_subgraph, "flex_attention": _flex_attention,
     "checkpoint": _checkpoint, "auto_functionalized": _auto_functionalized,
-    "recompile": _recompile,
+    "wrap": _wrap, "recompile": _recompile,
 }  # fmt: skip
 PROGRAMS = {**MODELS_, **OPERATORS}
 
