@@ -7,8 +7,10 @@ from pathlib import Path
 import pytest
 import torch
 
+from tests.replay.devices import H200
 from tests.store.portable.compiles import compile_and_see
 from torchreel.errors import RefusedError, UnsupportedError, UntrustedError
+from torchreel.replay.device.torch_names import Known
 from torchreel.replay.restore import imposed, options_of, restore
 from torchreel.store.jsontypes import Json
 from torchreel.store.portable import config, sources, targets, values
@@ -171,6 +173,14 @@ def test_metadata_that_torch_would_write_into_a_program_is_left_out(
     assert re.search("does not fit|key of an unbacked|tensor method|letters, digits", why)
     (live,) = (n for n in restored.graph.graph.nodes if n.name == nodes[place]["name"])
     assert key not in live.meta
+
+
+@pytest.mark.parametrize(
+    "fact", [{"name": f"H200{CODE}"}, {"multi_processor_count": "1); exit("}, {"name": "'''"}]
+)
+def test_facts_of_a_gpu_are_numbers_and_a_name(fact: dict[str, Json]) -> None:
+    with pytest.raises(UnsupportedError, match=r"is a number|does not fit"):
+        Known({**H200, "devices": [{**H200["devices"][0], **fact}]})
 
 
 def test_config_that_names_a_command_is_left_out(tmp_path: Path, document: dict[str, Json]) -> None:

@@ -19,6 +19,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torchreel.errors import UnsupportedError
 from torchreel.replay.device import libraries
 from torchreel.store.jsontypes import Json
+from torchreel.store.portable import names
 from torchreel.store.portable.torch_names import FakeTensorMode
 
 _ABSENT = object()
@@ -54,13 +55,21 @@ def impose(stack: ExitStack, facts: Mapping[str, Json], left: list[str], *, run:
     _impose_triton(stack, known)
 
 
+# The facts of a device that are text; Inductor writes the others into kernels as they stand.
+_TEXTS = frozenset({"name", "gcnArchName"})
+
+
 class Known:
-    """The recorded facts, in the forms in which torch asks for them."""
+    """The recorded facts, in the forms in which torch asks for them.
+
+    Raises UnsupportedError for facts that would be code in a kernel.
+    """
 
     def __init__(self, facts: Mapping[str, Json]) -> None:
+        names.check_comment(facts)
         listed = facts.get("devices")
         devices = listed if isinstance(listed, Sequence) and not isinstance(listed, str) else ()
-        self.devices = [SimpleNamespace(**d) for d in devices if isinstance(d, Mapping)]
+        self.devices = [_device(d) for d in devices if isinstance(d, Mapping)]
         current = facts.get("current")
         self.current = current if isinstance(current, int) else 0
         found = facts.get("architectures")
@@ -94,6 +103,13 @@ class Known:
         if device >= 0:
             self.current = device
         return before
+
+
+def _device(facts: Mapping[str, Json]) -> SimpleNamespace:
+    for key, value in facts.items():
+        if key not in _TEXTS and not isinstance(value, (int, float, type(None))):
+            raise UnsupportedError(f"the {key!r:.40} of a GPU is a number, found {value!r:.80}")
+    return SimpleNamespace(**facts)
 
 
 def _answers(known: Known) -> dict[str, Any]:

@@ -24,8 +24,8 @@ from torchreel.store.portable.tensors import Decoder, Encoder
 
 # Live objects, rebuilt from the source or not needed; times.
 _LEFT_OUT = frozenset({"grapharg", "creation_timestamp", "steal_arg"})
-# Text of many lines, of which torch shows one.
-_LINES = frozenset({"stack_trace"})
+# Text of many lines; Inductor keeps it for messages and debugging, and writes none of it into code.
+_LINES = frozenset({"stack_trace", "output_stack_traces"})
 
 
 class MetaEncoder:
