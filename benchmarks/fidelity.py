@@ -8,8 +8,8 @@ with each higher-order operator (those of `completeness`), all with aot_eager an
 Each program runs twice, in fresh processes with fresh caches: plain, and under the recorder; both
 times torch writes its own structured trace (TORCH_TRACE) and its own log (TORCH_LOGS).  Graphs,
 guards, output code, cache keys, events of the ShapeEnv, numbers of compiles, log lines, what the
-program prints and its exit status have to be the same, once ids, times and temporary names are
-taken out.  Exits with 1 when a program differs.
+program prints, its exit status and the number of tensors that are alive at the end have to be the
+same, once ids, times and temporary names are taken out.  Exits with 1 when a program differs.
 """
 
 import difflib
@@ -26,6 +26,7 @@ from pathlib import Path
 from torchreel.replay.vector_isa import copy_probes
 from torchreel.store.database import Store
 
+ALIVE = Path(__file__).with_name("alive.py")
 LOGS = "guards,recompiles,graph_breaks,graph_code,aot_graphs,dynamic,output_code"
 
 # Records that say how long something took, or which thread wrote it, and nothing else.
@@ -67,7 +68,7 @@ class Observation:
 
 
 def observe(command: Sequence[str], *, recorded: bool, **variables: str) -> Observation:
-    """Run `python COMMAND` in a fresh process and directory of caches, and see what torch says."""
+    """Run `python PROGRAM ...` in a fresh process, with fresh caches, and see what torch says."""
     with tempfile.TemporaryDirectory(prefix="torchreel-fidelity-") as folder:
         environment = {
             **os.environ, "TORCH_TRACE": f"{folder}/trace", "TORCH_LOGS": LOGS,
@@ -79,7 +80,7 @@ def observe(command: Sequence[str], *, recorded: bool, **variables: str) -> Obse
             Store.open(f"{folder}/run.db", create=True).close()
             environment["TORCHREEL"] = f"full:{folder}/run.db"
         done = subprocess.run(
-            [sys.executable, *command], env=environment, capture_output=True, text=True
+            [sys.executable, str(ALIVE), *command], env=environment, capture_output=True, text=True
         )
         assert not recorded or Path(folder, "run.db").exists()
         log = [normal(line) for line in done.stderr.splitlines()]

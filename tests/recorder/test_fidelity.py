@@ -101,7 +101,10 @@ def test_torch_writes_the_same_with_and_without_the_recorder(name: str, tmp_path
     for kind, count in at_least.items():
         assert plain.counts.get(kind, 0) >= count, (plain.counts, plain.log[-5:])
     assert plain.status == (5 if name == "a failing backend" else 0)
-    assert plain.stdout
+    *own, alive, _ = plain.stdout.splitlines()
+    assert own
+    assert alive.startswith("tensors alive:")
+    assert ("Parameter" in alive) == (name == "dynamic training")
     assert found == []
 
 
