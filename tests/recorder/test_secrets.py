@@ -13,7 +13,7 @@ from torchreel.recorder.launch import run_recorded
 from torchreel.recorder.settings import Settings
 from torchreel.replay import replay
 from torchreel.store import Store, queries
-from torchreel.store.packing import KEPT, Kept, unpack
+from torchreel.store.packing import LastPack, read
 
 # Put together here, so that this file holds none that a scanner would report.
 SECRETS = {
@@ -205,7 +205,7 @@ def everything(path: Path) -> Iterator[bytes]:
         for row in connection.execute(f'SELECT * FROM "{table}"'):
             yield repr(row).encode()
     for (digest,) in connection.execute("SELECT digest FROM blobs").fetchall():
-        yield unpack(digest, Kept(*connection.execute(KEPT, {"digest": digest}).fetchone()))
+        yield read(lambda *query: connection.execute(*query).fetchall(), digest, LastPack())
     connection.close()
 
 

@@ -173,21 +173,28 @@ def put_data(store: Store, event: Event, data: Mapping[str, Any]) -> None:
         if row is not None:
             writer.update("events", row, data=data)
             return
-        around = select(pages.c.id, pages.c.digest).where(
+        around = select(pages.c.id, pages.c.digest, pages.c.line).where(
             pages.c.recording_id == event.recording_id, pages.c.kind == event.kind,
             pages.c.first_seq <= event.seq, pages.c.last_seq >= event.seq,
         )  # fmt: skip
         for page in writer.connection.execute(around).all():
-            doc = json.loads(store.read_blob(page.digest))
+            doc = _document(store, page.digest, page.line)
             places = list(itertools.accumulate(doc["seq"]))
             if event.seq in places:
                 row_data: Any = data
                 if doc["fields"] is not None:
                     row_data = [data[name] for name in doc["fields"]]
                 doc["data"][places.index(event.seq)] = row_data
-                writer.update("event_pages", page.id, digest=writer.blob(canonical_json(doc)))
+                new = writer.blob(canonical_json(doc))
+                writer.update("event_pages", page.id, digest=new, line=None)
                 return
     raise LookupError(event.seq)
+
+
+def _document(store: Store, digest: str, line: int | None) -> Any:
+    """What a page holds."""
+    found = json.loads(store.read_blob(digest))
+    return found if line is None else found[line - 1]
 
 
 def _change_payload(store: Store, event: Event) -> None:
@@ -197,15 +204,16 @@ def _change_payload(store: Store, event: Event) -> None:
     with store.writer() as writer:
         digest = writer.blob(document.encode())
         pages = schema.event_pages
-        around = select(pages.c.id, pages.c.digest).where(
+        around = select(pages.c.id, pages.c.digest, pages.c.line).where(
             pages.c.recording_id == event.recording_id, pages.c.kind == event.kind
         )
         for page in writer.connection.execute(around).all():
-            doc = json.loads(store.read_blob(page.digest))
+            doc = _document(store, page.digest, page.line)
             places = list(itertools.accumulate(doc["seq"]))
             if event.seq in places:
                 doc["payload"][places.index(event.seq)] = digest
-                writer.update("event_pages", page.id, digest=writer.blob(canonical_json(doc)))
+                new = writer.blob(canonical_json(doc))
+                writer.update("event_pages", page.id, digest=new, line=None)
                 return
     raise LookupError(event.seq)
 

@@ -41,8 +41,10 @@ def _write_everything(w: Writer | DirectWriter) -> None:
 
 
 def _dump(path: Path) -> list[str]:
+    """The rows of all tables, but for how the bytes of blobs are kept."""
     with closing(sqlite3.connect(path)) as connection:
-        return list(connection.iterdump())
+        kept = ('INSERT INTO "blobs"', 'INSERT INTO "packs"')
+        return [line for line in connection.iterdump() if not line.startswith(kept)]
 
 
 def test_both_writers_write_the_same_rows(tmp_path: Path) -> None:
@@ -55,7 +57,7 @@ def test_both_writers_write_the_same_rows(tmp_path: Path) -> None:
     with Store.open(theirs, create=True) as other, other.writer() as writer:
         _write_everything(writer)
     assert _dump(ours) == _dump(theirs)
-    assert len(_dump(ours)) > 40
+    assert len(_dump(ours)) > 35
 
 
 def test_a_transaction_that_fails_leaves_nothing(path: Path) -> None:

@@ -8,10 +8,11 @@ import zstandard
 from sqlalchemy import text
 
 from tests.store.rows import add_recording
-from torchreel.errors import DamagedStore
+from torchreel.errors import DamagedStore, NewerStore
 from torchreel.recorder.retention import drop_material
-from torchreel.store import Store, packing
+from torchreel.store import Store, dictionaries, packing, packs
 from torchreel.store.direct import DirectStore, open_for_recording
+from torchreel.store.jsontypes import digest_of
 from torchreel.store.pages import Inline
 from torchreel.store.sweep import sweep
 
@@ -52,29 +53,92 @@ def test_blobs_of_one_transaction_share_what_they_say(path: Path, direct: Direct
     assert 0 < kept["packs"] < 1.5 * alone
 
 
-def test_a_blob_that_is_written_alone_is_in_no_pack(path: Path, direct: DirectStore) -> None:
-    with direct.writer() as w:
-        digest = w.blob(GRAPHS[0])
+def test_a_commit_goes_on_with_the_pack_that_is_open(path: Path, direct: DirectStore) -> None:
+    """What one transaction has said costs the next one nothing, and each can be read at once."""
+    digests = []
+    for graph in GRAPHS:
+        with direct.writer() as w:
+            digests.append(w.blob(graph))
+        with Store.open(path) as store:
+            assert [store.read_blob(digest) for digest in digests] == GRAPHS[: len(digests)]
+            kept = _kept(store)
     with Store.open(path) as store:
-        assert store.read_blob(digest) == GRAPHS[0]
-        assert _kept(store)["packs"] == 0
+        assert [store.read_blob(digest) for digest in digests[::-1]] == GRAPHS[::-1]
+    assert kept["blobs"] == 0
+    assert kept["packs"] < 1.5 * len(packing.pack(GRAPHS[0])[1])
+
+
+def test_a_transaction_that_fails_ends_the_pack(path: Path, direct: DirectStore) -> None:
+    """The next part must not lean on one that was rolled back."""
+    with direct.writer() as w:
+        digests = [w.blob(GRAPHS[0])]
+
+    def fail_half_way() -> None:
+        with direct.writer() as w:
+            w.blob(GRAPHS[1])
+            w.flush()
+            raise RuntimeError("on purpose")
+
+    with pytest.raises(RuntimeError, match="on purpose"):
+        fail_half_way()
+    with direct.writer() as w:
+        digests += [w.blob(graph) for graph in GRAPHS[1:]]
+    with Store.open(path) as store:
+        assert [store.read_blob(digest) for digest in digests] == GRAPHS
+        assert _parts(store) == [(1, None), (2, None)]
+
+
+@pytest.mark.parametrize("deleted", [True, False])
+def test_another_process_wrote_meanwhile(path: Path, direct: DirectStore, deleted: bool) -> None:
+    """The pack goes on unless its end was deleted; ids of deleted rows are given again."""
+    with direct.writer() as w:
+        first = w.blob(GRAPHS[0])
+    with direct.writer() as w:
+        recording = add_recording(w)  # type: ignore[arg-type]
+        w.blob(GRAPHS[1])
+    other = open_for_recording(str(path))
+    assert isinstance(other, DirectStore)
+    with other.writer() as w:
+        if deleted:
+            w.connection.execute("DELETE FROM blobs")
+            w.connection.execute(packs.DROP_UNUSED)
+        else:
+            w.add("stack_pages", recording_id=recording, digest=first)
+        theirs = w.blob(GRAPHS[2])
+    other.close()
+    with direct.writer() as w:
+        ours = w.blob(GRAPHS[3])
+    with Store.open(path) as store:
+        assert [store.read_blob(theirs), store.read_blob(ours)] == GRAPHS[2:]
+        assert _parts(store) == (
+            [(1, None), (2, None)] if deleted else [(1, None), (2, 1), (3, None), (4, 1)]
+        )
+
+
+def _parts(store: Store) -> list[tuple[int, int | None]]:
+    with store.connect() as connection:
+        rows = connection.execute(text("SELECT id, first FROM packs ORDER BY id")).all()
+    return [(id, first) for id, first in rows]
 
 
 def test_a_pack_is_bounded(
     path: Path, direct: DirectStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Who wants one blob has to unpack all of its pack."""
-    monkeypatch.setattr("torchreel.store.direct.MOST_IN_PACK", 50_000)
-    with direct.writer() as w:
-        digests = [w.blob(graph) for graph in (*GRAPHS, GRAPHS[0] * 2)]
+    """Who wants one blob has to unpack what is before it in its pack."""
+    for module in ("direct", "packs"):
+        monkeypatch.setattr(f"torchreel.store.{module}.MOST_IN_PACK", 50_000)
+    digests = []
+    for graph in (*GRAPHS, GRAPHS[0] * 2):
+        with direct.writer() as w:
+            digests.append(w.blob(graph))
     with Store.open(path) as store:
         assert [len(store.read_blob(d)) for d in digests] == [len(g) for g in GRAPHS] + [
             2 * len(GRAPHS[0])
         ]
         with store.connect() as connection:
-            sizes = connection.execute(text("SELECT size FROM packs")).scalars().all()
-        assert len(sizes) == 2
-        assert max(sizes) < 100_000
+            sizes = connection.execute(text("SELECT size, first FROM packs")).all()
+    assert len(GRAPHS[0]) < 50_000 < 2 * len(GRAPHS[0])
+    assert sizes == [(len(graph), None) for graph in GRAPHS]
 
 
 BOMB = zstandard.ZstdCompressor().compress(bytes(50_000_000))
@@ -88,6 +152,8 @@ BOMB = zstandard.ZstdCompressor().compress(bytes(50_000_000))
         ("UPDATE packs SET size = size - 1", "not as long as it says"),
         ("UPDATE packs SET size = size + 1", "not as long as it says"),
         (f"UPDATE packs SET size = {2**40}", "which no pack is"),
+        ("UPDATE packs SET first = id + 1", "a pack that the store lacks"),
+        ("UPDATE packs SET dictionary = 99", "only a newer torchreel has"),
         ("UPDATE packs SET size = -1", "which no pack is"),
         ("UPDATE packs SET data = :bomb", "not as long as it says"),
         ("UPDATE blobs SET start = start + 1", "should be|another digest"),
@@ -105,7 +171,7 @@ def test_a_pack_that_is_not_what_was_stored(
     with Store.open(path, write=True) as store:
         with store.writer() as writer:
             writer.connection.execute(text(lie), {"bomb": BOMB} if ":bomb" in lie else {})
-        with pytest.raises(DamagedStore, match=complaint):
+        with pytest.raises((DamagedStore, NewerStore), match=complaint):
             store.read_blob(digests[-1])
 
 
@@ -146,10 +212,20 @@ def test_material_that_is_dropped_while_it_waits_for_its_pack(
         assert store.read_blob(again) == GRAPHS[0]
         with store.connect() as connection:
             assert connection.execute(text("SELECT count(*) FROM blobs")).scalar() == 1
-        assert _kept(store)["packs"] == 0
+        assert _parts(store) == [(2, None)]
 
 
 def test_a_short_payload_has_its_text_with_it(store: Store) -> None:
     digest = Inline("a \u00e9 \udcff")
     assert digest == Inline("a \u00e9 \udcff") != Inline("b")
     assert store.read_blob(digest) == "a \u00e9 \udcff".encode("utf-8", "surrogatepass")
+
+
+def test_a_dictionary_stays_what_it_was() -> None:
+    """Every pack that was ever written with it needs it, to the byte."""
+    (number,) = range(1, (dictionaries.NEWEST or 0) + 1)
+    known = dictionaries.get(number)
+    assert known is not None
+    assert digest_of(known.as_bytes()) == (
+        "df53f8189ce5aa15c5a12d148409135c7eee27121d4e9c191515490c314eac6a"
+    )

@@ -20,7 +20,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from torchreel.recorder.guard import losses
-from torchreel.store.packing import DROP_UNUSED, KEPT, Kept, unpack
+from torchreel.store.packing import LastPack, read
+from torchreel.store.packs import DROP_UNUSED
 
 if TYPE_CHECKING:
     from torchreel.recorder.rows import AnyWriter
@@ -222,9 +223,10 @@ class _Sweep:
         named: set[str] = set()
         for table, column in _DIGESTS:
             named.update(row[0] for row in _rows(writer, f"SELECT {column} FROM {table}"))
+        last = LastPack()
         for (digest,) in _rows(writer, "SELECT digest FROM event_pages"):
             if digest not in pages:
-                pages[digest] = _payloads(writer, digest)
+                pages[digest] = _payloads(writer, digest, last)
             named |= pages[digest]
         return [d for (d,) in _rows(writer, "SELECT digest FROM blobs") if d not in named]
 
@@ -249,9 +251,7 @@ DELETE FROM event_pages WHERE id IN (
 """Events of other recordings that belong to no compile."""
 
 
-def _payloads(writer: AnyWriter, digest: str) -> frozenset[str]:
+def _payloads(writer: AnyWriter, digest: str, last: LastPack) -> frozenset[str]:
     """The digests that a page's document names (and whatever else looks like one)."""
-    for row in _rows(writer, KEPT, digest=digest):
-        document = unpack(digest, Kept(*row))
-        return frozenset(found.decode() for found in _HEX.findall(document))
-    return frozenset()
+    document = read(lambda query, values: _rows(writer, query, **values), digest, last)
+    return frozenset(found.decode() for found in _HEX.findall(document))

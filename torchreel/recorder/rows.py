@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
 from torchreel.store.jsontypes import Json
-from torchreel.store.pages import SHORT, write_frames, write_page
+from torchreel.store.pages import SHORT, write_frames, write_page, write_pages
 
 if TYPE_CHECKING:
     from torchreel.store.direct import DirectWriter
@@ -207,42 +207,48 @@ class AddEvents:
 
 
 @dataclass(frozen=True)
-class AddPage:
-    """Insert events of one kind and compile as a page."""
+class AddPages:
+    """Insert events of one compile as pages, one for each kind, all in one blob."""
 
     recording: Ref
-    events: Sequence[Event]
+    pages: Sequence[Sequence[Event]]
+
+    def singly(self) -> list[Operation]:
+        """Each page in a blob of its own, so that one that can't be written costs only itself."""
+        return [AddPages(self.recording, [page]) for page in self.pages]
 
     def write(self, writer: AnyWriter) -> None:
-        first = self.events[0]
-        writer.add(
-            "event_pages",
-            recording_id=_id(self.recording),
-            compile_id=None if first.compile is None else _id(first.compile),
-            kind=first.kind,
-            count=len(self.events),
-            first_seq=first.seq,
-            last_seq=self.events[-1].seq,
-            digest=writer.blob(self._document(writer)),
-        )
+        digest = writer.blob(write_pages([_document(page, writer) for page in self.pages]))
+        rows = [self._row(page, digest, line) for line, page in enumerate(self.pages, 1)]
+        writer.add_many("event_pages", rows)
 
-    def _document(self, writer: AnyWriter) -> bytes:
-        columns: dict[str, list[object]] = {
-            name: [getattr(event, name) for event in self.events]
-            for name in ("seq", "time_ns", "stage", "name", "cause", "stack")
+    def _row(self, events: Sequence[Event], digest: str, line: int) -> dict[str, object]:
+        first = events[0]
+        return {
+            "recording_id": _id(self.recording),
+            "compile_id": None if first.compile is None else _id(first.compile),
+            "kind": first.kind,
+            "count": len(events),
+            "first_seq": first.seq,
+            "last_seq": events[-1].seq,
+            "digest": digest,
+            "line": line,
         }
-        payloads = [e.payload and _short(e.payload, writer) for e in self.events]
-        data = [event.values for event in self.events]
-        try:
-            return write_page(
-                {**columns, "payload": payloads, "data": data}, self.events[0].fields, spell
-            )
-        except (TypeError, ValueError, RecursionError):
-            # Keys that are no text, values that hold themselves: spelled the slow way.
-            data = [plain(value) for value in data]
-            return write_page(
-                {**columns, "payload": payloads, "data": data}, self.events[0].fields, spell
-            )
+
+
+def _document(events: Sequence[Event], writer: AnyWriter) -> bytes:
+    columns: dict[str, list[object]] = {
+        name: [getattr(event, name) for event in events]
+        for name in ("seq", "time_ns", "stage", "name", "cause", "stack")
+    }
+    columns["payload"] = [e.payload and _short(e.payload, writer) for e in events]
+    data = [event.values for event in events]
+    try:
+        return write_page({**columns, "data": data}, events[0].fields, spell)
+    except (TypeError, ValueError, RecursionError):
+        # Keys that are no text, values that hold themselves: spelled the slow way.
+        data = [plain(value) for value in data]
+        return write_page({**columns, "data": data}, events[0].fields, spell)
 
 
 def _short(payload: Blob, writer: AnyWriter) -> str | list[str]:

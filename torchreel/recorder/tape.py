@@ -23,7 +23,7 @@ from torchreel.recorder.rows import (
     AddEnvironment,
     AddEvents,
     AddFrames,
-    AddPage,
+    AddPages,
     Event,
     Operation,
     Ref,
@@ -259,13 +259,18 @@ class Tape:
     def _take_events(self) -> list[Operation]:
         """The events so far: rows in one insertion, the others in pages by kind and compile."""
         rows: list[Event] = []
-        pages: dict[tuple[Ref | None, str], list[Event]] = {}
+        pages: dict[Ref | None, dict[str, list[Event]]] = {}
         for _ in range(len(self._events)):
             event, paged = self._events.popleft()
-            (pages.setdefault((event.compile, event.kind), []) if paged else rows).append(event)
+            if paged:
+                pages.setdefault(event.compile, {}).setdefault(event.kind, []).append(event)
+            else:
+                rows.append(event)
         # Last, for an event is on its deque before its frames are looked for here.
         frames = list(self.stacks.take())
-        operations: list[Operation] = [AddPage(self.recording, page) for page in pages.values()]
+        operations: list[Operation] = [
+            AddPages(self.recording, list(kinds.values())) for kinds in pages.values()
+        ]
         if rows:
             operations.append(AddEvents(self.recording, rows))
         if frames:
@@ -317,8 +322,10 @@ class Tape:
         if attempt.kind is not None:
             return attempt.kind
         for operation in self._batch:
-            with fail_open("tape.row"), self._writer() as writer:
-                operation.write(writer)
+            singles = operation.singly() if isinstance(operation, AddPages) else [operation]
+            for single in singles:
+                with fail_open("tape.row"), self._writer() as writer:
+                    single.write(writer)
         self._release(len(self._batch))
         self._write_losses()
         return None

@@ -22,6 +22,7 @@ from sqlalchemy.pool import NullPool, Pool, QueuePool
 from torchreel.errors import LockedStore, NewerStore, NotAStore, UsageError
 from torchreel.store import blobs, faults, locks, sqlite_files
 from torchreel.store.direct import write_schema
+from torchreel.store.packing import LastPack
 from torchreel.store.pages import Inline
 from torchreel.store.revision import REVISION
 from torchreel.store.writer import Writer
@@ -47,7 +48,7 @@ class Store:
         self.target = target
         self._release = _hold(self, path)
         self.engine = engine
-        self._last_pack = blobs.LastPack()
+        self._last_pack = LastPack()
         self.writable = writable
         faults.attach(engine, target)
         event.listen(engine, "begin", _begin)

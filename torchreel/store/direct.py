@@ -21,7 +21,8 @@ from typing import TYPE_CHECKING, Any
 from torchreel.store import configs, faults, sqlite_files
 from torchreel.store.configs import ConfigEntry
 from torchreel.store.jsontypes import digest_of, json_text
-from torchreel.store.packing import MOST_IN_PACK, PACKED, pack, pack_together
+from torchreel.store.packing import PACKED, pack
+from torchreel.store.packs import MOST_IN_PACK, OpenPack
 from torchreel.store.revision import REVISION
 
 if TYPE_CHECKING:
@@ -83,6 +84,7 @@ class DirectStore:
                 place, write=True, busy_timeout_ms=_BUSY_TIMEOUT_MS
             )
         self._digests: set[str] = set()
+        self._pack = OpenPack()
         self._version: object = None
         _open.add(self)
 
@@ -101,14 +103,15 @@ class DirectStore:
         with self._translated():
             self._begin()
             self._check_version()
-            writer = DirectWriter(self.connection, self._digests)
+            writer = DirectWriter(self.connection, self._digests, self._pack)
             try:
                 yield writer
                 writer.flush()
+                self.connection.execute("COMMIT")
             except BaseException:
+                self._pack.end()
                 self._roll_back()
                 raise
-            self.connection.execute("COMMIT")
         self._remember(writer.new_digests)
 
     def _begin(self) -> None:
@@ -130,6 +133,15 @@ class DirectStore:
         if version != self._version:
             self._version = version
             self._digests.clear()
+            if not self._has_open_pack():
+                self._pack.end()
+
+    def _has_open_pack(self) -> bool:
+        """Whether the last part is there, and so all those before it."""
+        query = "SELECT data FROM packs WHERE id = ? AND coalesce(first, id) = ?"
+        here = (self._pack.last, self._pack.first)
+        found = self.connection.execute(query, here).fetchone()
+        return bool(found == (self._pack.last_data,))
 
     def _remember(self, digests: Iterable[str]) -> None:
         if len(self._digests) > _KEPT_DIGESTS:
@@ -167,9 +179,10 @@ class DirectStore:
 class DirectWriter:
     """What `writer.Writer` does, in the transaction of a sqlite3 connection."""
 
-    def __init__(self, connection: sqlite3.Connection, digests: set[str]) -> None:
+    def __init__(self, connection: sqlite3.Connection, digests: set[str], pack: OpenPack) -> None:
         self.connection = connection
         self._known = digests
+        self._pack = pack
         self.new_digests: set[str] = set()
         self._waiting: list[tuple[str, bytes]] = []
         self._bytes_waiting = 0
@@ -199,23 +212,22 @@ class DirectWriter:
         self.add("blobs", digest=digest, codec=codec, size=len(data), data=packed)
 
     def flush(self) -> None:
-        """Write the blobs that wait for their pack; one that waits alone needs none."""
+        """Write the blobs that wait for their pack."""
         waiting, self._waiting, self._bytes_waiting = self._waiting, [], 0
-        if len(waiting) == 1:
-            self._put_alone(*waiting[0])
-        elif waiting:
-            self._put_together(waiting)
-
-    def _put_together(self, blobs: Sequence[tuple[str, bytes]]) -> None:
-        size, packed = pack_together(data for _, data in blobs)
-        pack_id, start = self.add("packs", size=size, data=packed), 0
-        for digest, data in blobs:
+        if not waiting:
+            return
+        part, start = self._pack.add(data for _, data in waiting), 0
+        row = {"size": part.size, "data": part.data, "dictionary": part.dictionary}
+        pack_id = self.add("packs", **row, first=self._pack.first)
+        self._pack.written(pack_id, part)
+        for digest, data in waiting:
             row = {"digest": digest, "codec": PACKED, "size": len(data), "data": b""}
             self.add("blobs", **row, pack=pack_id, start=start)
             start += len(data)
 
     def forget(self, digests: Iterable[str]) -> None:
-        """These blobs are not there any more."""
+        """These blobs are not there any more, and maybe not the pack that they were in."""
+        self._pack.end()
         self._known.difference_update(digests)
         self.new_digests.difference_update(digests)
 

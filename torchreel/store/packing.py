@@ -1,50 +1,47 @@
 """How the bytes of a blob are kept: compressed, and never unpacked beyond their recorded size.
 
-Blobs that are written together are kept together, in a *pack*: the graphs of one compile, and
-torch's own prints of them, say the same things over and over, and what one of them has said costs
-the next one nothing.  Used by `blobs` and `direct`; nothing of the database is known here.
+Alone, or with others in a pack (`packs`).  Used by `blobs` and `direct`; nothing of the database is
+known here.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from io import BytesIO
+from typing import Any
 
 import zstandard
 
 from torchreel.errors import DamagedStore, UnsupportedError
+from torchreel.store.jsontypes import digest_of
+from torchreel.store.packs import PARTS, Part, decompress, unpack_parts
 
 # Level 3 is zstd's own default: several times faster than the disk, for what a graph's text gains.
 _LEVEL = 3
-# A pack of 2 MB takes 10 ms more than at level 3, and a seventh less of the disk.
-_PACK_LEVEL = 6
 # Below this a zstd frame costs as much as it saves.
 _RAW_BELOW = 64
 # Refused on both sides, so that a store whose numbers lie can't make a reader allocate much.
 MAX_BLOB_BYTES = 1 << 30
-MOST_IN_PACK = 4 << 20
-"""Bytes before compression: who wants one blob of a pack unpacks all of it, which takes 5 ms."""
-MAX_PACK_BYTES = 4 * MOST_IN_PACK
 PACKED = "pack"
 """The codec of a blob whose bytes are in a pack."""
 
 
 @dataclass(frozen=True)
 class Kept:
-    """A row of `blobs`, with that of `packs` where there is one."""
+    """A row of `blobs`; of the pack it is in, the first part, and this part's own bytes."""
 
     codec: str
     size: int
     data: bytes
+    pack: int | None = None
     start: int | None = None
-    pack_size: int | None = None
-    pack_data: bytes | None = None
+    first: int | None = None
+    part: bytes | None = None
 
 
-KEPT = """SELECT b.codec, b.size, b.data, b.start, p.size AS pack_size, p.data AS pack_data
+KEPT = """SELECT b.codec, b.size, b.data, b.pack, b.start, coalesce(p.first, p.id), p.data
 FROM blobs AS b LEFT JOIN packs AS p ON p.id = b.pack WHERE b.digest = :digest"""
 """The query of a `Kept`."""
-DROP_UNUSED = "DELETE FROM packs WHERE id NOT IN (SELECT pack FROM blobs WHERE pack IS NOT NULL)"
-"""What to do after blobs were deleted: a pack goes with the last one that is in it."""
+Fetch = Callable[[str, Mapping[str, object]], Sequence[Sequence[Any]]]
+"""Executes a query with its values, and gives the rows."""
 
 
 def pack(data: bytes) -> tuple[str, bytes]:
@@ -61,19 +58,13 @@ def pack(data: bytes) -> tuple[str, bytes]:
     return "zstd", zstandard.ZstdCompressor(level=_LEVEL).compress(data)
 
 
-def pack_together(blobs: Iterable[bytes]) -> tuple[int, bytes]:
-    """One pack of several blobs, one after another: its size when unpacked, and the bytes."""
-    data = b"".join(blobs)
-    return len(data), zstandard.ZstdCompressor(level=_PACK_LEVEL).compress(data)
-
-
-def unpack(digest: str, kept: Kept, pack: bytes | None = None) -> bytes:
+def unpack(digest: str, kept: Kept, part: bytes = b"") -> bytes:
     """Undo `pack`, reading never more than the recorded size (a bomb is a damaged store).
 
-    `pack` is the unpacked pack, where it is at hand.
+    `part` is the content of the part of a pack that the blob is in.
     """
     if kept.codec == PACKED:
-        data = _cut_out(digest, kept, unpack_pack(digest, kept) if pack is None else pack)
+        data = _cut_out(digest, kept, part)
     elif kept.codec == "raw":
         data = kept.data
     elif kept.codec != "zstd":
@@ -83,7 +74,7 @@ def unpack(digest: str, kept: Kept, pack: bytes | None = None) -> bytes:
             f"Blob {digest:.12} claims to be {kept.size} bytes long, which no blob is."
         )
     else:
-        data = _decompress(digest, kept.size, kept.data)
+        data = decompress(digest, kept.size, kept.data)
     if len(data) != kept.size:
         raise DamagedStore(
             f"Blob {digest:.12} should be {kept.size} bytes long and unpacks to "
@@ -92,30 +83,50 @@ def unpack(digest: str, kept: Kept, pack: bytes | None = None) -> bytes:
     return data
 
 
-def unpack_pack(digest: str, kept: Kept) -> bytes:
-    """All bytes of the pack that a blob is in."""
-    if kept.pack_data is None or kept.pack_size is None:
-        raise DamagedStore(f"Blob {digest:.12} is in a pack that the store lacks.")
-    if not 0 <= kept.pack_size <= MAX_PACK_BYTES:
-        raise DamagedStore(
-            f"The pack of blob {digest:.12} claims to be {kept.pack_size} bytes long, which no "
-            "pack is."
-        )
-    data = _decompress(digest, kept.pack_size, kept.pack_data)
-    if len(data) != kept.pack_size:
-        raise DamagedStore(f"The pack of blob {digest:.12} is not as long as it says.")
-    return data
-
-
-def _cut_out(digest: str, kept: Kept, pack: bytes) -> bytes:
+def _cut_out(digest: str, kept: Kept, part: bytes) -> bytes:
     if kept.start is None or kept.start < 0 or kept.size < 0:
         raise DamagedStore(f"Blob {digest:.12} has no place in its pack.")
-    return pack[kept.start : kept.start + kept.size]
+    return part[kept.start : kept.start + kept.size]
 
 
-def _decompress(digest: str, size: int, packed: bytes) -> bytes:
-    try:
-        with zstandard.ZstdDecompressor().stream_reader(BytesIO(packed)) as reader:
-            return reader.read(size + 1)
-    except zstandard.ZstdError as error:
-        raise DamagedStore(f"Blob {digest:.12} does not unpack: {error}.") from error
+class LastPack:
+    """The pack that was unpacked last: blobs that are read together were written together."""
+
+    def __init__(self) -> None:
+        self._parts: dict[int | None, tuple[bytes, bytes]] = {}
+
+    def part_of(self, digest: str, kept: Kept, fetch: Fetch) -> bytes:
+        """The content of the part that a blob is in; `fetch` gets the `PARTS`, in order."""
+        packed, data = self._parts.get(kept.pack, (None, b""))
+        if packed is None or packed != kept.part:
+            self._parts = self._unpacked(digest, kept, fetch)
+            data = self._parts[kept.pack][1]
+        return data
+
+    @staticmethod
+    def _unpacked(digest: str, kept: Kept, fetch: Fetch) -> dict[int | None, tuple[bytes, bytes]]:
+        rows = fetch(PARTS, {"first": kept.first, "last": kept.pack})
+        if not rows or kept.part is None:
+            raise DamagedStore(f"Blob {digest:.12} is in a pack that the store lacks.")
+        parts = {row[0]: Part(*row[1:]) for row in rows}
+        whole = unpack_parts(digest, list(parts.values()))
+        found, start = {}, 0
+        for id, part in parts.items():
+            found[id] = (part.data, whole[start : start + part.size])
+            start += part.size
+        return found
+
+
+def read(fetch: Fetch, digest: str, last: LastPack) -> bytes:
+    """The same, whatever executes the queries."""
+    rows = fetch(KEPT, {"digest": digest})
+    if not rows:
+        raise DamagedStore(f"The store refers to blob {digest:.12}, which is not in it.")
+    kept = Kept(*rows[0])
+    part = last.part_of(digest, kept, fetch) if kept.codec == PACKED else b""
+    data = unpack(digest, kept, part)
+    if digest_of(data) != digest:
+        raise DamagedStore(
+            f"Blob {digest:.12} is not what was stored: its {len(data)} bytes have another digest."
+        )
+    return data

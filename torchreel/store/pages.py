@@ -7,7 +7,8 @@ Lives here: the form of such a document.  Who writes it: the recorder.  Who read
 A document of events has one list for each column of `COLUMNS`, all of one length; `fields` names
 the members of the rows of `data`, or is null where each row is an object itself.  A payload is a
 digest; a short one is the text itself, in a list.  A document of frames has one list for each of
-`FRAMES`.
+`FRAMES`.  What a compile has in memory is written as one blob: a JSON array with one such document
+on each line, of which `event_pages.line` says which.
 """
 
 from __future__ import annotations
@@ -59,6 +60,11 @@ def write_page(
     return text.encode("utf-8", "surrogatepass")
 
 
+def write_pages(documents: Sequence[bytes]) -> bytes:
+    """One blob of several documents; the first one is on line 1."""
+    return b"[\n" + b",\n".join(documents) + b"\n]"
+
+
 def _packed(name: str, column: Sequence[object]) -> Sequence[object] | None:
     if name in _DIFFERENCES:
         return [column[0], *(b - a for a, b in itertools.pairwise(column))]  # type: ignore[operator]
@@ -68,7 +74,9 @@ def _packed(name: str, column: Sequence[object]) -> Sequence[object] | None:
 def read_page(page: EventPage, data: bytes) -> Iterator[Event]:
     """The events of a page.  Raises DamagedStore when it is none."""
     try:
-        yield from _events(page, parse_json(data))
+        # JSON has no bare line breaks: they are where `write_pages` put them
+        own = data if page.line is None else data.split(b"\n")[page.line].removesuffix(b",")
+        yield from _events(page, parse_json(own))
     except (ValueError, TypeError, LookupError, RecursionError) as error:
         raise DamagedStore(f"Page {page.digest:.12} of events can't be read: {error!r}.") from error
 

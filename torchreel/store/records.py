@@ -117,7 +117,8 @@ class StackPage:
 
 @dataclass(frozen=True)
 class EventPage:
-    """Events of one kind and compile, kept together in one blob (`torchreel.store.pages`)."""
+    """Events of one kind and compile, kept together in one blob (`torchreel.store.pages`), or on
+    one line of it."""
 
     id: int
     recording_id: int
@@ -127,6 +128,7 @@ class EventPage:
     first_seq: int
     last_seq: int
     digest: str
+    line: int | None = None
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,9 @@ an older store becomes this one in `migrations` (a test keeps the two in step). 
 be dropped to save space while the row that named it stays.
 """
 
+import re
 import signal
+from typing import Any
 
 from sqlalchemy import (
     BigInteger,
@@ -84,11 +86,13 @@ def _id() -> Column[int]:
     return Column("id", Integer, primary_key=True)
 
 
-def _ref(name: str, target: str, *, optional: bool = False, keep: bool = False) -> Column[int]:
+def _ref(
+    name: str, target: str, *, optional: bool = False, keep: bool = False, index: bool = True
+) -> Column[int]:
     """A foreign key; rows that refer to a deleted one go with it, or are kept with a null."""
     rule = "SET NULL" if keep else "CASCADE"
     key = ForeignKey(f"{target}.id", ondelete=rule)
-    return Column(name, Integer, key, nullable=optional or keep, index=True)
+    return Column(name, Integer, key, nullable=optional or keep, index=index)
 
 
 def _text(name: str, *, optional: bool = False) -> Column[str]:
@@ -110,7 +114,7 @@ recordings = Table(
     _text("run"),
     _text("kind"),
     # a compile; no foreign key, because compiles refer to recordings already
-    Column("replay_of", Integer, index=True),
+    Column("replay_of", Integer),
     _text("entry", optional=True),
     _int("pid"),
     _int("rank", optional=True),
@@ -164,7 +168,7 @@ compiles = Table(
     "compiles",
     metadata,
     _id(),
-    _ref("recording_id", "recordings"),
+    _ref("recording_id", "recordings", index=False),
     _text("compile_id"),
     _int("frame_id", optional=True),
     _int("frame_compile_id", optional=True),
@@ -174,7 +178,7 @@ compiles = Table(
     _int("frame_line"),
     _text("frame_source", optional=True),
     _text("backend", optional=True),
-    _ref("config_id", "configs", keep=True),
+    _ref("config_id", "configs", keep=True, index=False),
     _text("status"),
     _int("started_ns"),
     _int("ended_ns", optional=True),
@@ -219,20 +223,22 @@ event_pages = Table(
     "event_pages",
     metadata,
     _id(),
-    _ref("recording_id", "recordings"),
+    _ref("recording_id", "recordings", index=False),
     _ref("compile_id", "compiles", optional=True),
     _text("kind"),
     _int("count"),
     _int("first_seq"),
     _int("last_seq"),
     _text("digest"),
+    # the line of that blob which is the page; null where all of it is
+    Column("line", Integer),
 )
 
 stack_pages = Table(
     "stack_pages",
     metadata,
     _id(),
-    _ref("recording_id", "recordings"),
+    _ref("recording_id", "recordings", index=False),
     _text("digest"),
 )
 
@@ -278,7 +284,7 @@ frame_bundles = Table(
     "frame_bundles",
     metadata,
     _id(),
-    _ref("compile_id", "compiles"),
+    _ref("compile_id", "compiles", index=False),
     _text("status"),
     _text("reason"),
     _int("size"),
@@ -290,7 +296,7 @@ output_codes = Table(
     "output_codes",
     metadata,
     _id(),
-    _ref("compile_id", "compiles"),
+    _ref("compile_id", "compiles", index=False),
     _text("partition"),
     _int("ordinal"),
     _text("digest"),
@@ -300,8 +306,8 @@ failures = Table(
     "failures",
     metadata,
     _id(),
-    _ref("recording_id", "recordings"),
-    _ref("compile_id", "compiles", optional=True),
+    _ref("recording_id", "recordings", index=False),
+    _ref("compile_id", "compiles", optional=True, index=False),
     _text("stage"),
     _text("partition"),
     _text("failure_class"),
@@ -325,6 +331,7 @@ blobs = Table(
     # of a blob that is kept with others: the row of `packs`, and where it begins in there
     Column("pack", Integer),
     Column("start", BigInteger),
+    sqlite_with_rowid=False,
 )
 
 packs = Table(
@@ -333,15 +340,20 @@ packs = Table(
     _id(),
     _int("size"),
     Column("data", LargeBinary, nullable=False),
+    # of a pack that was written in parts: the row where it begins; null in that row
+    Column("first", Integer),
+    # what both sides know before a pack begins (`dictionaries`)
+    Column("dictionary", Integer),
 )
 
 cases = Table(
     "cases",
     metadata,
     Column("digest", Text, primary_key=True),
-    _ref("failure_id", "failures", keep=True),
+    _ref("failure_id", "failures", keep=True, index=False),
     _int("call_nodes"),
     _text("document"),
+    sqlite_with_rowid=False,
 )
 
 verdicts = Table(
@@ -360,7 +372,7 @@ reductions = Table(
     "reductions",
     metadata,
     _id(),
-    _ref("failure_id", "failures", keep=True),
+    _ref("failure_id", "failures", keep=True, index=False),
     _text("start_case"),
     _text("best_case"),
     _text("status"),
@@ -374,7 +386,7 @@ by_catch = Table(
     "by_catch",
     metadata,
     _id(),
-    _ref("reduction_id", "reductions"),
+    _ref("reduction_id", "reductions", index=False),
     _text("signature_digest"),
     _json("signature"),
     _text("case_digest"),
@@ -385,7 +397,7 @@ findings = Table(
     metadata,
     _id(),
     _text("kind"),
-    Column("case_digest", Text, nullable=False, index=True),
+    Column("case_digest", Text, nullable=False),
     _text("signature_digest"),
     _text("environment_digest"),
     _json("document"),
@@ -396,8 +408,8 @@ replays = Table(
     "replays",
     metadata,
     _id(),
-    _ref("compile_id", "compiles"),
-    _ref("recording_id", "recordings", keep=True),
+    _ref("compile_id", "compiles", index=False),
+    _ref("recording_id", "recordings", keep=True, index=False),
     _text("entry"),
     _text("verdict"),
     _json("compared"),
@@ -407,22 +419,51 @@ replays = Table(
 Index("compiles_by_name", compiles.c.recording_id, compiles.c.compile_id)
 
 
+def _on_server(column: Column[Any]) -> None:
+    """An index that only a server has: a file's table is read through as fast, and an index takes
+    a page of the file and a row of its schema even when there is nothing in it."""
+    table = column.table
+    index = Index(f"ix_{table.name}_{column.name}", column, info={ON_SERVER: True})
+    index.ddl_if(dialect="postgresql")
+
+
+ON_SERVER = "on_server"
+"""In the `info` of an index: only a server has it."""
+for _column in (
+    recordings.c.replay_of, compiles.c.config_id, compiles.c.recording_id,
+    event_pages.c.recording_id, stack_pages.c.recording_id, frame_bundles.c.compile_id,
+    output_codes.c.compile_id, failures.c.recording_id, failures.c.compile_id,
+    replays.c.compile_id, replays.c.recording_id, cases.c.failure_id, reductions.c.failure_id,
+    by_catch.c.reduction_id, findings.c.case_digest,
+):  # fmt: skip
+    _on_server(_column)
+
+
 def sql() -> str:
-    """The schema as SQLite's SQL: what `schema.sql` holds, which a new file is made from."""
+    """The schema as SQLite's SQL: what `schema.sql` holds, which a new file is made from.
+
+    Without spaces where they mean nothing: SQLite keeps this text in every file.
+    """
     dialect = sqlite.dialect()
     statements: list[ExecutableDDLElement] = []
     for table in metadata.sorted_tables:
         statements.append(CreateTable(table))
-        statements += map(CreateIndex, sorted(table.indexes, key=lambda index: str(index.name)))
-    lines = [str(statement.compile(dialect=dialect)).strip() + ";\n" for statement in statements]
-    text = "\n".join(line.replace("\t", "    ").replace(" \n", "\n") for line in lines)
-    return f"{_SQL_HEAD}\n{text}\n{_STAMP}"
+        here = (index for index in table.indexes if ON_SERVER not in index.info)
+        statements += map(CreateIndex, sorted(here, key=lambda index: str(index.name)))
+    lines = [_narrow(str(statement.compile(dialect=dialect))) + ";\n" for statement in statements]
+    return f"{_SQL_HEAD}\n{''.join(lines)}\n{_STAMP}"
 
 
-_SQL_HEAD = """-- A new store, as SQLite makes it.
+def _narrow(statement: str) -> str:
+    narrow = re.sub(r"\s*([(),])\s*", r"\1", re.sub(r"\s+", " ", statement.strip()))
+    # SQLAlchemy, which reads the keys from this text, looks for a space there
+    return narrow.replace(")REFERENCES ", ") REFERENCES ")
+
+
+_SQL_HEAD = """-- A new store, as SQLite makes it; `.schema --indent` prints it in sqlite3's shell.
 -- Made by `python -m torchreel.store.schema`, from the tables there; a test holds it to them.
 """
-_STAMP = f"""CREATE TABLE alembic_version (version_num VARCHAR(32) NOT NULL PRIMARY KEY);
+_STAMP = f"""CREATE TABLE alembic_version(version_num VARCHAR(32)NOT NULL PRIMARY KEY)WITHOUT ROWID;
 
 INSERT INTO alembic_version VALUES ('{REVISION}');
 """

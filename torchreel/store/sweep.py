@@ -14,7 +14,8 @@ from sqlalchemy.types import TypeDecorator
 from torchreel.errors import DamagedStore
 from torchreel.store import blobs, schema
 from torchreel.store.database import Store
-from torchreel.store.packing import DROP_UNUSED
+from torchreel.store.packing import LastPack
+from torchreel.store.packs import DROP_UNUSED
 
 _DIGEST = re.compile(r"(?<![0-9a-f])[0-9a-f]{64}(?![0-9a-f])")
 _CHUNK = 500
@@ -39,7 +40,7 @@ def sweep(store: Store) -> int:
 
 def _used(connection: Connection, known: set[str]) -> set[str]:
     found: set[str] = set()
-    last = blobs.LastPack()
+    last = LastPack()
     waiting = set(_named_by_rows(connection)) & known
     while waiting:
         digest = waiting.pop()
@@ -62,7 +63,7 @@ def _plain(kind: object) -> object:
     return kind.impl_instance if isinstance(kind, TypeDecorator) else kind
 
 
-def _named_by_blob(connection: Connection, digest: str, last: blobs.LastPack) -> set[str]:
+def _named_by_blob(connection: Connection, digest: str, last: LastPack) -> set[str]:
     try:
         found = blobs.get(connection, digest, last).decode("latin-1")
     except DamagedStore:
