@@ -39,9 +39,10 @@ _TIMING = frozenset(
 _CONTEXT = frozenset({"timestamp", "thread", "pathname", "has_payload", "start_ns", "process"})
 _NORMAL = (
     (re.compile(r"0x[0-9a-f]{6,}"), "<address>"),
+    # Before the ids: one in 300 ends in twelve digits.
+    (re.compile(r"[0-9a-f]{8}(?:[_-][0-9a-f]{4}){3}[_-][0-9a-f]{12}"), "<uuid>"),
     (re.compile(r"(?<![A-Za-z0-9])\d{12,}(?![A-Za-z0-9])"), "<id>"),
     (re.compile(r"(?:/[\w.+@-]+)*/torchreel-fidelity-[\w.]+"), "<folder>"),
-    (re.compile(r"[0-9a-f]{8}(?:[_-][0-9a-f]{4}){3}[_-][0-9a-f]{12}"), "<uuid>"),
     (re.compile(r"\d+\.\d+(?:e-?\d+)?(?= ?(?:s|us|ms|seconds)\b)"), "<time>"),
     (re.compile(r"^[VIWE]\d{4} [\d:.]+ \d+ "), "<log> "),
     (re.compile(r"/(?:tmp|torchinductor)\w+/[\w./-]+(?<!\.)"), "<temporary>"),

@@ -130,4 +130,7 @@ def test_only_ids_times_and_temporary_names_are_taken_out() -> None:
         "Eq(s0, 4) at <address>, <id>, took <time> ms, s77 < 1234567, G['_<id>_c0'], buf0[3], "
         "___dict_version(f(G['d'])) == <version>  # if n == 5:"
     )
+    assert normal("__compiled_fn_37_ff7d8a74_caa4_43c9_a751_123456789012") == (
+        "__compiled_fn_37_<uuid>"
+    )
     assert normal(sys.executable) == sys.executable
