@@ -16,8 +16,9 @@ from torchreel.store.writer import Writer
 
 rows = st.lists(
     st.tuples(
-        st.integers(0, 2**40), st.integers(0, 2**62), st.none() | st.just("joint"),
-        st.text(), st.none() | st.integers(0, 99), st.none() | st.integers(0, 99),
+        st.integers(0, 2**40), st.integers(0, 2**52).map(lambda us: us * 1000),
+        st.none() | st.just("joint"), st.text(),
+        st.none() | st.integers(0, 99), st.none() | st.integers(0, 99),
         st.none() | st.text() | st.lists(st.text(), min_size=1, max_size=1),
         st.lists(st.none() | st.integers() | st.text(), min_size=2, max_size=2),
     ),

@@ -18,8 +18,8 @@ class Kind:
     """One kind of event.
 
     `system` is the row of the design's table of pipeline systems.  `fields` says what each value
-    means, in the order in which `Recorder.note` takes them.  A kind that comes in hundreds is kept
-    in `pages`; the others are rows that SQL can read.
+    means, in the order in which `Recorder.note` takes them.  A kind that comes in hundreds, or
+    with long values, is kept in `pages`; the others are rows that SQL can read.
     """
 
     name: str

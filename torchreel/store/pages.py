@@ -28,6 +28,8 @@ SHORT = 1000
 """Characters of a payload that is kept in its page: as a blob it would take more than its text."""
 _DIFFERENCES = ("seq", "time_ns")
 """Columns that are kept as the difference from row to row: they grow steadily."""
+_TICK = 1000
+"""Nanoseconds: an event has its microsecond. What is below is noise, which does not compress."""
 
 
 class Inline(str):
@@ -65,9 +67,11 @@ def write_pages(documents: Sequence[bytes]) -> bytes:
     return b"[\n" + b",\n".join(documents) + b"\n]"
 
 
-def _packed(name: str, column: Sequence[object]) -> Sequence[object] | None:
+def _packed(name: str, column: Sequence[Any]) -> Sequence[object] | None:
+    if name == "time_ns":
+        column = [time - time % _TICK for time in column]
     if name in _DIFFERENCES:
-        return [column[0], *(b - a for a, b in itertools.pairwise(column))]  # type: ignore[operator]
+        return [column[0], *(b - a for a, b in itertools.pairwise(column))]
     return None if all(value is None for value in column) else column
 
 

@@ -168,7 +168,6 @@ SKIPPED = Kind(
         "strategy": "what happens to this frame and to those that it calls, from now on",
     },
     points=(SKIP,),
-    pages=False,
     probe="frames",
 )
 KINDS = (

@@ -46,7 +46,6 @@ MANAGER = Kind(
         "differing": "expressions that are checked first, for earlier entries differ there",
     },
     points=(CHECK,),
-    pages=False,
     probe="guards",
 )
 AMBIENT = Kind(
@@ -62,7 +61,6 @@ AMBIENT = Kind(
         "dual_level": "level of forward-mode differentiation, -1 for none",
     },
     points=(CHECK,),
-    pages=False,
     probe="guards",
 )
 GUARD = Kind(

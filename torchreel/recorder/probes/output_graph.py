@@ -147,7 +147,6 @@ BYTECODE = Kind(
         "stack_size": "depth of its stack",
     },
     points=(REWRITE,),
-    pages=False,
     probe="output_graph",
 )
 KINDS = (
