@@ -196,7 +196,8 @@ class WorkerOracle:
             command.append("--trust")
         if self.signature.stage in NEEDS_KERNELS or not _code_is_enough(self.signature):
             command.append("--kernels")
-        copy_probes(self._directory / "inductor", make=True)  # the worker asks for them first of all
+        # The worker asks for the vector instructions before its first case.
+        copy_probes(self._directory / "inductor", make=True)
         if self._accelerator is not None:
             facts = self._directory / "accelerator.json"
             facts.write_bytes(canonical_json(self._accelerator))
