@@ -10,7 +10,8 @@ from tests.store.rows import add_compile, add_event, add_recording
 from torchreel.errors import DamagedStore, UsageError
 from torchreel.store import Store, queries
 from torchreel.store.addressing import parse
-from torchreel.store.pages import COLUMNS, Inline, read_page, write_frames, write_page
+from torchreel.store.paged import read_page
+from torchreel.store.pages import COLUMNS, Inline, write_frames, write_page
 from torchreel.store.records import EventPage
 from torchreel.store.writer import Writer
 

@@ -2,7 +2,8 @@
 
 A compile has thousands of guards, dispatches and ShapeEnv calls.  As rows they would take most of a
 store and of the time to write it; as columns of one JSON document they compress some thirty times.
-Lives here: the form of such a document.  Who writes it: the recorder.  Who reads it: `queries`.
+Lives here: the form of such a document, and writing one, which the recorder does.  Not here:
+reading one (`paged`), whose records a process that is recorded need not import.
 
 A document of events has one list for each column of `COLUMNS`, all of one length; `fields` names
 the members of the rows of `data`, or is null where each row is an object itself.  A payload is a
@@ -15,18 +16,16 @@ from __future__ import annotations
 
 import itertools
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Self
 
-from torchreel.errors import DamagedStore
-from torchreel.store.jsontypes import Json, digest_of, parse_json
-from torchreel.store.records import Event, EventPage, StackFrame, StackPage
+from torchreel.store.jsontypes import Json, digest_of
 
 COLUMNS = ("seq", "time_ns", "stage", "name", "cause", "stack", "payload", "data")
 FRAMES = ("id", "parent", "file", "line", "name")
 SHORT = 1000
 """Characters of a payload that is kept in its page: as a blob it would take more than its text."""
-_DIFFERENCES = ("seq", "time_ns")
+DIFFERENCES = ("seq", "time_ns")
 """Columns that are kept as the difference from row to row: they grow steadily."""
 _TICK = 1000
 """Nanoseconds: an event has its microsecond. What is below is noise, which does not compress."""
@@ -70,34 +69,9 @@ def write_pages(documents: Sequence[bytes]) -> bytes:
 def _packed(name: str, column: Sequence[Any]) -> Sequence[object] | None:
     if name == "time_ns":
         column = [time - time % _TICK for time in column]
-    if name in _DIFFERENCES:
+    if name in DIFFERENCES:
         return [column[0], *(b - a for a, b in itertools.pairwise(column))]
     return None if all(value is None for value in column) else column
-
-
-def read_page(page: EventPage, data: bytes) -> Iterator[Event]:
-    """The events of a page.  Raises DamagedStore when it is none."""
-    try:
-        # JSON has no bare line breaks: they are where `write_pages` put them
-        own = data if page.line is None else data.split(b"\n")[page.line].removesuffix(b",")
-        yield from _events(page, parse_json(own))
-    except (ValueError, TypeError, LookupError, RecursionError) as error:
-        raise DamagedStore(f"Page {page.digest:.12} of events can't be read: {error!r}.") from error
-
-
-def _events(page: EventPage, doc: Any) -> Iterator[Event]:
-    fields = doc["fields"]
-    columns = [_unpacked(name, doc[name], page.count) for name in COLUMNS]
-    for seq, time_ns, stage, name, cause, stack, payload, row in zip(*columns, strict=True):
-        value = row if fields is None else dict(zip(fields, row, strict=True))
-        yield Event(
-            page.recording_id, seq, page.compile_id, stage, page.kind, name, time_ns, value,
-            _payload(payload), cause, stack,
-        )  # fmt: skip
-
-
-def _payload(value: Any) -> str | None:
-    return Inline(value[0]) if isinstance(value, list) else value
 
 
 def write_frames(frames: Sequence[tuple[int, int | None, str, int, str]]) -> bytes:
@@ -105,24 +79,3 @@ def write_frames(frames: Sequence[tuple[int, int | None, str, int, str]]) -> byt
     columns = zip(FRAMES, zip(*frames, strict=True), strict=True)
     text = json.dumps(dict(columns), separators=(",", ":"), ensure_ascii=False)
     return text.encode("utf-8", "surrogatepass")
-
-
-def read_frames(page: StackPage, data: bytes) -> Iterator[StackFrame]:
-    """The frames of a page.  Raises DamagedStore when it is none."""
-    try:
-        doc: Any = parse_json(data)
-        for id_, parent, file, line, name in zip(*(doc[key] for key in FRAMES), strict=True):
-            yield StackFrame(
-                page.recording_id, int(id_), None if parent is None else int(parent), str(file),
-                int(line), str(name),
-            )  # fmt: skip
-    except (ValueError, TypeError, LookupError, RecursionError) as error:
-        raise DamagedStore(f"Page {page.digest:.12} of frames can't be read: {error!r}.") from error
-
-
-def _unpacked(name: str, column: Any, count: int) -> list[Any]:
-    if column is None:
-        return [None] * count
-    if name not in _DIFFERENCES:
-        return list(column)
-    return list(itertools.accumulate(column))

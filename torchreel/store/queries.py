@@ -17,7 +17,7 @@ from torchreel.store.addressing import Address
 from torchreel.store.configs import ConfigEntry
 from torchreel.store.database import Store
 from torchreel.store.liveness import PROCESS, is_alive
-from torchreel.store.pages import read_frames, read_page
+from torchreel.store.paged import read_frames, read_page
 from torchreel.store.records import (
     ByCatch,
     Checkpoint,
