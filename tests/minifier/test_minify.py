@@ -12,11 +12,13 @@ import tests.minifier.planted  # registers the backends here, as it does in the 
 from tests.minifier.hand_made import functions_of
 from tests.minifier.real import PLANTED, chain_of, shared_worker
 from tests.minifier.recorded import record
-from torchreel.errors import NotReproduced, UntrustedError, UsageError
-from torchreel.minifier.export import ExportOptions, export_by_catch
+from torchreel.errors import NotReproduced, UnsupportedError, UntrustedError, UsageError
+from torchreel.minifier.bisect import bisect
+from torchreel.minifier.export import ExportOptions, export, export_by_catch
 from torchreel.minifier.minify import is_alike, minify
 from torchreel.minifier.options import Options
-from torchreel.store import queries
+from torchreel.minifier.source.case import SourceCase
+from torchreel.store import canonical_json, queries
 from torchreel.store.database import Store
 from torchreel.store.signature import Signature, crash_signature
 
@@ -105,6 +107,30 @@ def test_a_failure_without_a_graph_needs_trust(tmp_path: Path) -> None:
         pytest.raises(UntrustedError, match="--trust"),
     ):
         minify(store)
+
+
+def test_a_program_in_the_place_of_a_graph_is_not_run(tmp_path: Path) -> None:
+    """A store that calls a stranger's program the best case of a failure of a graph."""
+    canary = tmp_path / "ran"
+    program = SourceCase(f"import pathlib\npathlib.Path({str(canary)!r}).touch()\n")
+    path = record(tmp_path / "run.db", chain_of(["tan"]), torch.ones(2), backend="planted_two")
+    with Store.open(path, write=True) as store:
+        compile = queries.latest_failing(store)
+        assert compile is not None
+        failure = queries.failure_of(store, compile)
+        assert failure is not None
+        with store.writer() as w:
+            document = w.blob(canonical_json(program.to_json()))
+            owner = {"failure_id": failure.id, "call_nodes": 1, "document": document}
+            w.add("cases", digest=program.digest, **owner)
+            cases = {"start_case": program.digest, "best_case": program.digest}
+            counts = {"oracle_runs": 1, "cache_hits": 0, "seconds": 1.0, "started_ns": 1}
+            w.add("reductions", failure_id=failure.id, status="minimal", **cases, **counts)
+        with pytest.raises(UnsupportedError, match="only a graph can be run"):
+            bisect(store, compile, options=OPTIONS)
+        with pytest.raises(UntrustedError, match="--trust"):
+            export(store, compile, ExportOptions(tmp_path / "repro"))
+    assert not canary.exists()
 
 
 def test_what_a_recording_may_not_know() -> None:

@@ -99,7 +99,13 @@ def _cases(store: Store, compile: Compile, options: Options) -> tuple[Failure, l
         found: Sequence[AnyCase] = [best_known(store, compile, failure, options)[0]]
     else:
         found = starting_cases(store, compile, failure, options)
-    return failure, [case for case in found if isinstance(case, Case)]
+    cases = [case for case in found if isinstance(case, Case)]
+    if not cases:
+        raise UnsupportedError(
+            f"The simplest case of the failure of {compile.place} is a Python program, and only a "
+            "graph can be run in these ways: 'torchreel minify --trust' shortens programs."
+        )
+    return failure, cases
 
 
 class _Stairs:
