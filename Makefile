@@ -5,10 +5,10 @@ VENV := .venv
 STAMP := $(VENV)/.stamp
 PY := $(VENV)/bin/python
 
-.PHONY: help venv test lint demo bench models cases recording fidelity detection completeness corpus replay minifier kills soak source overhead quality docs clean check-compiler check-python
+.PHONY: help venv test lint demo bench models cases recording fidelity detection completeness rebuilding corpus replay minifier kills soak source overhead quality docs clean check-compiler check-python
 
 help:
-	@echo "make venv | test | lint | demo | bench | models | cases | recording | fidelity | detection | completeness | corpus | replay | minifier | kills | soak | source | overhead | quality | docs | clean"
+	@echo "make venv | test | lint | demo | bench | models | cases | recording | fidelity | detection | completeness | rebuilding | corpus | replay | minifier | kills | soak | source | overhead | quality | docs | clean"
 
 venv: $(STAMP)
 
@@ -54,6 +54,10 @@ detection: check-compiler $(STAMP)
 # Every record of TORCH_TRACE against the store, with Inductor.
 completeness: check-compiler $(STAMP)
 	$(PY) -m benchmarks.completeness
+
+# ShapeEnvs rebuilt from the tape against the recorded ones, for the same programs (a quarter of an hour).
+rebuilding: check-compiler $(STAMP)
+	$(PY) -m benchmarks.rebuilding $(ARGS)
 
 # 227 programs, recorded and replayed from every entry (an hour); ARGS="--every 9 --entries frame".
 corpus: check-compiler $(STAMP)

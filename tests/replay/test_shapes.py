@@ -79,7 +79,7 @@ def record(tmp_path: Path) -> Record:
     """Record a program, keeping its ShapeEnvs and snapshots of them."""
 
     def run(program: Program, every: int = 1) -> Recorded:
-        return _record(tmp_path / "shapes.db", program, every)
+        return record_program(tmp_path / "shapes.db", program, every)
 
     return run
 
@@ -88,10 +88,10 @@ def record(tmp_path: Path) -> Record:
 def specialised(tmp_path_factory: pytest.TempPathFactory) -> Recorded:
     """The program `specialises`, recorded once for the tests that only read it."""
     torch._dynamo.reset()
-    return _record(tmp_path_factory.mktemp("specialised") / "shapes.db", specialises)
+    return record_program(tmp_path_factory.mktemp("specialised") / "shapes.db", specialises)
 
 
-def _record(path: Path, program: Program, every: int = 1) -> Recorded:
+def record_program(path: Path, program: Program, every: int = 1) -> Recorded:
     recorded = Recorded()
     with pytest.MonkeyPatch.context() as patch, torchreel.record(path):
         _watch(patch, recorded, every)
@@ -167,7 +167,9 @@ def _unordered(snapshot: dict[str, Any]) -> dict[str, Any]:
         name: sorted(value, key=str) if isinstance(value, list) else value
         for name, value in snapshot["state"].items()
     }
-    return {**snapshot, "state": state}
+    nested = any("SingletonInt" in str(row) for row in state["val_to_var"])
+    # Sizes of jagged tensors get another source after a guard on them, within one call.
+    return {**snapshot, "state": {**state, "symbol_guard_counter": []} if nested else state}
 
 
 # -- programs -------------------------------------------------------------------------------------

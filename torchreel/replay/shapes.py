@@ -9,7 +9,9 @@ The changes are made again, not the calls that made them: what a call does depen
 order of sets and on the caller's frames (see `torchreel.recorder.probes.shape_state`), what it did
 does not.  So the result is the recorded state in any process, also in the middle of a call.  Left
 out are the conditions of `mark_dynamic(..., specialize_on=...)`, which are the user's code, and the
-solver of translation validation: `left_out` says so.
+solver of translation validation: `left_out` says so.  How many guards each symbol has (which torch
+takes for no part of the state) is counted from the events: where one call adds a guard and then
+gives its symbol another source, as with jagged tensors, it may be one too many.
 """
 
 from __future__ import annotations
@@ -55,6 +57,8 @@ def _symbol(to: _Rebuilt, data: Data) -> None:
         to.env.backed_var_to_val[symbol] = to.value("scalar", data["hint"])
     if data["sources"] is not None:
         to.env.var_to_sources[symbol] = to.value("list source", data["sources"])
+        if data["sources"]:
+            _count_anew(to, symbol)
     if data["range"] is not None:
         to.env.var_to_range[symbol] = to.value("range", data["range"])
 
@@ -66,8 +70,10 @@ def _unbacked(to: _Rebuilt, data: Data) -> None:
 
 
 def _duck(to: _Rebuilt, data: Data) -> None:
-    sources = to.env.var_to_sources[to.value("symbol", data["symbol"])]
+    symbol = to.value("symbol", data["symbol"])
+    sources = to.env.var_to_sources[symbol]
     sources.append(to.value("source", data["source"]))
+    _count_anew(to, symbol)
     if data["first"]:
         sources[0], sources[-1] = sources[-1], sources[0]
 
@@ -99,11 +105,27 @@ def _divisible(to: _Rebuilt, data: Data) -> None:
 
 
 def _guard(to: _Rebuilt, data: Data) -> None:
-    to.env.guards.append(to.value("guard", [data["expr"], data["size_oblivious"]]))
+    guard = to.value("guard", [data["expr"], data["size_oblivious"]])
+    to.env.guards.append(guard)
+    to.env.symbol_guard_counter.update(guard.expr.free_symbols)
 
 
 def _set(to: _Rebuilt, data: Data) -> None:
-    shape_calls.apply_set(to.env, data["changes"], to.symbols)
+    changes = data["changes"]
+    old: dict[sympy.Symbol, int] = {}
+    sourced = isinstance(changes, Mapping) and "var_to_sources" in changes
+    if sourced:
+        old = {symbol: len(sources) for symbol, sources in to.env.var_to_sources.items()}
+    shape_calls.apply_set(to.env, changes, to.symbols)
+    if sourced:
+        for symbol, sources in to.env.var_to_sources.items():
+            if len(sources) > old.get(symbol, 0):
+                _count_anew(to, symbol)
+
+
+def _count_anew(to: _Rebuilt, symbol: sympy.Symbol) -> None:
+    """torch counts the guards on a symbol since it last got a source."""
+    to.env.symbol_guard_counter[symbol] = 0
 
 
 def _rename(to: _Rebuilt, data: Data) -> None:

@@ -143,6 +143,7 @@ STATE: dict[str, str] = {
     "_shape_id_to_unbacked_symbol": "map plain expr",
     "_spec_symbol_to_compile_symbol": "map name expr",
     "trace_asserts": "plain",
+    "symbol_guard_counter": "map symbol plain",
 }
 
 
@@ -308,7 +309,7 @@ def _restore_field(env: ShapeEnv, field: str, shape: str, data: Any, table: Tabl
         )
         target = getattr(env, field)
         target.clear()
-        target.update(pairs)
+        dict.update(target, pairs)  # a Counter would count them
     elif kind in ("set", "list"):
         items = [decode[0](item, table) for item in data]
         setattr(env, field, type(getattr(env, field))(items))
