@@ -288,7 +288,9 @@ class Recorder:
             here = Mark(id(error), span.entry, span.stage or "dynamo", span.partition)
             self.spans.here.mark = failures.mark(self.spans.here.mark, error, here)
         if self.spans.pop(span):
-            self._surface(error if failed else None)
+            # Without memory for the row of a failure, the compile has still failed.
+            with fail_open("failure"):
+                self._surface(error if failed else None)
         if span.entry.open_spans == 0 and span.entry.status in ("running", "hung"):
             seconds = time.monotonic() - span.started
             self.finish(span.entry, _ended(error, failed), seconds)
