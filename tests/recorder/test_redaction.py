@@ -5,8 +5,11 @@ import re
 from pathlib import Path
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from torchreel.errors import UsageError
+from torchreel.recorder import redaction
 from torchreel.recorder.redaction import Redactor, Rules, Withheld
 from torchreel.store.jsontypes import Json, canonical_json
 
@@ -195,6 +198,25 @@ def test_a_file_tells_what_its_secrets_are(redactor: Redactor, tmp_path: Path) -
 def test_no_text_takes_long(redactor: Redactor, text: str) -> None:
     """What backtracks, would take years with one of these."""
     assert isinstance(redactor.text(text), str)
+
+
+RULES = (
+    *redaction._KNOWN, *redaction._HOMES,
+    *redaction._own_paths({"HOME": "/home/alice", "USER": "alice"}),
+)  # fmt: skip
+PIECES = [
+    *(anchor for anchor, _ in RULES), b"alice", b"/", b"a", b"-", b".", b'"', b"'", b"\\n",
+    b"\\\\n", b" ", b"~", b":", b"@", b"?", b"\n", b"0123456789abcdefABCDEF", b"KEY-----", b"xoxb-",
+]  # fmt: skip
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.lists(st.sampled_from(PIECES), max_size=25).map(b"".join))
+def test_looking_around_the_anchor_is_looking_everywhere(data: bytes) -> None:
+    """A rule is tried where its anchor is, and finds what it finds when tried at each byte."""
+    for anchor, pattern in RULES:
+        found = redaction._applied((anchor, pattern), data, b"<>")
+        assert found == re.sub(pattern, b"<>", data)
 
 
 def test_bytes_that_are_no_text_are_withheld_when_they_hold_a_secret(redactor: Redactor) -> None:

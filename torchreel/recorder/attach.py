@@ -13,11 +13,10 @@ import inspect
 import sys
 import threading
 from collections.abc import Callable, Generator, Sequence
-from dataclasses import dataclass
 from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec
 from types import ModuleType, TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 from torchreel.recorder import guard
 from torchreel.recorder.guard import fail_open
@@ -26,8 +25,7 @@ if TYPE_CHECKING:
     from torchreel.recorder.recorder import Recorder
 
 
-@dataclass(frozen=True)
-class AttachPoint:
+class AttachPoint(NamedTuple):
     """A private name of torch that a probe needs, and what for."""
 
     module: str
@@ -38,8 +36,7 @@ class AttachPoint:
         return f"{self.module}.{self.qualname}"
 
 
-@dataclass(frozen=True)
-class Call:
+class Call(NamedTuple):
     """One call of the function that a probe stands in front of."""
 
     function: Callable[..., object]
@@ -51,8 +48,7 @@ class Call:
         return self.args[position] if position < len(self.args) else self.kwargs.get(name)
 
 
-@dataclass(frozen=True)
-class Outcome:
+class Outcome(NamedTuple):
     """How the call ended: `error` is None when it returned `result`."""
 
     result: Any = None
@@ -63,8 +59,7 @@ Visit = Generator[None, Outcome, None]
 """What a probe is: runs to its `yield` before the call, and from there with the outcome."""
 
 
-@dataclass(frozen=True)
-class Probe:
+class Probe(NamedTuple):
     """A function of torch, and what to do around each call of it.
 
     `skips` names the keyword, if there is one, by which the function is told how many frames of the
@@ -77,8 +72,7 @@ class Probe:
     flight: bool = True
 
 
-@dataclass(frozen=True)
-class Tap:
+class Tap(NamedTuple):
     """A function of torch that a compile calls hundreds of times, and a cheap look at each call.
 
     `before` returns what `after` needs of the time before the call; `after` gets the result, or

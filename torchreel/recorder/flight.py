@@ -16,8 +16,8 @@ from __future__ import annotations
 
 import hashlib
 from collections import deque
-from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, NamedTuple
 
 from torchreel.recorder.guard import losses
 from torchreel.recorder.retention import drop_material
@@ -116,7 +116,7 @@ class FlightTape(Tape):
     def _append_checkpoint(self, compile: Ref, operation: Add) -> None:
         """On disk now; its graph's row, which is held, is tied to it when it is written."""
         graph = operation.columns.get("graph_id")
-        bare = replace(operation, columns={**operation.columns, "graph_id": None})
+        bare = Add(operation.table, {**operation.columns, "graph_id": None}, operation.ref)
         super().append(bare)
         if isinstance(graph, Ref) and compile in self._held:
             tie = Update("checkpoints", operation.ref, {"graph_id": graph})
@@ -182,8 +182,7 @@ def _remember(known: dict[Ref, None], ref: Ref) -> None:
         known.pop(next(iter(known)), None)
 
 
-@dataclass(frozen=True)
-class Drop:
+class Drop(NamedTuple):
     """Delete the material of a compile; its row, its stages and its failures stay."""
 
     compile: Ref

@@ -13,8 +13,7 @@ import os
 import sys
 import time
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from torchreel.recorder import control, environment, failures, guard
 from torchreel.recorder.flight import FlightTape
@@ -66,8 +65,7 @@ _MOST_FILES = 100
 """Source files of the program that are looked through for secrets, at most."""
 
 
-@dataclass(frozen=True)
-class Options:
+class Options(NamedTuple):
     """What a recording is to be: where, how much, and what for."""
 
     target: str
@@ -79,7 +77,7 @@ class Options:
     entry: str | None = None
     lazy: bool = False
     """Write nothing at all when nothing is compiled (a process that only imports torch)."""
-    settings: Settings = field(default_factory=Settings)
+    settings: Settings = Settings()
 
 
 class Recorder:

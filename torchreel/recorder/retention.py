@@ -16,8 +16,7 @@ import re
 import sqlite3
 import time
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from torchreel.recorder.guard import losses
 from torchreel.store.packing import LastPack, read
@@ -53,8 +52,7 @@ _FAILING = "('failed', 'crashed', 'hung')"
 _HEX = re.compile(rb'"([0-9a-f]{64})"')
 
 
-@dataclass(frozen=True)
-class Limits:
+class Limits(NamedTuple):
     """How large and how old what is kept may be: bytes and seconds."""
 
     max_bytes: int | None = None

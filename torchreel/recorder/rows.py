@@ -4,6 +4,9 @@ Lives here: the operations and the values that stand for something known only la
 digest of a blob).  Not here: when they are written (`tape`), what they mean (`probes`, `spans`).
 Several processes write into one store, so ids are only known after the insertion: a `Ref` holds one
 from then on.
+
+Here and in the rest of the recorder, values are named tuples: to define a frozen dataclass takes a
+millisecond, which every recorded program would pay thirty times.
 """
 
 from __future__ import annotations
@@ -11,8 +14,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from torchreel.store.jsontypes import Json
 from torchreel.store.pages import SHORT, write_frames, write_page, write_pages
@@ -38,8 +40,7 @@ class Ref:
         self.id: int | None = None
 
 
-@dataclass(frozen=True)
-class Blob:
+class Blob(NamedTuple):
     """Stands for the digest of bytes that are made and stored by the writer thread."""
 
     data: bytes | str | Callable[[], bytes]
@@ -49,8 +50,7 @@ class Blob:
         return writer.blob(data.encode("utf-8", "surrogatepass") if isinstance(data, str) else data)
 
 
-@dataclass(frozen=True)
-class Config:
+class Config(NamedTuple):
     """Stands for the id of a set of config entries ({module, key, value, portable} objects)."""
 
     entries: Sequence[Json]
@@ -92,20 +92,19 @@ def _id(ref: Ref) -> int:
     return ref.id
 
 
-@dataclass(frozen=True)
 class Add:
     """Insert a row; `ref` gets its id."""
 
-    table: str
-    columns: Mapping[str, object]
-    ref: Ref = field(default_factory=Ref)
+    __slots__ = ("columns", "ref", "table")
+
+    def __init__(self, table: str, columns: Mapping[str, object], ref: Ref | None = None) -> None:
+        self.table, self.columns, self.ref = table, columns, ref or Ref()
 
     def write(self, writer: AnyWriter) -> None:
         self.ref.id = writer.add(self.table, **_resolved(self.columns, writer))
 
 
-@dataclass(frozen=True)
-class Update:
+class Update(NamedTuple):
     """Change columns of a row."""
 
     table: str
@@ -116,16 +115,16 @@ class Update:
         writer.update(self.table, _id(self.ref), **_resolved(self.columns, writer))
 
 
-@dataclass(frozen=True)
 class AddGraph:
     """Insert a graph, its size and what it calls, all taken from its portable form."""
 
-    compile: Ref
-    stage: str
-    partition: str
-    ordinal: int
-    doc: GraphDoc
-    ref: Ref = field(default_factory=Ref)
+    __slots__ = ("compile", "doc", "ordinal", "partition", "ref", "stage")
+
+    def __init__(
+        self, compile: Ref, stage: str, partition: str, ordinal: int, doc: GraphDoc
+    ) -> None:
+        self.compile, self.stage, self.partition = compile, stage, partition
+        self.ordinal, self.doc, self.ref = ordinal, doc, Ref()
 
     def write(self, writer: AnyWriter) -> None:
         counts = self.doc.counts()
@@ -180,8 +179,7 @@ class Event:
         return dict(zip(self.fields, self.values, strict=True))  # type: ignore[call-overload]
 
 
-@dataclass(frozen=True)
-class AddEvents:
+class AddEvents(NamedTuple):
     """Insert events as rows."""
 
     recording: Ref
@@ -206,8 +204,7 @@ class AddEvents:
         }
 
 
-@dataclass(frozen=True)
-class AddPages:
+class AddPages(NamedTuple):
     """Insert events of one compile as pages, one for each kind, all in one blob."""
 
     recording: Ref
@@ -258,8 +255,7 @@ def _short(payload: Blob, writer: AnyWriter) -> str | list[str]:
     return payload.resolve(writer)
 
 
-@dataclass(frozen=True)
-class AddFrames:
+class AddFrames(NamedTuple):
     """Insert a page of frames of stacks: (id, parent, file, line, name)."""
 
     recording: Ref
@@ -270,8 +266,7 @@ class AddFrames:
         writer.add("stack_pages", recording_id=_id(self.recording), digest=digest)
 
 
-@dataclass(frozen=True)
-class AddEnvironment:
+class AddEnvironment(NamedTuple):
     """Insert or complete what is known of the machine and the program's variables."""
 
     recording: Ref
@@ -282,8 +277,7 @@ class AddEnvironment:
             writer.put("environment", recording_id=_id(self.recording), key=key, value=value)
 
 
-@dataclass(frozen=True)
-class LearnFrom:
+class LearnFrom(NamedTuple):
     """Look through a source file for secrets, before rows are written that may have them."""
 
     file: str

@@ -13,9 +13,10 @@ import time
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from torchreel.recorder.rows import Ref
-from torchreel.store.torch_trace import compile_name
+from torchreel.store.trace_metadata import compile_name
 
 NO_COMPILE_ID = "-"
 """The name of a compile that has none: it did not come through Dynamo (aot_function, export)."""
@@ -24,7 +25,7 @@ NO_COMPILE_ID = "-"
 _ORDER = {"pre_grad": 0, "joint": 1, "forward": 2, "backward": 2}
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class CompileEntry:
     """One attempt at one frame, as long as the process lives (a backward may be compiled late)."""
 
@@ -60,7 +61,7 @@ class CompileEntry:
         return _ORDER[stage] >= latest
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class Span:
     """One open stage; `ref` is None for one that has no row of its own (the same one is open)."""
 
@@ -71,8 +72,7 @@ class Span:
     started: float = field(default_factory=time.monotonic)
 
 
-@dataclass(frozen=True)
-class Mark:
+class Mark(NamedTuple):
     """Where an exception on its way out was first seen."""
 
     error: int

@@ -25,16 +25,8 @@ from torchreel.store.jsontypes import Json
 from torchreel.store.messages import normalise_message
 from torchreel.store.pages import write_page
 from torchreel.store.signature import Signature
-from torchreel.store.torch_trace import (
-    FILE_PATTERN,
-    FILE_PREFIX,
-    STRING,
-    Fault,
-    Record,
-    compile_name,
-    name_of,
-    read,
-)
+from torchreel.store.torch_trace import FILE_PATTERN, FILE_PREFIX, Fault, Record, read
+from torchreel.store.trace_metadata import STRING, compile_name, name_of
 from torchreel.store.writer import Writer
 
 _PAGE = 4000

@@ -19,7 +19,7 @@ from dataclasses import dataclass, field, replace
 from torchreel.replay.dynamo_forms import DynamoForms
 from torchreel.store.jsontypes import Json, canonical_json
 from torchreel.store.records import Event
-from torchreel.store.torch_trace import STRING
+from torchreel.store.trace_metadata import STRING
 
 # -- text -----------------------------------------------------------------------------------------
 

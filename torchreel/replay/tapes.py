@@ -21,7 +21,7 @@ from torchreel.store import queries
 from torchreel.store.database import Store
 from torchreel.store.jsontypes import Json
 from torchreel.store.records import Compile, Event
-from torchreel.store.torch_trace import STRING
+from torchreel.store.trace_metadata import STRING
 
 _CACHES = "nondeterminism.cache"
 _WHOLE = "AOTAutogradCache"

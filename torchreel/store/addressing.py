@@ -13,7 +13,7 @@ row an address means is decided in `queries`.
 
 import os
 import re
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from torchreel.errors import UsageError
 
@@ -24,16 +24,14 @@ STORE_VARIABLE = "TORCHREEL_STORE"
 
 # torch._guards.CompileId prints 0/1, !0/0/1 and !0 with compiled autograd, - where a part is None.
 _COMPILE = r"!?(?:\d+|-)(?:/(?:\d+|-))*"
-_PLACE = re.compile(
-    rf"(?P<recording>\d+)(?:/(?P<compile>{_COMPILE})(?:_(?P<attempt>\d+))?)?(?:@(?P<event>\d+))?",
-    re.ASCII,
+_PLACE = (
+    rf"(?P<recording>\d+)(?:/(?P<compile>{_COMPILE})(?:_(?P<attempt>\d+))?)?(?:@(?P<event>\d+))?"
 )
 # SQLite's integers end here.
 _LARGEST = 2**63 - 1
 
 
-@dataclass(frozen=True)
-class Address:
+class Address(NamedTuple):
     """One place in a store; the parts that are None were left out."""
 
     store: str
@@ -62,7 +60,7 @@ def parse(text: str = "") -> Address:
     # A path may hold a '#' of its own.
     if not mark or os.path.exists(text):
         return Address(text or default_store())
-    match = _PLACE.fullmatch(place)
+    match = re.fullmatch(_PLACE, place, re.ASCII)
     if match is None:
         raise UsageError(
             f"{text!r} is no address: after '#' comes RECORDING[/COMPILE][@EVENT], "

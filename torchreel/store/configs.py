@@ -4,13 +4,12 @@ Used by both writers (`writer`, `direct`); nothing of the database is known here
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from torchreel.store.jsontypes import Json, canonical_json, digest_of, json_text
 
 
-@dataclass(frozen=True)
-class ConfigEntry:
+class ConfigEntry(NamedTuple):
     """One config value that is not the default: `module` 'torch._inductor.config', dotted `key`.
 
     `portable` is False for what may only be restored with `--trust` (a command, path, callable).

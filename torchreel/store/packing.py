@@ -5,8 +5,7 @@ known here.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import zstandard
 
@@ -24,8 +23,7 @@ PACKED = "pack"
 """The codec of a blob whose bytes are in a pack."""
 
 
-@dataclass(frozen=True)
-class Kept:
+class Kept(NamedTuple):
     """A row of `blobs`; of the pack it is in, the first part, and this part's own bytes."""
 
     codec: str

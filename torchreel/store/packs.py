@@ -9,9 +9,9 @@ Used by `direct` (to write) and `blobs` (to read); nothing of the database is kn
 """
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from functools import cache
 from io import BytesIO
+from typing import NamedTuple
 
 import zstandard
 
@@ -42,8 +42,7 @@ DELETE FROM packs WHERE id NOT IN (
 """What to do after blobs were deleted: parts go when no blob is in them or in a later one."""
 
 
-@dataclass(frozen=True)
-class Part:
+class Part(NamedTuple):
     """A row of `packs`: the size of what it adds, and the next bytes of the frame."""
 
     size: int

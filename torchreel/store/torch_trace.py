@@ -25,21 +25,10 @@ from datetime import datetime
 from typing import Any, BinaryIO
 
 from torchreel.store.jsontypes import Json
+from torchreel.store.trace_metadata import kind_of
 
 FILE_PREFIX = "dedicated_log_torch_trace_"
 FILE_PATTERN = re.compile(rf"{FILE_PREFIX}(?:rank_(?P<rank>\d{{1,9}})_)?.*\.log", re.DOTALL)
-
-CONTEXT = frozenset(
-    {
-        "rank", "compiled_autograd_id", "frame_id", "frame_compile_id", "attempt", "severity",
-        "timestamp", "pathname", "lineno", "thread", "subgraph_name", "has_payload", "stack",
-    }
-)  # fmt: skip
-"""Keys of metadata that are not the record's kind.  torch reserves them; `pathname` and `lineno`
-are those of the line's prefix, as tlparse names them in its raw.jsonl."""
-
-STRING = "str"
-"""The kind that explains the number of a file name: `[name, number]`."""
 
 LONGEST_LINE = 64 << 20
 """Bytes; torch asks for metadata of less than 1 MB, and for payloads without long lines."""
@@ -82,27 +71,6 @@ class Fault:
 
     reason: str
     found: str
-
-
-def kind_of(metadata: Mapping[str, object]) -> str:
-    """What a record is called: the first key of its metadata that is no context."""
-    return next((key for key in metadata if key not in CONTEXT), "unknown")
-
-
-def name_of(data: object) -> str:
-    """The name of the thing that a record brings ('aot_joint_graph' of an artifact), or ''."""
-    name = data.get("name") if isinstance(data, Mapping) else None
-    return str(name) if name is not None else ""
-
-
-def compile_name(metadata: Mapping[str, object]) -> str | None:
-    """torch._guards.CompileId, as it prints, from the keys that a record spreads it over."""
-    autograd = metadata.get("compiled_autograd_id")
-    frame = metadata.get("frame_id")
-    name = None if frame is None else f"{frame}/{metadata.get('frame_compile_id')}"
-    if autograd is None:
-        return name
-    return f"!{autograd}" + (f"/{name}" if name else "")
 
 
 def digest_of_payload(payload: bytes) -> str:

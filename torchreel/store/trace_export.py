@@ -17,7 +17,8 @@ from torchreel.store import queries
 from torchreel.store.addressing import Address
 from torchreel.store.database import Store
 from torchreel.store.records import Compile, Event, Recording
-from torchreel.store.torch_trace import FILE_PREFIX, STRING, Record, write
+from torchreel.store.torch_trace import FILE_PREFIX, Record, write
+from torchreel.store.trace_metadata import STRING
 
 STRINGS = "trace.strings"
 """The event of the recorder that holds what torch had explained before the recording began."""

@@ -13,10 +13,9 @@ from __future__ import annotations
 import re
 import weakref
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import partial
 from types import CodeType, FunctionType, ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from torchreel.recorder.attach import AttachPoint, Call, Probe, Visit
 from torchreel.recorder.kinds import Kind
@@ -178,8 +177,7 @@ def _note_aliases(recorder: Recorder, graph: Any) -> None:
         recorder.note(ALIAS, type(guard).__name__, same, apart)
 
 
-@dataclass(frozen=True)
-class _Facts:
+class _Facts(NamedTuple):
     """What the guards of one compile are looked at with."""
 
     unportable: frozenset[str]

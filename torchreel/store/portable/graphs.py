@@ -13,7 +13,7 @@ import collections
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch.fx import Graph, GraphModule, Node
@@ -94,8 +94,7 @@ def _in_order(mapping: Mapping[str, Json], order: Json) -> Mapping[str, Json]:
     return {str(key): mapping[str(key)] for key in order}
 
 
-@dataclass(frozen=True)
-class GraphCounts:
+class GraphCounts(NamedTuple):
     """The size of a graph; nested graphs are not counted."""
 
     nodes: int

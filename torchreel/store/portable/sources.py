@@ -17,6 +17,7 @@ from torchreel.store.portable import names, torch_names
 from torchreel.store.portable.torch_names import Source
 
 MAX_DEPTH = 100
+_FIELDS: dict[type[Source], list[str]] = {}
 
 
 Known = dict[int, Json]
@@ -57,7 +58,10 @@ def _encode(value: object, known: Known) -> Json:
 
 
 def _fields(cls: type[Source]) -> list[str]:
-    return [field.name for field in dataclasses.fields(cls) if field.init]
+    found = _FIELDS.get(cls)
+    if found is None:
+        found = _FIELDS[cls] = [field.name for field in dataclasses.fields(cls) if field.init]
+    return found
 
 
 class SourceTable:

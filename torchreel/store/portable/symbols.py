@@ -52,11 +52,12 @@ _CONSTANTS: dict[str, sympy.Basic] = {
 }
 _CONSTANT_NAMES = {value: name for name, value in _CONSTANTS.items()}
 
-_TOKEN = re.compile(
+_compiled = cache(re.compile)  # at their first use: recording reads no expressions
+_TOKEN = (
     r"\s*(?:(?P<number>-?\d+)(?![\w.])|(?P<name>[A-Za-z_]\w*)|(?P<constant>\$-?\w+)"
     r"|`(?P<quoted>[^`]*)`|\"(?P<text>[^\"]*)\"|(?P<punct>[(),]))"
 )
-_FLOAT = re.compile(
+_FLOAT = (
     r'"(?P<sign>-?)0x(?P<mantissa>[0-9a-f]{1,1000})p(?P<exponent>-?\d{1,6})", '
     r"(?P<precision>\d{1,4})\)"
 )
@@ -167,7 +168,7 @@ class _Parser:
         return UnsupportedError(f"malformed expression: wanted {wanted}, found {found!r}")
 
     def _token(self) -> re.Match[str]:
-        match = _TOKEN.match(self.text, self.position)
+        match = _compiled(_TOKEN).match(self.text, self.position)
         if match is None:
             raise self._error("a name, number or bracket")
         self.position = match.end()
@@ -215,7 +216,7 @@ class _Parser:
 
     def _float(self) -> sympy.Basic:
         # Mantissa and exponent as integers: SymPy's floats may be wider than a machine's.
-        match = _FLOAT.match(self.text, self.position)
+        match = _compiled(_FLOAT).match(self.text, self.position)
         if match is None:
             raise self._error("a hexadecimal float and its precision")
         self.position = match.end()

@@ -46,7 +46,7 @@ _BUILTINS = _words("abs bool complex divmod float getattr int len max min pow ro
 _TYPES = {"torch.Size": torch.Size}
 
 # Modules of Dynamo's in-graph table whose functions only compute on tensors.
-_COMPUTING = re.compile(
+_COMPUTING = (
     r"torch\._C\._(nn|linalg|special|fft|sparse|nested)\.\w+"
     r"|torch\.(nn\.functional|special|linalg|fft|sparse|functional|nn\.grad|signal\.windows\.windows"
     r"|masked\._ops|nested|_functorch\.predispatch)\.\w+"
@@ -249,7 +249,7 @@ def _is_allowed(name: str, module: str, attribute: str) -> bool:
     if name in _SINGLE:
         return True
     known = torch_names.in_graph_names().get(name) == "TorchInGraphFunctionVariable"
-    return known and bool(_COMPUTING.fullmatch(name)) and attribute not in _DISPATCHING
+    return known and bool(re.fullmatch(_COMPUTING, name)) and attribute not in _DISPATCHING
 
 
 def _walk(name: str) -> object:
