@@ -73,6 +73,9 @@ def redactor() -> Redactor:
         ("/tmp/torchinductor_alice/x", "/tmp/~/x"),
         ("# home/alice/x.py:3 in f", "# ~/x.py:3 in f"),
         ("alice/x.py", "~/x.py"),
+        ("is tensor([[1., nan],\n        [2e-3, 4.]])", "is tensor(<redacted>)"),
+        ("Parameter containing:\ntensor(-2.5, grad_fn=<X>)",
+         "Parameter containing:\ntensor(<redacted>, grad_fn=<X>)"),
     ],
 )  # fmt: skip
 def test_secrets_and_homes_are_taken_out(redactor: Redactor, text: str, kept: str) -> None:
@@ -94,7 +97,8 @@ def test_secrets_and_homes_are_taken_out(redactor: Redactor, text: str, kept: st
         "['token', 'segment', 'position']",
         "('password', 'name')",
         "G['token_type'] == 3",
-        "tensor([1, 2, 3], dtype=torch.int64)",
+        "x = torch.tensor([1, 2, 3], dtype=torch.int64)",
+        "tensor(..., device='meta', size=(3,))",
         "/usr/lib/python3.11/site-packages/torch/nn/modules/linear.py",
         "1 / 2 // alice",
         "false",
@@ -223,6 +227,16 @@ def test_bytes_that_are_no_text_are_withheld_when_they_hold_a_secret(redactor: R
     assert redactor.data(b"\x80\x04 /home/alice \x00") == b"\x80\x04 /home/alice \x00"
     with pytest.raises(Withheld):
         redactor.data(b"\x80\x04\x8c" + AWS.encode() + b"\x00")
+
+
+def test_what_the_environment_gets_later_is_known() -> None:
+    environ = {"A_TOKEN": "here-from-the-start"}
+    redactor = Redactor(Rules(), environ)
+    assert redactor.text("here-from-the-start come-later") == "<redacted> come-later"
+    environ |= {"B_TOKEN": "come-later"}
+    del environ["A_TOKEN"]
+    redactor.look_again()
+    assert redactor.text("here-from-the-start come-later") == "<redacted> <redacted>"
 
 
 def test_patterns_of_the_user_come_on_top() -> None:

@@ -36,7 +36,7 @@ HIDDEN = {
     for number, name in enumerate(
         ("nested", "pair", "attribute", "deep", "module", "global", "bytes", "argument", "option",
          "break", "closure", "cookie", "tuple", "state", "field", "default", "constant", "quoted",
-         "docstring", "webhook", "header"), 10,
+         "docstring", "webhook", "header", "helper", "late", "read"), 10,
     )
 }  # fmt: skip
 """Where a program has secrets, and those of this one."""
@@ -152,7 +152,28 @@ def make():
         return undefined(x, api_key)
     return f
 attempt(make(), x, backend="eager", fullgraph=True)
+
+# What only another file knows, what is there only now, and what a tensor holds.
+from helper import log_in
+with open(os.path.join(os.path.dirname(__file__), "settings.env")) as settings:
+    os.environ["LATE_TOKEN"], read = settings.read().split()
+
+def late(gm, inputs):
+    api_key = read
+    try:
+        log_in()
+    except ValueError as error:
+        values = torch.full((2, 2), {VALUES[0]})
+        raise KeyError(f"{{api_key}} {{os.environ['LATE_TOKEN']}} {{values}}") from error
+attempt(torch.nn.Sigmoid(), x, backend=late)
 '''
+
+HELPER = f"""
+MASTER_PASSWORD = "{HIDDEN["helper"]}"
+
+def log_in():
+    raise ValueError("nobody has " + MASTER_PASSWORD)
+"""
 
 
 @pytest.fixture(scope="module")
@@ -185,6 +206,8 @@ def run_in(home: Path, program: str, store: Path, mode: str) -> int:
     project = home / "private-project"
     project.mkdir(parents=True, exist_ok=True)
     (project / "train.py").write_text(program)
+    (project / "helper.py").write_text(HELPER)
+    (project / "settings.env").write_text(f"{HIDDEN['late']} {HIDDEN['read']}")
     command = [sys.executable, str(project / "train.py"), "--hub-token", ON_THE_LINE]
     with pytest.MonkeyPatch.context() as patch:
         for name, value in {**SECRETS, **programs.ENVIRONMENT}.items():
@@ -227,7 +250,7 @@ def test_no_byte_has_what_is_hidden_in_objects_and_code(hidden: Path) -> None:
     found = {
         secret
         for data in everything(hidden)
-        for secret in (*HIDDEN.values(), "behind-the-colon")
+        for secret in (*HIDDEN.values(), "behind-the-colon", "1234.567749", "1234.5677,")
         if secret.encode() in data
     }
     assert found == set()
@@ -235,10 +258,12 @@ def test_no_byte_has_what_is_hidden_in_objects_and_code(hidden: Path) -> None:
         compiles = queries.compiles(store, 1)
         failed = [row for row in compiles if row.status == "failed"]
         bundles = [queries.frame_bundle(store, row) for row in failed]
+        failures = queries.failures(store)
         assert queries.lost(store, 1) == []
     # Not for want of anything to look at: each failing frame is there, without its secrets.
-    assert [row.frame_name for row in failed] == ["forward", "bad", "f"]
-    for bundle in bundles:
+    assert [row.frame_name for row in failed] == ["forward", "bad", "f", "inner"]
+    assert "KeyError: '<redacted> <redacted> tensor(<redacted>)'" in failures[-1].message
+    for bundle in bundles[:3]:
         assert bundle is not None
         assert bundle.status == "partial", bundle.reason
         assert "strings were redacted" in bundle.reason

@@ -167,6 +167,7 @@ def _tap(original: Callable[..., Any], tap: Tap) -> Callable[..., Any]:
         except BaseException as error:
             with _Hook(recorder, place):
                 guard.check(place)
+                recorder.saw(error)
                 after(recorder, args, kwargs, token, None, error)
             hide_frame(error)
             raise
@@ -191,6 +192,8 @@ def _wrap(original: Callable[..., Any], probe: Probe) -> Callable[..., Any]:
         try:
             result = original(*args, **kwargs)
         except BaseException as error:
+            with _Hook(recorder, place):
+                recorder.saw(error)
             _leave(recorder, visit, place, Outcome(error=error))
             hide_frame(error)
             raise

@@ -1,18 +1,21 @@
 """What a frame says of secrets: text that it keeps under a name that tells so.
 
 Lives here: looking at names of variables, at their values, and at constants of the bytecode that go
-into them.  Not here: what is done with what is found (`redaction`).  Called where a compile begins
-and where a frame bundle is made; a frame without telling names costs a look at each name.
+into them.  Not here: what is done with what is found (`redaction`).  Called where a compile begins,
+where an exception passes and where a frame bundle is made; a frame without telling names costs a
+look at each name.
 """
 
 from __future__ import annotations
 
 import dis
+import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from types import CellType, CodeType
 from typing import Any
 
+from torchreel.recorder.failures import lineage
 from torchreel.recorder.redaction import SECRET_NAME
 
 _SHORTEST = 4
@@ -20,6 +23,7 @@ _LONGEST = 4096
 _DEEPEST = 4
 _MOST = 50
 """Characters, levels and items: what is looked at of one value."""
+_LIBRARY = os.path.dirname(os.__file__)
 _STORES = frozenset({"STORE_FAST", "STORE_NAME", "STORE_GLOBAL", "STORE_DEREF", "STORE_ATTR"})
 
 
@@ -46,6 +50,35 @@ def of_frame(
             found.update(texts(_content(cell)))
     found.update(of_code(code))
     return found
+
+
+def of_error(error: BaseException) -> Iterator[tuple[set[str], str]]:
+    """Secrets of each of the program's own frames that an exception came through, and its file."""
+    for found in lineage(error):
+        traceback = found.__traceback__
+        while traceback is not None:
+            frame, traceback = traceback.tb_frame, traceback.tb_next
+            code = frame.f_code
+            if is_installed(code.co_filename):
+                continue
+            names = (*code.co_varnames, *code.co_cellvars, *code.co_freevars)
+            telling = list(filter(is_telling, names))
+            # Asked for only where it is needed: Python makes a dict of them.
+            values = frame.f_locals if telling else {}
+            secrets = of_frame(code, frame.f_globals, values, ())
+            for name in telling:
+                secrets.update(texts(values.get(name)))
+            yield secrets, code.co_filename
+
+
+@lru_cache(4096)
+def is_installed(file: str) -> bool:
+    """Whether a file is part of Python or of a package: it is everybody's."""
+    return (
+        "site-packages" in file
+        or "dist-packages" in file
+        or file.startswith(("<", _LIBRARY + os.sep))
+    )
 
 
 def of_code(code: CodeType) -> Iterator[str]:

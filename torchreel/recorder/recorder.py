@@ -15,8 +15,9 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
-from torchreel.recorder import control, environment, failures, guard
+from torchreel.recorder import control, environment, failures, frame_secrets, guard
 from torchreel.recorder.flight import FlightTape
+from torchreel.recorder.frame_secrets import is_installed
 from torchreel.recorder.guard import fail_open, losses
 from torchreel.recorder.kinds import Kind
 from torchreel.recorder.redaction import Redactor
@@ -211,11 +212,17 @@ class Recorder:
         redactor = self.tape.redactor
         if redactor is None or redactor.rules.mode == "none":
             return
+        redactor.look_again()
         redactor.learn(values)
-        if file in self._files or len(self._files) > _MOST_FILES or _is_installed(file):
+        if file in self._files or len(self._files) > _MOST_FILES or is_installed(file):
             return
         self._files.add(file)
         self.tape.append(LearnFrom(file))
+
+    def saw(self, error: BaseException) -> None:
+        """An exception passes: its message may tell what the frames that it comes from hide."""
+        for values, file in frame_secrets.of_error(error):
+            self.learn(values, file)
 
     def _forget_old_entries(self) -> None:
         """A process that compiles for weeks must not grow."""
@@ -320,6 +327,7 @@ class Recorder:
         if self.has_failed(error):
             return
         self._failed = [*self._failed[-20:], id(error)]
+        self.saw(error)
         self._write_failure(mark.entry, failures.of_exception(error, mark.entry, mark))
         self.finish(mark.entry, "failed")
         self.tape.commit("failure")
@@ -502,11 +510,6 @@ def _ended(error: BaseException | None, failed: bool) -> str:
     """The status of a stage, or of a compile, that has ended."""
     stopped = isinstance(error, failures.Stopped)
     return "failed" if failed else "stopped" if stopped else "ok"
-
-
-def _is_installed(file: str) -> bool:
-    """Whether a file is part of a package: it is everybody's."""
-    return "site-packages" in file or "dist-packages" in file or file.startswith("<")
 
 
 def _structure(doc: GraphDoc) -> str:

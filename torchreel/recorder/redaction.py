@@ -87,6 +87,9 @@ _KNOWN: tuple[_Rule, ...] = (
     (b"/api/webhooks/", rb"(?<=/api/webhooks/)\d+/[\w-]{12,}"),
     (b"-Signature=", rb"(?<=-Signature=)[\w%+/-]{16,}"),
     (b"sig=", rb"(?<=[?&]sig=)[\w%+/-]{16,}"),
+    # No secret, but data: values of a tensor in a message.
+    (b"tensor(", rb"(?:(?<![\w.]tensor\()|(?<=\\ntensor\())(?<=tensor\()"
+        rb"(?:\[[-+.,\d\seEinfaTrulsjx\\\[\]]*\]|[-+]?\d[\d.]*(?:e[-+]?\d+)?)"),
     (b"-----BEGIN ", rb'-----BEGIN [A-Z ]*KEY-{5}(?s:.*?)(?:-----END [A-Z ]*KEY-{5}|\Z|(?="))'),
 )  # fmt: skip
 """Secrets that say what they are."""
@@ -201,11 +204,15 @@ class Redactor:
         self.rules = rules
         self.is_off = rules.mode == "none" and not rules.patterns
         by_default = rules.mode != "none"
-        self._values = _spellings(_secret_values(environ, argv)) if by_default else ()
+        self._environ, self._argv = environ, argv
+        self._looked: Mapping[Any, Any] | None = None
+        self._secret: set[str] = set()
+        self._values: tuple[bytes, ...] = ()
         self._paths = (*_own_paths(environ), *_HOMES) if by_default else ()
         self._patterns = tuple(re.compile(pattern.encode()) for pattern in rules.patterns)
         self._learned: dict[bytes, tuple[re.Pattern[bytes], re.Pattern[bytes]]] = {}
         self._short = lru_cache(4096)(self._text)
+        self.look_again()
 
     def text(self, text: str) -> str:
         """`text` (of a column) without what is nobody's business."""
@@ -274,6 +281,18 @@ class Redactor:
             return whole
         self._learn(text)
         return whole.replace(text, REDACTED)
+
+    def look_again(self) -> None:
+        """Look for secrets that the environment has got since, from a file of settings, say."""
+        if self.rules.mode == "none":
+            return
+        # A dict beneath os.environ is compared in a microsecond; the mapping itself takes fifty.
+        now: Mapping[Any, Any] = getattr(self._environ, "_data", self._environ)
+        if now != self._looked:
+            self._looked = dict(now)
+            self._secret |= _secret_values(self._environ, self._argv)
+            self._values = _spellings(self._secret)
+            self._short.cache_clear()
 
     def learn(self, values: Iterable[str]) -> None:
         """Take these out from now on."""
