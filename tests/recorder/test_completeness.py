@@ -32,7 +32,7 @@ EXPECTED = {
     "flex_attention": "higher_order.flex_attention(",
     "checkpoint": "higher_order.tag_activation_checkpoint(",
     "auto_functionalized": "higher_order.auto_functionalized_v2(", "wrap": "higher_order.wrap(",
-    "recompile": "on purpose",
+    "recompile": "on purpose", "triton_kernel": "higher_order.triton_kernel_wrapper_functional(",
 }  # fmt: skip
 
 
@@ -54,6 +54,7 @@ class Traces:
     store: list[Item]
     error: str = ""
     """What the program ended with, when it failed."""
+    path: Path = Path()
 
 
 def run(folder: Path, backend: str, *programs: str) -> Traces:
@@ -72,7 +73,8 @@ def run(folder: Path, backend: str, *programs: str) -> Traces:
     command = [sys.executable, str(script), backend, *programs]
     done = subprocess.run(command, env=variables, capture_output=True, text=True, cwd=folder)
     error = done.stderr if done.returncode else ""
-    return Traces(list(_of_torch(folder / "trace")), list(_of_store(folder / "run.db")), error)
+    path = folder / "run.db"
+    return Traces(list(_of_torch(folder / "trace")), list(_of_store(path)), error, path)
 
 
 def _of_torch(directory: Path) -> list[Item]:
@@ -131,7 +133,8 @@ def traces(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Traces]:
         assert not both.error, both.error
         assert len(both.torch) == len(both.store)
         torch, store = split(both.torch), split(both.store)
-        found |= {name: Traces(torch[name], store.get(name, [])) for name in group}
+        for name in group:
+            found[name] = Traces(torch[name], store.get(name, []), path=both.path)
     return found
 
 
@@ -152,12 +155,40 @@ def test_every_record_of_torch_trace_is_in_the_store(
 
 
 @pytest.mark.slow
+@pytest.mark.skipif("triton_kernel" not in PROGRAMS, reason="needs the extra 'triton'")
+def test_a_triton_kernel_is_there_with_its_source(traces: dict[str, Traces]) -> None:
+    with Store.open(traces["triton_kernel"].path) as store:
+        (recording,) = queries.recordings(store)
+        called, functional = queries.events(store, recording, "hop.call")[:2]
+        (kernel,) = queries.events(store, recording, "hop.kernel")
+        assert kernel.payload is not None
+        source = store.read_blob(kernel.payload).decode()
+    assert (called.name, functional.name) == (
+        "triton_kernel_wrapper_mutation", "triton_kernel_wrapper_functional",
+    )  # fmt: skip
+    path = ROOT / "tests/recorder/triton_program.py"
+    line = 1 + path.read_text().splitlines().index("@triton.jit  # type: ignore[untyped-decorator]")
+    assert (kernel.name, kernel.data) == (
+        "double",
+        {
+            "node": "triton_kernel_wrapper_mutation",
+            "function": f"tests.recorder.triton_program.double ({path}:{line})",
+            "grid": [[1, 1, 1]],
+            "arguments": ["x", "y"],
+            "constants": {"BLOCK": 16, "n": 16},
+            "configurations": [],
+        },
+    )
+    assert source.startswith("def double(x, y, n, BLOCK: tl.constexpr)")
+
+
+@pytest.mark.slow
 def test_each_program_says_what_no_other_does(traces: dict[str, Traces]) -> None:
-    for name, text in EXPECTED.items():
+    for name in traces:
         found = {
             other
             for other, both in traces.items()
-            if any(text in (item.payload or "") for item in both.store)
+            if any(EXPECTED[name] in (item.payload or "") for item in both.store)
         }
         assert name in found
         assert len(found) <= 2, (name, found)

@@ -8,6 +8,7 @@ Before each, a record of kind `program` goes into the trace, so that one process
 from __future__ import annotations
 
 import contextlib
+import importlib.util
 import sys
 from collections.abc import Callable
 
@@ -154,6 +155,12 @@ def _recompile(compile_: Callable[..., object]) -> None:
         torch.compile(lambda x: x.tan(), backend=broken)(torch.ones(2))
 
 
+def _triton_kernel(compile_: Callable[..., object]) -> None:
+    from tests.recorder.triton_program import compile_it
+
+    compile_it(compile_)
+
+
 MODELS_: dict[str, Callable[[Callable[..., object]], None]] = {
     "gpt2": _gpt2, "gpt2-dynamic": _gpt2_dynamic, "bert": _bert, "llama": _llama, "cnn": _cnn,
 }  # fmt: skip
@@ -163,6 +170,9 @@ OPERATORS: dict[str, Callable[[Callable[..., object]], None]] = {
     "checkpoint": _checkpoint, "auto_functionalized": _auto_functionalized,
     "wrap": _wrap, "recompile": _recompile,
 }  # fmt: skip
+if importlib.util.find_spec("triton") is not None:
+    # The first one: whether there is a GPU for Triton is asked once in a process.
+    OPERATORS = {"triton_kernel": _triton_kernel, **OPERATORS}
 PROGRAMS = {**MODELS_, **OPERATORS}
 
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from torchreel.recorder.attach import AttachPoint, Call, Probe, Tap, Visit
 from torchreel.recorder.kinds import Kind
+from torchreel.recorder.probes import kernels
 from torchreel.recorder.probes.guards import type_name
 
 if TYPE_CHECKING:
@@ -57,7 +58,7 @@ CHECKS = tuple(
 OPERATOR = AttachPoint("torch._ops", "HigherOrderOperator", "which nodes have bodies")
 ATTACH_POINTS = (
     OPERATOR, TRACER, INPUT, LIFT, MUTATION, ALIASING, SPECULATE, SPECULATE_FLAT, INSTALL,
-    DYNAMO_GRAPH, AOT_GRAPH, *CHECKS,
+    DYNAMO_GRAPH, AOT_GRAPH, *CHECKS, kernels.TABLE,
 )  # fmt: skip
 
 ENTER = Kind(
@@ -153,7 +154,7 @@ CHECKED = Kind(
     points=(MUTATION, ALIASING, *CHECKS),
     probe="subgraphs",
 )
-KINDS = (ENTER, LEAVE, BODY_INPUT, LIFTED, BODY, CALL, CHECKED)
+KINDS = (ENTER, LEAVE, BODY_INPUT, LIFTED, BODY, CALL, CHECKED, kernels.KERNEL)
 
 _MOST_DEPTH = 50
 """Bodies within bodies that are looked into: more than any program has."""
@@ -324,6 +325,8 @@ def _note_calls(recorder: Recorder, gm: Any, level: str, path: str, depth: int) 
         operands = len(node.all_input_nodes) - len(set(bodies))
         name = operator_name(node.target)
         recorder.note(CALL, name, node.name, path, depth, tuple(bodies), operands, level)
+        if name in kernels.WRAPPERS and level == "dynamo":
+            kernels.note_kernel(recorder, node)
         for body in bodies:
             inner = getattr(gm, body, None)
             if body not in seen and hasattr(inner, "graph") and depth < _MOST_DEPTH:
