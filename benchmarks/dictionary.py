@@ -34,6 +34,11 @@ _MOST = 256 << 10
 """Bytes of a dictionary: twice as many make a pack of one compile 3 % smaller still."""
 
 
+def _infer(model: torch.nn.Module, words: torch.Tensor) -> None:
+    with torch.no_grad():
+        torch.compile(model.eval(), backend=_backend())(words)
+
+
 def _llama() -> None:
     from transformers import LlamaConfig, LlamaForCausalLM
 
@@ -41,9 +46,7 @@ def _llama() -> None:
         num_hidden_layers=2, hidden_size=48, num_attention_heads=4, num_key_value_heads=2,
         intermediate_size=80, vocab_size=96, use_cache=False,
     )  # fmt: skip
-    model = LlamaForCausalLM(config).eval()
-    with torch.no_grad():
-        torch.compile(model, backend=_backend())(torch.randint(0, 96, (2, 11)))
+    _infer(LlamaForCausalLM(config), torch.randint(0, 96, (2, 11)))
 
 
 def _opt() -> None:
@@ -53,9 +56,7 @@ def _opt() -> None:
         num_hidden_layers=2, hidden_size=32, num_attention_heads=2, ffn_dim=48, vocab_size=80,
         word_embed_proj_dim=32, max_position_embeddings=40, use_cache=False,
     )  # fmt: skip
-    model = OPTForCausalLM(config).eval()
-    with torch.no_grad():
-        torch.compile(model, backend=_backend())(torch.randint(0, 80, (3, 7)))
+    _infer(OPTForCausalLM(config), torch.randint(0, 80, (3, 7)))
 
 
 def _training() -> None:
