@@ -125,12 +125,22 @@ def test_a_program_in_the_place_of_a_graph_is_not_run(tmp_path: Path) -> None:
             w.add("cases", digest=program.digest, **owner)
             cases = {"start_case": program.digest, "best_case": program.digest}
             counts = {"oracle_runs": 1, "cache_hits": 0, "seconds": 1.0, "started_ns": 1}
-            w.add("reductions", failure_id=failure.id, status="minimal", **cases, **counts)
+            row = w.add("reductions", failure_id=failure.id, status="minimal", **cases, **counts)
+            other = failure.signature
+            columns = {"signature": other.to_json(), "signature_digest": other.digest}
+            number = w.add("by_catch", reduction_id=row, case_digest=program.digest, **columns)
         with pytest.raises(UnsupportedError, match="only a graph can be run"):
             bisect(store, compile, options=OPTIONS)
         with pytest.raises(UntrustedError, match="--trust"):
             export(store, compile, ExportOptions(tmp_path / "repro"))
-    assert not canary.exists()
+        with pytest.raises(UntrustedError, match="--trust"):
+            export_by_catch(store, number, ExportOptions(tmp_path / "repro"))
+        with pytest.raises(UntrustedError, match="--trust"):
+            minify(store, options=replace(OPTIONS, by_catch=number))
+        assert not canary.exists()
+        trusting = ExportOptions(tmp_path / "repro", formats=("repro",), trust=True)
+        assert not export_by_catch(store, number, trusting).check.holds
+    assert canary.exists()
 
 
 def test_what_a_recording_may_not_know() -> None:

@@ -145,6 +145,7 @@ def _print_passes(reduction: Reduction) -> None:
 def finish(store: Store, reduction: Reduction, options: ExportOptions) -> int:
     """Report a search, export what it found, and return the exit status."""
     asked = [word for name in options.imports for word in ("--import", name)]
+    asked += ["--trust"] if reduction.case.is_code else []
     report(reduction)
     _print_by_catch(store, reduction, asked)
     if reduction.explanation is not None:

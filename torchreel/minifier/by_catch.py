@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from torchreel.errors import DamagedStore, UsageError
-from torchreel.minifier.case import Case
+from torchreel.errors import DamagedStore, UntrustedError, UsageError
 from torchreel.minifier.journal import StoreJournal
+from torchreel.minifier.kinds import AnyCase
 from torchreel.store import queries
 from torchreel.store.database import Store
 from torchreel.store.records import ByCatch, Compile
@@ -20,12 +20,15 @@ class Caught:
     """A row of the by-catch, with the smallest case that showed it and the compile it came from."""
 
     row: ByCatch
-    case: Case
+    case: AnyCase
     owner: Compile
 
 
-def caught(store: Store, number: int) -> Caught:
-    """The by-catch of that number.  Raises UsageError when there is none."""
+def caught(store: Store, number: int, *, trust: bool) -> Caught:
+    """The by-catch of that number.
+
+    Raises UsageError when there is none, and `UntrustedError` for a program without `trust`.
+    """
     rows = {
         row.id: row for one in queries.reductions(store) for row in queries.by_catch(store, one)
     }
@@ -34,8 +37,13 @@ def caught(store: Store, number: int) -> Caught:
         raise UsageError(f"{store.target} has no by-catch of number {number}: {known}.")
     row = rows[number]
     case = StoreJournal(store, row.signature, "", None).accepted(row.case_digest)
-    if not isinstance(case, Case):
+    if case is None:
         raise DamagedStore(f"{store.target} lacks the case of its by-catch {number}.")
+    if case.is_code and not trust:
+        raise UntrustedError(
+            f"The by-catch {number} is a program that came with the store, which would be run. If "
+            "you trust who made it, add --trust."
+        )
     return Caught(row, case, _owner(store, row))
 
 

@@ -126,7 +126,7 @@ def _reduce_by_catch(
     oracle: WorkerOracle | None,
 ) -> Reduction:
     """Reduce another failure that a reduction met, as a failure of the same compile."""
-    found = caught(store, number)
+    found = caught(store, number, trust=options.trust)
     wanted = found.row.signature
     failure = written_down(store, found.owner, wanted, "met while another failure was reduced")
     start = found.case.with_imports(options.imports)

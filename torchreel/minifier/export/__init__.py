@@ -117,7 +117,7 @@ def export_by_catch(store: Store, number: int, options: ExportOptions) -> Export
     Raises what `export` does, and UsageError when there is none of that number.
     """
     refuse_overwriting(options)
-    found = caught(store, number)
+    found = caught(store, number, trust=options.trust)
     case = found.case.with_imports(options.imports)
     return export_case(case, of_by_catch(store, found), options)
 
