@@ -83,7 +83,7 @@ class Case:
     @cached_property
     def canonical(self) -> str:
         """The canonical text, over which the digest is taken."""
-        inputs = texts.text_of(list(self.checkpoint.inputs))
+        inputs = texts.text_of_parts(self.checkpoint.inputs)
         graph = texts.canonical_text(self.graph)
         return f'{{{self._surroundings},"graph":{graph},"inputs":{inputs}}}'
 
@@ -101,11 +101,11 @@ class Case:
             "entry": doc.entry,
             "partition": doc.partition,
             "shape_env": doc.shape_env,
-            "config": list(doc.config),
+            "config": doc.config,
             "ambient": doc.ambient,
             "extra": doc.extra,
         }
-        return _members(parts)
+        return texts.text_of_members(parts)
 
     def _how(self) -> dict[str, Json]:
         return {
@@ -217,19 +217,17 @@ class Case:
         # Keys stand in their order, as in all canonical JSON.
         before: dict[str, Json] = {
             "ambient": doc.ambient,
-            "config": list(doc.config),
+            "config": doc.config,
             "entry": doc.entry,
             "extra": doc.extra,
         }
-        after: dict[str, Json] = {
-            "inputs": list(doc.inputs),
-            "partition": doc.partition,
-            "shape_env": doc.shape_env,
-        }
+        after: dict[str, Json] = {"partition": doc.partition, "shape_env": doc.shape_env}
+        inputs = texts.text_of_parts(doc.inputs)
         how = self._how()
-        first = _members({"backend": how.pop("backend")})
-        inner = f'{_members(before)},"graph":{graph},{_members(after)}'
-        text = f'{{{first},"checkpoint":{{{inner}}},{_members(how)}}}'
+        members = texts.text_of_members
+        first = members({"backend": how.pop("backend")})
+        inner = f'{members(before)},"graph":{graph},"inputs":{inputs},{members(after)}'
+        text = f'{{{first},"checkpoint":{{{inner}}},{members(how)}}}'
         return text.encode("utf-8", "surrogatepass")
 
     @classmethod
@@ -253,11 +251,6 @@ class Case:
         again). Not lean is the recording to the letter.
         """
         return cls(_lean(doc) if lean else doc, harness, doc.backend, imports)
-
-
-def _members(data: Mapping[str, Json]) -> str:
-    """The members of an object, without its braces."""
-    return texts.text_of(data)[1:-1]
 
 
 def _lean(doc: CheckpointDoc) -> CheckpointDoc:

@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from functools import lru_cache
 
-from torchreel.store.jsontypes import Json
+from torchreel.store.jsontypes import Json, canonical_json
 
 _SYMBOL = re.compile(r"(?<![\w.$\"])[A-Za-z_]\w*(?!\w*\()")
 _UNBACKED = re.compile(r"zuf\d+|u\d+")
@@ -26,7 +26,8 @@ UNBACKED_SIZE = 2
 
 def as_object(value: Json) -> Mapping[str, Json]:
     """`value` if it is an object, else an empty one."""
-    return value if isinstance(value, Mapping) else {}
+    # Nearly all are dictionaries, which is decided ten times as fast.
+    return value if isinstance(value, (dict, Mapping)) else {}
 
 
 def as_list(value: Json) -> list[Json]:
@@ -53,6 +54,18 @@ def compatible(one: Json, other: Json, *, loose: bool = False) -> bool:
         return a.get("k") in (*_SYMBOLIC, "int", "float", "bool")
     keys = ("layout",) if loose else ("size", "dtype", "device", "layout")
     return all(a.get(key) == b.get(key) for key in keys)
+
+
+def likeness(value: Json) -> str | None:
+    """The text that values have in common of which one can stand where another stood, if any can.
+
+    As `compatible` has it, for comparing one with many.
+    """
+    if not compatible(value, value):
+        return None
+    fields = as_object(value)
+    keys = ("k", "size", "dtype", "device", "layout") if is_tensor(value) else ("k",)
+    return canonical_json([fields.get(key) for key in keys]).decode("utf-8", "surrogatepass")
 
 
 def sizes(value: Json) -> list[Size]:

@@ -23,6 +23,7 @@ Nothing else decides, and nothing is proposed here. Called by the search for eve
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from functools import singledispatch
 
@@ -32,7 +33,7 @@ from torchreel.minifier.draft import output_items
 from torchreel.minifier.effects import written_operand
 from torchreel.minifier.kinds import AnyCase
 from torchreel.minifier.plainness import dtype_rank, leaves, weight
-from torchreel.minifier.texts import key_of, remembered
+from torchreel.minifier.texts import key_of, remembered, remembered_of_part
 from torchreel.store.jsontypes import Json
 from torchreel.store.portable.graphs import GraphDoc, NodeDoc
 
@@ -50,16 +51,17 @@ def _(case: Case) -> Key:
     """The key of a case; the smaller, the simpler. Keys are equal only for the same case."""
     doc, graph = case.checkpoint, case.graph
     text, constants = case.canonical, _constants(graph)
+    inputs, hints = [_facts_of(value) for value in doc.inputs], doc.hints
     return (
         graph.total_call_nodes,
         graph.call_nodes,
         len(doc.inputs) + constants + len(output_items(graph)),
         len(as_object(doc.shape_env.get("symbols"))),
         _depth(graph),
-        sum(_elements(value, doc.hints) for value in doc.inputs),
-        sum(len(sizes(value)) for value in doc.inputs),
-        sum(_oddities(value) for value in doc.inputs) + constants,
-        sum(_dtype_rank(value) for value in doc.inputs),
+        sum(_elements(*sized, hints) for sized, *_ in inputs),
+        sum(dimensions for _, dimensions, _, _ in inputs),
+        sum(oddities for _, _, oddities, _ in inputs) + constants,
+        sum(rank for *_, rank in inputs),
         BACKENDS.index(case.backend) if case.backend in BACKENDS else len(BACKENDS),
         HARNESSES.index(case.harness),
         *_written(graph),
@@ -74,13 +76,20 @@ def _depth(graph: GraphDoc) -> int:
     return max((1 + _depth(inner) for inner in graph.modules.values()), default=0)
 
 
-def _elements(value: Json, hints: Mapping[str, Json]) -> int:
+@remembered_of_part
+def _facts_of(value: Json) -> tuple[tuple[int, list[str]], int, int, int]:
+    """Of an input: its static elements with its dynamic sizes, dimensions, oddities, dtype."""
+    size = sizes(value)
+    static = math.prod(number for number in size if isinstance(number, int))
+    dynamic = [name for name in size if isinstance(name, str)]
+    elements = static if is_tensor(value) else 0
+    return (elements, dynamic), len(size), _oddities(value), _dtype_rank(value)
+
+
+def _elements(static: int, dynamic: list[str], hints: Mapping[str, Json]) -> int:
     """Elements of a tensor; a dynamic size counts as its hint where it is one symbol, else as 1."""
-    count = 1 if is_tensor(value) else 0
-    for size in sizes(value):
-        number = size if isinstance(size, int) else hints.get(size, 1)
-        count *= number if isinstance(number, int) else 1
-    return count
+    numbers = (hints.get(name, 1) for name in dynamic)
+    return static * math.prod(number for number in numbers if isinstance(number, int))
 
 
 def _oddities(value: Json) -> int:

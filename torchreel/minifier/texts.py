@@ -7,7 +7,7 @@ canonical text, over which digests are taken, and the document. Called by `case`
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from functools import wraps
 from typing import TypeVar
 
@@ -16,6 +16,8 @@ from torchreel.store.portable.graphs import GraphDoc, NodeDoc, map_tree
 
 D = TypeVar("D", NodeDoc, GraphDoc)
 T = TypeVar("T")
+
+_MOST_PARTS = 10_000
 
 DERIVED_META = ("val", "example_value", "unbacked_bindings")
 """What a run computes anew of a node's meta: it does not tell two cases apart."""
@@ -40,9 +42,44 @@ def remembered(function: Callable[[D], T]) -> Callable[[D], T]:
     return wrapper
 
 
+def remembered_of_part(function: Callable[[Json], T]) -> Callable[[Json], T]:
+    """Keep what a function says of a part of a document, by its identity.
+
+    Candidates share the descriptions of inputs, the config and the rest with the case that they are
+    made of, and no part of a document is ever changed.  As many are kept as a large case has.
+    """
+    known: dict[int, tuple[Json, T]] = {}
+
+    @wraps(function)
+    def wrapper(part: Json) -> T:
+        found = known.get(id(part))
+        if found is None or found[0] is not part:
+            if len(known) > _MOST_PARTS:
+                known.clear()
+            # The part is kept as well: its id means nothing else as long as it is there.
+            found = known[id(part)] = part, function(part)
+        return found[1]
+
+    return wrapper
+
+
 def text_of(value: Json) -> str:
     """The canonical JSON of a value."""
     return canonical_json(value).decode("utf-8", "surrogatepass")
+
+
+text_of_part = remembered_of_part(text_of)
+"""The same of a part of a document that candidates share."""
+
+
+def text_of_parts(parts: Iterable[Json]) -> str:
+    """The canonical JSON of the list of these."""
+    return f"[{','.join(map(text_of_part, parts))}]"
+
+
+def text_of_members(data: Mapping[str, Json]) -> str:
+    """The members of a canonical JSON object, without its braces."""
+    return ",".join(f"{text_of(key)}:{text_of_part(data[key])}" for key in sorted(data))
 
 
 @remembered

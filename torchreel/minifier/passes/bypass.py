@@ -12,9 +12,10 @@ from dataclasses import dataclass
 from itertools import islice
 
 from torchreel.minifier.case import Case
-from torchreel.minifier.descriptions import compatible, is_tensor
+from torchreel.minifier.descriptions import compatible, is_tensor, likeness
 from torchreel.minifier.draft import Draft
 from torchreel.minifier.passes.base import GraphEdit, GraphPass, Path, graph_at, paths
+from torchreel.minifier.texts import remembered
 from torchreel.store.portable.graphs import GraphDoc, NodeDoc
 
 # How many values a search upwards looks at: a ladder of views around a matmul is about ten.
@@ -88,13 +89,20 @@ def _used_calls(case: Case) -> Iterator[tuple[Path, GraphDoc, NodeDoc]]:
 
 def _ancestors(graph: GraphDoc, node: NodeDoc) -> Iterator[str]:
     """What a node was computed from, if it has the node's description: breadth first."""
-    queue = deque(node.inputs())
+    wanted, nodes = _likeness(node), graph.by_name
+    queue = deque(node.operands)
     seen: set[str] = set()
     while queue and len(seen) < _REACH:
         name = queue.popleft()
         if name in seen:
             continue
         seen.add(name)
-        if compatible(graph.by_name[name].value, node.value):
+        above = nodes[name]
+        if wanted is not None and _likeness(above) == wanted:
             yield name
-        queue.extend(graph.by_name[name].inputs())
+        queue.extend(above.operands)
+
+
+@remembered
+def _likeness(node: NodeDoc) -> str | None:
+    return likeness(node.value)
