@@ -84,6 +84,20 @@ def test_what_an_export_does_is_a_part_of_it(record: Record) -> None:
     assert only(tape, "start")["dynamic_shapes"]["x"] == {"0": "AUTO"}
 
 
+def test_what_a_program_is_decomposed_into_is_a_compile_with_its_graph(record: Record) -> None:
+    program = torch.export.export(Scaled(), (torch.ones(4, 3),), {"scale": torch.ones(1)})
+    tape = record(lambda: program.run_decompositions())
+    compile = tape.compile
+    assert (compile.compile_id, compile.backend, compile.status) == ("-", "aot_export", "ok")
+    assert tape.graphs() == [("joint", "")]
+    (graph,) = queries.graphs(tape.store, tape.compile)
+    targets = {row.target: row.count for row in queries.graph_targets(tape.store, graph)}
+    assert targets == {
+        "op:aten.add.Tensor": 1, "op:aten.sin.default": 1, "op:aten.mul.Tensor": 2,
+    }  # fmt: skip
+    assert tape.lost() == []
+
+
 def test_a_strict_export_has_a_compile_of_dynamos_besides(record: Record) -> None:
     tape = record(lambda: export(Dim("batch"), strict=True))
     exported, traced = tape.compiles

@@ -243,6 +243,23 @@ def test_order_of_keys_and_aliasing_are_named(record: Record) -> None:
     assert "L['x']" in manager["no_aliasing"]
 
 
+def test_what_is_checked_first_and_whose_identity_counts(record: Record) -> None:
+    def times(x: torch.Tensor, n: int) -> torch.Tensor:
+        return scaled(x) * n
+
+    def program() -> None:
+        compiled = torch.compile(times, backend="eager", dynamic=False)
+        for n in (2, 3):
+            compiled(torch.ones(3), n)
+
+    tape = record(program)
+    managers = queries.events(tape.store, tape.recording, "guards.manager")
+    first, second = (data(event) for event in managers)
+    assert ("L['x']" in first["differing"], "L['n']" in first["differing"]) == (True, False)
+    assert {"L['x']", "L['n']"} <= set(second["differing"])
+    assert (first["ids"], second["ids"]) == ([], [])
+
+
 def test_inputs_that_are_one_tensor_have_a_guard_with_both_sources(record: Record) -> None:
     def add(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
         return x + y

@@ -1,12 +1,14 @@
 """Row 14: passes, lowerings, fusions, kernels, calls of libraries, compile commands."""
 
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from torch._inductor import config, cpp_builder
+from torch._inductor.exc import CppCompileError
 
 from tests.recorder.conftest import Record, Tape
 from torchreel.recorder.probes.inductor_events import without_directories
@@ -145,6 +147,31 @@ def test_a_lowering_that_raises(record: Record, monkeypatch: pytest.MonkeyPatch)
     ((name, data),) = seen(tape, "lowering")
     assert (name, data["how"], data["result"]) == ("mm", "raised", None)
     assert data["function"] == "LoweringException"
+
+
+def test_a_thread_that_compiles_works_for_the_only_compile(record: Record) -> None:
+    """As it is with more than one compile worker, where the kernels are compiled by a pool."""
+
+    def run(command: str) -> None:
+        with pytest.raises(CppCompileError):
+            cpp_builder.run_compile_cmd(command, "/")
+
+    def backend(gm: torch.fx.GraphModule, inputs: object) -> Any:
+        with ThreadPoolExecutor(1) as pool:
+            pool.submit(run, "false --inside").result()
+        return gm.forward
+
+    tape = record(
+        lambda: (
+            torch.compile(torch.sin, backend=backend)(torch.ones(2)),
+            ThreadPoolExecutor(1).submit(run, "false --outside").result(),
+        )
+    )
+    found = queries.events(tape.store, tape.recording, kind="inductor.cpp_compile")
+    assert [(event.name, event.compile_id) for event in found] == [
+        ("false", tape.compile.id),
+        ("false", None),
+    ]
 
 
 def test_a_compiler_that_refuses(record: Record, tmp_path: Path) -> None:

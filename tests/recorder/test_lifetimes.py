@@ -4,6 +4,7 @@ A program looks, with the collector of cycles switched off, which of its tensors
 let go of them, after the caches of Dynamo were reset, after a collection.  It does so twice.
 """
 
+import contextlib
 import gc
 import weakref
 from collections.abc import Callable, Iterator
@@ -14,6 +15,8 @@ import torch
 from functorch.compile import make_boxed_func
 from torch import nn
 from torch._dynamo.backends.common import aot_autograd
+from torch.fx.experimental.proxy_tensor import make_fx
+from torch.testing._internal.two_tensor import TwoTensor
 
 import torchreel
 from torchreel.store import Store, queries
@@ -57,6 +60,45 @@ def trains(watch: Watch) -> None:
         out.sum().backward()
         assert x.grad is not None
         watch(f"gradient {size}", x.grad)
+
+
+def branches(watch: Watch) -> None:
+    """Bodies of an operator that lift a tensor, a subclass, and a backward that is captured."""
+    scale = watch("lifted", torch.full((3,), 2.0))
+
+    def f(x: torch.Tensor) -> torch.Tensor:
+        return torch.cond(x.sum() > 0, lambda x: x * scale, lambda x: x - scale, (x,))
+
+    watch("one branch", torch.compile(f, backend="aot_eager")(watch("input", torch.ones(3))))
+    leaf = watch("leaf", torch.ones(3, requires_grad=True))
+    first, second = (watch(f"inner {n}", torch.ones(3)) for n in range(2))
+    whole = watch("subclass", TwoTensor(first, second))
+    watch("output of it", torch.compile(torch.sin, backend="aot_eager")(whole))
+    with (
+        torch._dynamo.config.patch(compiled_autograd=True),
+        torch._dynamo.compiled_autograd._enable(torch.compile(backend="aot_eager")),
+    ):
+        out = watch("output", torch.compile(lambda x: x * scale, backend="aot_eager")(leaf))
+        out.sum().backward()
+    assert leaf.grad is not None
+    watch("gradient", leaf.grad)
+
+
+def exports(watch: Watch) -> None:
+    """What does not pass through Dynamo; the export that fails holds its inputs."""
+    module = Layer(lambda name, tensor: tensor)
+    for name, parameter in module.named_parameters():
+        watch(name, parameter)
+    x = watch("example", torch.ones(2, 4))
+    program = torch.export.export(torch.nn.Linear(4, 2), (x,))
+    watch("parameter of the program", program.state_dict["weight"])
+    program.run_decompositions()
+    traced = make_fx(lambda x: x.sin() + watch("constant", torch.ones(4)), tracing_mode="fake")(x)
+    del traced
+    with contextlib.suppress(torch._dynamo.exc.UserError):
+        torch.export.export(
+            torch.nn.Linear(4, 2), (x,), dynamic_shapes=({1: torch.export.Dim("columns")},)
+        )
 
 
 def fails_in_the_backend(watch: Watch) -> None:
@@ -131,6 +173,8 @@ def moments(program: Callable[[Watch], None]) -> Iterator[dict[str, bool]]:
 # that the program handles is its own.
 PROGRAMS = {
     "trains": (trains, 25, 0),
+    "branches": (branches, 9, 0),
+    "exports": (exports, 3, 1),
     "fails in the backend": (fails_in_the_backend, 4, 1),
     "fails in Dynamo": (fails_in_dynamo, 3, 1),
     "fails in the kernel": (fails_in_the_kernel, 3, 0),

@@ -172,6 +172,13 @@ def test_each_operator_is_seen_with_its_bodies(
     assert sorted(event.name for event in events(tape, "hop.body")) == sorted(set(bodies))
 
 
+def test_a_call_says_which_node_it_is_and_what_it_is_given(record: Record) -> None:
+    tape = compiled(record, nest, "eager")
+    found = [(data(e)["node"], data(e)["operands"]) for e in events(tape, "hop.call")]
+    # The counter, the value and the scale that the inner operator lifts; its predicate besides.
+    assert found == [("while_loop", 3), ("cond", 3)]
+
+
 def test_an_operator_that_changes_its_input_is_functionalised(
     record: Record, mutating_op: Any
 ) -> None:

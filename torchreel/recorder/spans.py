@@ -110,6 +110,12 @@ class Spans:
         stack = self.here.stack
         return stack[-1] if stack else None
 
+    @property
+    def only(self) -> CompileEntry | None:
+        """The one compile under way in the process, if it is one: threads that work for it say."""
+        entries = {span.entry for span in tuple(self.outermost.values())}
+        return entries.pop() if len(entries) == 1 else None
+
     def push(self, span: Span) -> None:
         """Open a span on this thread."""
         self.here.mark = None

@@ -23,7 +23,13 @@ EXPORT = AttachPoint("torch.export._trace", "_export", "every export, strict or 
 TRACE = AttachPoint(
     "torch.fx.experimental.proxy_tensor", "_MakefxTracer.trace", "a tracing that nothing is around"
 )
-ATTACH_POINTS = (EXPORT, TRACE)
+MODULE = AttachPoint(
+    "torch._functorch.aot_autograd", "aot_export_module", "decomposes an exported program"
+)
+DECOMPOSE = AttachPoint(
+    "torch.export._trace", "_aot_export_joint_with_descriptors", "decomposes an exported program"
+)
+ATTACH_POINTS = (EXPORT, TRACE, MODULE, DECOMPOSE)
 
 STARTED = Kind(
     name="export.start",
@@ -184,9 +190,7 @@ def fixes(message: str) -> list[str]:
 
 def _trace(recorder: Recorder, call: Call) -> Visit:
     """`make_fx` where no compile is under way; else it is a part of that."""
-    from torch._guards import CompileContext
-
-    if recorder.spans.top is not None or CompileContext.try_get() is not None:
+    if _is_inside(recorder):
         yield
         return
     span = recorder.enter("joint", "", _entry(recorder, call.args[1], "make_fx"))
@@ -196,4 +200,29 @@ def _trace(recorder: Recorder, call: Call) -> Visit:
     recorder.leave(span, outcome.error)
 
 
-PROBES = (Probe(EXPORT, _export), Probe(TRACE, _trace))
+def _is_inside(recorder: Recorder) -> bool:
+    from torch._guards import CompileContext
+
+    return recorder.spans.top is not None or CompileContext.try_get() is not None
+
+
+def _decompose(recorder: Recorder, call: Call) -> Visit:
+    """What an exported program is decomposed into, where no compile is under way."""
+    if _is_inside(recorder):
+        yield
+        return
+    module = next(arg for arg in call.args if callable(arg))
+    span = recorder.enter("joint", "", _entry(recorder, module, "aot_export"))
+    outcome = yield
+    # A graph with a backward in it has been kept already, by the probe of the stage.
+    if outcome.error is None and not call.kwargs.get("trace_joint"):
+        _keep(recorder, outcome.result[0])
+    recorder.leave(span, outcome.error)
+
+
+PROBES = (
+    Probe(EXPORT, _export),
+    Probe(TRACE, _trace),
+    Probe(MODULE, _decompose),
+    Probe(DECOMPOSE, _decompose),
+)

@@ -42,7 +42,7 @@ MANAGER = Kind(
         "key_order": "Sources of the dicts whose order of keys is guarded",
         "no_aliasing": "expressions of the tensors that must not be one and the same",
         "ids": "names of the locals whose identity counts against the recompile limit",
-        "differing": "expressions that are checked first, for earlier entries differ there",
+        "differing": "expressions that are checked first: tensors, and what has failed before",
     },
     points=(CHECK,),
     probe="guards",

@@ -354,12 +354,14 @@ def _triton_kernel(recorder: Recorder, call: Call) -> Visit:
 
 
 def _command(recorder: Recorder, call: Call) -> Visit:
+    # With more than one compile worker, a thread of a pool calls the compiler, unless it is forked.
+    entry = recorder.spans.only if recorder.spans.top is None else None
     outcome = yield
     error = outcome.error
     arguments = without_directories(call.argument(0, "cmd_line"))
     ended = "ok" if error is None else type(error).__name__
     message = None if error is None else without_directories_of(str(error))
-    recorder.note(COMPILED, arguments[0], arguments[1:], ended, message)
+    recorder.note(COMPILED, arguments[0], arguments[1:], ended, message, entry=entry)
 
 
 def without_directories(command: str) -> list[str]:
