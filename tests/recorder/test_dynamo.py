@@ -45,9 +45,16 @@ def test_the_graph_and_its_checkpoint_are_in_the_store(record: Record) -> None:
 
 
 def test_a_restart_is_an_attempt_and_no_failure(record: Record) -> None:
-    tape = record(lambda: torch.compile(breaks, backend="eager")(torch.ones(3)))
+    def program() -> None:
+        for _ in range(2):  # a reset gives the same names again
+            torch.compile(breaks, backend="eager")(torch.ones(3))
+            torch._dynamo.reset()
+
+    tape = record(program)
     found = [(row.compile_id, row.attempt, row.status) for row in tape.compiles]
-    assert found == [("0/0", 0, "restarted"), ("0/0", 1, "ok"), ("1/0", 0, "ok")]
+    assert found == [("0/0", 0, "restarted"), ("0/0", 1, "ok"), ("1/0", 0, "ok")] * 2
+    checkpoints = [len(queries.checkpoints(tape.store, row)) for row in tape.compiles]
+    assert checkpoints == [0, 1, 1] * 2
     assert [row.frame_name for row in tape.compiles[:2]] == ["breaks", "breaks"]
     assert tape.compiles[2].frame_name.startswith("torch_dynamo_resume_in_breaks")
     assert queries.failures(tape.store) == []

@@ -24,6 +24,36 @@ class Net(torch.nn.Module):
     def forward(self, x, *rest, scale=2, **more):
         return helper(self.inner(x) * scale + rest[0] + more["z"] + self.bias)
 
+class Wrapped(torch.Tensor):
+    @staticmethod
+    def __new__(cls, inner):
+        return torch.Tensor._make_wrapper_subclass(cls, inner.shape, dtype=inner.dtype)
+    def __init__(self, inner):
+        self.inner = inner
+    def __repr__(self):
+        return "Wrapped"
+    def __tensor_flatten__(self):
+        return ["inner"], {"unit": "m"}
+    @staticmethod
+    def __tensor_unflatten__(inner, context, size, stride):
+        assert context == {"unit": "m"}
+        return Wrapped(inner["inner"])
+    @classmethod
+    def __torch_dispatch__(cls, op, types, args=(), kwargs=None):
+        plain = torch.utils._pytree.tree_map_only(Wrapped, lambda w: w.inner, (args, kwargs or {}))
+        return Wrapped(op(*plain[0], **plain[1]))
+
+def subclass(x):
+    return x.sin() * 2
+
+def operators(x):
+    return ADD(aten.sin.default(x), x)
+
+aten, ADD = torch.ops.aten, torch.ops.aten.add.Tensor
+
+def item(x, n):
+    return x * n.item()
+
 def closure(n):
     k = torch.ones(3)
     def closed(x, flag):
@@ -123,6 +153,12 @@ def run(fn, *args, **kwargs):
 run(kinds.Net(), torch.ones(2, 4), torch.ones(4), scale=3, z=torch.zeros(4)).sum().backward()
 run(kinds.closure(4), torch.ones(3), True)
 run(kinds.global_values, torch.ones(3))
+run(kinds.subclass, kinds.Wrapped(torch.ones(3)))
+run(kinds.operators, torch.ones(3))
+with torch._dynamo.config.patch(capture_scalar_outputs=True):
+    run(kinds.item, torch.ones(3), torch.tensor(7))
+exported = torch.export.export(torch.nn.Linear(4, 4), (torch.ones(2, 4),)).module()
+run(exported, torch.ones(2, 4))
 run(kinds.defaults, torch.ones(3), z=4.0)
 run(kinds.generator, torch.ones(3))
 run(kinds.dataclass, kinds.Pair(torch.ones(3), 3))
@@ -150,5 +186,6 @@ except Exception as error:
 KINDS = (
     "forward", "closed", "global_values", "defaults", "generator", "dataclass", "breaks",
     "torch_dynamo_resume_in_breaks", "autograd_function", "contexts", "transforms",
-    "higher_order", "library", "sizes", "views", "shifted", "fails",
+    "higher_order", "library", "sizes", "views", "shifted", "fails", "subclass", "operators",
+    "item",
 )  # fmt: skip

@@ -73,6 +73,15 @@ PROGRAMS = {
         "x, w = (torch.randn(4, 4, requires_grad=True) for _ in range(2))\n"
         "torch.compile(fn)(x, w).sum().backward()"
     ),
+    "wrapper_and_scalar": (
+        # Two wrappers that share what they hold; the value of a 0-d input bounds a slice.
+        "import torch._dynamo\n"
+        "from torch.testing._internal.two_tensor import TwoTensor\n"
+        "torch._dynamo.config.capture_scalar_outputs = True\n"
+        "f = torch.compile(lambda w, v, x, n: (w * 2 + v, x[: n.item()]))\n"
+        "a, b = torch.randn(5), torch.randn(5)\n"
+        "f(TwoTensor(a, b), TwoTensor(b, b), torch.randn(7), torch.tensor(3))"
+    ),
     "tiny": "torch.compile(lambda x: x.sin() + 1)(torch.randn(5))",
     "later_call_recompiles": (
         "f = torch.compile(lambda x: x.relu() * x.shape[0])\n"

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from tests.replay.frame_programs import KINDS, MAIN, MODULE
-from torchreel.errors import UnsupportedError, UntrustedError
-from torchreel.replay import Verdict, replay
+from torchreel.errors import UnsupportedError, UntrustedError, UsageError
+from torchreel.replay import Verdict, replay, until
 from torchreel.replay.sequence import replay_sequence
 from torchreel.store import queries
 from torchreel.store.database import Store
@@ -84,10 +84,20 @@ def test_every_frame_of_the_recording_has_a_verdict(sequence: Verdicts) -> None:
 @pytest.mark.slow
 def test_a_training_step_is_compared_up_to_its_backward(sequence: Verdicts) -> None:
     for kind in ("forward", "autograd_function"):
-        ((_, verdict),) = sequence[kind]
+        _, verdict = sequence[kind][0]
         assert {"joint", "forward", "backward"} <= {
             row.stage for row in verdict.compared if row.kind == "graph" and row.identical
         }
+
+
+@pytest.mark.slow
+def test_an_exported_module_has_the_lines_of_the_program(sequence: Verdicts, store: Store) -> None:
+    compile, verdict = sequence["forward"][1]
+    assert compile.frame_file.startswith("<eval_with_key>")
+    (dump,) = [row for row in verdict.compared if row.kind == "dump_file"]
+    assert dump.identical == 1
+    (graph,) = [row for row in queries.graphs(store, compile) if row.stage == "dynamo"]
+    assert b"torch/nn/modules/linear.py" in store.read_blob(graph.digest)
 
 
 @pytest.mark.slow
@@ -133,6 +143,23 @@ def test_one_frame_alone_brings_its_history(store: Store) -> None:
     assert verdict.recording_id is not None
     again = queries.compiles(store, verdict.recording_id)
     assert [row.compile_id for row in again] == [found[-1].compile_id]
+
+
+@pytest.mark.slow
+def test_a_frame_stops_in_the_attempt_of_an_event(store: Store) -> None:
+    (program, *_) = queries.recordings(store)
+    first, second = (r for r in queries.compiles(store, program.id) if r.frame_name == "breaks")
+    event = queries.events(store, second, "output_graph.compile")[0]
+    verdict = replay(store, second, "frame", trust=True, until=until(at=event.seq))
+    assert str(verdict) == f"identical up to event {event.seq}"
+    counts = {row.kind: row.identical for row in verdict.compared}
+    assert (counts["frame.start"], counts["frame.restart"]) == (2, 1)
+    assert "graph" not in counts
+    earlier = queries.events(store, first, "frame.graph_break")[0]
+    verdict = replay(store, second, "frame", trust=True, until=until(at=earlier.seq))
+    assert (verdict.verdict, verdict.reached.seq) == ("identical", earlier.seq)  # type: ignore[union-attr]
+    with pytest.raises(UsageError, match="has no stage lowering"):
+        replay(store, second, "frame", trust=True, until=until(to="lowering"))
 
 
 @pytest.mark.slow

@@ -125,14 +125,14 @@ def test_what_cannot_be_reached_is_said(store: Store) -> None:
         go(store, to="backward")
     with pytest.raises(UsageError, match="does not come to the beginning of stage 'joint'"):
         go(store, "aot", to="joint")
-    with pytest.raises(UsageError, match="use --entry graph or aot"):
-        go(store, "frame", to="lowering")
+    with pytest.raises(UsageError, match="use --entry frame, graph or aot"):
+        go(store, "shapes", to="lowering")
 
 
 @pytest.mark.parametrize(
     ("wanted", "message"),
     [
-        ({"to": "fusion"}, "there is no 'fusion', only joint, forward"),
+        ({"to": "fusion"}, "there is no 'fusion', only pre_grad, joint, forward"),
         ({"to": "lowering:sideways"}, "A partition is forward"),
         ({"to": "lowering", "at": 3}, "not at both"),
     ],

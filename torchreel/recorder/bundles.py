@@ -43,6 +43,9 @@ LARGEST = 4 << 20
 LONGEST = 2.0
 """Seconds: looked at with every object, so that neither size nor time gets out of hand."""
 
+GENERATED = "<eval_with_key>"
+"""How the names of files begin that FX modules seem to be from: torch shows them as a whole."""
+
 _PROTOCOL = 3
 """The last one without frames: a string in it can be replaced by a shorter one."""
 _PLAIN = frozenset({bool, int, float, str, bytes, list, tuple, dict, set, type(None), CodeType})
@@ -136,16 +139,17 @@ def make(
     describe: Describe,
     redactor: Redactor | None,
     call: Json = None,
-    resume: object = None,
+    known: Mapping[str, object] | None = None,
 ) -> Bundle:
     """The bundle of a frame.  Raises nothing that its objects raise.
 
-    `call` says how it was compiled; `resume` is what Dynamo knows of a function of its own making.
+    `call` says how it was compiled; `known` is what Dynamo knows of a function of its own making
+    (`resume`), and of the code of an FX module (`traced`).
     """
     if redactor is not None and redactor.rules.mode == "all":
         return Bundle("refused", "all text is to be redacted, and a frame is made of text")
     notes = _Notes()
-    content = {**_content_of(frame), "resume": resume}
+    content = {**_content_of(frame), **(known or {})}
     data, reason = _pickle(content, describe, notes)
     if data is None and notes.stopped is None:
         notes = _Notes()
@@ -215,6 +219,8 @@ def _document(frame: Frame, call: Json, notes: _Notes) -> Json:
 def _lines(file: str, spans: set[tuple[int, int]]) -> Json:
     """The lines of a file that functions of the bundle are made of: messages quote them."""
     text = linecache.getlines(file)
+    if file.startswith(GENERATED):
+        spans = {(1, len(text))}
     numbers = {number for first, last in spans for number in range(first, last + 1)}
     return {str(n): text[n - 1] for n in sorted(numbers) if 0 < n <= len(text)}
 
@@ -385,7 +391,8 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
         scope, name = function.__globals__, function.__globals__.get("__name__")
         known = isinstance(name, str) and vars(sys.modules.get(name, sys)) is scope
         kind = "module" if known or id(scope) in self._notes.scopes else "scope"
-        self._globals[id(arguments[1])] = kind, str(name), id(scope)
+        # The code of an FX module has globals without a name, which Dynamo tells from others.
+        self._globals[id(arguments[1])] = kind, str(name) if name is not None else "", id(scope)
         return arguments
 
     def reducer_override(self, obj: Any) -> Any:
@@ -395,14 +402,20 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
         found = super().reducer_override(obj)
         if found is not NotImplemented and type(obj) is FunctionType:
             self._look_at_function(obj)
-            return _with_token(obj, found)
+            return _with_token(obj, _without_known_globals(obj, found))
         if found is not NotImplemented or issubclass(type(obj), (type, FunctionType)):
             if found is NotImplemented:
                 self._notes.add_module(getattr(obj, "__module__", None))
+            elif issubclass(type(obj), type):
+                return _with_qualname(obj, found)
             return found  # what is not its own is left to pickle: classes and functions, by name
         if type(obj) is ModuleType:
             self._notes.add_module(obj.__name__)
         with fail_open("bundle", quiet=True) as attempt:
+            from torchreel.store.portable.frame_parts import taken_apart
+
+            if (parts := taken_apart(obj)) is not None:
+                return _with_token(obj, parts)
             reduce = self.dispatch_table.get(type(obj))
             found = obj.__reduce_ex__(_PROTOCOL) if reduce is None else reduce(obj)
             return _with_token(obj, found)
@@ -427,6 +440,28 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
 
 def _is_kept_once(text: str) -> bool:
     return len(text) <= _LONGEST_NAME and text.isidentifier() and text is sys.intern(text)
+
+
+def _without_known_globals(function: FunctionType, reduced: Any) -> Any:
+    """A function that torch or Python made, without what it uses of its module: that is there.
+
+    When it is loaded, the module would otherwise be given what is in the bundle.
+    """
+    scope = function.__globals__
+    name = scope.get("__name__")
+    top = name.partition(".")[0] if isinstance(name, str) else ""
+    if top not in _NEVER_TOLD or vars(sys.modules.get(str(name), sys)) is not scope:
+        return reduced
+    make, arguments, (state, slots), *rest = reduced
+    return make, arguments, (state, {**slots, "__globals__": {}}), *rest
+
+
+def _with_qualname(cls: type, reduced: Any) -> Any:
+    """A class that is pickled by value, with what guards call it: cloudpickle leaves that out."""
+    if len(reduced) < 3 or type(reduced[2]) is not tuple or type(reduced[2][0]) is not dict:
+        return reduced
+    function, arguments, (attributes, *others), *rest = reduced
+    return function, arguments, ({**attributes, "__qualname__": cls.__qualname__}, *others), *rest
 
 
 def _with_token(obj: object, reduced: Any) -> Any:

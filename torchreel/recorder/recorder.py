@@ -187,7 +187,7 @@ class Recorder:
         self._describe()
         entry = CompileEntry(str(name), attempt)
         frame = {"frame_name": "", "frame_file": "", "frame_line": 0, **columns}
-        self.spans.entries[entry.compile_id, attempt] = entry
+        self.spans.name(entry)
         row = {
             "recording_id": self.tape.recording,
             "compile_id": entry.compile_id,

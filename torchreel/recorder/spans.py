@@ -146,6 +146,16 @@ class Spans:
             entry, stage, partition,
         )  # fmt: skip
 
+    def name(self, entry: CompileEntry) -> None:
+        """A new compile has this name from now on.
+
+        A name comes again when the program resets Dynamo: then its later attempts are new as well.
+        """
+        self.entries[entry.compile_id, entry.attempt] = entry
+        later = entry.attempt + 1
+        while self.entries.pop((entry.compile_id, later), None) is not None:
+            later += 1
+
     def named(self, compile_id: object, attempt: int) -> CompileEntry | None:
         """The compile of that name, when it is known."""
         return self.entries.get((str(compile_id), attempt))

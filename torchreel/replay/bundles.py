@@ -20,7 +20,7 @@ from types import FunctionType
 from typing import TYPE_CHECKING, Any
 
 from torchreel.errors import DamagedStore, ReplayError, UnsupportedError, UntrustedError
-from torchreel.recorder.bundles import FORMAT
+from torchreel.recorder.bundles import FORMAT, GENERATED
 from torchreel.replay import modules
 from torchreel.store import queries
 from torchreel.store.database import Store
@@ -45,6 +45,7 @@ class LoadedFrame:
     missing: str
     notes: tuple[str, ...] = ()
     resume: object = None
+    traced: Mapping[str, Any] | None = None
 
     def call(self, wrapper: Callable[[FunctionType], Callable[..., Any]]) -> Any:
         """Call `wrapper(function)`, `torch.compile` for example, with the arguments."""
@@ -156,6 +157,10 @@ def _install_lines(found: Json) -> None:
             text[at] = str(line)
         # Without a time of change: linecache takes it for the source of an interactive session.
         linecache.cache[file] = (sum(map(len, text)), None, text, file)
+        if file.startswith(GENERATED):
+            from torchreel.replay import dynamo_names
+
+            dynamo_names.add_generated(file, "".join(text))
 
 
 def _tensors(descriptions: Json) -> list[object]:
@@ -255,6 +260,6 @@ def _frame(
     args = [arguments.pop(name) for name in positional if name in arguments]
     args += arguments.pop(star, ())
     more = arguments.pop(double, {})
-    resume = content.get("resume")
+    known = content.get("resume"), content.get("traced")
     kwargs = {**arguments, **more}
-    return LoadedFrame(function, tuple(args), kwargs, bundle.missing, notes, resume)
+    return LoadedFrame(function, tuple(args), kwargs, bundle.missing, notes, *known)

@@ -173,7 +173,11 @@ def _stopping(
     from torchreel.replay.sieve import Point
     from torchreel.replay.stops import Stops, parse, told, watching
 
-    prompt = Prompt(restored, recorder) if request.interactive else None
+    objects = {
+        "graph": restored.graph, "inputs": restored.inputs,
+        "fake_mode": restored.mode, "shape_env": restored.env,
+    }  # fmt: skip
+    prompt = Prompt(lambda: objects, recorder) if request.interactive else None
     point = Point(request.entry, restored.doc.partition)
     stops = Stops(parse(request.sought), point, prompt.ask if prompt is not None else None)
     with watching(recorder, stops):

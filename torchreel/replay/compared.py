@@ -96,7 +96,7 @@ SCOPES: Mapping[str, Scope] = {
         lanes=_LANES,
         without=frozenset({"dynamo", "guards", None}),
         graphs=("joint", "forward", "backward", "post_grad"),
-        inputs=("fake_tensors.", "shape_env."),
+        inputs=("fake_tensors.", "shape_env.", "create_symbol", "describe_"),
     ),
     # One ATen graph, from `compile_fx_inner` to its end: what AOTAutograd does next is not of it.
     "aot": Scope(

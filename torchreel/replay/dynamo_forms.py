@@ -14,13 +14,15 @@ from dataclasses import dataclass, field
 from torchreel.store.jsontypes import Json
 from torchreel.store.records import Event
 
-_IDENTITIES = re.compile(
+_NAMES = re.compile(
     # Names of globals (OutputGraph.install_global_by_id) end in the id of the value.
-    r"(?P<before>_(?=\d{9,}_c\d)|"
+    r"(?P<before>_(?=\d{9,}_c\d)|___unnamed_scope_|__builtins_dict___)(?P<number>\d+)"
+)
+_IDENTITIES = re.compile(
+    r"(?P<before>"
     r"___check_(?:obj|type)_id\(.*?, |"  # ID_MATCH, TYPE_MATCH (torch/_dynamo/guards.py)
     r"___dict_version\(.*?\) == |"
-    r"data_ptr\(\) == |"
-    r"___unnamed_scope_|__builtins_dict___)"
+    r"data_ptr\(\) == )"
     r"(?P<number>\d+)"
 )
 # The random half of the name of a compiled function; its number is the process's to give, and a
@@ -63,7 +65,8 @@ class DynamoForms:
     def text(self, text: str) -> str:
         """Any text of Dynamo's."""
         text = _RANDOM.sub(r"\1", _LATENCY.sub("Guard latency", text))
-        return _IDENTITIES.sub(self._identity, text)
+        # First the names: a check may be of what has one.
+        return _IDENTITIES.sub(self._identity, _NAMES.sub(self._identity, text))
 
     def payload(self, text: str) -> str:
         """A payload: it may also quote bytecode, or the stack from the outermost caller on."""

@@ -7,12 +7,18 @@ from __future__ import annotations
 
 import contextlib
 import dis
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from types import CodeType
 from typing import Any
 
 import torch._dynamo
 from torch._dynamo import convert_frame
+from torch._dynamo.source import CallMethodItemSource
+from torch._subclasses.fake_tensor import FakeTensorConverter
+
+from torchreel.store.jsontypes import Json
+from torchreel.store.portable import sources, symbols
+from torchreel.store.portable.torch_names import no_dispatch
 
 
 class Stopped(BaseException):
@@ -43,6 +49,35 @@ def compile_only(code: CodeType) -> Iterator[None]:
         hook.remove()
 
 
+@contextlib.contextmanager
+def item_values(known: Sequence[tuple[Json, Json]]) -> Iterator[None]:
+    """Let 0-d tensors have the values that became symbols: Source and value of each.
+
+    A bundle's tensors have invented values, and torch reads those of such inputs while it makes
+    them fake.  Each gets its own right before: as the tensor's, so that a guard on it holds.
+    """
+    values = {}
+    for source, value in known:
+        found = sources.decode_source(source)
+        if isinstance(found, CallMethodItemSource):
+            values[found.base] = symbols.decode_expr(value, {})
+    convert = FakeTensorConverter.from_real_tensor
+
+    def converted(self: Any, mode: Any, t: Any, *args: Any, **kwargs: Any) -> Any:
+        source = kwargs.get("source")
+        if source in values and t.dim() == 0:
+            with no_dispatch(), torch.no_grad():
+                t.data.fill_((float if t.is_floating_point() else int)(values[source]))
+        return convert(self, mode, t, *args, **kwargs)
+
+    if values:
+        FakeTensorConverter.from_real_tensor = converted  # type: ignore[method-assign, assignment]
+    try:
+        yield
+    finally:
+        FakeTensorConverter.from_real_tensor = convert  # type: ignore[method-assign]
+
+
 def _stopping(code: CodeType) -> CodeType:
     """Code with the signature of `code` that raises `Stopped`."""
     place = len(code.co_consts)
@@ -56,6 +91,14 @@ def _stopping(code: CodeType) -> CodeType:
         co_linetable=b"",
         co_stacksize=max(code.co_stacksize, 1),
     )
+
+
+def add_generated(file: str, text: str) -> None:
+    """Make known the source of an FX module, as FX does: by the name of a file that is none."""
+    from torch.fx import graph_module
+
+    # Read line by line (linecache), each has an end; the text as FX wrote it has none at its own.
+    graph_module._loader.eval_cache[file] = text.removesuffix("\n")
 
 
 def error_on_graph_break(wanted: bool) -> Any:

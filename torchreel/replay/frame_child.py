@@ -11,8 +11,8 @@ import importlib
 import json
 import sys
 import time
-from collections.abc import Mapping
-from contextlib import ExitStack, nullcontext
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from types import TracebackType
@@ -21,7 +21,9 @@ from typing import TYPE_CHECKING, Any
 from torchreel.errors import TorchreelError
 
 if TYPE_CHECKING:
+    from torchreel.replay.bundles import LoadedFrame
     from torchreel.replay.frames import Frames
+    from torchreel.store.jsontypes import Json
 
 _NEVER = 1 << 62
 
@@ -45,6 +47,8 @@ class Step:
     backward: bool = False
     execute: bool = False
     compile_cpp: bool = False
+    items: Sequence[tuple[Json, Json]] = ()
+    """Sources of 0-d tensors whose values became symbols, and those values."""
 
 
 @dataclass(frozen=True)
@@ -61,6 +65,13 @@ class Request:
     facts: Mapping[str, Any] = field(default_factory=dict)
     """The machine that the recorded process ran on (`facts.Facts`)."""
     compile_timeout: float | None = None
+    sought: Mapping[str, Any] | None = None
+    """Where to stop (`travel.Sought`), in the one frame that is wanted."""
+
+    @property
+    def interactive(self) -> bool:
+        """Whether somebody is to be asked: then the child has the terminal."""
+        return self.sought is not None and bool(self.sought["interactive"])
 
 
 @dataclass
@@ -83,6 +94,8 @@ class Report:
     refused: str = ""
     notes: list[str] = field(default_factory=list)
     told: dict[str, Told] = field(default_factory=dict)
+    stopped: Mapping[str, Any] | None = None
+    """Where it stopped (`travel.Stop`); None when it went on to its end."""
 
     def write(self, path: str) -> None:
         """Save, in one step."""
@@ -90,8 +103,8 @@ class Report:
 
 
 def main() -> None:
-    """Carry out the request on standard input."""
-    data = json.load(sys.stdin)
+    """Carry out the request on standard input, or in the file that is named."""
+    data = json.loads(Path(sys.argv[1]).read_text() if len(sys.argv) > 1 else sys.stdin.read())
     request = Request(**{**data, "steps": [Step(**step) for step in data["steps"]]})
     report = Report()
     try:
@@ -134,10 +147,10 @@ def _replay(request: Request, report: Report) -> None:
                     )
                 )
             told = report.told[str(step.id)] = Told()
-            _step(step, request, frames, told, lambda: report.write(request.report))
+            _step(step, request, frames, told, report)
 
 
-def _step(step: Step, request: Request, frames: Frames, told: Told, save: Any) -> None:
+def _step(step: Step, request: Request, frames: Frames, told: Told, report: Report) -> None:
     from torchreel.replay.bundles import Bundle
     from torchreel.replay.frames import unsupported
 
@@ -147,15 +160,15 @@ def _step(step: Step, request: Request, frames: Frames, told: Told, save: Any) -
     try:
         told.refused = unsupported(bundle.call)
         if not told.refused:
-            _trace(step, bundle, request, frames, told, save)
+            _trace(step, bundle, request, frames, told, report)
     except TorchreelError as error:
         told.refused = str(error)
 
 
 def _trace(
-    step: Step, bundle: Any, request: Request, frames: Frames, told: Told, save: Any
+    step: Step, bundle: Any, request: Request, frames: Frames, told: Told, report: Report
 ) -> None:
-    from torchreel.replay import torch_names
+    from torchreel.replay import dynamo_names, torch_names
     from torchreel.replay.frames import SUBSTITUTE, backend_of, imposed, run, trace
 
     call = bundle.call
@@ -169,13 +182,46 @@ def _trace(
         imposed(call, step.compile_id, trust=request.trust) as left,
         nullcontext() if step.compile_cpp else torch_names.without_cpp_compiler(),
         torch_names.backward_now(step.backward),
+        dynamo_names.item_values(step.items),
     ):
         told.notes += [f"config entry not restored: {name}" for name in left]
         told.span = [time.time_ns(), _NEVER]
-        save()  # should the compile kill this process
-        with _Failing(told):
+        report.write(request.report)  # should the compile kill this process
+        with _Failing(told), _stopping(step, request, frame, report):
             (run if step.execute else trace)(function, frame, call, backend)
         told.span[1] = time.time_ns()
+
+
+@contextmanager
+def _stopping(step: Step, request: Request, frame: LoadedFrame, report: Report) -> Iterator[None]:
+    """Stop where the request says, if it does; whether it did is in the report."""
+    from torchreel.recorder.attach import active
+
+    recorder = active()
+    if request.sought is None or not step.wanted or recorder is None:
+        yield
+        return
+    from torchreel.recorder.failures import Stopped
+    from torchreel.replay.prompt import Prompt
+    from torchreel.replay.stops import Stops, parse, told, watching
+    from torchreel.replay.travel import FRAME
+
+    prompt = Prompt(lambda: _objects(frame), recorder) if request.interactive else None
+    stops = Stops(parse(request.sought), FRAME, prompt.ask if prompt is not None else None)
+    with suppress(Stopped), watching(recorder, stops):
+        yield
+    report.stopped = told(stops)
+
+
+def _objects(frame: LoadedFrame) -> dict[str, Any]:
+    """What a prompt shows of a frame."""
+    from torchreel.replay import torch_names
+
+    mode = torch_names.current_fake_mode()
+    return {
+        "graph": frame.function, "inputs": [*frame.args, *frame.kwargs.values()],
+        "fake_mode": mode, "shape_env": getattr(mode, "shape_env", None),
+    }  # fmt: skip
 
 
 class _Failing:
@@ -211,7 +257,7 @@ def _was_recorded(error: Exception) -> bool:
 def parse(data: Mapping[str, Any]) -> Report:
     """The report that a child wrote."""
     told = {place: Told(**found) for place, found in data["told"].items()}
-    return Report(data["finished"], data["refused"], data["notes"], told)
+    return Report(data["finished"], data["refused"], data["notes"], told, data["stopped"])
 
 
 if __name__ == "__main__":

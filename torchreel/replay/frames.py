@@ -27,6 +27,7 @@ from torchreel.store.portable.torch_names import (
     set_frame_counters,
     set_resume_metadata,
     set_seen_sizes,
+    set_traced_module,
 )
 
 SUBSTITUTE = "eager"
@@ -52,6 +53,8 @@ class Frames:
             set_resume_metadata(code, frame.resume)
         made = FunctionType(code, own.__globals__, own.__name__, None, own.__closure__)
         made.__module__ = own.__module__
+        if frame.traced is not None:
+            set_traced_module(code, made, frame.traced)
         return made
 
 

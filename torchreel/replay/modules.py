@@ -28,7 +28,7 @@ def scope(kind: str, name: str, token: int) -> dict[str, Any]:
     modules up by their name.
     """
     if kind != "module":
-        return _scopes.setdefault((name, token), {"__name__": name})
+        return _scopes.setdefault((name, token), {"__name__": name} if name else {})
     if (name, 0) in _scopes:
         return _scopes[name, 0]
     if name != "__main__" and _can_import(name):

@@ -9,18 +9,17 @@ from __future__ import annotations
 import code
 import pydoc
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 from torchreel.recorder.failures import Stopped
 from torchreel.replay import torch_names
 from torchreel.replay.stops import Happened, Stops, recent
-from torchreel.replay.travel import BEFORE, STAGES, Target
+from torchreel.replay.travel import BEFORE, ENTRIES, Target
 
 if TYPE_CHECKING:
     from torchreel.recorder.recorder import Recorder
-    from torchreel.replay.restore import Restored
 
 HELP = """\
 step(n=1)          go on for n events
@@ -30,9 +29,10 @@ go()               go on to the end
 quit()             stop the replay here, and compare up to here (or Ctrl-D)
 events(n=10)       the last n events that are compared, by their positions on the recorded tape
 event              the last event and what it says
-graph, inputs      the module that the replay began with, and its fake inputs
+graph, inputs      what the replay began with (a module, or a frame's function), and its inputs
 fx                 the graph module that is worked on here: the nearest on the stack
 lowering           Inductor's GraphLowering, when there is one
+tracer             Dynamo's InstructionTranslator, when there is one
 shape_env          its ShapeEnv
 fake_mode          its FakeTensorMode
 stack()            the functions of torch that are under way, innermost last
@@ -57,8 +57,8 @@ class _Help:
 class Prompt:
     """One prompt after the other, with the same names."""
 
-    def __init__(self, restored: Restored, recorder: Recorder) -> None:
-        self._restored, self._here = restored, recorder.spans.here
+    def __init__(self, objects: Callable[[], Mapping[str, Any]], recorder: Recorder) -> None:
+        self._own, self._here = objects, recorder.spans.here
         self._names: dict[str, Any] = {"__name__": "__console__", "__doc__": None}
 
     def ask(self, stops: Stops, what: str) -> None:
@@ -86,13 +86,13 @@ class Prompt:
         raise Stopped
 
     def _objects(self, frames: list[FrameType]) -> dict[str, Any]:
-        restored = self._restored
         return {
-            "graph": restored.graph, "inputs": restored.inputs, "fake_mode": restored.mode,
-            "shape_env": restored.env, "help": _Help(),
+            **self._own(),
+            "help": _Help(),
             "fx": torch_names.nearest_graph(frames),
             "lowering": torch_names.nearest_lowering(frames),
-        }  # fmt: skip
+            "tracer": torch_names.nearest_tracer(frames),
+        }
 
 
 def _commands(stops: Stops, frames: list[FrameType]) -> dict[str, Any]:
@@ -103,8 +103,8 @@ def _commands(stops: Stops, frames: list[FrameType]) -> dict[str, Any]:
         raise _Go
 
     def next_stage(name: str = "*") -> None:
-        if name not in ("*", *STAGES):
-            print(f"there is no stage {name!r}: {', '.join(STAGES)}")
+        if name not in ("*", *ENTRIES["frame"]):
+            print(f"there is no stage {name!r}: {', '.join(ENTRIES['frame'])}")
             return
         stops.go(stage=(name, ""))
         raise _Go

@@ -9,11 +9,11 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 
 from torchreel.errors import UnsupportedError, UsageError
-from torchreel.replay import travel, what_if
+from torchreel.replay import real_inputs, travel, what_if
 from torchreel.replay.causes import likely
 from torchreel.replay.child import Report, Request
 from torchreel.replay.compare import Outcome, Question, Side, compare
@@ -156,7 +156,7 @@ def _sought(
         target,
         tuple((kind, name, data.decode()) for kind, name, data in sorted(known)),
         until.interactive,
-        travel.tape_of(store, compile, point) if until.interactive else None,
+        travel.tape_of(store, [compile], point) if until.interactive else None,
     )
 
 
@@ -277,7 +277,10 @@ def _judge(
         )  # fmt: skip
     if options.until and question.stop is None and not options.until.interactive:
         notes += (f"the replay ended before {options.until}",)
-    return _conclude(entry, outcome, ended.recording_id, notes, cause)
+    verdict = _conclude(entry, outcome, ended.recording_id, notes, cause)
+    parted = entry == "graph" and verdict.verdict == DIVERGED
+    why = real_inputs.refusal(store, compile) if parted else ""
+    return replace(verdict, verdict=REFUSED, detail=why, cause="") if why else verdict
 
 
 def _stop(ended: Ended) -> Stop | None:

@@ -39,9 +39,17 @@ from torchreel.store.portable.torch_names import (
     Source,
     last_sequence,
     set_aot_counter,
+    set_checkpoint_counter,
     set_graph_counter,
     set_specialized_floats,
 )
+
+_COUNTERS = {
+    "aot_counter": set_aot_counter,
+    "graph_counter": set_graph_counter,
+    "checkpoint_counter": set_checkpoint_counter,
+}
+"""Of the process, in what a compile makes: its graphs and regions are numbered by them."""
 
 
 @dataclass
@@ -145,7 +153,7 @@ def imposed(doc: CheckpointDoc, *, trust: bool = False, attempt: int = 0) -> Ite
         stack.enter_context(torch_names.caches_off())
         stack.enter_context(ambient.imposed(doc.ambient))
         stack.enter_context(torch_names.compile_context(doc.extra.get("compile_id"), attempt))
-        for key, setter in (("aot_counter", set_aot_counter), ("graph_counter", set_graph_counter)):
+        for key, setter in _COUNTERS.items():
             if isinstance(value := doc.extra.get(key), int):
                 setter(value)
         floats = doc.extra.get("specialized_floats")

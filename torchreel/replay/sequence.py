@@ -1,7 +1,7 @@
 """Replays the frames of a recording: one alone, or all in their recorded order.
 
-Lives here: from compiles and their bundles to verdicts.  Not here: the process that traces them
-(`frame_child`), what is compared (`compare`).  Called by `replay`, for the entry 'frame', and by
+Lives here: from compiles and their bundles to what a process did of them.  Not here: that process
+(`frame_child`), the verdicts (`frame_verdicts`).  Called by `replay`, for the entry 'frame', and by
 `torchreel replay --sequence`.
 
 Both are the same: a recompile needs what was compiled of its code before it, so a single frame is
@@ -10,20 +10,18 @@ the end of a sequence whose beginning is not recorded.
 
 from __future__ import annotations
 
-import re
 import tempfile
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from pathlib import Path
 
 from torchreel.errors import UnsupportedError, UntrustedError
-from torchreel.replay import frame_child, module_state
-from torchreel.replay.causes import likely
-from torchreel.replay.compare import Outcome, Question, Side, compare
+from torchreel.replay import frame_child, travel
 from torchreel.replay.facts import facts_of
-from torchreel.replay.frame_child import Request, Step, Told
-from torchreel.replay.launch import DEFAULT_TIMEOUT, Ended, launch
+from torchreel.replay.frame_child import Request, Step
+from torchreel.replay.frame_verdicts import Attempts, judge, refused
+from torchreel.replay.launch import DEFAULT_TIMEOUT, launch
 from torchreel.replay.many import Row
 from torchreel.replay.options import (
     Options,
@@ -33,28 +31,14 @@ from torchreel.replay.options import (
     note,
     target_of,
 )
-from torchreel.replay.sieve import Point
-from torchreel.replay.verdict import DIVERGED, IDENTICAL, REFUSED, Comparison, Verdict
+from torchreel.replay.travel import Sought, Until
+from torchreel.replay.verdict import Verdict
 from torchreel.store import queries
 from torchreel.store.database import Store
 from torchreel.store.jsontypes import Json
-from torchreel.store.records import Compile, FrameBundle, Recording
+from torchreel.store.records import Compile, Event, FrameBundle, Recording
 
-ENTRY = "frame"
 LATE_BACKWARD = "aot.late_backward"
-
-
-@dataclass(frozen=True)
-class Attempts:
-    """A compile with all its attempts, in order."""
-
-    rows: tuple[Compile, ...]
-    bundle: FrameBundle | None
-
-    @property
-    def last(self) -> Compile:
-        """The attempt that succeeded, or failed for good."""
-        return self.rows[-1]
 
 
 def replay_frame(store: Store, compile: Compile, options: Options) -> Verdict:
@@ -68,8 +52,9 @@ def replay_frame(store: Store, compile: Compile, options: Options) -> Verdict:
     wanted = groups[place]
     if wanted.bundle is None or wanted.bundle.digest is None:
         raise UnsupportedError(_without_bundle(wanted))
+    sought = _sought(store, wanted, options.until) if options.until else None
     history = [group for group in _before(groups[:place], wanted) if _usable(group)]
-    verdict = _replay(store, [*history, wanted], {wanted.last.id}, options)[wanted.last.id]
+    verdict = _replay(store, [*history, wanted], {wanted.last.id}, options, sought)[wanted.last.id]
     missing = (wanted.last.frame_compile_id or 0) - len(history)
     if missing > 0:
         told = (
@@ -78,6 +63,13 @@ def replay_frame(store: Store, compile: Compile, options: Options) -> Verdict:
         )
         verdict = replace(verdict, notes=(*verdict.notes, told))
     return verdict
+
+
+def _sought(store: Store, group: Attempts, until: Until) -> Sought:
+    """What the child has to know to stop in a frame."""
+    target = travel.of_frame(store, group.rows, until)
+    tape = travel.tape_of(store, group.rows, travel.FRAME) if until.interactive else None
+    return Sought(until.stage, until.partition, target, (), until.interactive, tape)
 
 
 def replay_sequence(
@@ -105,7 +97,7 @@ def replay_sequence(
         listener(f"replaying {len(usable)} frames of {store.target}#{recording.id} in one process")
     found = _replay(store, usable, {group.last.id for group in usable}, options) if usable else {}
     rows = [
-        Row(group.last, found.get(group.last.id) or _refused(_without_bundle(group)))
+        Row(group.last, found.get(group.last.id) or refused(_without_bundle(group)))
         for group in groups
     ]
     for row in rows:
@@ -175,15 +167,15 @@ def _without_bundle(group: Attempts) -> str:
     return f"The frame of compile {place} could not be kept: {bundle.reason}."
 
 
-def _refused(why: str) -> Verdict:
-    return Verdict(REFUSED, ENTRY, detail=why)
-
-
 # -- the replay -----------------------------------------------------------------------------------
 
 
 def _replay(
-    store: Store, groups: Sequence[Attempts], wanted: set[int], options: Options
+    store: Store,
+    groups: Sequence[Attempts],
+    wanted: set[int],
+    options: Options,
+    sought: Sought | None = None,
 ) -> dict[int, Verdict]:
     """The verdicts on `wanted`, by the id of their last attempts."""
     with ExitStack() as stack:
@@ -198,12 +190,13 @@ def _replay(
             trust=options.trust,
             imports=options.imports,
             facts=_facts(store, groups),
+            sought=None if sought is None else asdict(sought),
         )
         ended = launch(request, options.timeout, frame_child)
         told = ended.report.told if isinstance(ended.report, frame_child.Report) else {}
         again = _replayed(request.store, ended.recording_id)
         return {
-            group.last.id: _judge(store, group, request.store, again, ended, told, options)
+            group.last.id: judge(store, group, request.store, again, ended, told, options)
             for group in groups
             if group.last.id in wanted
         }
@@ -236,7 +229,27 @@ def _step(store: Store, group: Attempts, folder: Path, wanted: bool) -> Step:
         backward=had_backward(store, last) or bool(queries.events(store, last, LATE_BACKWARD)),
         execute=failure is not None and failure.stage == "run",
         compile_cpp=failure is not None and failure.stage in ("run", "codegen"),
+        items=_items(store, group),
     )
+
+
+def _items(store: Store, group: Attempts) -> list[tuple[Json, Json]]:
+    """The 0-d inputs whose values became symbols: their Sources, and the hints of those."""
+    found: list[tuple[Json, Json]] = []
+    for row in group.rows:
+        read = queries.events(store, row, "scalar.item")
+        symbols = queries.events(store, row, "shape_env.symbol") if read else ()
+        hints = {event.name: _field(event, "hint") for event in symbols}
+        found += [
+            (_field(event, "source"), hint[0])
+            for event in read
+            if isinstance(hint := hints.get(event.name), list) and hint
+        ]
+    return found
+
+
+def _field(event: Event, name: str) -> Json:
+    return event.data.get(name) if isinstance(event.data, Mapping) else None
 
 
 def _replayed(target: str, recording_id: int | None) -> Sequence[Compile]:
@@ -245,141 +258,3 @@ def _replayed(target: str, recording_id: int | None) -> Sequence[Compile]:
         return ()
     with Store.open(target) as store:
         return queries.compiles(store, recording_id)
-
-
-def _made(told: Told, compile: Compile, again: Sequence[Compile]) -> tuple[Compile, ...]:
-    """Those that one step made, under the name of the recorded compile."""
-    first, last = told.span
-    meanwhile = (row for row in again if first <= row.started_ns < last)
-    return tuple(row for row in meanwhile if row.compile_id == compile.compile_id)
-
-
-def _judge(
-    store: Store,
-    group: Attempts,
-    target: str,
-    again: Sequence[Compile],
-    ended: Ended,
-    told: Mapping[str, Told],
-    options: Options,
-) -> Verdict:
-    mine = told.get(str(group.last.id))
-    if mine is None:
-        why = ended.report.refused if ended.report is not None else ""
-        return _refused(why or _silent(group, ended))
-    bundle = group.bundle
-    notes = [*mine.notes, *(ended.report.notes if ended.report is not None else ())]
-    if bundle is not None and bundle.reason:
-        notes.append(f"not in the bundle: {bundle.reason}")
-    if mine.refused:
-        return Verdict(REFUSED, ENTRY, detail=mine.refused, notes=tuple(notes))
-    rows = _made(mine, group.last, again)
-    if mine.substitute:
-        notes.append(
-            f"the recorded backend {group.last.backend!r} is not one of torch's own, so Dynamo "
-            f"traced for {mine.substitute!r}, and only what Dynamo did is compared: name the "
-            "module that has it with --import MODULE"
-        )
-    with Store.open(target) as other:
-        entry = "dynamo" if mine.substitute else ENTRY
-        allow = options.allow | ({"backend"} if mine.substitute else set())
-        cut = group.last.status in ("crashed", "hung")
-        question = Question(Point(entry), allow, cut=cut)
-        outcomes = list(_outcomes((store, group.rows), (other, rows), question))
-        sides = (store, group.last), (other, rows[-1] if rows else None)
-        cause = _cause(*sides, outcomes, mine.notes)
-        elsewhere = module_state.not_found_again(*sides)
-    verdict = _conclude(group, rows, outcomes, ended, tuple(notes))
-    if verdict.verdict == DIVERGED and elsewhere:
-        return replace(verdict, verdict=REFUSED, detail=module_state.refusal(elsewhere))
-    return replace(verdict, cause=cause) if verdict.verdict == DIVERGED else verdict
-
-
-def _cause(
-    recorded: tuple[Store, Compile],
-    replayed: tuple[Store, Compile | None],
-    outcomes: Sequence[Outcome],
-    notes: Sequence[str],
-) -> str:
-    """What is not as it was: modules of the frame's first, then what the recordings say."""
-    parted = next((o.divergence for o in outcomes if o.divergence is not None), None)
-    first = parted.recorded if parted is not None else ""
-    difference = next((o.difference for o in outcomes if not o.agrees), "")
-    return " ".join(
-        filter(None, [*notes, likely(recorded, replayed, first), _state_of_a_module(difference)])
-    )
-
-
-def _state_of_a_module(difference: str) -> str:
-    """What a program changed in a module that it imports is not in a bundle of its frames."""
-    found = re.search(r"__import_(\w+)", difference)
-    if found is None:
-        return ""
-    name = found[1].replace("_dot_", ".")
-    return f"What the program changed in module {name} is not in the bundle."
-
-
-def _silent(group: Attempts, ended: Ended) -> str:
-    last = ended.errors.strip().splitlines()
-    how = "was stopped at its time limit" if ended.timed_out else f"ended with {ended.status}"
-    why = f": {last[-1]}" if last and not ended.timed_out else ""
-    return f"the process of the replay {how} before it came to compile {group.last.place}{why}"
-
-
-def _outcomes(
-    ours: tuple[Store, Sequence[Compile]],
-    theirs: tuple[Store, Sequence[Compile]],
-    question: Question,
-) -> Iterator[Outcome]:
-    """Attempt by attempt; one that only one side made is no equal of any."""
-    (store, rows), (other, again) = ours, theirs
-    for row, replayed in zip(rows, again, strict=False):
-        yield compare(Side(store, row), Side(other, replayed), question)
-    numbers = len(rows), len(again)
-    statuses = [(a.status, b.status) for a, b in zip(rows, again, strict=False)]
-    same = sum(a == b or question.cut for a, b in statuses)
-    row_ = Comparison("dynamo", "", "attempt", *numbers, same)
-    detail = "" if row_.agrees else f"attempts at the frame: {_told(rows)}, replayed {_told(again)}"
-    yield Outcome((row_,), "", detail)
-
-
-def _told(rows: Sequence[Compile]) -> str:
-    return ", ".join(row.status for row in rows) or "none"
-
-
-def _conclude(
-    group: Attempts,
-    rows: Sequence[Compile],
-    outcomes: Sequence[Outcome],
-    ended: Ended,
-    notes: tuple[str, ...],
-) -> Verdict:
-    compared = _sum(row for outcome in outcomes for row in outcome.compared)
-    notes += tuple(dict.fromkeys(text for outcome in outcomes for text in outcome.notes))
-    recording = ended.recording_id
-    if not rows:
-        detail = "Dynamo did not compile the frame: what is in its cache served it"
-        return Verdict(DIVERGED, ENTRY, compared, detail, "", recording, notes)
-    if not any(row.identical or row.recorded for row in compared if row.kind != "attempt"):
-        detail = "the recording holds nothing of this compile that could be compared"
-        return Verdict(REFUSED, ENTRY, compared, detail, "", recording, notes)
-    worst = next((outcome for outcome in outcomes if not outcome.agrees), None)
-    hole = next((outcome.hole for outcome in outcomes if outcome.hole), "")
-    if hole:
-        return Verdict(REFUSED, ENTRY, compared, hole, "", recording, notes)
-    if worst is None:
-        return Verdict(IDENTICAL, ENTRY, compared, "", "", recording, notes)
-    return Verdict(
-        DIVERGED, ENTRY, compared, worst.detail, worst.difference, recording, notes,
-        worst.divergence,
-    )  # fmt: skip
-
-
-def _sum(rows: Iterator[Comparison]) -> tuple[Comparison, ...]:
-    """The attempts of a compile together."""
-    found: dict[tuple[str, str, str], list[int]] = {}
-    for row in rows:
-        counts = found.setdefault((row.stage, row.partition, row.kind), [0, 0, 0])
-        for place, count in enumerate((row.recorded, row.replayed, row.identical)):
-            counts[place] += count
-    return tuple(Comparison(*key, *counts) for key, counts in found.items())

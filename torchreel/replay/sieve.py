@@ -113,16 +113,17 @@ class Sieve:
         self._others = self._scope.without | starts
 
     def _judge(self, event: Seen) -> Sifted:
-        if self._converting and event.kind != "chromium_event":
+        applying = [e for e in self._excuses.get(event.kind, ()) if e.covers(event)]
+        aside = next((excuse.why for excuse in applying if not excuse.fields), "")
+        if self._converting and (not aside or event.kind.startswith(self._scope.inputs)):
+            # What is set aside anyway (times, file numbers) comes in between.
             self._converting = event.kind.startswith(self._scope.inputs)
             if self._converting:
                 return Sifted(self.lane, "fake inputs")
         if event.kind in ONCE and fact(event) in self._known:
             return Sifted(self.lane, "seen before")
-        applying = [e for e in self._excuses.get(event.kind, ()) if e.covers(event)]
-        for excuse in applying:
-            if not excuse.fields:
-                return Sifted(self.lane, excuse.why)
+        if aside:
+            return Sifted(self.lane, aside)
         depth = _depth(event) if event.kind == DISPATCH else 0
         return Sifted(self.lane, "", depth, tuple(applying))
 

@@ -309,6 +309,20 @@ def nearest_lowering(frames: Sequence[FrameType]) -> object:
     return next((value for value in values if _lowering(value)), None)
 
 
+def nearest_tracer(frames: Sequence[FrameType]) -> object:
+    """Dynamo's translator of the innermost frame that it is tracing, if it traces one."""
+    from torch._dynamo.symbolic_convert import InstructionTranslatorBase
+
+    values = (value for frame in frames for value in frame.f_locals.values())
+    return next((v for v in values if isinstance(v, InstructionTranslatorBase)), None)
+
+
+def current_fake_mode() -> FakeTensorMode | None:
+    """The fake mode of the compile that is under way, if there is one by now."""
+    context = TracingContext.try_get()
+    return None if context is None else context.fake_mode
+
+
 def _lowering(value: object) -> bool:
     graph = sys.modules.get("torch._inductor.graph")
     return graph is not None and isinstance(value, graph.GraphLowering)

@@ -24,14 +24,16 @@ from torchreel.replay.verdict import Reached
 from torchreel.store import queries
 from torchreel.store.addressing import Address
 from torchreel.store.database import Store
-from torchreel.store.records import Checkpoint, Compile, Event
+from torchreel.store.records import Checkpoint, Compile, Event, Stage
 
 STAGES = ("joint", "forward", "backward", "post_grad", "lowering", "codegen")
 ENTRIES: Mapping[str, tuple[str, ...]] = {
+    "frame": ("pre_grad", *STAGES, "guards"),
     "graph": STAGES,
     "aot": ("post_grad", "lowering", "codegen"),
 }
 """The entries from which a replay can stop at a stage, and the stages that come after each."""
+FRAME = Point("frame")
 BEFORE = 10
 _DETAILS = 20
 
@@ -65,10 +67,10 @@ def until(to: str | None = None, at: int | None = None, *, interactive: bool = F
     if to is not None and at is not None:
         raise UsageError("A replay stops at a stage (--to) or at an event (--at), not at both.")
     stage, _, partition = (to or "").partition(":")
-    if to is not None and stage not in STAGES:
+    if to is not None and stage not in ENTRIES["frame"]:
         raise UsageError(
             f"A replay stops where a stage begins: there is no {stage!r:.60}, only "
-            f"{', '.join(STAGES)}."
+            f"{', '.join(ENTRIES['frame'])}."
         )
     if partition not in ("", "forward", "inference", "backward"):
         raise UsageError(
@@ -112,8 +114,8 @@ def check(wanted: Until, entry: str) -> None:
     stages = ENTRIES.get(entry)
     if stages is None:
         raise UsageError(
-            f"A replay from {entry!r} cannot stop there: use --entry graph or aot (--entry shapes "
-            "stops at an event)."
+            f"A replay from {entry!r} cannot stop there: use --entry frame, graph or aot (--entry "
+            "shapes stops at an event)."
         )
     if wanted.stage and wanted.stage not in stages:
         raise UsageError(
@@ -131,13 +133,36 @@ def chosen(
     """
     if wanted.event is not None:
         return _with_event(store, compile, found, wanted.event)
-    rows = queries.stages(store, compile)
+    _check_stage(compile, queries.stages(store, compile), wanted)
+    return next((c for c in found if _leads_to(c, wanted)), found[0]), None
+
+
+def _check_stage(compile: Compile, rows: Sequence[Stage], wanted: Until) -> None:
     if wanted.stage and not any(_is(row.stage, row.partition, wanted) for row in rows):
         there = dict.fromkeys(f"{row.stage} {row.partition}".rstrip() for row in rows)
         raise UsageError(
             f"compile {compile.place} has no {wanted}: it went through {', '.join(there)}."
         )
-    return next((c for c in found if _leads_to(c, wanted)), found[0]), None
+
+
+def of_frame(store: Store, rows: Sequence[Compile], wanted: Until) -> Target | None:
+    """The event of a frame to stop at, counted through all its attempts; None for a stage.
+
+    Raises UsageError for an event or a stage that is not theirs.
+    """
+    if wanted.event is None:
+        stages = [stage for row in rows for stage in queries.stages(store, row)]
+        _check_stage(rows[-1], stages, wanted)
+        return None
+    event = queries.event_at(store, Address(store.target, rows[0].recording_id, event=wanted.event))
+    before: Counter[str] = Counter()
+    for row in rows:
+        places = list(sifted(store, row, FRAME))
+        if row.id == event.compile_id:
+            found = _target(places, event)
+            return replace(found, number=found.number + before[found.lane])
+        before.update(where.lane for _, where in places if where.is_line)
+    raise UsageError(f"event {event.seq} ({named(event)}) is not of compile {rows[-1].place}.")
 
 
 def _is(stage: str, partition: str, wanted: Until) -> bool:
@@ -179,7 +204,9 @@ def sifted(store: Store, compile: Compile, point: Point) -> Iterator[tuple[Event
 
 def _target(places: Sequence[tuple[Event, Sifted]], wanted: Event) -> Target:
     """The event itself, or the next one of its lane that is compared: it is set aside."""
-    lane = next(where.lane for event, where in places if event.seq == wanted.seq)
+    lane = next((where.lane for event, where in places if event.seq == wanted.seq), None)
+    if lane is None:
+        raise UsageError(f"event {wanted.seq} ({named(wanted)}) is no part of what is replayed.")
     lines = [event.seq for event, where in places if where.lane == lane and where.is_line]
     for number, seq in enumerate(lines, 1):
         if seq >= wanted.seq:
@@ -190,10 +217,12 @@ def _target(places: Sequence[tuple[Event, Sifted]], wanted: Event) -> Target:
     )
 
 
-def tape_of(store: Store, compile: Compile, point: Point) -> dict[str, tuple[tuple[int, str], ...]]:
+def tape_of(
+    store: Store, rows: Sequence[Compile], point: Point
+) -> dict[str, tuple[tuple[int, str], ...]]:
     """The events that are compared, by lane: what a prompt shows of the recording."""
     found: dict[str, list[tuple[int, str]]] = {}
-    for event, where in sifted(store, compile, point):
+    for event, where in (pair for row in rows for pair in sifted(store, row, point)):
         if where.is_line:
             found.setdefault(where.lane, []).append((event.seq, named(event)))
     return {name: tuple(lines) for name, lines in found.items()}

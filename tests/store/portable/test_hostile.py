@@ -112,6 +112,11 @@ def _tampered(document: dict[str, Json], path: str, value: Json) -> CheckpointDo
     return CheckpointDoc.from_bytes(json.dumps(data).encode())
 
 
+WRAPPER: dict[str, Json] = {
+    "k": "subclass", "inner": {}, "context": None, "size": [2], "stride": [1],
+}  # fmt: skip
+
+
 @pytest.mark.parametrize(
     ("path", "value"),
     [
@@ -135,6 +140,10 @@ def _tampered(document: dict[str, Json], path: str, value: Json) -> CheckpointDo
         ("inputs/1/device", "file:///etc/passwd"),
         ("inputs/1/size", ["__import__('os')"]),
         ("inputs/1/k", "subclass"),
+        *(
+            ("inputs/1", {**WRAPPER, "type": name})
+            for name in ("os.path", "builtins.dict", "torch.nn.Parameter", f"x.{CODE}")
+        ),
         ("shape_env/symbols", {"s77": ["__class__"]}),
         ("shape_env/symbols", {f"s77{CODE}": ["integer"]}),
         ("shape_env/guards", [["Lambda(s77)", False]]),

@@ -83,7 +83,7 @@ def _make(recorder: Recorder, call: Call) -> Bundle:
     import torch
 
     from torchreel.recorder.bundles import Frame, make
-    from torchreel.store.portable.torch_names import resume_metadata
+    from torchreel.store.portable.torch_names import resume_metadata, traced_module
 
     names = ("code", "globals", "locals", "builtins", "closure")
     found = {name: call.argument(position, name) for position, name in enumerate(names)}
@@ -91,9 +91,9 @@ def _make(recorder: Recorder, call: Call) -> Bundle:
         found["code"], found["globals"], dict(found["locals"]), tuple(found["closure"] or ())
     )
     document = _call(call, frame).to_json()  # looks at the function modes, which are off below
-    resume = resume_metadata(frame.code)
+    known = {"resume": resume_metadata(frame.code), "traced": traced_module(frame.code)}
     with torch._C.DisableTorchFunction():
-        return make(frame, _describer(), recorder.tape.redactor, document, resume)
+        return make(frame, _describer(), recorder.tape.redactor, document, known)
 
 
 def _call(call: Call, frame: Frame) -> FrameCall:
@@ -115,6 +115,7 @@ def _describer() -> Describe:
     import torch
 
     from torchreel.recorder.bundles import is_tensor_like
+    from torchreel.store.portable import frame_parts
     from torchreel.store.portable.tensors import Encoder
 
     encoder = Encoder()
@@ -123,6 +124,8 @@ def _describer() -> Describe:
     def describe(value: object) -> Json | None:
         # By type: isinstance would ask the program's own objects for their class.
         kind = type(value)
+        if issubclass(kind, torch.Tensor) and frame_parts.is_wrapper(value):
+            return None  # it is taken apart, and what it holds is described
         if issubclass(kind, (torch.Tensor, torch.Generator)):
             return encoder.describe(value)
         if issubclass(kind, storages):

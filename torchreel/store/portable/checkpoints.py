@@ -84,7 +84,7 @@ class CheckpointDoc:
         found = [
             f"input {i}: {d.get('type')} ({d.get('reason')})"
             for i, d in enumerate(self.inputs)
-            if isinstance(d, Mapping) and d.get("k") in ("opaque", "subclass")
+            if isinstance(d, Mapping) and d.get("k") == "opaque"
         ]
         return found + [
             f"{'  ' * depth}target {target.removeprefix('opaque:')}"
@@ -124,8 +124,10 @@ def graph_checkpoint(
     known: sources.Known = {}
     with torch_names.no_dispatch():
         fakes = [n.meta.get("example_value") for n in gm.graph.nodes if n.op == "placeholder"]
+        objects: dict[int, int] = {}
         inputs = tuple(
-            _input(encoder, fake, real) for fake, real in zip(fakes, example_inputs, strict=True)
+            _input(encoder, objects, fake, real)
+            for fake, real in zip(fakes, example_inputs, strict=True)
         )
         name, options = torch_names.backend_of(backend)
         extra: dict[str, Json] = {
@@ -133,6 +135,7 @@ def graph_checkpoint(
             "options": [config.encode_entry("inductor", k, v) for k, v in sorted(options.items())],
             "aot_counter": torch_names.aot_counter(),
             "graph_counter": torch_names.graph_counter(),
+            "checkpoint_counter": torch_names.checkpoint_counter(),
             "specialized_floats": list(torch_names.specialized_floats()),
             "fake_mode": torch_names.fake_mode_settings(mode),
             "class_names": _class_names(gm),
@@ -145,15 +148,23 @@ def graph_checkpoint(
         return _checkpoint("graph", "", encode_graph(gm), inputs, mode, extra)
 
 
-def _input(encoder: Encoder, fake: object, real: object) -> Json:
+def _input(encoder: Encoder, objects: dict[int, int], fake: object, real: object) -> Json:
     """One input: sizes of the fake (symbolic), layout and aliasing of the real tensor."""
     if fake is None or not isinstance(real, torch.Tensor):
         return encoder.describe(real)
-    symbolic = Encoder(unreplaced=True).describe(fake)
+    symbolic = Encoder(unreplaced=True, objects=objects).describe(fake)
     concrete = encoder.describe(real)
     if not isinstance(symbolic, Mapping) or not isinstance(concrete, Mapping):
         return concrete
+    return _merged(symbolic, concrete)
+
+
+def _merged(symbolic: Mapping[str, Json], concrete: Mapping[str, Json]) -> Json:
+    """A description with the layout of another, also of what a subclass holds."""
     layout = {key: concrete[key] for key in _LAYOUT if key in concrete}
+    ours, theirs = symbolic.get("inner"), concrete.get("inner")
+    if isinstance(ours, Mapping) and isinstance(theirs, Mapping) and set(ours) == set(theirs):
+        layout["inner"] = {name: _merged(ours[name], theirs[name]) for name in ours}  # type: ignore[arg-type]
     return {**symbolic, **layout}
 
 

@@ -19,7 +19,7 @@ import torch
 
 from torchreel.errors import UnsupportedError
 from torchreel.store.jsontypes import Json
-from torchreel.store.portable import symbols, torch_names, values
+from torchreel.store.portable import subclasses, symbols, torch_names, values
 from torchreel.store.portable.torch_names import FakeTensor, FakeTensorMode, ShapeEnv, SymNode
 
 MAX_LITERAL = 8  # elements; Inductor inlines 1-d constants of up to eight
@@ -35,11 +35,13 @@ class Encoder:
     """Describes values; storages are numbered in the order in which they are met.
 
     With `unreplaced`, sizes are also given as they were made, where a replacement changed them
-    since: what a stage is fed with has to be spelled as it was.
+    since: what a stage is fed with has to be spelled as it was.  `objects` numbers the tensors that
+    wrappers hold, for several encoders in one.
     """
 
-    def __init__(self, *, unreplaced: bool = False) -> None:
+    def __init__(self, *, unreplaced: bool = False, objects: dict[int, int] | None = None) -> None:
         self._unreplaced = unreplaced
+        self._objects = {} if objects is None else objects
         self._storages: dict[int, int] = {}
         self._held: list[object] = []  # keeps ids unique while this document is being made
 
@@ -97,11 +99,18 @@ class Encoder:
 
     def _subclass(self, tensor: torch.Tensor) -> Json:
         names, context = tensor.__tensor_flatten__()  # type: ignore[attr-defined]
-        inner = {name: self.describe(getattr(tensor, name)) for name in names}
+        held = {name: getattr(tensor, name) for name in names}
+        self._held += held.values()
+        inner: dict[str, Json] = {
+            # One tensor that several hold is traced as one.
+            name: {**self.describe(value), "object": self._objects.setdefault(id(value), number)}  # type: ignore[dict-item]
+            for number, (name, value) in enumerate(held.items(), len(self._objects))
+        }
         return {
             **_common(tensor),
             "k": "subclass",
             "size": _sizes(tensor.shape),
+            "stride": _sizes(tensor.stride()),
             "type": f"{type(tensor).__module__}.{type(tensor).__qualname__}",
             "inner": inner,
             "context": values.encode_value(context),
@@ -201,6 +210,7 @@ class Decoder:
     ) -> None:
         self.mode, self.table, self.hints = mode, table, hints
         self._bases: dict[int, torch.Tensor] = {}
+        self._objects: dict[object, object] = {}
 
     @property
     def env(self) -> ShapeEnv:
@@ -224,8 +234,10 @@ class Decoder:
         cls, python = _SYMBOLIC[pytype]
         if pytype == "int" and isinstance(expr, sympy.Integer) and not keep:
             return int(expr)
-        hint = evaluate_hint(expr, python, self.hints)
-        return cls(SymNode(expr, self.env, python, hint if hint is not None else _no_hint(expr)))
+        hint: object = evaluate_hint(expr, python, self.hints)
+        if hint is None:
+            hint = torch_names.nested_hint(self.env, expr) or torch_names.no_hint()
+        return cls(SymNode(expr, self.env, python, hint))
 
     def fake(self, description: Json) -> object:
         """The fake value of a description.  Raises `UnsupportedError` where there is none."""
@@ -234,6 +246,8 @@ class Decoder:
         kind = str(description.get("k"))
         if kind == "tensor":
             return self._tensor(description)
+        if kind == "subclass":
+            return self._subclass(description)
         if kind in ("symint", "symfloat", "symbool"):
             text = description.get("unreplaced", description.get("expr"))
             return self.symbolic(kind[3:], text, keep=True)
@@ -252,6 +266,14 @@ class Decoder:
         with self.mode, torch_names.suppress_guards(self.env), torch.no_grad():
             plain = self._plain(description)
         return self._autograd(plain, description)
+
+    def _subclass(self, description: Mapping[str, Json]) -> torch.Tensor:
+        inner = _each(_inner(description), self.fake, self._objects)
+        size, stride, _ = self._numbers(description)
+        context = values.decode_value(description.get("context"), _no_leaf)
+        with self.mode, torch_names.suppress_guards(self.env), torch.no_grad():
+            whole = subclasses.unflatten(str(description["type"]), inner, context, size, stride)
+        return self._autograd(whole, description)
 
     def _autograd(self, plain: torch.Tensor, description: Mapping[str, Json]) -> torch.Tensor:
         """Give a plain fake the leaf state, and the kind, of the recorded tensor."""
@@ -365,10 +387,6 @@ _SYMBOLIC: dict[str, tuple[type, type]] = {
 }
 
 
-def _no_hint(expr: sympy.Basic) -> object:
-    return torch_names.no_hint()
-
-
 def _no_leaf(kind: str, data: Json) -> object:
     raise UnsupportedError(f"a plain value holds no {kind!r}, found {data!r:.80}")
 
@@ -442,6 +460,7 @@ class _Synthesis:
         self.hints, self.table = hints, table
         self.storages: dict[int, torch.Tensor] = {}
         self.extents: dict[int, int] = {}
+        self._objects: dict[object, object] = {}
 
     def all(self, descriptions: Sequence[Json]) -> list[object]:
         for description in descriptions:
@@ -456,6 +475,10 @@ class _Synthesis:
 
     def _measure(self, description: Json) -> None:
         """How many bytes each shared storage must hold."""
+        if isinstance(description, Mapping) and description.get("k") == "subclass":
+            for held in _inner(description).values():
+                self._measure(held)
+            return
         if isinstance(description, Mapping) and isinstance(description.get("storage"), int):
             number = int(str(description["storage"]))
             extent = self._extent(description) * _itemsize(description)
@@ -482,6 +505,8 @@ class _Synthesis:
         kind = description.get("k")
         if kind == "tensor":
             return self._tensor(description)
+        if kind == "subclass":
+            return self._subclass(description)
         if kind in ("symint", "symfloat", "symbool"):
             python = _SYMBOLIC[str(kind)[3:]][1]
             expr = symbols.decode_expr(description.get("expr"), self.table)
@@ -506,13 +531,16 @@ class _Synthesis:
         tensor = self._strided(description, size, options)
         tensor = torch._conj(tensor) if "conj" in flags else tensor
         tensor = torch._neg_view(tensor) if "neg" in flags else tensor
-        tensor = torch.nn.Parameter(tensor, False) if description.get("parameter") else tensor
-        if description.get("requires_grad"):
-            tensor.requires_grad_(True)
-            if not description.get("leaf", True):
-                with torch.enable_grad():
-                    tensor = tensor.view_as(tensor)
-        return tensor
+        return with_autograd(tensor, description)
+
+    def _subclass(self, description: Mapping[str, Json]) -> torch.Tensor:
+        inner = _each(_inner(description), self.value, self._objects)
+        size = [self._int(item) for item in _list(description.get("size"))]
+        stride = [self._int(item) for item in _list(description.get("stride"))]
+        context = values.decode_value(description.get("context"), _no_leaf)
+        with torch.no_grad():
+            whole = subclasses.unflatten(str(description["type"]), inner, context, size, stride)
+        return with_autograd(whole, description)
 
     def _strided(
         self, description: Mapping[str, Json], size: list[int], options: dict[str, object]
@@ -536,6 +564,41 @@ class _Synthesis:
         if isinstance(number, int):
             self.storages[number] = made
         return made
+
+
+def _inner(description: Mapping[str, Json]) -> Mapping[str, Json]:
+    """What a subclass holds, by attribute."""
+    found = description.get("inner")
+    if not isinstance(found, Mapping) or "stride" not in description:
+        raise UnsupportedError(
+            f"an input of class {description.get('type')} was recorded by an older torchreel, "
+            "which did not note its strides: record it again"
+        )
+    return found
+
+
+def _each(
+    inner: Mapping[str, Json], make: Callable[[Json], object], known: dict[object, object]
+) -> dict[str, object]:
+    """What a subclass holds, made; a tensor that several hold is one again."""
+    found: dict[str, object] = {}
+    for name, held in inner.items():
+        number = held.get("object") if isinstance(held, Mapping) else None
+        again = known.get(number) if number is not None else None
+        found[name] = make(held) if again is None else again
+        known[number] = found[name]
+    return found
+
+
+def with_autograd(tensor: torch.Tensor, description: Mapping[str, Json]) -> torch.Tensor:
+    """A real tensor as a parameter, a leaf or none, as it was recorded."""
+    tensor = torch.nn.Parameter(tensor, False) if description.get("parameter") else tensor
+    if description.get("requires_grad"):
+        tensor.requires_grad_(True)
+        if not description.get("leaf", True):
+            with torch.enable_grad():
+                tensor = tensor.view_as(tensor)
+    return tensor
 
 
 def _itemsize(description: Mapping[str, Json]) -> int:

@@ -6,7 +6,9 @@ modules beside it: to support another version of torch, this file is what change
 
 from __future__ import annotations
 
+import functools
 import itertools
+import operator
 import re
 import sys
 from collections import defaultdict
@@ -170,6 +172,20 @@ def set_graph_counter(value: int) -> None:
     compile_fx._graph_counter = itertools.count(value)
 
 
+def checkpoint_counter() -> int:
+    """The number that the next region of activation checkpointing will get."""
+    import torch._higher_order_ops.wrap as wrap
+
+    return _peek(wrap.uid)
+
+
+def set_checkpoint_counter(value: int) -> None:
+    """Make the next region of activation checkpointing get this number."""
+    import torch._higher_order_ops.wrap as wrap
+
+    wrap.uid = itertools.count(value)
+
+
 def _peek(counter: Iterable[int]) -> int:
     """Where an `itertools.count` stands, without moving it."""
     return int(counter.__reduce__()[1][0])
@@ -220,6 +236,39 @@ def is_wrapper_subclass(tensor: torch.Tensor) -> bool:
     return is_traceable_wrapper_subclass(tensor)
 
 
+def own_subclasses() -> dict[str, type[torch.Tensor]]:
+    """Torch's own wrapper subclasses that a store may name: they only hold other tensors."""
+    from torch.nested._internal.nested_tensor import NestedTensor
+    from torch.testing._internal.two_tensor import TwoTensor
+
+    return {f"{cls.__module__}.{cls.__qualname__}": cls for cls in (NestedTensor, TwoTensor)}
+
+
+def is_jagged(cls: type) -> bool:
+    """Whether a class is that of tensors whose rows differ in length."""
+    from torch.nested._internal.nested_tensor import NestedTensor
+
+    return issubclass(cls, NestedTensor)
+
+
+def graph_module_state(value: Any) -> dict[str, Any] | None:
+    """What makes an FX module besides its class, and its graph apart; None for anything else."""
+    if not issubclass(type(value), torch.fx.GraphModule):
+        return None
+    # The class that traced it is of no use to code that is there, and often a local one.
+    left = ("_graph", "_tracer_cls")
+    return {name: held for name, held in vars(value).items() if name not in left}
+
+
+def operator_path(value: Any) -> str | None:
+    """Where an operator is found from `torch.ops` on; None for anything else."""
+    if isinstance(value, (torch._ops.OpOverload, torch._ops.OpOverloadPacket)):
+        return str(value)
+    if isinstance(value, torch._ops._OpNamespace):
+        return value.__name__.removeprefix("torch.ops.")
+    return None
+
+
 def is_functorch_wrapper(tensor: torch.Tensor) -> bool:
     """Whether a tensor is wrapped by a functorch transform (vmap, grad, jvp)."""
     return bool(torch._C._functorch.is_functorch_wrapped_tensor(tensor))
@@ -250,6 +299,17 @@ def expression(node: Any) -> sympy.Basic:
 def singleton_parts(expr: Any) -> tuple[int, int]:
     """The number of a nested int, and the factor before it."""
     return int(expr._val), int(expr._coeff)
+
+
+def nested_hint(env: ShapeEnv, expr: sympy.Basic) -> torch.SymInt | None:
+    """The hint of a length that is none: a nested int, or a multiple of one; None otherwise."""
+    known = {symbol: env.backed_var_to_val.get(symbol) for symbol in expr.free_symbols}
+    if not any(isinstance(value, SingletonInt) for value in known.values()):
+        return None
+    factors = [known.get(factor, factor) for factor in sympy.Mul.make_args(expr)]
+    # By its own operator: SymPy would leave the product as it is.
+    product = functools.reduce(operator.mul, factors)
+    return nested_int(product) if isinstance(product, SingletonInt) else None
 
 
 def nested_int(expr: Any) -> torch.SymInt:
@@ -516,6 +576,7 @@ def frame_counters() -> dict[str, int]:
         "unique": _peek(bytecode_transformation._unique_id_counter),
         "aot": aot_counter() if "torch._functorch.aot_autograd" in sys.modules else 0,
         "graph": graph_counter(),
+        "checkpoint": checkpoint_counter(),
     }
 
 
@@ -527,6 +588,8 @@ def set_frame_counters(counters: Mapping[str, int], compile_id: str) -> None:
     set_aot_counter(counters.get("aot", 0))
     if counters.get("graph") or "torch._inductor.compile_fx" in sys.modules:
         set_graph_counter(counters.get("graph", 0))
+    if "checkpoint" in counters:
+        set_checkpoint_counter(counters["checkpoint"])
     found = CompileId.from_string(compile_id)
     if found is not None and found.frame_id is not None and found.frame_compile_id is not None:
         convert_frame.FRAME_COUNTER = found.frame_id
@@ -622,6 +685,36 @@ def resume_metadata(code: CodeType) -> object | None:
 
     found: object = ContinueExecutionCache.generated_code_metadata.get(code)
     return found
+
+
+def traced_module(code: CodeType) -> dict[str, Any] | None:
+    """What Dynamo copies to its graph from the FX module whose forward this is: the metadata of the
+    nodes, and which line is which node's."""
+    from torch._dynamo.code_context import code_context
+    from torch.fx.proxy import _COPY_META_FIELDS
+
+    if not code_context.has_context(code):
+        return None
+    module = code_context.get_context(code).get("orig_graphmodule", lambda: None)()
+    if not isinstance(module, torch.fx.GraphModule):
+        return None
+    fields = ("stack_trace", *_COPY_META_FIELDS)
+    metas = [{k: node.meta[k] for k in fields if k in node.meta} for node in module.graph.nodes]
+    return {"metas": metas, "lines": module._lineno_map}
+
+
+def set_traced_module(code: CodeType, function: Any, found: Mapping[str, Any]) -> None:
+    """Restore what `traced_module` gave."""
+    from torch._dynamo.code_context import code_context
+
+    graph = torch.fx.Graph()
+    *metas, last = found["metas"]
+    for place, meta in enumerate(metas):
+        graph.placeholder(f"node_{place}").meta = dict(meta)  # of the nodes, the metadata is read
+    graph.output(None).meta = dict(last)
+    module = torch.fx.GraphModule({}, graph)
+    module._lineno_map, module.forward = found["lines"], function
+    code_context.get_context(code)["orig_graphmodule"] = lambda: module
 
 
 def set_resume_metadata(code: CodeType, metadata: object) -> None:

@@ -1,0 +1,197 @@
+"""What is said of a frame that was replayed: attempt by attempt, and of all of them together.
+
+Lives here: from the two tapes to a verdict, and why the child has none.  Not here: which frames are
+replayed, and how (`sequence`, which calls this), the comparison of one attempt (`compare`).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from torchreel.replay import module_state
+from torchreel.replay.causes import likely
+from torchreel.replay.compare import Outcome, Question, Side, compare
+from torchreel.replay.frame_child import Told
+from torchreel.replay.launch import Ended
+from torchreel.replay.options import Options
+from torchreel.replay.sieve import Point
+from torchreel.replay.travel import Stop
+from torchreel.replay.verdict import DIVERGED, IDENTICAL, REFUSED, Comparison, Verdict
+from torchreel.store.database import Store
+from torchreel.store.records import Compile, FrameBundle
+
+ENTRY = "frame"
+
+
+@dataclass(frozen=True)
+class Attempts:
+    """A compile with all its attempts, in order."""
+
+    rows: tuple[Compile, ...]
+    bundle: FrameBundle | None
+
+    @property
+    def last(self) -> Compile:
+        """The attempt that succeeded, or failed for good."""
+        return self.rows[-1]
+
+
+def refused(why: str) -> Verdict:
+    """The verdict on a frame that was not traced, with the reason."""
+    return Verdict(REFUSED, ENTRY, detail=why)
+
+
+def _made(told: Told, compile: Compile, again: Sequence[Compile]) -> tuple[Compile, ...]:
+    """Those that one step made, under the name of the recorded compile."""
+    first, last = told.span
+    meanwhile = (row for row in again if first <= row.started_ns < last)
+    return tuple(row for row in meanwhile if row.compile_id == compile.compile_id)
+
+
+def judge(
+    store: Store,
+    group: Attempts,
+    target: str,
+    again: Sequence[Compile],
+    ended: Ended,
+    told: Mapping[str, Told],
+    options: Options,
+) -> Verdict:
+    """What to say of a compile whose frame was traced again into the store at `target`."""
+    mine = told.get(str(group.last.id))
+    if mine is None:
+        why = ended.report.refused if ended.report is not None else ""
+        return refused(why or _silent(group, ended))
+    bundle = group.bundle
+    notes = [*mine.notes, *(ended.report.notes if ended.report is not None else ())]
+    if bundle is not None and bundle.reason:
+        notes.append(f"not in the bundle: {bundle.reason}")
+    if mine.refused:
+        return Verdict(REFUSED, ENTRY, detail=mine.refused, notes=tuple(notes))
+    rows = _made(mine, group.last, again)
+    if mine.substitute:
+        notes.append(
+            f"the recorded backend {group.last.backend!r} is not one of torch's own, so Dynamo "
+            f"traced for {mine.substitute!r}, and only what Dynamo did is compared: name the "
+            "module that has it with --import MODULE"
+        )
+    with Store.open(target) as other:
+        entry = "dynamo" if mine.substitute else ENTRY
+        allow = options.allow | ({"backend"} if mine.substitute else set())
+        cut = group.last.status in ("crashed", "hung")
+        question = Question(Point(entry), allow, cut, options.until, _stop(ended))
+        outcomes = list(_outcomes((store, group.rows), (other, rows), question))
+        sides = (store, group.last), (other, rows[-1] if rows else None)
+        cause = _cause(*sides, outcomes, mine.notes)
+        elsewhere = module_state.not_found_again(*sides)
+    if options.until and question.stop is None and not options.until.interactive:
+        notes.append(f"the replay ended before {options.until}")
+    verdict = _conclude(group, rows, outcomes, ended, tuple(notes))
+    if verdict.verdict == DIVERGED and elsewhere:
+        return replace(verdict, verdict=REFUSED, detail=module_state.refusal(elsewhere))
+    return replace(verdict, cause=cause) if verdict.verdict == DIVERGED else verdict
+
+
+def _cause(
+    recorded: tuple[Store, Compile],
+    replayed: tuple[Store, Compile | None],
+    outcomes: Sequence[Outcome],
+    notes: Sequence[str],
+) -> str:
+    """What is not as it was: modules of the frame's first, then what the recordings say."""
+    parted = next((o.divergence for o in outcomes if o.divergence is not None), None)
+    first = parted.recorded if parted is not None else ""
+    difference = next((o.difference for o in outcomes if not o.agrees), "")
+    return " ".join(
+        filter(None, [*notes, likely(recorded, replayed, first), _state_of_a_module(difference)])
+    )
+
+
+def _state_of_a_module(difference: str) -> str:
+    """What a program changed in a module that it imports is not in a bundle of its frames."""
+    found = re.search(r"__import_(\w+)", difference)
+    if found is None:
+        return ""
+    name = found[1].replace("_dot_", ".")
+    return f"What the program changed in module {name} is not in the bundle."
+
+
+def _silent(group: Attempts, ended: Ended) -> str:
+    last = ended.errors.strip().splitlines()
+    how = "was stopped at its time limit" if ended.timed_out else f"ended with {ended.status}"
+    why = f": {last[-1]}" if last and not ended.timed_out else ""
+    return f"the process of the replay {how} before it came to compile {group.last.place}{why}"
+
+
+def _outcomes(
+    ours: tuple[Store, Sequence[Compile]],
+    theirs: tuple[Store, Sequence[Compile]],
+    question: Question,
+) -> Iterator[Outcome]:
+    """Attempt by attempt; one that only one side made is no equal of any."""
+    (store, rows), (other, again) = ours, theirs
+    whole = replace(question, stop=None)
+    for number, (row, replayed) in enumerate(zip(rows, again, strict=False), 1):
+        asked = question if number == len(again) else whole
+        yield compare(Side(store, row), Side(other, replayed), asked)
+    if question.stop is not None:
+        return
+    numbers = len(rows), len(again)
+    statuses = [(a.status, b.status) for a, b in zip(rows, again, strict=False)]
+    same = sum(a == b or question.cut for a, b in statuses)
+    row_ = Comparison("dynamo", "", "attempt", *numbers, same)
+    detail = "" if row_.agrees else f"attempts at the frame: {_told(rows)}, replayed {_told(again)}"
+    yield Outcome((row_,), "", detail)
+
+
+def _told(rows: Sequence[Compile]) -> str:
+    return ", ".join(row.status for row in rows) or "none"
+
+
+def _conclude(
+    group: Attempts,
+    rows: Sequence[Compile],
+    outcomes: Sequence[Outcome],
+    ended: Ended,
+    notes: tuple[str, ...],
+) -> Verdict:
+    compared = _sum(row for outcome in outcomes for row in outcome.compared)
+    notes += tuple(dict.fromkeys(text for outcome in outcomes for text in outcome.notes))
+    reached = next((outcome.reached for outcome in outcomes if outcome.reached), None)
+    recording = ended.recording_id
+    if not rows:
+        detail = "Dynamo did not compile the frame: what is in its cache served it"
+        return Verdict(DIVERGED, ENTRY, compared, detail, "", recording, notes)
+    if not any(row.identical or row.recorded for row in compared if row.kind != "attempt"):
+        detail = "the recording holds nothing of this compile that could be compared"
+        if reached is not None:
+            detail = f"nothing that is compared happens before {reached.place}: go further"
+        return Verdict(REFUSED, ENTRY, compared, detail, "", recording, notes)
+    worst = next((outcome for outcome in outcomes if not outcome.agrees), None)
+    hole = next((outcome.hole for outcome in outcomes if outcome.hole), "")
+    if hole:
+        return Verdict(REFUSED, ENTRY, compared, hole, "", recording, notes)
+    if worst is None:
+        return Verdict(IDENTICAL, ENTRY, compared, "", "", recording, notes, reached=reached)
+    return Verdict(
+        DIVERGED, ENTRY, compared, worst.detail, worst.difference, recording, notes,
+        worst.divergence, reached=reached,
+    )  # fmt: skip
+
+
+def _stop(ended: Ended) -> Stop | None:
+    """Where the child stopped, if it did."""
+    stopped = ended.report.stopped if ended.report is not None else None
+    return None if stopped is None else Stop(**stopped)
+
+
+def _sum(rows: Iterator[Comparison]) -> tuple[Comparison, ...]:
+    """The attempts of a compile together."""
+    found: dict[tuple[str, str, str], list[int]] = {}
+    for row in rows:
+        counts = found.setdefault((row.stage, row.partition, row.kind), [0, 0, 0])
+        for place, count in enumerate((row.recorded, row.replayed, row.identical)):
+            counts[place] += count
+    return tuple(Comparison(*key, *counts) for key, counts in found.items())
