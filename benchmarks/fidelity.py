@@ -16,6 +16,7 @@ import difflib
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -68,28 +69,42 @@ class Observation:
         return {kind: len(texts) for kind, texts in sorted(self.records.items())}
 
 
-def observe(command: Sequence[str], *, recorded: bool, **variables: str) -> Observation:
-    """Run `python PROGRAM ...` in a fresh process, with fresh caches, and see what torch says."""
-    with tempfile.TemporaryDirectory(prefix="torchreel-fidelity-") as folder:
-        environment = {
-            **os.environ, "TORCH_TRACE": f"{folder}/trace", "TORCH_LOGS": LOGS,
-            "TORCHINDUCTOR_CACHE_DIR": f"{folder}/cache", "TORCHINDUCTOR_COMPILE_THREADS": "1",
-            "TRANSFORMERS_VERBOSITY": "error", "PYTHONHASHSEED": "0", **variables,
-        }  # fmt: skip
-        copy_probes(Path(folder, "cache"), make=False)
-        if recorded:
-            Store.open(f"{folder}/run.db", create=True).close()
-            environment["TORCHREEL"] = f"full:{folder}/run.db"
-        done = subprocess.run(
-            [sys.executable, str(ALIVE), *command], env=environment, capture_output=True, text=True
-        )
-        assert not recorded or Path(folder, "run.db").exists()
-        log = [normal(line) for line in done.stderr.splitlines()]
-        found = Observation(done.returncode, normal(done.stdout), _kept(log))
-        for path in sorted(Path(folder, "trace").glob("*.log")):
-            for kind, text in _records(path.read_text(errors="surrogateescape")):
-                found.records.setdefault(kind, []).append(text)
-        return found
+def observe(
+    command: Sequence[str], folder: Path, *, recorded: bool, **variables: str
+) -> Observation:
+    """Run `python PROGRAM ...` in a fresh process, with fresh caches, and see what torch says.
+
+    `folder` is made, and gone afterwards: two runs in the same one hash the same paths.
+    """
+    folder.mkdir()
+    try:
+        return _observed(command, folder, recorded, variables)
+    finally:
+        shutil.rmtree(folder)
+
+
+def _observed(
+    command: Sequence[str], folder: Path, recorded: bool, variables: dict[str, str]
+) -> Observation:
+    environment = {
+        **os.environ, "TORCH_TRACE": f"{folder}/trace", "TORCH_LOGS": LOGS,
+        "TORCHINDUCTOR_CACHE_DIR": f"{folder}/cache", "TORCHINDUCTOR_COMPILE_THREADS": "1",
+        "TRANSFORMERS_VERBOSITY": "error", "PYTHONHASHSEED": "0", **variables,
+    }  # fmt: skip
+    copy_probes(Path(folder, "cache"), make=False)
+    if recorded:
+        Store.open(f"{folder}/run.db", create=True).close()
+        environment["TORCHREEL"] = f"full:{folder}/run.db"
+    done = subprocess.run(
+        [sys.executable, str(ALIVE), *command], env=environment, capture_output=True, text=True
+    )
+    assert not recorded or Path(folder, "run.db").exists()
+    log = [normal(line) for line in done.stderr.splitlines()]
+    found = Observation(done.returncode, normal(done.stdout), _kept(log))
+    for path in sorted(Path(folder, "trace").glob("*.log")):
+        for kind, text in _records(path.read_text(errors="surrogateescape")):
+            found.records.setdefault(kind, []).append(text)
+    return found
 
 
 def normal(text: str) -> str:
@@ -198,8 +213,10 @@ def _first(ours: list[str], theirs: list[str]) -> str:
 
 def check(command: Sequence[str], **variables: str) -> tuple[Observation, list[str]]:
     """Run a program both ways; what the plain run showed, and what differs."""
-    plain = observe(command, recorded=False, **variables)
-    return plain, differences(plain, observe(command, recorded=True, **variables))
+    with tempfile.TemporaryDirectory(prefix="torchreel-fidelity-") as name:
+        folder = Path(name, "run")
+        plain = observe(command, folder, recorded=False, **variables)
+        return plain, differences(plain, observe(command, folder, recorded=True, **variables))
 
 
 def main(programs: list[str]) -> int:
