@@ -184,6 +184,23 @@ def test_what_cannot_be_replayed_is_refused_in_a_sentence(recorded: Path, tmp_pa
         replay(store, compiles_of(store)[0])
 
 
+@pytest.mark.slow
+def test_a_jagged_input_replays_unless_it_is_a_view(tmp_path: Path) -> None:
+    path = tmp_path / "jagged.db"
+    program = (
+        "rows = [torch.randn(n, 5) for n in (2, 3)]\n"
+        "jagged = torch.nested.nested_tensor(rows, layout=torch.jagged)\n"
+        "leaf = jagged.detach().requires_grad_()\n"
+        "for x in (leaf, jagged): torch.compile(lambda x: x * x, backend='aot_eager')(x)"
+    )
+    assert record(path, "jagged", source=program) == 0
+    with Store.open(path, write=True) as store:
+        leaf, view = (replay(store, compile) for compile in compiles_of(store))
+    assert (leaf.verdict, leaf.detail) == ("identical", "")
+    assert view.verdict == "refused"
+    assert view.detail.startswith("an input is a view whose base is a jagged tensor")
+
+
 def test_an_unknown_backend_is_refused_by_name(tmp_path: Path) -> None:
     path = tmp_path / "run.db"
     program = "torch.compile(lambda x: x + 1, backend=lambda gm, _: gm.forward)(torch.randn(3))"
