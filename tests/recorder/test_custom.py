@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 import torch
+from torch._dynamo.utils import counters
 from torch._library import fake_class_registry, opaque_object
 from torch.testing._internal.two_tensor import TwoTensor
 
@@ -191,6 +192,23 @@ def test_sizes_are_expressions_and_the_context_is_told(record: Record) -> None:
     assert all(isinstance(size, str) for size in row["size"])
     assert row["inner"]["inner"]["size"] == row["size"]
     assert (row["context"], row["values"]) == ("dict", {"scale": 0.5})
+
+
+def test_a_subclass_is_not_printed_by_its_values(record: Record) -> None:
+    """torch's trace prints metadata that has it: that would run operators, and fail in eager."""
+
+    def double(x: torch.Tensor) -> torch.Tensor:
+        return x * 2
+
+    counters.clear()
+    tape = record(lambda: torch.compile(double, backend="aot_eager")(Scaled(torch.ones(4, 3), 0.5)))
+    assert tape.compile.status == "ok"
+    assert counters["aot_autograd"] == {"total": 1, "ok": 1}
+    assert not counters["unimplemented"]
+    events = queries.events(tape.store, tape.compile)
+    (event,) = [item for item in events if item.name == "aot_forward_graph_fw_metadata"]
+    assert event.payload is not None
+    assert tape.store.read_blob(event.payload) == b"not printed: it has values of Scaled"
 
 
 def test_an_opaque_object_is_named(record: Record, library: torch.library.Library) -> None:

@@ -88,6 +88,19 @@ class Tap(NamedTuple):
     flight: bool = True
 
 
+class Printer(NamedTuple):
+    """A function of torch that makes the text of something, which is asked for where we listen.
+
+    What it does, and what it raises, is ours to have brought about: `instead` gives the text to put
+    in its place, or None where it can do no harm or is asked for by others as well.
+    """
+
+    point: AttachPoint
+    instead: Callable[[tuple[Any, ...]], str | None]
+    flight: bool = True
+
+
+AnyProbe = Probe | Tap | Printer
 _active: Recorder | None = None
 
 
@@ -125,11 +138,14 @@ class _Hook(fail_open):
         return super().__exit__(kind, error, traceback)
 
 
-def wrap(original: Any, probe: Probe | Tap) -> Any:
+def wrap(original: Any, probe: AnyProbe) -> Any:
     """`original` (a function, or a static or class method) with the probe around it."""
     if isinstance(original, (staticmethod, classmethod)):
         return type(original)(wrap(original.__func__, probe))
-    around = _wrap(original, probe) if isinstance(probe, Probe) else _tap(original, probe)
+    if isinstance(probe, Printer):
+        around = _printer(original, probe)
+    else:
+        around = _wrap(original, probe) if isinstance(probe, Probe) else _tap(original, probe)
     wrapper: Any = functools.wraps(original)(around)
     _disguise(wrapper, original)
     wrapper.__torchreel__ = True
@@ -148,6 +164,22 @@ def _disguise(wrapper: Any, original: Any) -> None:
         wrapper.__code__ = wrapper.__code__.replace(
             co_filename=code.co_filename, co_firstlineno=code.co_firstlineno
         )
+
+
+def _printer(original: Callable[..., Any], printer: Printer) -> Callable[..., Any]:
+    place, instead = str(printer.point), printer.instead
+
+    def printed(*args: Any, **kwargs: Any) -> Any:
+        recorder = _active
+        if recorder is None:
+            return original(*args, **kwargs)
+        text: str | None = ""
+        with _Hook(recorder, place):
+            guard.check(place)
+            text = instead(args)
+        return original(*args, **kwargs) if text is None else text
+
+    return printed
 
 
 def _tap(original: Callable[..., Any], tap: Tap) -> Callable[..., Any]:
@@ -253,7 +285,7 @@ class Attachment:
     """Probes put in place, now or when their modules are imported; `detach` undoes it all."""
 
     def __init__(
-        self, probes: Sequence[Probe | Tap], on_import: Callable[[str], None] = lambda name: None
+        self, probes: Sequence[AnyProbe], on_import: Callable[[str], None] = lambda name: None
     ) -> None:
         self._waiting = {
             module: [probe for probe in probes if probe.point.module == module]
@@ -288,7 +320,7 @@ class Attachment:
         if not self._waiting:
             self._remove_finder()
 
-    def _patch(self, probe: Probe | Tap) -> None:
+    def _patch(self, probe: AnyProbe) -> None:
         owner, name = resolve(probe.point)
         original = vars(owner)[name]
         mine = any(owner is patched and name == known for patched, known, *_ in self._undo)

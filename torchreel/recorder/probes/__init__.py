@@ -9,7 +9,7 @@ name of torch's insides occur.
 from types import ModuleType
 
 from torchreel.recorder import watchdog
-from torchreel.recorder.attach import AttachPoint, Probe, Tap
+from torchreel.recorder.attach import AnyProbe, AttachPoint
 from torchreel.recorder.kinds import Kind
 from torchreel.recorder.probes import (
     aot,
@@ -52,18 +52,19 @@ _MODULES: tuple[ModuleType, ...] = (
     custom,
     backends,
     export,
+    trace,
 )
 
-PROBES: tuple[Probe | Tap, ...] = tuple(probe for module in _MODULES for probe in module.PROBES)
+PROBES: tuple[AnyProbe, ...] = tuple(probe for module in _MODULES for probe in module.PROBES)
 
 
 def attach_points() -> tuple[AttachPoint, ...]:
     """Every private name of torch that the recorder needs, each once."""
-    points = [point for module in (*_MODULES, trace) for point in module.ATTACH_POINTS]
+    points = [point for module in _MODULES for point in module.ATTACH_POINTS]
     return tuple(dict.fromkeys(points))
 
 
 def event_kinds() -> tuple[Kind, ...]:
     """Every kind of event that is noted besides those of torch's own trace."""
     declared = [kind for module in _MODULES for kind in module.KINDS]
-    return (*declared, *trace.KINDS, watchdog.HANG)
+    return (*declared, watchdog.HANG)

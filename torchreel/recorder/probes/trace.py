@@ -10,11 +10,12 @@ from __future__ import annotations
 
 import logging
 import sys
-from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Mapping
+from dataclasses import fields, is_dataclass
+from typing import TYPE_CHECKING, Any
 
 from torchreel.recorder import attach, guard
-from torchreel.recorder.attach import AttachPoint
+from torchreel.recorder.attach import AttachPoint, Printer
 from torchreel.recorder.guard import fail_open
 from torchreel.recorder.kinds import Kind
 from torchreel.store.trace_metadata import STRING, kind_of, name_of
@@ -28,7 +29,17 @@ NUMBERS = AttachPoint(
     "INTERN_TABLE",
     "file names and the numbers that stand for them in the trace; written once in a process",
 )
-ATTACH_POINTS = (LOGGER, NUMBERS)
+PRINTED = tuple(
+    AttachPoint(
+        f"torch._functorch._aot_autograd.{module}",
+        "dataclass_repr",
+        "prints AOTAutograd's metadata, and the tensors in it, for the structured trace",
+    )
+    for module in ("graph_capture", "graph_compile")
+)
+ATTACH_POINTS = (LOGGER, NUMBERS, *PRINTED)
+_DEEPEST = 8
+"""Levels of metadata that are looked through for tensors: more than it has."""
 
 OUTPUT_CODE = "inductor_output_code"
 
@@ -41,6 +52,39 @@ STRINGS = Kind(
     probe="trace",
 )
 KINDS = (STRINGS,)
+
+
+def _unprintable(args: tuple[Any, ...]) -> str | None:
+    """What to say of metadata with a tensor that would compute its text, in the middle of tracing.
+
+    A wrapper subclass without a text of its own is printed by its values: torch's operators would
+    run on what is traced, and where values are asked for, the compile would fail.
+    """
+    handlers = sys.modules[LOGGER.module].trace_log.handlers
+    if not all(isinstance(handler, TraceHandler) for handler in handlers):
+        return None
+    tensor = sys.modules["torch"].Tensor
+    found = {
+        type(item).__name__
+        for item in _tensors(args, tensor, _DEEPEST)
+        if type(item).__repr__ is tensor.__repr__ and type(item) is not tensor
+    }
+    return f"not printed: it has values of {', '.join(sorted(found))}" if found else None
+
+
+def _tensors(value: object, tensor: type, depth: int) -> Iterator[object]:
+    """The tensors in nested dataclasses and containers."""
+    if isinstance(value, tensor):
+        yield value
+    elif depth and isinstance(value, (list, tuple, set, dict)):
+        for item in value.values() if isinstance(value, dict) else value:
+            yield from _tensors(item, tensor, depth - 1)
+    elif depth and is_dataclass(value):
+        for field in fields(value):
+            yield from _tensors(getattr(value, field.name, None), tensor, depth - 1)
+
+
+PROBES = tuple(Printer(point, _unprintable) for point in PRINTED)
 
 
 class TraceHandler(logging.Handler):
