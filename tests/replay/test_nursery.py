@@ -64,6 +64,9 @@ def test_a_child_is_as_one_of_its_own(tmp_path: Path) -> None:
         }  # fmt: skip
         assert {key: seen[key] for key in expected} == expected
 
+        # Nothing is imported from a directory in which anybody may write.
+        assert Path(f"/proc/{seen['parent']}/cwd").readlink() == Path("/")
+
         # Others of the same kind come from the same process, whatever became of the first.
         killed = child(tmp_path / "b", "os.kill(os.getpid(), signal.SIGSEGV)", SEED="1")
         assert killed is not None

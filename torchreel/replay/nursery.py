@@ -17,7 +17,6 @@ import runpy
 import select
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Iterator, Mapping
 from typing import IO, NoReturn
@@ -124,7 +123,8 @@ class _Nurseries:
             return None
         key = (python, program, tuple(sorted(environment.items())))
         nursery = self._open.pop(key, None)
-        nursery = nursery or Nursery(python, program, environment, tempfile.gettempdir())
+        # Python imports from the directory that it begins in: not from one where anybody may write.
+        nursery = nursery or Nursery(python, program, environment, os.sep)
         self._open[key] = nursery
         if len(self._open) > _MOST:
             self._close_oldest()
