@@ -211,6 +211,22 @@ def test_a_subclass_is_not_printed_by_its_values(record: Record) -> None:
     assert tape.store.read_blob(event.payload) == b"not printed: it has values of Scaled"
 
 
+def test_other_metadata_is_printed(record: Record) -> None:
+    """That of training holds fake tensors, which torch prints without values."""
+
+    def double(x: torch.Tensor) -> torch.Tensor:
+        return (x * 2).sin()
+
+    tape = record(
+        lambda: torch.compile(double, backend="aot_eager")(torch.ones(3, requires_grad=True))
+    )
+    events = queries.events(tape.store, tape.compile)
+    found = [item for item in events if item.name.endswith("fw_metadata") and item.payload]
+    texts = [tape.store.read_blob(item.payload).decode() for item in found if item.payload]
+    assert texts
+    assert all(text.startswith("ViewAndMutationMeta(") for text in texts)
+
+
 def test_an_opaque_object_is_named(record: Record, library: torch.library.Library) -> None:
     def use(handle: Handle, x: torch.Tensor) -> torch.Tensor:
         return torch.ops.torchreel_custom.use(handle, x)

@@ -19,6 +19,7 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from torch.testing._internal.two_tensor import TwoTensor
 
 import torchreel
+from torchreel.recorder import frame_secrets
 from torchreel.store import Store, queries
 
 Watch = Callable[[str, torch.Tensor], torch.Tensor]
@@ -199,3 +200,24 @@ def test_a_tensor_dies_when_it_dies_without_the_recorder(path: Path, name: str, 
     with Store.open(path) as store:
         assert queries.compiles(store, 1)
         assert len(queries.failures(store)) == failures
+
+
+def test_a_frame_that_still_runs_keeps_nothing() -> None:
+    """Its locals are not asked for: Python 3.11 and 3.12 would keep them in a dict of the frame."""
+
+    def compiles() -> None:
+        with pytest.raises(KeyError) as raised:
+            raise KeyError("of torch's")
+        assert list(frame_secrets.of_error(raised.value))
+
+    def program(tokens: list[str]) -> object:
+        held = torch.ones(3)
+        seen = weakref.ref(held)
+        try:
+            raise ValueError(tokens)
+        except ValueError:
+            compiles()
+        del held
+        return seen()
+
+    assert program(["no secret"]) is None

@@ -74,6 +74,8 @@ def redactor() -> Redactor:
         ("# home/alice/x.py:3 in f", "# ~/x.py:3 in f"),
         ("alice/x.py", "~/x.py"),
         ("is tensor([[1., nan],\n        [2e-3, 4.]])", "is tensor(<redacted>)"),
+        ("a mask tensor([True, False])", "a mask tensor(<redacted>)"),
+        ("was tensor(nan) then", "was tensor(<redacted>) then"),
         ("Parameter containing:\ntensor(-2.5, grad_fn=<X>)",
          "Parameter containing:\ntensor(<redacted>, grad_fn=<X>)"),
     ],
@@ -205,7 +207,7 @@ def test_no_text_takes_long(redactor: Redactor, text: str) -> None:
 
 
 RULES = (
-    *redaction._KNOWN, *redaction._HOMES,
+    *redaction._KNOWN, *redaction._HOMES, redaction._VALUES,
     *redaction._own_paths({"HOME": "/home/alice", "USER": "alice"}),
 )  # fmt: skip
 PIECES = [

@@ -10,9 +10,10 @@ from __future__ import annotations
 
 import dis
 import os
+import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
-from types import CellType, CodeType
+from types import CellType, CodeType, FrameType
 from typing import Any
 
 from torchreel.recorder.failures import lineage
@@ -24,6 +25,7 @@ _DEEPEST = 4
 _MOST = 50
 """Characters, levels and items: what is looked at of one value."""
 _LIBRARY = os.path.dirname(os.__file__)
+_OURS = os.path.dirname(os.path.dirname(__file__))
 _STORES = frozenset({"STORE_FAST", "STORE_NAME", "STORE_GLOBAL", "STORE_DEREF", "STORE_ATTR"})
 
 
@@ -54,6 +56,7 @@ def of_frame(
 
 def of_error(error: BaseException) -> Iterator[tuple[set[str], str]]:
     """Secrets of each of the program's own frames that an exception came through, and its file."""
+    running = _running()
     for found in lineage(error):
         traceback = found.__traceback__
         while traceback is not None:
@@ -63,21 +66,33 @@ def of_error(error: BaseException) -> Iterator[tuple[set[str], str]]:
                 continue
             names = (*code.co_varnames, *code.co_cellvars, *code.co_freevars)
             telling = list(filter(is_telling, names))
-            # Asked for only where it is needed: Python makes a dict of them.
-            values = frame.f_locals if telling else {}
+            # Python makes a dict of them, which keeps them alive as long as the frame runs.
+            values = frame.f_locals if telling and id(frame) not in running else {}
             secrets = of_frame(code, frame.f_globals, values, ())
             for name in telling:
                 secrets.update(texts(values.get(name)))
             yield secrets, code.co_filename
 
 
+def _running() -> set[int]:
+    """The ids of the frames that this thread is in."""
+    frame: FrameType | None = sys._getframe(1)
+    found = set()
+    while frame is not None:
+        found.add(id(frame))
+        frame = frame.f_back
+    return found
+
+
 @lru_cache(4096)
 def is_installed(file: str) -> bool:
     """Whether a file is part of Python or of a package: it is everybody's."""
+    torch = getattr(sys.modules.get("torch"), "__file__", None) or _LIBRARY
     return (
         "site-packages" in file
         or "dist-packages" in file
-        or file.startswith(("<", _LIBRARY + os.sep))
+        or file.startswith(("<", _LIBRARY + os.sep, _OURS + os.sep))
+        or file.startswith(os.path.dirname(torch) + os.sep)
     )
 
 

@@ -87,12 +87,17 @@ _KNOWN: tuple[_Rule, ...] = (
     (b"/api/webhooks/", rb"(?<=/api/webhooks/)\d+/[\w-]{12,}"),
     (b"-Signature=", rb"(?<=-Signature=)[\w%+/-]{16,}"),
     (b"sig=", rb"(?<=[?&]sig=)[\w%+/-]{16,}"),
-    # No secret, but data: values of a tensor in a message.
-    (b"tensor(", rb"(?:(?<![\w.]tensor\()|(?<=\\ntensor\())(?<=tensor\()"
-        rb"(?:\[[-+.,\d\seEinfaTrulsjx\\\[\]]*\]|[-+]?\d[\d.]*(?:e[-+]?\d+)?)"),
     (b"-----BEGIN ", rb'-----BEGIN [A-Z ]*KEY-{5}(?s:.*?)(?:-----END [A-Z ]*KEY-{5}|\Z|(?="))'),
 )  # fmt: skip
 """Secrets that say what they are."""
+
+_VALUES: _Rule = (
+    b"tensor(",
+    rb"(?:(?<![\w.]tensor\()|(?<=\\ntensor\())(?<=tensor\()"
+    rb"(?:\[[-+.,\d\seEinfaTrFulsjx\\\[\]]*\]"
+    rb"|True|False|[-+]?(?:nan|inf|\d[\d.]*(?:e[-+]?\d+)?)(?:[-+][\d.]+j)?)",
+)
+"""No secret, but data: values of a tensor in a message."""
 
 _NAMES = {
     b"key": (
@@ -246,6 +251,7 @@ class Redactor:
         if self.rules.mode != "none":
             quoted = _RANDOM_IN_JSON if is_json else _RANDOM_IN_TEXT
             data = self._secrets(data, _IN_JSON if is_json else _IN_TEXT, quoted)
+            data = _applied(_VALUES, data, REDACTED)
             for rule in self._paths:
                 data = _applied(rule, data, HOME)
         else:

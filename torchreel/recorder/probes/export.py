@@ -211,7 +211,7 @@ def _decompose(recorder: Recorder, call: Call) -> Visit:
     if _is_inside(recorder):
         yield
         return
-    module = next(arg for arg in call.args if callable(arg))
+    module = next(arg for arg in (*call.args, *call.kwargs.values()) if callable(arg))
     span = recorder.enter("joint", "", _entry(recorder, module, "aot_export"))
     outcome = yield
     # A graph with a backward in it has been kept already, by the probe of the stage.

@@ -67,7 +67,8 @@ def _unprintable(args: tuple[Any, ...]) -> str | None:
     found = {
         type(item).__name__
         for item in _tensors(args, tensor, _DEEPEST)
-        if type(item).__repr__ is tensor.__repr__ and type(item) is not tensor
+        # torch prints its own without their values, but knows nothing of these.
+        if type(item).__repr__ is tensor.__repr__ and hasattr(type(item), "__tensor_flatten__")
     }
     return f"not printed: it has values of {', '.join(sorted(found))}" if found else None
 
