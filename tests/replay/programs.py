@@ -80,7 +80,10 @@ PROGRAMS = {
         "torch._dynamo.config.capture_scalar_outputs = True\n"
         "f = torch.compile(lambda w, v, x, n: (w * 2 + v, x[: n.item()]))\n"
         "a, b = torch.randn(5), torch.randn(5)\n"
-        "f(TwoTensor(a, b), TwoTensor(b, b), torch.randn(7), torch.tensor(3))"
+        "f(TwoTensor(a, b), TwoTensor(b, b), torch.randn(7), torch.tensor(3))\n"
+        "c, d, e = torch.randn(5), torch.randn(4), torch.randn(4)\n"
+        "g = torch.compile(lambda u, v, w: (u + v, w.sin()))\n"
+        "g(TwoTensor(a, b), TwoTensor(b, c), TwoTensor(d, e))"
     ),
     "tiny": "torch.compile(lambda x: x.sin() + 1)(torch.randn(5))",
     "later_call_recompiles": (

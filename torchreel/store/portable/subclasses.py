@@ -15,6 +15,12 @@ import torch
 from torchreel.errors import UnsupportedError, UntrustedError
 from torchreel.store.portable import torch_names
 
+_REFUSALS = (
+    ArithmeticError, AssertionError, AttributeError, LookupError, RuntimeError, TypeError,
+    ValueError,
+)  # fmt: skip
+"""What the code of a class may raise for values that it was not made with."""
+
 
 def resolve(name: str) -> Any:
     """The class of that name (`module.qualname`).
@@ -50,7 +56,7 @@ def unflatten(
     cls = resolve(name)
     try:
         made = cls.__tensor_unflatten__(dict(inner), context, size, stride)
-    except (TypeError, ValueError, LookupError, AssertionError, AttributeError) as error:
+    except _REFUSALS as error:
         raise UnsupportedError(
             f"a tensor of class {name!r:.80} can't be made: {error!s:.200}"
         ) from error

@@ -101,11 +101,12 @@ class Encoder:
         names, context = tensor.__tensor_flatten__()  # type: ignore[attr-defined]
         held = {name: getattr(tensor, name) for name in names}
         self._held += held.values()
-        inner: dict[str, Json] = {
+        inner: dict[str, Json] = {}
+        for name, value in held.items():
+            described = self.describe(value)
             # One tensor that several hold is traced as one.
-            name: {**self.describe(value), "object": self._objects.setdefault(id(value), number)}  # type: ignore[dict-item]
-            for number, (name, value) in enumerate(held.items(), len(self._objects))
-        }
+            number = self._objects.setdefault(id(value), len(self._objects))
+            inner[name] = {**described, "object": number}  # type: ignore[dict-item]
         return {
             **_common(tensor),
             "k": "subclass",
@@ -210,7 +211,7 @@ class Decoder:
     ) -> None:
         self.mode, self.table, self.hints = mode, table, hints
         self._bases: dict[int, torch.Tensor] = {}
-        self._objects: dict[object, object] = {}
+        self._objects: dict[int, object] = {}
 
     @property
     def env(self) -> ShapeEnv:
@@ -460,7 +461,7 @@ class _Synthesis:
         self.hints, self.table = hints, table
         self.storages: dict[int, torch.Tensor] = {}
         self.extents: dict[int, int] = {}
-        self._objects: dict[object, object] = {}
+        self._objects: dict[int, object] = {}
 
     def all(self, descriptions: Sequence[Json]) -> list[object]:
         for description in descriptions:
@@ -578,15 +579,16 @@ def _inner(description: Mapping[str, Json]) -> Mapping[str, Json]:
 
 
 def _each(
-    inner: Mapping[str, Json], make: Callable[[Json], object], known: dict[object, object]
+    inner: Mapping[str, Json], make: Callable[[Json], object], known: dict[int, object]
 ) -> dict[str, object]:
     """What a subclass holds, made; a tensor that several hold is one again."""
     found: dict[str, object] = {}
     for name, held in inner.items():
         number = held.get("object") if isinstance(held, Mapping) else None
-        again = known.get(number) if number is not None else None
+        again = known.get(number) if isinstance(number, int) else None
         found[name] = make(held) if again is None else again
-        known[number] = found[name]
+        if isinstance(number, int):
+            known[number] = found[name]
     return found
 
 
