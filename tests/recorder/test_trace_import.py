@@ -19,6 +19,7 @@ from torchreel.store import Store, parse, queries, torch_trace
 from torchreel.store.records import Event
 from torchreel.store.torch_trace import Fault, Record, read
 from torchreel.store.trace_export import export_trace
+from torchreel.store.trace_metadata import compile_name
 
 PROGRAM = """
 import torch
@@ -111,7 +112,7 @@ def test_each_record_becomes_an_event(trace: Path, path: Path) -> None:
             assert event.data == {**record.metadata, **place}
             payload = None if event.payload is None else store.read_blob(event.payload)
             assert payload == record.payload
-            name = torch_trace.compile_name(record.metadata)
+            name = compile_name(record.metadata)
             assert name == (event.compile_id and compiles[event.compile_id].compile_id)
     names = {event.name for event in events if event.kind == "artifact"}
     assert {"torch_version", "dynamo_error"} <= names
@@ -223,11 +224,9 @@ def test_one_compile_is_exported_with_the_names_it_needs(
     import_trace(trace, path)
     records = _export(path, tmp_path / "out", "#1/1/0")
     mine = [record for record in records if record.kind != "str"]
-    assert {torch_trace.compile_name(record.metadata) for record in mine} == {"1/0"}
+    assert {compile_name(record.metadata) for record in mine} == {"1/0"}
     everything = _records(trace)
-    assert len(mine) == sum(
-        torch_trace.compile_name(record.metadata) == "1/0" for record in everything
-    )
+    assert len(mine) == sum(compile_name(record.metadata) == "1/0" for record in everything)
     assert len(records) - len(mine) == sum(record.kind == "str" for record in everything)
 
 

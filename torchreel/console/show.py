@@ -252,7 +252,7 @@ def as_json(store: Store, row: Compile) -> Json:
         "graphs": [_plain(graph) for graph in queries.graphs(store, row)],
         "checkpoints": [_plain(point) for point in queries.checkpoints(store, row)],
         "failure": None if found is None else failure.as_json(found),
-        "config": [_plain(entry) for entry in queries.config(store, row.config_id)],
+        "config": [entry._asdict() for entry in queries.config(store, row.config_id)],
         "environment": queries.environment(store, recording.id),
         "replays": [_plain(item) for item in queries.replays(store, row)],
         "lost": [_plain(item) for item in queries.lost(store, recording.id)],
