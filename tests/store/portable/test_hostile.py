@@ -139,6 +139,8 @@ WRAPPER: dict[str, Json] = {
         ("inputs/1/dtype", "load"),
         ("inputs/1/device", "file:///etc/passwd"),
         ("inputs/1/size", ["__import__('os')"]),
+        ("inputs/1/size", [-1]),
+        ("inputs/1/stride", [2**70]),
         ("inputs/1/k", "subclass"),
         *(
             ("inputs/1", {**WRAPPER, "type": name})

@@ -2,7 +2,8 @@
 
 Lives here: the way from a name in a store to a class that has `__tensor_unflatten__`.  Not here:
 the inner tensors (`tensors`).  A name resolves only to one of a closed list of torch's own, or to a
-class that a module defines which was named for it (`--import MODULE`) and is loaded by now.
+class outside torch that is loaded by now: a name in a store imports nothing (`--import MODULE`
+does).
 """
 
 from __future__ import annotations

@@ -264,8 +264,13 @@ class Decoder:
         )
 
     def _tensor(self, description: Mapping[str, Json]) -> torch.Tensor:
-        with self.mode, torch_names.suppress_guards(self.env), torch.no_grad():
-            plain = self._plain(description)
+        try:
+            with self.mode, torch_names.suppress_guards(self.env), torch.no_grad():
+                plain = self._plain(description)
+        except (OverflowError, RuntimeError, TypeError) as error:  # of torch: a size of -1, ...
+            raise UnsupportedError(
+                f"no tensor is like the recorded one: {str(error).partition(chr(10))[0]:.200}"
+            ) from error
         return self._autograd(plain, description)
 
     def _subclass(self, description: Mapping[str, Json]) -> torch.Tensor:
