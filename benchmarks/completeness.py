@@ -11,6 +11,7 @@ with 1 when a record differs.
 import re
 import sys
 import tempfile
+from collections.abc import Collection
 from pathlib import Path
 
 from rich.console import Console
@@ -20,16 +21,22 @@ from tests.recorder.test_completeness import EXPECTED, run
 from tests.recorder.trace_programs import PROGRAMS
 
 
-def main(arguments: list[str]) -> int:
-    """Run the chosen programs (all by default); the exit status."""
+def chosen(arguments: list[str]) -> tuple[Collection[str], str]:
+    """The programs that are named (all by default), and the backend."""
     backend = "inductor"
     if "--backend" in arguments:
         place = arguments.index("--backend")
         backend = arguments[place + 1]
         arguments = arguments[:place] + arguments[place + 2 :]
+    return arguments or PROGRAMS, backend
+
+
+def main(arguments: list[str]) -> int:
+    """Run the chosen programs; the exit status."""
+    programs, backend = chosen(arguments)
     table = Table("program", "records", "kinds", "in the store", "different", "ended")
     bad = 0
-    for name in arguments or PROGRAMS:
+    for name in programs:
         row = _one(name, backend)
         bad += row[1] != row[3] or row[4] != "0"
         print(" | ".join(row), flush=True)

@@ -17,6 +17,7 @@ import torch._functorch.config
 import torch._inductor.config
 from torch.fx.experimental.recording import NotEqualError
 
+from benchmarks.completeness import chosen
 from tests.recorder.trace_programs import PROGRAMS
 from tests.replay.test_shapes import assert_rebuilt, record_program
 from torchreel.errors import TorchreelError
@@ -24,13 +25,9 @@ from torchreel.errors import TorchreelError
 
 def main(arguments: list[str]) -> int:
     """Run the chosen programs; the exit status."""
-    backend = "inductor"
-    if "--backend" in arguments:
-        place = arguments.index("--backend")
-        backend = arguments[place + 1]
-        arguments = arguments[:place] + arguments[place + 2 :]
+    programs, backend = chosen(arguments)
     bad = 0
-    for name in arguments or PROGRAMS:
+    for name in programs:
         print(f"{name}, {backend}: ", end="", flush=True)
         try:
             print(_one(name, backend), flush=True)
