@@ -269,6 +269,8 @@ def test_all_takes_out_source_strings_and_directories() -> None:
     )
     document = canonical_json({"stack_trace": 'File "/a/b/c.py", line 1\n  x()', "target": "aten"})
     assert redactor.data(document) == b'{"stack_trace":"","target":"aten"}'
+    stored = canonical_json({"nodes": [{"stack_trace": 1}], "stack_traces": ["a\\", 'f("b"]) # [']})
+    assert redactor.data(stored) == b'{"nodes":[{"stack_trace":1}],"stack_traces":""}'
 
 
 def test_rules_that_make_no_sense_are_refused() -> None:

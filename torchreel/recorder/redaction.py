@@ -170,7 +170,8 @@ _HOMES = tuple(
 
 # Beyond the default, for `all`: source lines, text between quotes, directories.
 _SOURCE_LINES = rb"(?m)(^[ \t]*File \"?[^\n]+\n)[ \t]+(?!File )[^\n]+\n?"
-_STACK_TRACE = rb'("stack_trace":)"(?:[^"\\]|\\.)*"'
+_TEXT = rb'"(?:[^"\\]|\\.)*"'
+_STACK_TRACE = rb'("stack_traces?":)(?:' + _TEXT + rb"|\[(?:" + _TEXT + rb",?)*\])"
 _STRINGS_IN_JSON = (rb"'[^'\n\\]{3,}'", rb"\\\"[^\"\n\\]{3,}\\\"")
 _STRINGS_IN_TEXT = (rb"'[^'\n\\]{3,}'", rb"\"[^\"\n\\]{3,}\"")
 _DIRECTORIES = _start(rb"\w.~)\]/-") + rb"(?:/[\w.@+~-]+){2,}/(?=[\w@+-])"

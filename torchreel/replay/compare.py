@@ -25,9 +25,9 @@ from torchreel.replay.sieve import Point
 from torchreel.replay.tapes import Lane, facts_before, holes, lanes
 from torchreel.replay.travel import Stop, Until, reached, up_to
 from torchreel.replay.verdict import Comparison, Divergence, Reached
-from torchreel.store import queries
+from torchreel.store import graph_documents, queries
 from torchreel.store.database import Store
-from torchreel.store.jsontypes import Json, parse_json
+from torchreel.store.jsontypes import Json, canonical_json, parse_json
 from torchreel.store.records import Compile, Failure
 
 _STAGES = ("joint", "forward", "backward", "post_grad")
@@ -48,7 +48,7 @@ class Item:
         data = self.store.read_blob(self.digest)
         if kind == "output code":
             return canonical_code(data.decode("utf-8", "surrogatepass")).encode()
-        return data
+        return canonical_json(graph_documents.whole(parse_json(data)))  # as in a store of any age
 
 
 @dataclass(frozen=True)

@@ -36,7 +36,6 @@ from torchreel.store.portable.tensors import Decoder, synthesise_all
 from torchreel.store.portable.torch_names import (
     FakeTensorMode,
     ShapeEnv,
-    Source,
     last_sequence,
     set_aot_counter,
     set_checkpoint_counter,
@@ -95,7 +94,8 @@ def restore(doc: CheckpointDoc) -> Restored:
         decoder = Decoder(mode, table, doc.hints)
     graph = decode_graph(doc.graph, decoder, lost)
     if doc.entry == "graph":
-        torch_names.mark_as_dynamo_graph(graph, _parameter_sources(doc))
+        parameters = sources.decode_named(doc.extra.get("parameter_sources"))
+        torch_names.mark_as_dynamo_graph(graph, parameters)
     classes = doc.extra.get("class_names")
     torch_names.set_class_names(graph, classes if isinstance(classes, Mapping) else {})
     shape_env.restore(env, doc.shape_env, table)  # making fakes may have noted guards
@@ -129,12 +129,6 @@ def _warm_fake_cache(doc: CheckpointDoc, decoder: Decoder) -> None:
     with ambient.imposed(doc.ambient):
         torch_names.run_nodes_on_fakes(graph, decoder.mode)
     torch_names.forget_answers()
-
-
-def _parameter_sources(doc: CheckpointDoc) -> dict[str, Source | None]:
-    recorded = doc.extra.get("parameter_sources")
-    found = recorded if isinstance(recorded, Mapping) else {}
-    return {name: sources.decode_source(source) for name, source in found.items()}
 
 
 def _settings(doc: CheckpointDoc) -> dict[str, bool]:

@@ -5,13 +5,17 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
+from torch._dynamo.source import AttrSource, LocalSource
+from torch._guards import Source
 from torch._higher_order_ops.while_loop import while_loop
 
 from tests.store.portable.compiles import compile_and_see
 from torchreel.replay.restore import restore
-from torchreel.store.portable import shape_env
+from torchreel.store import graph_documents
+from torchreel.store.jsontypes import Json, canonical_json, parse_json
+from torchreel.store.portable import shape_env, sources
 from torchreel.store.portable.checkpoints import CheckpointDoc
-from torchreel.store.portable.graphs import encode_graph
+from torchreel.store.portable.graphs import GraphDoc, encode_graph
 
 
 def pointwise(x: torch.Tensor) -> torch.Tensor:
@@ -108,6 +112,46 @@ def test_the_shape_env_is_equal_by_torchs_own_check(name: str) -> None:
     compile_and_see(fn, *inputs, check=check, dynamic=True, fullgraph=True)
     assert checked
     assert max(checked) > 0, "no symbol was compared"
+
+
+def test_a_stored_graph_has_each_stack_trace_once_and_an_older_one_is_read() -> None:
+    for fn in (in_place, branches):  # the second one has graphs in its graph
+        doc = compile_and_see(fn, torch.randn(4, 6), fullgraph=True).graphs[0]
+        for graph in (doc, *doc.modules.values()):
+            told = [t for n in graph.nodes if (t := n.meta.get("stack_trace")) is not None]
+            assert told
+            assert graph.stored()["stack_traces"] == list(dict.fromkeys(told))
+            assert all(isinstance(text, str) and "test_graphs.py" in text for text in told)
+        stored, older = doc.to_bytes(), canonical_json(doc.to_json())
+        assert GraphDoc.from_bytes(stored) == GraphDoc.from_bytes(older) == doc
+        assert graph_documents.whole(parse_json(stored)) == parse_json(older)
+        assert stored != older
+    assert doc.modules
+
+
+@pytest.mark.parametrize("traces", [[], "text", None, [3]])
+def test_a_stack_trace_that_is_missing_is_left_out(traces: Json) -> None:
+    graph: Json = {"nodes": [{"meta": {"stack_trace": 5, "val": None}}], "stack_traces": traces}
+    assert graph_documents.whole(graph) == {"nodes": [{"meta": {"val": None}}], "modules": {}}
+
+
+def test_sources_of_parameters_are_a_table_and_an_older_checkpoint_is_read() -> None:
+    base = LocalSource("self")
+    named: dict[str, Source] = {
+        "w": AttrSource(AttrSource(base, "layer"), "weight"),
+        "b": AttrSource(AttrSource(base, "layer"), "bias"),
+        "odd": LocalSource("x", dynamism=frozenset({"no data"})),  # type: ignore[arg-type]
+    }
+    stored = sources.encode_named(named)
+    assert isinstance(stored, dict)
+    assert [len(stored["rows"]), stored["at"]["w"], stored["at"]["b"]] == [4, 2, 3]
+    plain = {name: named[name] for name in ("w", "b")}
+    older = {name: sources.encode_source(source) for name, source in named.items()}
+    for data in (stored, older):
+        found = sources.decode_named(data)
+        odd = found.pop("odd")
+        assert found == plain
+        assert type(odd).__name__ == "SyntheticLocalSource"
 
 
 def test_unbacked_symbols_and_deferred_asserts_survive() -> None:

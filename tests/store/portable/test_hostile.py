@@ -248,6 +248,29 @@ def test_sources_and_values_build_only_from_closed_tables() -> None:
         values.decode_value(deep, lambda kind, data: None)
 
 
+@pytest.mark.parametrize(
+    "rows",
+    [
+        [{"source": "LocalSource", "local_name": {"at": 0}}],  # of itself
+        [{"source": "AttrSource", "base": {"at": 1}, "member": "m"}],  # of a later one
+        [{"source": "LocalSource", "local_name": {"opaque": "function"}}],
+        [{"source": "Popen", "args": "sh"}],
+        ["sh"],
+    ],
+)
+def test_a_table_of_sources_refers_to_rows_before_only(rows: list[Json]) -> None:
+    with pytest.raises(UnsupportedError):
+        sources.decode_named({"rows": rows, "at": {"p": 0}})
+
+
+def test_a_place_that_a_table_of_sources_does_not_have_is_refused() -> None:
+    rows: list[Json] = [{"source": "LocalSource", "local_name": "x"}]
+    assert sources.decode_named({"rows": rows, "at": {"p": 0}})["p"] is not None
+    for place in (1, -1):
+        with pytest.raises(UnsupportedError, match="no row"):
+            sources.decode_named({"rows": rows, "at": {"p": place}})
+
+
 def test_imposed_state_is_taken_back(document: dict[str, Json]) -> None:
     doc = CheckpointDoc.from_bytes(json.dumps(document).encode())
     threads, dtype = torch.get_num_threads(), torch.get_default_dtype()

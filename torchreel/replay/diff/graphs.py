@@ -16,7 +16,7 @@ from torchreel.errors import DamagedStore
 from torchreel.replay.diff.alignment import align
 from torchreel.replay.diff.renaming import Renaming, shape_of
 from torchreel.replay.diff.report import ABSENT, Difference
-from torchreel.store import spelling
+from torchreel.store import graph_documents, spelling
 from torchreel.store.jsontypes import Json, parse_json
 
 _ORIGINS = frozenset({
@@ -154,8 +154,7 @@ def _text(value: Json) -> str:
 
 
 def _nodes(graph: Mapping[str, Json]) -> list[Node]:
-    found = graph.get("nodes")
-    nodes = found if isinstance(found, list) else []
+    nodes = graph_documents.unfold(graph)
     return [node if isinstance(node, Mapping) else {"op": str(node)} for node in nodes]
 
 

@@ -13,6 +13,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from torchreel.errors import StoreError
+from torchreel.store import graph_documents
 from torchreel.store.history.tape import Tape, users_line
 from torchreel.store.jsontypes import parse_json
 from torchreel.store.records import Event, Graph, StackFrame
@@ -93,8 +94,6 @@ def _read_traces(tape: Tape, graph: Graph) -> Iterator[tuple[str, str]]:
         document = parse_json(tape.store.read_blob(graph.digest))
     except (ValueError, RecursionError, StoreError):
         return
-    nodes = document.get("nodes") if isinstance(document, Mapping) else None
-    for node in nodes if isinstance(nodes, list) else []:
-        meta = node.get("meta") if isinstance(node, Mapping) else None
-        if isinstance(meta, Mapping):
+    for node in graph_documents.unfold(document) if isinstance(document, Mapping) else ():
+        if isinstance(node, Mapping) and isinstance(meta := node.get("meta"), Mapping):
             yield str(node.get("name")), str(meta.get("stack_trace") or "")

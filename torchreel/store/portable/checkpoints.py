@@ -43,7 +43,7 @@ class CheckpointDoc:
         """The canonical bytes, over which a digest is taken."""
         return canonical_json(
             {
-                "entry": self.entry, "partition": self.partition, "graph": self.graph.to_json(),
+                "entry": self.entry, "partition": self.partition, "graph": self.graph.stored(),
                 "inputs": list(self.inputs), "shape_env": self.shape_env,
                 "config": list(self.config), "ambient": self.ambient, "extra": self.extra,
             }
@@ -121,7 +121,6 @@ def graph_checkpoint(
     """
     mode = torch_names.fake_mode_of(gm, example_inputs)
     encoder = Encoder()
-    known: sources.Known = {}
     with torch_names.no_dispatch():
         fakes = [n.meta.get("example_value") for n in gm.graph.nodes if n.op == "placeholder"]
         objects: dict[int, int] = {}
@@ -139,10 +138,7 @@ def graph_checkpoint(
             "specialized_floats": list(torch_names.specialized_floats()),
             "fake_mode": torch_names.fake_mode_settings(mode),
             "class_names": _class_names(gm),
-            "parameter_sources": {
-                key: sources.encode_source(value, known)
-                for key, value in (parameter_sources or {}).items()
-            },
+            "parameter_sources": sources.encode_named(parameter_sources or {}),
             **_compile_id(),
         }
         return _checkpoint("graph", "", encode_graph(gm), inputs, mode, extra)

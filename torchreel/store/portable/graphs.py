@@ -19,6 +19,7 @@ import torch
 from torch.fx import Graph, GraphModule, Node
 
 from torchreel.errors import UnsupportedError
+from torchreel.store import graph_documents
 from torchreel.store.jsontypes import Json, canonical_json, parse_json
 from torchreel.store.portable import names, sources, targets, torch_names, values
 from torchreel.store.portable.node_meta import MetaDecoder, MetaEncoder
@@ -163,21 +164,33 @@ class GraphDoc:
 
     @classmethod
     def from_json(cls, data: Json, depth: int = 0) -> GraphDoc:
-        """The graph described by `data`.  Raises `UnsupportedError` when it is malformed."""
+        """The graph described by `data`, in either form.
+
+        Raises `UnsupportedError` when it is malformed.
+        """
         if not isinstance(data, Mapping) or not isinstance(data.get("nodes"), list):
             raise UnsupportedError(f"malformed graph {data!r:.80}")
         if depth > MAX_NESTING:
             raise UnsupportedError(f"graphs nested deeper than {MAX_NESTING} are refused")
         return cls(
-            tuple(NodeDoc.from_json(node) for node in data["nodes"]),  # type: ignore[union-attr]
+            tuple(NodeDoc.from_json(node) for node in graph_documents.unfold(data)),
             {k: cls.from_json(v, depth + 1) for k, v in _mapping(data.get("modules")).items()},
             _mapping(data.get("attributes")),
             _mapping(data.get("extra")),
         )
 
+    def stored(self) -> dict[str, Json]:
+        """The graph as data in the form that is stored: `to_json`, each stack once."""
+        return {
+            **graph_documents.fold(node.to_json() for node in self.nodes),
+            "modules": {name: module.stored() for name, module in self.modules.items()},
+            "attributes": self.attributes,
+            "extra": self.extra,
+        }
+
     def to_bytes(self) -> bytes:
-        """The canonical bytes, over which a digest is taken."""
-        return canonical_json(self.to_json())
+        """The canonical bytes of what is stored, over which a digest is taken."""
+        return canonical_json(self.stored())
 
     @classmethod
     def from_bytes(cls, data: bytes) -> GraphDoc:

@@ -35,6 +35,7 @@ class MetaEncoder:
         self.encoder = encoder
         self.sources: sources.Known = {}
         self._numbers: dict[str, dict[object, int]] = {}
+        self._module_stacks: dict[object, Json] = {}
 
     def number(self, kind: str, identity: object) -> int:
         """A small number for an identity, in order of first use."""
@@ -85,10 +86,14 @@ def _class_name(value: object) -> Json:
 
 
 def _encode_module_stack(self: MetaEncoder, stack: Any) -> Json:
-    return [
-        [self.number("module", key), values.encode_value(path), _class_name(cls)]
-        for key, (path, cls) in stack.items()
-    ]
+    """The nodes of a module have equal stacks, each its own."""
+    known = tuple((key, path, cls) for key, (path, cls) in stack.items())
+    if known not in self._module_stacks:
+        self._module_stacks[known] = [
+            [self.number("module", key), values.encode_value(path), _class_name(cls)]
+            for key, path, cls in known
+        ]
+    return self._module_stacks[known]
 
 
 def _encode_source_stack(self: MetaEncoder, stack: Any) -> Json:

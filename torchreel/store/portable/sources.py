@@ -99,6 +99,44 @@ class SourceTable:
             return {"opaque": str(error)}
 
 
+def encode_named(named: Mapping[str, Source]) -> Json:
+    """Sources by name, as a table and the place of each in it; opaque ones stand for themselves."""
+    table, known = SourceTable(), Known()
+    at: dict[str, Json] = {}
+    for name, source in named.items():
+        encoded = encode_source(source, known)
+        opaque = isinstance(encoded, Mapping) and encoded["source"] == "opaque"
+        at[name] = encoded if opaque else table.add(source)
+    return {"rows": list(table.rows), "at": at}
+
+
+def decode_named(data: Json) -> dict[str, Source | None]:
+    """What `encode_named` wrote, or a mapping of names to what `encode_source` did.
+
+    Raises `UnsupportedError` for an unknown class or field.
+    """
+    if not isinstance(data, Mapping):
+        return {}
+    rows, at = data.get("rows"), data.get("at")
+    if not isinstance(rows, list) or not isinstance(at, Mapping):
+        return {name: decode_source(source) for name, source in data.items()}
+    found: list[Source] = []
+    for row in rows:  # each refers to rows before it
+        if not isinstance(row, Mapping) or "source" not in row:
+            raise UnsupportedError(f"row {len(found)} of a table of sources is malformed")
+        found.append(_decode_source_object(row, 0, found))
+    return {
+        name: _at(place, found) if isinstance(place, int) else decode_source(place)
+        for name, place in at.items()
+    }
+
+
+def _at(place: Json, found: Sequence[Source]) -> Source:
+    if not isinstance(place, int) or not 0 <= place < len(found):
+        raise UnsupportedError(f"a table of sources has no row {place!r:.80} there")
+    return found[place]
+
+
 def _defaults(cls: type[Source]) -> tuple[tuple[str, object], ...]:
     return tuple((field.name, field.default) for field in dataclasses.fields(cls) if field.init)
 
@@ -127,7 +165,7 @@ def decode_source(data: Json, depth: int = 0) -> Source | None:
     return value
 
 
-def _decode(data: Json, depth: int) -> object:
+def _decode(data: Json, depth: int, rows: Sequence[Source] = ()) -> object:
     if depth > MAX_DEPTH:
         raise UnsupportedError(f"a source nested deeper than {MAX_DEPTH} is refused")
     if data is None or isinstance(data, (bool, int, str)):
@@ -138,9 +176,11 @@ def _decode(data: Json, depth: int) -> object:
         if "enum" in data:
             return _decode_enum(data)
         if isinstance(items := data.get("t"), list):
-            return tuple(_decode(item, depth + 1) for item in items)
+            return tuple(_decode(item, depth + 1, rows) for item in items)
         if "source" in data:
-            return _decode_source_object(data, depth)
+            return _decode_source_object(data, depth, rows)
+        if "at" in data:
+            return _at(data["at"], rows)
     raise UnsupportedError(f"malformed source data {data!r:.80}")
 
 
@@ -152,7 +192,9 @@ def _decode_enum(data: Mapping[str, Json]) -> object:
     return TensorProperty[str(data.get("name"))]
 
 
-def _decode_source_object(data: Mapping[str, Json], depth: int) -> Source:
+def _decode_source_object(
+    data: Mapping[str, Json], depth: int, rows: Sequence[Source] = ()
+) -> Source:
     name = str(data["source"])
     if name == "opaque":
         return torch_names.source_classes()["SyntheticLocalSource"](str(data.get("name")))  # type: ignore[call-arg]
@@ -162,7 +204,7 @@ def _decode_source_object(data: Mapping[str, Json], depth: int) -> Source:
     for key, value in data.items():
         if isinstance(value, str) and key != "index":  # an index is written with quotes
             names.check_comment(value)
-    fields = {key: _decode(value, depth + 1) for key, value in data.items() if key != "source"}
+    fields = {k: _decode(value, depth + 1, rows) for k, value in data.items() if k != "source"}
     try:
         return cls(**fields)
     except (TypeError, ValueError, AttributeError, AssertionError) as error:
