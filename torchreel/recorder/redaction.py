@@ -11,6 +11,7 @@ What a replay rests on (digests, names, targets, numbers) matches no rule.
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import re
@@ -22,6 +23,7 @@ from functools import cache, cached_property, lru_cache
 from typing import TYPE_CHECKING, Any
 
 from torchreel.errors import UsageError
+from torchreel.recorder.haystack import Haystack
 from torchreel.store.configs import ConfigEntry
 from torchreel.store.jsontypes import json_text, parse_json
 
@@ -235,7 +237,7 @@ class Redactor:
         if self.is_off:
             return data
         if not _is_text(data):
-            if self._secrets(data, _IN_TEXT, ()) != data:
+            if self._secrets(data, _IN_TEXT, ()).data != data:
                 raise Withheld("a secret in bytes that are no text")
             return data
         is_json = data[:1] in b"{[" and data[-1:] in b"}]"
@@ -251,10 +253,11 @@ class Redactor:
     def _all(self, data: bytes, is_json: bool) -> bytes:
         if self.rules.mode != "none":
             quoted = _RANDOM_IN_JSON if is_json else _RANDOM_IN_TEXT
-            data = self._secrets(data, _IN_JSON if is_json else _IN_TEXT, quoted)
-            data = _applied(_VALUES, data, REDACTED)
+            hay = self._secrets(data, _IN_JSON if is_json else _IN_TEXT, quoted)
+            hay = _applied(_VALUES, hay, REDACTED)
             for rule in self._paths:
-                data = _applied(rule, data, HOME)
+                hay = _applied(rule, hay, HOME)
+            data = hay.data
         else:
             data = self._own(data)
         return _everything(data, is_json) if self.rules.mode == "all" else data
@@ -264,21 +267,23 @@ class Redactor:
             data = pattern.sub(REDACTED, data)
         return data
 
-    def _secrets(self, data: bytes, named: _Named, quoted: Sequence[re.Pattern[bytes]]) -> bytes:
+    def _secrets(self, data: bytes, named: _Named, quoted: Sequence[re.Pattern[bytes]]) -> Haystack:
         data = self._own(data)
         for value in self._values:
             if value in data:
                 data = data.replace(value, REDACTED)
+        hay = Haystack(data)
         for rule in _KNOWN:
-            data = _applied(rule, data, REDACTED)
-        data = _without_named(data, named, self._learn)
+            hay = _applied(rule, hay, REDACTED)
+        hay = _without_named(hay, named, self._learn)
+        data = hay.data
         for pattern in quoted:
             data = pattern.sub(self._unless_random, data)
         # A list: the compiling thread may learn meanwhile.
         for value, patterns in list(self._learned.items()):
             if value in data or _QUOTES.search(value):
                 data = patterns[named is _IN_JSON].sub(REDACTED, data)
-        return data
+        return hay if data is hay.data else Haystack(data)
 
     def _unless_random(self, match: re.Match[bytes]) -> bytes:
         """A quoted string that looks like a key: letters of both sorts and digits, well mixed."""
@@ -402,15 +407,15 @@ def _rule(text: str, pattern: bytes) -> _Rule:
     return data, pattern.replace(b"%s", re.escape(data.removesuffix(b"/")))
 
 
-def _applied(rule: _Rule, data: bytes, by: bytes) -> bytes:
+def _applied(rule: _Rule, hay: Haystack, by: bytes) -> Haystack:
     """What `pattern.sub` gives, looking only around the anchor, which is in or before each match.
 
     A pattern that begins by looking behind is tried at each byte otherwise: 80 ms for a checkpoint.
     """
     anchor, pattern = rule
-    if anchor not in data:
-        return data
-    compiled = _compiled(pattern)
+    if not hay.holds(anchor):
+        return hay
+    data, compiled = hay.data, _compiled(pattern)
     parts: list[bytes] = []
     done = tried = 0
     at = data.find(anchor)
@@ -425,21 +430,21 @@ def _applied(rule: _Rule, data: bytes, by: bytes) -> bytes:
         tried = max(tried, end) if match is None else done
         # An anchor that is only looked behind at may end what was replaced.
         at = data.find(anchor, max(at + 1, done - len(anchor)))
-    return b"".join([*parts, data[done:]]) if parts else data
+    return Haystack(b"".join([*parts, data[done:]])) if parts else hay
 
 
-def _without_named(data: bytes, named: _Named, learn: Callable[[bytes], None]) -> bytes:
-    """`data` without the values that stand behind the name of a secret."""
-    lowered = data.lower()
-    present = [name for part, names in _NAMES.items() if part in lowered for name in names]
-    spans = sorted({span for name in present for span in _spans(data, lowered, name, named)})
-    parts, position = [], 0
+def _without_named(hay: Haystack, named: _Named, learn: Callable[[bytes], None]) -> Haystack:
+    """The bytes without the values that stand behind the name of a secret."""
+    data, parts, position = hay.data, [], 0
+    common = [names for part, names in _NAMES.items() if hay.holds_in_any_case(part)]
+    present = filter(hay.holds_in_any_case, itertools.chain(*common))
+    spans = sorted({span for name in present for span in _spans(data, hay.lowered, name, named)})
     for start, end in spans:
         if start >= position:
             learn(data[start:end])
             parts += [data[position:start], REDACTED]
             position = end
-    return b"".join([*parts, data[position:]]) if spans else data
+    return Haystack(b"".join([*parts, data[position:]])) if spans else hay
 
 
 def _spans(data: bytes, lowered: bytes, name: bytes, named: _Named) -> list[tuple[int, int]]:
