@@ -201,6 +201,26 @@ def test_a_jagged_input_replays_unless_it_is_a_view(tmp_path: Path) -> None:
     assert view.detail.startswith("an input is a view whose base is a jagged tensor")
 
 
+def test_a_compile_of_aot_inductor_is_refused_with_the_reason(tmp_path: Path) -> None:
+    path = tmp_path / "aoti.db"
+    program = (
+        "import torch._inductor\n"
+        "from torch._inductor.lowering import lowerings\n"
+        "lowerings[torch.ops.aten.cos.default] = None  # so that no library has to be built\n"
+        "class Cosine(torch.nn.Module):\n    def forward(self, x): return x.cos()\n"
+        "x = (torch.randn(3),)\n"
+        "torch._inductor.aot_compile(torch.export.export(Cosine(), x).module(), x)"
+    )
+    assert record(path, "ahead", source=program) != 0
+    with Store.open(path, write=True) as store:
+        compile = compiles_of(store)[-1]
+        with pytest.raises(UnsupportedError, match="--entry aot"):
+            replay(store, compile)
+        verdict = replay(store, compile, "aot")
+    assert (verdict.verdict, verdict.exit_status) == ("refused", 3)
+    assert verdict.detail.startswith("this compile is AOTInductor's")
+
+
 def test_an_unknown_backend_is_refused_by_name(tmp_path: Path) -> None:
     path = tmp_path / "run.db"
     program = "torch.compile(lambda x: x + 1, backend=lambda gm, _: gm.forward)(torch.randn(3))"

@@ -21,7 +21,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-from torchreel.errors import TorchreelError, UsageError
+from torchreel.errors import TorchreelError, UnsupportedError, UsageError
 from torchreel.recorder.failures import Stopped
 
 if TYPE_CHECKING:
@@ -115,6 +115,11 @@ def _replay(request: Request, report: Report) -> None:
 
     facts = Facts(**request.facts)
     doc = CheckpointDoc.from_bytes(Path(request.checkpoint).read_bytes())
+    if doc.extra.get("aot_compilation"):
+        raise UnsupportedError(
+            "this compile is AOTInductor's: what it makes has the weights in it, and they are not "
+            "on the tape, so it is not replayed; a torch.compile of the same model is."
+        )
     for name in request.imports:
         importlib.import_module(name)
     torch_names.check_config(request.changed, trust=request.trust)

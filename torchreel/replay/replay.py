@@ -137,6 +137,11 @@ def _checkpoints(store: Store, compile: Compile, entry: str) -> list[Checkpoint]
             f"compile {compile.place} has no 'aot' checkpoint: its code came from a cache, or it "
             "failed before Inductor; replay it with --entry graph."
         )
+    if queries.checkpoints(store, compile):
+        raise UnsupportedError(
+            f"compile {compile.place} has no 'graph' checkpoint, since it did not come through "
+            "Dynamo: replay it with --entry aot."
+        )
     raise UnsupportedError(
         f"compile {compile.place} has no 'graph' checkpoint: it did not come through Dynamo, or "
         "was not recorded completely (see what was lost with 'torchreel show')."

@@ -179,6 +179,7 @@ def aot_checkpoint(
             "aot_name": torch_names.aot_graph_name(),
             "donated": torch_names.donated_inputs(),
             "class_names": _class_names(gm),
+            **({"aot_compilation": True} if torch_names.is_aot_compilation() else {}),
             **_compile_id(),
         }
         # One encoder for both: the inputs are the values of the placeholders, nested ones included.

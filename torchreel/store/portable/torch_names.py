@@ -532,6 +532,13 @@ def donated_inputs() -> list[int] | None:
     return None if donated is None else [int(index) for index in donated]
 
 
+def is_aot_compilation() -> bool:
+    """Whether Inductor compiles for AOTInductor: into a library, with the weights in it."""
+    from torch._inductor.virtualized import V
+
+    return bool(V.aot_compilation)
+
+
 # -- frames -------------------------------------------------------------------------------------
 
 
