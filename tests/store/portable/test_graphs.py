@@ -4,10 +4,12 @@ from typing import Any
 
 import pytest
 import torch
+import torch._inductor.config as inductor_config
 import torch.nn.functional as F
 from torch._dynamo.source import AttrSource, LocalSource
 from torch._guards import Source
 from torch._higher_order_ops.while_loop import while_loop
+from torch._inductor.virtualized import V
 
 from tests.store.portable.compiles import compile_and_see
 from torchreel.replay.restore import restore
@@ -226,3 +228,26 @@ def test_small_constants_of_a_graph_are_kept_and_large_ones_are_not() -> None:
     (constant,) = encode_graph(graphs[0]).attributes.values()
     assert isinstance(constant, dict)
     assert "data" not in constant
+
+
+def test_a_small_weight_of_a_graph_is_kept_only_where_freezing_makes_it_a_constant() -> None:
+    class Scaled(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.scale = torch.nn.Parameter(torch.tensor([3.0]))
+            self.register_buffer("shift", torch.tensor([5.0]))
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return x * self.scale + self.shift
+
+    graph = torch.fx.symbolic_trace(Scaled())
+
+    def kept() -> set[str]:
+        attributes = encode_graph(graph).attributes
+        return {n for n, value in attributes.items() if isinstance(value, dict) and "data" in value}
+
+    assert kept() == {"shift"}
+    with inductor_config.patch(freezing=True):
+        assert kept() == {"scale", "shift"}
+    with V.set_aot_compilation(True):
+        assert kept() == set()

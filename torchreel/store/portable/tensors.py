@@ -5,7 +5,8 @@ synthetic real value of one.  Not here: where a description stands (`graphs`, `c
 
 Values are never read, with one exception: constants that a graph itself holds (`torch.tensor(3)`
 in a traced function), of at most `MAX_LITERAL` elements, because Inductor writes them into the
-code.
+code.  Weights are such constants only where freezing makes them so, and their values stand in the
+output code then.
 """
 
 from __future__ import annotations
@@ -79,7 +80,8 @@ class Encoder:
         memo = torch_names.item_memo(tensor)
         if memo is not None:
             description["item"] = _symbolic(memo)
-        if literal and not isinstance(tensor, FakeTensor):
+        is_constant = literal and not isinstance(tensor, FakeTensor)
+        if is_constant and torch_names.may_be_written_into_code(tensor):
             description.update(_literal(tensor))
         return description
 

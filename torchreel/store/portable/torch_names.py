@@ -534,9 +534,19 @@ def donated_inputs() -> list[int] | None:
 
 def is_aot_compilation() -> bool:
     """Whether Inductor compiles for AOTInductor: into a library, with the weights in it."""
-    from torch._inductor.virtualized import V
+    virtualized = sys.modules.get("torch._inductor.virtualized")
+    return virtualized is not None and bool(virtualized.V.aot_compilation)
 
-    return bool(V.aot_compilation)
+
+def may_be_written_into_code(constant: torch.Tensor) -> bool:
+    """Whether Inductor writes the values of a small constant of this kind into its output code.
+
+    A weight is one only where freezing makes constants of weights; AOTInductor keeps all apart.
+    """
+    config = sys.modules.get("torch._inductor.config")
+    frozen = config is not None and bool(config.freezing)
+    weight = isinstance(constant, torch.nn.Parameter)
+    return (frozen or not weight) and not is_aot_compilation()
 
 
 # -- frames -------------------------------------------------------------------------------------
