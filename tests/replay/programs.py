@@ -19,6 +19,11 @@ class Block(torch.nn.Module):
 
 PROGRAMS = {
     "inference": "m = torch.compile(Block().eval())\nwith torch.no_grad(): m(torch.randn(4, 8))",
+    "frozen": (  # a bias of 8 elements stands in the code
+        "import torch._inductor.config\ntorch._inductor.config.freezing = True\n"
+        "m = torch.compile(Block().eval())\nwith torch.no_grad(): m(torch.randn(4, 8))\n"
+        "torch._inductor.config.freezing = False"
+    ),
     "training": "m = torch.compile(Block())\nm(torch.randn(4, 8)).sum().backward()",
     "dynamic_training": (
         # The last dimension is a symbol that becomes 8, and the first stride speaks of it.

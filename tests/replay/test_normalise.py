@@ -28,12 +28,21 @@ SAME_TEXT = [
         "__compiled_fn_7_ffffffff_1111_2222_3333_444455556666",
     ),
     (" # graph id: 140607327860688", "# graph id: 139972608392400"),
+    (
+        "c0 = None  # device(type='cpu') torch.float32 (40, 4) (4, 1) 7fa02d23e300",
+        "c0 = None  # device(type='cpu') torch.float32 (40, 4) (4, 1) 7f28f05f9a40",
+    ),
     ("<function f at 0x7f31c0a81b20>", "<function f at 0x7f0000000010>"),
 ]
 OTHER_TEXT = [
     (f"/tmp/x/j4/{DIGEST}.py", f"/tmp/x/j4/{DIGEST[:-1]}a.py"),
     ("x + 0x7f31c0a81b20", "x + 0x7f31c0a81b21"),
     ("# graph id 1", "# graph id 2"),
+    (
+        "c0 = None  # device(type='cpu') torch.float32 (40,) (4,) 7fa02d23e300",
+        "c0 = None  # device(type='cpu') torch.float32 (40,) (1,) 7fa02d23e300",
+    ),
+    ("c0 = 1  # torch.float32 (40,) (1,) 7fa02d23e300", "c0 = 1  # torch.float32 (40,) (1,) 7"),
     ("x = 1  # graph id: 1 or so", "x = 1  # graph id: 2 or so"),
     ("/home/me/program.py", "/home/you/program.py"),
     ("tmp0 = 3.0", "tmp0 = 3.5"),

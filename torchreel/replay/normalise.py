@@ -30,6 +30,11 @@ _CACHE_FILE = re.compile(r"~?(?:/[\w.+@-]+)+/[a-z0-9]{2}/(c[a-z0-9]{50,52})\b")
 _COMPILED_FUNCTION = re.compile(r"__compiled_fn_\d+_[0-9a-f]{8}(?:_[0-9a-f]{4}){3}_[0-9a-f]{12}")
 # `id(graph)` at the end of a printed graph (torch/fx/graph_module.py: print_readable).
 _GRAPH_ID = re.compile(r"(?m)^ ?# graph id: \d+$")
+# `hash(tensor)`, an address, of a constant that Inductor keeps beside its code (graph.py:
+# allocate_non_dup_const_name).
+_CONSTANT = re.compile(
+    r"(?m)^(\w+ = None  # device\([^()]*\) torch\.\w+ \([\d, ]*\) \([\d, ]*\)) [0-9a-f]+$"
+)
 # The default `repr` of an object: a constant in generated code is no address after " at ".
 _ADDRESS = re.compile(r"(?<= at )0x[0-9a-f]{6,16}\b")
 
@@ -44,8 +49,8 @@ def torch_file(path: object) -> str:
 
 
 def canonical_code(text: str) -> str:
-    """Generated source without the directory it was written to."""
-    text = _CACHE_FILE.sub(r"<cache>/\1", text)
+    """Generated source without the directory it was written to and what only its process names."""
+    text = _CONSTANT.sub(r"\1", _CACHE_FILE.sub(r"<cache>/\1", text))
     return _COMPILED_FUNCTION.sub("__compiled_fn", text)
 
 

@@ -348,10 +348,12 @@ class _GraphBuilder:
 
     def _constant(self, name: str, description: Json) -> object:
         """A constant of the graph: its literal, or zeros where the values were not recorded."""
-        if isinstance(description, Mapping) and description.get("parameter"):
-            return self.meta.decoder.fake(description)
         decoder = self.meta.decoder
-        return synthesise(description, seed=0, hints=decoder.hints, table=decoder.table)
+        weight = isinstance(description, Mapping) and bool(description.get("parameter"))
+        if weight and not torch_names.is_freezing():
+            return decoder.fake(description)
+        made = synthesise(description, seed=0, hints=decoder.hints, table=decoder.table)
+        return torch.nn.Parameter(made) if weight and isinstance(made, torch.Tensor) else made
 
     def _restore_names(self, graph: Graph) -> None:
         erased = self.doc.extra.get("erased_names")

@@ -543,10 +543,14 @@ def may_be_written_into_code(constant: torch.Tensor) -> bool:
 
     A weight is one only where freezing makes constants of weights; AOTInductor keeps all apart.
     """
-    config = sys.modules.get("torch._inductor.config")
-    frozen = config is not None and bool(config.freezing)
     weight = isinstance(constant, torch.nn.Parameter)
-    return (frozen or not weight) and not is_aot_compilation()
+    return (is_freezing() or not weight) and not is_aot_compilation()
+
+
+def is_freezing() -> bool:
+    """Whether Inductor makes constants of weights."""
+    config = sys.modules.get("torch._inductor.config")
+    return config is not None and bool(config.freezing)
 
 
 # -- frames -------------------------------------------------------------------------------------
