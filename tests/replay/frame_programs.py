@@ -131,6 +131,25 @@ def views(a, b, c):
     a.add_(1)
     return a[1:] + b[1:], c.relu()
 
+def floats(x, eps):
+    return F.instance_norm(x, eps=eps)
+
+def dispatched(x):
+    return x.sin() + 1
+
+def in_operator(x):
+    return x.cos() + 1
+
+@torch.library.custom_op("kinds::operator", mutates_args=())
+def operator(x: torch.Tensor) -> torch.Tensor:
+    return torch.compile(in_operator, backend="aot_eager")(x)
+
+class Dispatching(torch.utils._python_dispatch.TorchDispatchMode):
+    def __torch_dispatch__(self, op, types, args=(), kwargs=None):
+        if op is torch.ops.aten.sin.default:
+            return torch.compile(dispatched, backend="aot_eager")(*args)
+        return op(*args, **(kwargs or {}))
+
 def fails(x):
     return torch.ops.aten.no_such_operator(x)
 """
@@ -176,6 +195,13 @@ sized = torch.compile(kinds.sizes, backend="aot_eager")
 for size, dtype in ((3, None), (5, None), (7, None), (7, torch.float64)):
     sized(torch.ones(size, 2, dtype=dtype))
 
+kinds.operator(torch.ones(3))
+with kinds.Dispatching():
+    torch.ones(3).sin()
+for _ in range(2):  # what torch has specialised is forgotten in a reset
+    torch._dynamo.reset()
+    torch.compile(kinds.floats, backend="aot_eager", dynamic=True)(torch.ones(2, 3, 4), 1e-4)
+
 torch.compile(kinds.defaults, backend=lambda gm, inputs: gm.forward)(torch.ones(4))
 try:
     torch.compile(kinds.fails, backend="eager", fullgraph=True)(torch.ones(3))
@@ -187,5 +213,5 @@ KINDS = (
     "forward", "closed", "global_values", "defaults", "generator", "dataclass", "breaks",
     "torch_dynamo_resume_in_breaks", "autograd_function", "contexts", "transforms",
     "higher_order", "library", "sizes", "views", "shifted", "fails", "subclass", "operators",
-    "item",
+    "item", "floats", "dispatched", "in_operator",
 )  # fmt: skip

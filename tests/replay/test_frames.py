@@ -73,7 +73,9 @@ def test_dynamo_does_the_same_again(kind: str, sequence: Verdicts) -> None:
         if compile.status == "ok":
             assert {"output_graph.bytecode", "guards.guard", "shape_env.guards"} <= _kinds(verdict)
             graphs = [row for row in verdict.compared if row.kind == "graph"]
-            assert sum(row.identical for row in graphs if row.stage == "dynamo") == 1
+            # AOTAutograd asks for floats to be specialised when Dynamo's graph is there already.
+            traced = 2 if kind == "floats" else 1
+            assert sum(row.identical for row in graphs if row.stage == "dynamo") == traced
 
 
 @pytest.mark.slow

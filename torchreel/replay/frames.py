@@ -27,6 +27,7 @@ from torchreel.store.portable.torch_names import (
     set_frame_counters,
     set_resume_metadata,
     set_seen_sizes,
+    set_specialized_floats,
     set_traced_module,
 )
 
@@ -87,6 +88,7 @@ def imposed(call: FrameCall, compile_id: str, *, trust: bool) -> Iterator[list[s
         if call.seed is not None:
             torch.manual_seed(call.seed)
         set_frame_counters(call.counters, compile_id)
+        set_specialized_floats(call.floats)
         yield left
 
 

@@ -86,9 +86,40 @@ STATE: dict[str, tuple[Getter, Setter]] = {
 }
 
 
+_Keys = torch._C.DispatchKey
+_excluded = torch._C._dispatch_tls_is_dispatch_key_excluded
+
+
+def _below() -> str | None:
+    """What a call is dispatched below of: inside of `__torch_dispatch__`, or of an operator."""
+    if _excluded(_Keys.Functionalize):
+        return "python"
+    # Inference mode leaves out autograd as well, and is told by itself.
+    autograd = not _excluded(_Keys.AutogradFunctionality) or torch.is_inference_mode_enabled()
+    return None if autograd else "autograd"
+
+
+def _dispatching_below(layer: object) -> contextlib.AbstractContextManager[None]:
+    """Have calls dispatched below the layer that `_below` told of."""
+    guard: Any
+    if layer is None:
+        guard = contextlib.nullcontext()
+    elif layer == "autograd":
+        guard = torch._C._AutoDispatchBelowAutograd()
+    elif layer == "python":
+        kept = torch._C._dispatch_keyset_full_after(_Keys.Python).add(_Keys.Python)
+        guard = torch._C._ExcludeDispatchKeyGuard(torch._C._dispatch_keyset_full() - kept)
+    else:
+        raise UnsupportedError(f"dispatch has no layer {layer!r:.60}")
+    found: contextlib.AbstractContextManager[None] = guard
+    return found
+
+
 def encode_ambient() -> dict[str, Json]:
     """The ambient state of this moment."""
-    return {name: values.encode_value(get()) for name, (get, _) in STATE.items()}
+    found = {name: values.encode_value(get()) for name, (get, _) in STATE.items()}
+    below = _below()
+    return found if below is None else {**found, "dispatch_below": below}
 
 
 @contextlib.contextmanager
@@ -99,7 +130,10 @@ def imposed(ambient: Json) -> Iterator[None]:
     before = {name: get() for name, (get, _) in STATE.items()}
     _impose({name: values.decode_value(tree, _no_leaf) for name, tree in ambient.items()})
     try:
-        with torch.inference_mode() if ambient.get("inference_mode") else contextlib.nullcontext():
+        with (
+            torch.inference_mode() if ambient.get("inference_mode") else contextlib.nullcontext(),
+            _dispatching_below(ambient.get("dispatch_below")),
+        ):
             yield
     finally:
         _impose(before)

@@ -45,6 +45,9 @@ class FrameCall:
     counters: dict[str, int] = field(default_factory=dict)
     sizes: list[Json] = field(default_factory=list)
     """What earlier compiles had seen of the sizes of each source (automatic dynamic shapes)."""
+    floats: list[str] = field(default_factory=list)
+    """The float symbols that an earlier compile had specialised: torch keeps these until a restart,
+    or a reset, and a symbol of another frame may have the same name."""
 
     def to_json(self) -> Json:
         """As data."""
@@ -78,5 +81,6 @@ def encode_frame_call(code: CodeType, closure: object, backend: object, **call: 
         seed=torch.initial_seed(),
         counters=torch_names.frame_counters(),
         sizes=torch_names.seen_sizes(code, closure),
+        floats=torch_names.specialized_floats(),
         **call,
     )
