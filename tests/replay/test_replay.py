@@ -8,6 +8,7 @@ import pytest
 from tests.replay.programs import PROGRAMS, UNCACHED, record
 from torchreel.errors import UnsupportedError, UsageError
 from torchreel.replay import Verdict, replay
+from torchreel.replay.nursery import warm
 from torchreel.replay.vector_isa import copy_probes
 from torchreel.store import queries
 from torchreel.store.database import Store
@@ -184,21 +185,43 @@ def test_what_cannot_be_replayed_is_refused_in_a_sentence(recorded: Path, tmp_pa
         replay(store, compiles_of(store)[0])
 
 
+CONVERTED = """
+from torch.fx.experimental.dynamic_spec import ParamsSpec, ShapeVar, ShapesSpec, TensorSpec
+
+rows = [torch.randn(n, 5) for n in (2, 3)]
+jagged = torch.nested.nested_tensor(rows, layout=torch.jagged)
+leaf = jagged.detach().requires_grad_()
+for x in (leaf, jagged):
+    torch.compile(lambda x: x * x, backend="aot_eager")(x)
+
+n = ShapeVar("n", optimization_hint=7)
+params = ParamsSpec({"x": TensorSpec([n * 2, None]), "y": TensorSpec([n, None])})
+spec = ShapesSpec(params, assumptions=[n > 2])
+specified = torch.compile(lambda x, y: x.sum(0) + y, backend="aot_eager", shapes_spec=spec)
+specified(torch.ones(12, 4), torch.ones(6, 4))
+
+x = torch.ones(8, 4)
+torch._dynamo.mark_dynamic(x, 0, specialize_on=[lambda n: n == 8])
+torch.compile(lambda x: x + x.shape[0], backend="aot_eager")(x)
+"""
+
+
 @pytest.mark.slow
-def test_a_jagged_input_replays_unless_it_is_a_view(tmp_path: Path) -> None:
-    path = tmp_path / "jagged.db"
-    program = (
-        "rows = [torch.randn(n, 5) for n in (2, 3)]\n"
-        "jagged = torch.nested.nested_tensor(rows, layout=torch.jagged)\n"
-        "leaf = jagged.detach().requires_grad_()\n"
-        "for x in (leaf, jagged): torch.compile(lambda x: x * x, backend='aot_eager')(x)"
-    )
-    assert record(path, "jagged", source=program) == 0
-    with Store.open(path, write=True) as store:
-        leaf, view = (replay(store, compile) for compile in compiles_of(store))
-    assert (leaf.verdict, leaf.detail) == ("identical", "")
-    assert view.verdict == "refused"
+def test_what_real_inputs_led_to_is_replayed_or_refused(tmp_path: Path) -> None:
+    path = tmp_path / "converted.db"
+    assert record(path, "converted", source=CONVERTED) == 0
+    with Store.open(path, write=True) as store, warm():
+        compiles = compiles_of(store)
+        leaf, view, specified, dynamic, special = (replay(store, compile) for compile in compiles)
+        with pytest.raises(UnsupportedError, match="there is no frame"):
+            replay(store, compiles[-1], "frame", trust=True)
+        trusted = replay(store, compiles[2], trust=True)
+    for verdict in (leaf, specified, dynamic):
+        assert (verdict.verdict, verdict.detail, verdict.difference) == ("identical", "", "")
+    assert {verdict.verdict for verdict in (view, special, trusted)} == {"refused"}
+    assert "entry dynamo._shapes_spec was an object" in trusted.detail
     assert view.detail.startswith("an input is a view whose base is a jagged tensor")
+    assert "specialize_on" in special.detail
 
 
 def test_a_compile_of_aot_inductor_is_refused_with_the_reason(tmp_path: Path) -> None:

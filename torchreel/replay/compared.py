@@ -96,7 +96,13 @@ SCOPES: Mapping[str, Scope] = {
         lanes=_LANES,
         without=frozenset({"dynamo", "guards", None}),
         graphs=("joint", "forward", "backward", "post_grad"),
-        inputs=("fake_tensors.", "shape_env.", "create_symbol", "describe_"),
+        inputs=(
+            "fake_tensors.",
+            "shape_env.",
+            "create_symbol",
+            "describe_",
+            "runtime_assert.known",
+        ),
     ),
     # One ATen graph, from `compile_fx_inner` to its end: what AOTAutograd does next is not of it.
     "aot": Scope(
@@ -106,6 +112,7 @@ SCOPES: Mapping[str, Scope] = {
     ),
 }
 
+FAKE_INPUTS = "fake inputs"
 CLASSES: Mapping[str, str] = {
     "times": "when timed regions began and ended",
     "file numbers": "a process names each file of its stacks once, when it first meets it",
@@ -114,7 +121,7 @@ CLASSES: Mapping[str, str] = {
     "caches": "a replay reads and leaves no compiled artifacts",
     "C++ compiler": "a replay compares the generated C++ and compiles it only where the failure "
     "needs it",
-    "fake inputs": "a replay begins with fake tensors, where the program had real ones to convert",
+    FAKE_INPUTS: "a replay begins with fake tensors, where the program had real ones to convert",
     "epochs": "a fake mode counts its traces: from 0 in a replay that begins with an ATen graph, "
     "and otherwise where the program called its backward late",
     "seen before": "a fact of the machine is noted once in a compile, here before the checkpoint",
@@ -183,7 +190,7 @@ EXCUSES: tuple[Excuse, ...] = (
     Excuse("C++ compiler", "inductor.cpp_compile"),
     Excuse("epochs", "fake_tensors.dispatch", fields=("epoch",)),
     Excuse("epochs", "fake_tensors.memo", fields=("epoch",)),
-    Excuse("fake inputs", "aot.metadata", fields=("config.dynamic_shapes",)),
+    Excuse(FAKE_INPUTS, "aot.metadata", fields=("config.dynamic_shapes",)),
     Excuse("late backward", "aot.metadata", fields=("config.force_non_lazy_backward_lowering",)),
     Excuse("replay's settings", "artifact", "fx_graph_runnable"),
     Excuse("replay's settings", "artifact", "torch._functorch.config"),

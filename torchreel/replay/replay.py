@@ -224,15 +224,19 @@ def _less_devices(arguments: Json) -> Json:
 def _known_before(
     store: Store, compile: Compile, checkpoint: Checkpoint
 ) -> tuple[tuple[Json, bool], ...]:
-    """The assertions that had come up by a checkpoint, whose value was known."""
+    """The assertions whose value was known by a checkpoint, or when its inputs had become fake."""
     point = Point(checkpoint.entry, checkpoint.partition, checkpoint.ordinal)
     mark = mark_of(queries.events(store, compile, MARK), point)
     if mark is None or not isinstance(mark.data, Mapping):
         return ()
+    known = queries.events(store, compile, "runtime_assert.known")
+    converting = (
+        {event.seq for event in real_inputs.conversion(store, compile, point)} if known else ()
+    )
     return tuple(
         (event.data["expr"], bool(event.data["value"]))
-        for event in queries.events(store, compile, "runtime_assert.known")
-        if event.seq < mark.seq
+        for event in known
+        if (event.seq < mark.seq or event.seq in converting)
         and isinstance(event.data, Mapping)
         and event.data.get("env") == mark.data.get("env")
     )
@@ -284,7 +288,7 @@ def _judge(
         notes += (f"the replay ended before {options.until}",)
     verdict = _conclude(entry, outcome, ended.recording_id, notes, cause)
     parted = entry == "graph" and verdict.verdict == DIVERGED
-    why = real_inputs.refusal(store, compile) if parted else ""
+    why = real_inputs.refusal(real_inputs.conversion(store, compile, point)) if parted else ""
     return replace(verdict, verdict=REFUSED, detail=why, cause="") if why else verdict
 
 

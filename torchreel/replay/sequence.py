@@ -48,7 +48,13 @@ def replay_frame(store: Store, compile: Compile, options: Options) -> Verdict:
     """
     _check_trust(store, options)
     groups = _groups(store, compile.recording_id)
-    place = next(n for n, group in enumerate(groups) if compile.id in {r.id for r in group.rows})
+    places = [n for n, group in enumerate(groups) if compile.id in {r.id for r in group.rows}]
+    if not places:
+        raise UnsupportedError(
+            f"compile {compile.place} is of a graph that was traced before, or without Dynamo, so "
+            "there is no frame: replay it from --entry graph."
+        )
+    place = places[0]
     wanted = groups[place]
     if wanted.bundle is None or wanted.bundle.digest is None:
         raise UnsupportedError(_without_bundle(wanted))

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from torchreel.replay.compared import ONCE, Excuse, Scope, Seen
+from torchreel.replay.compared import FAKE_INPUTS, ONCE, Excuse, Scope, Seen
 from torchreel.replay.normalise import torch_file
 from torchreel.store.jsontypes import canonical_json
 
@@ -119,7 +119,7 @@ class Sieve:
             # What is set aside anyway (times, file numbers) comes in between.
             self._converting = event.kind.startswith(self._scope.inputs)
             if self._converting:
-                return Sifted(self.lane, "fake inputs")
+                return Sifted(self.lane, FAKE_INPUTS)
         if event.kind in ONCE and fact(event) in self._known:
             return Sifted(self.lane, "seen before")
         if aside:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
-from torchreel.replay.compared import FROM_CACHE, ONCE, Excuse, Scope, without
+from torchreel.replay.compared import FAKE_INPUTS, FROM_CACHE, ONCE, Excuse, Scope, without
 from torchreel.replay.dynamo_forms import DynamoForms
 from torchreel.replay.normalise import Canonical, Normaliser, torch_file
 from torchreel.replay.sieve import DISPATCH, MARK, Fact, Point, Sieve, Sifted, fact
@@ -27,7 +27,7 @@ _CACHES = "nondeterminism.cache"
 _WHOLE = "AOTAutogradCache"
 """It gives the forward and the backward."""
 _CACHE = frozenset({"hit", "miss"})
-_NOT_OF_THE_REPLAY = frozenset({"fake inputs", "seen before"})
+_NOT_OF_THE_REPLAY = frozenset({FAKE_INPUTS, "seen before"})
 """Set aside before anybody looks where the code came from."""
 
 

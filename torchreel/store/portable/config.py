@@ -110,10 +110,15 @@ def patched(entries: Sequence[Json], *, trust: bool = False) -> Iterator[list[st
             if config is None or key not in torch_names.config_keys(config):
                 left.append(f"{module}.{key} (unknown to this torch)")
                 continue
-            value = values.decode_value(tree, _no_leaf)
-            stack.enter_context(config.patch({key: value}))
+            stack.enter_context(config.patch({key: _value(f"{module}.{key}", tree)}))
         yield left
 
 
-def _no_leaf(kind: str, data: Json) -> object:
-    raise UnsupportedError(f"a config value holds no {kind!r}, found {data!r:.60}")
+def _value(name: str, tree: Json) -> object:
+    def no_leaf(kind: str, data: Json) -> object:
+        found = data.get("type") if kind == "opaque" and isinstance(data, Mapping) else None
+        raise UnsupportedError(
+            f"the config entry {name} was an object that can't be restored ({found or kind!s:.80})"
+        )
+
+    return values.decode_value(tree, no_leaf)
