@@ -125,7 +125,11 @@ def library(x):
     return F.layer_norm(x, (x.shape[-1],)) + F.multi_margin_loss(x, torch.zeros(4).long())
 
 def sizes(x):
-    return x.reshape(-1) * x.shape[0]
+    return x.reshape(-1) * rows(x)
+
+scope = {"ROWS": 0}  # of no module: Dynamo keeps it under a name that counts what it has traced
+exec("def rows(x): return x.shape[ROWS]", scope)
+rows = scope["rows"]
 
 def views(a, b, c):
     a.add_(1)

@@ -109,6 +109,15 @@ def test_frames_are_compared_by_the_names_of_their_files() -> None:
     assert tape(3) != tape(3, line=4)
 
 
+def test_what_torch_collects_in_a_set_has_no_order() -> None:
+    def tape(name: str, *values: str) -> list[bytes]:
+        return texts(event("compilation_metrics", {"compilation_metrics": {name: [*values]}}))
+
+    assert tape("tensorify_float_failure", "a", "b") == tape("tensorify_float_failure", "b", "a")
+    assert tape("tensorify_float_failure", "a", "b") != tape("tensorify_float_failure", "a", "c")
+    assert tape("cache_keys", "a", "b") != tape("cache_keys", "b", "a")
+
+
 CHANGES: list[tuple[str, Json]] = [
     ("stage", "forward"),
     ("name", "other"),

@@ -39,6 +39,13 @@ _STACK_FRAME = re.compile(
 _PLACE = re.compile(r"\b(LOAD_CONST|RETURN_CONST|KW_NAMES) +\d+ \(")
 _RESUMES = re.compile(r"torch_dynamo_resume_in_(.*)_at_\d+")  # torch/_dynamo/resume_execution.py
 
+_SETS = frozenset(
+    (
+        "non_compliant_ops", "compliant_custom_ops", "restart_reasons", "tensorify_float_failure",
+        "recompile_user_contexts", "inductor_provenance",
+    )
+)  # fmt: skip
+"""Metrics that torch collects in a set, and writes down in whatever order that has in a process."""
 _METRICS = frozenset({"compilation_metrics", "bwd_compilation_metrics"})
 _MEASURED = re.compile(r".*(_s|_us|_ns|_time|_config|_version)|frame_key|(exception_)?stack_trace")
 """Metrics that are times, or say again what the environment and the config of the process are."""
@@ -124,8 +131,14 @@ def _without_measures(data: Json) -> Json:
     if not isinstance(data, Mapping):
         return data
     return {
-        kind: {key: value for key, value in found.items() if not _MEASURED.fullmatch(key)}
+        kind: {k: _metric(k, value) for k, value in found.items() if not _MEASURED.fullmatch(k)}
         if isinstance(found, Mapping)
         else found
         for kind, found in data.items()
     }
+
+
+def _metric(name: str, value: Json) -> Json:
+    if name in _SETS and isinstance(value, list):
+        return sorted(value, key=str)
+    return value

@@ -591,10 +591,11 @@ def open_transforms() -> list[str]:
 
 def frame_counters() -> dict[str, int]:
     """Where the counters stand that number what a compile makes."""
-    from torch._dynamo import bytecode_transformation
+    from torch._dynamo import bytecode_transformation, output_graph
 
     return {
         "unique": _peek(bytecode_transformation._unique_id_counter),
+        "output": _peek(output_graph._compile_id_counter),
         "aot": aot_counter() if "torch._functorch.aot_autograd" in sys.modules else 0,
         "graph": graph_counter(),
         "checkpoint": checkpoint_counter(),
@@ -603,9 +604,11 @@ def frame_counters() -> dict[str, int]:
 
 def set_frame_counters(counters: Mapping[str, int], compile_id: str) -> None:
     """Restore what `frame_counters` gave; the next frame gets this `CompileId`."""
-    from torch._dynamo import bytecode_transformation, convert_frame
+    from torch._dynamo import bytecode_transformation, convert_frame, output_graph
 
     bytecode_transformation._unique_id_counter = itertools.count(counters.get("unique", 0))
+    if "output" in counters:
+        output_graph._compile_id_counter = itertools.count(counters["output"])
     set_aot_counter(counters.get("aot", 0))
     if counters.get("graph") or "torch._inductor.compile_fx" in sys.modules:
         set_graph_counter(counters.get("graph", 0))
