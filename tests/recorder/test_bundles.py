@@ -323,6 +323,36 @@ def test_what_can_not_be_pickled_is_named_and_the_rest_is_kept(tmp_path: Path) -
     assert traced_again(path) == graph
 
 
+def test_what_a_module_knows_by_its_name_is_taken_from_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(str(tmp_path))
+    (tmp_path / "kernels_by_name.py").write_text(
+        textwrap.dedent("""
+        import functools, threading
+
+        class Kernel:
+            def __init__(self, function):
+                functools.update_wrapper(self, function)
+                self.lock = threading.Lock()
+
+            def __call__(self, x):
+                return self.__wrapped__(x)
+
+        @Kernel
+        def kernel(x):
+            return x.sin()
+        """)
+    )
+    path, graph = script(
+        tmp_path,
+        "from kernels_by_name import kernel\nrun(lambda x, k: k(x) + 1, torch.ones(3), kernel)",
+    )
+    _, row = bundle(path)
+    assert (row.status, row.reason) == ("complete", "")
+    assert traced_again(path) == graph
+
+
 def test_an_object_that_raises_costs_only_itself(record: Record) -> None:
     class Wild:
         def __reduce_ex__(self, protocol: object) -> str:

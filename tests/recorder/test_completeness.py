@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 
 from tests.recorder.trace_programs import MODELS_, OPERATORS, PROGRAMS
+from torchreel.replay import replay
 from torchreel.store import Json, Store, queries
 from torchreel.store.torch_trace import Record, read
 from torchreel.store.trace_export import is_trace_event
@@ -180,6 +181,10 @@ def test_a_triton_kernel_is_there_with_its_source(traces: dict[str, Traces]) -> 
         },
     )
     assert source.startswith("def double(x, y, n, BLOCK: tl.constexpr)")
+    with Store.open(traces["triton_kernel"].path, write=True) as store:
+        verdict = replay(store, queries.compiles(store, recording.id)[0])
+    assert verdict.verdict == "refused"
+    assert "the graph calls Triton kernels of the program's own" in verdict.detail
 
 
 @pytest.mark.slow

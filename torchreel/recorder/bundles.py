@@ -414,6 +414,9 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
         with fail_open("bundle", quiet=True) as attempt:
             from torchreel.store.portable.frame_parts import taken_apart
 
+            if (name := _own_name(obj)) is not None:
+                self._notes.add_module(obj.__module__)
+                return name
             if (parts := taken_apart(obj)) is not None:
                 return _with_token(obj, parts)
             reduce = self.dispatch_table.get(type(obj))
@@ -440,6 +443,20 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
 
 def _is_kept_once(text: str) -> bool:
     return len(text) <= _LONGEST_NAME and text.isidentifier() and text is sys.intern(text)
+
+
+def _own_name(obj: object) -> str | None:
+    """The name of an object that a module has under the name that the object says of itself.
+
+    A Triton kernel stands in the place of its function, and holds locks.
+    """
+    own = getattr(obj, "__dict__", None)
+    if type(own) is not dict:
+        return None
+    module, name = own.get("__module__"), own.get("__qualname__")
+    if type(module) is not str or type(name) is not str or module == "__main__":
+        return None
+    return name if vars(sys.modules.get(module, sys)).get(name) is obj else None
 
 
 def _without_known_globals(function: FunctionType, reduced: Any) -> Any:

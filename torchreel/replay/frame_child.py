@@ -163,6 +163,8 @@ def _step(step: Step, request: Request, frames: Frames, told: Told, report: Repo
             _trace(step, bundle, request, frames, told, report)
     except TorchreelError as error:
         told.refused = str(error)
+    except Exception as error:  # noqa: BLE001  # the program's own code, run to load the bundle
+        told.refused = f"the frame can't be set up: {type(error).__name__}: {error!s:.200}"
 
 
 def _trace(

@@ -93,6 +93,7 @@ def restore(doc: CheckpointDoc) -> Restored:
     if doc.entry == "graph":  # there, storages of inputs and of values are numbered apart
         decoder = Decoder(mode, table, doc.hints)
     graph = decode_graph(doc.graph, decoder, lost)
+    _check_kernels(graph)
     if doc.entry == "graph":
         parameters = sources.decode_named(doc.extra.get("parameter_sources"))
         torch_names.mark_as_dynamo_graph(graph, parameters)
@@ -102,6 +103,18 @@ def restore(doc: CheckpointDoc) -> Restored:
     if "last_sequence" in doc.extra:
         _renumber(graph, doc.extra["last_sequence"])
     return Restored(doc, graph, inputs, mode, env, lost, table)
+
+
+def _check_kernels(graph: GraphModule) -> None:
+    """Refuse a graph that calls what is no data: a Triton kernel by its number in a process."""
+    calls = torch_names.kernel_calls(graph)
+    if calls:
+        raise UnsupportedError(
+            f"the graph calls Triton kernels of the program's own ({', '.join(calls)}), by numbers "
+            "that a process gave them: they are code, which a replay from data does not run. Their "
+            "source is on the tape (hop.kernel); where there is such a device and their module can "
+            "be imported, replay the frame: --entry frame --trust"
+        )
 
 
 def _renumber(graph: GraphModule, last: Json) -> None:
@@ -126,6 +139,7 @@ def _warm_fake_cache(doc: CheckpointDoc, decoder: Decoder) -> None:
     this the same graph comes out, with other node names.  The objects used here are thrown away.
     """
     graph = decode_graph(doc.graph, decoder, [])
+    _check_kernels(graph)
     with ambient.imposed(doc.ambient):
         torch_names.run_nodes_on_fakes(graph, decoder.mode)
     torch_names.forget_answers()

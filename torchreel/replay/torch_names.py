@@ -109,6 +109,16 @@ def mark_as_dynamo_graph(graph: GraphModule, sources: Mapping[str, Any]) -> None
             module.__name__ = path.rpartition(".")[2]
 
 
+def kernel_calls(graph: GraphModule) -> list[str]:
+    """The nodes of a graph and its bodies that call a Triton kernel of the program."""
+    return [
+        node.name
+        for module in graph.modules()
+        for node in (module.graph.nodes if isinstance(module, GraphModule) else ())
+        if str(node.target).startswith("triton_kernel_wrapper_")
+    ]
+
+
 def set_class_names(graph: GraphModule, names: Mapping[str, object]) -> None:
     """Have a graph and its bodies print as the recorded ones: each has a class of its own."""
     for path, module in graph.named_modules():

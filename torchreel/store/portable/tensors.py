@@ -557,21 +557,33 @@ class _Synthesis:
         offset = self._int(description.get("offset", 0))
         dtype = options["dtype"]
         assert isinstance(dtype, torch.dtype)
-        storage = self._storage(description, dtype)
+        storage = self._storage(description, dtype, str(options["device"]))
         if storage.dtype is not dtype:
             storage = storage.view(dtype)
-        return storage.to(options["device"]).as_strided(size, stride, offset)  # type: ignore[call-overload,no-any-return]
+        return storage.as_strided(size, stride, offset)
 
-    def _storage(self, description: Mapping[str, Json], dtype: torch.dtype) -> torch.Tensor:
+    def _storage(
+        self, description: Mapping[str, Json], dtype: torch.dtype, device: str
+    ) -> torch.Tensor:
         number = description.get("storage")
         if isinstance(number, int) and number in self.storages:
             return self.storages[number]
         extent = self.extents.get(number, 0) if isinstance(number, int) else 0
         count = max(self._extent(description), math.ceil(extent / dtype.itemsize))
-        made = _random(count, dtype, self.generator)
+        made = _on_device(_random(count, dtype, self.generator), device)
         if isinstance(number, int):
             self.storages[number] = made
         return made
+
+
+def _on_device(tensor: torch.Tensor, device: str) -> torch.Tensor:
+    try:
+        return tensor.to(device)
+    except (RuntimeError, AssertionError) as error:  # no such device, or a torch without it
+        raise UnsupportedError(
+            f"no tensor on {device} can be made on this machine: replay it from --entry graph, "
+            "which needs none, or where there is such a device"
+        ) from error
 
 
 def _inner(description: Mapping[str, Json]) -> Mapping[str, Json]:
