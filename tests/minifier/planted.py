@@ -10,6 +10,7 @@ import importlib
 import logging
 import os
 import signal
+import sys
 import time
 import warnings
 from collections.abc import Callable, Sequence
@@ -17,6 +18,7 @@ from typing import Any
 
 import torch
 from torch._dynamo import register_backend
+from torch._inductor.codecache import CacheBase
 from torch.fx import GraphModule
 
 
@@ -120,6 +122,16 @@ def planted_attacks(gm: GraphModule, inputs: Sequence[Any]) -> Callable[..., Any
 def late(*args: Any) -> Any:
     """Fails as `planted_path` does, but when it runs."""
     raise RuntimeError("planted: a sine reaches a cosine")
+
+
+@register_backend
+def planted_cold(gm: GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
+    """Fails where Inductor would do here what takes half a second the first time."""
+    cold = [] if "sympy.tensor.tensor" in sys.modules else ["SymPy's tensors"]
+    cold += [] if CacheBase.get_system.cache_info().currsize else ["the name of the system"]
+    if cold:
+        raise RuntimeError(f"planted: not there yet: {', '.join(cold)}")
+    return gm.forward
 
 
 @register_backend

@@ -67,6 +67,13 @@ def test_no_failure(worker: WorkerOracle) -> None:
     assert judged(worker, case, PATH).verdict == "none"
 
 
+def test_what_is_slow_the_first_time_is_done_before_the_fork(worker: WorkerOracle) -> None:
+    """Or every child would do it again."""
+    case = case_from(chain_of(["sin"]), torch.ones(3), backend="planted_cold")
+    report = judged(worker, case, PATH)
+    assert report.verdict == "none", report
+
+
 def test_what_eager_rejects_is_invalid(worker: WorkerOracle) -> None:
     """A matmul of sizes that do not fit."""
     case = case_from(lambda x, y: torch.sin(x @ y), torch.ones(2, 3), torch.ones(3, 2))

@@ -1,8 +1,10 @@
 """One small compile in the worker itself, so that no child has to pay for what the first one costs.
 
 Registering lowerings, decompositions and fusion patterns takes seconds, once in a process, and so
-does preparing the headers of kernels. Nothing compiled is run: that could start threads, which do
-not survive a fork. Called by `worker` before it forks.
+does preparing the headers of kernels. What is compiled holds a matrix product and a sum, because a
+child with the first of these would take half a second: Inductor reads all of Triton's source, where
+that is installed, to name a cache, and SymPy imports its tensors to add. Nothing compiled is run:
+that could start threads, which do not survive a fork. Called by `worker` before it forks.
 """
 
 from __future__ import annotations
@@ -11,6 +13,7 @@ from torchreel.errors import MinifyError
 from torchreel.minifier.case import Case, trivial
 from torchreel.minifier.harness import run
 from torchreel.minifier.protocol import Task
+from torchreel.store.jsontypes import Json
 from torchreel.store.portable.checkpoints import CheckpointDoc
 from torchreel.store.portable.graphs import GraphDoc, NodeDoc
 from torchreel.store.portable.shape_env import encode_shape_env
@@ -19,7 +22,7 @@ from torchreel.store.signature import Signature
 
 
 def compile_once(*, kernels: bool) -> None:
-    """Compile `x -> relu(x) + x`; the C++ compiler is started only for `kernels`.
+    """Compile a matrix product and a softmax; the C++ compiler is started only for `kernels`.
 
     Raises `MinifyError` if that fails.
     """
@@ -35,7 +38,14 @@ def _case() -> Case:
     empty = CheckpointDoc("graph", "", GraphDoc(()), (), snapshot, (), {}, {})
     case = trivial(Case.from_checkpoint(empty))
     (x, output) = case.graph.nodes
-    relu = NodeDoc("relu", "call_function", "fn:torch.relu", [{"n": "x"}])
-    add = NodeDoc("add", "call_function", "fn:_operator.add", [{"n": "relu"}, {"n": "x"}])
+    outer = _call("outer", x, x)
+    product = _call("mm", outer, outer)
+    shares = NodeDoc("softmax", "call_function", "fn:torch.softmax", [{"n": "mm"}, -1])
+    added = _call("add", shares, product)
     returned = NodeDoc("output", output.op, output.target, [{"t": [{"n": "add"}]}])
-    return case.with_graph(GraphDoc((x, relu, add, returned)))
+    return case.with_graph(GraphDoc((x, outer, product, shares, added, returned)))
+
+
+def _call(name: str, *operands: NodeDoc) -> NodeDoc:
+    args: list[Json] = [{"n": operand.name} for operand in operands]
+    return NodeDoc(name, "call_function", f"fn:torch.{name}", args)
