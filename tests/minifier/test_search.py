@@ -109,6 +109,15 @@ def test_the_second_start_is_taken_when_the_first_does_not_fail() -> None:
     assert functions_of(found.case) == ["sin", "cos"]
 
 
+def test_starts_after_one_that_fails_alike_are_not_run() -> None:
+    """With that signature it is the one to reduce: the others would only be run for nothing."""
+    oracle = Predicate(lambda case: False, lambda case: "tan" in functions_of(case))
+    starts = chain(["relu"]), chain(["relu", "tan"]), chain(["tan"])
+    with pytest.raises(NotReproduced, match="another way"):
+        Search(oracle, BUG).run(*starts, is_alike=OTHER_BUG.matches)
+    assert oracle.seen == [starts[0].digest] * 2 + [starts[1].digest] * 2
+
+
 def test_a_spent_budget_gives_the_best_so_far() -> None:
     """And a status that says so."""
     found = Search(Predicate(sin_reaches_cos), BUG, limits=Limits(runs=9)).run(long_chain())

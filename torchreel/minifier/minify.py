@@ -214,7 +214,7 @@ def _reduce(
     try:
         # What an earlier reduction found out about the starts needs no run to be seen.
         if _alike(first, starts, recorded) is None:
-            return first.run(*starts, parts=parts)
+            return first.run(*starts, parts=parts, is_alike=lambda seen: is_alike(seen, recorded))
     except NotReproduced:
         if _alike(first, starts, recorded) is None:
             raise

@@ -11,7 +11,7 @@ however many workers judge ahead of it.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any, Literal
 
@@ -31,7 +31,7 @@ from torchreel.minifier.kinds import AnyCase
 from torchreel.minifier.order import Key, sort_key
 from torchreel.minifier.passes import PHASES, Pass, Tier
 from torchreel.minifier.reach import can_reach
-from torchreel.minifier.start import Start, confirmed, refuse_trivial, reproduce
+from torchreel.minifier.start import Start, confirmed, nothing_is, refuse_trivial, reproduce
 from torchreel.minifier.sweep import Sweep, ahead
 from torchreel.store.signature import Signature
 
@@ -65,17 +65,23 @@ class Search:
         self._rest: Sequence[Pass[Any]] = ()  # what follows the pass, if nothing is accepted
         self._later: Sequence[Pass[Any]] = ()
 
-    def run(self, *cases: AnyCase, parts: Sequence[AnyCase] = ()) -> Reduction:
+    def run(
+        self,
+        *cases: AnyCase,
+        parts: Sequence[AnyCase] = (),
+        is_alike: Callable[[Signature], bool] = nothing_is,
+    ) -> Reduction:
         """Reduce the first of the cases that fails with the signature.
 
         `parts` are other ways to the same failure, through one partition alone: the first that
-        fails is reduced as well, and the simpler of the two results is taken.
+        fails is reduced as well, and the simpler of the two results is taken. `is_alike` says with
+        which other signatures a case is not worth looking beyond (`start.reproduce`).
 
         Raises `NotReproduced` or `FlakyFailure` when none does, and `TrivialResult` when the
         failure has nothing to do with the graph. A spent budget and an interrupt end the search
         with the best case so far, and a status that says so.
         """
-        start = reproduce(self.judge, cases)
+        start = reproduce(self.judge, cases, is_alike)
         self._begin(start)
         status: Status = "fixpoint"
         try:

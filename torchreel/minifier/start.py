@@ -11,13 +11,14 @@ nowhere. Called by `search`.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from torchreel.errors import FlakyFailure, NotReproduced, TrivialResult
 from torchreel.minifier.events import Report
 from torchreel.minifier.judge import Judge
 from torchreel.minifier.kinds import AnyCase
+from torchreel.store.signature import Signature
 
 # How flaky a case is, is said after this many runs, in which it failed at least so often: then the
 # rate is known to about a factor of two. One that needs more runs fails too seldom to be reduced.
@@ -41,11 +42,19 @@ class Start:
     """(failures, tries) of a case that does not always fail."""
 
 
-def reproduce(judge: Judge, cases: Sequence[AnyCase]) -> Start:
+def nothing_is(seen: Signature) -> bool:
+    """For a signature that has to be met exactly."""
+    return False
+
+
+def reproduce(
+    judge: Judge, cases: Sequence[AnyCase], is_alike: Callable[[Signature], bool] = nothing_is
+) -> Start:
     """The first of the cases that fails with the signature.
 
     Raises `NotReproduced` with what each did instead, and `FlakyFailure` where one failed once and
-    never again.
+    never again. A case that fails with a signature that `is_alike` ends the attempt: with that
+    signature it is the one to reduce, and what comes after it need not be run.
     """
     seen: list[str] = []
     passed: list[AnyCase] = []
@@ -54,12 +63,18 @@ def reproduce(judge: Judge, cases: Sequence[AnyCase]) -> Start:
         if start is not None:
             return start
         seen.append(f"  {case.told}: {_told(report)}")
+        if report.observed is not None and is_alike(report.observed):
+            raise _not_reproduced(seen)
         passed += [case] if report.verdict == "none" else []
     for case in passed[:1]:
         start = _insisted(judge, case)
         if start is not None:
             return start
-    raise NotReproduced(
+    raise _not_reproduced(seen)
+
+
+def _not_reproduced(seen: Sequence[str]) -> NotReproduced:
+    return NotReproduced(
         "The recorded failure does not happen here. What happened instead:\n"
         + "\n".join(seen)
         + "\nCompare the environments with 'torchreel show', or replay it with 'torchreel replay'."
