@@ -152,3 +152,6 @@ def test_what_a_recording_may_not_know() -> None:
     other = Signature("exception", "pre_grad", exception_types=("TypeError",), message="m")
     assert is_alike(one, other)
     assert not is_alike(one, Signature("exception", "joint", exception_types=("KeyError",)))
+    passed_on = replace(one, frames=("torch:_TorchCompileInductorWrapper.__call__",))
+    assert is_alike(passed_on, other)
+    assert not is_alike(replace(one, frames=("torch._inductor.graph:GraphLowering.run",)), other)

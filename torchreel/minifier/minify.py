@@ -32,7 +32,7 @@ from torchreel.store.database import Store
 from torchreel.store.jsontypes import Json
 from torchreel.store.portable.checkpoints import CheckpointDoc
 from torchreel.store.records import Compile, Failure
-from torchreel.store.signature import ASKED, Signature, wrong_result_signature
+from torchreel.store.signature import ASKED, Signature, telling_frames, wrong_result_signature
 
 if TYPE_CHECKING:
     from torchreel.minifier.user_script import ScriptOracle
@@ -246,16 +246,19 @@ def is_alike(seen: Signature, recorded: Signature) -> bool:
 
     A process that died may not have told its signal, and the stage of an exception is where the
     recorder stood, which a run without the program around it may name differently. One that was
-    killed was killed for its memory, if that is what the case takes here.
+    killed was killed for its memory, if that is what the case takes here. Of a failure that came
+    right from a backend there is no frame of torch's but those of Dynamo around it, or those that
+    pass a call on to it.
     """
     if recorded.is_kill and seen.failure_class == "memory":
         return seen.stage == recorded.stage
     return replace(
         seen,
+        frames=telling_frames(seen.frames),
         stage=recorded.stage,
         partition=recorded.partition,
         signal=recorded.signal if recorded.signal is None else seen.signal,
-    ).matches(recorded)
+    ).matches(replace(recorded, frames=telling_frames(recorded.frames)))
 
 
 def starting_cases(

@@ -8,7 +8,7 @@ the names of their types and by their tracebacks.
 """
 
 import signal as signals
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from types import TracebackType
 from typing import Literal, cast
@@ -26,6 +26,7 @@ __all__ = [
     "normalise_message",
     "predicate_signature",
     "script_signature",
+    "telling_frames",
     "wrong_result_signature",
 ]
 
@@ -135,6 +136,11 @@ def from_exception(exc: BaseException, stage: str, partition: str = "") -> Signa
     types = tuple(type(error).__name__ for error in chain)
     message = normalise_message(str(chain[0]))
     return Signature("exception", stage, partition, types, _frames(chain), message)
+
+
+def telling_frames(frames: Sequence[str]) -> tuple[str, ...]:
+    """Those of a signature's frames that say something about a failure."""
+    return tuple(name for name in frames if not _is_plumbing(name))
 
 
 def crash_signature(stage: str, partition: str, signal: str | int | None) -> Signature:
