@@ -16,6 +16,7 @@ from torchreel.minifier.passes.config import Ambient, Config
 from torchreel.minifier.passes.cut import Chunks, Cut, Prefix, depth_first
 from torchreel.minifier.passes.gradients import Gradients
 from torchreel.minifier.passes.outputs import Outputs, Suffix
+from torchreel.minifier.passes.reshape import Reshape, ReshapeInputs
 from torchreel.minifier.passes.sizes import Resize, SmallerSizes
 from torchreel.minifier.passes.unused import DeadCode, Inputs
 
@@ -103,6 +104,21 @@ def test_bypass_crosses_a_ladder() -> None:
     case = case_of(calls, ["c"], x=tensor(4, 8))
     candidates = [e for e in BypassByEqual().edits(case) if isinstance(e, Bypass)]
     assert Bypass((), "w", "x") in candidates
+
+
+def test_inputs_get_the_shape_that_a_view_makes() -> None:
+    """Those that had the shape which the view was given; then there is nothing to view."""
+    calls = [
+        call("a", "tanh", ref("x")),
+        call("b", "reshape", ref("a"), [32], value=tensor(32)),
+        call("c", "layer_norm", ref("b"), [32], ref("y"), value=tensor(32)),
+    ]
+    case = case_of(calls, ["c"], x=tensor(4, 8), y=tensor(32))
+    assert ReshapeInputs().edits(case) == [Reshape("b", "a")]
+    flat = applied(ReshapeInputs(), case)
+    assert functions_of(flat) == ["tanh", "layer_norm"]
+    assert flat.checkpoint.inputs == (tensor(32), tensor(32))
+    assert flat.graph.by_name["x"].value == tensor(32)
 
 
 def test_writes_are_not_dropped_silently() -> None:

@@ -22,6 +22,7 @@ from torchreel.minifier.passes.operands import Carries, OneBranch, Operands
 from torchreel.minifier.passes.outputs import Ends, KeepAlive, Outputs, Suffix
 from torchreel.minifier.passes.ranks import LowerRanks
 from torchreel.minifier.passes.regions import Regions
+from torchreel.minifier.passes.reshape import ReshapeInputs
 from torchreel.minifier.passes.scalars import Scalars
 from torchreel.minifier.passes.sizes import PlainLayout, SmallerSizes
 from torchreel.minifier.passes.symbols import FewerSymbols, StaticSizes, UnusedSymbols
@@ -44,7 +45,7 @@ PHASES: tuple[tuple[Tier, ...], ...] = (
         (Trips(),),
         (Outputs(), Suffix(), Prefix(), BypassByEqual(), DeadCode(), Operands(), Inputs()),
         (Chunks(), InlineBodies(), OneBranch(), Regions(), Carries()),
-        (Ends(), Cut(), KeepAlive(), LiftValues(), Scalars(), BypassByAny()),
+        (Ends(), Cut(), KeepAlive(), LiftValues(), Scalars(), BypassByAny(), ReshapeInputs()),
         (MergeInputs(), Constants()),
     ),
     # what it is computed from
