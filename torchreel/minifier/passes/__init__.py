@@ -34,12 +34,8 @@ __all__ = ["PHASES", "Edit", "Pass", "Tier", "all_passes"]
 Tier = tuple[Pass[Any], ...]
 
 PHASES: tuple[tuple[Tier, ...], ...] = (
-    # how it is run: Inductor, a backward, gradients, dynamic sizes make every run slow,
-    # and settings seldom matter
-    (
-        (SimplerBackend(), LessHarness(), Gradients(), UnusedSymbols(), StaticSizes()),
-        (Config(), Ambient()),
-    ),
+    # how it is run: Inductor, a backward, gradients, dynamic sizes make every run slow
+    ((SimplerBackend(), LessHarness(), Gradients(), UnusedSymbols(), StaticSizes()),),
     # what is computed
     (
         (Trips(),),
@@ -48,9 +44,9 @@ PHASES: tuple[tuple[Tier, ...], ...] = (
         (Ends(), Cut(), KeepAlive(), LiftValues(), Scalars(), BypassByAny(), ReshapeInputs()),
         (MergeInputs(), Constants()),
     ),
-    # what it is computed from
+    # what it is computed from, and with which settings: they seldom matter, and runs are fast now
     (
-        (FewerSymbols(),),
+        (FewerSymbols(), Config(), Ambient()),
         (SmallerSizes(1), SmallerSizes(2), SmallerSizes(3), SmallerSizes(None), LowerRanks()),
         (PlainLayout(), PlainerDtypes()),
         (NoWrites(), FewerArguments(), Literals()),
