@@ -17,6 +17,7 @@ from torchreel.minifier.events import ProgressEvent, Report
 from torchreel.minifier.options import Bounds
 from torchreel.minifier.oracle import WorkerOracle
 from torchreel.minifier.passes.outputs import Suffix
+from torchreel.minifier.protocol import Answer, Finding
 from torchreel.minifier.search import Search
 from torchreel.store.portable.graphs import NodeDoc
 from torchreel.store.signature import (
@@ -164,6 +165,20 @@ def test_a_run_ends_where_the_failure_would_have_been(
     task = worker._task(case)
     assert worker.judge(case).verdict == "none"
     assert worker._ask(task).finding.step == "codegen"
+
+
+@pytest.mark.parametrize(
+    ("stage", "partition", "last"),
+    [("lowering", "", "lowering"), ("post_grad", "backward", "backward post_grad"),
+     ("pre_grad", "", None), ("codegen", "", None)],
+)  # fmt: skip
+def test_a_process_that_ended_shows_how_far_to_go(
+    worker: WorkerOracle, stage: str, partition: str, last: str | None
+) -> None:
+    """Where its stage is one step, of which nothing comes after others."""
+    worker.look_for(crash_signature(stage, partition, "SIGSEGV"))
+    worker._learn(Answer(Finding("same"), 1.0, 0))
+    assert worker._task(case_from(chain_of(["sin"]), torch.ones(3))).ceiling == last
 
 
 @pytest.mark.parametrize("dynamic", [False, True])

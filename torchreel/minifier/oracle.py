@@ -48,6 +48,10 @@ _SHARE_OF_MEMORY = 0.8
 _GRACE = 60.0
 # A worker whose lanes are closed has nothing left to do.
 _TO_END = 5.0
+# A child that ends like this tells no step; of these stages the step is the stage, and what comes
+# after it is no part of it.
+_ENDED = ("crash", "hang", "memory")
+_WITHOUT_STEPS = ("post_grad", "lowering")
 # What several cases at a time would falsify.
 _MATTERS_OF_TIME = ("hang", "predicate")
 # The recorder must not follow us into the worker; caches must not answer.
@@ -143,6 +147,9 @@ class WorkerOracle:
         self._first = answer
         if self.signature.failure_class == "exception":
             self._ceiling = answer.finding.step or None
+        elif self.signature.stage in _WITHOUT_STEPS and self.signature.failure_class in _ENDED:
+            backward = "backward " if self.signature.partition == "backward" else ""
+            self._ceiling = f"{backward}{self.signature.stage}"
 
     def _seconds(self) -> float:
         if self._bounds.seconds is not None:
