@@ -16,6 +16,7 @@ from torchreel.minifier.case import Case
 from torchreel.minifier.events import ProgressEvent, Report
 from torchreel.minifier.options import Bounds
 from torchreel.minifier.oracle import WorkerOracle
+from torchreel.minifier.parts import is_worth, lowered
 from torchreel.minifier.passes.outputs import Suffix
 from torchreel.minifier.protocol import Answer, Finding
 from torchreel.minifier.search import Search
@@ -179,6 +180,24 @@ def test_a_process_that_ended_shows_how_far_to_go(
     worker.look_for(crash_signature(stage, partition, "SIGSEGV"))
     worker._learn(Answer(Finding("same"), 1.0, 0))
     assert worker._task(case_from(chain_of(["sin"]), torch.ones(3))).ceiling == last
+
+
+def test_the_graph_that_inductor_gets(
+    worker: WorkerOracle, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Is a case that runs, with the config and the ambient state of the whole."""
+    case = case_from(lambda x: torch.softmax(x, 0), torch.ones(3))
+    worker.look_for(NOTHING)
+    monkeypatch.setattr(worker, "_ceiling", "lowering")
+    part = lowered(worker, case)
+    assert part is not None
+    assert is_worth(part, case)
+    assert not is_worth(part, part)
+    assert "op:aten.exp.default" in [node.target for node in part.graph.nodes]
+    assert part.checkpoint.ambient == case.checkpoint.ambient
+    report = worker.judge(part)
+    assert (report.verdict, report.detail) == ("none", "")
+    assert lowered(worker, replace(case, backend="aot_eager")) is None
 
 
 @pytest.mark.parametrize("dynamic", [False, True])

@@ -28,6 +28,7 @@ from torchreel.errors import BudgetSpent, FlakyFailure, NotReproduced, TrivialRe
 from torchreel.minifier.case import Case
 from torchreel.minifier.events import Limits, ProgressEvent, Report
 from torchreel.minifier.journal import StoreJournal
+from torchreel.minifier.kinds import AnyCase
 from torchreel.minifier.order import sort_key
 from torchreel.minifier.passes import all_passes
 from torchreel.minifier.reach import can_reach
@@ -116,6 +117,21 @@ def test_starts_after_one_that_fails_alike_are_not_run() -> None:
     with pytest.raises(NotReproduced, match="another way"):
         Search(oracle, BUG).run(*starts, is_alike=OTHER_BUG.matches)
     assert oracle.seen == [starts[0].digest] * 2 + [starts[1].digest] * 2
+
+
+def test_a_part_of_what_is_left_is_reduced_as_well() -> None:
+    """Of the smallest case, not of the first; and the simpler of the two results is taken."""
+    asked: list[list[str]] = []
+
+    def parts(best: AnyCase) -> list[AnyCase]:
+        assert isinstance(best, Case)
+        asked.append(functions_of(best))
+        return [chain(["relu"]), chain(["relu", "tan", "relu"])]
+
+    oracle = Predicate(lambda case: sin_reaches_cos(case) or "tan" in functions_of(case))
+    found = Search(oracle, BUG).run(long_chain(), parts=parts)
+    assert asked == [["sin", "cos"]]
+    assert functions_of(found.case) == ["tan"]
 
 
 def test_a_spent_budget_gives_the_best_so_far() -> None:

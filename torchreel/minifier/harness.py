@@ -23,6 +23,7 @@ from torchreel.minifier.descriptions import as_list, as_object
 from torchreel.minifier.measures import measured
 from torchreel.minifier.node_rows import node_rows
 from torchreel.minifier.outcome import Outcome
+from torchreel.minifier.parts import parts_seen
 from torchreel.minifier.predicates import QUANTITIES, Measured, Predicate, parse_predicate
 from torchreel.minifier.protocol import Finding, Task
 from torchreel.minifier.references import References, Results
@@ -33,7 +34,7 @@ from torchreel.replay import restore
 from torchreel.replay import torch_names as torch_replay
 from torchreel.replay.comparison import Difference, differences, layout_differences
 from torchreel.replay.device import libraries
-from torchreel.store.jsontypes import Json
+from torchreel.store.jsontypes import Json, parse_json
 from torchreel.store.portable import shape_env
 from torchreel.store.portable.checkpoints import CheckpointDoc
 from torchreel.store.portable.graphs import GraphDoc
@@ -90,12 +91,14 @@ def _attempt(task: Task, announce: Announce) -> tuple[Finding, Exception | None]
     holder = held_back(case.checkpoint.extra.get("held_back"))
     asked = _asked(task.signature)
     found_out: dict[str, Measured] = {}
+    parts: list[CheckpointDoc] = []
     with (
         Outcome() as outcome,
         _imposed(case),
         followed(stages, _effort(task.signature)),
         holder,
         measured(asked.names() if asked is not None else (), found_out),
+        parts_seen(parts.append) if task.part else contextlib.nullcontext(),
     ):
         difference = _compile_and_run(prepared, stages, task.signature.message)
     if asked is not None and outcome.error is None:
@@ -103,6 +106,8 @@ def _attempt(task: Task, announce: Announce) -> tuple[Finding, Exception | None]
     else:
         found = _finding(outcome, stages, task.signature, difference)
     found = replace(found, note=holder.left_out)
+    if parts:
+        found = replace(found, part=parse_json(parts[-1].to_bytes()))
     if prepared.rows:
         return replace(found, values=prepared.rows), outcome.error
     if found.verdict == "same":

@@ -22,6 +22,7 @@ from torchreel.minifier.journal import StoreJournal
 from torchreel.minifier.kinds import AnyCase, phases_of
 from torchreel.minifier.options import Bounds, Options
 from torchreel.minifier.oracle import WorkerOracle
+from torchreel.minifier.parts import is_worth, lowered
 from torchreel.minifier.search import Search
 from torchreel.minifier.source.start import programs
 from torchreel.minifier.written import written_down
@@ -208,7 +209,17 @@ def _reduce(
             phases=phases_of(starts[0]),
         )
 
-    parts = [c for c in starts if isinstance(c, Case) and c.is_part and not c.is_exact]
+    recorded_parts = [c for c in starts if isinstance(c, Case) and c.is_part and not c.is_exact]
+
+    def parts(best: AnyCase) -> Sequence[AnyCase]:
+        """The one of the case that is left, which is small, before those that were recorded."""
+        if not recorded_parts or not isinstance(best, Case) or not isinstance(oracle, WorkerOracle):
+            return recorded_parts
+        part = lowered(oracle, best)
+        if part is None:
+            return recorded_parts
+        return [part, *recorded_parts] if is_worth(part, best) else []
+
     recorded = below_dynamo(failure.signature)
     first = search(recorded)
     try:

@@ -15,6 +15,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 from types import TracebackType
@@ -117,6 +118,13 @@ class WorkerOracle:
         answer = self._ask(self._task(case))
         self._learn(answer)
         return answer.report()
+
+    def part_of(self, case: AnyCase) -> Json:
+        """The document of the last ATen graph that Inductor gets of a case; None if it gets none.
+
+        Nothing is learnt from this run.
+        """
+        return self._ask(replace(self._task(case), part=True)).finding.part
 
     def expect(self, case: AnyCase, ahead: Ahead) -> None:
         """Begin with a case that is asked for next, and with some of those that may follow.

@@ -40,6 +40,8 @@ class Task:
     """Limit of resident memory, in bytes."""
     ceiling: str | None = None
     """The step in which the failure is known to happen: nothing after it is run."""
+    part: bool = False
+    """Whether to tell which ATen graph Inductor got last."""
 
     def to_line(self) -> bytes:
         """As one line."""
@@ -49,6 +51,7 @@ class Task:
                 "seconds": self.seconds,
                 "memory": self.memory,
                 "ceiling": self.ceiling,
+                "part": self.part,
             }
         )
         return b'{"case":%b,%b' % (self.case.to_bytes(), rest[1:])
@@ -62,6 +65,7 @@ class Task:
             float(str(data["seconds"])),
             int(str(data["memory"])),
             None if data["ceiling"] is None else str(data["ceiling"]),
+            bool(data["part"]),
         )
 
 
@@ -78,6 +82,8 @@ class Finding:
     values: Mapping[str, Json] = field(default_factory=dict)
     note: str = ""
     """See `Report`."""
+    part: Json = None
+    """The document of the ATen graph that a task asked for."""
 
     def to_line(self) -> bytes:
         """As one line."""

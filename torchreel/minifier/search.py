@@ -11,7 +11,7 @@ however many workers judge ahead of it.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any, Literal
 
@@ -36,8 +36,11 @@ from torchreel.minifier.sweep import Sweep, ahead
 from torchreel.store.signature import Signature
 
 _NO_LIMITS = Limits()
-# A graph of one or two calls hardly becomes smaller by being lowered.
-_WORTH_A_PART = 3
+# A graph of one call hardly becomes smaller by being lowered.
+_WORTH_A_PART = 2
+
+Parts = Callable[[AnyCase], Iterable[AnyCase]]
+"""Gives cases of one partition for a case of a whole graph, the best first."""
 
 
 class Search:
@@ -68,14 +71,15 @@ class Search:
     def run(
         self,
         *cases: AnyCase,
-        parts: Sequence[AnyCase] = (),
+        parts: Parts = lambda best: (),
         is_alike: Callable[[Signature], bool] = nothing_is,
     ) -> Reduction:
         """Reduce the first of the cases that fails with the signature.
 
-        `parts` are other ways to the same failure, through one partition alone: the first that
-        fails is reduced as well, and the simpler of the two results is taken. `is_alike` says with
-        which other signatures a case is not worth looking beyond (`start.reproduce`).
+        `parts` gives other ways to the same failure, through one partition alone, for the case that
+        is left: the first that fails is reduced as well, and the simpler of the two results is
+        taken. `is_alike` says with which other signatures a case is not worth looking beyond
+        (`start.reproduce`).
 
         Raises `NotReproduced` or `FlakyFailure` when none does, and `TrivialResult` when the
         failure has nothing to do with the graph. A spent budget and an interrupt end the search
@@ -113,12 +117,12 @@ class Search:
             for phase in self._phases:
                 self._run_phase(phase)
 
-    def _reduce_part(self, parts: Sequence[AnyCase]) -> None:
+    def _reduce_part(self, parts: Parts) -> None:
         """The same from one partition, if there is still something that this could take away."""
-        if self._best.is_part or self._best.call_nodes < _WORTH_A_PART:
+        if self._best.is_part or self._best.total_call_nodes < _WORTH_A_PART:
             return
-        parts = [part.repeating(self._start.case.repeats) for part in parts]
-        part = next((part for part in parts if self.judge.verdict(part).verdict == "same"), None)
+        found = [part.repeating(self._start.case.repeats) for part in parts(self._best)]
+        part = next((part for part in found if self.judge.verdict(part).verdict == "same"), None)
         if part is not None:
             self._champion = (self._best, self._key)
             self._best, self._key = self.judge.accepted(part), sort_key(part)
