@@ -313,3 +313,21 @@ def test_what_can_not_get_to_the_failure_is_not_run() -> None:
         backends = {backend for backend, _ in seen}
         assert ("aot_eager" in backends) == (wanted.stage == "run")
         assert {found for _, found in seen} == {harness}
+
+
+def test_what_only_returns_its_inputs_is_not_run() -> None:
+    """The trivial case did not fail; where an input is odd, nobody knows."""
+    sizes: list[int] = []
+
+    def fails(case: Case) -> bool:
+        sizes.append(case.call_nodes)
+        return sin_reaches_cos(case)
+
+    Search(Predicate(fails), BUG).run(long_chain())
+    assert sizes.count(0) == 1
+    plain, odd = tensor(4), tensor(4, requires_grad=True)
+    trivial = case_of([], ["x"], x=plain, unused=odd)
+    assert not can_reach(trivial, BUG)
+    assert can_reach(trivial, replace(BUG, failure_class="memory"))
+    assert can_reach(case_of([], ["x", "y"], x=plain, y=odd), BUG)
+    assert can_reach(case_of([], ["x", "x"], x=plain), BUG)

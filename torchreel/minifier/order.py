@@ -108,6 +108,12 @@ def _oddities(value: Json) -> int:
     )
 
 
+def is_plain(value: Json) -> bool:
+    """Whether an input is a contiguous tensor of known sizes, with nothing special about it."""
+    size = [s for s in sizes(value) if isinstance(s, int)]
+    return is_tensor(value) and len(size) == len(sizes(value)) and not _oddities(value)
+
+
 def _dtype_rank(value: Json) -> int:
     return dtype_rank(as_object(value).get("dtype")) if is_tensor(value) else 0
 
