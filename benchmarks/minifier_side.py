@@ -3,8 +3,9 @@
     python benchmarks/minifier_side.py STORE DIRECTORY IMPORTS [accuracy]
 
 Writes `measured.json` into the directory: CPU seconds of the reduction (of this process, after
-its imports, and of all that it started), oracle runs, call nodes; and what the export adds, where
-the repro is run in fresh processes.
+its imports, and of all that it started), oracle runs, call nodes, runs until the last call node
+went (what follows makes sizes, dtypes and arguments plain, which torch's does not); and what the
+export adds, where the repro is run in fresh processes.
 """
 
 import json
@@ -13,6 +14,7 @@ import sys
 from dataclasses import asdict
 from pathlib import Path
 
+from torchreel.minifier.events import ProgressEvent
 from torchreel.minifier.export import ExportOptions, export
 from torchreel.minifier.minify import minify
 from torchreel.minifier.options import Options
@@ -26,12 +28,24 @@ def cpu() -> float:
     return sum(u.ru_utime + u.ru_stime for u in map(resource.getrusage, who))
 
 
+class Progress:
+    """Remembers after how many runs the last call node of the outer graph went."""
+
+    nodes = runs = -1
+
+    def on_step(self, event: ProgressEvent) -> None:
+        """See `Listener`."""
+        if event.call_nodes != self.nodes:
+            self.nodes, self.runs = event.call_nodes, event.oracle_runs
+
+
 def main(target: str, directory: str, imports: str, accuracy: str = "") -> None:
     """Reduce, measure, export."""
+    progress = Progress()
     options = Options(imports=tuple(imports.split(",")) if imports else ())
     with Store.open(Path(target), write=True) as store:
         before = cpu()
-        found = minify(store, accuracy=bool(accuracy), options=options)
+        found = minify(store, accuracy=bool(accuracy), options=options, listener=progress)
         reduced = cpu()
         row = next(r for r in queries.reductions(store) if r.id == found.reduction_id)
         failure = next(f for f in queries.failures(store) if f.id == row.failure_id)
@@ -41,6 +55,7 @@ def main(target: str, directory: str, imports: str, accuracy: str = "") -> None:
         "cpu": reduced - before,
         "export_cpu": cpu() - reduced,
         "runs": found.oracle_runs,
+        "runs_to_nodes": progress.runs,
         "before": found.before_call_nodes,
         "nodes": found.case.total_call_nodes,
         "status": found.status,
