@@ -50,7 +50,12 @@ def main(target: str, directory: str, imports: str, accuracy: str = "") -> None:
         row = next(r for r in queries.reductions(store) if r.id == found.reduction_id)
         failure = next(f for f in queries.failures(store) if f.id == row.failure_id)
         place = queries.compile_by_id(store, failure.compile_id or 0)
-        export(store, place, ExportOptions(Path(directory), imports=options.imports), failure)
+        export(
+            store,
+            place,
+            ExportOptions(Path(directory), formats=("repro",), imports=options.imports),
+            failure,
+        )
     measured = {
         "cpu": reduced - before,
         "export_cpu": cpu() - reduced,
