@@ -7,12 +7,14 @@ import pytest
 
 from tests.replay.programs import PROGRAMS, UNCACHED, record
 from torchreel.errors import UnsupportedError, UsageError
+from torchreel.minifier.written import written_down
 from torchreel.replay import Verdict, replay
 from torchreel.replay.nursery import warm
 from torchreel.replay.vector_isa import copy_probes
 from torchreel.store import queries
 from torchreel.store.database import Store
 from torchreel.store.records import Compile
+from torchreel.store.signature import wrong_result_signature
 
 TRAINED = {"training", "dynamic_training", "autocast", "checkpointed"}
 FROM_ATEN = ("dynamic_training", "branches", "mutation_and_aliasing", "checkpointed")
@@ -242,6 +244,20 @@ def test_a_compile_of_aot_inductor_is_refused_with_the_reason(tmp_path: Path) ->
         verdict = replay(store, compile, "aot")
     assert (verdict.verdict, verdict.exit_status) == ("refused", 3)
     assert verdict.detail.startswith("this compile is AOTInductor's")
+
+
+def test_eagers_run_of_a_wrong_result_is_no_part_of_the_replay(tmp_path: Path) -> None:
+    """Both are run and compared; what eager does there was on no tape."""
+    path = tmp_path / "run.db"
+    program = "torch.compile(lambda x: x.sin() + 1, backend='aot_eager')(torch.randn(5))"
+    assert record(path, "plain", source=program) == 0
+    with Store.open(path, write=True) as store:
+        (compile,) = compiles_of(store)
+        (checkpoint,) = queries.checkpoints(store, compile)
+        written_down(store, compile, wrong_result_signature("values"), "planted", checkpoint.id)
+        verdict = replay(store, compile)
+    assert verdict.detail == "the failure: wrong_result in stage run recorded, none replayed"
+    assert [row.stage for row in verdict.compared if row.recorded != row.identical] == ["run"]
 
 
 def test_an_unknown_backend_is_refused_by_name(tmp_path: Path) -> None:

@@ -110,6 +110,7 @@ def main() -> None:
 def _replay(request: Request, report: Report) -> None:
     import torchreel.recorder.session as recording
     from torchreel.replay import restore, torch_machine, torch_names
+    from torchreel.replay.comparison import compare
     from torchreel.replay.facts import Facts, told
     from torchreel.store.portable.checkpoints import CheckpointDoc
 
@@ -148,7 +149,9 @@ def _replay(request: Request, report: Report) -> None:
             report.write(request.report)  # should the stage kill this process
             compiled = restore.run(restored, backward=request.backward, trust=request.trust)
             if request.compare:
-                _compare(recorder, restore.execute_and_compare(doc, compiled))
+                with _apart(recorder):  # eager's run is no part of what was recorded
+                    expected = restore.results_of(doc)
+                _note(recorder, compare(expected, restore.results_of(doc, compiled)))
             elif request.execute:
                 restore.execute(doc, compiled)
 
@@ -190,7 +193,18 @@ def _stopping(
     report.stopped = told(stops)
 
 
-def _compare(recorder: Recorder, difference: Difference | None) -> None:
+@contextmanager
+def _apart(recorder: Recorder) -> Iterator[None]:
+    """What this thread does here is not recorded."""
+    here = recorder.spans.here
+    here.inside = True
+    try:
+        yield
+    finally:
+        here.inside = False
+
+
+def _note(recorder: Recorder, difference: Difference | None) -> None:
     """Write a wrong result down like any other failure."""
     if difference is not None:
         recorder.add_wrong_result(difference.signature(), str(difference))

@@ -19,7 +19,7 @@ from torch.fx import GraphModule
 
 from torchreel.errors import UnsupportedError, UntrustedError
 from torchreel.replay import torch_names
-from torchreel.replay.comparison import Difference, compare, tensors_of
+from torchreel.replay.comparison import tensors_of
 from torchreel.store.jsontypes import Json
 from torchreel.store.portable import (
     ambient,
@@ -228,18 +228,15 @@ def execute(doc: CheckpointDoc, compiled: object) -> object:
     return _call(doc, compiled, _real_inputs(doc))
 
 
-def execute_and_compare(doc: CheckpointDoc, compiled: object) -> Difference | None:
-    """Run a graph compiled and as it is, on the same synthesised inputs; the first difference.
+def results_of(doc: CheckpointDoc, function: object = None) -> list[object]:
+    """What a compiled graph (or the graph as it is) returns for synthesised inputs.
 
-    Inputs that the graph writes to are compared as well.
+    And what it leaves in them: a graph may write to its inputs.
     """
-    results = []
-    for function in (restore(doc).graph, compiled):
-        inputs = _real_inputs(doc)
-        torch.manual_seed(0)
-        output = _call(doc, function, list(inputs))
-        results.append(tensors_of([output, inputs]))
-    return compare(*results)
+    function = restore(doc).graph if function is None else function
+    inputs = _real_inputs(doc)
+    torch.manual_seed(0)
+    return tensors_of([_call(doc, function, list(inputs)), inputs])
 
 
 def _real_inputs(doc: CheckpointDoc) -> list[object]:
