@@ -2,8 +2,9 @@
 
     python benchmarks/alive.py PROGRAM.py [ARGUMENTS ...]
 
-By class of tensor, after a collection, and again after a reset of Dynamo: what `fidelity` runs,
-with and without a recorder.  A recorder that keeps a tensor alive changes the numbers.
+By class of tensor, after a collection, and again after a reset of Dynamo; before them, how many
+frames Dynamo was shown.  This is what `fidelity` runs, with and without a recorder: one that keeps
+a tensor alive, or whose own frames Dynamo sees, changes the numbers.
 """
 
 import gc
@@ -26,6 +27,7 @@ def main() -> None:
 def _tell() -> None:
     torch = sys.modules.get("torch")
     if torch is not None:
+        print("frames:", dict(sys.modules["torch._dynamo.utils"].counters["frames"]))
         print("tensors alive:", _alive(torch.Tensor))
         torch.compiler.reset()
         print("after a reset:", _alive(torch.Tensor), flush=True)

@@ -82,7 +82,25 @@ except Exception as error:
     print("".join(traceback.format_exception(error)))
 sys.exit(5)
 """
+# Dynamo looks at each frame of `helper`'s callees; probes run there, and at an import.
+EAGER = """
+from torch.fx.experimental.proxy_tensor import make_fx
+
+@torch._dynamo.disable(recursive=False)
+def helper(x):
+    import torch._inductor.compile_fx
+    with torch._subclasses.FakeTensorMode() as mode:
+        mode.from_tensor(x).sin()
+    return make_fx(lambda x: x.cos() + 1)(x)(x)
+
+@torch.compile(backend="aot_eager")
+def f(x):
+    return helper(x).sin()
+
+print(f(torch.ones(3)))
+"""
 PROGRAMS = {
+    "eager code": (EAGER, {"dynamo_output_graph": 1}),
     "breaks and recompiles": (BREAKS_AND_RECOMPILES, {"dynamo_output_graph": 4}),
     "dynamic training": (DYNAMIC_TRAINING, {"dynamo_output_graph": 1, "create_symbol": 2}),
     "control flow": (CONTROL_FLOW, {"dynamo_output_graph": 1}),
@@ -101,8 +119,9 @@ def test_torch_writes_the_same_with_and_without_the_recorder(name: str, tmp_path
     for kind, count in at_least.items():
         assert plain.counts.get(kind, 0) >= count, (plain.counts, plain.log[-5:])
     assert plain.status == (5 if name == "a failing backend" else 0)
-    *own, alive, _ = plain.stdout.splitlines()
+    *own, frames, alive, _ = plain.stdout.splitlines()
     assert own
+    assert frames.startswith("frames: {")
     assert alive.startswith("tensors alive:")
     assert ("Parameter" in alive) == (name == "dynamic training")
     assert found == []

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 from torchreel.recorder import guard
 from torchreel.recorder.guard import fail_open
+from torchreel.recorder.unseen import hide
 
 if TYPE_CHECKING:
     from torchreel.recorder.recorder import Recorder
@@ -126,7 +127,7 @@ class _Hook(fail_open):
 
     def __enter__(self) -> Self:
         self._here.inside = True
-        return self
+        return super().__enter__()
 
     def __exit__(
         self,
@@ -148,6 +149,7 @@ def wrap(original: Any, probe: AnyProbe) -> Any:
         around = _wrap(original, probe) if isinstance(probe, Probe) else _tap(original, probe)
     wrapper: Any = functools.wraps(original)(around)
     _disguise(wrapper, original)
+    hide(wrapper)
     wrapper.__torchreel__ = True
     return wrapper
 

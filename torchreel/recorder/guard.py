@@ -13,7 +13,7 @@ import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 log = logging.getLogger("torchreel")
 
@@ -67,14 +67,25 @@ class Losses:
 losses = Losses()
 
 
+def _no_dynamo(callback: object) -> object:
+    return None
+
+
+set_eval_frame: Callable[[Any], Any] = _no_dynamo
+"""Dynamo's: sets what is shown each frame that begins in this thread, and returns what it was.
+
+`unseen` puts it here."""
+
+
 class fail_open:
     """Swallow any `Exception` that the body raises; count and log it under `place`.
 
+    Dynamo, which may look at every frame here, does not see what the body calls.
     KeyboardInterrupt and SystemExit are the program's own and pass. `kind` says afterwards what was
     raised, if anything; `quiet` leaves the counting to the caller.
     """
 
-    __slots__ = ("kind", "place", "quiet")
+    __slots__ = ("_callback", "kind", "place", "quiet")
 
     def __init__(self, place: str, *, quiet: bool = False) -> None:
         self.place = place
@@ -82,6 +93,7 @@ class fail_open:
         self.kind: type[Exception] | None = None
 
     def __enter__(self) -> Self:
+        self._callback = set_eval_frame(None)
         return self
 
     def __exit__(
@@ -90,8 +102,11 @@ class fail_open:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> bool:
-        if error is None or not isinstance(error, Exception):
-            return False
+        swallowed = isinstance(error, Exception) and self._swallow(error)
+        set_eval_frame(self._callback)
+        return swallowed
+
+    def _swallow(self, error: Exception) -> bool:
         self.kind = type(error)
         if self.quiet:
             return True

@@ -24,6 +24,7 @@ from torchreel.recorder.control import KillSwitch, off_file
 from torchreel.recorder.guard import fail_open, losses
 from torchreel.recorder.recorder import Options, Recorder
 from torchreel.recorder.settings import Settings
+from torchreel.recorder.unseen import hide_recorder
 
 MODES = ("full", "flight")
 MODE_VARIABLE = "TORCHREEL"
@@ -58,6 +59,7 @@ class Session:
             self._switch.listen(self.recorder.options.settings.off_signal)
         if self._switch.look(now=True):
             return
+        hide_recorder()
         attach.activate(self.recorder)
         self._attachment.attach()
         self._watchdog.start()
