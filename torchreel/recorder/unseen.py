@@ -23,9 +23,7 @@ _HERE = os.path.dirname(__file__)
 
 def hide_recorder() -> None:
     """Have Dynamo leave out the functions of the recorder's modules, as far as they are loaded."""
-    from torch._C._dynamo.eval_frame import set_eval_frame
-
-    guard.set_eval_frame = set_eval_frame
+    guard.set_eval_frame = _dynamo().set_eval_frame
     package = __name__.rpartition(".")[0]
     for name, module in list(sys.modules.items()):
         if name.startswith(package):
@@ -35,12 +33,18 @@ def hide_recorder() -> None:
 
 def hide(function: Callable[..., Any]) -> None:
     """Have Dynamo leave out a function and those that are defined in it."""
-    from torch._C._dynamo.eval_frame import _FrameAction as Action
-    from torch._C._dynamo.eval_frame import _FrameExecStrategy as Strategy
-    from torch._C._dynamo.eval_frame import set_code_exec_strategy
+    dynamo = _dynamo()
+    # Older versions of torch have no such mark; there Dynamo sees the recorder.
+    if hasattr(dynamo, "set_code_exec_strategy"):
+        skip = dynamo._FrameExecStrategy(dynamo._FrameAction.SKIP, dynamo._FrameAction.DEFAULT)
+        for code in _codes(function.__code__):
+            dynamo.set_code_exec_strategy(code, skip)
 
-    for code in _codes(function.__code__):
-        set_code_exec_strategy(code, Strategy(Action.SKIP, Action.DEFAULT))
+
+def _dynamo() -> Any:
+    from torch._C._dynamo import eval_frame
+
+    return eval_frame
 
 
 def _functions(members: Any, module: str) -> Iterator[FunctionType]:
