@@ -5,7 +5,9 @@ from pathlib import Path
 
 import pytest
 
+from torchreel.replay.compared import EXCUSES, SCOPES
 from torchreel.replay.normalise import Normaliser, canonical_code, canonical_text
+from torchreel.replay.sieve import Point, Sieve, Sifted
 from torchreel.store.jsontypes import Json
 from torchreel.store.records import Event
 
@@ -116,6 +118,17 @@ def test_what_torch_collects_in_a_set_has_no_order() -> None:
     assert tape("tensorify_float_failure", "a", "b") == tape("tensorify_float_failure", "b", "a")
     assert tape("tensorify_float_failure", "a", "b") != tape("tensorify_float_failure", "a", "c")
     assert tape("cache_keys", "a", "b") != tape("cache_keys", "b", "a")
+
+
+def test_what_is_told_of_a_cached_result_is_set_aside_for_an_aten_graph_alone() -> None:
+    def sift(entry: str, frame: str) -> Sifted | None:
+        told: Json = {"guard_added_fast": {"expr": "s0 > 1", "stack": [{"name": frame}]}}
+        sieve = Sieve(SCOPES[entry], Point(entry), EXCUSES, began=True)
+        return sieve.sift(event("guard_added_fast", told, stage="forward"))
+
+    cached = "_get_output_tensor_from_cache_entry"
+    assert sift("aot", cached) == Sifted("", "fake-tensor cache")
+    assert sift("aot", "evaluate_expr") == sift("graph", cached) == Sifted("")
 
 
 CHANGES: list[tuple[str, Json]] = [

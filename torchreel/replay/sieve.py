@@ -124,6 +124,8 @@ class Sieve:
             return Sifted(self.lane, "seen before")
         if aside:
             return Sifted(self.lane, aside)
+        if self._alone and _is_of_cached_result(event):
+            return Sifted(self.lane, "fake-tensor cache")
         depth = _depth(event) if event.kind == DISPATCH else 0
         return Sifted(self.lane, "", depth, tuple(applying))
 
@@ -131,6 +133,23 @@ class Sieve:
 def fact(event: Seen) -> Fact:
     """What an event says, if that is said once only."""
     return event.kind, event.name, canonical_json(event.data) if event.kind in ONCE else b""
+
+
+_RESULT_OF_ENTRY = "_get_output_tensor_from_cache_entry"
+"""In torch's FakeTensorMode: makes a result out of an entry of its cache, and suppresses guards."""
+
+
+def _is_of_cached_result(event: Seen) -> bool:
+    """Whether torch tells of a guard that it suppressed and asks for once in a process.
+
+    An ATen graph that is replayed alone has a new ShapeEnv, which asks again.
+    """
+    if event.kind != "guard_added_fast" or not isinstance(event.data, Mapping):
+        return False
+    told = event.data.get(event.kind)
+    stack = told.get("stack") if isinstance(told, Mapping) else None
+    frames = stack if isinstance(stack, list) else []
+    return any(isinstance(f, Mapping) and f.get("name") == _RESULT_OF_ENTRY for f in frames)
 
 
 def _depth(event: Seen) -> int:
