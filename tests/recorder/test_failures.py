@@ -2,14 +2,17 @@
 
 import sys
 import threading
+from pathlib import Path
 
 import pytest
 import torch
 
+from tests.recorder import programs
 from tests.recorder.conftest import Record
 from torchreel.recorder import failures
 from torchreel.recorder.spans import CompileEntry, Mark
 from torchreel.store import queries
+from torchreel.store.database import Store
 
 
 def broken(gm: torch.fx.GraphModule, inputs: object) -> object:
@@ -85,6 +88,28 @@ def test_control_flow_of_dynamo_is_no_error() -> None:
     assert failures.is_control_flow(exc.SpeculationRestartAnalysis(restart_reason="again"))
     assert failures.is_control_flow(exc.SkipFrame("not this one"))
     assert not failures.is_control_flow(ValueError("a bug"))
+
+
+FORBIDDEN = """
+import torch
+compiled = torch.compile(lambda x: x.sin(), backend="eager", dynamic=False)
+compiled(torch.ones(2))
+with torch.compiler.set_stance("fail_on_recompile"):
+    compiled(torch.ones(3))
+"""
+
+
+def test_a_compile_that_is_forbidden_is_one_that_failed(tmp_path: Path) -> None:
+    path = tmp_path / "run.db"
+    assert programs.run(FORBIDDEN, path) == 1
+    with Store.open(path) as store:
+        (failure,) = queries.failures(store)
+        made, forbidden = queries.compiles(store, 1)
+    assert failure.compile_id == forbidden.id
+    assert (failure.stage, failure.exception_type) == ("dynamo", "RuntimeError")
+    assert "size mismatch at index 0. expected 2, actual 3" in failure.message
+    assert (made.status, forbidden.status) == ("ok", "failed")
+    assert (forbidden.frame_name, forbidden.frame_line) == (made.frame_name, made.frame_line)
 
 
 def test_hooks_for_uncaught_exceptions_are_put_back(record: Record) -> None:

@@ -1,14 +1,15 @@
 """The compiled code's own execution: the stage 'run', and errors of later calls.
 
 Lives here: the first call of every graph that Inductor compiled, and the attribution of uncaught
-exceptions.  Not here: anything on the path of later calls: the first call that succeeds puts the
-original function back.
+exceptions, be it that a compile was forbidden (`set_stance("fail_on_recompile")`).  Not here:
+anything on the path of later calls: the first call that succeeds puts the original function back.
 """
 
 from __future__ import annotations
 
+import re
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +18,7 @@ from torchreel.recorder.attach import AttachPoint, Call, Probe, Visit, hide_fram
 from torchreel.recorder.guard import fail_open
 from torchreel.recorder.kinds import Kind
 from torchreel.recorder.probes.inductor import partition_of
-from torchreel.recorder.spans import CompileEntry, Mark, Span
+from torchreel.recorder.spans import NO_COMPILE_ID, CompileEntry, Mark, Span
 
 if TYPE_CHECKING:
     from torchreel.recorder.recorder import Recorder
@@ -29,6 +30,7 @@ POST_COMPILE = AttachPoint(
     "the attribute that every call looks up",
 )
 ATTACH_POINTS = (POST_COMPILE,)
+_NAMED_FRAME = re.compile(r"filename: '(.*?)', function name: '(.*?)', line number: (\d+)")
 KINDS: tuple[Kind, ...] = ()
 
 # Which graph object belongs to which compile; by id, because it can't be hashed.
@@ -100,21 +102,39 @@ def _leave(recorder: Recorder | None, span: Span | None, error: BaseException | 
 
 
 def note_uncaught(recorder: Recorder, error: Exception) -> None:
-    """Write down an exception that compiled code raised in a later call."""
-    found = _origin(error)
-    if found is not None and not recorder.has_failed(error):
-        entry, partition = found
+    """Write down an exception of a later call: of compiled code, or that it may not be compiled."""
+    if recorder.has_failed(error):
+        return
+    frames = list(_frames(error))
+    if found := [origin for frame in frames if (origin := _of_frame(frame)) is not None]:
+        entry, partition = found[-1]  # the innermost
         recorder.add_failure(error, Mark(id(error), entry, "run", partition))
+    elif frames and _forbids(frames[-1]):
+        columns = _named_frame(str(error))
+        entry = recorder.add_compile(NO_COMPILE_ID, next(recorder.spans.unnamed), **columns)
+        recorder.add_failure(error, Mark(id(error), entry, "dynamo", ""))
 
 
-def _origin(error: Exception) -> tuple[CompileEntry, str] | None:
-    """The compile whose code is on the traceback, the innermost if there are several."""
-    found = None
+def _frames(error: Exception) -> Iterator[FrameType]:
     traceback = error.__traceback__
     while traceback is not None:
-        found = _of_frame(traceback.tb_frame) or found
+        yield traceback.tb_frame
         traceback = traceback.tb_next
-    return found
+
+
+def _forbids(frame: FrameType) -> bool:
+    """Whether Dynamo raises here that it was not to compile a frame."""
+    code = frame.f_code
+    return code.co_name == "fail_callback" and code.co_filename.endswith("_dynamo/eval_frame.py")
+
+
+def _named_frame(message: str) -> dict[str, object]:
+    """The frame that Dynamo's message names; the frame itself is gone, and its object unsafe."""
+    found = _NAMED_FRAME.search(message)
+    if found is None:
+        return {}
+    file, name, line = found.groups()
+    return {"frame_file": file, "frame_name": name, "frame_line": int(line)}
 
 
 def _of_frame(frame: FrameType) -> tuple[CompileEntry, str] | None:
