@@ -52,9 +52,16 @@ BREAK = AttachPoint(
 SKIP = AttachPoint(
     _CONVERT, "CatchErrorsWrapper._handle_skip", "what became of a frame, with the reason"
 )
+_EVAL = "torch._C._dynamo.eval_frame"
+SWITCH = AttachPoint(_EVAL, "set_eval_frame", "turns Dynamo off while the recorder works")
+MARK = AttachPoint(_EVAL, "set_code_exec_strategy", "has Dynamo leave out the recorder's functions")
+STRATEGY = AttachPoint(_EVAL, "_FrameExecStrategy", "what is to be done with a frame")
+ACTION = AttachPoint(_EVAL, "_FrameAction", "the one to be done with the recorder's: none")
 ATTACH_POINTS = (
-    CACHE_SIZE, LIMIT, REASONS, REASON, CHECK, SPECULATION, BREAK, SKIP,
+    CACHE_SIZE, LIMIT, REASONS, REASON, CHECK, SPECULATION, BREAK, SKIP, SWITCH, MARK, STRATEGY,
+    ACTION,
 )  # fmt: skip
+"""The last four are those of `torchreel.recorder.unseen`."""
 
 CACHE = Kind(
     name="frame.cache",
