@@ -127,6 +127,19 @@ def test_a_blob_with_another_digest_is_refused(replayed: Path, tmp_path: Path) -
             replay(store, compile)
 
 
+def test_a_graph_that_is_none_is_refused(replayed: Path, tmp_path: Path) -> None:
+    copy = tmp_path / "none.db"
+    copy.write_bytes(replayed.read_bytes())
+    with Store.open(copy, write=True) as store:
+        compile = mutations.original(store)
+        digest = queries.output_codes(store, compile)[0].digest
+        graphs = [row for row in queries.graphs(store, compile) if row.stage == "forward"]
+        with store.writer() as writer:
+            writer.update("graphs", graphs[0].id, digest=digest)
+        with pytest.raises(DamagedStore, match=r"has as graph \(\w+\) is none"):
+            outcome(store)
+
+
 def test_a_tape_cut_off_by_a_crash_is_compared_as_far_as_it_goes(
     replayed: Path, tmp_path: Path
 ) -> None:

@@ -127,7 +127,10 @@ def _without(compile: Compile, row: FrameBundle | None) -> str:
 
 def _parsed(document: bytes) -> Mapping[str, Json]:
     """What stands beside the pickle; of older bundles, the tensors alone."""
-    found = parse_json(document)
+    try:
+        found = parse_json(document)
+    except ValueError as error:
+        raise DamagedStore(f"What stands beside a frame can't be read: {error}.") from error
     return found if isinstance(found, Mapping) else {"tensors": found}
 
 

@@ -96,7 +96,10 @@ def _at_checkpoints(store: Store, compile: Compile) -> list[dict[tuple[str, str]
     """The config in each of a compile's checkpoints: what a replay restores."""
     found = []
     for row in queries.checkpoints(store, compile):
-        document = parse_json(store.read_blob(row.digest))
+        try:
+            document = parse_json(store.read_blob(row.digest))
+        except ValueError:
+            continue  # what is wrong with it, a replay from it says
         entries = document.get("config") if isinstance(document, Mapping) else None
         found.append({
             (str(entry.get("module")), str(entry.get("key"))): canonical_json(entry.get("value"))

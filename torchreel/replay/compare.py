@@ -18,6 +18,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from torchreel.errors import DamagedStore
 from torchreel.replay.compared import CLASSES, ON_REQUEST, SCOPES, excuses
 from torchreel.replay.events import Walk
 from torchreel.replay.normalise import canonical_code
@@ -44,11 +45,16 @@ class Item:
     digest: str
 
     def canonical(self, kind: str) -> bytes:
-        """The bytes that have to be equal."""
+        """The bytes that have to be equal.  Raises DamagedStore when the blob is no such thing."""
         data = self.store.read_blob(self.digest)
-        if kind == "output code":
-            return canonical_code(data.decode("utf-8", "surrogatepass")).encode()
-        return canonical_json(graph_documents.whole(parse_json(data)))  # as in a store of any age
+        try:
+            if kind == "output code":
+                return canonical_code(data.decode("utf-8", "surrogatepass")).encode()
+            return canonical_json(graph_documents.whole(parse_json(data)))  # of a store of any age
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise DamagedStore(
+                f"What {self.store.target} has as {kind} ({self.digest[:12]}) is none: {error}."
+            ) from error
 
 
 @dataclass(frozen=True)
