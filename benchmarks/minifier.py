@@ -76,7 +76,7 @@ class Planted:
 CASES: dict[str, Planted] = {
     "gpt2-2 one": Planted("gpt2-2", "lowering:tanh", least=1),
     "gpt2-2 two": Planted("gpt2-2", "lowering:tanh>rsqrt", least=2),
-    "gpt2-2 three": Planted("gpt2-2", "lowering:bmm>tanh>rsqrt", least=3),
+    "gpt2-2 three": Planted("gpt2-2", "lowering:addmm>tanh>rsqrt", least=3),
     "gpt2-2 dynamo": Planted("gpt2-2", "pre_grad:tanh>layer_norm", least=2, after="dynamo"),
     "gpt2-2 crash": Planted("gpt2-2", "lowering:tanh!", least=1),
     "gpt2-12 one": Planted("gpt2-12", "lowering:tanh", least=1),
@@ -85,10 +85,10 @@ CASES: dict[str, Planted] = {
         "gpt2-12", "pre_grad:layer_norm>tanh>layer_norm", least=3, after="dynamo"
     ),
     "bert one": Planted("bert", "lowering:erf", least=1),
-    "bert two": Planted("bert", "lowering:erf>bmm", least=2),
+    "bert two": Planted("bert", "lowering:erf>addmm", least=2),
     "bert dynamo": Planted("bert", "pre_grad:gelu>layer_norm", least=2, after="dynamo"),
     "t5 one": Planted("t5", "lowering:relu", least=1),
-    "t5 three": Planted("t5", "lowering:rsqrt>relu>bmm", least=3),
+    "t5 three": Planted("t5", "lowering:rsqrt>relu>mm", least=3),
     "cnn one": Planted("cnn", "lowering:convolution", least=1),
     "cnn compile error": Planted("cnn", bug="compile_error", least=1),
     "cnn wrong": Planted("cnn", bug="accuracy", least=1),
@@ -97,10 +97,10 @@ CASES: dict[str, Planted] = {
     "mlp run time": Planted("mlp", bug="runtime_error", least=1),
     "mlp wrong": Planted("mlp", bug="accuracy", least=1),
     "experts one": Planted("experts", "lowering:topk", least=2),
-    "experts two": Planted("experts", "lowering:topk>sigmoid", least=3),
+    "experts two": Planted("experts", "lowering:topk>exp", least=3),
     "branches one": Planted("branches", "lowering:cond", least=2),
     "branches two": Planted("branches", "lowering:cond>sigmoid", least=3),
-    "gpt2-train": Planted("gpt2-train", "lowering:embedding_dense_backward", least=1),
+    "gpt2-train": Planted("gpt2-train", "lowering:_unsafe_masked_index_put_accumulate", least=1),
     "cnn-train": Planted("cnn-train", "lowering:convolution_backward", least=1),
 }
 
