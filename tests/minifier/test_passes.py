@@ -14,7 +14,7 @@ from torchreel.minifier.passes import Pass, all_passes
 from torchreel.minifier.passes.bypass import Bypass, BypassByEqual
 from torchreel.minifier.passes.config import Ambient, Config
 from torchreel.minifier.passes.cut import Chunks, Cut, Prefix, depth_first
-from torchreel.minifier.passes.gradients import Gradients
+from torchreel.minifier.passes.gradients import Gradients, NoGradients
 from torchreel.minifier.passes.outputs import Outputs, Suffix
 from torchreel.minifier.passes.reshape import Reshape, ReshapeInputs
 from torchreel.minifier.passes.sizes import Resize, SmallerSizes
@@ -186,3 +186,5 @@ def test_gradients_go() -> None:
         [call("a", "sin", ref("x"))], ["a"], x=tensor(2, requires_grad=True, parameter=True)
     )
     assert applied(Gradients(), case).checkpoint.inputs == (tensor(2),)
+    assert applied(NoGradients(), case).checkpoint.inputs == (tensor(2),)
+    assert not NoGradients().edits(applied(NoGradients(), case))

@@ -13,7 +13,7 @@ from torchreel.minifier.passes.bypass import BypassByAny, BypassByEqual
 from torchreel.minifier.passes.config import Ambient, Config
 from torchreel.minifier.passes.cut import Chunks, Cut, Prefix
 from torchreel.minifier.passes.dtypes import PlainerDtypes
-from torchreel.minifier.passes.gradients import Gradients, LessHarness
+from torchreel.minifier.passes.gradients import Gradients, LessHarness, NoGradients
 from torchreel.minifier.passes.inline import InlineBodies
 from torchreel.minifier.passes.lift import LiftValues
 from torchreel.minifier.passes.literals import FewerArguments, Literals, Trips
@@ -35,7 +35,7 @@ Tier = tuple[Pass[Any], ...]
 
 PHASES: tuple[tuple[Tier, ...], ...] = (
     # how it is run: Inductor, a backward, gradients, dynamic sizes make every run slow
-    ((SimplerBackend(), LessHarness(), Gradients(), UnusedSymbols(), StaticSizes()),),
+    ((SimplerBackend(), LessHarness(), NoGradients(), UnusedSymbols(), StaticSizes()),),
     # what is computed
     (
         (Trips(),),
@@ -46,7 +46,7 @@ PHASES: tuple[tuple[Tier, ...], ...] = (
     ),
     # what it is computed from, and with which settings: they seldom matter, and runs are fast now
     (
-        (FewerSymbols(), Config(), Ambient()),
+        (FewerSymbols(), Gradients(), Config(), Ambient()),
         (SmallerSizes(1), SmallerSizes(2), SmallerSizes(3), SmallerSizes(None), LowerRanks()),
         (PlainLayout(), PlainerDtypes()),
         (NoWrites(), FewerArguments(), Literals()),

@@ -41,11 +41,30 @@ class UseHarness(CaseEdit):
         return replace(case, harness=self.harness) if less else None
 
 
+@dataclass(frozen=True)
+class DetachAll(CaseEdit):
+    """No input needs a gradient or is a parameter."""
+
+    def on(self, case: Case) -> Case | None:
+        """With plain inputs."""
+        inputs = tuple(map(_plain, case.checkpoint.inputs))
+        return replace(case, checkpoint=replace(case.checkpoint, inputs=inputs))
+
+
+class NoGradients(CasePass):
+    """Drop all gradients: where that will do, there is no backward in what follows."""
+
+    name = "no gradients"
+
+    def edits(self, case: Case) -> Sequence[CaseEdit]:
+        """One, if there is anything to drop."""
+        return [DetachAll()] if Gradients().edits(case) else []
+
+
 class Gradients(CasePass):
-    """Drop gradients."""
+    """Drop gradients one by one, of the inputs that are left."""
 
     name = "gradients"
-    together = True
 
     def edits(self, case: Case) -> Sequence[CaseEdit]:
         """One for each input that needs one."""
