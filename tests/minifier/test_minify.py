@@ -73,7 +73,11 @@ def test_a_wrong_result(tmp_path: Path) -> None:
     with Store.open(path, write=True) as store, pytest.raises(NotReproduced, match="same results"):
         minify(store, accuracy=True, options=OPTIONS, oracle=shared_worker())
     functions = ["relu", "sin", "exp", "cos", "neg"]
-    record(path, chain_of(functions), torch.ones(4, 8), backend="planted_wrong")
+
+    def fn(x: torch.Tensor) -> torch.Tensor:
+        return chain_of(functions)(torch.log(x).sum())  # NaN, unless all inputs are positive
+
+    record(path, fn, torch.ones(64), backend="planted_wrong")
     with Store.open(path, write=True) as store:
         assert not queries.failures(store)
         found = minify(store, accuracy=True, options=OPTIONS, oracle=shared_worker())

@@ -15,9 +15,12 @@ import torch
 import tests.minifier.planted_results  # registers the backends
 from tests.minifier.real import case_from
 from torchreel.errors import UsageError
+from torchreel.minifier.accuracy import with_positive_inputs
 from torchreel.minifier.case import Case
 from torchreel.minifier.export.script import compile_form
 from torchreel.minifier.harness import run
+from torchreel.minifier.order import sort_key
+from torchreel.minifier.passes.sizes import PlainContents
 from torchreel.minifier.protocol import Finding, Task
 from torchreel.replay.comparison import compare, differences
 from torchreel.store.signature import Signature, wrong_result_signature
@@ -46,6 +49,22 @@ def test_every_kind_of_difference_is_known_by_its_kind(kind: str) -> None:
     assert finding.verdict == "same", finding
     assert Signature.from_json(finding.signature).output == (2 if kind == "count" else 0)
     assert found(of(lambda x: torch.sin(x) + 1, torch.ones(3, 4)), kind).verdict == "none"
+
+
+def test_nothing_but_nan_is_not_the_same() -> None:
+    """Where eager computes nothing that could differ, nobody knows; positive inputs may help."""
+    case = of(lambda x: torch.log(x).sum() + 1, torch.ones(64), backend="planted_values")
+    nothing = found(case)
+    assert (nothing.verdict, "NaN" in nothing.detail) == ("invalid", True)
+    positive = with_positive_inputs(case)
+    assert found(positive).verdict == "same"
+    assert sort_key(case) < sort_key(positive)
+    again = PlainContents().apply(positive, PlainContents().edits(positive))
+    assert again is not None
+    assert again.digest == case.digest
+    positive = replace(positive, harness="accuracy", backend="inductor", imports=())
+    text = compile_form(positive, wrong_result_signature("values"), []).text
+    assert "torch.randn(64).abs()" in text
 
 
 def test_two_differences_are_told_apart() -> None:

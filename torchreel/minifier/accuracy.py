@@ -1,6 +1,7 @@
 """Wrong results: no exception tells of them, so every recorded graph is run twice and compared.
 
-Each `graph` checkpoint is run in eager mode and compiled, on the same invented inputs; the first
+Each `graph` checkpoint is run in eager mode and compiled, on the same invented inputs (on positive
+ones, where eager makes nothing but NaN of the others); the first
 whose results differ (outputs, inputs that it wrote to, gradients) is written down as a failure of
 its compile and reduced like any other. Called by `minify`.
 """
@@ -12,6 +13,7 @@ from dataclasses import replace
 
 from torchreel.errors import NotReproduced, UnsupportedError
 from torchreel.minifier.case import Case
+from torchreel.minifier.descriptions import as_object, is_tensor
 from torchreel.minifier.events import Report
 from torchreel.minifier.judge import Oracle
 from torchreel.minifier.written import written_down
@@ -41,6 +43,10 @@ def find_difference(
         case = Case.from_checkpoint(doc, "accuracy", imports=imports)
         case = replace(case, comparator=comparator)
         report = oracle.judge(case)
+        if report.verdict == "invalid":
+            # Of invented numbers a square root or a logarithm often makes nothing but NaN.
+            case = with_positive_inputs(case)
+            report = oracle.judge(case)
         if report.observed is not None and report.observed.failure_class == "wrong_result":
             return case, written_down(store, owner, report.observed, report.detail, row.id)
         seen.append(f"  {owner.place}: {_told(report)}")
@@ -49,6 +55,15 @@ def find_difference(
     raise NotReproduced(
         "No recorded graph computes anything else when it is compiled:\n" + "\n".join(seen)
     )
+
+
+def with_positive_inputs(case: Case) -> Case:
+    """The case with no negative number in its inputs."""
+    inputs = tuple(
+        {**as_object(value), "contents": "positive"} if is_tensor(value) else value
+        for value in case.checkpoint.inputs
+    )
+    return case.with_graph(case.graph, inputs)
 
 
 def _told(report: Report) -> str:

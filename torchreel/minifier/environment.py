@@ -17,7 +17,7 @@ import torch
 from torchreel.store.jsontypes import Json
 
 # Raise it when a change of the oracle changes what it says of the same case.
-ORACLE_VERSION = 3
+ORACLE_VERSION = 4
 
 
 def facts(imports: Sequence[str]) -> dict[str, Json]:

@@ -47,6 +47,7 @@ Announce = Callable[[Position], None]
 
 # Larger inputs than this are not made only to check a case in eager mode.
 _MOST_ELEMENTS = 20_000_000
+_NOTHING = "eager computes nothing but NaN and infinities of the invented inputs"
 # Dynamo starts over when AOTAutograd finds a float that can't be an input; each time with one less.
 _ATTEMPTS = 4
 _NUMBERS = frozenset(name for name, found in QUANTITIES.items() if found.kind == "number")
@@ -112,6 +113,8 @@ def _attempt(task: Task, announce: Announce) -> tuple[Finding, Exception | None]
         return replace(found, values=prepared.rows), outcome.error
     if found.verdict == "same":
         found = replace(found, values=prepared.values())
+    if found.verdict == "none" and prepared.has_nothing_to_compare():
+        found = replace(found, verdict="invalid", detail=_NOTHING, stage="run")
     return found, outcome.error
 
 
@@ -221,6 +224,14 @@ class _Prepared:
             self.restored.graph, self.inputs, self.case.seed, backward=backward
         )
         _ = self.references.plain  # which raises what eager raises
+
+    def has_nothing_to_compare(self) -> bool:
+        """Whether eager's results should tell, and not one of their floats is a number."""
+        if self.references is None or self.case.harness != "accuracy":
+            return False
+        results = self.references.plain.outputs()
+        floats = [v for v in results if isinstance(v, torch.Tensor) and v.is_floating_point()]
+        return len(floats) == len(results) > 0 and not any(v.isfinite().any() for v in floats)
 
     def _is_too_large(self) -> bool:
         if self.case.harness != "compile":

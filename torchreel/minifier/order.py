@@ -103,6 +103,7 @@ def _oddities(value: Json) -> int:
         + (static and as_list(fields["stride"]) != contiguous(size))
         + (fields.get("offset", 0) != 0)
         + ("storage" in fields)
+        + ("contents" in fields)
         + len(as_list(fields.get("flags")))
         + (fields.get("k") not in ("tensor", "symint"))
     )

@@ -139,6 +139,7 @@ class Inputs:
             text, made = f"torch.view_as_complex(torch.randn({pairs}))", "complex64"
         elif dtype.is_floating_point:
             text, made = f"torch.randn({shape})", "float32"
+            text += ".abs()" if description.get("contents") == "positive" else ""
         else:
             text, made = f"torch.randint(0, 2, {size!r})", "int64"
         return text if name == made else text + _SHORT.get(name, f".to(torch.{name})")

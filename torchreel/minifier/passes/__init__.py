@@ -24,7 +24,7 @@ from torchreel.minifier.passes.ranks import LowerRanks
 from torchreel.minifier.passes.regions import Regions
 from torchreel.minifier.passes.reshape import ReshapeInputs
 from torchreel.minifier.passes.scalars import Scalars
-from torchreel.minifier.passes.sizes import PlainLayout, SmallerSizes
+from torchreel.minifier.passes.sizes import PlainContents, PlainLayout, SmallerSizes
 from torchreel.minifier.passes.symbols import FewerSymbols, StaticSizes, UnusedSymbols
 from torchreel.minifier.passes.unused import DeadCode, Inputs
 from torchreel.minifier.passes.writes import NoWrites
@@ -48,7 +48,7 @@ PHASES: tuple[tuple[Tier, ...], ...] = (
     (
         (FewerSymbols(), Gradients(), Config(), Ambient()),
         (SmallerSizes(1), SmallerSizes(2), SmallerSizes(3), SmallerSizes(None), LowerRanks()),
-        (PlainLayout(), PlainerDtypes()),
+        (PlainLayout(), PlainContents(), PlainerDtypes()),
         (NoWrites(), FewerArguments(), Literals()),
     ),
 )

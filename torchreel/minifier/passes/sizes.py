@@ -124,6 +124,37 @@ class PlainLayout(CasePass):
         return [Contiguous(node.name) for node, value in pairs if laid_out(value) != value]
 
 
+@dataclass(frozen=True)
+class AnyContents(CaseEdit):
+    """An input (by its placeholder) may hold any numbers."""
+
+    node: str
+
+    def on(self, case: Case) -> Case | None:
+        """With an input that is not said to hold only some; None if it was not, or is gone."""
+        names = [node.name for node in case.graph.placeholders]
+        inputs = tuple(
+            {k: v for k, v in as_object(value).items() if k != "contents"}
+            if name == self.node and is_tensor(value)
+            else value
+            for name, value in zip(names, case.checkpoint.inputs, strict=True)
+        )
+        changed = inputs != case.checkpoint.inputs
+        return case.with_graph(case.graph, inputs) if changed else None
+
+
+class PlainContents(CasePass):
+    """Let inputs hold any numbers."""
+
+    name = "contents"
+    together = True
+
+    def edits(self, case: Case) -> Sequence[CaseEdit]:
+        """One for each input that may hold only some."""
+        pairs = zip(case.graph.placeholders, case.checkpoint.inputs, strict=True)
+        return [AnyContents(node.name) for node, value in pairs if "contents" in as_object(value)]
+
+
 def laid_out(value: Json) -> Json:
     """A tensor description with row-major strides and no base; dynamic ones stay as they are."""
     size = [s for s in sizes(value) if isinstance(s, int)]

@@ -443,8 +443,9 @@ def synthesise(
 ) -> object:
     """A real value with the recorded layout and invented contents (seeded).
 
-    Floats are standard normal, integers 0 or 1 (valid indices wherever there are two), booleans
-    fair coins.  Symbols take their hints.  Aliasing between inputs: `synthesise_all`.
+    Floats are standard normal (their absolute value where `contents` is "positive"), integers 0 or
+    1 (valid indices wherever there are two), booleans fair coins.  Symbols take their hints.
+    Aliasing between inputs: `synthesise_all`.
     """
     return synthesise_all([description], seed=seed, hints=hints, table=table)[0]
 
@@ -570,7 +571,10 @@ class _Synthesis:
             return self.storages[number]
         extent = self.extents.get(number, 0) if isinstance(number, int) else 0
         count = max(self._extent(description), math.ceil(extent / dtype.itemsize))
-        made = _on_device(_random(count, dtype, self.generator), device)
+        made = _random(count, dtype, self.generator)
+        if description.get("contents") == "positive" and dtype.is_floating_point:
+            made = made.abs()
+        made = _on_device(made, device)
         if isinstance(number, int):
             self.storages[number] = made
         return made
