@@ -18,7 +18,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-from torchreel.errors import TorchreelError
+from torchreel.errors import TorchreelError, UnsupportedError
 
 if TYPE_CHECKING:
     from torchreel.replay.bundles import LoadedFrame
@@ -163,8 +163,6 @@ def _step(step: Step, request: Request, frames: Frames, told: Told, report: Repo
             _trace(step, bundle, request, frames, told, report)
     except TorchreelError as error:
         told.refused = str(error)
-    except Exception as error:  # noqa: BLE001  # the program's own code, run to load the bundle
-        told.refused = f"the frame can't be set up: {type(error).__name__}: {error!s:.200}"
 
 
 def _trace(
@@ -174,7 +172,7 @@ def _trace(
     from torchreel.replay.frames import SUBSTITUTE, backend_of, imposed, run, trace
 
     call = bundle.call
-    frame = bundle.load()
+    frame = _loaded(bundle)
     told.notes += frame.notes
     function = frames.function(frame, step.compile_id)
     backend = backend_of(call, request.imports)
@@ -192,6 +190,18 @@ def _trace(
         with _Failing(told), _stopping(step, request, frame, report):
             (run if step.execute else trace)(function, frame, call, backend)
         told.span[1] = time.time_ns()
+
+
+def _loaded(bundle: Any) -> LoadedFrame:
+    """The frame of a bundle.  Raises `UnsupportedError` for what the program's code raises then."""
+    try:
+        frame: LoadedFrame = bundle.load()
+    except TorchreelError:
+        raise
+    except Exception as error:
+        told = f"the frame can't be set up: {type(error).__name__}: {error!s:.200}"
+        raise UnsupportedError(told) from error
+    return frame
 
 
 @contextmanager
