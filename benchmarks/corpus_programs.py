@@ -228,6 +228,7 @@ def _module(name: str, mode: str) -> Program:
     def run(compile: Compile) -> object:
         make, size = MODULES[name]
         module, x = make().train(mode == "train"), torch.rand(size)
+        x.requires_grad_(mode == "train" and not list(module.parameters()))
         compiled = compile(module, dynamic=True if mode == "dynamic" else None)
         if mode == "train":
             return compiled(x).float().sum().backward()
