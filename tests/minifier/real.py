@@ -24,12 +24,15 @@ PLANTED = "tests.minifier.planted"
 @functools.cache
 def shared_worker() -> WorkerOracle:
     """One warm worker for all tests: starting one takes ten seconds, a case a fork."""
-    here = Path.cwd()
+    here, threads = Path.cwd(), os.environ.get("OMP_NUM_THREADS")
     os.chdir(Path(__file__).parents[2])  # where the planted backends can be imported from
+    os.environ["OMP_NUM_THREADS"] = "2"  # on one core as well: threads do not survive a fork
     try:
         oracle = WorkerOracle(NOTHING, imports=(PLANTED,))
     finally:
         os.chdir(here)
+        del os.environ["OMP_NUM_THREADS"]
+        os.environ.update({} if threads is None else {"OMP_NUM_THREADS": threads})
     atexit.register(oracle.close)
     return oracle
 

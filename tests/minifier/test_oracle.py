@@ -76,6 +76,13 @@ def test_what_is_slow_the_first_time_is_done_before_the_fork(worker: WorkerOracl
     assert report.verdict == "none", report
 
 
+def test_a_case_may_use_threads(worker: WorkerOracle, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The worker has started none before it forks, or the case would wait for them."""
+    monkeypatch.setattr(worker, "_bounds", Bounds(20.0))
+    case = case_from(chain_of(["sin"]), torch.ones(300, 300), harness="run", backend="eager")
+    assert judged(worker, case, PATH).verdict == "none"
+
+
 def test_what_eager_rejects_is_invalid(worker: WorkerOracle) -> None:
     """A matmul of sizes that do not fit."""
     case = case_from(lambda x, y: torch.sin(x @ y), torch.ones(2, 3), torch.ones(3, 2))

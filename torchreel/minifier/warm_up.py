@@ -3,11 +3,17 @@
 Registering lowerings, decompositions and fusion patterns takes seconds, once in a process, and so
 does preparing the headers of kernels. What is compiled holds a matrix product and a sum, because a
 child with the first of these would take half a second: Inductor reads all of Triton's source, where
-that is installed, to name a cache, and SymPy imports its tensors to add. Nothing compiled is run:
-that could start threads, which do not survive a fork. Called by `worker` before it forks.
+that is installed, to name a cache, and SymPy imports its tensors to add. Nothing starts threads,
+which do not survive a fork: what is compiled is not run, and torch has one thread meanwhile. Called
+by `worker` before it forks.
 """
 
 from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import torch
 
 from torchreel.errors import MinifyError
 from torchreel.minifier.case import Case, trivial
@@ -28,9 +34,21 @@ def compile_once(*, kernels: bool) -> None:
     """
     nothing = Signature("exception", "lowering")
     ceiling = None if kernels else "lowering"
-    found = run(Task(_case(), nothing, 0.0, 0, ceiling), lambda position: None)
+    with _one_thread():
+        found = run(Task(_case(), nothing, 0.0, 0, ceiling), lambda position: None)
     if found.verdict != "none":
         raise MinifyError(f"A trivial graph does not compile here: {found.detail}")
+
+
+@contextmanager
+def _one_thread() -> Iterator[None]:
+    """Or OpenMP starts its threads here, and a child that needs them waits for ever."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
 
 
 def _case() -> Case:
