@@ -29,6 +29,7 @@ from torchreel.minifier.case import Case
 from torchreel.minifier.events import Limits, ProgressEvent, Report
 from torchreel.minifier.journal import StoreJournal
 from torchreel.minifier.kinds import AnyCase
+from torchreel.minifier.minify import is_alike
 from torchreel.minifier.order import sort_key
 from torchreel.minifier.passes import all_passes
 from torchreel.minifier.reach import can_reach
@@ -36,6 +37,7 @@ from torchreel.minifier.search import Search
 from torchreel.minifier.start import repetitions
 from torchreel.store import queries
 from torchreel.store.database import Store
+from torchreel.store.signature import Signature, crash_signature
 
 
 def sin_reaches_cos(case: Case) -> bool:
@@ -173,6 +175,32 @@ class Flaky:
         self.runs += 1
         fails = self.pattern[self.runs % len(self.pattern)] and sin_reaches_cos(case)
         return Report("same", BUG) if fails else Report("none")
+
+
+@dataclass
+class DiesElsewhere:
+    """Dies of the same signal, but in another stage, unless the case is the second start."""
+
+    second: str
+    wanted: Signature
+
+    def judge(self, case: Case) -> Report:
+        """As `wanted`, or in the stage `joint`."""
+        fails = sin_reaches_cos(case)
+        if fails and (case.digest == self.second or len(case.graph.nodes) < 20):
+            return Report("same", self.wanted)
+        other = replace(self.wanted, stage="joint")
+        return Report("other", other) if fails else Report("none")
+
+
+def test_a_start_that_dies_elsewhere_does_not_end_the_attempt() -> None:
+    """Of a process that died there is only a signal: a later start shows the very failure."""
+    wanted = crash_signature("codegen", "", "SIGSEGV")
+    first = long_chain()
+    second = replace(first, seed=7)
+    oracle = DiesElsewhere(second.digest, wanted)
+    found = Search(oracle, wanted).run(first, second, is_alike=lambda seen: is_alike(seen, wanted))
+    assert functions_of(found.case) == ["sin", "cos"]
 
 
 def test_a_flaky_case_is_reduced_with_repetitions() -> None:

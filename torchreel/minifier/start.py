@@ -53,7 +53,7 @@ def reproduce(
     """The first of the cases that fails with the signature.
 
     Raises `NotReproduced` with what each did instead, and `FlakyFailure` where one failed once and
-    never again. A case that fails with a signature that `is_alike` ends the attempt: with that
+    never again. A case that raises with a signature that `is_alike` ends the attempt: with that
     signature it is the one to reduce, and what comes after it need not be run.
     """
     seen: list[str] = []
@@ -63,7 +63,9 @@ def reproduce(
         if start is not None:
             return start
         seen.append(f"  {case.told}: {_told(report)}")
-        if report.observed is not None and is_alike(report.observed):
+        # Of a process that died there is only a signal: another start may show the very failure.
+        observed = report.observed
+        if observed is not None and observed.failure_class == "exception" and is_alike(observed):
             raise _not_reproduced(seen)
         passed += [case] if report.verdict == "none" else []
     for case in passed[:1]:
