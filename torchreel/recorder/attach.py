@@ -119,14 +119,14 @@ def activate(recorder: Recorder | None) -> None:
 class _Hook(fail_open):
     """A guarded piece of our own code: what it does to the pipeline is not recorded."""
 
-    __slots__ = ("_here",)
+    __slots__ = ("_here", "_inside")
 
     def __init__(self, recorder: Recorder, place: str) -> None:
         super().__init__(place)
         self._here = recorder.spans.here
 
     def __enter__(self) -> Self:
-        self._here.inside = True
+        self._inside, self._here.inside = self._here.inside, True
         return super().__enter__()
 
     def __exit__(
@@ -135,7 +135,7 @@ class _Hook(fail_open):
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> bool:
-        self._here.inside = False
+        self._here.inside = self._inside
         return super().__exit__(kind, error, traceback)
 
 

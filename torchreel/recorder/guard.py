@@ -102,9 +102,10 @@ class fail_open:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> bool:
-        swallowed = isinstance(error, Exception) and self._swallow(error)
-        set_eval_frame(self._callback)
-        return swallowed
+        try:
+            return isinstance(error, Exception) and self._swallow(error)
+        finally:
+            set_eval_frame(self._callback)
 
     def _swallow(self, error: Exception) -> bool:
         self.kind = type(error)

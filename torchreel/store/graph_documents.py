@@ -8,7 +8,8 @@ without.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any
 
 from torchreel.store.jsontypes import Json, canonical_json
 
@@ -90,6 +91,18 @@ def _at_places(values: Json) -> dict[int, Json]:
 
 def whole(graph: Json) -> Json:
     """A stored graph, and those in it, as before `fold`; anything else as it is."""
+    return _each(graph, lambda nodes: {"nodes": list(nodes)})
+
+
+def folded(graph: Json) -> Json:
+    """A stored graph, and those in it, as `fold` would store them now; anything else as it is.
+
+    Raises KeyError or TypeError for nodes that are none.
+    """
+    return _each(graph, fold)
+
+
+def _each(graph: Json, members: Callable[[Iterator[Any]], Mapping[str, Json]]) -> Json:
     if not isinstance(graph, Mapping):
         return graph
     kept = {key: value for key, value in graph.items() if key not in _FOLDED.values()}
@@ -97,6 +110,6 @@ def whole(graph: Json) -> Json:
     inner = modules if isinstance(modules, Mapping) else {}
     return {
         **kept,
-        "nodes": list(unfold(graph)),
-        "modules": {name: whole(module) for name, module in inner.items()},
+        **members(unfold(graph)),
+        "modules": {name: _each(module, members) for name, module in inner.items()},
     }

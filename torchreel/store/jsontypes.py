@@ -26,10 +26,16 @@ def canonical_json(value: Json) -> bytes:
 
 
 def parse_json(text: str | bytes) -> Json:
-    """The value that `canonical_json` (or any JSON writer) wrote."""
+    """The value that `canonical_json` (or any JSON writer) wrote.
+
+    Raises ValueError for what is no JSON, or is nested deeper than anything that was ever written.
+    """
     if isinstance(text, bytes):
         text = text.decode("utf-8", "surrogatepass")
-    value: Json = json.loads(text)
+    try:
+        value: Json = json.loads(text)
+    except RecursionError as error:
+        raise ValueError("it is nested too deeply") from error
     return value
 
 

@@ -127,6 +127,7 @@ def test_a_stored_graph_has_each_stack_trace_once_and_an_older_one_is_read() -> 
         stored, older = doc.to_bytes(), canonical_json(doc.to_json())
         assert GraphDoc.from_bytes(stored) == GraphDoc.from_bytes(older) == doc
         assert graph_documents.whole(parse_json(stored)) == parse_json(older)
+        assert graph_documents.folded(parse_json(older)) == parse_json(stored)
         assert stored != older
     assert doc.modules
 
