@@ -99,6 +99,17 @@ def test_an_error_that_hides_when_it_is_looked_at(
     assert found.alone
 
 
+def test_an_error_behind_a_logarithm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of most invented inputs there is NaN and nothing else; of positive ones there is a number."""
+
+    def fn(x: torch.Tensor) -> torch.Tensor:
+        return torch.cos(torch.log(x).sum())
+
+    found = analyzed(tmp_path, monkeypatch, fn, "planted_cosine")
+    first = next(row for row in found.rows if row.name == found.first)
+    assert "torch.cos(" in first.text
+
+
 def test_no_difference(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The errors are shown all the same."""
     found = analyzed(tmp_path, monkeypatch, chain, "aot_eager")

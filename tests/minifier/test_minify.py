@@ -82,7 +82,9 @@ def test_a_wrong_result(tmp_path: Path) -> None:
         assert not queries.failures(store)
         found = minify(store, accuracy=True, options=OPTIONS, oracle=shared_worker())
         (failure,) = queries.failures(store)
+        again = minify(store, options=OPTIONS, oracle=shared_worker())
     assert functions_of(found.case) == ["sin", "cos"]
+    assert (again.oracle_runs, again.case.digest) == (0, found.case.digest)
     assert found.case.harness == "accuracy"
     assert failure.failure_class == "wrong_result"
 

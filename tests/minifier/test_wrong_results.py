@@ -15,13 +15,13 @@ import torch
 import tests.minifier.planted_results  # registers the backends
 from tests.minifier.real import case_from
 from torchreel.errors import UsageError
-from torchreel.minifier.accuracy import with_positive_inputs
+from torchreel.minifier.accuracy import with_positive_inputs, with_telling_inputs
 from torchreel.minifier.case import Case
 from torchreel.minifier.export.script import compile_form
 from torchreel.minifier.harness import run
 from torchreel.minifier.order import sort_key
 from torchreel.minifier.passes.sizes import PlainContents
-from torchreel.minifier.protocol import Finding, Task
+from torchreel.minifier.protocol import Answer, Finding, Task
 from torchreel.replay.comparison import compare, differences
 from torchreel.store.signature import Signature, wrong_result_signature
 
@@ -65,6 +65,23 @@ def test_nothing_but_nan_is_not_the_same() -> None:
     positive = replace(positive, harness="accuracy", backend="inductor", imports=())
     text = compile_form(positive, wrong_result_signature("values"), []).text
     assert "torch.randn(64).abs()" in text
+
+
+def test_an_error_where_eager_computes_no_number() -> None:
+    """It is not seen, and that is said: positive inputs show it."""
+
+    def fn(x: torch.Tensor) -> torch.Tensor:
+        return torch.cat([x * 2, torch.cos(torch.log(x).sum())[None]])
+
+    case = of(fn, torch.ones(64), backend="planted_cosine")
+    assert (found(case).verdict, "in places" in found(case).detail) == ("none", True)
+    telling, report = with_telling_inputs(
+        replace(case, harness="accuracy", imports=()),
+        lambda one: Answer(found(one), 0.0, 0).report(),
+    )
+    assert (report.verdict, telling.checkpoint.inputs) == (
+        "same", with_positive_inputs(case).checkpoint.inputs,
+    )  # fmt: skip
 
 
 def test_two_differences_are_told_apart() -> None:

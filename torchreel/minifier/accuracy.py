@@ -1,14 +1,14 @@
 """Wrong results: no exception tells of them, so every recorded graph is run twice and compared.
 
 Each `graph` checkpoint is run in eager mode and compiled, on the same invented inputs (on positive
-ones, where eager makes nothing but NaN of the others); the first
-whose results differ (outputs, inputs that it wrote to, gradients) is written down as a failure of
-its compile and reduced like any other. Called by `minify`.
+ones as well, where eager makes NaN of the others); the first whose results differ (outputs, inputs
+that it wrote to, gradients) is written down as a failure of its compile and reduced like any other.
+Called by `minify`, and by `analyze` for the inputs that tell.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 from torchreel.errors import NotReproduced, UnsupportedError
@@ -42,12 +42,8 @@ def find_difference(
         doc = CheckpointDoc.from_bytes(store.read_blob(row.digest))
         case = Case.from_checkpoint(doc, "accuracy", imports=imports)
         case = replace(case, comparator=comparator)
-        report = oracle.judge(case)
-        if report.verdict == "invalid":
-            # Of invented numbers a square root or a logarithm often makes nothing but NaN.
-            case = with_positive_inputs(case)
-            report = oracle.judge(case)
-        if report.observed is not None and report.observed.failure_class == "wrong_result":
+        case, report = with_telling_inputs(case, oracle.judge)
+        if is_wrong(report) and report.observed is not None:
             return case, written_down(store, owner, report.observed, report.detail, row.id)
         seen.append(f"  {owner.place}: {_told(report)}")
     if not seen:
@@ -55,6 +51,25 @@ def find_difference(
     raise NotReproduced(
         "No recorded graph computes anything else when it is compiled:\n" + "\n".join(seen)
     )
+
+
+def is_wrong(report: Report) -> bool:
+    """Whether a run computed something else than eager."""
+    return report.observed is not None and report.observed.failure_class == "wrong_result"
+
+
+def with_telling_inputs(case: Case, judge: Callable[[Case], Report]) -> tuple[Case, Report]:
+    """The case with inputs with which it is wrong, if there are such, and what came of it.
+
+    Of invented numbers a square root or a logarithm makes NaN, which hide what comes after them.
+    """
+    report = judge(case)
+    if report.verdict != "invalid" and not (report.verdict == "none" and report.detail):
+        return case, report
+    positive = with_positive_inputs(case)
+    found = judge(positive)
+    taken = is_wrong(found) or report.verdict == "invalid"
+    return (positive, found) if taken else (case, report)
 
 
 def with_positive_inputs(case: Case) -> Case:
@@ -67,7 +82,9 @@ def with_positive_inputs(case: Case) -> Case:
 
 
 def _told(report: Report) -> str:
-    return "same results" if report.verdict == "none" else f"not compared: {report.detail}"
+    if report.verdict == "none":
+        return f"same results; {report.detail}" if report.detail else "same results"
+    return f"not compared: {report.detail}"
 
 
 def _graphs(store: Store, only: Compile | None) -> Iterator[tuple[Compile, Checkpoint]]:

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 
 from torchreel.errors import NotReproduced, UnsupportedError
+from torchreel.minifier.accuracy import is_wrong, with_telling_inputs
 from torchreel.minifier.case import Case
 from torchreel.minifier.descriptions import is_tensor
 from torchreel.minifier.effects import is_effectful
@@ -108,7 +109,7 @@ def _case(store: Store, compile: Compile, imports: tuple[str, ...], comparator: 
 
 
 def _analyzed(case: Case, oracle: Oracle) -> Analysis:
-    whole = oracle.judge(_plain(case))
+    case, whole = with_telling_inputs(case, lambda one: oracle.judge(_plain(one)))
     seen = whole.observed
     if seen is None and whole.verdict == "none":
         report = oracle.judge(_with_every_value(case))
@@ -121,12 +122,8 @@ def _analyzed(case: Case, oracle: Oracle) -> Analysis:
     rows = _rows(case, oracle.judge(_with_every_value(case)))
     wrong = [row.name for row in rows if row.wrong]
     first = wrong[0] if wrong else _bisected(case, oracle)
-    alone = bool(first) and _is_wrong(oracle.judge(_up_to(case, first)))
+    alone = bool(first) and is_wrong(oracle.judge(_up_to(case, first)))
     return Analysis(whole.detail, seen.message, first, alone, rows)
-
-
-def _is_wrong(report: Report) -> bool:
-    return report.observed is not None and report.observed.failure_class == "wrong_result"
 
 
 def _bisected(case: Case, oracle: Oracle) -> str:
@@ -134,7 +131,7 @@ def _bisected(case: Case, oracle: Oracle) -> str:
     names = [node.name for node in _values(case.graph)]
 
     def fails(at: int) -> bool:
-        return _is_wrong(oracle.judge(_up_to(case, names[at])))
+        return is_wrong(oracle.judge(_up_to(case, names[at])))
 
     low, high = -1, len(names) - 1
     if not names or not fails(high):

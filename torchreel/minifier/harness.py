@@ -48,6 +48,7 @@ Announce = Callable[[Position], None]
 # Larger inputs than this are not made only to check a case in eager mode.
 _MOST_ELEMENTS = 20_000_000
 _NOTHING = "eager computes nothing but NaN and infinities of the invented inputs"
+_IN_PLACES = "eager computes NaN or infinities in places"
 # Dynamo starts over when AOTAutograd finds a float that can't be an input; each time with one less.
 _ATTEMPTS = 4
 _NUMBERS = frozenset(name for name, found in QUANTITIES.items() if found.kind == "number")
@@ -115,6 +116,8 @@ def _attempt(task: Task, announce: Announce) -> tuple[Finding, Exception | None]
         found = replace(found, values=prepared.values())
     if found.verdict == "none" and prepared.has_nothing_to_compare():
         found = replace(found, verdict="invalid", detail=_NOTHING, stage="run")
+    elif found.verdict == "none" and prepared.has_gaps():
+        found = replace(found, detail=_IN_PLACES)
     return found, outcome.error
 
 
@@ -227,13 +230,22 @@ class _Prepared:
 
     def has_nothing_to_compare(self) -> bool:
         """Whether eager's results should tell, and not one of their floats is a number."""
+        told = self._told_floats()
+        every = self.references is not None and len(told) == len(self.references.plain.outputs())
+        return every and len(told) > 0 and not any(v.isfinite().any() for v in told)
+
+    def has_gaps(self) -> bool:
+        """Whether some of eager's results are no numbers: what they should be is not compared."""
+        return not all(v.isfinite().all() for v in self._told_floats())
+
+    def _told_floats(self) -> list[torch.Tensor]:
+        """Of the results to compare, those that can be asked whether they are numbers."""
         if self.references is None or self.case.harness != "accuracy":
-            return False
+            return []
         results = self.references.plain.outputs()
         floats = [v for v in results if isinstance(v, torch.Tensor) and v.is_floating_point()]
         # Not every type of float, and no sparse tensor, can be asked: those may well be numbers.
-        told = [v for v in floats if v.numel() and v.layout is torch.strided and v.itemsize > 1]
-        return len(told) == len(results) > 0 and not any(v.isfinite().any() for v in told)
+        return [v for v in floats if v.numel() and v.layout is torch.strided and v.itemsize > 1]
 
     def _is_too_large(self) -> bool:
         if self.case.harness != "compile":

@@ -13,7 +13,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from torchreel.errors import NotReproduced, UnsupportedError, UsageError
-from torchreel.minifier.accuracy import find_difference
+from torchreel.minifier.accuracy import find_difference, with_positive_inputs
 from torchreel.minifier.asked import asked_again, asked_cases, asked_failure, asked_signature
 from torchreel.minifier.by_catch import caught
 from torchreel.minifier.case import Case, Harness
@@ -280,8 +280,9 @@ def starting_cases(
     """The cases to try in turn.
 
     Of a failure of Dynamo's own, programs made from its frame; else from the graph, then from the
-    partition; lean, then exact. Raises `UntrustedError` where that would run code of the store's
-    without `Options.trust`.
+    partition; lean, then exact; without the judgement of eager mode, or, where results are compared
+    with eager's, with positive inputs. Raises `UntrustedError` where that would run code of the
+    store's without `Options.trust`.
     """
     imports = options.imports
     if failure.failure_class in ASKED:
@@ -300,11 +301,15 @@ def starting_cases(
         for doc in docs
         for lean in (True, False)
     ]
-    return [
-        one
-        for case in cases
-        for one in (case, without_runtime_asserts(case), replace(case, eager=False))
-    ]
+    if harness == "accuracy":
+        cases = [replace(case, comparator=options.comparator) for case in cases]
+    return [one for case in cases for one in _ways(case)]
+
+
+def _ways(case: Case) -> tuple[Case, ...]:
+    """A case, and what to try where it does not fail."""
+    last = replace(case, eager=False) if case.harness != "accuracy" else with_positive_inputs(case)
+    return case, without_runtime_asserts(case), last
 
 
 def without_runtime_asserts(case: Case) -> Case:

@@ -56,6 +56,10 @@ def reproduce(
     never again. A case that raises with a signature that `is_alike` ends the attempt: with that
     signature it is the one to reduce, and what comes after it need not be run.
     """
+    for case in cases:
+        if _is_known(judge, case):
+            judge.verdict(case)
+            return Start(judge.accepted(case))
     seen: list[str] = []
     passed: list[AnyCase] = []
     for case in cases:
@@ -83,12 +87,14 @@ def _not_reproduced(seen: Sequence[str]) -> NotReproduced:
     )
 
 
-def _looked_at(judge: Judge, case: AnyCase) -> tuple[Start | None, Report]:
-    """Run a case twice, unless it is known that it fails."""
+def _is_known(judge: Judge, case: AnyCase) -> bool:
+    """Whether an earlier reduction saw the case fail: it went on from there, and so does this."""
     known = judge.journal.verdict(case)
-    if known is not None and known.verdict == "same":
-        judge.verdict(case)
-        return Start(judge.accepted(case)), known
+    return known is not None and known.verdict == "same"
+
+
+def _looked_at(judge: Judge, case: AnyCase) -> tuple[Start | None, Report]:
+    """Run a case twice."""
     reports = [judge.run(case), judge.run(case)]
     failed = [report for report in reports if report.verdict == "same"]
     if len(failed) == 1:
