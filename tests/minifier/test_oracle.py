@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from dataclasses import replace
+from pathlib import Path
 from typing import cast
 
 import pytest
@@ -11,15 +12,19 @@ import torch
 
 from tests.minifier.hand_made import functions_of
 from tests.minifier.real import NOTHING, case_from, chain_of, planted, shared_worker
-from torchreel.errors import FlakyFailure, NotReproduced, UsageError
+from torchreel.errors import BudgetSpent, FlakyFailure, NotReproduced, UsageError
 from torchreel.minifier.case import Case
-from torchreel.minifier.events import ProgressEvent, Report
+from torchreel.minifier.events import Limits, ProgressEvent, Report
+from torchreel.minifier.journal import MemoryJournal
+from torchreel.minifier.judge import Judge
+from torchreel.minifier.minify import _lowered
 from torchreel.minifier.options import Bounds
 from torchreel.minifier.oracle import WorkerOracle
-from torchreel.minifier.parts import is_worth, lowered
+from torchreel.minifier.parts import is_worth
 from torchreel.minifier.passes.outputs import Suffix
 from torchreel.minifier.protocol import Answer, Finding
 from torchreel.minifier.search import Search
+from torchreel.store.database import Store
 from torchreel.store.portable.graphs import NodeDoc
 from torchreel.store.signature import (
     Signature,
@@ -190,21 +195,29 @@ def test_a_process_that_ended_shows_how_far_to_go(
 
 
 def test_the_graph_that_inductor_gets(
-    worker: WorkerOracle, monkeypatch: pytest.MonkeyPatch
+    worker: WorkerOracle, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """Is a case that runs, with the config and the ambient state of the whole."""
+    """Is a case that runs, with the config and the ambient state of the whole; asked for once."""
     case = case_from(lambda x: torch.softmax(x, 0), torch.ones(3))
     worker.look_for(NOTHING)
     monkeypatch.setattr(worker, "_ceiling", "lowering")
-    part = lowered(worker, case)
+    with Store.open(tmp_path / "run.db", write=True, create=True) as store:
+        judge = Judge(worker, MemoryJournal(), Limits(runs=1))
+        part, again = (_lowered(store, worker, case, judge) for _ in range(2))
+        assert judge.runs == 1
+        with pytest.raises(BudgetSpent):
+            _lowered(store, worker, replace(case, seed=1), judge)
     assert part is not None
+    assert part == again
     assert is_worth(part, case)
     assert not is_worth(part, part)
+    backward = replace(part, checkpoint=replace(part.checkpoint, partition="backward"))
+    assert is_worth(backward, part)  # of which there may be as many calls by accident
     assert "op:aten.exp.default" in [node.target for node in part.graph.nodes]
     assert part.checkpoint.ambient == case.checkpoint.ambient
     report = worker.judge(part)
     assert (report.verdict, report.detail) == ("none", "")
-    assert lowered(worker, replace(case, backend="aot_eager")) is None
+    assert worker.part_of(replace(case, backend="aot_eager")) is None
 
 
 @pytest.mark.parametrize("dynamic", [False, True])

@@ -28,6 +28,7 @@ from torchreel.errors import BudgetSpent, FlakyFailure, NotReproduced, TrivialRe
 from torchreel.minifier.case import Case
 from torchreel.minifier.events import Limits, ProgressEvent, Report
 from torchreel.minifier.journal import StoreJournal
+from torchreel.minifier.judge import Judge
 from torchreel.minifier.kinds import AnyCase
 from torchreel.minifier.minify import is_alike
 from torchreel.minifier.order import sort_key
@@ -125,7 +126,7 @@ def test_a_part_of_what_is_left_is_reduced_as_well() -> None:
     """Of the smallest case, not of the first; and the simpler of the two results is taken."""
     asked: list[list[str]] = []
 
-    def parts(best: AnyCase) -> list[AnyCase]:
+    def parts(best: AnyCase, judge: Judge) -> list[AnyCase]:
         assert isinstance(best, Case)
         asked.append(functions_of(best))
         return [chain(["relu"]), chain(["relu", "tan", "relu"])]

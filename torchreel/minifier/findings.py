@@ -1,7 +1,8 @@
-"""What is found out about a case beyond its verdicts, kept in the store: bisections, explanations.
+"""What is found out about a case beyond its verdicts, kept in the store.
 
-Called by `bisect` and `explain`, and by the reports. A finding belongs to a case, a signature and
-an environment, as a verdict does; the newest counts.
+Bisections, explanations, the part of it that Inductor gets. Called by `bisect`, `explain` and
+`minify`, and by the reports. A finding belongs to a case, a signature and an environment, as a
+verdict does; the newest counts.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from torchreel.store.database import Store
 from torchreel.store.jsontypes import Json
 from torchreel.store.signature import Signature
 
-Kind = Literal["bisection", "explanation"]
+Kind = Literal["bisection", "explanation", "part"]
 
 
 def keep_finding(

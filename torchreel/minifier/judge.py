@@ -101,9 +101,13 @@ class Judge:
 
     def run(self, case: AnyCase) -> Report:
         """One run, whatever is known.  Raises `BudgetSpent`."""
+        self.count()
+        return self._oracle.judge(case)
+
+    def count(self) -> None:
+        """One run is about to be made.  Raises `BudgetSpent`."""
         self._refuse_beyond_limits()
         self.runs += 1
-        return self._oracle.judge(case)
 
     def _refuse_beyond_limits(self) -> None:
         if self._limits.runs is not None and self.runs >= self._limits.runs:

@@ -12,17 +12,19 @@ from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from torchreel.errors import NotReproduced, UnsupportedError, UsageError
+from torchreel.errors import NotReproduced, StoreError, UnsupportedError, UsageError
 from torchreel.minifier.accuracy import find_difference, with_positive_inputs
 from torchreel.minifier.asked import asked_again, asked_cases, asked_failure, asked_signature
 from torchreel.minifier.by_catch import caught
 from torchreel.minifier.case import Case, Harness
 from torchreel.minifier.events import Listener, Reduction
+from torchreel.minifier.findings import finding, keep_finding
 from torchreel.minifier.journal import StoreJournal
+from torchreel.minifier.judge import Judge
 from torchreel.minifier.kinds import AnyCase, phases_of
 from torchreel.minifier.options import Bounds, Options
 from torchreel.minifier.oracle import WorkerOracle
-from torchreel.minifier.parts import is_worth, lowered
+from torchreel.minifier.parts import is_worth, part_of
 from torchreel.minifier.search import Search
 from torchreel.minifier.source.start import programs
 from torchreel.minifier.written import written_down
@@ -211,11 +213,11 @@ def _reduce(
 
     recorded_parts = [c for c in starts if isinstance(c, Case) and c.is_part and not c.is_exact]
 
-    def parts(best: AnyCase) -> Sequence[AnyCase]:
+    def parts(best: AnyCase, judge: Judge) -> Sequence[AnyCase]:
         """The one of the case that is left, which is small, before those that were recorded."""
         if not recorded_parts or not isinstance(best, Case) or not isinstance(oracle, WorkerOracle):
             return recorded_parts
-        part = lowered(oracle, best)
+        part = _lowered(store, oracle, best, judge)
         if part is None:
             return recorded_parts
         return [part, *recorded_parts] if is_worth(part, best) else []
@@ -232,6 +234,19 @@ def _reduce(
         if _alike(first, starts, recorded) is None:
             raise
     return search(_alike(first, starts, recorded) or recorded).run(*starts, parts=parts)
+
+
+def _lowered(store: Store, oracle: WorkerOracle, case: Case, judge: Judge) -> Case | None:
+    """What Inductor gets of a case, as far as an earlier reduction has not found it out."""
+    found = finding(store, "part", case, oracle.environment)
+    if isinstance(found, Mapping):
+        return part_of(case, found["document"])
+    judge.count()
+    document = oracle.part_of(case)
+    with suppress(StoreError):  # of a full disk there is a note already
+        kept: Json = {"document": document}
+        keep_finding(store, "part", case, oracle.signature, oracle.environment, kept)
+    return part_of(case, document)
 
 
 def _alike(search: Search, starts: Sequence[AnyCase], recorded: Signature) -> Signature | None:

@@ -2,7 +2,8 @@
 
 It is smaller than the case where an operator of the program is several in ATen and the failure
 needs one of them. Lives here: how that graph is seen in the worker's child (`parts_seen`, called by
-`harness`) and asked for (`lowered`, called by `minify`). Not here: the reduction of it (`search`).
+`harness`) and made a case of (`part_of`, called by `minify`). Not here: the reduction of it
+(`search`).
 """
 
 from __future__ import annotations
@@ -16,9 +17,9 @@ from typing import Any
 from unittest import mock
 
 from torchreel.minifier.case import Case, Harness
-from torchreel.minifier.oracle import WorkerOracle
 from torchreel.recorder.attach import resolve
 from torchreel.recorder.probes import inductor
+from torchreel.store.jsontypes import Json
 from torchreel.store.portable.checkpoints import CheckpointDoc, aot_checkpoint
 
 
@@ -38,16 +39,14 @@ def parts_seen(see: Callable[[CheckpointDoc], None]) -> Iterator[None]:
         yield
 
 
-def lowered(oracle: WorkerOracle, case: Case) -> Case | None:
-    """A case of the last graph that Inductor gets of a case; None where it gets none.
+def part_of(case: Case, document: Json) -> Case | None:
+    """The case of an ATen graph that Inductor got of a case; None where that is no document.
 
-    That is the one in which a compile fails. Config and ambient state are those of the case, of
-    which a reduction has left what matters.
+    Config and ambient state are those of the case, of which a reduction has left what matters.
     """
-    found = oracle.part_of(case)
-    if found is None:
+    if document is None:
         return None
-    doc = CheckpointDoc.from_json(found)
+    doc = CheckpointDoc.from_json(document)
     doc = replace(doc, config=case.checkpoint.config, ambient=case.checkpoint.ambient)
     harness: Harness = "compile" if case.harness == "train" else case.harness
     part = Case.from_checkpoint(doc, harness, imports=case.imports)
@@ -57,7 +56,18 @@ def lowered(oracle: WorkerOracle, case: Case) -> Case | None:
 def is_worth(part: Case, whole: Case) -> bool:
     """Whether a part may lead to less than the whole, of which no node can be left out.
 
-    Not where each call of the whole became one call; in the bodies of higher-order operators other
-    rules hold (a body may return an operand), so that even then something may go.
+    Not where each call of the whole became one call, by the same name: then none of these can be
+    left out either. In the bodies of higher-order operators other rules hold (a body may return an
+    operand), so that even then something may go; and calls of a backward are none of the whole's.
     """
-    return part.total_call_nodes != whole.total_call_nodes or bool(part.graph.modules)
+    if part.graph.modules or part.checkpoint.partition == "backward":
+        return True
+    return _names(part) != _names(whole)
+
+
+def _names(case: Case) -> list[str]:
+    """What the calls of a graph are, without where they come from: `relu` of any spelling."""
+    found = [node.target.partition(":") for node in case.graph.nodes if node.is_call]
+    plain = [(path.split(".")[1] if kind == "op" else path.rpartition(".")[2])
+             for kind, _, path in found]  # fmt: skip
+    return sorted(name.strip("_") for name in plain)

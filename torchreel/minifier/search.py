@@ -39,8 +39,11 @@ _NO_LIMITS = Limits()
 # A graph of one call hardly becomes smaller by being lowered.
 _WORTH_A_PART = 2
 
-Parts = Callable[[AnyCase], Iterable[AnyCase]]
-"""Gives cases of one partition for a case of a whole graph, the best first."""
+Parts = Callable[[AnyCase, Judge], Iterable[AnyCase]]
+"""Gives cases of one partition for a case of a whole graph, the best first.
+
+What it runs for that is within the judge's budget.
+"""
 
 
 class Search:
@@ -71,7 +74,7 @@ class Search:
     def run(
         self,
         *cases: AnyCase,
-        parts: Parts = lambda best: (),
+        parts: Parts = lambda best, judge: (),
         is_alike: Callable[[Signature], bool] = nothing_is,
     ) -> Reduction:
         """Reduce the first of the cases that fails with the signature.
@@ -121,7 +124,7 @@ class Search:
         """The same from one partition, if there is still something that this could take away."""
         if self._best.is_part or self._best.total_call_nodes < _WORTH_A_PART:
             return
-        found = [part.repeating(self._start.case.repeats) for part in parts(self._best)]
+        found = [part.repeating(self._start.case.repeats) for part in parts(self._best, self.judge)]
         part = next((part for part in found if self.judge.verdict(part).verdict == "same"), None)
         if part is not None:
             self._champion = (self._best, self._key)
