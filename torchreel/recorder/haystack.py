@@ -6,6 +6,7 @@ though hardly any occurs: the pairs of bytes that do take one and a half, and ru
 
 from __future__ import annotations
 
+import re
 from functools import cache, cached_property
 from itertools import pairwise
 
@@ -27,6 +28,13 @@ class Haystack:
     def holds_in_any_case(self, word: bytes) -> bool:
         """Whether they do when letters are small ones; the word's are."""
         return _may_hold(self._in_any_case, word) and word in self.lowered
+
+    def near(self, word: bytes, reach: int) -> bytes:
+        """What is around each place of a word, in small letters: `reach` bytes on either side."""
+        places = re.finditer(re.escape(word), self.lowered)
+        return b"\0".join(
+            self.lowered[max(0, found.start() - reach) : found.end() + reach] for found in places
+        )
 
     @cached_property
     def lowered(self) -> bytes:

@@ -11,7 +11,6 @@ What a replay rests on (digests, names, targets, numbers) matches no rule.
 
 from __future__ import annotations
 
-import itertools
 import json
 import os
 import re
@@ -240,27 +239,26 @@ class Redactor:
             if self._secrets(data, _IN_TEXT, ()).data != data:
                 raise Withheld("a secret in bytes that are no text")
             return data
-        is_json = data[:1] in b"{[" and data[-1:] in b"}]"
-        found = self._all(data, is_json)
-        if is_json and found != data and not _is_json(found):
-            raise Withheld("a rule of redaction would break the document")
-        return found
+        return self._all(data, data[:1] in b"{[" and data[-1:] in b"}]")
 
     def _text(self, text: str) -> str:
         data = text.encode("utf-8", "surrogatepass")
         return self._all(data, False).decode("utf-8", "surrogatepass")
 
     def _all(self, data: bytes, is_json: bool) -> bytes:
-        if self.rules.mode != "none":
-            quoted = _RANDOM_IN_JSON if is_json else _RANDOM_IN_TEXT
-            hay = self._secrets(data, _IN_JSON if is_json else _IN_TEXT, quoted)
-            hay = _applied(_VALUES, hay, REDACTED)
-            for rule in self._paths:
-                hay = _applied(rule, hay, HOME)
-            data = hay.data
-        else:
-            data = self._own(data)
-        return _everything(data, is_json) if self.rules.mode == "all" else data
+        if self.rules.mode == "none":
+            return _checked(data, self._own(data), is_json)
+        quoted = _RANDOM_IN_JSON if is_json else _RANDOM_IN_TEXT
+        hay = self._secrets(data, _IN_JSON if is_json else _IN_TEXT, quoted)
+        hay = _applied(_VALUES, hay, REDACTED)
+        _checked(data, hay.data, is_json)
+        # Hardly a document is without paths, and they hold nothing that is JSON's own: to read it
+        # once more would take as long as all the rest.
+        for rule in self._paths:
+            hay = _applied(rule, hay, HOME)
+        if self.rules.mode == "all":
+            return _checked(data, _everything(hay.data, is_json), is_json)
+        return hay.data
 
     def _own(self, data: bytes) -> bytes:
         for pattern in self._patterns:
@@ -390,7 +388,8 @@ def _own_paths(environ: Mapping[str, str]) -> tuple[_Rule, ...]:
     home = environ.get("HOME", "").rstrip("/")
     names = {environ.get("USER", ""), environ.get("LOGNAME", ""), os.path.basename(home)}
     rules = []
-    if len(home) > 2:
+    # One with a character that JSON escapes could be replaced by halves.
+    if len(home) > 2 and not _QUOTES.search(home.encode("utf-8", "surrogatepass")):
         rules.append(_rule(home, _start(rb"\w.~/-") + rb"%s(?![\w.-])"))
     for name in sorted(names - _COMMON):
         if len(name) > 2:
@@ -436,8 +435,7 @@ def _applied(rule: _Rule, hay: Haystack, by: bytes) -> Haystack:
 def _without_named(hay: Haystack, named: _Named, learn: Callable[[bytes], None]) -> Haystack:
     """The bytes without the values that stand behind the name of a secret."""
     data, parts, position = hay.data, [], 0
-    common = [names for part, names in _NAMES.items() if hay.holds_in_any_case(part)]
-    present = filter(hay.holds_in_any_case, itertools.chain(*common))
+    present = [name for part in _NAMES for name in _present(hay, part)]
     spans = sorted({span for name in present for span in _spans(data, hay.lowered, name, named)})
     for start, end in spans:
         if start >= position:
@@ -445,6 +443,15 @@ def _without_named(hay: Haystack, named: _Named, learn: Callable[[bytes], None])
             parts += [data[position:start], REDACTED]
             position = end
     return Haystack(b"".join([*parts, data[position:]])) if spans else hay
+
+
+def _present(hay: Haystack, part: bytes) -> list[bytes]:
+    """The names with this part that occur; most bytes hold `key`, and few the name of a key."""
+    if not hay.holds_in_any_case(part):
+        return []
+    names = _NAMES[part]
+    near = hay.near(part, max(map(len, names))) if names != (part,) else part
+    return [name for name in names if name in near]
 
 
 def _spans(data: bytes, lowered: bytes, name: bytes, named: _Named) -> list[tuple[int, int]]:
@@ -509,12 +516,14 @@ def _is_text(data: bytes) -> bool:
     return b"\x00" not in data[:4096] and data[:1] != b"\x80"
 
 
-def _is_json(data: bytes) -> bool:
-    try:
-        parse_json(data)
-    except ValueError:
-        return False
-    return True
+def _checked(before: bytes, after: bytes, is_json: bool) -> bytes:
+    """What a rule made of a document; Withheld, if that is none any more."""
+    if is_json and after != before:
+        try:
+            parse_json(after)
+        except ValueError:
+            raise Withheld("a rule of redaction would break the document") from None
+    return after
 
 
 _AS_THEY_ARE = frozenset(
