@@ -4,6 +4,7 @@ import torch
 
 from tests.recorder.conftest import Record
 from torchreel.store import queries
+from torchreel.store.jsontypes import canonical_json, parse_json
 from torchreel.store.portable.checkpoints import CheckpointDoc
 
 
@@ -39,8 +40,10 @@ def test_the_graph_and_its_checkpoint_are_in_the_store(record: Record) -> None:
     assert (graph.stage, graph.call_nodes, graph.inputs) == ("dynamo", 2, 1)
     (checkpoint,) = queries.checkpoints(tape.store, tape.compile)
     assert (checkpoint.entry, checkpoint.graph_id) == ("graph", graph.id)
-    doc = CheckpointDoc.from_bytes(tape.store.read_blob(checkpoint.digest))
+    found = tape.store.read_blob(checkpoint.digest)
+    doc = CheckpointDoc.from_bytes(found)
     assert [node.target for node in doc.graph.nodes if node.is_call] == ["sin", "fn:_operator.mul"]
+    assert doc.to_bytes() == found == canonical_json(parse_json(found))
     assert tape.compile.config_id is not None
 
 

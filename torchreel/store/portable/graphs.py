@@ -190,6 +190,11 @@ class GraphDoc:
 
     def to_bytes(self) -> bytes:
         """The canonical bytes of what is stored, over which a digest is taken."""
+        return self._bytes
+
+    @cached_property
+    def _bytes(self) -> bytes:
+        # Kept, for a checkpoint and the row of its graph both have them.
         return canonical_json(self.stored())
 
     @classmethod
