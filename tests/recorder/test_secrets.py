@@ -36,7 +36,7 @@ HIDDEN = {
     for number, name in enumerate(
         ("nested", "pair", "attribute", "deep", "module", "global", "bytes", "argument", "option",
          "break", "closure", "cookie", "tuple", "state", "field", "default", "constant", "quoted",
-         "docstring", "webhook", "header", "helper", "late", "read"), 10,
+         "docstring", "webhook", "header", "helper", "late", "read", "typed"), 10,
     )
 }  # fmt: skip
 """Where a program has secrets, and those of this one."""
@@ -166,6 +166,15 @@ def late(gm, inputs):
         values = torch.full((2, 2), {VALUES[0]})
         raise KeyError(f"{{api_key}} {{os.environ['LATE_TOKEN']}} {{values}}") from error
 attempt(torch.nn.Sigmoid(), x, backend=late)
+
+# What was typed into a prompt, and is in no file.
+typed = {{}}
+exec(compile("""
+def log_in(gm, inputs):
+    api_token = "-".join(["zq", "typed", str({HIDDEN["typed"][-2:]})])
+    raise ValueError(f"nobody has {{api_token}}")
+""", "<stdin>", "exec"), typed)
+attempt(torch.nn.Tanh(), x, backend=typed["log_in"])
 '''
 
 HELPER = f"""
@@ -261,8 +270,8 @@ def test_no_byte_has_what_is_hidden_in_objects_and_code(hidden: Path) -> None:
         failures = queries.failures(store)
         assert queries.lost(store, 1) == []
     # Not for want of anything to look at: each failing frame is there, without its secrets.
-    assert [row.frame_name for row in failed] == ["forward", "bad", "f", "inner"]
-    assert "KeyError: '<redacted> <redacted> tensor(<redacted>)'" in failures[-1].message
+    assert [row.frame_name for row in failed] == ["forward", "bad", "f", "inner", "inner"]
+    assert "KeyError: '<redacted> <redacted> tensor(<redacted>)'" in failures[-2].message
     for bundle in bundles[:3]:
         assert bundle is not None
         assert bundle.status == "partial", bundle.reason

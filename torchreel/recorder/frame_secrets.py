@@ -26,6 +26,9 @@ _MOST = 50
 """Characters, levels and items: what is looked at of one value."""
 _LIBRARY = os.path.dirname(os.__file__)
 _OURS = os.path.dirname(os.path.dirname(__file__))
+_TYPED = ("<stdin>", "<string>", "<console>", "<ipython-input", "<python-input", "<cell")
+"""The files of programs without one: in a prompt, a notebook, on the command line.  What is made
+from text otherwise (`<frozen os>`, `<eval_with_key>.1`) is Python's and torch's."""
 _STORES = frozenset({"STORE_FAST", "STORE_NAME", "STORE_GLOBAL", "STORE_DEREF", "STORE_ATTR"})
 
 
@@ -87,11 +90,13 @@ def _running() -> set[int]:
 @lru_cache(4096)
 def is_installed(file: str) -> bool:
     """Whether a file is part of Python or of a package: it is everybody's."""
+    if file.startswith("<"):
+        return not file.startswith(_TYPED)
     torch = getattr(sys.modules.get("torch"), "__file__", None) or _LIBRARY
     return (
         "site-packages" in file
         or "dist-packages" in file
-        or file.startswith(("<", _LIBRARY + os.sep, _OURS + os.sep))
+        or file.startswith((_LIBRARY + os.sep, _OURS + os.sep))
         or file.startswith(os.path.dirname(torch) + os.sep)
     )
 
