@@ -113,6 +113,11 @@ def test_a_failure_without_a_graph_needs_trust(tmp_path: Path) -> None:
         pytest.raises(UntrustedError, match="--trust"),
     ):
         minify(store)
+    with Store.open(path, write=True) as store:
+        compile = queries.latest_failing(store)
+        assert compile is not None
+        with pytest.raises(UnsupportedError, match=r"minify \S+run.db#1/0/0 --trust"):
+            bisect(store, compile)
 
 
 def test_a_program_in_the_place_of_a_graph_is_not_run(tmp_path: Path) -> None:

@@ -93,7 +93,8 @@ def _cases(store: Store, compile: Compile, options: Options) -> tuple[Failure, l
     if failure.stage in NEEDS_FRAME:
         raise UnsupportedError(
             f"The failure happened in stage {failure.stage or 'dynamo'!r}, before any backend was "
-            "asked: it comes from Dynamo itself. 'torchreel minify --trust' shortens the program."
+            "asked: it comes from Dynamo itself, whatever the backend and the config of Inductor. "
+            f"'torchreel minify {store.target}#{compile.place} --trust' shortens the program."
         )
     if queries.reductions(store, failure):
         found: Sequence[AnyCase] = [best_known(store, compile, failure, options)[0]]
