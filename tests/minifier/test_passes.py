@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -9,8 +11,10 @@ from hypothesis import strategies as st
 from tests.minifier.hand_made import call, case_of, chain, functions_of, ref, tensor
 from tests.minifier.test_order import cases
 from torchreel.minifier.case import Case
+from torchreel.minifier.descriptions import sizes
 from torchreel.minifier.draft import output_items
 from torchreel.minifier.passes import Pass, all_passes
+from torchreel.minifier.passes.all_plain import AllPlain
 from torchreel.minifier.passes.bypass import Bypass, BypassByEqual
 from torchreel.minifier.passes.config import Ambient, Config
 from torchreel.minifier.passes.cut import Chunks, Cut, Prefix, depth_first
@@ -66,6 +70,19 @@ def applied(item: Pass, case: Case, count: int | None = None) -> Case:
     result = item.apply(case, edits[:count])
     assert result is not None
     return result
+
+
+def test_everything_plain_at_once() -> None:
+    """Sizes, dimensions, config and ambient state."""
+    case = chain(["sin"])
+    config = (("inductor.max_fusion_size", 1),)
+    doc = replace(case.checkpoint, config=config, ambient={"grad_mode": False})
+    flat = applied(AllPlain(), replace(case, checkpoint=doc), 1).checkpoint
+    assert sizes(flat.inputs[0]) == []
+    assert (flat.config, flat.ambient) == ((), {})
+    less = AllPlain().apply(case, AllPlain().edits(case)[1:])
+    assert less is not None
+    assert sizes(less.checkpoint.inputs[0]) == [1, 1]
 
 
 def test_suffix_keeps_values_alive_as_outputs() -> None:

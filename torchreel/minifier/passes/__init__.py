@@ -7,6 +7,7 @@ step. Earlier ones hold what removes most for the fewest tries. `base` says what
 
 from typing import Any
 
+from torchreel.minifier.passes.all_plain import AllPlain
 from torchreel.minifier.passes.backend import SimplerBackend
 from torchreel.minifier.passes.base import Edit, Pass
 from torchreel.minifier.passes.bypass import BypassByAny, BypassByEqual
@@ -46,7 +47,7 @@ PHASES: tuple[tuple[Tier, ...], ...] = (
     ),
     # what it is computed from, and with which settings: they seldom matter, and runs are fast now
     (
-        (FewerSymbols(), Gradients(), Config(), Ambient()),
+        (AllPlain(), FewerSymbols(), Gradients(), Config(), Ambient()),
         (SmallerSizes(1), SmallerSizes(2), SmallerSizes(3), SmallerSizes(None), LowerRanks()),
         (PlainLayout(), PlainContents(), PlainerDtypes()),
         (NoWrites(), FewerArguments(), Literals()),
