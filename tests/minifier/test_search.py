@@ -26,6 +26,7 @@ from tests.minifier.hand_made import (
 from tests.minifier.test_order import cases
 from torchreel.errors import BudgetSpent, FlakyFailure, NotReproduced, TrivialResult
 from torchreel.minifier.case import Case
+from torchreel.minifier.descriptions import sizes
 from torchreel.minifier.events import Limits, ProgressEvent, Report
 from torchreel.minifier.journal import StoreJournal
 from torchreel.minifier.judge import Judge
@@ -36,6 +37,7 @@ from torchreel.minifier.passes import all_passes
 from torchreel.minifier.reach import can_reach
 from torchreel.minifier.search import Search
 from torchreel.minifier.start import repetitions
+from torchreel.minifier.wiring import wiring
 from torchreel.store import queries
 from torchreel.store.database import Store
 from torchreel.store.signature import Signature, crash_signature
@@ -135,6 +137,31 @@ def test_a_part_of_what_is_left_is_reduced_as_well() -> None:
     found = Search(oracle, BUG).run(long_chain(), parts=parts)
     assert asked == [["sin", "cos"]]
     assert functions_of(found.case) == ["tan"]
+
+
+def test_what_was_refused_is_put_off_and_not_forgotten() -> None:
+    """One call less would not do, as long as the input was large; then it does."""
+
+    def fails(case: Case) -> bool:
+        few = sizes(case.checkpoint.inputs[0]) == []
+        return sin_reaches_cos(case) if not few else "cos" in functions_of(case)
+
+    oracle = Predicate(fails)
+    found = Search(oracle, BUG).run(chain(["sin", "relu", "cos"]))
+    assert functions_of(found.case) == ["cos"]
+
+
+def test_wiring_knows_calls_and_nothing_else() -> None:
+    """Names, inputs, sizes and numbers are no part of it."""
+    case = chain(["sin", "cos"])
+    assert wiring(case) == wiring(chain(["sin", "cos"]))
+    two = case_of(
+        [call("a", "sin", ref("y")), call("b", "cos", ref("a"))], ["b"], x=tensor(3), y=tensor(2)
+    )
+    assert wiring(two) == wiring(case)
+    assert wiring(chain(["sin", "sin"])) != wiring(case)
+    other = case_of([call("a", "sin", ref("x")), call("b", "cos", ref("x"))], ["b"], x=tensor(3))
+    assert wiring(other) != wiring(case)
 
 
 def test_a_spent_budget_gives_the_best_so_far() -> None:

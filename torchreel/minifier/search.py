@@ -33,6 +33,7 @@ from torchreel.minifier.passes import PHASES, Pass, Tier
 from torchreel.minifier.reach import can_reach
 from torchreel.minifier.start import Start, confirmed, nothing_is, refuse_trivial, reproduce
 from torchreel.minifier.sweep import Sweep, ahead
+from torchreel.minifier.wiring import wiring
 from torchreel.store.signature import Signature
 
 _NO_LIMITS = Limits()
@@ -64,6 +65,9 @@ class Search:
         self._listener, self._phases = listener, phases
         self._counts: dict[str, PassCount] = {}
         self._settled: dict[str, str] = {}  # by pass: the best case that it could not improve
+        self._refused: set[int] = set()  # wirings of calls that did not fail
+        self._put_off: set[str] = set()  # passes of which candidates of such a wiring wait
+        self._puts_off = True
         self._current = ""
         self._told_problem = False
         self._widths: dict[str, int] = {}  # by pass: how many edits it last had to offer
@@ -113,10 +117,18 @@ class Search:
         self._tell("start", message="" if start.flaky is None else _flaky_text(start.flaky))
 
     def _to_fixpoint(self) -> None:
-        """Until no pass of any phase takes a step."""
+        """Until no pass of any phase takes a step.
+
+        A candidate that differs from a refused one in no call is put off: a pass that had such ones
+        is settled only when it has tried them after everything else.
+        """
         before = ""
-        while before != self._best.digest:
+        while before != self._best.digest or self._put_off:
+            self._puts_off = before != self._best.digest
             before = self._best.digest
+            for name in self._put_off if not self._puts_off else ():
+                self._settled.pop(name, None)
+            self._put_off.clear()
             for phase in self._phases:
                 self._run_phase(phase)
 
@@ -142,6 +154,7 @@ class Search:
             self._start = replace(self._start, flaky=start.flaky)
             self._best, self._key = start.case, sort_key(start.case)
             self._settled.clear()
+            self._refused.clear()
             self._tell("start", message="" if start.flaky is None else _flaky_text(start.flaky))
             self._to_fixpoint()
 
@@ -196,9 +209,13 @@ class Search:
         held = self._decided(candidate, self._best)
         if held is not None or candidate is None:
             return bool(held)
+        if self._is_put_off(candidate, self._best):
+            self._put_off.add(self._current)
+            return False
         hits = self.judge.hits
         report = self.judge.verdict(candidate, lambda: self._ahead(sweep, candidate))
         same = report.verdict == "same"
+        self._learn_wiring(candidate, same)
         if same:
             self._best, self._key = self.judge.accepted(candidate), sort_key(candidate)
             self._save("running")
@@ -217,6 +234,20 @@ class Search:
             return False
         return None
 
+    def _is_put_off(self, candidate: AnyCase, best: AnyCase) -> bool:
+        """Whether a candidate makes calls that did not fail before, and the best case others."""
+        found = wiring(candidate)
+        return self._puts_off and found in self._refused and found != wiring(best)
+
+    def _learn_wiring(self, candidate: AnyCase, same: bool) -> None:
+        """Remember what did not fail; once a step was taken, put off again."""
+        found = wiring(candidate)
+        self._puts_off = self._puts_off or same
+        if same:
+            self._refused.discard(found or 0)
+        elif found is not None and found != wiring(self._best):
+            self._refused.add(found)
+
     def _falls_short(self, candidate: AnyCase, best: AnyCase) -> bool:
         """Whether a candidate does not get to where the best case fails."""
         return not can_reach(candidate, self.signature) and can_reach(best, self.signature)
@@ -228,6 +259,8 @@ class Search:
             held = self._decided(asked, best)
             if held is not None or asked is None:
                 return bool(held)
+            if self._is_put_off(asked, best):
+                return False
             known = self.judge.known(asked)
             return known.verdict == "same" if known is not None else None
 

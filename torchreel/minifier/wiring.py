@@ -1,0 +1,34 @@
+"""Which calls a case makes and what flows where; not: of what sizes, with which numbers, settings.
+
+Two cases of one wiring mostly fail alike: what was refused for one input less or another size
+before is not asked again until everything else has been done (`search`).
+"""
+
+from __future__ import annotations
+
+from torchreel.minifier.case import Case
+from torchreel.minifier.kinds import AnyCase
+from torchreel.minifier.texts import remembered
+from torchreel.store.portable.graphs import GraphDoc
+
+
+def wiring(case: AnyCase) -> int | None:
+    """A number that is the same for cases of one wiring; None where nothing is known of that.
+
+    In other processes it may be another one. Two wirings that share a number by accident are taken
+    for one until the search looks again: that may cost a few runs.
+    """
+    return _wiring(case.graph) if isinstance(case, Case) else None
+
+
+@remembered
+def _wiring(graph: GraphDoc) -> int:
+    """Of the calls with their operands (all inputs are alike), what is returned, and the bodies."""
+    calls = [node for node in graph.nodes if node.is_call]
+    numbers = {node.name: at for at, node in enumerate(calls)}
+    rows = tuple(
+        (node.target, *(numbers.get(name, -1) for name in node.operands))
+        for node in (*calls, graph.output)
+    )
+    bodies = tuple((name, _wiring(inner)) for name, inner in sorted(graph.modules.items()))
+    return hash((rows, bodies))
