@@ -139,6 +139,19 @@ def test_a_part_of_what_is_left_is_reduced_as_well() -> None:
     assert functions_of(found.case) == ["tan"]
 
 
+def test_a_part_of_as_many_calls_is_left() -> None:
+    """The whole is what a user knows, whichever is the simpler text."""
+
+    def fails(case: Case) -> bool:
+        return sin_reaches_cos(case) or {"abs", "exp"} <= set(functions_of(case))
+
+    part = chain(["abs", "neg", "exp"])
+    assert sort_key(chain(["abs", "exp"])) < sort_key(chain(["sin", "cos"]))
+    found = Search(Predicate(fails), BUG).run(long_chain(), parts=lambda best, judge: [part])
+    assert functions_of(found.case) == ["sin", "cos"]
+    assert sizes(found.case.checkpoint.inputs[0]) == []
+
+
 def test_what_was_refused_is_put_off_and_not_forgotten() -> None:
     """One call less would not do, as long as the input was large; then it does."""
 

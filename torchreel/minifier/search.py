@@ -116,8 +116,8 @@ class Search:
         self._save("running")
         self._tell("start", message="" if start.flaky is None else _flaky_text(start.flaky))
 
-    def _to_fixpoint(self) -> None:
-        """Until no pass of any phase takes a step.
+    def _to_fixpoint(self, phases: Sequence[Sequence[Tier]] | None = None) -> None:
+        """Until no pass of any phase (of those that are given) takes a step.
 
         A candidate that differs from a refused one in no call is put off: a pass that had such ones
         is settled only when it has tried them after everything else.
@@ -129,7 +129,7 @@ class Search:
             for name in self._put_off if not self._puts_off else ():
                 self._settled.pop(name, None)
             self._put_off.clear()
-            for phase in self._phases:
+            for phase in self._phases if phases is None else phases:
                 self._run_phase(phase)
 
     def _reduce_part(self, parts: Parts) -> None:
@@ -139,9 +139,13 @@ class Search:
         found = [part.repeating(self._start.case.repeats) for part in parts(self._best, self.judge)]
         part = next((part for part in found if self.judge.verdict(part).verdict == "same"), None)
         if part is not None:
-            self._champion = (self._best, self._key)
+            self._champion = whole = (self._best, self._key)
             self._best, self._key = self.judge.accepted(part), sort_key(part)
-            self._to_fixpoint()
+            self._to_fixpoint(self._phases[:-1])
+            if self._best.total_call_nodes < whole[0].total_call_nodes:
+                self._to_fixpoint()
+            else:  # the whole is what a user knows: the sizes of this need not be seen to
+                (self._best, self._key), self._champion = whole, None
 
     def _confirm(self) -> None:
         """Run the result again; if it fails only sometimes, go on with repetitions."""
