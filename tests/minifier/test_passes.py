@@ -15,6 +15,7 @@ from torchreel.minifier.descriptions import sizes
 from torchreel.minifier.draft import output_items
 from torchreel.minifier.passes import Pass, all_passes
 from torchreel.minifier.passes.all_plain import AllPlain
+from torchreel.minifier.passes.around import Around
 from torchreel.minifier.passes.bypass import Bypass, BypassByEqual
 from torchreel.minifier.passes.config import Ambient, Config
 from torchreel.minifier.passes.cut import Chunks, Cut, Prefix, depth_first
@@ -24,7 +25,7 @@ from torchreel.minifier.passes.reshape import Reshape, ReshapeInputs
 from torchreel.minifier.passes.sizes import Resize, SmallerSizes
 from torchreel.minifier.passes.unused import DeadCode, Inputs
 
-PASSES = all_passes()
+PASSES = [*all_passes(), Around("target: aten.relu.default, sin or add of cond")]
 
 
 @pytest.mark.parametrize("item", PASSES, ids=lambda item: item.name)
@@ -70,6 +71,23 @@ def applied(item: Pass, case: Case, count: int | None = None) -> Case:
     result = item.apply(case, edits[:count])
     assert result is not None
     return result
+
+
+def test_what_a_message_names_is_kept() -> None:
+    """With inputs for its operands; then what is around the first of it."""
+    case = chain([*["relu"] * 9, "tan", *["relu"] * 9, "tan", "relu"])
+    around = Around("RuntimeError: no such thing\n  target: aten.tan.default")
+    assert functions_of(applied(around, case, 1)) == ["tan", "tan"]
+    edits = around.edits(case)
+    assert len(edits) == 3  # four steps in both directions are more than a third of it
+    wider = around.apply(case, edits[2:])
+    assert wider is not None
+    assert functions_of(wider) == ["relu", "relu", "tan", "relu", "relu"]
+    assert output_items(wider.graph) == [{"n": "relu_11"}]
+    assert not Around("nothing that is called").edits(case)
+    forms = Around("convolution_backward, addmm")
+    assert functions_of(applied(forms, chain([*["add"] * 9, "conv2d"]), 1)) == ["conv2d"]
+    assert not around.edits(chain(["tan", "relu"]))
 
 
 def test_everything_plain_at_once() -> None:

@@ -152,6 +152,30 @@ def test_a_part_of_as_many_calls_is_left() -> None:
     assert sizes(found.case.checkpoint.inputs[0]) == []
 
 
+@dataclass
+class Telling(Predicate):
+    """Names what it does not like."""
+
+    def judge(self, case: Case) -> Report:
+        """The verdict, with a message."""
+        return replace(super().judge(case), detail="LoweringException: target: aten.tan.default")
+
+
+def test_what_the_message_names_is_tried_first() -> None:
+    """A hundred calls are one after a single run."""
+    whole = chain([*["relu"] * 60, "tan", *["relu"] * 60])
+
+    def fails(case: Case) -> bool:
+        return "tan" in functions_of(case)
+
+    told = Search(Telling(fails), BUG).run(whole)
+    untold = Search(Predicate(fails), BUG).run(whole)
+    assert told.case.digest == untold.case.digest
+    # Three at the start, this one, the input that nothing uses, all plain, three at the end.
+    assert told.oracle_runs == 9
+    assert untold.oracle_runs > 2 * told.oracle_runs
+
+
 def test_what_was_refused_is_put_off_and_not_forgotten() -> None:
     """One call less would not do, as long as the input was large; then it does."""
 

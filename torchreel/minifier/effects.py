@@ -33,7 +33,7 @@ def is_effectful(node: NodeDoc) -> bool:
     """Whether removing a node nobody uses may change what the graph does."""
     if not node.is_call:
         return node.op != "get_attr"
-    name = _base_name(node)
+    name = base_name(node)
     in_place = name.endswith("_") and not name.endswith("__")
     kwargs = as_object(node.kwargs)
     return bool(
@@ -47,7 +47,7 @@ def is_effectful(node: NodeDoc) -> bool:
 
 def written_operand(node: NodeDoc) -> str | None:
     """The first operand of a call that is in place by its name; None for other calls."""
-    name = _base_name(node)
+    name = base_name(node)
     in_place = name in _IN_PLACE_OPERATORS or (name.endswith("_") and not name.endswith("__"))
     if not in_place or _EFFECTS.search(name.replace("copy_", "")):
         return None
@@ -59,7 +59,7 @@ def is_end(node: NodeDoc) -> bool:
     return node.is_call and node.target.endswith(_ENDS)
 
 
-def _base_name(node: NodeDoc) -> str:
+def base_name(node: NodeDoc) -> str:
     """'add_' of 'op:aten.add_.Tensor' and of the method; 'relu' of a function."""
     kind, colon, rest = node.target.partition(":")
     if not colon:

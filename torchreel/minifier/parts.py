@@ -17,6 +17,7 @@ from typing import Any
 from unittest import mock
 
 from torchreel.minifier.case import Case, Harness
+from torchreel.minifier.effects import base_name
 from torchreel.recorder.attach import resolve
 from torchreel.recorder.probes import inductor
 from torchreel.store.jsontypes import Json
@@ -67,7 +68,4 @@ def is_worth(part: Case, whole: Case) -> bool:
 
 def _names(case: Case) -> list[str]:
     """What the calls of a graph are, without where they come from: `relu` of any spelling."""
-    found = [node.target.partition(":") for node in case.graph.nodes if node.is_call]
-    plain = [(path.split(".")[1] if kind == "op" else path.rpartition(".")[2])
-             for kind, _, path in found]  # fmt: skip
-    return sorted(name.strip("_") for name in plain)
+    return sorted(base_name(node).strip("_") for node in case.graph.nodes if node.is_call)

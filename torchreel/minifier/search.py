@@ -16,6 +16,7 @@ from dataclasses import replace
 from typing import Any, Literal
 
 from torchreel.errors import BudgetSpent
+from torchreel.minifier.case import Case
 from torchreel.minifier.events import (
     Limits,
     Listener,
@@ -30,6 +31,7 @@ from torchreel.minifier.judge import Judge, Oracle
 from torchreel.minifier.kinds import AnyCase
 from torchreel.minifier.order import Key, sort_key
 from torchreel.minifier.passes import PHASES, Pass, Tier
+from torchreel.minifier.passes.around import Around
 from torchreel.minifier.reach import can_reach
 from torchreel.minifier.start import Start, confirmed, nothing_is, refuse_trivial, reproduce
 from torchreel.minifier.sweep import Sweep, ahead
@@ -97,6 +99,7 @@ class Search:
         status: Status = "fixpoint"
         try:
             refuse_trivial(self.judge, start.case)
+            self._guess(start.case)
             self._to_fixpoint()
             self._reduce_part(parts)
             self._confirm()
@@ -115,6 +118,12 @@ class Search:
         self._number = self.judge.journal.begin(start.case)
         self._save("running")
         self._tell("start", message="" if start.flaky is None else _flaky_text(start.flaky))
+
+    def _guess(self, case: AnyCase) -> None:
+        """Begin with what the message names, if that fails by itself."""
+        known = self.judge.known(case)
+        if isinstance(case, Case) and known is not None:
+            self._run_pass(Around(known.detail))
 
     def _to_fixpoint(self, phases: Sequence[Sequence[Tier]] | None = None) -> None:
         """Until no pass of any phase (of those that are given) takes a step.
