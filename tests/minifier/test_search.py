@@ -408,6 +408,19 @@ def test_what_can_not_get_to_the_failure_is_not_run() -> None:
         assert {found for _, found in seen} == {harness}
 
 
+def test_what_compiles_no_backward_does_not_fail_in_it() -> None:
+    """Nor does what is only run; but one partition alone does, and what the config makes do so."""
+    wanted = replace(BUG, partition="backward")
+    case = long_chain()
+    assert [can_reach(replace(case, harness=h), wanted) for h in ("compile", "run", "train")] == [
+        False, False, True,
+    ]  # fmt: skip
+    entry = ("functorch.force_non_lazy_backward_lowering", True)
+    for changed in ({"entry": "aot"}, {"config": (entry,)}):
+        assert can_reach(replace(case, checkpoint=replace(case.checkpoint, **changed)), wanted)
+    assert can_reach(case, replace(wanted, failure_class="crash", signal="SIGSEGV"))
+
+
 def test_what_only_returns_its_inputs_is_not_run() -> None:
     """The trivial case did not fail; where an input is odd, nobody knows."""
     sizes: list[int] = []

@@ -1,8 +1,8 @@
 """Whether a case gets as far as the failure at all: what needs no run to be refused.
 
-AOTAutograd alone lowers nothing, what is only compiled does not run, and what returns its inputs
-does nothing at all. Called by the search for every candidate; being wrong the cautious way (True)
-costs a run, the other way a step.
+AOTAutograd alone lowers nothing, what is only compiled does not run (nor compiles a backward), and
+what returns its inputs does nothing at all. Called by the search for every candidate; being wrong
+the cautious way (True) costs a run, the other way a step.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from torchreel.store.signature import Signature
 _INDUCTOR = ("post_grad", "lowering", "codegen")
 # Measures, predicates and commands speak of a whole run: there, nothing is known beforehand.
 _OF_A_WHOLE_RUN = ("memory", "predicate", "script")
+_AT_ONCE = "force_non_lazy_backward_lowering"
 _IN_A_STAGE = ("exception", "crash", "hang")
 
 
@@ -29,9 +30,23 @@ def can_reach(case: AnyCase, signature: Signature) -> bool:
         return False
     if signature.failure_class not in _IN_A_STAGE:
         return True
+    in_backward = signature.partition == "backward" and signature.failure_class == "exception"
+    if in_backward and not _compiles_backward(case):
+        return False
     if signature.stage in _INDUCTOR:
         return case.backend not in BACKENDS[:-1]
     return not (signature.stage == "run" and case.harness == "compile")
+
+
+def _compiles_backward(case: Case) -> bool:
+    """Whether a run may raise what compiling a backward raises.
+
+    AOTAutograd compiles it when it is called for; before that only as a guess, whose exceptions it
+    drops unless its config says otherwise.
+    """
+    lazy = not any(_AT_ONCE in str(entry) for entry in case.checkpoint.config)
+    forward_only = case.harness in ("compile", "run") and not case.is_part
+    return not (forward_only and lazy and case.backend in BACKENDS)
 
 
 def _only_returns(case: Case) -> bool:
