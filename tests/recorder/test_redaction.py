@@ -286,6 +286,17 @@ def test_all_takes_out_source_strings_and_directories() -> None:
     assert redactor.data(document) == b'{"stack_trace":"","target":"aten"}'
     stored = canonical_json({"nodes": [{"stack_trace": 1}], "stack_traces": ["a\\", 'f("b"]) # [']})
     assert redactor.data(stored) == b'{"nodes":[{"stack_trace":1}],"stack_traces":""}'
+    graph = '\n    \n        # File: /a/b.py:3 in f, code: y = g("x")\n        y: "f32[2]" = x'
+    assert redactor.text(graph + " " * 400) == '\n        y: "<redacted>" = x' + " " * 400
+    assert redactor.text(graph) == '\n        y: "<redacted>" = x'
+    assert redactor.data(canonical_json([graph])) == b'["\\n        y: \\"<redacted>\\" = x"]'
+    guard = '| +- TENSOR: check(x)  # y = "x" # sin  # a/b.py:3 in f\n| +- OTHER  # c.py:4 in g'
+    assert redactor.text(guard) == "| +- TENSOR: check(x)\n| +- OTHER  # c.py:4 in g"
+    assert redactor.data(canonical_json([guard])) == canonical_json([redactor.text(guard)])
+    apostrophes = canonical_json(["it doesn't", {"code": "L['self'] is not Bob's"}])
+    assert (
+        redactor.data(apostrophes) == b'["it doesn\'t",{"code":"L[\'<redacted>\'] is not Bob\'s"}]'
+    )
 
 
 def test_rules_that_make_no_sense_are_refused() -> None:
