@@ -122,7 +122,9 @@ def record(path: Path, *names: str, source: str = "", **variables: str) -> int:
     (path.parent / "main_program.py").write_text(MAIN)
     launcher = (
         "import sys\nfrom torchreel.recorder.launch import run_recorded\n"
-        "sys.exit(run_recorded([sys.executable, *sys.argv[1:]], sys.argv[2]))"
+        "from torchreel.recorder.settings import Settings\n"
+        "command, given = [sys.executable, *sys.argv[1:]], Settings.from_environment()\n"
+        "sys.exit(run_recorded(command, sys.argv[2], settings=given))"
     )
     environment = {**os.environ, **variables}
     program = str(path.parent / "main_program.py")

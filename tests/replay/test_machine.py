@@ -51,11 +51,13 @@ avx2 = pytest.mark.skipif(not torch.cpu._is_avx2_supported(), reason="records AV
 @pytest.fixture(scope="module")
 def recorded(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("machine") / "run.db"
-    assert record(path, "big", source=PROGRAM, **UNCACHED) == 0
+    assert record(path, "big", source=PROGRAM, **UNCACHED, TORCHREEL_FRAMES="all") == 0
     return path
 
 
-def elsewhere(path: Path, folder: Path, monkeypatch: pytest.MonkeyPatch) -> Verdict:
+def elsewhere(
+    path: Path, folder: Path, monkeypatch: pytest.MonkeyPatch, entry: str = "graph"
+) -> Verdict:
     """The verdict of a replay on the other machine."""
     (folder / "other_machine.py").write_text(OTHER_MACHINE)
     (folder / "home").mkdir()
@@ -69,17 +71,19 @@ def elsewhere(path: Path, folder: Path, monkeypatch: pytest.MonkeyPatch) -> Verd
     os.sched_setaffinity(0, {min(before)})
     try:
         with Store.open(path, write=True) as store:
-            return replay(store, queries.compiles(store, 1)[0], imports=["other_machine"])
+            compile = queries.compiles(store, 1)[0]
+            return replay(store, compile, entry, imports=["other_machine"], trust=True)
     finally:
         os.sched_setaffinity(0, before)
 
 
 @avx2
 @pytest.mark.slow
+@pytest.mark.parametrize("entry", ["graph", "frame"])
 def test_a_replay_on_another_machine_is_identical(
-    recorded: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    recorded: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, entry: str
 ) -> None:
-    verdict = elsewhere(recorded, tmp_path, monkeypatch)
+    verdict = elsewhere(recorded, tmp_path, monkeypatch, entry)
     assert (verdict.verdict, verdict.detail, verdict.difference) == ("identical", "", "")
     assert any(row.kind == "output code" and row.identical for row in verdict.compared)
     assert not any("not imposed" in note for note in verdict.notes)
@@ -117,14 +121,15 @@ def test_what_a_process_begins_with() -> None:
 def test_imposed_facts_are_seen_and_taken_back() -> None:
     from torch._inductor import cpu_vec_isa
 
-    cpus = os.cpu_count()
-    facts = Facts(cpus=77, vector_isa="avx2", vector_flags="-mavx2 -mfma -mf16c")
+    cpus, usable = os.cpu_count(), os.sched_getaffinity(0)
+    facts = Facts(cpus=77, usable_cpus=33, vector_isa="avx2", vector_flags="-mavx2 -mfma -mf16c")
     with imposed(facts) as left:
         picked = cpu_vec_isa.pick_vec_isa()
         assert (os.cpu_count(), str(picked), bool(picked)) == (77, "avx2", True)
+        assert torch._utils.cpu_count() == 33
         assert isinstance(picked, cpu_vec_isa.VecAVX2)
         assert left == []
-    assert os.cpu_count() == cpus
+    assert (os.cpu_count(), os.sched_getaffinity(0)) == (cpus, usable)
     assert cpu_vec_isa.pick_vec_isa is not picked
 
 

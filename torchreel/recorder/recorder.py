@@ -479,7 +479,8 @@ class Recorder:
         self._described = True
         with fail_open("environment"):
             guard.check("environment")
-            self.tape.append(AddEnvironment(self.tape.recording, environment.facts()))
+            facts = {**environment.facts(), "redact": self.options.settings.redact}
+            self.tape.append(AddEnvironment(self.tape.recording, facts))
 
     # -- end ------------------------------------------------------------------------------------
 

@@ -111,7 +111,7 @@ def _replay(request: Request, report: Report) -> None:
     import torchreel.recorder.session as recording
     from torchreel.replay import restore, torch_machine, torch_names
     from torchreel.replay.comparison import compare
-    from torchreel.replay.facts import Facts, told
+    from torchreel.replay.facts import Facts, recorder_settings, told
     from torchreel.store.portable.checkpoints import CheckpointDoc
 
     facts = Facts(**request.facts)
@@ -138,6 +138,7 @@ def _replay(request: Request, report: Report) -> None:
             recording.record(
                 request.store,
                 compile_timeout=request.compile_timeout,
+                settings=recorder_settings(facts),
                 kind="replay",
                 replay_of=request.replay_of,
                 entry=request.entry,

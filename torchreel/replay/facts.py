@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from torchreel.recorder.redaction import MODES
+from torchreel.recorder.settings import Settings
 from torchreel.store import queries
 from torchreel.store.database import Store
 from torchreel.store.jsontypes import Json
@@ -22,6 +24,8 @@ class Facts:
 
     cpus: int | None = None
     """CPUs in the machine: decides whether a kernel names its number of threads."""
+    usable_cpus: int | None = None
+    """Those that the process may use: torch counts them where it decides how many to employ."""
     vector_isa: str | None = None
     """Inductor's name of the vector instructions it generated: 'avx512'."""
     vector_flags: str = ""
@@ -31,6 +35,13 @@ class Facts:
     """The vector instructions of torch's own kernels: 'AVX2'."""
     accelerator: Mapping[str, Json] | None = None
     """What torch and Triton tell of the GPUs (`nondeterminism.accelerator`)."""
+    redact: str | None = None
+    """How much was taken out of the recording, which is taken out of the replay's as well."""
+
+
+def recorder_settings(facts: Facts) -> Settings:
+    """How a replay is recorded, to be compared; patterns of the user's own are on no tape."""
+    return Settings(redact=facts.redact) if facts.redact in MODES else Settings()
 
 
 def told(facts: Facts) -> list[str]:
@@ -59,14 +70,17 @@ def facts_of(store: Store, compile: Compile) -> Facts:
     isas = queries.events(store, compile, "nondeterminism.vector_isa")
     isa = isas[0].data if isas and isinstance(isas[0].data, Mapping) else {}
     cpus = machine.get("cpus")
+    present, usable = cpus if isinstance(cpus, list) and len(cpus) == 2 else (None, None)
     return Facts(
-        cpus=_number(cpus[0]) if isinstance(cpus, list) and cpus else None,
+        cpus=_number(present),
+        usable_cpus=_number(usable),
         vector_isa=isas[0].name if isas else None,
         vector_flags=str(isa.get("flags") or ""),
         hash_seed=_text(machine.get("hash_seed")),
         seed=_number(machine.get("seed")),
         capability=_text(machine.get("capability")),
         accelerator=_last(store, compile, "nondeterminism.accelerator") or None,
+        redact=queries.environment(store, compile.recording_id).get("redact"),
     )
 
 

@@ -119,7 +119,7 @@ def main() -> None:
 def _replay(request: Request, report: Report) -> None:
     import torchreel.recorder.session as recording
     from torchreel.replay import torch_machine
-    from torchreel.replay.facts import Facts
+    from torchreel.replay.facts import Facts, recorder_settings
     from torchreel.replay.facts import told as told_of
     from torchreel.replay.frames import Frames
 
@@ -141,6 +141,7 @@ def _replay(request: Request, report: Report) -> None:
                     recording.record(
                         request.store,
                         compile_timeout=request.compile_timeout,
+                        settings=recorder_settings(facts),
                         kind="replay",
                         replay_of=request.replay_of,
                         entry=request.entry,
@@ -194,8 +195,12 @@ def _trace(
 
 def _loaded(bundle: Any) -> LoadedFrame:
     """The frame of a bundle.  Raises `UnsupportedError` for what the program's code raises then."""
+    import torch
+
     try:
-        frame: LoadedFrame = bundle.load()
+        # A module of the program may compile while it is imported: that is not to be replayed.
+        with torch.compiler.set_stance("force_eager"):
+            frame: LoadedFrame = bundle.load()
     except TorchreelError:
         raise
     except Exception as error:

@@ -116,7 +116,7 @@ def _environment(request: Request | FrameRequest) -> dict[str, str]:
 
 def _is_setting(key: str) -> bool:
     """Variables that would change the compile: what was recorded is imposed instead."""
-    return key.startswith(
+    return key == "PYTHONHASHSEED" or key.startswith(
         ("TORCHREEL", "TORCHINDUCTOR_", "TORCHDYNAMO_", "TORCH_COMPILE", "TORCH_TRACE", "ATEN_CPU_")
     )
 

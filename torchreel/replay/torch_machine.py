@@ -35,6 +35,9 @@ _EXTENSIONS = {
     "-mamx-fp16": "_is_amx_fp16_supported",
 }
 
+_MOST_CPUS = 1 << 12
+"""That a machine may have: the number is a store's, and each is told of."""
+
 
 @contextlib.contextmanager
 def imposed(facts: Facts, *, run: bool = False) -> Iterator[list[str]]:
@@ -46,6 +49,9 @@ def imposed(facts: Facts, *, run: bool = False) -> Iterator[list[str]]:
     with ExitStack() as stack:
         if facts.cpus is not None:
             _replace(stack, os, "cpu_count", facts.cpus)
+        if facts.usable_cpus is not None and hasattr(os, "sched_getaffinity"):
+            usable = min(max(facts.usable_cpus, 1), _MOST_CPUS)
+            _replace(stack, os, "sched_getaffinity", frozenset(range(usable)))
         if facts.seed is not None:
             torch.manual_seed(facts.seed)
         if facts.vector_isa is not None:
@@ -72,7 +78,7 @@ def _impose_isa(stack: ExitStack, facts: Facts, left: list[str], run: bool) -> N
 def _replace(stack: ExitStack, module: ModuleType, name: str, answer: object) -> None:
     """Let a function of a module give one answer, as long as the stack is open."""
     stack.callback(setattr, module, name, getattr(module, name))
-    setattr(module, name, lambda: answer)
+    setattr(module, name, lambda *_: answer)
 
 
 def _isa(name: str, flags: str) -> Any:
