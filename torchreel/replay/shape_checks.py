@@ -43,10 +43,7 @@ def replay_shapes(store: Store, compile: Compile, until: int | None = None) -> V
             f"compile {compile.place} has no checkpoint with a ShapeEnv: there is nothing to hold "
             "the rebuilt one to."
         )
-    recording = queries.recording(store, compile.recording_id)
-    events = queries.events(store, recording)
-    if until is not None:
-        events = [event for event in events if event.seq <= until]
+    events = _events(store, compile, marks, until)
     rows, first = [], ""
     for mark in marks:
         found = _difference(store, compile, mark, events)
@@ -59,6 +56,21 @@ def replay_shapes(store: Store, compile: Compile, until: int | None = None) -> V
     at = next(mark for mark, row in zip(marks, rows, strict=True) if not row.agrees)
     detail = f"at event {at.seq}: the ShapeEnv rebuilt from the tape is not the one in the snapshot"
     return Verdict(DIVERGED, ENTRY, tuple(rows), detail, first, notes=notes)
+
+
+def _events(store: Store, compile: Compile, marks: list[Event], until: int | None) -> list[Event]:
+    """What the tape has of these checkpoints' ShapeEnvs, in whichever compile it was noted: one may
+    serve several, but has no event before the one that creates it.
+    """
+    recording = queries.recording(store, compile.recording_id)
+    kinds = [k for k in queries.event_counts(store, recording) if k.startswith(shapes.MAY_CHANGE)]
+    numbers = {_number(mark) for mark in marks}
+    last = max(mark.seq for mark in marks) if until is None else until
+    if None in numbers:  # then `rebuild` looks how many there are
+        return queries.events(store, recording, kinds, None if until is None else (0, last))
+    created = queries.events(store, recording, "shape_env.create")
+    first = min((event.seq for event in created if _number(event) in numbers), default=0)
+    return queries.events(store, recording, kinds, (first, last))
 
 
 def _difference(store: Store, compile: Compile, mark: Event, events: list[Event]) -> str:

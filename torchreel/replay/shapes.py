@@ -165,7 +165,8 @@ _NO_CHANGES = frozenset(
     }
 )  # fmt: skip
 """Kinds that name a ShapeEnv and change none."""
-_MAY_CHANGE = ("shape_env.", "unbacked.", "runtime_assert.")
+MAY_CHANGE = ("shape_env.", "unbacked.", "runtime_assert.")
+"""How the kinds begin that may change a ShapeEnv; other kinds are passed over."""
 
 
 def left_out(events: Iterable[Event]) -> list[str]:
@@ -201,7 +202,7 @@ def rebuild_all(events: Sequence[Event], until: int | None = None) -> dict[int, 
     know or that had no portable form, `DamagedStore` when events are missing.
     """
     rebuilt: dict[int, _Rebuilt] = {}
-    kinds = {kind for kind in {event.kind for event in events} if kind.startswith(_MAY_CHANGE)}
+    kinds = {kind for kind in {event.kind for event in events} if kind.startswith(MAY_CHANGE)}
     changes = [event for event in events if event.kind in kinds]
     for event in sorted(changes, key=attrgetter("seq")):
         if until is not None and event.seq > until:

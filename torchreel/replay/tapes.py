@@ -141,7 +141,7 @@ def began(point: Point | None, *, replay: bool) -> bool:
 def holes(store: Store, compile: Compile, after: int, until: int) -> list[int]:
     """The positions between two events of a compile at which the tape of its recording has none."""
     recording = queries.recording(store, compile.recording_id)
-    there = {event.seq for event in queries.events(store, recording)}
+    there = {event.seq for event in queries.events(store, recording, between=(after, until))}
     return [seq for seq in range(after + 1, until) if seq not in there]
 
 

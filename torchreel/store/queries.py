@@ -155,13 +155,26 @@ def open_stage(store: Store, compile: Compile) -> Stage | None:
 
 
 def events(
-    store: Store, of: Compile | Recording, kind: str | Sequence[str] | None = None
+    store: Store,
+    of: Compile | Recording,
+    kind: str | Sequence[str] | None = None,
+    between: tuple[int, int] | None = None,
 ) -> list[Event]:
-    """The tape of a recording, or the part that belongs to a compile; of one kind, some or all."""
-    rows = _fetch(store, _events_of(schema.events, of, kind), Event)
-    pages = _fetch(store, _events_of(schema.event_pages, of, kind), EventPage)
+    """The tape of a recording, or the part that belongs to a compile; of one kind, some or all.
+
+    `between` are the first and the last position that count: pages without one are not read.
+    """
+    in_rows, in_pages = (
+        _events_of(table, of, kind) for table in (schema.events, schema.event_pages)
+    )
+    if between is not None:
+        seq, pages_at = schema.events.c.seq, schema.event_pages.c
+        in_rows = in_rows.where(seq.between(*between))
+        in_pages = in_pages.where(pages_at.last_seq >= between[0], pages_at.first_seq <= between[1])
+    pages = _fetch(store, in_pages, EventPage)
     paged = (event for page in pages for event in read_page(page, store.read_blob(page.digest)))
-    return sorted([*rows, *paged], key=lambda event: event.seq)
+    wanted = (e for e in paged if between is None or between[0] <= e.seq <= between[1])
+    return sorted([*_fetch(store, in_rows, Event), *wanted], key=lambda event: event.seq)
 
 
 def event_counts(store: Store, of: Compile | Recording) -> dict[str, int]:
