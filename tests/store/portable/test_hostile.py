@@ -271,6 +271,16 @@ def test_a_place_that_a_table_of_sources_does_not_have_is_refused() -> None:
             sources.decode_named({"rows": rows, "at": {"p": place}})
 
 
+def test_a_chain_of_sources_deeper_than_python_goes_is_refused() -> None:
+    rows: list[Json] = [{"source": "LocalSource", "local_name": "x"}]
+    rows += [{"source": "AttrSource", "base": {"at": n}, "member": "m"} for n in range(5000)]
+    deepest = sources.decode_named({"rows": rows[:201], "at": {"p": 200}})["p"]
+    assert deepest is not None
+    assert hash(deepest) == hash(deepest), "what is let through can be used"
+    with pytest.raises(UnsupportedError, match="nested deeper than 200"):
+        sources.decode_named({"rows": rows, "at": {"p": 5000}})
+
+
 def test_imposed_state_is_taken_back(document: dict[str, Json]) -> None:
     doc = CheckpointDoc.from_bytes(json.dumps(document).encode())
     threads, dtype = torch.get_num_threads(), torch.get_default_dtype()

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import enum
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from torchreel.errors import UnsupportedError
 from torchreel.store.jsontypes import Json
@@ -17,6 +17,10 @@ from torchreel.store.portable import names, torch_names
 from torchreel.store.portable.torch_names import Source
 
 MAX_DEPTH = 100
+MAX_CHAIN = 200
+"""Sources of Sources in a table: for a name torch recurses about three times for each, and Python's
+limit is 1000.  A module in a module takes two.
+"""
 _FIELDS: dict[type[Source], list[str]] = {}
 
 
@@ -113,7 +117,7 @@ def encode_named(named: Mapping[str, Source]) -> Json:
 def decode_named(data: Json) -> dict[str, Source | None]:
     """What `encode_named` wrote, or a mapping of names to what `encode_source` did.
 
-    Raises `UnsupportedError` for an unknown class or field.
+    Raises `UnsupportedError` for an unknown class or field, or too long a chain of Sources.
     """
     if not isinstance(data, Mapping):
         return {}
@@ -121,14 +125,35 @@ def decode_named(data: Json) -> dict[str, Source | None]:
     if not isinstance(rows, list) or not isinstance(at, Mapping):
         return {name: decode_source(source) for name, source in data.items()}
     found: list[Source] = []
+    depths: list[int] = []
     for row in rows:  # each refers to rows before it
         if not isinstance(row, Mapping) or "source" not in row:
             raise UnsupportedError(f"row {len(found)} of a table of sources is malformed")
-        found.append(_decode_source_object(row, 0, found))
+        source = _decode_source_object(row, 0, found)
+        depths.append(1 + max((depths[place] for place in _places(row)), default=-1))
+        if depths[-1] > MAX_CHAIN:
+            raise UnsupportedError(
+                f"row {len(found)} of a table of sources is nested deeper than {MAX_CHAIN}: that "
+                "is refused, since torch would recurse further than Python goes"
+            )
+        found.append(source)
     return {
         name: _at(place, found) if isinstance(place, int) else decode_source(place)
         for name, place in at.items()
     }
+
+
+def _places(cell: Json) -> Iterator[int]:
+    """The rows that a decoded cell refers to."""
+    if isinstance(cell, Mapping):
+        place = cell.get("at")
+        if isinstance(place, int):
+            yield place
+        for item in cell.values():
+            yield from _places(item)
+    elif isinstance(cell, list):
+        for item in cell:
+            yield from _places(item)
 
 
 def _at(place: Json, found: Sequence[Source]) -> Source:
