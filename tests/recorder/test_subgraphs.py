@@ -1,6 +1,7 @@
 """Bodies of higher-order operators: tracers, what they lift, who calls them, their checks."""
 
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,8 +12,10 @@ from torch._higher_order_ops.associative_scan import associative_scan_op
 from torch.nn.attention.flex_attention import flex_attention
 from torch.utils.checkpoint import checkpoint
 
+import torchreel
 from tests.recorder.conftest import Record, Tape
-from torchreel.store import queries
+from torchreel.recorder.probes import subgraphs
+from torchreel.store import Store, queries
 from torchreel.store.portable.checkpoints import CheckpointDoc
 from torchreel.store.records import Event
 
@@ -317,3 +320,26 @@ def test_a_frame_without_such_operators_has_its_own_tracer_only(record: Record) 
         assert events(tape, kind) == []
     (enter,) = events(tape, "subgraph.enter")
     assert data(enter) == {"operator": None, "depth": 0, "parent": None}
+
+
+def test_a_kernel_of_another_kind_ends_nothing_but_its_own_note(tmp_path: Path) -> None:
+    """One without a source, as some library may make it; the calls after it are still noted."""
+    from torch._higher_order_ops.triton_kernel_wrap import (
+        kernel_side_table,
+        triton_kernel_wrapper_mutation,
+    )
+
+    graph = torch.fx.Graph()
+    kernel = kernel_side_table.add_kernel(len)  # type: ignore[arg-type]
+    constants = kernel_side_table.add_constant_args({})
+    arguments = {"kernel_idx": kernel, "constant_args_idx": constants, "grid": [], "kwargs": {}}
+    for _ in range(2):
+        graph.call_function(triton_kernel_wrapper_mutation, kwargs=arguments)
+    graph.output(())
+    with torchreel.record(tmp_path / "run.db") as recorder:
+        subgraphs._note_calls(recorder, torch.fx.GraphModule({}, graph), "dynamo", "", 0)
+    with Store.open(tmp_path / "run.db") as store:
+        (recording,) = queries.recordings(store)
+        assert len(queries.events(store, recording, "hop.call")) == 2
+        (lost,) = queries.lost(store, recording.id)
+    assert (lost.place, lost.count) == ("triton kernel", 2)

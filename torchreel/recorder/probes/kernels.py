@@ -10,6 +10,7 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from torchreel.recorder.attach import AttachPoint
+from torchreel.recorder.guard import fail_open
 from torchreel.recorder.kinds import Kind
 from torchreel.recorder.probes.guards import describe
 
@@ -41,7 +42,12 @@ KERNEL = Kind(
 
 
 def note_kernel(recorder: Recorder, node: Node) -> None:
-    """Note the kernel of a node that calls one of `WRAPPERS`."""
+    """Note the kernel of a node that calls one of `WRAPPERS`; one that is none is lost alone."""
+    with fail_open("triton kernel"):
+        _note(recorder, node)
+
+
+def _note(recorder: Recorder, node: Node) -> None:
     table = sys.modules[_MODULE].kernel_side_table
     given: Any = node.kwargs
     tuner = kernel = table.get_kernel(given["kernel_idx"])
