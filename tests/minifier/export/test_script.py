@@ -104,13 +104,18 @@ def test_config_state_and_backend_are_set() -> None:
     doc = replace(
         case.checkpoint,
         config=(entry, outside, unknown),
-        ambient={"grad_enabled": False, "deterministic": [True, False]},
+        ambient={
+            "grad_enabled": False,
+            "deterministic": [True, False],
+            "dispatch_below": "autograd",
+        },
     )
     text = compile_form(replace(case, checkpoint=doc, backend="aot_eager"), SIGNATURE, []).text
     assert "import torch._inductor.config\n" in text
     assert "torch._inductor.config.max_fusion_size = 1\n" in text
     assert "torch.use_deterministic_algorithms(True)\n" in text
-    assert "with torch.no_grad():\n    torch.compile(fn, fullgraph=True, " in text
+    ambient = "with torch.no_grad(), torch._C._AutoDispatchBelowAutograd():\n"
+    assert f"{ambient}    torch.compile(fn, fullgraph=True, " in text
     assert 'backend="aot_eager"' in text
     assert "owned" not in text
     assert "import os" not in text

@@ -69,6 +69,8 @@ def contexts(case: Case) -> list[str]:
         found.append("torch.inference_mode()")
     elif state.get("grad_enabled") is False and case.checkpoint.entry == "graph":
         found.append("torch.no_grad()")  # inside of AOTAutograd it is always off
+    if state.get("dispatch_below") == "autograd":  # as inside of a custom operator
+        found.append("torch._C._AutoDispatchBelowAutograd()")
     for device in ("cpu", "cuda"):
         enabled, dtype = (*as_list(state.get(f"autocast_{device}")), None, None)[:2]
         if enabled is True and isinstance(dtype, Mapping):
