@@ -7,15 +7,18 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import torch
 
 from tests.cli.stores import failing
 from tests.replay.programs import UNCACHED, record
 from torchreel.errors import UntrustedError, UsageError
 from torchreel.replay import Verdict, replay
+from torchreel.replay.compared import excuses, without
 from torchreel.replay.torch_names import check_config
 from torchreel.replay.verdict import DIVERGED, IDENTICAL, REFUSED
 from torchreel.replay.what_if import Changes, applied, changes, concluded
 from torchreel.store import Store, queries
+from torchreel.store.records import Event
 
 PROGRAM = "torch.compile(lambda x: (x.sin() + 1).sum(0), dynamic=True)(torch.randn(5, 8))"
 
@@ -62,6 +65,14 @@ def test_another_backend_stops_where_it_ends(store: Store) -> None:
     assert verdict.verdict == "changed"
     rows = {row.stage: row for row in verdict.compared if row.kind == "graph"}
     assert (rows["post_grad"].recorded, rows["post_grad"].replayed) == (1, 0)
+
+
+def test_a_device_that_is_nowhere_to_be_asked_is_refused(store: Store) -> None:
+    if torch.cuda.is_available():
+        pytest.skip("there is one here")
+    verdict = with_change(store, map_device=["cpu=cuda"])
+    assert verdict.exit_status == 3
+    assert verdict.detail.startswith("the graph is to be moved to cuda, the recording has no facts")
 
 
 @pytest.mark.slow
@@ -135,6 +146,15 @@ def test_an_entry_that_leads_outside_needs_trust() -> None:
         check_config([entry], trust=False)
     check_config([entry], trust=True)
     check_config([("inductor.max_fusion_size", 1)], trust=False)
+
+
+def test_what_another_torch_reports_elsewhere_in_its_files_is_the_same() -> None:
+    event = Event(
+        1, 7, 1, "joint", "artifact", "graph", 0, {"lineno": 2625, "other": 1}, None, None
+    )
+    line = [e for e in excuses(frozenset({"version"})) if e.covers(event) and e.fields]
+    assert [without(event.data, e.fields) for e in line] == [{"other": 1}]
+    assert not [e for e in excuses() if e.covers(event) and e.fields]
 
 
 def document(**members: object) -> bytes:

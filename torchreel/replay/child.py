@@ -59,6 +59,8 @@ class Request:
     """What the recorded compile found of its machine (`facts.Facts`)."""
     changed: tuple[tuple[str, Any], ...] = ()
     """Config entries that are not the recorded ones: name and value."""
+    devices: tuple[str, ...] = ()
+    """Devices that are not the recorded ones."""
     python: str = ""
     """The interpreter to run; this one by default."""
     traced_patterns: tuple[str, ...] = ()
@@ -129,6 +131,7 @@ def _replay(request: Request, report: Report) -> None:
         restore.imposed(doc, trust=request.trust, attempt=request.attempt) as left,
         nullcontext() if request.compile_cpp else torch_names.without_cpp_compiler(),
     ):
+        torch_names.check_devices(request.devices)
         restored = restore.restore(doc)
         report.notes += told(facts)
         report.notes += [f"not imposed: {text}" for text in unlike]

@@ -211,10 +211,21 @@ BACKEND = (
 )
 
 
+VERSION = tuple(
+    Excuse("version", kind, fields=("lineno",))
+    for kind in (
+        "artifact", "aot_forward_graph", "aot_backward_graph", "aot_inference_graph",
+        "aot_joint_graph", "backward_compile", "compilation_metrics", "dynamo_output_graph",
+        "inductor_output_code", "inductor_post_grad_graph", "inductor_pre_grad_graph",
+    )
+)  # fmt: skip
+"""Where in torch's own files a record was written moves from version to version."""
+ASKED = {"version": VERSION, "device": DEVICE, "backend": BACKEND}
+
+
 def excuses(allow: frozenset[str] = frozenset()) -> tuple[Excuse, ...]:
     """The excuses that hold, with those that were asked for."""
-    asked = (*(DEVICE if "device" in allow else ()), *(BACKEND if "backend" in allow else ()))
-    return (*EXCUSES, *asked)
+    return (*EXCUSES, *(excuse for name in ASKED if name in allow for excuse in ASKED[name]))
 
 
 def without(data: Json, fields: tuple[str, ...]) -> Json:

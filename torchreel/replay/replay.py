@@ -195,6 +195,7 @@ def _one(
             compile_timeout=_hang_limit(failure, options.timeout),
             facts=asdict(what_if.machine(facts_of(store, compile), options.changes)),
             changed=options.changes.config,
+            devices=tuple(new for _, new in options.changes.devices),
             python=options.changes.python or "",
             sought=None if sought is None else asdict(sought),
         )
@@ -267,13 +268,18 @@ def _judge(
     if ended.report is not None and ended.report.refused:
         return Verdict(REFUSED, entry, detail=ended.report.refused, notes=notes)
     if ended.recording_id is None:
-        return Verdict(REFUSED, entry, detail=_silent(ended), notes=notes)
+        why = _silent(ended)
+        if ended.report is None and options.changes.python is not None:
+            python = options.changes.python
+            why += f" (torchreel has to be installed there too: {python} -m pip install torchreel)"
+        return Verdict(REFUSED, entry, detail=why, notes=notes)
     with Store.open(target) as other:
         found = queries.compiles(other, ended.recording_id)
         again = found[0] if found else None
         point = Point(entry, checkpoint.partition, checkpoint.ordinal)
         cut = compile.status in ("crashed", "hung")
-        question = Question(point, options.allow, cut, options.until, _stop(ended))
+        allow = options.allow | ({"version"} if options.changes.python else set())
+        question = Question(point, allow, cut, options.until, _stop(ended))
         outcome = compare(Side(store, compile), Side(other, again), question)
         cause = "" if outcome.agrees else _cause((store, compile), (other, again), outcome)
     notes += outcome.notes

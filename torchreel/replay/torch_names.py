@@ -22,7 +22,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx import GraphModule, Node
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
-from torchreel.errors import UntrustedError, UsageError
+from torchreel.errors import UnsupportedError, UntrustedError, UsageError
 from torchreel.store.portable import config as portable_config
 from torchreel.store.portable import torch_names as portable_names
 from torchreel.store.portable import values
@@ -171,6 +171,26 @@ def check_config(changed: Sequence[tuple[str, Any]], *, trust: bool) -> None:
                 f"the config entry {name} names a command, a path or code: add --trust to set it"
             )
         _check_type(name, entry.default, values.decode_value(tree, _no_leaf))
+
+
+def check_devices(names: Sequence[str]) -> None:
+    """Whether a graph can be compiled for these devices, real ones or imposed.
+
+    Raises UsageError for what is no device; UnsupportedError where there is none of the kind.
+    """
+    for name in names:
+        try:
+            kind = torch.device(name).type
+        except RuntimeError as error:
+            raise UsageError(f"This torch has no device {name!r:.60}.") from error
+        if kind in ("cpu", "meta"):
+            continue
+        backend = getattr(torch, kind, None)
+        if not hasattr(backend, "is_available") or not backend.is_available():
+            raise UnsupportedError(
+                f"the graph is to be moved to {name}, the recording has no facts of such a device, "
+                f"and this machine has none: replay on one that does, or record on one"
+            )
 
 
 _REPLAYS_OWN = frozenset({

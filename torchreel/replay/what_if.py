@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 
 from torchreel.errors import DamagedStore, UsageError
 from torchreel.replay.facts import Facts
-from torchreel.replay.verdict import CHANGED, DIVERGED, IDENTICAL, REFUSED, UNCHANGED, Verdict
+from torchreel.replay.verdict import CHANGED, DIVERGED, IDENTICAL, UNCHANGED, Verdict
 from torchreel.store.jsontypes import Json, canonical_json, parse_json
 
 MODULES = ("dynamo", "functorch", "inductor", "fx")
@@ -184,7 +184,4 @@ def concluded(verdict: Verdict, asked: Changes) -> Verdict:
         return replace(verdict, verdict=UNCHANGED, detail=f"with {asked}, all that was compared")
     if verdict.verdict == DIVERGED:
         return replace(verdict, verdict=CHANGED, detail=f"with {asked}, {verdict.detail}", cause="")
-    if verdict.verdict == REFUSED and asked.python is not None and verdict.recording_id is None:
-        hint = f"torchreel has to be installed there too: {asked.python} -m pip install torchreel"
-        return replace(verdict, detail=f"{verdict.detail} ({hint})")
     return verdict

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from torch._dynamo.source import LocalSource
 
 from tests.replay.devices import H200
 from tests.store.portable.compiles import compile_and_see
@@ -241,6 +242,10 @@ def test_sources_and_values_build_only_from_closed_tables() -> None:
     for data in hostile:
         with pytest.raises(UnsupportedError):
             sources.decode_source(data)
+    unset = {"source": "LocalSource", "local_name": "x", "is_of_a_later_torch": False}
+    assert sources.decode_source(unset) == LocalSource("x")
+    with pytest.raises(UnsupportedError, match="does not take"):
+        sources.decode_source({**unset, "is_of_a_later_torch": True})
     deep: Json = 1
     for _ in range(300):
         deep = [deep]

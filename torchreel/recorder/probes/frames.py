@@ -232,7 +232,7 @@ def _see_limit(
         "",
         size.num_cache_entries,
         size.num_cache_entries_with_same_id_matched_objs,
-        size.total_cache_entries_all_regions,
+        getattr(size, "total_cache_entries_all_regions", None),  # torch 2.12 has no regions
         limit if exceeded else "",
         _config(limit or "recompile_limit"),
         entry=entry,
@@ -247,11 +247,21 @@ def _config(name: str) -> int | None:
 def _reasons(recorder: Recorder, call: Call) -> Visit:
     here = recorder.spans.here
     outer = here.cause
-    here.cause = recorder.note(RECOMPILE, "", len(call.argument(0, "cache_entries")))
+    here.cause = recorder.note(RECOMPILE, "", _count(call.argument(0, "cache_entries")))
     try:
         yield
     finally:
         here.cause = outer
+
+
+def _count(entries: Any) -> int:
+    """How many entries a cache has: a list, or in torch 2.12 the first of a chain."""
+    if isinstance(entries, list):
+        return len(entries)
+    count = 0
+    while entries is not None:
+        count, entries = count + 1, entries.next
+    return count
 
 
 def _see_check(

@@ -241,7 +241,9 @@ def _aot_lookup(recorder: Recorder, call: Call) -> Visit:
     outcome = yield
     if outcome.error is not None:
         return
-    found = "hit" if outcome.result[0] is not None else "miss"
+    result = outcome.result
+    loaded = result[0] if isinstance(result, tuple) else result  # torch 2.12 has it alone
+    found = "hit" if loaded is not None else "miss"
     state = "bypass" if _here.key is None else found
     recorder.note(CACHE, "AOTAutogradCache", state, _here.key, _here.bypass)
 

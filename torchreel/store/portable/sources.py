@@ -230,6 +230,9 @@ def _decode_source_object(
         if isinstance(value, str) and key != "index":  # an index is written with quotes
             names.check_comment(value)
     fields = {k: _decode(value, depth + 1, rows) for k, value in data.items() if k != "source"}
+    # A mark of another torch that is not set says nothing.
+    known = _fields(cls)
+    fields = {k: value for k, value in fields.items() if k in known or value not in (None, False)}
     try:
         return cls(**fields)
     except (TypeError, ValueError, AttributeError, AssertionError) as error:
