@@ -57,6 +57,12 @@ def test_texts_of_two_processes_are_one(one: str, other: str) -> None:
     assert canonical_text(one) == canonical_text(other)
 
 
+def test_in_code_an_address_is_that_of_a_printed_object() -> None:
+    one, other = "0x7f31c0a81b20", "0x7f0000000010"
+    assert canonical_code(f"<function f at {one}>") == canonical_code(f"<function f at {other}>")
+    assert canonical_code(f"look at {one}") != canonical_code(f"look at {other}")
+
+
 @pytest.mark.parametrize(("one", "other"), OTHER_TEXT)
 def test_texts_that_differ_stay_apart(one: str, other: str) -> None:
     assert canonical_text(one) != canonical_text(other)

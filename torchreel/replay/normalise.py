@@ -38,6 +38,9 @@ _CONSTANT = re.compile(
 # The default `repr` of an object: a constant in generated code is no address after " at ".
 _ADDRESS = re.compile(r"(?<= at )0x[0-9a-f]{6,16}\b")
 
+# In code only as a whole `repr`: Inductor writes the functions of a pattern into its assertions.
+_REPR_ADDRESS = re.compile(r"(?<= at )0x[0-9a-f]{6,16}(?=>)")
+
 # A file of torch: torch names it relative to the first directory of `sys.path` that it lies in,
 # which may be one above the environment (`.venv/lib/python3.11/site-packages/torch/...`).
 _TORCH_FILE = re.compile(r"^.*/(?=torch/)")
@@ -51,7 +54,7 @@ def torch_file(path: object) -> str:
 def canonical_code(text: str) -> str:
     """Generated source without the directory it was written to and what only its process names."""
     text = _CONSTANT.sub(r"\1", _CACHE_FILE.sub(r"<cache>/\1", text))
-    return _COMPILED_FUNCTION.sub("__compiled_fn", text)
+    return _COMPILED_FUNCTION.sub("__compiled_fn", _REPR_ADDRESS.sub("<address>", text))
 
 
 def canonical_text(text: str) -> str:

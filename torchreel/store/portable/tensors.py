@@ -528,7 +528,7 @@ class _Synthesis:
 
     def _tensor(self, description: Mapping[str, Json]) -> torch.Tensor:
         if description.get("layout") != "strided":
-            raise UnsupportedError(f"no {description.get('layout')} tensor can be synthesised yet")
+            raise UnsupportedError(_without_layout(str(description.get("layout"))))
         options = _options(description)
         if "data" in description:
             data = values.decode_value(description["data"], _no_leaf)
@@ -639,3 +639,13 @@ def _random(count: int, dtype: torch.dtype, generator: torch.Generator) -> torch
     if dtype.is_floating_point:
         return torch.randn(count, generator=generator).to(dtype)
     return torch.randint(0, 2, (count,), generator=generator).to(dtype)
+
+
+def _without_layout(layout: str) -> str:
+    """Why there is no tensor of a layout, and what to do instead."""
+    if layout != "_mkldnn":
+        return f"no {layout:.60} tensor can be synthesised yet"
+    return (
+        "the graph holds a weight that oneDNN has packed, as Inductor does when it freezes a "
+        "graph, in a layout that oneDNN alone knows: replay it from before that, with --entry graph"
+    )
