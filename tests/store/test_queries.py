@@ -234,3 +234,20 @@ def test_a_signature_that_somebody_broke(store: Store) -> None:
 def test_a_compile_that_somebody_deleted(store: Store) -> None:
     with pytest.raises(DamagedStore, match="row 3"):
         queries.compile_by_id(store, 3)
+
+
+@pytest.mark.parametrize(
+    ("column", "value", "message"),
+    [
+        ("started_ns", "'long ago'", "'long ago' as started_ns of a Recording: no int"),
+        ("cwd", "x'ff'", "as cwd of a Recording: no str"),
+    ],
+)
+def test_a_column_that_holds_what_it_should_not(
+    store: Store, column: str, value: str, message: str
+) -> None:
+    with store.writer() as w:
+        add_recording(w)
+        w.connection.execute(text(f"UPDATE recordings SET {column} = {value}"))
+    with pytest.raises(DamagedStore, match=message):
+        queries.recordings(store)

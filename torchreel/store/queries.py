@@ -7,7 +7,9 @@ are those that are true now: a recording whose process is gone has died, whateve
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any, TypeVar
+from functools import cache
+from types import NoneType
+from typing import Any, TypeVar, get_args, get_type_hints
 
 from sqlalchemy import Column, ColumnElement, Select, Table, func, select
 
@@ -40,6 +42,7 @@ from torchreel.store.records import (
 from torchreel.store.signature import Signature
 
 _Row = TypeVar("_Row")
+_PLAIN = {int, str, float, bool, bytes, NoneType}
 
 FAILING = ("failed", "crashed", "hung")
 """The statuses of a compile that failed ('restarted' is no failure: it was tried again)."""
@@ -319,11 +322,27 @@ def _of(key: Column[int], value: int) -> Select[*tuple[object, ...]]:
 def _fetch(store: Store, query: Select[*tuple[object, ...]], row_type: type[_Row]) -> list[_Row]:
     with store.connect() as connection:
         rows = connection.execute(query).mappings().all()
+    kind: Any = row_type
+    for name, types in _plain_types(kind):  # SQLite keeps anything in any column
+        for row in rows:
+            if not isinstance(row[name], types):
+                raise DamagedStore(
+                    f"{store.target} has {row[name]!r:.60} as {name} of a {row_type.__name__}: "
+                    f"no {types[0].__name__}."
+                )
     if row_type in (Failure, ByCatch):
         return [
             row_type(**{**row, "signature": Signature.from_json(row["signature"])}) for row in rows
         ]
     return [row_type(**row) for row in rows]
+
+
+@cache
+def _plain_types(row_type: type) -> tuple[tuple[str, tuple[type, ...]], ...]:
+    """The fields of a record that are numbers or text, with what may stand there."""
+    hints = get_type_hints(row_type)
+    fields = ((name, get_args(hint) or (hint,)) for name, hint in hints.items())
+    return tuple((name, types) for name, types in fields if {*types} <= _PLAIN)
 
 
 def _with_true_status(store: Store, row: Recording) -> Recording:
