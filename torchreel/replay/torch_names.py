@@ -186,7 +186,7 @@ def check_devices(names: Sequence[str]) -> None:
         if kind in ("cpu", "meta"):
             continue
         backend = getattr(torch, kind, None)
-        if not hasattr(backend, "is_available") or not backend.is_available():
+        if backend is None or not backend.is_available():
             raise UnsupportedError(
                 f"the graph is to be moved to {name}, the recording has no facts of such a device, "
                 f"and this machine has none: replay on one that does, or record on one"
