@@ -161,6 +161,8 @@ BOMB = zstandard.ZstdCompressor().compress(bytes(50_000_000))
         ("UPDATE blobs SET start = NULL", "no place in its pack"),
         ("UPDATE blobs SET size = size + 1", "should be|another digest"),
         ("UPDATE blobs SET size = -1", "no place in its pack"),
+        ("UPDATE blobs SET size = 'large'", "not kept as blobs are"),
+        ("UPDATE packs SET size = 'large'", "not kept as blobs are"),
     ],
 )
 def test_a_pack_that_is_not_what_was_stored(

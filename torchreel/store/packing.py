@@ -121,8 +121,11 @@ def read(fetch: Fetch, digest: str, last: LastPack) -> bytes:
     if not rows:
         raise DamagedStore(f"The store refers to blob {digest:.12}, which is not in it.")
     kept = Kept(*rows[0])
-    part = last.part_of(digest, kept, fetch) if kept.codec == PACKED else b""
-    data = unpack(digest, kept, part)
+    try:
+        part = last.part_of(digest, kept, fetch) if kept.codec == PACKED else b""
+        data = unpack(digest, kept, part)
+    except TypeError as error:  # SQLite keeps text in a column of numbers
+        raise DamagedStore(f"Blob {digest:.12} is not kept as blobs are: {error}.") from error
     if digest_of(data) != digest:
         raise DamagedStore(
             f"Blob {digest:.12} is not what was stored: its {len(data)} bytes have another digest."
