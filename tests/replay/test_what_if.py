@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,8 @@ import torch
 from tests.cli.stores import failing
 from tests.replay.programs import UNCACHED, record
 from torchreel.errors import UntrustedError, UsageError
-from torchreel.replay import Verdict, replay
+from torchreel.replay import Verdict, launch, replay
+from torchreel.replay.child import Request
 from torchreel.replay.compared import excuses, without
 from torchreel.replay.torch_names import check_config
 from torchreel.replay.verdict import DIVERGED, IDENTICAL, REFUSED
@@ -84,6 +86,21 @@ def test_another_interpreter_replays(store: Store, tmp_path: Path) -> None:
     other.chmod(0o755)
     verdict = with_change(store, python=str(other))
     assert (verdict.verdict, mark.exists()) == ("unchanged", True)
+
+
+def test_another_interpreter_has_a_torch_of_its_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where torchreel is installed beside torch, its folder would put that torch first."""
+    monkeypatch.delenv("PYTHONPATH", raising=False)
+    packages = tmp_path / "site-packages"
+    (packages / "torch").mkdir(parents=True)
+    monkeypatch.setattr(launch, "__file__", str(packages / "torchreel/replay/launch.py"))
+    asked = Request("c", "r", "s", 1, "graph")
+    assert launch._environment(asked)["PYTHONPATH"] == str(packages)
+    assert launch._environment(replace(asked, python="/other/python"))["PYTHONPATH"] == ""
+    (packages / "torch").rmdir()
+    assert launch._environment(replace(asked, python="/other"))["PYTHONPATH"] == str(packages)
 
 
 def test_an_interpreter_without_torchreel_is_refused_with_the_remedy(
