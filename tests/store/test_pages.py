@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from sqlalchemy import text
 
 from tests.store.rows import add_compile, add_event, add_recording
 from torchreel.errors import DamagedStore, UsageError
@@ -61,10 +62,22 @@ def test_rows_and_pages_are_one_tape(store: Store, path: Path) -> None:
     (compile_,) = queries.compiles(store, recording)
     assert [event.seq for event in queries.events(store, whole)] == [2, 3, 4, 5, 6, 9]
     assert [event.seq for event in queries.events(store, compile_)] == [2, 4, 5, 9]
+    assert [event.seq for event in queries.events(store, whole, between=(3, 5))] == [3, 4, 5]
     assert queries.event_counts(store, whole) == {"k": 6}
     assert queries.event_at(store, parse(f"{path}#1@6")).data == {"n": 6}
     with pytest.raises(UsageError, match="not on the tape"):
         queries.event_at(store, parse(f"{path}#1@7"))
+
+
+def test_a_page_has_as_many_events_as_its_row_says(store: Store) -> None:
+    with store.writer() as w:
+        recording = add_recording(w)
+        _add_page(w, recording, add_compile(w, recording), [2, 5, 9])
+        w.connection.execute(text("UPDATE event_pages SET count = 9223372036854775807"))
+    whole = queries.recording(store, recording)
+    assert queries.event_counts(store, whole) == {"k": 9223372036854775807}
+    with pytest.raises(DamagedStore, match="it has 3 events, and not 9"):
+        queries.events(store, whole)
 
 
 @pytest.mark.parametrize(

@@ -24,6 +24,8 @@ def read_page(page: EventPage, data: bytes) -> Iterator[Event]:
 
 def _events(page: EventPage, doc: Any) -> Iterator[Event]:
     fields = doc["fields"]
+    if page.count != len(doc["seq"]):
+        raise ValueError(f"it has {len(doc['seq'])} events, and not {page.count}")
     columns = [_unpacked(name, doc[name], page.count) for name in COLUMNS]
     for seq, time_ns, stage, name, cause, stack, payload, row in zip(*columns, strict=True):
         value = row if fields is None else dict(zip(fields, row, strict=True))

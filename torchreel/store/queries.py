@@ -182,13 +182,12 @@ def events(
 
 def event_counts(store: Store, of: Compile | Recording) -> dict[str, int]:
     """How many events of each kind there are, without reading them."""
-    rows, pages = schema.events, schema.event_pages
-    found: Counter[str] = Counter()
+    rows = schema.events
+    query = _events_of(rows, of, None, rows.c.kind, func.count()).group_by(rows.c.kind)
     with store.connect() as connection:
-        for table, number in ((rows, func.count()), (pages, func.sum(pages.c.count))):
-            query = _events_of(table, of, None, table.c.kind, number)
-            rows_found = connection.execute(query.group_by(table.c.kind)).all()
-            found.update({str(kind): int(count) for kind, count in rows_found})
+        found = Counter({str(kind): int(count) for kind, count in connection.execute(query)})
+    for page in _fetch(store, _events_of(schema.event_pages, of, None), EventPage):
+        found[page.kind] += page.count
     return dict(sorted(found.items()))
 
 
