@@ -231,6 +231,22 @@ def test_all_stops_at_nothing(replayed: Path) -> None:
     assert worst([rows[1].verdict]) == 0
 
 
+def test_an_attempt_that_was_given_up_is_replayed_from_the_frame_only(
+    replayed: Path, tmp_path: Path
+) -> None:
+    copy = tmp_path / "restarted.db"
+    copy.write_bytes(replayed.read_bytes())
+    with Store.open(copy, write=True) as store:
+        (compile,) = queries.compiles(store, 1)
+        found = []
+        for status in ("ok", "restarted"):
+            with store.writer() as writer:
+                writer.update("compiles", compile.id, status=status)
+            rows = replay_all(store, 1, ("frame", "graph"), lambda c, e: _verdict(e))
+            found.append([row.verdict.verdict for row in rows])
+    assert found == [["frame", "graph"], ["frame"]]
+
+
 def test_repeated_replays_have_to_agree(replayed: Path) -> None:
     with Store.open(replayed) as store:
         compile = mutations.original(store)

@@ -54,11 +54,13 @@ def replay_all(
 ) -> Iterator[Row]:
     """Replay every compile of a recording, or of all that are no replays, from each entry.
 
-    What can't be replayed is refused, with the reason; nothing but a wrong use ends it early.
+    What can't be replayed is refused, with the reason; nothing but a wrong use ends it early.  An
+    attempt that Dynamo gave up for another one never got beyond the frame, and is tried from there.
     """
     with warm():
         for compile in _compiles(store, recording_id):
-            for entry in entries:
+            restarted = compile.status == "restarted"
+            for entry in [e for e in entries if not restarted or e == "frame"]:
                 yield Row(compile, verdict_of(replay, compile, entry))
 
 
