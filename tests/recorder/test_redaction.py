@@ -2,6 +2,7 @@
 
 import json
 import re
+import time
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,7 @@ from torchreel.errors import UsageError
 from torchreel.recorder import redaction
 from torchreel.recorder.haystack import Haystack
 from torchreel.recorder.redaction import Redactor, Rules, Withheld
-from torchreel.store.jsontypes import Json, canonical_json
+from torchreel.store.jsontypes import Json, canonical_json, parse_json
 
 ENVIRON = {
     "HOME": "/home/alice", "USER": "alice", "WANDB_API_KEY": 'nine "quoted" lives',
@@ -304,3 +305,46 @@ def test_rules_that_make_no_sense_are_refused() -> None:
         Rules("some")
     with pytest.raises(UsageError, match=re.escape("'(' is no regular expression")):
         Rules(patterns=("(",))
+
+
+STACK = '  File "m.py", line 1, in f\n    y = x.to(\'cuda\') + secret("k")\n'
+LINES = [
+    'G(x) # y = "z" # w  # a dir/t.py:3 in f',
+    "G2(x)  # y = z  # t.py:4 in f",
+    f'Stack:\n{STACK}           ^^^^\n  File "n.py", line 1, in g',
+    f"tangent_source_stack_traces=[{STACK!r}\n {STACK[2:]!r}, None]",
+    'a\n\n    # File: x.py:3 in f, code: y = secret("x")\n    b = a',
+]
+"""What torch writes about the program, in lines of it."""
+
+
+@pytest.mark.parametrize("line", LINES)
+def test_all_takes_lines_of_source_out_of_documents_too(line: str) -> None:
+    redactor = Redactor(Rules("all"), {})
+    long = line + "." * 400  # short texts are remembered
+    documents = [canonical_json([line, "hello world"]), canonical_json({"a": line, "b": "hello"})]
+    for found in (redactor.text(line).encode(), redactor.text(long).encode()):
+        assert b"secret" not in found
+        assert b"y = " not in found
+    for data in documents:
+        found = redactor.data(data)
+        assert b"secret" not in found
+        assert b"y = " not in found
+        assert b'"hello' in found
+
+
+def test_all_takes_lines_out_of_torchs_stacks_and_keeps_the_rest() -> None:
+    redactor = Redactor(Rules("all"), {})
+    trace = canonical_json({"stack": [{"line": 3, "name": "f", "loc": "y = secret(x)"}]})
+    assert redactor.data(trace) == b'{"stack":[{"line":3,"loc":"","name":"f"}]}'
+    code = canonical_json(["failed: 'def f():\\n    # File: x.py:3 in f, code: y\\n    return'"])
+    assert parse_json(redactor.data(code)) is not None
+
+
+@pytest.mark.parametrize("piece", [" ", " # ", "\t# a.py:1 in ", "File ", "'\\", '\\"', "\n"])
+def test_all_takes_no_longer_the_more_there_is_of_anything(piece: str) -> None:
+    redactor = Redactor(Rules("all"), {})
+    for data in (canonical_json([piece * 30_000]), (piece * 30_000).encode()):
+        began = time.process_time()
+        redactor.data(data)
+        assert time.process_time() - began < 5

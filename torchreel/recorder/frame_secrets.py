@@ -26,9 +26,9 @@ _MOST = 50
 """Characters, levels and items: what is looked at of one value."""
 _LIBRARY = os.path.dirname(os.__file__)
 _OURS = os.path.dirname(os.path.dirname(__file__))
-_TYPED = ("<stdin>", "<string>", "<console>", "<ipython-input", "<python-input", "<cell")
-"""The files of programs without one: in a prompt, a notebook, on the command line.  What is made
-from text otherwise (`<frozen os>`, `<eval_with_key>.1`) is Python's and torch's."""
+_MADE = ("<frozen ", "<eval_with_key>")
+"""Code that Python and torch made of text.  What has no file otherwise was typed into a prompt, a
+notebook or a command line (`<stdin>`, `<string>`, `<input>`): it is the program's own."""
 _STORES = frozenset({"STORE_FAST", "STORE_NAME", "STORE_GLOBAL", "STORE_DEREF", "STORE_ATTR"})
 
 
@@ -91,7 +91,7 @@ def _running() -> set[int]:
 def is_installed(file: str) -> bool:
     """Whether a file is part of Python or of a package: it is everybody's."""
     if file.startswith("<"):
-        return not file.startswith(_TYPED)
+        return file.startswith(_MADE)
     torch = getattr(sys.modules.get("torch"), "__file__", None) or _LIBRARY
     return (
         "site-packages" in file

@@ -171,20 +171,37 @@ _HOMES = tuple(
 
 # Beyond the default, for `all`: source lines, text between quotes, directories.
 _SOURCE_LINES = rb"(?m)(^[ \t]*File \"?[^\n]+\n)[ \t]+(?!File )[^\n]+\n?"
+# A character of a line within a JSON string.
+_IN_LINE = rb"(?:[^\\\"]|\\[^n])"
+_SOURCE_LINES_IN_JSON = _NOT_IN_ESCAPE + rb"(\\n[ \t]*|\")(File %s++\\n)[ \t]+(?!File )%s++" % (
+    _IN_LINE,
+    _IN_LINE,
+)
 # What torch's readable graphs write above nodes of another line of the source, or of none.
 _NO_LINE = rb"# No stacktrace found for following nodes"
 _COMMENTS = rb"(?:\n[ \t]*)?\n[ \t]*(?:# File: [^\n]*|" + _NO_LINE + rb")"
-_COMMENTS_IN_JSON = rb"(?:\\n[ \t]*)?\\n[ \t]*(?:# File: (?:[^\\\"]|\\[^n])*+|" + _NO_LINE + rb")"
+_COMMENTS_IN_JSON = (
+    _NOT_IN_ESCAPE + rb"(?:\\n[ \t]*)?\\n[ \t]*(?:# File: " + _IN_LINE + rb"*+|" + _NO_LINE + rb")"
+)
 # Behind a guard in torch's tree of them stand the line that it is for, and where that is.
-_GUARDED_LINE = rb"[ \t]+# %s{0,1000}?[ \t]# [^\s\\]+:\d+ in [^\s\\]+"
+_GUARDED_LINE = rb"(?<![ \t])[ \t]++# %s{0,2000}?[ \t]# [^#\"\\\n]{1,300}?:\d+ in [^\s\"\\]+"
 # AOTAutograd's metadata has whole stacks, as Python spells text.
 _STACKS = (
     rb"(?<=tangent_source_stack_traces=\[)"
     rb"(?:None|'(?:[^'\\\n]|\\.)*+'|\"(?:[^\"\\\n]|\\.)*+\"|[\s,])++(?=\])"
 )
+_STACKS_IN_JSON = (
+    rb"(?<=tangent_source_stack_traces=\[)"
+    rb"(?:None|'(?:[^'\\\"]|\\\"|\\\\(?:\\\\|\\\"|[^\\]))*+'"
+    rb"|\\\"(?:[^\\\"]|\\\\(?:\\\\|[^\\]))*+\\\"|\\n|[ ,])++(?=\])"
+)
 _TEXT = rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"'
 _STACK_TRACE = (
-    rb'("(?:output_)?stack_traces?":)(?:' + _TEXT + rb"|\[(?:(?:null|" + _TEXT + rb"),?)*+\])"
+    rb'("(?:output_)?stack_traces?":|"loc":)(?:'
+    + _TEXT
+    + rb"|\[(?:(?:null|"
+    + _TEXT
+    + rb"),?)*+\])"
 )
 # In JSON never beyond the end of a text: an apostrophe in one goes with none in the next.
 _STRINGS_IN_JSON = (rb"'[^'\"\n\\]{3,}'", rb"\\\"[^\"\n\\]{3,}\\\"")
@@ -514,12 +531,18 @@ def _is_bare_secret(name: bytes, value: bytes) -> bool:
 
 def _everything(data: bytes, is_json: bool) -> bytes:
     """For `all`: no source lines, no text between quotes, no directories."""
-    lines, left = (_STACK_TRACE, rb'\1""') if is_json else (_SOURCE_LINES, rb"\1")
-    data = re.sub(_COMMENTS_IN_JSON if is_json else _COMMENTS, b"", re.sub(lines, left, data))
-    in_line = rb'(?:[^\\"]|\\[^n])' if is_json else rb"[^\n]"
-    for pattern in (_STACKS, _GUARDED_LINE % in_line):
+    if is_json:
+        data = re.sub(_STACK_TRACE, rb'\1""', data)
+        data = re.sub(_SOURCE_LINES_IN_JSON, rb"\1\2", data)
+        left_out = (_COMMENTS_IN_JSON, _STACKS_IN_JSON, _GUARDED_LINE % _IN_LINE)
+        strings = _STRINGS_IN_JSON
+    else:
+        data = re.sub(_SOURCE_LINES, rb"\1", data)
+        left_out = (_COMMENTS, _STACKS, _GUARDED_LINE % rb"[^\n]")
+        strings = _STRINGS_IN_TEXT
+    for pattern in left_out:
         data = re.sub(pattern, b"", data)
-    for pattern in _STRINGS_IN_JSON if is_json else _STRINGS_IN_TEXT:
+    for pattern in strings:
         data = re.sub(pattern, _emptied, data)
     return re.sub(_DIRECTORIES, b"<path>/", data)
 

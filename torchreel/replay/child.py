@@ -141,7 +141,7 @@ def _replay(request: Request, report: Report) -> None:
             recording.record(
                 request.store,
                 compile_timeout=request.compile_timeout,
-                settings=recorder_settings(facts),
+                settings=recorder_settings(facts, trust=request.trust),
                 kind="replay",
                 replay_of=request.replay_of,
                 entry=request.entry,

@@ -39,9 +39,14 @@ class Facts:
     """How much was taken out of the recording, which is taken out of the replay's as well."""
 
 
-def recorder_settings(facts: Facts) -> Settings:
-    """How a replay is recorded, to be compared; patterns of the user's own are on no tape."""
-    return Settings(redact=facts.redact) if facts.redact in MODES else Settings()
+def recorder_settings(facts: Facts, *, trust: bool) -> Settings:
+    """How a replay is recorded, to be compared; patterns of the user's own are on no tape.
+
+    A stranger's store does not decide that nothing is taken out of what is recorded here.
+    """
+    if facts.redact not in MODES or (facts.redact == "none" and not trust):
+        return Settings()
+    return Settings(redact=facts.redact)
 
 
 def told(facts: Facts) -> list[str]:
