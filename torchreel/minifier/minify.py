@@ -239,8 +239,9 @@ def _reduce(
 def _lowered(store: Store, oracle: WorkerOracle, case: Case, judge: Judge) -> Case | None:
     """What Inductor gets of a case, as far as an earlier reduction has not found it out."""
     found = finding(store, "part", case, oracle.environment)
-    if isinstance(found, Mapping):
-        return part_of(case, found["document"])
+    if isinstance(found, Mapping) and "document" in found:
+        with suppress(UnsupportedError):  # of a stranger's finding
+            return part_of(case, found["document"])
     judge.count()
     document = oracle.part_of(case)
     with suppress(StoreError):  # of a full disk there is a note already

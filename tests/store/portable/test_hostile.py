@@ -294,3 +294,22 @@ def test_imposed_state_is_taken_back(document: dict[str, Json]) -> None:
         assert torch.get_default_dtype() is torch.float64
     assert (torch.get_num_threads(), torch.get_default_dtype()) == (threads, dtype)
     assert doc.entry == "graph"
+
+
+@pytest.mark.parametrize(
+    "row",
+    [
+        {"source": "opaque", "name": "x", "at": 7},
+        {"source": "TensorPropertySource", "base": {"enum": "TensorProperty", "name": "NO"}},
+        {"source": "LocalSource", "local_name": {"f": "no number"}},
+        {"source": "AttrSource", "base": {"at": -1}, "member": "x"},
+        {"source": "AttrSource", "base": {"at": 9}, "member": "x"},
+    ],
+)
+def test_a_malformed_row_of_a_table_of_sources_is_no_crash(row: dict[str, object]) -> None:
+    rows = [{"source": "LocalSource", "local_name": "x"}, row]
+    try:
+        found = sources.decode_named({"rows": rows, "at": {"x": 1}})  # type: ignore[dict-item]
+    except UnsupportedError:
+        return
+    assert list(found) == ["x"]

@@ -130,7 +130,10 @@ def decode_named(data: Json) -> dict[str, Source | None]:
         if not isinstance(row, Mapping) or "source" not in row:
             raise UnsupportedError(f"row {len(found)} of a table of sources is malformed")
         source = _decode_source_object(row, 0, found)
-        depths.append(1 + max((depths[place] for place in _places(row)), default=-1))
+        # Where a row has a number that is no place, it is read as a depth or as nothing.
+        depths.append(
+            1 + max((depths[n] for n in _places(row) if 0 <= n < len(depths)), default=-1)
+        )
         if depths[-1] > MAX_CHAIN:
             raise UnsupportedError(
                 f"row {len(found)} of a table of sources is nested deeper than {MAX_CHAIN}: that "
@@ -197,7 +200,7 @@ def _decode(data: Json, depth: int, rows: Sequence[Source] = ()) -> object:
         return data
     if isinstance(data, Mapping):
         if "f" in data:
-            return float.fromhex(str(data["f"]))
+            return _decode_float(data["f"])
         if "enum" in data:
             return _decode_enum(data)
         if isinstance(items := data.get("t"), list):
@@ -209,12 +212,21 @@ def _decode(data: Json, depth: int, rows: Sequence[Source] = ()) -> object:
     raise UnsupportedError(f"malformed source data {data!r:.80}")
 
 
+def _decode_float(text: Json) -> float:
+    try:
+        return float.fromhex(str(text))
+    except (ValueError, OverflowError):
+        raise UnsupportedError(f"no float, in a source: {text!r:.80}") from None
+
+
 def _decode_enum(data: Mapping[str, Json]) -> object:
     from torch._dynamo.source import TensorProperty
 
-    if data["enum"] != "TensorProperty":
-        raise UnsupportedError(f"unknown enumeration {data['enum']!r} in a source")
-    return TensorProperty[str(data.get("name"))]
+    name = str(data.get("name"))
+    if data["enum"] != "TensorProperty" or name not in TensorProperty.__members__:
+        found = f"{data['enum']!s:.80}[{name!r:.80}]"
+        raise UnsupportedError(f"unknown member of an enumeration {found} in a source")
+    return TensorProperty[name]
 
 
 def _decode_source_object(
