@@ -59,7 +59,7 @@ completeness: check-compiler $(STAMP)
 rebuilding: check-compiler $(STAMP)
 	$(PY) -m benchmarks.rebuilding $(ARGS)
 
-# 227 programs, recorded and replayed from every entry (an hour); ARGS="--every 9 --entries frame".
+# 227 programs, recorded and replayed from every entry (half an hour); ARGS="--every 9 --entries frame".
 corpus: check-compiler $(STAMP)
 	$(PY) -m benchmarks.corpus $(ARGS)
 
