@@ -1,6 +1,9 @@
 """torchreel's minifier and torch's own, side by side, on faults planted in real models.
 
     python -m benchmarks.minifier [CASE ...] [--side ours|torch] [--limit SECONDS] [--json FILE]
+    python -m benchmarks.minifier --report FILE ...
+
+The second form prints the table of what runs wrote with `--json`, one after the other.
 
 For each side: whether its repro shows the *same* error in a fresh process, the call nodes that are
 left, oracle runs (all, and ours until the last call node went), CPU seconds (user and system, of
@@ -226,9 +229,9 @@ def theirs(case: Planted, folder: Path, start: float, limit: float) -> Side:
         return side
     spent = spend([sys.executable, str(launchers[-1])], folder, given, limit)
     made = re.findall(r"Made (\d+) queries", spent.output)
-    # A run that was cut short has no total: the granularities tell of its queries no more.
-    side.runs = side.runs_to_nodes = sum(map(int, made)) if made else None
     isolated = len(list((folder / "isolate").glob("*.py"))) if case.after == "aot" else 0
+    # A run that was cut short has no total, but each of its queries in a process left a file.
+    side.runs = side.runs_to_nodes = sum(map(int, made)) if made else isolated or None
     side.cpu = spent.cpu - start
     side.bare = spent.cpu - start * (1 + max(isolated, side.runs or 0) * (case.after == "aot"))
     side.written = spent.written
@@ -286,7 +289,10 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--side", choices=("ours", "torch"), help="only one of the two")
     parser.add_argument("--limit", type=float, default=600.0, help="seconds for each step")
     parser.add_argument("--json", type=Path, help="also write the figures here, a line a case")
+    parser.add_argument("--report", type=Path, nargs="+", help="only print what was written there")
     options = parser.parse_args(arguments)
+    if options.report:
+        return judged(written(options.report))
     chosen = {n: c for n, c in CASES.items() if not options.cases or n in options.cases}
     results: dict[str, dict[str, Side]] = {}
     with tempfile.TemporaryDirectory(prefix="torchreel-minifier-") as name:
@@ -304,6 +310,21 @@ def main(arguments: Sequence[str]) -> int:
                 with options.json.open("a") as file:
                     sides = {side: asdict(found) for side, found in results[title].items()}
                     file.write(json.dumps({"case": title, "start": start, **sides}) + "\n")
+    return judged(results)
+
+
+def written(files: Sequence[Path]) -> dict[str, dict[str, Side]]:
+    """The figures in files of `--json`; of a case that occurs again, the last ones."""
+    found: dict[str, dict[str, Side]] = {title: {} for title in CASES}
+    for line in (line for file in files for line in file.read_text().splitlines()):
+        row = json.loads(line)
+        sides = {side: Side(**row[side]) for side in ("ours", "torch") if side in row}
+        found[row["case"]].update(sides)
+    return {title: sides for title, sides in found.items() if sides}
+
+
+def judged(results: Mapping[str, Mapping[str, Side]]) -> int:
+    """Print the report; the exit status."""
     report(results)
     return int(any(not fine(CASES[title], sides) for title, sides in results.items()))
 
@@ -351,6 +372,8 @@ def report(results: Mapping[str, Mapping[str, Side]]) -> None:
         if ratios:
             median = statistics.median(ratios)
             console.print(f"torch / ours, {name}: median {median:.1f} of {len(ratios)} cases")
+    if short := sum(torch.status == "time limit" for _, torch in pairs):
+        console.print(f"torch did not end within the limit in {short}: there the ratio is larger")
 
 
 if __name__ == "__main__":
