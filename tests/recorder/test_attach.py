@@ -5,11 +5,12 @@ import sys
 import traceback
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from torchreel.recorder import attach
-from torchreel.recorder.attach import Attachment, AttachPoint, Call, Probe, Visit
+from torchreel.recorder.attach import PASS, Attachment, AttachPoint, Call, Probe, Tap, Visit
 from torchreel.recorder.guard import losses
 from torchreel.recorder.recorder import Options, Recorder
 
@@ -126,6 +127,27 @@ def test_our_frames_are_not_in_the_traceback() -> None:
     assert len(files) == 2
     assert seen[1] is caught.value
     attachment.detach()
+
+
+def test_a_tap_looks_only_at_the_calls_that_it_does_not_pass() -> None:
+    seen: list[object] = []
+
+    def before(recorder: Recorder, args: tuple[Any, ...], kwargs: dict[str, Any]) -> object:
+        return PASS if kwargs else "looked"
+
+    def after(
+        recorder: Recorder, args: Any, kwargs: Any, token: Any, result: Any, error: Any
+    ) -> None:
+        seen.append((token, result, type(error)))
+
+    Attachment([Tap(AttachPoint(MODULE, "double", "a test"), after, before)]).attach()
+    double = importlib.import_module(MODULE).double
+    assert (double(4), double(4, times=3)) == (8, 12)
+    for arguments in ({}, {"times": 2}):
+        with pytest.raises(ValueError, match="nothing") as caught:
+            double(None, **arguments)
+        assert [frame.name for frame in traceback.extract_tb(caught.tb)][1:] == ["double"]
+    assert seen == [("looked", 8, type(None)), ("looked", None, ValueError)]
 
 
 def test_nothing_is_visited_when_nobody_records() -> None:

@@ -73,12 +73,17 @@ class Probe(NamedTuple):
     flight: bool = True
 
 
+PASS = object()
+"""What the `before` of a `Tap` returns for a call that says nothing."""
+
+
 class Tap(NamedTuple):
     """A function of torch that a compile calls hundreds of times, and a cheap look at each call.
 
-    `before` returns what `after` needs of the time before the call; `after` gets the result, or
-    None and the exception.  `flight`: whether it is there in flight mode too, where every call
-    counts; what follows from a checkpoint, and comes again in a replay from there, is not.
+    `before` returns what `after` needs of the time before the call, or `PASS`: then `after` is not
+    called.  `after` gets the result, or None and the exception.  `flight`: whether it is there in
+    flight mode too, where every call counts; what follows from a checkpoint, and comes again in a
+    replay from there, is not.
     """
 
     point: AttachPoint
@@ -202,9 +207,12 @@ def _tap(original: Callable[..., Any], tap: Tap) -> Callable[..., Any]:
             with _Hook(recorder, place):
                 guard.check(place)
                 recorder.saw(error)
-                after(recorder, args, kwargs, token, None, error)
+                if token is not PASS:
+                    after(recorder, args, kwargs, token, None, error)
             hide_frame(error)
             raise
+        if token is PASS:
+            return result
         with _Hook(recorder, place):
             guard.check(place)
             after(recorder, args, kwargs, token, result, None)

@@ -15,8 +15,9 @@ import sys
 import threading
 from typing import TYPE_CHECKING, Any
 
-from torchreel.recorder.attach import AttachPoint, Call, Probe, Tap, Visit
+from torchreel.recorder.attach import PASS, AttachPoint, Call, Probe, Tap, Visit
 from torchreel.recorder.kinds import Kind
+from torchreel.store.portable.pieces import Piece
 
 if TYPE_CHECKING:
     from torchreel.recorder.recorder import Recorder
@@ -194,12 +195,12 @@ class _Thread(threading.local):
 _here = _Thread()
 
 
-def _before(recorder: Recorder, args: tuple[Any, ...], kwargs: dict[str, Any]) -> _Running | None:
+def _before(recorder: Recorder, args: tuple[Any, ...], kwargs: dict[str, Any]) -> _Running | object:
     from torchreel.recorder.describe import op_name
 
     mode, op = type(args[0]), op_name(args[1])
     if op in _QUERIES:
-        return None
+        return PASS
     if _here.running:
         _here.look(mode)
     else:

@@ -16,7 +16,7 @@ import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from torchreel.recorder.attach import AttachPoint, Probe, Tap
+from torchreel.recorder.attach import PASS, AttachPoint, Probe, Tap
 from torchreel.recorder.kinds import Kind
 from torchreel.recorder.probes import scalars
 from torchreel.recorder.probes.shape_kinds import (
@@ -76,9 +76,9 @@ def _leave(recorder: Recorder, shadow: Shadow | None, env: Any, reason: str = ""
         shadow.call = None
 
 
-def _before(method: str) -> Callable[[Recorder, Args, Kwargs], Shadow | None]:
-    def before(recorder: Recorder, args: Args, kwargs: Kwargs) -> Shadow | None:
-        return _enter(recorder, method, args, kwargs)
+def _before(method: str) -> Callable[[Recorder, Args, Kwargs], object]:
+    def before(recorder: Recorder, args: Args, kwargs: Kwargs) -> object:
+        return _enter(recorder, method, args, kwargs) or PASS
 
     return before
 
@@ -86,8 +86,11 @@ def _before(method: str) -> Callable[[Recorder, Args, Kwargs], Shadow | None]:
 def _after(
     recorder: Recorder, args: Args, kwargs: Kwargs, token: Any, result: Any, error: Any
 ) -> None:
-    if token is not None:
-        _leave(recorder, token, args[0])
+    _leave(recorder, token, args[0])
+
+
+def _before_symbol(recorder: Recorder, args: Args, kwargs: Kwargs) -> Shadow | None:
+    return _enter(recorder, "create_symbol", args, kwargs)
 
 
 def _created_env(
@@ -103,8 +106,7 @@ def _created_symbol(
 ) -> None:
     if error is None and not result.args and result.is_number and result in (0, 1):
         _note_zero_one(recorder, args, kwargs, int(result))
-    if token is not None:
-        _leave(recorder, token, args[0])
+    _leave(recorder, token, args[0])
 
 
 def _note_zero_one(recorder: Recorder, args: Args, kwargs: Kwargs, value: int) -> None:
@@ -246,7 +248,7 @@ ATTACH_POINTS: tuple[AttachPoint, ...] = (
 KINDS: tuple[Kind, ...] = (*STATE_KINDS, *OTHER_KINDS)
 PROBES: tuple[Probe | Tap, ...] = (
     Tap(INIT, _created_env),
-    Tap(NEW_SYMBOL, _created_symbol, _before("create_symbol")),
+    Tap(NEW_SYMBOL, _created_symbol, _before_symbol),
     Tap(ASSERT, _after_assert, _before_assert),
     Tap(REPLACE, _after_replacement, _before_replacement),
     Tap(REFINE, _after_range, _before_range),
