@@ -145,7 +145,7 @@ def test_sources_of_parameters_are_a_table_and_an_older_checkpoint_is_read() -> 
         "b": AttrSource(AttrSource(base, "layer"), "bias"),
         "odd": LocalSource("x", dynamism=frozenset({"no data"})),  # type: ignore[arg-type]
     }
-    stored = sources.encode_named(named)
+    stored = sources.encode_named(named, {})
     assert isinstance(stored, dict)
     assert [len(stored["rows"]), stored["at"]["w"], stored["at"]["b"]] == [4, 2, 3]
     plain = {name: named[name] for name in ("w", "b")}

@@ -127,7 +127,7 @@ def graph_checkpoint(
     OutputGraph's `param_name_to_source`, which tells AOTAutograd that the graph is Dynamo's.
     """
     mode = torch_names.fake_mode_of(gm, example_inputs)
-    encoder = Encoder()
+    encoder, known = Encoder(), sources.Known()
     with torch_names.no_dispatch():
         fakes = [n.meta.get("example_value") for n in gm.graph.nodes if n.op == "placeholder"]
         objects: dict[int, int] = {}
@@ -145,10 +145,10 @@ def graph_checkpoint(
             "specialized_floats": list(torch_names.specialized_floats()),
             "fake_mode": torch_names.fake_mode_settings(mode),
             "class_names": _class_names(gm),
-            "parameter_sources": sources.encode_named(parameter_sources or {}),
+            "parameter_sources": sources.encode_named(parameter_sources or {}, known),
             **_compile_id(),
         }
-        return _checkpoint("graph", "", encode_graph(gm), inputs, mode, extra)
+        return _checkpoint("graph", "", encode_graph(gm, known=known), inputs, mode, extra)
 
 
 def _input(encoder: Encoder, objects: dict[int, int], fake: object, real: object) -> Json:

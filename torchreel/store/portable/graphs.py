@@ -211,10 +211,15 @@ def _mapping(data: Json) -> Mapping[str, Json]:
     return data
 
 
-def encode_graph(gm: GraphModule, encoder: Encoder | None = None) -> GraphDoc:
-    """A GraphModule as data; neither it nor any value in it is changed or kept."""
+def encode_graph(
+    gm: GraphModule, encoder: Encoder | None = None, known: sources.Known | None = None
+) -> GraphDoc:
+    """A GraphModule as data; neither it nor any value in it is changed or kept.
+
+    `known` are Sources that were encoded before: those of its inputs may be among them.
+    """
     with torch_names.no_dispatch():
-        return _encode(gm, MetaEncoder(encoder or Encoder()))
+        return _encode(gm, MetaEncoder(encoder or Encoder(), known))
 
 
 def _encode(gm: GraphModule, meta: MetaEncoder) -> GraphDoc:

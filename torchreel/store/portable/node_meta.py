@@ -31,9 +31,9 @@ _LINES = frozenset({"stack_trace", "output_stack_traces"})
 class MetaEncoder:
     """Encodes the `meta` of every node of one document."""
 
-    def __init__(self, encoder: Encoder) -> None:
+    def __init__(self, encoder: Encoder, known: sources.Known | None = None) -> None:
         self.encoder = encoder
-        self.sources: sources.Known = {}
+        self.sources: sources.Known = {} if known is None else known
         self._numbers: dict[str, dict[object, int]] = {}
         self._module_stacks: dict[object, Json] = {}
 

@@ -103,9 +103,9 @@ class SourceTable:
             return {"opaque": str(error)}
 
 
-def encode_named(named: Mapping[str, Source]) -> Json:
+def encode_named(named: Mapping[str, Source], known: Known) -> Json:
     """Sources by name, as a table and the place of each in it; opaque ones stand for themselves."""
-    table, known = SourceTable(), Known()
+    table = SourceTable()
     at: dict[str, Json] = {}
     for name, source in named.items():
         encoded = encode_source(source, known)
