@@ -55,7 +55,7 @@ def add_material(tape: Tape, compile: Ref, seq: int, size: int) -> None:
     columns = {"entry": "graph", "partition": "", "ordinal": 0, "digest": Blob(noise(size // 2))}
     tape.append(Add("checkpoints", {"compile_id": compile, **columns}))
     payload = Blob(noise(size // 2))
-    event = Event("k", None, seq, compile, None, "", {}, payload, None, None)
+    event = Event("k", None, seq, compile, None, "", {}, payload, None, None, pages=True)
     tape.append(AddPages(tape.recording, [[event]]))
 
 

@@ -4,14 +4,21 @@ import os
 import threading
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
+import torch
 
-from torchreel.recorder import guard, tape
+import torchreel
+from torchreel.recorder import guard, rows, tape
 from torchreel.recorder.guard import losses
+from torchreel.recorder.kinds import Kind
+from torchreel.recorder.probes import event_kinds
+from torchreel.recorder.recorder import Recorder
 from torchreel.recorder.rows import Add, Blob, Config, Ref, Update, plain
 from torchreel.recorder.tape import Tape
 from torchreel.store import Store, queries
+from torchreel.store.jsontypes import canonical_json, parse_json
 
 
 @pytest.fixture(autouse=True)
@@ -163,3 +170,43 @@ def test_a_config_is_stored_once(path: Path) -> None:
 def test_anything_has_a_plain_form() -> None:
     value = {1: float("nan"), "set": {2, 1}, "tuple": (1.5, None), "object": Ellipsis}
     assert plain(value) == {"1": "nan", "set": [1, 2], "tuple": [1.5, None], "object": "Ellipsis"}
+
+
+def test_kinds_that_claim_to_be_exact_are(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What orjson makes of real events and graphs is what json makes of them."""
+    pages: list[tuple[bytes, bytes]] = []
+    write = rows.write_page
+
+    def both(columns: Any, fields: Any, default: Any, *, exact: bool = False) -> bytes:
+        page = write(columns, fields, default, exact=exact)
+        if exact:
+            pages.append((page, write(columns, fields, default)))
+        return page
+
+    monkeypatch.setattr(rows, "write_page", both)
+    seen: set[str] = set()
+    note = Recorder.note
+
+    def see(self: Recorder, kind: Kind, *args: Any, **kwargs: Any) -> int:
+        seen.add(kind.name)
+        return note(self, kind, *args, **kwargs)
+
+    monkeypatch.setattr(Recorder, "note", see)
+    layer, views = torch.nn.Linear(4, 4), torch.arange(24.0).view(6, 4)
+    with torchreel.record(path):
+        compiled = torch.compile(
+            lambda x, s: layer(x * s).relu(), backend="aot_eager", dynamic=True
+        )
+        compiled(views[1:], 0.5).sum().backward()
+    exact = {kind.name for kind in event_kinds() if kind.exact}
+    assert exact
+    assert exact <= seen
+    for fast, slow in pages:
+        assert fast == slow
+    with Store.open(path) as store:
+        (compile,) = queries.compiles(store, 1)
+        graphs = queries.graphs(store, compile)
+        assert graphs
+        for graph in graphs:
+            data = store.read_blob(graph.digest)
+            assert data == canonical_json(parse_json(data))

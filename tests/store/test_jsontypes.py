@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from torchreel.store.jsontypes import Json, canonical_json, json_text, parse_json
+from torchreel.store.jsontypes import Json, canonical_json, exact_json, json_text, parse_json
 
 SCALARS = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text()
 # Python compares -0.0 and 0.0, 1 and 1.0 equal: compare what JSON says instead
@@ -16,6 +16,28 @@ VALUES = st.recursive(
     lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
     max_leaves=20,
 )
+# Of more than 64 bits, too; and text that UTF-8 can't carry.
+EXACT = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(st.characters(exclude_categories=())),
+    lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner) | st.tuples(inner, inner),
+    max_leaves=20,
+)
+
+
+@given(EXACT)
+def test_what_is_exact_has_the_canonical_spelling(value: Json) -> None:
+    assert exact_json(value, sort_keys=True) == canonical_json(value)
+
+
+def test_nothing_is_too_deep_or_too_long_for_the_exact_spelling() -> None:
+    value: Json = 1
+    for _ in range(400):
+        value = [value]
+    assert exact_json(value) == canonical_json(value)
+    with pytest.raises(TypeError):
+        exact_json([object()])
+    with pytest.raises(TypeError):
+        exact_json([{1: st}])
 
 
 @given(VALUES)

@@ -18,7 +18,7 @@ from torchreel.store.writer import Writer
 
 rows = st.lists(
     st.tuples(
-        st.integers(0, 2**40), st.integers(0, 2**52).map(lambda us: us * 1000),
+        st.integers(0, 2**40), st.integers(0, 2**46).map(lambda tick: tick * 100_000),
         st.none() | st.just("joint"), st.text(),
         st.none() | st.integers(0, 99), st.none() | st.integers(0, 99),
         st.none() | st.text() | st.lists(st.text(), min_size=1, max_size=1),

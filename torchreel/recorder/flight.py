@@ -46,16 +46,16 @@ _MOST_KNOWN = 1_000
 class Held:
     """What one compile has written so far, while nobody knows how it will end."""
 
-    events: deque[tuple[Event, bool]] = field(default_factory=deque)
+    events: deque[Event] = field(default_factory=deque)
     operations: list[Operation] = field(default_factory=list)
     payloads: int = 0
 
-    def note(self, event: Event, pages: bool) -> None:
+    def note(self, event: Event) -> None:
         """Remember an event; the oldest goes when there are too many."""
-        self.events.append((event, pages))
+        self.events.append(event)
         self.payloads += _size(event)
         while len(self.events) > _MOST_EVENTS or self.payloads > _MOST_BYTES:
-            self.payloads -= _size(self.events.popleft()[0])
+            self.payloads -= _size(self.events.popleft())
             losses.add("more events than flight mode holds", "flight")
 
 
@@ -78,7 +78,7 @@ class FlightTape(Tape):
         self._held: dict[Ref, Held] = {}
         self._kept: dict[Ref, None] = {}
         self._skipped: dict[Ref, None] = {}
-        self._between: deque[tuple[Event, bool]] = deque(maxlen=_MOST_BETWEEN)
+        self._between: deque[Event] = deque(maxlen=_MOST_BETWEEN)
         self._recent: deque[CompileEntry] = deque()
 
     def began(self, entry: CompileEntry) -> None:
@@ -122,15 +122,15 @@ class FlightTape(Tape):
             tie = Update("checkpoints", operation.ref, {"graph_id": graph})
             self._held[compile].operations.append(tie)
 
-    def note(self, event: Event, *, pages: bool) -> None:
+    def note(self, event: Event) -> None:
         """See `Tape`: events are held back."""
         compile = event.compile
         if compile is None:
-            self._between.append((event, pages))
+            self._between.append(event)
         elif compile in self._kept:
-            super().note(event, pages=pages)
+            super().note(event)
         elif compile in self._held:
-            self._held[compile].note(event, pages)
+            self._held[compile].note(event)
 
     def keep(self, entry: CompileEntry) -> None:
         """Write down everything of this compile: what is held, and what is still to come."""
@@ -141,8 +141,8 @@ class FlightTape(Tape):
         between, self._between = self._between, deque(maxlen=_MOST_BETWEEN)
         for operation in held.operations:
             super().append(operation)
-        for event, pages in (*between, *held.events):
-            super().note(event, pages=pages)
+        for event in (*between, *held.events):
+            super().note(event)
         if entry in self._recent:
             self._recent.remove(entry)
 

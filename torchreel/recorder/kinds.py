@@ -28,6 +28,9 @@ class Kind:
     fields: Mapping[str, str] = field(default_factory=dict)
     points: tuple[AttachPoint, ...] = ()
     pages: bool = True
+    exact: bool = False
+    """Whether its values are text, whole numbers, truth values and nests of them: such a page is
+    spelled several times faster, but floats and enums would be spelled wrongly."""
     probe: str = ""
     """The module that notes it, under `torchreel.recorder.probes`."""
 

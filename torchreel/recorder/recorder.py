@@ -373,13 +373,15 @@ class Recorder:
         `values` are the fields of the kind.  They are spelled later, by another thread: only what
         never changes and holds no tensor may be handed over.
         """
-        return self._note(kind.name, kind.columns, name, values, payload, entry, stack, kind.pages)
+        return self._note(
+            kind.name, kind.columns, name, values, payload, entry, stack, kind.pages, kind.exact
+        )
 
     def note_trace(
         self, kind: str, name: str, data: object, payload: str | None, entry: CompileEntry | None
     ) -> None:
         """A record of torch's own trace: its metadata is kept as it is."""
-        self._note(kind, None, name, data, payload, entry, None, True)
+        self._note(kind, None, name, data, payload, entry, None, True, False)
 
     def _note(
         self,
@@ -391,6 +393,7 @@ class Recorder:
         entry: CompileEntry | None,
         stack: int | None,
         pages: bool,
+        exact: bool,
     ) -> int:
         self._describe()
         here = self.spans.here
@@ -408,8 +411,10 @@ class Recorder:
             None if payload is None else Blob(payload),
             here.cause,
             stack,
+            pages=pages,
+            exact=exact,
         )
-        self.tape.note(event, pages=pages)
+        self.tape.note(event)
         if self.watcher is not None:
             self.watcher.event(event)
         return event.seq

@@ -151,8 +151,8 @@ class Event:
     """One event, as it was noted: `values` are immutable, and spelled when they are written."""
 
     __slots__ = (
-        "cause", "compile", "fields", "kind", "name", "payload", "seq", "stack", "stage",
-        "time_ns", "values",
+        "cause", "compile", "exact", "fields", "kind", "name", "pages", "payload", "seq", "stack",
+        "stage", "time_ns", "values",
     )  # fmt: skip
 
     def __init__(
@@ -167,10 +167,14 @@ class Event:
         payload: Blob | None,
         cause: int | None,
         stack: int | None,
+        *,
+        pages: bool,
+        exact: bool = False,
     ) -> None:
         self.kind, self.fields, self.seq, self.compile = kind, fields, seq, compile
         self.stage, self.name, self.values, self.payload = stage, name, values, payload
         self.cause, self.stack, self.time_ns = cause, stack, time.time_ns()
+        self.pages, self.exact = pages, exact
 
     def data(self) -> object:
         """The values by name."""
@@ -241,7 +245,8 @@ def _document(events: Sequence[Event], writer: AnyWriter) -> bytes:
     columns["payload"] = [e.payload and _short(e.payload, writer) for e in events]
     data = [event.values for event in events]
     try:
-        return write_page({**columns, "data": data}, events[0].fields, spell)
+        page = {**columns, "data": data}
+        return write_page(page, events[0].fields, spell, exact=events[0].exact)
     except (TypeError, ValueError, RecursionError):
         # Keys that are no text, values that hold themselves: spelled the slow way.
         data = [plain(value) for value in data]
@@ -294,6 +299,8 @@ def spell(value: object) -> Json:
         return sorted((plain(item) for item in value), key=repr)
     if isinstance(value, Mapping):
         return {str(key): plain(item) for key, item in value.items()}
+    if isinstance(value, tuple):  # of a class of its own
+        return list(value)
     from torchreel.store.portable.spell import spell_torch
 
     return spell_torch(value)

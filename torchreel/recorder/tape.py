@@ -83,7 +83,7 @@ class Tape:
         self.off = False
         self.stacks = Stacks()
         self._queue: deque[Operation] = deque([recording])
-        self._events: deque[tuple[Event, bool]] = deque()
+        self._events: deque[Event] = deque()
         self._batch: list[Operation] = []
         self._lock = threading.RLock()
         self._wake = threading.Event()
@@ -131,15 +131,15 @@ class Tape:
         if self._thread is None:
             self._start()
 
-    def note(self, event: Event, *, pages: bool) -> None:
-        """Put an event on the tape, to be kept in a page or as a row; never blocks.
+    def note(self, event: Event) -> None:
+        """Put an event on the tape; never blocks.
 
         Nothing wakes the writer for it: events wait for a commit, or until they fill a page.
         """
         if self.off or len(self._events) > _MOST_OPERATIONS:
             losses.add("recording switched off" if self.off else "buffer full", "tape")
             return
-        self._events.append((event, pages))
+        self._events.append(event)
         if self._thread is None:
             self._start()
 
@@ -261,8 +261,8 @@ class Tape:
         rows: list[Event] = []
         pages: dict[Ref | None, dict[str, list[Event]]] = {}
         for _ in range(len(self._events)):
-            event, paged = self._events.popleft()
-            if paged:
+            event = self._events.popleft()
+            if event.pages:
                 pages.setdefault(event.compile, {}).setdefault(event.kind, []).append(event)
             else:
                 rows.append(event)

@@ -5,8 +5,10 @@ No knowledge of the schema lives here. Used by everything that writes or compare
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TypeAlias
+
+import orjson
 
 Json: TypeAlias = bool | int | float | str | Sequence["Json"] | Mapping[str, "Json"] | None
 
@@ -23,6 +25,30 @@ def canonical_json(value: Json) -> bytes:
     )
     # A lone surrogate (an undecodable byte in a path) is kept as it is rather than refused.
     return text.encode("utf-8", "surrogatepass")
+
+
+_AS_JSON = orjson.OPT_PASSTHROUGH_DATACLASS | orjson.OPT_PASSTHROUGH_DATETIME
+"""What json does not take, orjson is not to take either."""
+
+
+def exact_json(
+    value: object, default: Callable[[object], Json] | None = None, *, sort_keys: bool = False
+) -> bytes:
+    """The JSON that json makes of `value`, some five times faster: of what has no float, no enum.
+
+    With `sort_keys` that is the canonical one.  (orjson spells floats its own way, and NaN as null,
+    which nobody would notice.)  `default` spells what is no JSON value, tuples of a class of their
+    own included.  What orjson refuses (integers of more than 64 bits, lone surrogates, keys that
+    are no text, the 255th level) is left to json, which raises TypeError or ValueError in turn.
+    """
+    try:
+        return orjson.dumps(value, default, _AS_JSON | (sort_keys and orjson.OPT_SORT_KEYS))
+    except orjson.JSONEncodeError:
+        text = json.dumps(
+            value, sort_keys=sort_keys, separators=(",", ":"), ensure_ascii=False, allow_nan=False,
+            default=default,
+        )  # fmt: skip
+        return text.encode("utf-8", "surrogatepass")
 
 
 def parse_json(text: str | bytes) -> Json:

@@ -19,7 +19,7 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Self
 
-from torchreel.store.jsontypes import Json, digest_of
+from torchreel.store.jsontypes import Json, digest_of, exact_json
 
 COLUMNS = ("seq", "time_ns", "stage", "name", "cause", "stack", "payload", "data")
 FRAMES = ("id", "parent", "file", "line", "name")
@@ -27,8 +27,8 @@ SHORT = 1000
 """Characters of a payload that is kept in its page: as a blob it would take more than its text."""
 DIFFERENCES = ("seq", "time_ns")
 """Columns that are kept as the difference from row to row: they grow steadily."""
-_TICK = 1000
-"""Nanoseconds: an event has its microsecond. What is below is noise, which does not compress."""
+_TICK = 100_000
+"""Nanoseconds: what is below a tenth of a millisecond is noise, which does not compress."""
 
 
 class Inline(str):
@@ -48,9 +48,16 @@ def write_page(
     columns: Mapping[str, Sequence[object]],
     fields: Sequence[str] | None,
     default: Callable[[object], Json],
+    *,
+    exact: bool = False,
 ) -> bytes:
-    """The document; `default` spells what is no JSON value (as in `json.dumps`)."""
+    """The document; `default` spells what is no JSON value (as in `json.dumps`).
+
+    `exact` says that there are no floats in it, and no enums (see `exact_json`).
+    """
     packed: dict[str, object] = {name: _packed(name, columns[name]) for name in COLUMNS}
+    if exact:
+        return exact_json({"fields": fields, **packed}, default)
     text = json.dumps(
         {"fields": fields, **packed},
         separators=(",", ":"),

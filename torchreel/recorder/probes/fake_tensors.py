@@ -51,6 +51,7 @@ DISPATCHED = Kind(
         "epoch": "of the mode: memoised items of an earlier one are void",
     },
     points=(DISPATCH,),
+    exact=True,
     probe="fake_tensors",
 )
 CONVERTED = Kind(
@@ -61,7 +62,7 @@ CONVERTED = Kind(
         "tensor": "its id in torch's records describe_tensor and describe_source",
         "describer": "the describer that gave this id",
         "memo": "whether the fake one existed already",
-        "source": "where the program has it from",
+        "source": "where the program has it from, as Python",
         "context": "the symbolic context: which sizes are to be dynamic, with what constraints",
         "constant": "whether its value is kept, for constant propagation",
         "base": "the id of the tensor that it is a view of",
@@ -69,6 +70,7 @@ CONVERTED = Kind(
         "fake": "(dtype, sizes, strides, device)",
     },
     points=(CONVERT,),
+    exact=True,
     probe="fake_tensors",
 )
 MEMO = Kind(
@@ -312,13 +314,14 @@ def _converted(
     describer = args[0].meta_converter.describer
     constant = args[3] if len(args) > 3 else kwargs.get("make_constant", False)
     real, base = _real(tensor, describer)
+    source = kwargs.get("source")
     recorder.note(
         CONVERTED,
         name,
         describer.lookup_tensor.get(tensor),
         describer.id,
         bool(memo),
-        kwargs.get("source"),
+        None if source is None else Piece("source name", source),
         _context(kwargs.get("symbolic_context")),
         bool(constant),
         base,
@@ -352,7 +355,7 @@ def _context(context: Any) -> object:
     for name in ("dynamic_sizes", "dynamic_strides", "constraint_sizes", "constraint_strides"):
         values = getattr(context, name, None)
         if values is not None and any(value is not None for value in values):
-            found[name] = tuple(values)
+            found[name] = tuple([getattr(value, "name", value) for value in values])
     base, inner = (
         getattr(context, "view_base_context", None),
         getattr(context, "inner_contexts", {}),

@@ -78,6 +78,7 @@ GUARD = Kind(
         "arguments": "what else the guard was made with",
     },
     points=(CHECK,),
+    exact=True,
     probe="guards",
 )
 SOURCES = Kind(
@@ -87,6 +88,7 @@ SOURCES = Kind(
     "(`torchreel.store.portable.sources.expand_source`).",
     fields={"rows": "class and fields; `{at: row}` is a Source in another row"},
     points=(CHECK,),
+    exact=True,
     probe="guards",
 )
 ALIAS = Kind(

@@ -74,6 +74,7 @@ INPUT = Kind(
         "users": "number of nodes that use it",
     },
     points=(TENSORIFIED,),
+    exact=True,
     probe="output_graph",
 )
 UNUSED_INPUT = Kind(
@@ -95,6 +96,7 @@ SOURCES = Kind(
     meaning="The Sources of the inputs (`torchreel.store.portable.sources.expand_source`).",
     fields={"rows": "class and fields; `{at: row}` is a Source in another row"},
     points=(TENSORIFIED,),
+    exact=True,
     probe="output_graph",
 )
 SIDE_EFFECT = Kind(

@@ -62,6 +62,7 @@ MADE = Kind(
         "inputs": "the names of the nodes that it uses",
     },
     points=(NODE,),
+    exact=True,
     probe="proxies",
 )
 ARITHMETIC = Kind(

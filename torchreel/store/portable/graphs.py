@@ -20,7 +20,7 @@ from torch.fx import Graph, GraphModule, Node
 
 from torchreel.errors import UnsupportedError
 from torchreel.store import graph_documents
-from torchreel.store.jsontypes import Json, canonical_json, parse_json
+from torchreel.store.jsontypes import Json, exact_json, parse_json
 from torchreel.store.portable import names, sources, targets, torch_names, values
 from torchreel.store.portable.node_meta import MetaDecoder, MetaEncoder
 from torchreel.store.portable.tensors import Decoder, Encoder, synthesise
@@ -195,7 +195,8 @@ class GraphDoc:
     @cached_property
     def _bytes(self) -> bytes:
         # Kept, for a checkpoint and the row of its graph both have them.
-        return canonical_json(self.stored())
+        # A float in it is spelled in hex (`values`).
+        return exact_json(self.stored(), sort_keys=True)
 
     @classmethod
     def from_bytes(cls, data: bytes) -> GraphDoc:
