@@ -9,9 +9,11 @@ from pathlib import Path
 
 import pytest
 import sqlalchemy
+import torch
 from click.testing import Result
 from typer.testing import CliRunner
 
+import torchreel
 from tests.replay import mutations
 from tests.replay.mutations import Mutation, apply, changed, outcome
 from tests.replay.programs import UNCACHED, record
@@ -245,6 +247,30 @@ def test_an_attempt_that_was_given_up_is_replayed_from_the_frame_only(
             rows = replay_all(store, 1, ("frame", "graph"), lambda c, e: _verdict(e))
             found.append([row.verdict.verdict for row in rows])
     assert found == [["frame", "graph"], ["frame"]]
+
+
+def test_a_frame_without_a_graph_is_not_replayed_from_one(tmp_path: Path) -> None:
+    path = tmp_path / "left.db"
+    layer = torch.nn.GRU(2, 3)
+    torch._dynamo.reset()
+    with torchreel.record(path):
+        torch.compile(layer, backend="aot_eager")(torch.ones(1, 1, 2))  # Dynamo leaves it to Python
+        torch.compile(lambda x: x.sin(), backend="aot_eager")(torch.ones(2))
+    with Store.open(path, write=True) as store:
+        left, whole = (row for row in queries.compiles(store, 1) if row.status == "ok")
+        assert [queries.is_without_graph(store, row) for row in (left, whole)] == [True, False]
+        rows = list(replay_all(store, 1, ("graph", "aot", "shapes"), lambda c, e: _verdict(e)))
+        entries = [(row.compile.place, row.verdict.verdict) for row in rows]
+        assert entries == [
+            (left.place, "shapes"), (whole.place, "graph"), (whole.place, "aot"),
+            (whole.place, "shapes"),
+        ]  # fmt: skip
+        with pytest.raises(UnsupportedError, match="made no graph"):
+            replay(store, left, "graph")
+        with store.writer() as writer:
+            row = {"recording_id": 1, "reason": "buffer full", "place": "tape"}
+            writer.add_many("lost", [{**row, "count": 1, "message": ""}])
+        assert not queries.is_without_graph(store, left), "its graph may be what was lost"
 
 
 def test_repeated_replays_have_to_agree(replayed: Path) -> None:

@@ -55,13 +55,14 @@ def replay_all(
     """Replay every compile of a recording, or of all that are no replays, from each entry.
 
     What can't be replayed is refused, with the reason; nothing but a wrong use ends it early.  An
-    attempt that Dynamo gave up for another one never got beyond the frame, and is tried from there.
+    attempt that Dynamo gave up for another one never got beyond the frame, and is tried from there;
+    a frame that it made no graph of is not tried from a graph.
     """
     with warm():
         for compile in _compiles(store, recording_id):
-            restarted = compile.status == "restarted"
-            for entry in [e for e in entries if not restarted or e == "frame"]:
-                yield Row(compile, verdict_of(replay, compile, entry))
+            for entry in entries if compile.status != "restarted" else {"frame"} & {*entries}:
+                if entry in ("frame", "shapes") or not queries.is_without_graph(store, compile):
+                    yield Row(compile, verdict_of(replay, compile, entry))
 
 
 def verdict_of(replay: Replay, compile: Compile, entry: str) -> Verdict:

@@ -132,6 +132,12 @@ def _checkpoints(store: Store, compile: Compile, entry: str) -> list[Checkpoint]
             "graph reached a backend and there is nothing to replay from: replay Dynamo itself "
             "with --entry frame --trust."
         )
+    if queries.is_without_graph(store, compile):
+        raise UnsupportedError(
+            f"Dynamo made no graph of the frame of compile {compile.place}: it left the frame to "
+            "Python, or there was nothing to compile. Replay Dynamo itself with --entry frame "
+            "--trust, where the frame was recorded (--frames all)."
+        )
     if entry == "aot":
         raise UnsupportedError(
             f"compile {compile.place} has no 'aot' checkpoint: its code came from a cache, or it "

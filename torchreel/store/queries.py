@@ -252,6 +252,20 @@ def graph_targets(store: Store, graph: Graph) -> list[GraphTarget]:
     return _fetch(store, query.order_by(table.c.depth, table.c.target), GraphTarget)
 
 
+def is_without_graph(store: Store, compile: Compile) -> bool:
+    """Whether Dynamo looked at a frame, and made no graph of it: it left the frame to Python, or
+    there was nothing in it to compile.
+
+    False where that may as well have been lost, or not been kept.
+    """
+    return (
+        compile.status == "ok"
+        and not graphs(store, compile)
+        and "frame.start" in event_counts(store, compile)
+        and not lost(store, compile.recording_id)
+    )
+
+
 def checkpoints(store: Store, compile: Compile) -> list[Checkpoint]:
     """Where a replay of a compile can start."""
     return _fetch(store, _of(schema.checkpoints.c.compile_id, compile.id), Checkpoint)
