@@ -90,6 +90,22 @@ def test_what_a_message_names_is_kept() -> None:
     assert not around.edits(chain(["tan", "relu"]))
 
 
+def test_what_lies_between_what_a_message_names_is_kept() -> None:
+    case = chain([*["relu"] * 9, "tan", "relu", "relu", "sin", *["relu"] * 9, "tan", "relu"])
+
+    def kept(message: str) -> list[list[str]]:
+        around = Around(message)
+        found = [around.apply(case, [edit]) for edit in around.edits(case)]
+        return [functions_of(one) for one in found if one is not None]
+
+    together = ["tan", "relu", "relu", "sin"]
+    assert kept("can't fuse aten.sin with aten.tan")[:2] == [["tan", "sin", "tan"], together]
+    # More often than there are any: once will do.
+    assert kept("sin, sin, sin and tan")[1] == together
+    case = chain([*["relu"] * 20, "tan", "relu", "sin", "relu", "tan", *["relu"] * 9, "tan"])
+    assert kept("tan > sin > tan")[1] == ["tan", "relu", "sin", "relu", "tan"]
+
+
 def test_everything_plain_at_once() -> None:
     """Sizes, dimensions, config and ambient state."""
     case = chain(["sin"])

@@ -1,13 +1,15 @@
 """A guess: what failed stands in the message, and what is around it suffices.
 
-A compiler mostly names the operator that it could not handle (`target: aten.tanh.default`). Not one
-of `PHASES`: the search makes it of the failure that it reduces, and sweeps once, before all others.
+A compiler mostly names the operator that it could not handle (`target: aten.tanh.default`), or
+those that it could not handle together: then what lies between them has to stay as well. Not one of
+`PHASES`: the search makes it of the failure that it reduces, and sweeps once, before all others.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from torchreel.minifier.case import Case
@@ -20,6 +22,8 @@ from torchreel.store.portable.graphs import GraphDoc, NodeDoc
 # So many steps along the graph from what is named, to try in turn: a try costs little as long as
 # what is kept is small, and beyond that the ends of the graph are found by bisection.
 _STEPS = (1, 2, 4, 8)
+# So many stretches of the graph that hold all that is named, the shortest first.
+_STRETCHES = 3
 # More of a graph than this share is no guess; and a graph of so few calls needs none.
 _MOST = 1 / 3
 _FEW = 8
@@ -62,14 +66,14 @@ class Around(GraphPass):
     name = "around the failure"
 
     def __init__(self, message: str) -> None:
-        self._words = frozenset(re.findall(r"[a-z_]\w*", message))
-        self._known: dict[str, bool] = {}
+        self._words = Counter(re.findall(r"[a-z_]\w*", message))
+        self._known: dict[str, int] = {}
 
     def edits(self, case: Case) -> Sequence[GraphEdit]:
-        """All that is named, then more and more around the first of it."""
+        """All that is named, with what lies between, then more and more around the first of it."""
         graph = case.graph
-        named = [node.name for node in graph.nodes if self._is_named(node)]
-        kept, wider = [frozenset(named)], frozenset(named[:1])
+        named = [node.name for node in graph.nodes if self._mentions(node)]
+        kept, wider = [frozenset(named), *self._stretches(graph)], frozenset(named[:1])
         for steps in range(1, _STEPS[-1] + 1):
             wider = _wider(graph, wider)
             kept += [wider] if steps in _STEPS else []
@@ -77,20 +81,46 @@ class Around(GraphPass):
         kept = [_with_results(graph, names) for names in kept]
         return [KeepOnly(names) for names in kept if 0 < len(names) <= most]
 
-    def _is_named(self, node: NodeDoc) -> bool:
+    def _stretches(self, graph: GraphDoc) -> list[frozenset[str]]:
+        """The calls from one to another one, with all that is named among them."""
+        calls = [node for node in graph.nodes if node.is_call]
+        wanted = {base_name(node): self._mentions(node) for node in calls if self._mentions(node)}
+        names = [base_name(node) for node in calls]
+        # A message may say the same twice.
+        found = sorted(_windows(names, wanted)) or sorted(_windows(names, dict.fromkeys(wanted, 1)))
+        return [
+            frozenset(node.name for node in calls[start : start + length])
+            for length, start in found[:_STRETCHES]
+            if length > 1
+        ]
+
+    def _mentions(self, node: NodeDoc) -> int:
+        """How often the message has a call's name."""
         if not node.is_call:
-            return False
+            return 0
         name = base_name(node)
         if name not in self._known:
-            self._known[name] = self._is_word(name)
+            self._known[name] = self._occurrences(name)
         return self._known[name]
 
-    def _is_word(self, name: str) -> bool:
-        """Whether a name is in the message: `conv2d` in `convolution_backward` as well."""
+    def _occurrences(self, name: str) -> int:
+        """How often a name is in the message: `conv2d` in `convolution_backward` as well."""
         stem = re.split(r"\d", name.strip("_"))[0]
         if len(stem) < _TELLING:
-            return name in self._words
-        return any(stem in word for word in self._words)
+            return self._words[name]
+        return sum(count for word, count in self._words.items() if stem in word)
+
+
+def _windows(names: Sequence[str], wanted: Mapping[str, int]) -> Iterator[tuple[int, int]]:
+    """Length and start of each run of names with all that are wanted at and between its ends."""
+    missing, start = Counter(wanted), 0
+    for end, name in enumerate(names):
+        missing[name] -= 1
+        while start <= end and missing[names[start]] < 0:
+            missing[names[start]] += 1
+            start += 1
+        if name in wanted and not +missing:
+            yield end + 1 - start, start
 
 
 def _with_results(graph: GraphDoc, names: frozenset[str]) -> frozenset[str]:
