@@ -174,6 +174,19 @@ def test_a_secret_is_known_again_however_it_is_quoted(redactor: Redactor) -> Non
     assert "me" not in document["code"]
 
 
+@pytest.mark.parametrize("value", ["grün-weiß-rot", 'grün "weiß" C:\\rot'])
+@pytest.mark.parametrize("how", ["learned", "given"])
+def test_a_secret_is_known_in_the_json_that_torch_writes(value: str, how: str) -> None:
+    redactor = Redactor(Rules(), {"MY_TOKEN": value} if how == "given" else {}, [])
+    if how == "learned":
+        redactor.learn([value])
+    for text in (value, repr(value), json.dumps(value)):
+        written = json.dumps({"code": text}).encode()  # in ASCII
+        for found in (redactor.text(text), redactor.data(written).decode()):
+            assert "rot" not in found, text
+            assert "<redacted>" in found
+
+
 @pytest.mark.parametrize(
     "source", ["password = 'it\\'s me' #", 'password = "it\\"s me" #', "password = 'C:\\\\' #"]
 )

@@ -157,6 +157,8 @@ _IN_TEXT = _Named(_TEXT_QUOTE, _TEXT_CHARACTER)
 _BEFORE = re.compile(rb"['\"](-{0,2})[\w-]{0,40}\Z")
 _NO_WORD = re.compile(rb"[^A-Za-z_]")
 _QUOTES = re.compile(rb"[\\'\"]")
+_ESCAPED = re.compile(rb"[\\'\"\x80-\xff]")
+"""What has several spellings: a quote, a backslash, and in torch's JSON all that is not ASCII."""
 _RANDOM_IN_JSON = (re.compile(rb"'([\w+/=-]{20,200}+)'"), re.compile(rb"\\\"([\w+/=-]{20,200}+)\\"))
 _RANDOM_IN_TEXT = (_RANDOM_IN_JSON[0], re.compile(rb"\"([\w+/=-]{20,200}+)\""))
 _WORD = re.compile(rb"[A-Za-z_.]+|\d+")
@@ -312,7 +314,7 @@ class Redactor:
             data = pattern.sub(self._unless_random, data)
         # A list: the compiling thread may learn meanwhile.
         for value, patterns in list(self._learned.items()):
-            if value in data or _QUOTES.search(value):
+            if value in data or _ESCAPED.search(value):
                 data = patterns[named is _IN_JSON].sub(REDACTED, data)
         return hay if data is hay.data else Haystack(data)
 
@@ -368,16 +370,25 @@ class Redactor:
 
 def _respelled(value: bytes) -> tuple[bytes, ...]:
     """A value as it was found, and as it is where its escapes are none, or are escaped again."""
-    if not _QUOTES.search(value):
+    if not _ESCAPED.search(value):
         return (value,)
     found = {value}
     for _ in range(2):
         found |= {re.sub(rb"\\(['\"\\])", rb"\1", text) for text in found}
     plain = min(found, key=len).decode("utf-8", "surrogateescape")
-    once = {plain, json.dumps(plain, ensure_ascii=False)[1:-1], repr(plain)[1:-1]}
-    twice = {json.dumps(text, ensure_ascii=False)[1:-1] for text in once}
-    found |= {text.encode("utf-8", "surrogateescape") for text in once | twice}
+    found |= {text.encode("utf-8", "surrogateescape") for text in _written(plain)}
     return tuple(sorted(found, key=lambda text: (-len(text), text)))
+
+
+def _written(plain: str) -> set[str]:
+    """A text as it is, as Python or JSON has it, and as JSON has that: of a graph's code, say."""
+    once = {plain, repr(plain)[1:-1], *_in_json(plain)}
+    return once.union(*map(_in_json, once))
+
+
+def _in_json(text: str) -> set[str]:
+    """Our JSON has any character as it is, torch's own only those of ASCII."""
+    return {json.dumps(text)[1:-1], json.dumps(text, ensure_ascii=False)[1:-1]}
 
 
 def _secret_values(environ: Mapping[str, str], argv: Sequence[str]) -> set[str]:
@@ -404,15 +415,9 @@ def _is_setting(value: str) -> bool:
 
 
 def _spellings(values: set[str]) -> tuple[bytes, ...]:
-    """Each value as it is, as JSON has it and as Python does; the longest first."""
-    spelled = {
-        text.encode("utf-8", "surrogatepass")
-        for value in values
-        for text in (
-            value, json.dumps(value)[1:-1], json.dumps(value, ensure_ascii=False)[1:-1],
-            repr(value)[1:-1],
-        )
-    }  # fmt: skip
+    """Each value in every way it may be written; the longest first."""
+    written = (text for value in values for text in _written(value))
+    spelled = {text.encode("utf-8", "surrogatepass") for text in written}
     return tuple(sorted(spelled, key=lambda text: (-len(text), text)))
 
 
