@@ -89,6 +89,27 @@ def test_a_tensor_is_numbered_within_its_describer() -> None:
     assert tape((3, 9), (3, 8)) != tape((1, 0), (1, 0))
 
 
+def test_the_tree_of_a_source_is_its_name() -> None:
+    def tape(source: Json) -> list[bytes]:
+        return texts(event("fake_tensors.convert", {"source": source}))
+
+    local: Json = {"source": "LocalSource", "local_name": "self", "is_input": True}
+    tree: Json = {"source": "AttrSource", "base": local, "member": "bias"}
+    assert tape(tree) == tape("L['self'].bias")
+    assert tape(tree) != tape("L['self'].weight")
+    assert tape({"source": "opaque", "name": "L['x']", "reason": ""}) == tape("L['x']")
+    assert tape({"source": "NoSuchSource"}) != tape({"source": "NoOtherSource"})
+
+
+def test_the_name_of_a_source_may_hold_an_identity() -> None:
+    def tape(*scopes: int) -> list[bytes]:
+        names = [f"G['___unnamed_scope_{scope}_c0']['T']" for scope in scopes]
+        return texts(*(event("fake_tensors.convert", {"source": name}) for name in names))
+
+    assert tape(140000000000000, 141111111111111) == tape(139999999999999, 138888888888888)
+    assert tape(140000000000000, 140000000000000) != tape(139999999999999, 138888888888888)
+
+
 def test_a_cause_is_a_distance() -> None:
     def tape(first: int, last: int) -> list[bytes]:
         return texts(

@@ -57,7 +57,9 @@ TEXTS = frozenset(
     )
 )  # fmt: skip
 """Fields of Dynamo's events whose text may hold an identity."""
-_KINDS = ("guards.", "frame.", "output_graph.", "describe_", "runtime_assert.")
+_KINDS = (
+    "guards.", "frame.", "output_graph.", "describe_", "runtime_assert.", "fake_tensors.convert",
+)  # fmt: skip
 
 
 @dataclass

@@ -16,6 +16,7 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
+from torchreel.errors import UnsupportedError
 from torchreel.replay.dynamo_forms import DynamoForms
 from torchreel.store.jsontypes import Json, canonical_json
 from torchreel.store.records import Event
@@ -203,6 +204,8 @@ class Normaliser:
             return self._number(space, value, around)
         if key in POSITIONS and kind.startswith("subgraph."):
             return self._distance(place, value)
+        if (kind, key) == ("fake_tensors.convert", "source"):
+            return _source_name(value)
         if key == "user_stack" and kind in PROCESS_STACKS:
             return None
         if key == "user_stack" and isinstance(value, list):
@@ -234,3 +237,21 @@ class Normaliser:
         if not isinstance(frame, Mapping) or not isinstance(number := frame.get("filename"), int):
             return frame
         return {**frame, "filename": self.files.get(number, number)}
+
+
+def _source_name(source: Json) -> Json:
+    """The name of a Source, for which earlier recordings have its tree.
+
+    Only such a tree needs torch, which makes the names; one that torch does not know stays a tree.
+    """
+    if not isinstance(source, Mapping):
+        return source
+    if source.get("source") == "opaque":
+        return source.get("name")
+    try:
+        from torchreel.store.portable.sources import decode_source
+
+        found = decode_source(source)
+    except (ImportError, UnsupportedError):
+        return source
+    return None if found is None else str(found.name)
