@@ -6,6 +6,7 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
+import pytest
 import torch
 import torch._dynamo
 from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv
@@ -13,6 +14,8 @@ from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv
 import torchreel
 from tests.recorder.conftest import Record, Tape
 from torchreel.recorder import guard
+from torchreel.recorder.probes import shape_env
+from torchreel.recorder.probes.shape_kinds import KNOWN
 from torchreel.store import Store, queries
 from torchreel.store.records import Event
 
@@ -136,6 +139,36 @@ def test_ducks_zeros_and_ones(record: Record) -> None:
     assert ("L['x'].size()[1]", 1) in ones
     assert {value for _, value in ones} == {1}
     assert all("size()[0]" not in source for source, _ in ones)
+
+
+@torch._dynamo.config.patch(capture_scalar_outputs=True)
+def test_a_look_that_fails_does_not_end_all_others(
+    record: Record, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def f(x: torch.Tensor) -> torch.Tensor:
+        n = x[0].item()
+        torch._check(n >= 2)
+        torch._check(n >= 1)  # known: noted by the function that fails
+        torch._check(n < 10)
+        return torch.zeros(n)
+
+    def program() -> None:
+        torch._dynamo.reset()
+        torch.compile(f, backend="aot_eager")(torch.tensor([3]))
+
+    def seen(tape: Tape) -> list[tuple[str, str]]:
+        found = [event for event in events(tape) if event.kind.startswith("shape_env.")]
+        return [(e.kind, e.name) for e in found if e.kind != KNOWN.name]
+
+    def broken(*args: object) -> None:
+        raise ZeroDivisionError
+
+    whole = record(program)
+    assert whole.lost() == []
+    monkeypatch.setattr(shape_env, "_note_known", broken)
+    tape = record(program)
+    assert {reason for reason, _ in tape.lost()} == {"ZeroDivisionError"}
+    assert seen(tape) == seen(whole)
 
 
 def test_remainders_that_are_zero(record: Record) -> None:

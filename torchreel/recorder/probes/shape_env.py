@@ -104,9 +104,11 @@ def _created_env(
 def _created_symbol(
     recorder: Recorder, args: Args, kwargs: Kwargs, token: Any, result: Any, error: Any
 ) -> None:
-    if error is None and not result.args and result.is_number and result in (0, 1):
-        _note_zero_one(recorder, args, kwargs, int(result))
-    _leave(recorder, token, args[0])
+    try:
+        if error is None and not result.args and result.is_number and result in (0, 1):
+            _note_zero_one(recorder, args, kwargs, int(result))
+    finally:
+        _leave(recorder, token, args[0])
 
 
 def _note_zero_one(recorder: Recorder, args: Args, kwargs: Kwargs, value: int) -> None:
@@ -176,11 +178,13 @@ def _after_assert(
 ) -> None:
     outer, count = token
     env = args[0]
-    if error is None and len(env.guards) + env.num_deferred_runtime_asserts == count:
-        expr = args[1] if len(args) > 1 else kwargs["orig_expr"]
-        message = str(args[2] if len(args) > 2 else kwargs.get("msg", ""))
-        _note_known(recorder, shadow_of(recorder, env), expr, message, bool(result))
-    _leave(recorder, outer, env)
+    try:
+        if error is None and len(env.guards) + env.num_deferred_runtime_asserts == count:
+            expr = args[1] if len(args) > 1 else kwargs["orig_expr"]
+            message = str(args[2] if len(args) > 2 else kwargs.get("msg", ""))
+            _note_known(recorder, shadow_of(recorder, env), expr, message, bool(result))
+    finally:
+        _leave(recorder, outer, env)
 
 
 def _note_known(recorder: Recorder, shadow: Shadow, expr: Any, message: str, value: bool) -> None:
