@@ -27,8 +27,10 @@ SHORT = 1000
 """Characters of a payload that is kept in its page: as a blob it would take more than its text."""
 DIFFERENCES = ("seq", "time_ns")
 """Columns that are kept as the difference from row to row: they grow steadily."""
-_TICK = 100_000
-"""Nanoseconds: what is below a tenth of a millisecond is noise, which does not compress."""
+_TICK, _TICK_OF_TRACE = 100_000, 1_000
+"""Nanoseconds: what is below a tenth of a millisecond is noise, which does not compress.
+
+Records of torch's own trace have their microsecond: they are exported as they were."""
 
 
 class Inline(str):
@@ -55,7 +57,8 @@ def write_page(
 
     `exact` says that there are no floats in it, and no enums (see `exact_json`).
     """
-    packed: dict[str, object] = {name: _packed(name, columns[name]) for name in COLUMNS}
+    tick = _TICK_OF_TRACE if fields is None else _TICK
+    packed: dict[str, object] = {name: _packed(name, columns[name], tick) for name in COLUMNS}
     if exact:
         return exact_json({"fields": fields, **packed}, default)
     text = json.dumps(
@@ -73,9 +76,9 @@ def write_pages(documents: Sequence[bytes]) -> bytes:
     return b"[\n" + b",\n".join(documents) + b"\n]"
 
 
-def _packed(name: str, column: Sequence[Any]) -> Sequence[object] | None:
+def _packed(name: str, column: Sequence[Any], tick: int) -> Sequence[object] | None:
     if name == "time_ns":
-        column = [time - time % _TICK for time in column]
+        column = [time - time % tick for time in column]
     if name in DIFFERENCES:
         return [column[0], *(b - a for a, b in itertools.pairwise(column))]
     return None if all(value is None for value in column) else column
