@@ -22,6 +22,7 @@ from torchreel.store.history.shapes import SymbolTable, shape_events, symbol_tab
 from torchreel.store.history.sources import source_name
 from torchreel.store.history.steps import told
 from torchreel.store.history.tape import Tape
+from torchreel.store.jsontypes import Json
 from torchreel.store.portable import symbols
 from torchreel.store.portable.sources import decode_source, expand_source
 from torchreel.store.portable.torch_names import ShapeEnv
@@ -216,3 +217,10 @@ def test_a_missing_event_is_noticed(tapes: list[Tape]) -> None:
     first = next(event for event in events if event.kind == "shape_env.symbol")
     with pytest.raises((DamagedStore, UnsupportedError)):
         symbol_table([event for event in events if event is not first])
+
+
+@pytest.mark.parametrize("prop", ["{:>99999999999}", "{0.real}", "{", "{1}"])
+def test_a_strangers_text_is_no_format(prop: str) -> None:
+    base = {"source": "LocalSource", "local_name": "x"}
+    data: Json = {"source": "TensorPropertySource", "base": base, "prop": {"name": prop}, "idx": 0}
+    assert source_name(data) == f"L['x'].{prop}"

@@ -74,7 +74,9 @@ class _Fields(dict[str, Any]):
         value = self._data.get(name)
         if name == "prop":
             prop = value.get("name") if isinstance(value, Mapping) else None
-            return _PROPERTIES.get(str(prop), str(prop)).format(self._data.get("idx"))
+            # Never the text of a stranger's store: it could name a width of gigabytes.
+            known = _PROPERTIES.get(str(prop))
+            return str(prop) if known is None else known.format(self._data.get("idx"))
         if name == "index":
             return _Index(value, self._depth)
         return value
