@@ -98,6 +98,8 @@ def test_the_tree_of_a_source_is_its_name() -> None:
     assert tape(tree) == tape("L['self'].bias")
     assert tape(tree) != tape("L['self'].weight")
     assert tape({"source": "opaque", "name": "L['x']", "reason": ""}) == tape("L['x']")
+    odd: Json = {"source": "AttrSource", "base": None, "member": None}
+    assert tape(odd) != tape({**odd, "member": 3})
     assert tape({"source": "NoSuchSource"}) != tape({"source": "NoOtherSource"})
 
 

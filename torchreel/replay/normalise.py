@@ -16,8 +16,8 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
-from torchreel.errors import UnsupportedError
 from torchreel.replay.dynamo_forms import DynamoForms
+from torchreel.store.history.sources import source_name
 from torchreel.store.jsontypes import Json, canonical_json
 from torchreel.store.records import Event
 from torchreel.store.trace_metadata import STRING
@@ -205,7 +205,8 @@ class Normaliser:
         if key in POSITIONS and kind.startswith("subgraph."):
             return self._distance(place, value)
         if (kind, key) == ("fake_tensors.convert", "source"):
-            return _source_name(value)
+            # Earlier recordings have its tree.
+            return source_name(value) if isinstance(value, Mapping) else value
         if key == "user_stack" and kind in PROCESS_STACKS:
             return None
         if key == "user_stack" and isinstance(value, list):
@@ -237,21 +238,3 @@ class Normaliser:
         if not isinstance(frame, Mapping) or not isinstance(number := frame.get("filename"), int):
             return frame
         return {**frame, "filename": self.files.get(number, number)}
-
-
-def _source_name(source: Json) -> Json:
-    """The name of a Source, for which earlier recordings have its tree.
-
-    Only such a tree needs torch, which makes the names; one that torch does not know stays a tree.
-    """
-    if not isinstance(source, Mapping):
-        return source
-    if source.get("source") == "opaque":
-        return source.get("name")
-    try:
-        from torchreel.store.portable.sources import decode_source
-
-        found = decode_source(source)
-    except (ImportError, UnsupportedError):
-        return source
-    return None if found is None else str(found.name)
