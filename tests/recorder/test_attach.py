@@ -73,6 +73,21 @@ def test_a_module_is_patched_when_it_is_imported() -> None:
     assert not hasattr(module.Box.open, "__wrapped__")
 
 
+def test_two_recorders_may_wait_for_one_module() -> None:
+    first: list[object] = []
+    attachments = [Attachment([watch("double", seen)]) for seen in (first, [])]
+    before = list(sys.meta_path)
+    for attachment in attachments:
+        attachment.attach()
+    module = importlib.import_module(MODULE)
+    assert module.double(4) == 8
+    assert first == [(4,), 8]
+    for attachment in attachments:
+        attachment.detach()
+    assert not hasattr(module.double, "__wrapped__")
+    assert sys.meta_path == before
+
+
 def test_a_module_that_is_imported_already_is_patched_at_once() -> None:
     module = importlib.import_module(MODULE)
     seen: list[object] = []

@@ -354,6 +354,22 @@ class Attachment:
             sys.meta_path.remove(self._finder)
 
 
+def spec_after(
+    finder: MetaPathFinder, name: str, path: Sequence[str] | None, target: ModuleType | None
+) -> ModuleSpec | None:
+    """A module as the finders after `finder` find it: those before it have been asked, or ask it.
+
+    Two finders that ask each other would never end.
+    """
+    found = sys.meta_path
+    for other in found[found.index(finder) + 1 :] if finder in found else ():
+        find = getattr(other, "find_spec", None)
+        spec: ModuleSpec | None = find(name, path, target) if find is not None else None
+        if spec is not None:
+            return spec
+    return None
+
+
 class _Finder(MetaPathFinder):
     """Finds nothing itself: lets the others find, and patches the module once it has run."""
 
@@ -365,21 +381,18 @@ class _Finder(MetaPathFinder):
     ) -> ModuleSpec | None:
         if not self._attachment.is_waiting_for(name):
             return None
-        for finder in [found for found in sys.meta_path if found is not self]:
-            find = getattr(finder, "find_spec", None)
-            spec: ModuleSpec | None = find(name, path, target) if find is not None else None
-            if spec is not None:
-                with fail_open(name):
-                    self._watch(spec)
-                return spec
-        return None
+        spec = spec_after(self, name, path, target)
+        if spec is not None:
+            with fail_open(name):
+                self._watch(spec)
+        return spec
 
     def _watch(self, spec: ModuleSpec) -> None:
         loader: Any = spec.loader
         original = loader.exec_module
 
         def exec_module(module: ModuleType) -> None:
-            del loader.exec_module
+            vars(loader).pop("exec_module", None)  # perhaps another recorder's, around this one
             original(module)
             self._attachment.imported(module.__name__)
 
