@@ -115,6 +115,21 @@ class Frame:
             return set()
         return {name} if vars(sys.modules.get(name, sys)) is self.globals else set()
 
+    def own_modules(self) -> dict[str, ModuleType]:
+        """Globals that are modules of torch or Python under their own names.
+
+        The code may not name them, but Dynamo's own bytecode uses them where they are
+        (`PyCodegen.create_load_python_module`).
+        """
+        found = {name: mod for name, mod in self.globals.items() if type(mod) is ModuleType}
+        return {
+            name: mod
+            for name, mod in found.items()
+            if mod.__name__.partition(".")[0] in _NEVER_TOLD
+            and mod.__name__.rpartition(".")[2] == name
+            and sys.modules.get(mod.__name__) is mod
+        }
+
     def function(self) -> FunctionType:
         """A function that runs the frame's code."""
         return FunctionType(self.code, self.globals, self.code.co_name, None, self.closure)
@@ -297,6 +312,7 @@ def _content_of(frame: Frame) -> dict[str, Any]:
     return {
         "format": FORMAT,
         "function": frame.function(),
+        "modules": frame.own_modules(),
         "arguments": frame.arguments(),
         "attributes": _Attributes(),
     }

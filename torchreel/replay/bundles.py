@@ -255,6 +255,8 @@ def _frame(
         for name, value in carried.items():
             setattr(tensors[number], name, value)
     function, arguments = content["function"], dict(content["arguments"])
+    for name, module in content.get("modules", {}).items():
+        function.__globals__.setdefault(name, module)
     code = function.__code__
     positional = code.co_varnames[: code.co_argcount]
     names = iter(code.co_varnames[code.co_argcount + code.co_kwonlyargcount :])
