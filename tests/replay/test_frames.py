@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pytest
+import torch
 
 from tests.replay.frame_programs import KINDS, MAIN, MODULE
 from torchreel.errors import UnsupportedError, UntrustedError, UsageError
@@ -180,6 +181,48 @@ def test_a_changed_source_is_the_likely_cause(store: Store, folder: Path) -> Non
         module.write_text(before)
     assert verdict.verdict == "diverged"
     assert "Module kinds has another source here." in verdict.cause
+
+
+@pytest.mark.slow
+def test_the_program_and_torch_may_lie_elsewhere_here(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As on a developer's machine, where what ran in production is looked at."""
+    model = """
+import torch
+from part.scales import scaled
+class Model(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.linear = torch.nn.Linear(4, 4)
+    def forward(self, x):
+        return scaled(self.linear(x))
+"""
+    program = """
+import torch
+from model import Model
+model = Model()
+def step(x):
+    return model(x).sum()
+torch.compile(step, backend="aot_eager", dynamic=True)(torch.randn(3, 4)).backward()
+"""
+    server, packages = tmp_path / "server", tmp_path / "other" / "site-packages"
+    for made in (server / "part", packages):
+        made.mkdir(parents=True)
+    (server / "part" / "scales.py").write_text("def scaled(x):\n    return x * x.shape[0]\n")
+    (packages / "torch").symlink_to(Path(torch.__file__).parent)
+    monkeypatch.setenv("PYTHONPATH", str(packages), prepend=os.pathsep)
+    path = _record(server, program, model=model).rename(tmp_path / "run.db")
+    server.rename(tmp_path / "here")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path / "here"))
+    with Store.open(path, write=True) as store:
+        (recorded,) = queries.recordings(store)
+        (compile,) = queries.compiles(store, recorded.id)
+        verdict = replay(store, compile, "frame", trust=True)
+        files = [str(row.data) for row in queries.events(store, compile)]
+    assert any("other/site-packages/torch/nn/modules/linear.py" in text for text in files)
+    assert (verdict.verdict, verdict.detail) == ("identical", "")
+    assert sum(row.identical for row in verdict.compared if row.kind == "graph") > 0
 
 
 def test_a_frame_needs_trust(store: Store) -> None:

@@ -35,6 +35,15 @@ SAME_TEXT = [
         "c0 = None  # device(type='cpu') torch.float32 (40, 4) (4, 1) 7f28f05f9a40",
     ),
     ("<function f at 0x7f31c0a81b20>", "<function f at 0x7f0000000010>"),
+    (
+        'File "/usr/lib/python3/dist-packages/torch/nn/modules/linear.py", line 134',
+        'File "~/src/pytorch/torch/nn/modules/linear.py", line 134',
+    ),
+    (
+        "x > 1  # return x  # app/m.py:9 in f (HINT)",
+        "x > 1  # return x  # me/app/m.py:9 in f (HINT)",
+    ),
+    ("f (.venv/lib/python3.11/site-packages/a/b.py:3)", "f (/opt/site-packages/a/b.py:3)"),
 ]
 OTHER_TEXT = [
     (f"/tmp/x/j4/{DIGEST}.py", f"/tmp/x/j4/{DIGEST[:-1]}a.py"),
@@ -47,6 +56,10 @@ OTHER_TEXT = [
     ("c0 = 1  # torch.float32 (40,) (1,) 7fa02d23e300", "c0 = 1  # torch.float32 (40,) (1,) 7"),
     ("x = 1  # graph id: 1 or so", "x = 1  # graph id: 2 or so"),
     ("/home/me/program.py", "/home/you/program.py"),
+    ("x > 1  # app/m.py:9 in f", "x > 1  # app/n.py:9 in f"),
+    ("/home/me/torch/program.py", "/home/you/torch/program.py"),
+    ("/opt/site-packages/a/torch/nn/b.py", "/opt/site-packages/c/torch/nn/b.py"),
+    ("me/site-packages + 1", "you/site-packages + 1"),
     ("tmp0 = 3.0", "tmp0 = 3.5"),
     ("__compiled_fn_1", "__compiled_fn_2"),
 ]

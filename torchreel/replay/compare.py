@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 from torchreel.errors import DamagedStore
 from torchreel.replay.compared import CLASSES, ON_REQUEST, SCOPES, excuses
 from torchreel.replay.events import Walk
-from torchreel.replay.normalise import canonical_code
+from torchreel.replay.normalise import canonical_code, installed
 from torchreel.replay.sieve import Point
 from torchreel.replay.tapes import Lane, facts_before, holes, lanes
 from torchreel.replay.travel import Stop, Until, reached, up_to
@@ -51,7 +51,10 @@ class Item:
             if kind == "output code":
                 return canonical_code(data.decode("utf-8", "surrogatepass")).encode()
             # Folded, which not all stores are; whole, it may be a thousand times more.
-            return canonical_json(graph_documents.folded(parse_json(data)))
+            whole = canonical_json(graph_documents.folded(parse_json(data)))
+            return installed(whole.decode("utf-8", "surrogatepass")).encode(
+                "utf-8", "surrogatepass"
+            )
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             raise DamagedStore(
                 f"What {self.store.target} has as {kind} ({self.digest[:12]}) is none: {error}."

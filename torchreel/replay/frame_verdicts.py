@@ -161,6 +161,8 @@ def _conclude(
     notes += tuple(dict.fromkeys(text for outcome in outcomes for text in outcome.notes))
     reached = next((outcome.reached for outcome in outcomes if outcome.reached), None)
     recording = ended.recording_id
+    if not rows and (ended.report is None or not ended.report.finished):
+        return refused(_silent(group, ended))
     if not rows:
         detail = "Dynamo did not compile the frame: what is in its cache served it"
         return Verdict(DIVERGED, ENTRY, compared, detail, "", recording, notes)

@@ -9,12 +9,17 @@ from __future__ import annotations
 import hashlib
 import importlib
 import importlib.util
+import linecache
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from importlib.abc import MetaPathFinder
+from importlib.machinery import ModuleSpec, SourceFileLoader
 from pathlib import Path
-from types import ModuleType
+from types import CodeType, ModuleType
 from typing import Any
 
+from torchreel.recorder.attach import spec_after
+from torchreel.replay.normalise import installed
 from torchreel.store.jsontypes import Json
 
 _scopes: dict[tuple[str, int], dict[str, Any]] = {}
@@ -66,12 +71,20 @@ def differences(found: Json) -> list[str]:
     """Of the recorded modules, those that are missing here, or of another version or source.
 
     Where the file of one is where it was, its folder is added to the path: the program had it.
+    From now on those that are elsewhere have the names of their files from there.
     """
-    notes = []
-    for name, recorded in found.items() if isinstance(found, Mapping) else ():
-        if isinstance(recorded, Mapping):
-            _add_to_path(name, recorded.get("file"))
-            notes.append(_difference(name, recorded))
+    rows = found.items() if isinstance(found, Mapping) else ()
+    known = {name: row for name, row in rows if isinstance(row, Mapping)}
+    for name, recorded in known.items():
+        file = str(recorded.get("file"))
+        root = _root(name, file)
+        if root is not None:
+            _add_to_path(name, root, file)
+        if root is not None and file == installed(file):
+            _MOVED.roots[name.partition(".")[0]] = root
+    if _MOVED not in sys.meta_path:
+        sys.meta_path.insert(0, _MOVED)
+    notes = [_difference(name, recorded) for name, recorded in known.items()]
     return list(dict.fromkeys(filter(None, notes)))
 
 
@@ -103,10 +116,68 @@ def _can_import(name: str) -> bool:
         return False
 
 
-def _add_to_path(name: str, file: Json) -> None:
-    if not isinstance(file, str) or not Path(file).exists() or _can_import(name):
-        return
-    path = Path(file)
-    depth = name.count(".") + (path.name == "__init__.py")
-    sys.path.append(str(path.parents[depth]))
-    importlib.invalidate_caches()
+def _root(name: str, file: str | None) -> Path | None:
+    """The folder that a module was imported from; None for one that has no such file."""
+    if file is None or not file.endswith(".py"):
+        return None
+    path, names = Path(file), tuple(name.split("."))
+    parts = path.parts[:-1] if path.name == "__init__.py" else path.with_suffix("").parts
+    return Path(*parts[: -len(names)]) if parts[-len(names) :] == names else None
+
+
+def _add_to_path(name: str, root: Path, file: str) -> None:
+    if Path(file).exists() and not _can_import(name):
+        sys.path.append(str(root))
+        importlib.invalidate_caches()
+
+
+# -- modules that lie elsewhere here ---------------------------------------------------------------
+
+
+class _Moved(MetaPathFinder):
+    """Finds the program's modules where they are here, and lets their code be from where it was.
+
+    Dynamo's stacks name the files, and it goes by them in what it skips.
+    """
+
+    def __init__(self) -> None:
+        self.roots: dict[str, Path] = {}
+        """The folders that modules were imported from, by the first part of their names."""
+        self._moved: dict[Path, Path] = {}
+        """The folders that these modules are in here: also of those that they import."""
+
+    def find_spec(
+        self, name: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        """The module as the other finders find it."""
+        spec = spec_after(self, name, path, target)
+        if spec is None or type(spec.loader) is not SourceFileLoader:
+            return spec
+        here = _root(name, spec.origin)
+        if here is None:
+            return spec
+        root = self.roots.get(name.partition(".")[0])
+        root = self._moved.get(here, here) if root is None else root
+        if root != here:
+            self._moved[here] = root
+            was = root / Path(str(spec.origin)).relative_to(here)
+            spec.loader = _NamedAsItWas(name, spec.loader.path, str(was))
+        return spec
+
+
+class _NamedAsItWas(SourceFileLoader):
+    """Compiles a file under another file's name (the cached bytecode has its own)."""
+
+    def __init__(self, name: str, path: str, was: str) -> None:
+        super().__init__(name, path)
+        self._was = was
+
+    def get_code(self, fullname: str) -> CodeType:
+        """The code of the module."""
+        data = self.get_data(self.path)
+        lines = importlib.util.decode_source(data).splitlines(keepends=True)
+        linecache.cache[self._was] = (len(data), None, lines, self._was)
+        return self.source_to_code(data, self._was)
+
+
+_MOVED = _Moved()

@@ -42,6 +42,17 @@ _ADDRESS = re.compile(r"(?<= at )0x[0-9a-f]{6,16}\b")
 # In code only as a whole `repr`: Inductor writes the functions of a pattern into its assertions.
 _REPR_ADDRESS = re.compile(r"(?<= at )0x[0-9a-f]{6,16}(?=>)")
 
+# Where a library is installed is the machine's: `/home/me/.venv/lib/python3.11/site-packages/`, or
+# torch's own source tree. Only from the start of a path, so that long texts are read once.
+_PATH = r"[\w.+@~/-]"
+_INSTALLED = re.compile(
+    rf"(?<!{_PATH})(?:{_PATH}*/(?:site|dist)-packages/|[~/]{_PATH}*/(?=torch/(?:nn/|_)))"
+)
+
+# Where a guard is from (`  # app/model.py:9 in forward`): torch leaves out what the path has in
+# common with that of torch (torch/utils/_traceback.py: shorten_filename).
+_GUARD_FOLDER = re.compile(r"(?<=  # )[^\s:]*/(?=[^\s:/]+:\d+ in )")
+
 # A file of torch: torch names it relative to the first directory of `sys.path` that it lies in,
 # which may be one above the environment (`.venv/lib/python3.11/site-packages/torch/...`).
 _TORCH_FILE = re.compile(r"^.*/(?=torch/)")
@@ -52,15 +63,20 @@ def torch_file(path: object) -> str:
     return _TORCH_FILE.sub("", str(path))
 
 
+def installed(text: str) -> str:
+    """A text in which the files of libraries are named by their paths within the libraries."""
+    return _INSTALLED.sub("", text) if "/" in text else text
+
+
 def canonical_code(text: str) -> str:
     """Generated source without the directory it was written to and what only its process names."""
-    text = _CONSTANT.sub(r"\1", _CACHE_FILE.sub(r"<cache>/\1", text))
+    text = _CONSTANT.sub(r"\1", _CACHE_FILE.sub(r"<cache>/\1", installed(text)))
     return _COMPILED_FUNCTION.sub("__compiled_fn", _REPR_ADDRESS.sub("<address>", text))
 
 
 def canonical_text(text: str) -> str:
     """Any text of a tape: generated source, a printed graph, a message."""
-    text = _GRAPH_ID.sub("# graph id", canonical_code(text))
+    text = _GUARD_FOLDER.sub("", _GRAPH_ID.sub("# graph id", canonical_code(text)))
     return _ADDRESS.sub("<address>", text)
 
 
@@ -221,7 +237,7 @@ class Normaliser:
             return torch_file(value)
         if isinstance(value, str) and key in TEXT_FIELDS:
             return canonical_text(value)
-        return value
+        return installed(value) if isinstance(value, str) else value
 
     def _number(self, space: str, value: Json, around: Mapping[str, Json]) -> Json:
         if isinstance(value, list):
@@ -237,4 +253,4 @@ class Normaliser:
     def _frame(self, frame: Json) -> Json:
         if not isinstance(frame, Mapping) or not isinstance(number := frame.get("filename"), int):
             return frame
-        return {**frame, "filename": self.files.get(number, number)}
+        return {**frame, "filename": installed(str(self.files.get(number, number)))}
