@@ -114,7 +114,10 @@ def test_everything_plain_at_once() -> None:
     flat = applied(AllPlain(), replace(case, checkpoint=doc), 1).checkpoint
     assert sizes(flat.inputs[0]) == []
     assert (flat.config, flat.ambient) == ((), {})
-    less = AllPlain().apply(case, AllPlain().edits(case)[1:])
+    config_kept = AllPlain().apply(replace(case, checkpoint=doc), AllPlain().edits(case)[1:2])
+    assert isinstance(config_kept, Case)
+    assert (sizes(config_kept.checkpoint.inputs[0]), config_kept.checkpoint.config) == ([], config)
+    less = AllPlain().apply(case, AllPlain().edits(case)[2:])
     assert less is not None
     assert sizes(less.checkpoint.inputs[0]) == [1, 1]
 

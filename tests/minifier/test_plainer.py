@@ -18,7 +18,13 @@ from torchreel.minifier.case import Case
 from torchreel.minifier.descriptions import as_input, as_object
 from torchreel.minifier.draft import output_items
 from torchreel.minifier.passes.dtypes import PlainerDtypes, Retype
-from torchreel.minifier.passes.literals import DropItem, FewerArguments, Literals
+from torchreel.minifier.passes.literals import (
+    DropArgument,
+    DropItem,
+    FewerArguments,
+    FewerItems,
+    Literals,
+)
 from torchreel.minifier.passes.merge import Constants, MergeInputs
 from torchreel.minifier.passes.outputs import KeepAlive
 from torchreel.minifier.passes.ranks import DropDimension, LowerRanks
@@ -89,15 +95,32 @@ def test_a_dimension_goes_with_its_literals() -> None:
 def test_arguments_go() -> None:
     """Keywords, last arguments, items of lists; not a call's only operand."""
     calls = [
-        call("a", "sum", ref("x"), 1, keepdim=True),
+        call("a", "sum", ref("x"), 1, True, dtype={"dtype": "float64"}),
         call("b", "cat", [ref("a"), ref("x")]),
     ]
     case = case_of(calls, ["b"], x=tensor(4, 8))
-    assert DropItem((), "b", (0, 0), repr(ref("x"))) in FewerArguments().edits(case)
     plain = applied(FewerArguments(), case)
     assert plain.graph.by_name["a"].args == [ref("x")]
     assert plain.graph.by_name["a"].kwargs == {}
-    assert plain.graph.by_name["b"].args == [[ref("a")]]
+    assert FewerItems().edits(case)[0] == DropItem((), "b", (0, 0), repr(ref("x")))
+    assert applied(FewerItems(), case).graph.by_name["b"].args == [[ref("a")]]
+
+
+def test_arguments_stay_without_which_no_call_is_one() -> None:
+    """As a function's signature or an operator's schema has it; what is not known may go."""
+    calls = [
+        NodeDoc("a", "call_function", "fn:torch.nn.functional.layer_norm",
+                [ref("x"), {"t": [8]}, None, None, {"f": (0.5).hex()}]),
+        NodeDoc("b", "call_function", "op:aten.sum.dim_IntList", [ref("a"), [1], True]),
+        NodeDoc("c", "call_function", "op:aten.permute.default", [ref("b")], {"dims": [0, 1]}),
+        NodeDoc("d", "call_function", "fn:mine.scaled", [ref("c"), 2]),
+    ]  # fmt: skip
+    case = case_of(calls, ["d"], x=tensor(4, 8))
+    assert FewerArguments().edits(case) == [
+        *(DropArgument((), "a", key) for key in (4, 3, 2)),
+        *(DropArgument((), "b", key) for key in (2, 1)),
+        DropArgument((), "d", 1),
+    ]
 
 
 def test_literals_are_plain() -> None:

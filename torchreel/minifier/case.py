@@ -18,6 +18,7 @@ from typing import Literal, cast
 from torchreel.errors import UnsupportedError
 from torchreel.minifier import texts
 from torchreel.replay import comparators
+from torchreel.replay.causes import CACHES
 from torchreel.store.jsontypes import Json, digest_of, parse_json
 from torchreel.store.portable.checkpoints import CheckpointDoc
 from torchreel.store.portable.graphs import GraphDoc, NodeDoc
@@ -246,9 +247,10 @@ class Case:
     ) -> Case:
         """The case of a recorded checkpoint.
 
-        `lean` drops what a run does not need: stacks and other metadata, and what the recorded
-        ShapeEnv had learnt while tracing (guards, replacements: running the graph finds them
-        again). Not lean is the recording to the letter.
+        `lean` drops what a run does not need: stacks and other metadata, config entries for which
+        a replay has values of its own, and what the recorded ShapeEnv had learnt while tracing
+        (guards, replacements: running the graph finds them again). Not lean is the recording to
+        the letter.
         """
         return cls(_lean(doc) if lean else doc, harness, doc.backend, imports)
 
@@ -259,8 +261,14 @@ def _lean(doc: CheckpointDoc) -> CheckpointDoc:
         graph=_lean_graph(doc.graph),
         inputs=_lean_inputs(doc.inputs),
         shape_env=lean_shape_env(doc.shape_env),
+        config=tuple(entry for entry in doc.config if _entry_name(entry) not in CACHES),
         extra=_lean_extra(doc.extra),
     )
+
+
+def _entry_name(entry: Json) -> tuple[Json, Json]:
+    fields = entry if isinstance(entry, Mapping) else {}
+    return fields.get("module"), fields.get("key")
 
 
 def _lean_inputs(inputs: tuple[Json, ...]) -> tuple[Json, ...]:

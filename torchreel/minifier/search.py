@@ -11,7 +11,7 @@ however many workers judge ahead of it.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any, Literal
 
@@ -67,8 +67,8 @@ class Search:
         self._listener, self._phases = listener, phases
         self._counts: dict[str, PassCount] = {}
         self._settled: dict[str, str] = {}  # by pass: the best case that it could not improve
-        self._refused: set[int] = set()  # wirings of calls that did not fail
-        self._put_off: set[str] = set()  # passes of which candidates of such a wiring wait
+        self._refused: set[Hashable] = set()  # what did not fail: wirings of calls, and edits
+        self._put_off: set[str] = set()  # passes of which candidates like these wait
         self._puts_off = True
         self._current = ""
         self._told_problem = False
@@ -128,17 +128,21 @@ class Search:
     def _to_fixpoint(self, phases: Sequence[Sequence[Tier]] | None = None) -> None:
         """Until no pass of any phase (of those that are given) takes a step.
 
-        A candidate that differs from a refused one in no call is put off: a pass that had such ones
+        A candidate that is like a refused one (`_likeness`) is put off: a pass that had such ones
         is settled only when it has tried them after everything else.
         """
         before = ""
         while before != self._best.digest or self._put_off:
             self._puts_off = before != self._best.digest
             before = self._best.digest
-            for name in self._put_off if not self._puts_off else ():
-                self._settled.pop(name, None)
-            self._put_off.clear()
-            for phase in self._phases if phases is None else phases:
+            if not self._puts_off:
+                self._refused.clear()
+                for name in self._put_off:
+                    self._settled.pop(name, None)
+                self._put_off.clear()
+            tried = list(self._phases if phases is None else phases)
+            # What was put off fails last of all for other sizes: the calls see the plainest.
+            for phase in tried if self._puts_off else tried[::-1]:
                 self._run_phase(phase)
 
     def _reduce_part(self, parts: Parts) -> None:
@@ -222,13 +226,14 @@ class Search:
         held = self._decided(candidate, self._best)
         if held is not None or candidate is None:
             return bool(held)
-        if self._is_put_off(candidate, self._best):
+        likeness = _likeness(sweep, candidate)
+        if self._is_put_off(likeness):
             self._put_off.add(self._current)
             return False
         hits = self.judge.hits
         report = self.judge.verdict(candidate, lambda: self._ahead(sweep, candidate))
         same = report.verdict == "same"
-        self._learn_wiring(candidate, same)
+        self._learn(likeness, same)
         if same:
             self._best, self._key = self.judge.accepted(candidate), sort_key(candidate)
             self._save("running")
@@ -247,19 +252,17 @@ class Search:
             return False
         return None
 
-    def _is_put_off(self, candidate: AnyCase, best: AnyCase) -> bool:
-        """Whether a candidate makes calls that did not fail before, and the best case others."""
-        found = wiring(candidate)
-        return self._puts_off and found in self._refused and found != wiring(best)
+    def _is_put_off(self, likeness: Hashable) -> bool:
+        """Whether a candidate like this one did not fail before."""
+        return self._puts_off and likeness in self._refused
 
-    def _learn_wiring(self, candidate: AnyCase, same: bool) -> None:
+    def _learn(self, likeness: Hashable, same: bool) -> None:
         """Remember what did not fail; once a step was taken, put off again."""
-        found = wiring(candidate)
         self._puts_off = self._puts_off or same
         if same:
-            self._refused.discard(found or 0)
-        elif found is not None and found != wiring(self._best):
-            self._refused.add(found)
+            self._refused.discard(likeness)
+        elif likeness is not None:
+            self._refused.add(likeness)
 
     def _falls_short(self, candidate: AnyCase, best: AnyCase) -> bool:
         """Whether a candidate does not get to where the best case fails."""
@@ -268,11 +271,11 @@ class Search:
     def _ahead(self, sweep: Sweep, candidate: AnyCase) -> Iterator[AnyCase]:
         """What the search will probably ask next."""
 
-        def decide(asked: AnyCase | None, best: AnyCase) -> bool | None:
-            held = self._decided(asked, best)
+        def decide(state: Sweep, asked: AnyCase | None) -> bool | None:
+            held = self._decided(asked, state.best)
             if held is not None or asked is None:
                 return bool(held)
-            if self._is_put_off(asked, best):
+            if self._is_put_off(_likeness(state, asked)):
                 return False
             known = self.judge.known(asked)
             return known.verdict == "same" if known is not None else None
@@ -353,6 +356,18 @@ class Search:
             flaky=self._start.flaky,
             reduction_id=self._number,
         )
+
+
+def _likeness(sweep: Sweep, candidate: AnyCase) -> Hashable:
+    """What a candidate has in common with those that will mostly share its verdict.
+
+    The wiring of its calls; or, where it makes as many as the best case (with other sizes, settings
+    or arguments), what is done to get there: that seldom depends on the other sizes and settings.
+    """
+    found = wiring(candidate)
+    if found is None or candidate.total_call_nodes < sweep.best.total_call_nodes:
+        return found
+    return sweep.item.name, tuple(sweep.chosen)
 
 
 def _flaky_text(flaky: tuple[int, int]) -> str:

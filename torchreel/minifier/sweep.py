@@ -47,10 +47,15 @@ class Sweep:
         """Whether there is nothing left to try."""
         return self.at >= len(self.edits)
 
+    @property
+    def chosen(self) -> Sequence[Edit]:
+        """The edits to try next."""
+        end = len(self.edits) if self.whole else self.at + self.run.length
+        return self.edits[self.at : end]
+
     def candidate(self) -> AnyCase | None:
         """What to try next; None where these edits come to nothing."""
-        end = len(self.edits) if self.whole else self.at + self.run.length
-        return self.item.apply(self.base, self.edits[self.at : end])
+        return self.item.apply(self.base, self.chosen)
 
     def after(self, held: bool, best: AnyCase) -> Sweep:
         """Where the answer for the candidate leads; `best` is the best case then."""
@@ -71,8 +76,8 @@ class Sweep:
         return Sweep(self.item, best, best, edits, at, run, whole=False)
 
 
-Decide = Callable[[AnyCase | None, AnyCase], bool | None]
-"""Whether a candidate is accepted, given the best case; None where that has to be found out."""
+Decide = Callable[[Sweep, AnyCase | None], bool | None]
+"""Whether the candidate of a state is accepted; None where that has to be found out."""
 
 
 def ahead(
@@ -102,7 +107,7 @@ def ahead(
                 add(-negative, Sweep.begin(rest[passes], state.best), passes + 1)
             continue
         asked = state.candidate()
-        known = decide(asked, state.best)
+        known = decide(state, asked)
         if known is None and asked is not None:
             yield asked
             both(-negative, state, asked, passes)

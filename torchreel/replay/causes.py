@@ -16,7 +16,7 @@ from torchreel.store.records import Compile
 VERSIONS = ("torch", "python", "gxx", "triton", "cuda")
 DEVICES = ("machine", "cpu", "cpu_count", "num_threads")
 
-IMPOSED = frozenset(
+CACHES = frozenset(
     {
         ("inductor", "fx_graph_cache"),
         ("inductor", "fx_graph_remote_cache"),
@@ -24,12 +24,16 @@ IMPOSED = frozenset(
         ("functorch", "enable_autograd_cache"),
         ("functorch", "enable_remote_autograd_cache"),
         ("functorch", "bundled_autograd_cache"),
-        ("functorch", "force_non_lazy_backward_lowering"),
-        ("functorch", "unlift_effect_tokens"),
     }
 )
-"""Config entries that a replay sets for itself (`torch_names.caches_off`, `backward_now`), and the
-one that Inductor sets meanwhile."""
+"""Config entries that do nothing in a replay, which sets them (`torch_names.caches_off`)."""
+
+IMPOSED = CACHES | {
+    ("functorch", "force_non_lazy_backward_lowering"),
+    ("functorch", "unlift_effect_tokens"),
+}
+"""All those that a replay sets for itself (`backward_now`), and the one that Inductor sets
+meanwhile."""
 
 _FROM_OUTSIDE = ("SIGKILL", "SIGTERM", "SIGINT", "SIGHUP")
 

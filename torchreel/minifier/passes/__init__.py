@@ -18,7 +18,7 @@ from torchreel.minifier.passes.dtypes import PlainerDtypes
 from torchreel.minifier.passes.gradients import Gradients, LessHarness, NoGradients
 from torchreel.minifier.passes.inline import InlineBodies
 from torchreel.minifier.passes.lift import LiftValues
-from torchreel.minifier.passes.literals import FewerArguments, Literals, Trips
+from torchreel.minifier.passes.literals import FewerArguments, FewerItems, Literals, Trips
 from torchreel.minifier.passes.merge import Constants, MergeInputs
 from torchreel.minifier.passes.operands import Carries, OneBranch, Operands
 from torchreel.minifier.passes.outputs import Ends, KeepAlive, Outputs, Suffix
@@ -41,17 +41,17 @@ PHASES: tuple[tuple[Tier, ...], ...] = (
     # what is computed
     (
         (Trips(),),
-        (Outputs(), Suffix(), Prefix(), BypassByEqual(), DeadCode(), Operands(), Inputs()),
+        (Outputs(), Suffix(), Prefix(), BypassByEqual(), DeadCode(), Operands()),
         (Chunks(), InlineBodies(), OneBranch(), Regions(), Carries()),
         (Ends(), Cut(), KeepAlive(), LiftValues(), Scalars(), BypassByAny(), ReshapeInputs()),
-        (MergeInputs(), Constants()),
     ),
     # what it is computed from, and with which settings: they seldom matter, and runs are fast now
     (
-        (AllPlain(), FewerSymbols(), Gradients(), Config(), Ambient()),
+        (AllPlain(), Inputs(), MergeInputs(), Constants()),
+        (FewerSymbols(), Gradients(), Config(), Ambient(), FewerArguments(), FewerItems()),
         (SmallerSizes(1), SmallerSizes(2), SmallerSizes(3), SmallerSizes(None), LowerRanks()),
         (PlainLayout(), PlainContents(), PlainerDtypes()),
-        (NoWrites(), FewerArguments(), Literals()),
+        (NoWrites(), Literals()),
     ),
 )
 

@@ -1,4 +1,4 @@
-"""What a case is computed from, and its settings, all as plain as can be at once.
+"""What a case is computed from, with which arguments and settings: all as plain as can be at once.
 
 What is left of a graph mostly fails for any sizes and settings: then one try does what the passes
 for each of these would take a dozen for.
@@ -6,27 +6,34 @@ for each of these would take a dozen for.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from torchreel.minifier.case import Case
 from torchreel.minifier.descriptions import is_tensor, sizes
 from torchreel.minifier.passes.base import CaseEdit, CasePass, Pass
 from torchreel.minifier.passes.config import Ambient, Config
+from torchreel.minifier.passes.literals import FewerArguments
+from torchreel.minifier.passes.merge import MergeInputs
 from torchreel.minifier.passes.ranks import DropDimension
 from torchreel.minifier.passes.sizes import PlainContents, PlainLayout, SmallerSizes
+from torchreel.minifier.passes.unused import Inputs
 
 
 @dataclass(frozen=True)
 class MakePlain(CaseEdit):
-    """No config, no ambient state, plain inputs of size 1; with `flat`, of no dimension."""
+    """No optional argument, no ambient state, one plain input of size 1 for all that are alike.
 
+    With `config`, no entry of that either; with `flat`, no dimension.
+    """
+
+    config: bool
     flat: bool
 
     def on(self, case: Case) -> Case | None:
         """As plain as that; None where it is."""
         made = case
-        for item in _passes():
+        for item in (*((Config(),) if self.config else ()), *_PLAIN):
             made = item.apply(made, item.edits(made)) or made
         for rank in range(_most_dimensions(made), 0, -1) if self.flat else ():
             made = DropDimension(rank, 0, follow=True).on(made) or made
@@ -40,11 +47,13 @@ class AllPlain(CasePass):
 
     def edits(self, case: Case) -> Sequence[CaseEdit]:
         """The plainest first."""
-        return [MakePlain(flat=True), MakePlain(flat=False)]
+        return [MakePlain(config, flat) for flat in (True, False) for config in (True, False)]
 
 
-def _passes() -> Iterator[Pass[Case]]:
-    yield from (Config(), Ambient(), SmallerSizes(1), PlainLayout(), PlainContents())
+_PLAIN: tuple[Pass[Case], ...] = (
+    Ambient(), SmallerSizes(1), PlainLayout(), PlainContents(), FewerArguments(), Inputs(),
+    MergeInputs(),
+)  # fmt: skip
 
 
 def _most_dimensions(case: Case) -> int:

@@ -34,7 +34,10 @@ _TELLING = 4
 
 @dataclass(frozen=True)
 class KeepOnly(GraphEdit):
-    """Of all calls these are kept: their operands become inputs, their results are returned."""
+    """Of all calls these are kept: their operands become inputs, their results are returned.
+
+    What nothing uses then goes as well: nodes, and tensors that were inputs.
+    """
 
     nodes: frozenset[str]
     path: Path = ()
@@ -51,6 +54,9 @@ class KeepOnly(GraphEdit):
              if node.name in kept and not users.get(node.name, set()) & kept
              and (is_tensor(node.value) or is_symbolic(node.value))]
         )  # fmt: skip
+        for node in draft.graph.placeholders:
+            if is_tensor(node.value) and not users.get(node.name, set()) & kept:
+                draft.drop(node.name)
         for name in calls:
             if name in kept or is_end(draft.graph.by_name[name]):
                 continue

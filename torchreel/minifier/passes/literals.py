@@ -10,6 +10,7 @@ from torchreel.minifier.case import Case
 from torchreel.minifier.descriptions import as_list, as_object
 from torchreel.minifier.passes.base import CaseEdit, CasePass, Path, graph_at, paths, with_graph_at
 from torchreel.minifier.plainness import Place, at_place, leaves, lists, plainer, with_place
+from torchreel.minifier.signatures import is_required
 from torchreel.store.jsontypes import Json
 from torchreel.store.portable.graphs import GraphDoc, NodeDoc
 
@@ -97,19 +98,30 @@ class FewerArguments(CasePass):
     together = True
 
     def edits(self, case: Case) -> Sequence[CaseEdit]:
-        """Keywords and last arguments of every call that are nothing but literals."""
+        """Keywords that are nothing but literals, and arguments from the last one on."""
         found: list[CaseEdit] = []
         for path, node in _calls(case):
             found += [
                 DropArgument(path, node.name, key)
                 for key, value in as_object(node.kwargs).items()
-                if not _has_references(value)
+                if not _has_references(value) and not is_required(node, key)
             ]
-            args = as_list(node.args)
-            if _may_shorten(node, args):
-                found.append(DropArgument(path, node.name, len(args) - 1))
-            found += [DropItem(path, node.name, place, item) for place, item in _items(node)]
+            found += [DropArgument(path, node.name, key) for key in _last(node)]
         return found
+
+
+class FewerItems(CasePass):
+    """Shorter lists of values."""
+
+    name = "items"
+
+    def edits(self, case: Case) -> Sequence[CaseEdit]:
+        """Each item of what `cat` and the like get."""
+        return [
+            DropItem(path, node.name, place, item)
+            for path, node in _calls(case)
+            for place, item in _items(node)
+        ]
 
 
 class Literals(CasePass):
@@ -180,11 +192,15 @@ def _items(node: NodeDoc) -> Iterator[tuple[Place, str]]:
                 yield place, repr(item)
 
 
-def _may_shorten(node: NodeDoc, args: list[Json]) -> bool:
-    """Whether a last argument may be optional: a literal, or a third tensor (a bias, a mask)."""
-    if len(args) < 2 or node.target.startswith(("fn:_operator.", "fn:math.", "hop:")):
-        return False
-    return len(args) > 2 or not _has_references(args[-1])
+def _last(node: NodeDoc) -> Iterator[int]:
+    """The last arguments that may be optional: literals, or third tensors (a bias, a mask)."""
+    args = as_list(node.args)
+    if node.target.startswith(("fn:_operator.", "fn:math.", "hop:")):
+        return
+    for key in range(len(args) - 1, 0, -1):
+        if (key < 2 and _has_references(args[key])) or is_required(node, key):
+            return
+        yield key
 
 
 def _has_references(tree: Json) -> bool:
