@@ -3,12 +3,14 @@
 Each `graph` checkpoint is run in eager mode and compiled, on the same invented inputs (on positive
 ones as well, where eager makes NaN of the others); the first whose results differ (outputs, inputs
 that it wrote to, gradients) is written down as a failure of its compile and reduced like any other.
+Where they all agree, it may be Dynamo that is wrong: the frame itself, as a program (from a pickle,
+which needs trust), is run in eager mode and under Dynamo alone, and what both leave is compared.
 Called by `minify`, and by `analyze` for the inputs that tell.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
 from torchreel.errors import NotReproduced, UnsupportedError
@@ -16,6 +18,10 @@ from torchreel.minifier.case import Case
 from torchreel.minifier.descriptions import as_object, is_tensor
 from torchreel.minifier.events import Report
 from torchreel.minifier.judge import Oracle
+from torchreel.minifier.options import Options
+from torchreel.minifier.source.case import ANYTHING, OBSERVES, SourceCase
+from torchreel.minifier.source.passes.settings import SimplerCall
+from torchreel.minifier.source.start import programs
 from torchreel.minifier.written import written_down
 from torchreel.replay.comparators import DEFAULT, tolerances
 from torchreel.store import queries
@@ -51,6 +57,51 @@ def find_difference(
     raise NotReproduced(
         "No recorded graph computes anything else when it is compiled:\n" + "\n".join(seen)
     )
+
+
+def find_in_frames(
+    store: Store, compile: Compile | None, options: Options, oracle: Oracle
+) -> tuple[SourceCase, Failure]:
+    """The first recorded frame that leaves something else behind when Dynamo has traced it.
+
+    Raises `NotReproduced` when all agree, and `UnsupportedError` when no frame was kept.
+    """
+    seen: list[str] = []
+    for owner in _owners(store, compile):
+        if owner.status == "restarted" or not has_frame(store, owner):
+            continue
+        try:
+            cases = wrong_programs(store, owner, options)
+        except UnsupportedError as error:
+            seen.append(f"  {owner.place}: not compared: {error}")
+            continue
+        for case in cases:
+            report = oracle.judge(case)
+            if is_wrong(report) and report.observed is not None:
+                case = replace(case, observes=str(report.values[OBSERVES]))
+                return case, written_down(store, owner, report.observed, report.detail)
+            seen.append(f"  {owner.place}: {_told(report)}")
+    if not seen:
+        raise UnsupportedError("The store has no frame: record with --frames all to compare them.")
+    raise NotReproduced(
+        "No recorded frame leaves anything else behind under Dynamo:\n"
+        + "\n".join(dict.fromkeys(seen))
+    )
+
+
+def wrong_programs(store: Store, compile: Compile, options: Options) -> list[SourceCase]:
+    """The programs of a frame that are looked through for what Dynamo does wrong."""
+    found = []
+    for case in programs(store, compile, options):
+        with_dynamo_alone = SimplerCall().apply(case, SimplerCall().edits(case)) or case
+        found.append(replace(with_dynamo_alone, eager=True, observes=ANYTHING))
+    return list(dict.fromkeys(found))
+
+
+def has_frame(store: Store, compile: Compile) -> bool:
+    """Whether the frame of a compile was kept."""
+    row = queries.frame_bundle(store, compile)
+    return row is not None and row.digest is not None
 
 
 def is_wrong(report: Report) -> bool:
@@ -89,17 +140,19 @@ def _told(report: Report) -> str:
 
 def _graphs(store: Store, only: Compile | None) -> Iterator[tuple[Compile, Checkpoint]]:
     """The recorded graphs, in the order in which they were compiled."""
-    owners = (
-        [only]
-        if only is not None
-        else [
-            owner
-            for recording in queries.recordings(store)
-            if recording.kind != "replay"
-            for owner in queries.compiles(store, recording.id)
-        ]
-    )
-    for owner in owners:
+    for owner in _owners(store, only):
         for row in queries.checkpoints(store, owner):
             if row.entry == "graph":
                 yield owner, row
+
+
+def _owners(store: Store, only: Compile | None) -> Sequence[Compile]:
+    """The compile, or all that programs made, in their order."""
+    if only is not None:
+        return [only]
+    return [
+        owner
+        for recording in queries.recordings(store)
+        if recording.kind != "replay"
+        for owner in queries.compiles(store, recording.id)
+    ]

@@ -13,7 +13,12 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from torchreel.errors import NotReproduced, StoreError, UnsupportedError, UsageError
-from torchreel.minifier.accuracy import find_difference, with_positive_inputs
+from torchreel.minifier.accuracy import (
+    find_difference,
+    find_in_frames,
+    with_positive_inputs,
+    wrong_programs,
+)
 from torchreel.minifier.asked import asked_again, asked_cases, asked_failure, asked_signature
 from torchreel.minifier.by_catch import caught
 from torchreel.minifier.case import Case, Harness
@@ -74,9 +79,7 @@ def minify(
     """
     if accuracy:
         with open_oracle(oracle, wrong_result_signature("values"), options) as worker:
-            case, found = find_difference(
-                store, compile, options.imports, worker, options.comparator
-            )
+            case, found = _wrong_result(store, compile, options, worker)
             reduction = _reduce(store, worker, [case], found, options, listener)
             return _explained(store, worker, reduction, options)
     if options.by_catch is not None:
@@ -98,12 +101,34 @@ def minify(
     if failure.failure_class in ASKED:
         options = asked_again(failure, options)
         return _reduce_asked(store, compile, failure, options, listener, oracle)
+    if failure.failure_class == "wrong_result" and failure.stage in NEEDS_FRAME:
+        with open_oracle(oracle, failure.signature, options) as worker:
+            case, found = find_in_frames(store, compile, options, worker)
+            return _reduce(store, worker, [case], found, options, listener)
     starts = starting_cases(store, compile, failure, options)
     options = replace(options, bounds=_bounds_for(failure, options.bounds))
     machine = facts_of(store, compile).accelerator
     with open_oracle(oracle, failure.signature, options, machine) as worker:
         reduction = _reduce(store, worker, starts, failure, options, listener)
         return _explained(store, worker, reduction, options)
+
+
+def _wrong_result(
+    store: Store, compile: Compile | None, options: Options, oracle: WorkerOracle
+) -> tuple[AnyCase, Failure]:
+    """A case of a graph that is compiled wrongly; else of a frame that Dynamo traces wrongly."""
+    try:
+        return find_difference(store, compile, options.imports, oracle, options.comparator)
+    except (NotReproduced, UnsupportedError) as error:
+        if not options.trust:
+            raise type(error)(
+                f"{error}\nWhat Dynamo itself makes of a frame (its Python state among it) was not "
+                "compared: record with --frames all, and add --trust, which runs the frames."
+            ) from error
+        try:
+            return find_in_frames(store, compile, options, oracle)
+        except (NotReproduced, UnsupportedError) as other:
+            raise type(other)(f"{error}\n{other}") from other
 
 
 def _explained(
@@ -304,7 +329,8 @@ def starting_cases(
     if failure.failure_class in ASKED:
         return asked_cases(store, compile, failure.signature, imports)
     if failure.stage in NEEDS_FRAME:
-        return programs(store, compile, options)
+        wrong = failure.failure_class == "wrong_result"
+        return (wrong_programs if wrong else programs)(store, compile, options)
     docs = _documents(store, compile, failure)
     if not docs:
         raise UnsupportedError(

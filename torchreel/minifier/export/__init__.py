@@ -27,8 +27,8 @@ from torchreel.minifier.findings import finding
 from torchreel.minifier.kinds import AnyCase
 from torchreel.minifier.options import Options
 from torchreel.minifier.order import sort_key
-from torchreel.minifier.source.case import SourceCase
-from torchreel.minifier.source.export import source_form
+from torchreel.minifier.source.case import ANYTHING, SourceCase
+from torchreel.minifier.source.export import comparing_forms, source_form
 from torchreel.store import Store
 from torchreel.store.records import Compile, Failure
 
@@ -203,7 +203,11 @@ def _best_form(case: AnyCase, story: Story, options: ExportOptions) -> tuple[Scr
 
 
 def _forms(case: AnyCase, story: Story, refused: list[str]) -> Iterator[Script]:
-    if isinstance(case, SourceCase):
+    if isinstance(case, SourceCase) and case.observes == ANYTHING:
+        refused.append("what it computes or leaves is only known once it has been reduced")
+    elif isinstance(case, SourceCase) and case.observes:
+        yield from comparing_forms(case, _header(case, story))
+    elif isinstance(case, SourceCase):
         yield source_form(case, story.signature, _header(case, story))
     if not isinstance(case, Case):
         return

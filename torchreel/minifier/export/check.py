@@ -180,7 +180,7 @@ def _observed(
     if wanted.failure_class == "predicate" and f"{HOLDS}{wanted.message}\n" in f"{output}\n":
         return wanted
     if seen is not None and wanted.failure_class == "wrong_result":
-        return _wrong_result(seen) or seen
+        return _wrong_result(seen, wanted) or seen
     if seen is not None or status == 0:
         return seen
     if wanted.failure_class == "hang" and "Timeout (" in output:
@@ -188,9 +188,17 @@ def _observed(
     return crash_signature(wanted.stage, wanted.partition, status) if status < 0 else None
 
 
-def _wrong_result(seen: Signature) -> Signature | None:
-    """What `torch.testing.assert_close` complained of, in the words of `comparison`."""
-    if seen.exception_types != ("AssertionError",) or "torch.testing" not in "".join(seen.frames):
+def _wrong_result(seen: Signature, wanted: Signature) -> Signature | None:
+    """What `torch.testing.assert_close` complained of, in the words of `comparison`.
+
+    Of what Dynamo left behind a script compares one thing alone, if need be by itself.
+    """
+    if seen.exception_types != ("AssertionError",):
+        return None
+    by_torch = "torch.testing" in "".join(seen.frames)
+    if wanted.stage == "dynamo":
+        return wanted if by_torch or not seen.frames else None
+    if not by_torch:
         return None
     attribute = re.search(r"values for attribute '(\w+)", seen.message)
     return wrong_result_signature(attribute[1] if attribute else "values", stage=seen.stage)

@@ -69,6 +69,10 @@ def title(signature: Signature) -> str:
             return f"torch.compile: {signature.message}"
         case "script":
             return f"torch.compile: what '{signature.message}' looks for"
+        case "wrong_result" if signature.stage == "dynamo":
+            return (
+                f"Dynamo traces a program into one that does something else ({signature.message})"
+            )
         case "wrong_result":
             return f"torch.compile computes a wrong result ({signature.message})"
     message = signature.message.partition("\n")[0]

@@ -17,6 +17,13 @@ from torchreel.errors import UnsupportedError
 from torchreel.store.jsontypes import Json, canonical_json, digest_of
 
 KIND = "source"
+ANYTHING = "*"
+"""What a program observes that is only to be looked through for a difference."""
+OBSERVES = "observes"
+"""Under this name a run tells where it found one."""
+
+RESULT, ARGUMENTS, KEYWORDS = "result", "arguments", "keywords"
+"""How what the last call gave, and what it was given, are called in what a program observes."""
 
 _NOTHING = """\
 import torch
@@ -30,12 +37,17 @@ torch.compile(fn)(torch.ones(2))
 
 @dataclass(frozen=True)
 class SourceCase:
-    """A program that fails while Dynamo traces it; see `kinds.AnyCase` for what it has to have."""
+    """A program that Dynamo fails to trace, or traces wrongly.
+
+    See `kinds.AnyCase` for what it has to have.
+    """
 
     text: str
     imports: tuple[str, ...] = ()
     repeats: int = 1
     eager: bool = True
+    observes: str = ""
+    """What is to differ from eager mode, as an expression (see `observed`): nothing has to fail."""
 
     kind = KIND
     is_code = True
@@ -90,6 +102,7 @@ class SourceCase:
             "imports": list(self.imports),
             "repeats": self.repeats,
             "eager": self.eager,
+            **({"observes": self.observes} if self.observes else {}),
         }
 
     @classmethod
@@ -100,7 +113,11 @@ class SourceCase:
         imports = data.get("imports")
         names = tuple(map(str, imports)) if isinstance(imports, list) else ()
         found = cls(
-            str(data["text"]), names, int(str(data.get("repeats", 1))), bool(data.get("eager", 1))
+            str(data["text"]),
+            names,
+            int(str(data.get("repeats", 1))),
+            bool(data.get("eager", 1)),
+            str(data.get("observes", "")),
         )
         found.tree  # noqa: B018
         return found
@@ -112,3 +129,11 @@ class SourceCase:
     def to_bytes(self) -> bytes:
         """The document that the store keeps."""
         return canonical_json(self.to_json())
+
+
+def wrapped(call: ast.Call) -> ast.expr:
+    """F of `torch.compile(F, ...)(...)`.  Raises `UnsupportedError` for any other call."""
+    inner = call.func
+    if isinstance(inner, ast.Call) and ast.unparse(inner.func) == "torch.compile" and inner.args:
+        return inner.args[0]
+    raise UnsupportedError("the program does not end with a call of what torch.compile gave")

@@ -1,12 +1,17 @@
-"""A program as a repro: the text with its header, laid out as people lay it out."""
+"""A program as a repro: the text with its header, laid out as people lay it out.
+
+Where nothing fails, but something comes out differently, it is run twice and compared.
+"""
 
 from __future__ import annotations
 
 import ast
-from collections.abc import Sequence
+import copy
+import re
+from collections.abc import Iterator, Mapping, Sequence
 
 from torchreel.minifier.export.script import Script, comments, precautions
-from torchreel.minifier.source.case import SourceCase
+from torchreel.minifier.source.case import ARGUMENTS, RESULT, SourceCase, wrapped
 from torchreel.store.signature import Signature
 
 
@@ -14,11 +19,127 @@ def source_form(case: SourceCase, signature: Signature, header: Sequence[str]) -
     """The program, ready to be run by itself."""
     first = precautions(signature)
     imports = ["import faulthandler"] if first else []
-    body = case.tree.body
-    heads = [node for node in body if isinstance(node, (ast.Import, ast.ImportFrom))]
-    rest = [node for node in body if node not in heads]
+    heads, rest = _parts(case)
     lines = [*comments(header), "", *imports, *map(ast.unparse, heads), "", *first]
     return Script("source", "\n".join([*lines, *_laid_out(rest)]) + "\n")
+
+
+def comparing_forms(case: SourceCase, header: Sequence[str]) -> Iterator[Script]:
+    """What a program observes, in eager mode and compiled, in the ways that there are to write it.
+
+    The function called twice, where that shows it; else the whole program, which begins anew.
+    """
+    heads, rest = _parts(case)
+    first = [*comments(header), "", *map(ast.unparse, heads), ""]
+    called_twice = _called_twice(case, rest)
+    bodies = [("function", called_twice)] if called_twice else []
+    for form, body in [*bodies, ("program", _run_twice(case, rest))]:
+        for how in _COMPARISONS:
+            yield Script(
+                form, "\n".join([*first, *_laid_out([*body, *ast.parse(how).body])]) + "\n"
+            )
+
+
+_COMPARISONS = (
+    "torch.testing.assert_close(actual, expected)",
+    "assert actual == expected, f'{expected} in eager mode, {actual} compiled'",
+)
+
+
+def _parts(case: SourceCase) -> tuple[list[ast.stmt], list[ast.stmt]]:
+    """The imports, and the rest."""
+    body = copy.deepcopy(case.tree.body)
+    heads: list[ast.stmt] = [n for n in body if isinstance(n, (ast.Import, ast.ImportFrom))]
+    return heads, [node for node in body if node not in heads]
+
+
+def _called_twice(case: SourceCase, body: Sequence[ast.stmt]) -> list[ast.stmt]:
+    """The function called as it is, and compiled; nothing where that can't be all of it."""
+    end = body[-1]
+    if _names(case.observes) != {RESULT} or not isinstance(end, ast.Expr) or _is_random(body):
+        return []
+    call = copy.deepcopy(end.value)
+    assert isinstance(call, ast.Call), "a program ends with a call"
+    call.func = wrapped(call)
+    calls = {"expected": call, "actual": end.value}
+    return [*body[:-1], *(_assigned(name, _of(case, value)) for name, value in calls.items())]
+
+
+def _of(case: SourceCase, value: ast.expr) -> ast.expr:
+    """What is observed of a result."""
+    tree = ast.parse(case.observes, mode="eval").body
+    return _Replaced({RESULT: value}).visit(tree)  # type: ignore[no-any-return]
+
+
+def _run_twice(case: SourceCase, body: Sequence[ast.stmt]) -> list[ast.stmt]:
+    """The program as a function, whose names stay global: it makes everything anew."""
+    end: ast.stmt = body[-1]
+    around: list[ast.stmt] = []
+    while isinstance(end, ast.With):
+        around, end = end.body, end.body[-1]
+    assert isinstance(end, ast.Expr), "a program ends with a call"
+    assert isinstance(end.value, ast.Call), "a program ends with a call"
+    call, names, lines = end.value, _names(case.observes), list(body)
+    last: list[ast.stmt] = [_assigned(RESULT, call)]
+    if ARGUMENTS in names:
+        given = ast.Tuple(call.args, ast.Load())
+        call.args = [ast.Starred(ast.Name(ARGUMENTS, ast.Load()), ast.Load())]
+        last = [_assigned(ARGUMENTS, given), *last]
+    if around:
+        around[-1:] = last
+    else:
+        lines[-1:] = last
+    if _is_random(body):
+        lines = [*ast.parse("torch.manual_seed(0)").body, *lines]
+    known = [name for node in body for name in _bound(node)]
+    if known:
+        lines = [ast.Global(list(dict.fromkeys(known))), *lines]
+    lines.append(ast.Return(ast.parse(case.observes, mode="eval").body))
+    run = ast.parse("def run():\n    pass").body[0]
+    assert isinstance(run, ast.FunctionDef), "it is one"
+    run.body = lines
+    return [run, *ast.parse(_TWICE).body]
+
+
+_TWICE = """\
+with torch.compiler.set_stance("force_eager"):
+    expected = run()
+actual = run()
+"""
+_RANDOM = re.compile(r"rand|dropout|bernoulli|normal|multinomial|uniform|exponential")
+
+
+def _is_random(body: Sequence[ast.stmt]) -> bool:
+    return any(_RANDOM.search(ast.unparse(node)) for node in body)
+
+
+def _names(text: str) -> set[str]:
+    return {node.id for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Name)}
+
+
+def _assigned(name: str, value: ast.expr) -> ast.stmt:
+    return ast.fix_missing_locations(ast.Assign([ast.Name(name, ast.Store())], value, lineno=1))
+
+
+def _bound(node: ast.stmt) -> Iterator[str]:
+    """The names that a statement of a program gives something, in the order of the text."""
+    if isinstance(node, (ast.FunctionDef, ast.ClassDef)):
+        yield node.name
+        return
+    for inner in ast.walk(node):
+        if isinstance(inner, ast.Name) and isinstance(inner.ctx, ast.Store):
+            yield inner.id
+
+
+class _Replaced(ast.NodeTransformer):
+    """Puts expressions in the place of names."""
+
+    def __init__(self, values: Mapping[str, ast.expr]) -> None:
+        self._values = values
+
+    def visit_Name(self, node: ast.Name) -> ast.expr:
+        """What stands there instead."""
+        return self._values.get(node.id, node)
 
 
 def _laid_out(body: Sequence[ast.stmt]) -> list[str]:

@@ -1,9 +1,10 @@
 """One run of one program, from its text to what was seen. Runs in the worker's child.
 
 Lives here: the program as the module `__main__`, once without `torch.compile` (what eager rejects
-is no case) and once with it. Not here: processes and limits (`worker`), stages (`stages`). The
-signature is taken where the recorder takes it, as the exception leaves Dynamo: above that, torch
-cuts tracebacks short.
+is no case) and once with it; where something is to come out differently, both are compared. Not
+here: the comparison (`observed`), processes and limits (`worker`), stages (`stages`). The signature
+is taken where the recorder takes it, as the exception leaves Dynamo: above that, torch cuts
+tracebacks short.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from __future__ import annotations
 import ast
 import linecache
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from types import CodeType, ModuleType
 from typing import Any
@@ -22,7 +23,8 @@ import torch
 from torchreel.errors import UnsupportedError
 from torchreel.minifier.outcome import Outcome
 from torchreel.minifier.protocol import Finding, Task
-from torchreel.minifier.source.case import SourceCase
+from torchreel.minifier.source.case import ANYTHING, OBSERVES, SourceCase, wrapped
+from torchreel.minifier.source.observed import CALLED, Departure, Run, departure
 from torchreel.minifier.stages import DYNAMO_POINTS, Position, Stages, followed
 from torchreel.recorder.attach import resolve
 from torchreel.recorder.failures import is_control_flow, lineage
@@ -41,12 +43,16 @@ def run(task: Task, announce: Callable[[Position], None]) -> Finding:
         codes = [_code(case, compiled=compiled) for compiled in (False, True)]
     if outcome.error is not None:
         return Finding("invalid", None, _told(outcome.error), "decode")
-    if case.eager:
+    runs = [Run(), Run(), Run()]
+    if case.eager or case.observes:
         announce(Position("eager"))
         with Outcome() as outcome:
-            execute(codes[0], case.text)
+            execute(codes[0], case.text, runs[0])
+            unsteady = case.observes and _again(codes[0], case, runs)
         if outcome.error is not None:
             return Finding("invalid", None, _told(outcome.error), "eager")
+        if unsteady:
+            return Finding("invalid", None, f"eager mode twice: {unsteady}", "eager")
     announce(Position("dynamo"))
     stages = Stages(announce)
     seen: list[tuple[Exception, Signature]] = []
@@ -55,15 +61,35 @@ def run(task: Task, announce: Callable[[Position], None]) -> Finding:
         followed(stages, lambda partition: "full", DYNAMO_POINTS),
         _watched(stages, seen),
     ):
-        execute(codes[1], case.text)
-    if outcome.error is None:
+        execute(codes[1], case.text, runs[2])
+        parted = departure(runs[0], runs[2], _place(case)) if case.observes else None
+    if outcome.error is not None:
+        return _finding(outcome.error, seen, stages, task.signature)
+    if parted is None:
         return Finding("none", None, "", "", stages.reached)
-    return _finding(outcome.error, seen, stages, task.signature)
+    found, values = parted.signature(), {OBSERVES: parted.place}
+    verdict = "same" if found.matches(task.signature) else "other"
+    return Finding(
+        verdict, found.to_json(), str(parted), "dynamo", stages.reached, values  # type: ignore[arg-type]
+    )  # fmt: skip
 
 
-def execute(code: CodeType, text: str) -> None:
+def _again(code: CodeType, case: SourceCase, runs: Sequence[Run]) -> Departure | None:
+    """Where eager mode itself gives something else the second time."""
+    execute(code, case.text, runs[1])
+    return departure(runs[0], runs[1], _place(case))
+
+
+def _place(case: SourceCase) -> str:
+    return "" if case.observes == ANYTHING else case.observes
+
+
+def execute(code: CodeType, text: str, run: Run) -> None:
     """Run a program as the module `__main__`, whose source can be quoted."""
     module = ModuleType("__main__")
+    run.names = vars(module)
+    if CALLED in code.co_names:
+        vars(module)[CALLED] = run.called
     sys.modules["__main__"] = module
     linecache.cache[_FILE] = (len(text), None, text.splitlines(keepends=True), _FILE)
     torch.manual_seed(0)
@@ -75,6 +101,10 @@ def _code(case: SourceCase, *, compiled: bool) -> CodeType:
     call = _last_call(tree)
     if not compiled:
         call.func = wrapped(call)
+    if case.observes:
+        watch = ast.Call(ast.Name(CALLED, ast.Load()), [call.func], [])
+        call.func = ast.copy_location(watch, call.func)
+        ast.fix_missing_locations(tree)
     return compile(tree, _FILE, "exec")
 
 
@@ -87,14 +117,6 @@ def _last_call(tree: ast.Module) -> ast.Call:
         wrapped(body[-1].value)
         return body[-1].value
     raise UnsupportedError("the program does not end with a call")
-
-
-def wrapped(call: ast.Call) -> ast.expr:
-    """F of `torch.compile(F, ...)(...)`.  Raises `UnsupportedError` for any other call."""
-    inner = call.func
-    if isinstance(inner, ast.Call) and ast.unparse(inner.func) == "torch.compile" and inner.args:
-        return inner.args[0]
-    raise UnsupportedError("the program does not end with a call of what torch.compile gave")
 
 
 @contextmanager

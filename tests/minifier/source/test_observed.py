@@ -1,0 +1,246 @@
+"""What Dynamo leaves behind other than eager mode does: found, and reduced."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+import torch
+
+import torchreel
+from torchreel.errors import NotReproduced, UnsupportedError
+from torchreel.minifier.accuracy import find_in_frames
+from torchreel.minifier.export import ExportOptions, export
+from torchreel.minifier.minify import minify
+from torchreel.minifier.options import Options
+from torchreel.minifier.oracle import WorkerOracle
+from torchreel.minifier.protocol import Finding, Task
+from torchreel.minifier.source.case import ANYTHING, SourceCase
+from torchreel.minifier.source.harness import run
+from torchreel.minifier.source.observed import Run, departure
+from torchreel.recorder.settings import Settings
+from torchreel.store import Store, queries
+from torchreel.store.jsontypes import parse_json
+from torchreel.store.signature import wrong_result_signature
+
+# pytorch/pytorch#197896: what a method closes over is not changed under Dynamo.
+DROPPED = """\
+import torch
+def make(log):
+    class Timer:
+        def touch(self):
+            log.append(1)
+    def fn(x):
+        Timer().touch()
+        return x + 1
+    return fn
+log = []
+fn = make(log)
+torch.compile(fn, backend="eager")(torch.ones(2))
+"""
+KEPT = """\
+import torch
+def fn(x, given):
+    given.append(x.shape[0])
+    return x + 1
+torch.compile(fn, backend="eager")(torch.ones(2), [])
+"""
+
+
+class Box:
+    """An object of a program."""
+
+    def __init__(self, **values: object) -> None:
+        vars(self).update(values)
+
+    def get(self) -> object:
+        """For a bound method."""
+        return self
+
+
+Box.__module__ = "__main__"
+
+
+def closure(value: object) -> Callable[[], object]:
+    """A function that holds a value."""
+    return lambda: value
+
+
+def ring(value: object) -> list[object]:
+    """A list that holds itself."""
+    found = [value]
+    found.append(found)
+    return found
+
+
+def alike() -> list[object]:
+    """One of everything, made anew."""
+    torch.manual_seed(0)
+    one = torch.ones(2, requires_grad=True)
+    one.sum().backward()
+    shared = [1]
+    return [
+        (1, 2.5, "a", b"b", None, float("nan"), torch.float32, torch.Size([2])),
+        {"a": [one, one], "b": (shared, shared)}, {1, 2}, frozenset("ab"),
+        Box(x=3, inner=Box(y=shared)), closure(shared), Box(z=1).get, ring(4),
+        torch.nn.Linear(2, 2, bias=False).requires_grad_(False).zero_grad, Box, iter([1]),
+    ]  # fmt: skip
+
+
+def runs(eager: object, compiled: object) -> list[Run]:
+    return [Run({"result": value, "arguments": (), "keywords": {}}) for value in (eager, compiled)]
+
+
+def test_what_is_alike_does_not_differ() -> None:
+    assert departure(*runs(alike(), alike())) is None
+
+
+SAME = [1]
+GRAD = torch.ones(2, requires_grad=True)
+DIFFERENT: list[tuple[object, object, str, str]] = [
+    (1, 2, "result", "values"),
+    (1, True, "type(result).__qualname__", "values"),
+    ("a", "b", "result", "values"),
+    ([1, [2, 3]], [1, [2, 4]], "result[1][1]", "values"),
+    ([1], [1, 2], "result", "count"),
+    ({"a": 1, "b": 2}, {"b": 2, "a": 1}, "list(result)[0]", "values"),
+    ({"a": 1}, {"a": 2}, "result['a']", "values"),
+    ({1, 2}, {1, 3}, "sorted(map(repr, result))[1]", "values"),
+    (Box(x=[1]), Box(x=[2]), "result.x[0]", "values"),
+    (Box(x=1), Box(), "sorted(vars(result))", "count"),
+    (closure(1), closure(2), "result.__closure__[0].cell_contents", "values"),
+    (Box(x=1).get, Box(x=2).get, "result.__self__.x", "values"),
+    ([SAME, SAME], [[1], [1]], "result[0] is result[1]", "values"),
+    ([[1], [1]], [SAME, SAME], "result[0] is result[1]", "values"),
+    (torch.ones(2), torch.zeros(2), "result", "values"),
+    (torch.ones(2), torch.ones(3), "result", "shape"),
+    (torch.ones(2), torch.ones(2, dtype=torch.float64), "result", "dtype"),
+    (torch.ones(2), torch.nn.Parameter(torch.ones(2)), "type(result).__qualname__", "values"),
+    (torch.ones(2), torch.ones(2, requires_grad=True), "result.requires_grad", "values"),
+    (ring(4), ring(5), "result[0]", "values"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("eager", "compiled", "place", "kind"), DIFFERENT)
+def test_what_differs_is_named(eager: object, compiled: object, place: str, kind: str) -> None:
+    found = departure(*runs(eager, compiled))
+    assert found is not None
+    assert (found.place, found.kind) == (place, kind)
+    assert departure(*runs(eager, compiled), place) is not None
+    assert departure(*runs(eager, eager), place) is None
+
+
+def test_a_gradient_and_a_global_count() -> None:
+    one, other = (torch.ones(2, requires_grad=True) for _ in range(2))
+    one.sum().backward()
+    found = departure(*runs(one, other))
+    assert found is not None
+    assert found.place == "result.grad is None"
+    eager, compiled = runs(1, 1)
+    eager.names["state"] = [3]
+    found = departure(eager, compiled)
+    assert found is not None
+    assert (found.place, found.kind) == ("state", "missing")
+    compiled.names["state"] = [4]
+    assert str(departure(eager, compiled)) == "state[0]: 3 in eager mode, 4 compiled"
+
+
+@pytest.fixture
+def judged(monkeypatch: pytest.MonkeyPatch) -> Callable[[str, str], Finding]:
+    """What came of a program in this process, which keeps its own `__main__`."""
+    monkeypatch.setitem(sys.modules, "__main__", sys.modules["__main__"])
+
+    def judge(text: str, observes: str) -> Finding:
+        torch._dynamo.reset()
+        case = SourceCase(text, observes=observes)
+        assert SourceCase.from_json(parse_json(case.to_bytes())) == case
+        return run(Task(case, wrong_result_signature("count", stage="dynamo"), 0.0, 0), _ignore)
+
+    return judge
+
+
+def _ignore(position: object) -> None:
+    """Nobody follows."""
+
+
+def test_a_side_effect_that_dynamo_drops_is_found(judged: Callable[[str, str], Finding]) -> None:
+    found = judged(DROPPED, ANYTHING)
+    assert (found.verdict, found.stage, dict(found.values)) == (
+        "same",
+        "dynamo",
+        {"observes": "log"},
+    )
+    assert "[1] in eager mode, [] compiled" in found.detail
+    assert judged(DROPPED, "log").verdict == "same"
+    assert judged(DROPPED, "result").verdict == "none"
+    assert judged(DROPPED, "len(log)").verdict == "other"
+    assert judged(DROPPED, "no_such_name").verdict == "invalid"
+
+
+def test_what_dynamo_keeps_is_no_difference(judged: Callable[[str, str], Finding]) -> None:
+    assert judged(KEPT, ANYTHING).verdict == "none"
+    changed = KEPT.replace("def fn", "import time\ndef fn").replace("x.shape[0]", "time.time_ns()")
+    found = judged(changed, ANYTHING)
+    assert (found.verdict, found.stage) == ("invalid", "eager")
+    assert "eager mode twice" in found.detail
+
+
+def timed() -> tuple[list[int], Callable[..., Any]]:
+    """A function, and what it is to leave behind."""
+    log: list[int] = []
+
+    class Timer:
+        def touch(self, x: torch.Tensor) -> None:
+            log.append(x.shape[0])
+
+    def doubled(x: torch.Tensor) -> torch.Tensor:
+        timer = Timer()
+        x = x * 2
+        timer.touch(x)
+        return x.sum()
+
+    return log, doubled
+
+
+@pytest.mark.slow
+def test_a_recorded_frame_is_reduced(tmp_path: Path) -> None:
+    """No graph is wrong; the frame is, and a program of a few lines shows it with torch alone."""
+    log, doubled = timed()
+    torch._dynamo.reset()
+    with torchreel.record(tmp_path / "run.db", settings=Settings(frames="all")):
+        torch.compile(doubled, backend="eager", fullgraph=True)(torch.ones(3))
+    assert log == []  # the bug: once Dynamo mends it, another one has to stand here
+    wanted = wrong_result_signature("count", stage="dynamo")
+    with (
+        Store.open(tmp_path / "run.db", write=True) as store,
+        WorkerOracle(wanted, trust=True) as one,
+    ):
+        with pytest.raises(NotReproduced, match="add --trust"):
+            minify(store, accuracy=True, oracle=one)
+        reduction = minify(store, accuracy=True, options=Options(trust=True), oracle=one)
+        assert reduction.status == "fixpoint"
+        case = reduction.case
+        assert isinstance(case, SourceCase)
+        assert (case.observes, "sum" in case.text) == ("log", False)
+        assert minify(store, options=Options(trust=True), oracle=one).oracle_runs == 0
+        compile = queries.latest_failing(store)
+        assert compile is not None
+        options = ExportOptions(tmp_path / "repro", trust=True, checks=1)
+        exported = export(store, compile, options)
+    assert exported.check.exact
+    assert "return log" in exported.script.text
+
+
+def test_without_a_frame_there_is_nothing_to_look_at(tmp_path: Path) -> None:
+    torch._dynamo.reset()
+    with torchreel.record(tmp_path / "run.db", settings=Settings(frames="none")):
+        torch.compile(lambda x: x + 1, backend="eager")(torch.ones(2))
+    nobody = cast(WorkerOracle, None)
+    with (
+        Store.open(tmp_path / "run.db") as store,
+        pytest.raises(UnsupportedError, match="record with --frames all"),
+    ):
+        find_in_frames(store, None, Options(trust=True), nobody)

@@ -1,0 +1,232 @@
+"""What a program computed and left behind, compared between eager mode and Dynamo.
+
+Lives here: the watch on the one call of a program, what can be looked at afterwards, and the first
+difference of two runs.  Not here: the runs (`harness`), when two tensors differ
+(`replay.comparison`).
+
+A run is looked at from the result, the arguments and the program's own globals on, through
+containers, attributes, and what classes and functions of the program hold.  What lies on the way is
+named by an expression (`result[0]`, `model.count`), so that a reduction can ask for that very thing
+in another program.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from types import CellType, FunctionType, MethodType, ModuleType
+from typing import Any
+
+import torch
+
+from torchreel.minifier.source.case import ARGUMENTS, KEYWORDS, RESULT
+from torchreel.replay.comparison import differences
+from torchreel.store.signature import Signature, wrong_result_signature
+
+CALLED = "__torchreel_called__"
+"""What stands around the function of a program's last call, in its globals."""
+
+_PLAIN = (bool, int, float, complex, str, bytes, torch.dtype, torch.device, torch.Size, range)
+_SHOWN = 120
+_DEEPEST = 40
+
+
+@dataclass(frozen=True)
+class Departure:
+    """Where two runs part, and how."""
+
+    place: str
+    """The expression."""
+    kind: str
+    detail: str = ""
+
+    def signature(self) -> Signature:
+        """As the signature of a wrong result of Dynamo's."""
+        return wrong_result_signature(self.kind, stage="dynamo")
+
+    def __str__(self) -> str:
+        return f"{self.place}: {self.detail}"
+
+
+@dataclass
+class Run:
+    """One run of a program: its globals, with what `CALLED` saw among them."""
+
+    names: dict[str, Any] = field(default_factory=dict)
+
+    def called(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        """The function, watched."""
+
+        def call(*args: Any, **kwargs: Any) -> Any:
+            self.names |= {ARGUMENTS: args, KEYWORDS: kwargs}
+            self.names[RESULT] = result = function(*args, **kwargs)
+            return result
+
+        return call
+
+    def at(self, place: str) -> object:
+        """What an expression gives now; raises what it raises."""
+        return eval(place, self.names)
+
+    def places(self) -> Iterator[str]:
+        """Where to begin to look."""
+        yield from (RESULT, ARGUMENTS, KEYWORDS)
+        own = (RESULT, ARGUMENTS, KEYWORDS, CALLED)
+        yield from (
+            name for name in list(self.names) if name not in own and not name.startswith("__")
+        )
+
+
+def departure(eager: Run, compiled: Run, place: str = "") -> Departure | None:
+    """The first difference of two runs at a place; at any, where none is given."""
+    walk = _Walk()
+    for name in [place] if place else eager.places():
+        one = eager.at(name)
+        try:
+            other = compiled.at(name)
+        except (NameError, AttributeError, LookupError):
+            return Departure(name, "missing", f"{_short(one)} in eager mode, and nothing compiled")
+        found = walk.compare(name, one, other)
+        if found is not None:
+            return found
+    return None
+
+
+@dataclass(frozen=True)
+class _Met:
+    """Two objects that were compared, kept: an id is an object's as long as that lives."""
+
+    place: str
+    eager: object
+    compiled: object
+
+
+class _Walk:
+    """Compares two object graphs in step; each object is looked at once."""
+
+    def __init__(self) -> None:
+        self._met: dict[int, _Met] = {}
+        self._met_compiled: dict[int, _Met] = {}
+
+    def compare(self, place: str, one: Any, other: Any, depth: int = 0) -> Departure | None:
+        """The first difference; `one` is eager's."""
+        if _name(type(one)) != _name(type(other)):
+            return Departure(f"type({place}).__qualname__", "values", _told(one, other))
+        if one is None or isinstance(one, _PLAIN):
+            same = one == other or (one != one and other != other)
+            return None if same else Departure(place, "values", _told(one, other))
+        before, too = self._met.get(id(one)), self._met_compiled.get(id(other))
+        # Of what can't be changed, Python itself may make a new one or not.
+        if (before or too) and not isinstance(one, (tuple, frozenset)):
+            if before is not None and before.compiled is other:
+                return None
+            known = before or too
+            assert known is not None
+            told = "one object in eager mode, two compiled" if before else "the reverse"
+            return Departure(f"{known.place} is {place}", "values", told)
+        met = _Met(place, one, other)
+        self._met[id(one)] = self._met_compiled[id(other)] = met
+        if isinstance(one, torch.Tensor):
+            return _of_tensors(place, one, other)
+        if isinstance(one, (list, tuple, dict, set, frozenset)) and len(one) != len(other):
+            return Departure(place, "count", _told(one, other))
+        if depth > _DEEPEST:
+            return None
+        for inner, left, right in _inside(place, one, other):
+            found = self.compare(inner, left, right, depth + 1)
+            if found is not None:
+                return found
+        return None
+
+
+def _of_tensors(place: str, one: torch.Tensor, other: torch.Tensor) -> Departure | None:
+    found = differences([one.detach()], [other.detach()])
+    if found:
+        told = f"{found[0].detail}; {_told(one, other)}"
+        return Departure(place, found[0].kind, told)
+    if one.requires_grad != other.requires_grad:
+        told = _told(one.requires_grad, other.requires_grad)
+        return Departure(f"{place}.requires_grad", "values", told)
+    if not one.is_leaf or not other.is_leaf or one.grad is other.grad is None:
+        return None
+    if one.grad is None or other.grad is None:
+        return Departure(f"{place}.grad is None", "values", "only one of the two has one")
+    return _of_tensors(f"{place}.grad", one.grad, other.grad)
+
+
+def _inside(place: str, one: Any, other: Any) -> Iterator[tuple[str, object, object]]:
+    """What two objects of one type hold, in pairs; of a type that is not known, nothing."""
+    if isinstance(one, (list, tuple)):
+        pairs = zip(list(one), list(other), strict=True)
+        yield from ((f"{place}[{number}]", *pair) for number, pair in enumerate(pairs))
+    elif isinstance(one, dict):
+        yield f"list({place})", list(one), list(other)
+        yield from _entries(place, one, other, "{}[{!r}]")
+    elif isinstance(one, (set, frozenset)):
+        yield f"sorted(map(repr, {place}))", sorted(map(repr, one)), sorted(map(repr, other))
+    elif isinstance(one, FunctionType):
+        cells = zip(one.__closure__ or (), other.__closure__ or (), strict=False)
+        for number, pair in enumerate(cells):
+            yield from _contents(f"{place}.__closure__[{number}]", *pair)
+        yield from _attributes(place, vars(one), vars(other))
+    elif isinstance(one, MethodType):
+        yield f"{place}.__self__", one.__self__, other.__self__
+    elif isinstance(one, type):
+        if one.__module__ == "__main__":
+            yield from _attributes(place, vars(one), vars(other))
+    elif not isinstance(one, ModuleType):
+        yield from _attributes(place, _state(one), _state(other))
+
+
+def _contents(place: str, *cells: CellType) -> Iterator[tuple[str, object, object]]:
+    try:
+        yield f"{place}.cell_contents", cells[0].cell_contents, cells[1].cell_contents
+    except ValueError:  # an empty one
+        return
+
+
+def _state(obj: object) -> Mapping[str, object]:
+    """The attributes of an object of the program's, or of a module: of others nothing is known."""
+    kinds = type(obj).__mro__
+    if not isinstance(obj, torch.nn.Module) and all(k.__module__ != "__main__" for k in kinds):
+        return {}
+    slots = [name for kind in kinds for name in _slots(kind) if hasattr(obj, name)]
+    return {**getattr(obj, "__dict__", {}), **{name: getattr(obj, name) for name in slots}}
+
+
+def _slots(kind: type) -> Sequence[str]:
+    found = vars(kind).get("__slots__", ())
+    return [found] if isinstance(found, str) else list(found)
+
+
+def _attributes(
+    place: str, one: Mapping[str, object], other: Mapping[str, object]
+) -> Iterator[tuple[str, object, object]]:
+    left, right = ({k: v for k, v in side.items() if k[:2] != "__"} for side in (one, other))
+    missing = left.keys() ^ right.keys()
+    if missing:
+        yield f"sorted(vars({place}))", sorted(left), sorted(right)
+    yield from _entries(place, left, right, "{}.{}")
+
+
+def _entries(
+    place: str, one: Mapping[Any, object], other: Mapping[Any, object], form: str
+) -> Iterator[tuple[str, object, object]]:
+    for key, value in one.items():
+        if key in other:
+            yield form.format(place, key), value, other[key]
+
+
+def _name(kind: type) -> str:
+    return f"{kind.__module__}.{kind.__qualname__}"
+
+
+def _told(one: object, other: object) -> str:
+    return f"{_short(one)} in eager mode, {_short(other)} compiled"
+
+
+def _short(value: object) -> str:
+    if isinstance(value, torch.Tensor) and value.numel() > 8:
+        return f"a tensor of {tuple(value.shape)}"
+    text = " ".join(repr(value).split())
+    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..."
