@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import collections
+import dataclasses
 import json
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -19,6 +22,9 @@ from torchreel.minifier.export import ExportOptions, export
 from torchreel.minifier.minify import minify
 from torchreel.minifier.options import Options
 from torchreel.minifier.source.assemble.child import programs
+from torchreel.minifier.source.assemble.functions import Sources
+from torchreel.minifier.source.assemble.names import Names
+from torchreel.minifier.source.assemble.objects import Choice, Objects
 from torchreel.minifier.source.case import SourceCase
 from torchreel.replay.bundles import read_bundle
 from torchreel.store import Store, queries
@@ -154,3 +160,42 @@ def test_the_shortest_program(store: Path, tmp_path: Path) -> None:
     assert len(body) <= 15
     assert any(".rotate(" in line for line in body)
     assert torchreel.__name__ not in "".join(body)
+
+
+@dataclasses.dataclass
+class Point:
+    """Its methods are made from its fields."""
+
+    x: int
+    y: list[int] = dataclasses.field(default_factory=list)
+    z: float = 0.5
+
+
+def measured() -> Callable[[torch.Tensor], torch.Tensor]:
+    """A function with a tensor, an operator, an object, and a class that holds a list."""
+    weight, log, cosine = torch.ones(2), [Point(4)], torch.ops.aten.cos.default
+
+    class Timer:
+        def touch(self) -> None:
+            log.append(Point(len(log), z=1.5))
+
+    def function(x: torch.Tensor) -> torch.Tensor:
+        Timer().touch()
+        return cosine(x) * weight + log[-1].x + log[-1].z
+
+    return function
+
+
+@pytest.mark.parametrize("closures", [False, True])
+def test_what_closures_hold_is_written(closures: bool) -> None:
+    """Tensors by name, lists once, dataclasses with their fields: the program can be run."""
+    objects = Objects(Sources({}), Names(()), Choice(closures=closures))
+    name = objects.function(measured())
+    lines = objects.tensors.written([*objects.statements, f"result = {name}(torch.zeros(2))"])
+    parts = [*objects.names.lines.values(), *(d.text for d in objects.definitions), *lines]
+    names: dict[str, Any] = {"torch": torch}
+    exec("\n".join(parts), names)
+    assert names["result"].shape == (2,)
+    (log,) = [value for value in names.values() if isinstance(value, list)]
+    assert [(point.x, point.z) for point in log] == [(4, 0.5), (1, 1.5)]
+    assert ("def make_Timer(" in "\n".join(parts)) == closures

@@ -8,10 +8,12 @@ functions (`functions`), modules of torch (`layers`), the program's form (`progr
 from __future__ import annotations
 
 import ast
+import dataclasses
 import enum
 import functools
+import inspect
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from types import BuiltinFunctionType, CellType, CodeType, FunctionType, MethodType, ModuleType
 from typing import Any
@@ -28,6 +30,7 @@ from torchreel.minifier.source.assemble.functions import (
 )
 from torchreel.minifier.source.assemble.names import Names
 from torchreel.minifier.source.assemble.tensors import Tensors
+from torchreel.store.portable import torch_names
 
 _SINGLE = (torch.dtype, torch.layout, torch.memory_format)
 _MISSING = object()
@@ -124,6 +127,9 @@ class Objects:
         return None
 
     def _other(self, obj: Any, hint: str) -> str:
+        operator = torch_names.operator_path(obj)
+        if operator is not None:
+            return f"torch.ops.{operator}"
         if isinstance(obj, MethodType):
             return f"{self.expression(obj.__self__, 'owner')}.{obj.__func__.__name__}"
         if isinstance(obj, functools.partial):
@@ -167,16 +173,26 @@ class Objects:
         self, function: FunctionType, tree: ast.FunctionDef, name: str, cells: Mapping[str, Any]
     ) -> None:
         """A function that makes the function, and the call of it."""
+        self._enclosed(name, self._text(function, tree, {}).splitlines(), tree.name, cells)
+
+    def _cell(self, name: str, value: Any) -> str:
+        """What a cell holds: what may change has a name, since others may hold it as well."""
+        shared = isinstance(value, (list, dict, set))
+        return self._global(name, value) if shared else self.expression(value, name)
+
+    def _enclosed(self, name: str, lines: list[str], inner: str, cells: Mapping[str, Any]) -> None:
         maker = self.names.fresh(f"make_{name}")
-        lines = [*self._text(function, tree, {}).splitlines(), f"return {tree.name}"]
         head = f"def {maker}({', '.join(cells)}):"
-        self.definitions.append(Definition(maker, "\n    ".join([head, *lines])))
-        given = ", ".join(self.expression(value, key) for key, value in cells.items())
+        text = "\n    ".join([head, *lines, f"return {inner}"])
+        self.definitions.append(Definition(maker, text))
+        given = ", ".join(self._cell(key, value) for key, value in cells.items())
         self.statements.append(f"{name} = {maker}({given})")
 
     def _cells(self, function: FunctionType) -> dict[str, Any]:
         cells = zip(function.__code__.co_freevars, function.__closure__ or (), strict=True)
         found = {name: _content(cell) for name, cell in cells if name != "__class__"}
+        if _is_generated(function):
+            return {}
         return {name: value for name, value in found.items() if value is not _MISSING}
 
     def _text(self, function: FunctionType, tree: ast.FunctionDef, cells: Mapping[str, Any]) -> str:
@@ -214,10 +230,13 @@ class Objects:
         if self._globals.get(name, _MISSING) is value:
             return name
         text = self.expression(value, name)
-        if text.isidentifier() and text not in ("None", "True", "False"):
+        is_name = text.isidentifier() and text not in ("None", "True", "False")
+        if is_name and not isinstance(value, torch.Tensor):  # what marks a tensor is no name yet
             return text
         fresh = self.names.fresh(name)
         self._globals[fresh] = value
+        if isinstance(value, (list, dict, set)):
+            self._keep(value, fresh)  # who else has it has to have this one
         self.statements.append(f"{fresh} = {text}")
         return fresh
 
@@ -247,13 +266,47 @@ class Objects:
             self.statements.append(f"{name} = {made}")
             return name
         bases = [self.class_(base) for base in kind.__bases__ if base is not object]
-        lines: list[str] = []
+        own_fields = vars(kind).get("__dataclass_fields__", {}).keys() & _annotated(kind)
+        lines = self._fields(kind) if own_fields else []
         for key, value in list(vars(kind).items()):
-            lines += self._member(kind, key, value)
-        body = "\n".join(f"    {line}" for line in lines or ["pass"])
+            lines += self._member(kind, key, value) if key not in own_fields else []
         head = f"class {name}({', '.join(bases)}):" if bases else f"class {name}:"
-        self.definitions.append(Definition(name, f"{head}\n{body}", bases))
+        text = [head, *(f"    {line}" for line in lines or ["pass"])]
+        if own_fields:
+            self.names.lines.setdefault("dataclasses", "import dataclasses")
+            text.insert(0, "@dataclasses.dataclass")
+        cells = self._cells_of_methods(kind) if self._choice.closures else {}
+        if cells:
+            self._enclosed(name, text, name, cells)
+        else:
+            self.definitions.append(Definition(name, "\n".join(text), bases))
         return name
+
+    def _cells_of_methods(self, kind: type) -> dict[str, Any]:
+        """What the methods of a class close over, other than the class itself."""
+        methods = [value for value in vars(kind).values() if isinstance(value, FunctionType)]
+        cells = [self._cells(method) for method in methods if self._ran(method)]
+        return {
+            name: value for found in cells for name, value in found.items() if value is not kind
+        }
+
+    def _fields(self, kind: Any) -> list[str]:
+        """The fields of a dataclass, which its methods are made from.
+
+        It is never frozen: its objects are made without `__init__`.
+        """
+        lines = []
+        for one in dataclasses.fields(kind):
+            default = ""
+            if one.default is not dataclasses.MISSING:
+                text = self.expression(one.default, one.name)
+                default = f" = {text if _is_literal(text) else None}"
+            elif one.default_factory is not dataclasses.MISSING:
+                made = self.expression(one.default_factory)
+                default = f" = dataclasses.field(default_factory={made})"
+            if one.name in _annotated(kind):
+                lines.append(f"{one.name}: object{default}")
+        return lines
 
     def _member(self, kind: type, key: str, value: Any) -> list[str]:
         """The lines of one thing in a class."""
@@ -278,11 +331,14 @@ class Objects:
     def _method(self, function: Any, decorators: list[str], name: str = "") -> list[str]:
         if not isinstance(function, FunctionType) or not self._ran(function):
             return []
+        if _is_generated(function):
+            return []
         tree = self._sources.function(function)
         if tree is None:
             return []
         tree.name = name or tree.name
-        return [*decorators, *self._text(function, tree, self._cells(function)).splitlines()]
+        cells = {} if self._choice.closures else self._cells(function)
+        return [*decorators, *self._text(function, tree, cells).splitlines()]
 
     def _ran(self, function: FunctionType) -> bool:
         code, ran = function.__code__, self._choice.executed
@@ -319,6 +375,8 @@ class Objects:
 
     def _has_init(self, obj: Any) -> bool:
         """Whether the class in the program will have an `__init__`."""
+        if dataclasses.is_dataclass(obj):
+            return True
         makers = [vars(k).get("__init__") for k in type(obj).__mro__]
         init = next((m for m in makers if m is not None), None)
         return isinstance(init, FunctionType) and self._ran(init)
@@ -351,6 +409,17 @@ class Objects:
         self._known[id(obj)] = name
         self._held.append(obj)
         return name
+
+
+def _is_generated(function: FunctionType) -> bool:
+    """Whether a function was made of text while the program ran, like those of a dataclass."""
+    code: CodeType = inspect.unwrap(function).__code__
+    return code.co_filename == "<string>"
+
+
+def _annotated(kind: type) -> Collection[str]:
+    """The names that a class itself annotates: those of its fields, of a dataclass."""
+    return frozenset(vars(kind).get("__annotations__", ()))
 
 
 def _is_literal(text: str) -> bool:
