@@ -24,6 +24,8 @@ from torchreel.minifier.passes.outputs import Outputs, Suffix
 from torchreel.minifier.passes.reshape import Reshape, ReshapeInputs
 from torchreel.minifier.passes.sizes import Resize, SmallerSizes
 from torchreel.minifier.passes.unused import DeadCode, Inputs
+from torchreel.store.jsontypes import Json
+from torchreel.store.portable.graphs import GraphDoc, NodeDoc
 
 PASSES = [*all_passes(), Around("target: aten.relu.default, sin or add of cond")]
 
@@ -77,10 +79,11 @@ def test_what_a_message_names_is_kept() -> None:
     """With inputs for its operands; then what is around the first of it."""
     case = chain([*["relu"] * 9, "tan", *["relu"] * 9, "tan", "relu"])
     around = Around("RuntimeError: no such thing\n  target: aten.tan.default")
-    assert functions_of(applied(around, case, 1)) == ["tan", "tan"]
     edits = around.edits(case)
-    assert len(edits) == 3  # four steps in both directions are more than a third of it
-    wider = around.apply(case, edits[2:])
+    assert len(edits) == 5  # four steps in both directions are more than a third of it
+    found = [around.apply(case, [edit]) for edit in edits]
+    assert [functions_of(one) for one in found[:3] if one] == [["tan"], ["tan"], ["tan", "tan"]]
+    wider = found[-1]
     assert wider is not None
     assert functions_of(wider) == ["relu", "relu", "tan", "relu", "relu"]
     assert output_items(wider.graph) == [{"n": "relu_11"}]
@@ -99,11 +102,37 @@ def test_what_lies_between_what_a_message_names_is_kept() -> None:
         return [functions_of(one) for one in found if one is not None]
 
     together = ["tan", "relu", "relu", "sin"]
-    assert kept("can't fuse aten.sin with aten.tan")[:2] == [["tan", "sin", "tan"], together]
+    joined = [["tan", "sin"], ["sin", "tan"]]
+    assert kept("can't fuse aten.sin with aten.tan")[:3] == [*joined, together]
     # More often than there are any: once will do.
-    assert kept("sin, sin, sin and tan")[1] == together
+    assert kept("sin, sin, sin and tan")[:3] == [*joined, together]
     case = chain([*["relu"] * 20, "tan", "relu", "sin", "relu", "tan", *["relu"] * 9, "tan"])
-    assert kept("tan > sin > tan")[1] == ["tan", "relu", "sin", "relu", "tan"]
+    found = kept("tan > sin > tan")
+    assert (found[0], ["tan", "relu", "sin", "relu", "tan"] in found) == (
+        ["tan", "sin", "tan"],
+        True,
+    )
+
+
+def test_what_a_message_names_is_joined_whatever_lay_between() -> None:
+    """By the names that calls have when they are lowered, with inputs of the shape that is due."""
+    calls = [
+        *(call(f"before_{n}", "relu", ref(f"before_{n - 1}" if n else "x")) for n in range(9)),
+        call("tan", "tan", ref("before_8")),
+        call("flat", "reshape", ref("tan"), [32], value=tensor(32)),
+        call("long", "matmul", ref("flat"), ref("w"), value=tensor(16)),
+        call("norm", "norm", ref("long"), value=tensor(16)),
+    ]
+    case = case_of(calls, ["norm"], x=tensor(4, 8), w=tensor(32, 16))
+    origin: Json = [{"name": "norm_1", "from_node": [{"name": "norm", "from_node": []}]}]
+    root = NodeDoc("r", "call_function", "op:aten.rsqrt.default", [], {}, {"from_node": origin})
+    around = Around("tan > rsqrt", GraphDoc((root,)))
+    made = around.apply(case, around.edits(case)[:1])
+    assert made is not None
+    assert functions_of(made) == ["tan", "norm"]
+    assert made.graph.by_name["norm"].args == [ref("tan")]
+    assert [sizes(value) for value in made.checkpoint.inputs] == [[16]]
+    assert "norm" not in functions_of(applied(Around("tan > rsqrt"), case, 1))
 
 
 def test_everything_plain_at_once() -> None:

@@ -10,6 +10,7 @@ import re
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 from torchreel.errors import NotReproduced, StoreError, UnsupportedError, UsageError
@@ -248,17 +249,20 @@ def _reduce(
         return [part, *recorded_parts] if is_worth(part, best) else []
 
     recorded = below_dynamo(failure.signature)
+    exact = (c for c in starts if isinstance(c, Case) and c.is_part and c.is_exact)
+    lowered = next((case.graph for case in exact), None)
+    run = partial(Search.run, parts=parts, lowered=lowered)
     first = search(recorded)
     try:
         # What an earlier reduction found out about the starts needs no run to be seen.
         if _alike(first, starts, recorded) is None:
-            return first.run(*starts, parts=parts, is_alike=lambda seen: is_alike(seen, recorded))
+            return run(first, *starts, is_alike=lambda seen: is_alike(seen, recorded))
     except NotReproduced:
         if any(seen.matches(recorded) for seen in first.judge.observed(starts)):
-            return first.run(*starts, parts=parts)  # an earlier reduction saw it, further on
+            return run(first, *starts)  # an earlier reduction saw it, further on
         if _alike(first, starts, recorded) is None:
             raise
-    return search(_alike(first, starts, recorded) or recorded).run(*starts, parts=parts)
+    return run(search(_alike(first, starts, recorded) or recorded), *starts)
 
 
 def _lowered(store: Store, oracle: WorkerOracle, case: Case, judge: Judge) -> Case | None:

@@ -36,6 +36,7 @@ from torchreel.minifier.reach import can_reach
 from torchreel.minifier.start import Start, confirmed, nothing_is, refuse_trivial, reproduce
 from torchreel.minifier.sweep import Sweep, ahead
 from torchreel.minifier.wiring import wiring
+from torchreel.store.portable.graphs import GraphDoc
 from torchreel.store.signature import Signature
 
 _NO_LIMITS = Limits()
@@ -81,13 +82,15 @@ class Search:
         self,
         *cases: AnyCase,
         parts: Parts = lambda best, judge: (),
+        lowered: GraphDoc | None = None,
         is_alike: Callable[[Signature], bool] = nothing_is,
     ) -> Reduction:
         """Reduce the first of the cases that fails with the signature.
 
         `parts` gives other ways to the same failure, through one partition alone, for the case that
         is left: the first that fails is reduced as well, and the simpler of the two results is
-        taken. `is_alike` says with which other signatures a case is not worth looking beyond
+        taken. `lowered` is the recorded ATen graph, which says what became of the first case's
+        calls. `is_alike` says with which other signatures a case is not worth looking beyond
         (`start.reproduce`).
 
         Raises `NotReproduced` or `FlakyFailure` when none does, and `TrivialResult` when the
@@ -99,7 +102,7 @@ class Search:
         status: Status = "fixpoint"
         try:
             refuse_trivial(self.judge, start.case)
-            self._guess(start.case)
+            self._guess(start.case, lowered)
             self._to_fixpoint()
             self._reduce_part(parts)
             self._confirm()
@@ -119,11 +122,11 @@ class Search:
         self._save("running")
         self._tell("start", message="" if start.flaky is None else _flaky_text(start.flaky))
 
-    def _guess(self, case: AnyCase) -> None:
+    def _guess(self, case: AnyCase, lowered: GraphDoc | None = None) -> None:
         """Begin with what the message names, if that fails by itself."""
         known = self.judge.known(case)
         if isinstance(case, Case) and known is not None:
-            self._run_pass(Around(known.detail))
+            self._run_pass(Around(known.detail, lowered))
 
     def _to_fixpoint(self, phases: Sequence[Sequence[Tier]] | None = None) -> None:
         """Until no pass of any phase (of those that are given) takes a step.
@@ -154,6 +157,7 @@ class Search:
         if part is not None:
             self._champion = whole = (self._best, self._key)
             self._best, self._key = self.judge.accepted(part), sort_key(part)
+            self._guess(part)
             self._to_fixpoint(self._phases[:-1])
             if self._best.total_call_nodes < whole[0].total_call_nodes:
                 self._to_fixpoint()

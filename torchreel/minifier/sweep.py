@@ -39,8 +39,8 @@ class Sweep:
     def begin(cls, item: Pass[Any], best: AnyCase) -> Sweep:
         """Before the first edit."""
         edits = item.edits(best)
-        run = Run(len(edits), bisect=item.only_prefix)
-        return cls(item, best, best, edits, 0, run, item.together and len(edits) > 1)
+        whole = item.together and len(edits) > 1
+        return cls(item, best, best, edits, 0, _run(item, len(edits)), whole)
 
     @property
     def is_done(self) -> bool:
@@ -67,13 +67,18 @@ class Sweep:
         if run.low:
             return self._on(best, self.at)
         at = len(self.edits) if self.item.only_prefix else self.at + 1
-        return replace(self, at=at, run=Run(len(self.edits) - at, bisect=self.item.only_prefix))
+        return replace(self, at=at, run=_run(self.item, len(self.edits) - at))
 
     def _on(self, best: AnyCase, at: int) -> Sweep:
         """From a better case: what there is to do there, without what was refused already."""
         edits = self.item.edits(best)
-        run = Run(len(edits) - at, bisect=self.item.only_prefix)
+        run = _run(self.item, len(edits) - at)
         return Sweep(self.item, best, best, edits, at, run, whole=False)
+
+
+def _run(item: Pass[Any], left: int) -> Run:
+    """How many of the edits that are left to carry out at once."""
+    return Run(min(left, 1) if item.alternatives else left, bisect=item.only_prefix)
 
 
 Decide = Callable[[Sweep, AnyCase | None], bool | None]

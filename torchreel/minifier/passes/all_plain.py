@@ -44,6 +44,7 @@ class AllPlain(CasePass):
     """Everything that is not the graph, at once."""
 
     name = "everything plain"
+    alternatives = True
 
     def edits(self, case: Case) -> Sequence[CaseEdit]:
         """The plainest first."""

@@ -65,6 +65,8 @@ class Pass(ABC, Generic[C]):
     name: str
     only_prefix = False
     """Whether only runs that start with the first edit are tried."""
+    alternatives = False
+    """Whether each edit is a way of its own: no two are tried at once."""
     together = False
     """Whether all edits at once are tried first: they seldom matter."""
 

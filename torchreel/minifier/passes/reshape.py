@@ -26,9 +26,9 @@ class Reshape(CaseEdit):
     by: str
 
     def on(self, case: Case) -> Case | None:
-        """Without the node; None if no input had the shape, or an edge is gone."""
+        """Without the node; None if no input had the shape, or one of the two is gone."""
         known = case.graph.by_name
-        if self.node not in known or self.by not in known[self.node].operands:
+        if self.node not in known or self.by not in known:
             return None
         node, by = known[self.node], known[self.by]
         inputs = _inputs_like(case, by)
