@@ -158,7 +158,10 @@ class Search:
             self._champion = whole = (self._best, self._key)
             self._best, self._key = self.judge.accepted(part), sort_key(part)
             self._guess(part)
-            self._to_fixpoint(self._phases[:-1])
+            # As few calls as the whole has, and all of them named: none of these can go either.
+            is_guessed = self._best.digest != part.digest
+            if not is_guessed or self._best.total_call_nodes != whole[0].total_call_nodes:
+                self._to_fixpoint(self._phases[:-1])
             if self._best.total_call_nodes < whole[0].total_call_nodes:
                 self._to_fixpoint()
             else:  # the whole is what a user knows: the sizes of this need not be seen to

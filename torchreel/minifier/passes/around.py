@@ -20,17 +20,25 @@ from torchreel.minifier.draft import Draft, users_of
 from torchreel.minifier.effects import base_name, is_end
 from torchreel.minifier.passes.base import CaseEdit, CasePass
 from torchreel.minifier.passes.reshape import Reshape
+from torchreel.minifier.passes.sizes import SmallerSizes
 from torchreel.store.jsontypes import Json
 from torchreel.store.portable.graphs import GraphDoc, NodeDoc
 
 # So many steps along the graph from what is named, to try in turn: a try costs little as long as
 # what is kept is small, and beyond that the ends of the graph are found by bisection.
 _STEPS = (1, 2, 4, 8)
-# So many stretches of the graph that hold all that is named, the shortest first.
+# So many ways to hold all that is named together, the shortest first.
 _STRETCHES = 3
+# So many calls are looked upwards from, which takes a walk over the graph each.
+_ENDS = 50
 # More of a graph than this share is no guess; and a graph of so few calls needs none.
 _MOST = 1 / 3
 _FEW = 8
+# What is joined is cut short as well: less of a guess.
+_MOST_JOINED = 1 / 2
+
+# A size for all dimensions that hardly anything is special about: 1 is.
+_SIZE = 2
 
 # Of a name of so many letters, a longer word is a form: `gelu_backward`, `native_layer_norm`.
 _TELLING = 4
@@ -74,43 +82,56 @@ class KeepOnly(CaseEdit):
 
 @dataclass(frozen=True)
 class Join(CaseEdit):
-    """These are kept, each right after that of them from which it was computed on a longer way."""
+    """These are kept, each right after that of them from which it was computed on a longer way.
+
+    Inputs get the shape that is due then; where they can't, all sizes are 2.
+    """
 
     nodes: frozenset[str]
 
     def on(self, case: Case) -> Case | None:
         """With what lies between walked around; None if there is no such way."""
-        pairs = list(_ways(case.graph, self.nodes))
+        pairs, fits = list(_ways(case.graph, self.nodes)), True
         made = KeepOnly(self.nodes | {name for name, _ in pairs}).on(case)
-        if made is None or not pairs:
-            return None
-        for name, by in pairs:
-            made = _walked_around(made, name, by) or made
-        return KeepOnly(self.nodes).on(made)
+        for name, by in pairs if made is not None else ():
+            assert made is not None, "it is not, from the first pair on"
+            values = [made.graph.by_name[one].value for one in (name, by)]
+            shaped = None if compatible(*values) else Reshape(name, by).on(made)
+            fits = fits and (compatible(*values) or shaped is not None)
+            made = shaped or _substituted(made, name, by) or made
+        made = KeepOnly(self.nodes).on(made) if made is not None and pairs else None
+        small = SmallerSizes(_SIZE)
+        return made if made is None or fits else small.apply(made, small.edits(made)) or made
 
 
 def _ways(graph: GraphDoc, kept: frozenset[str]) -> Iterator[tuple[str, str]]:
     """Operands of the calls that are kept, which are not, each with the nearest above that is."""
     operands = [name for node in graph.nodes if node.name in kept for name in node.operands]
-    for operand in dict.fromkeys(operands):
-        queue, seen = deque([operand]), {operand}
-        while queue and operand not in kept:
-            name = queue.popleft()
-            if name in kept:
-                yield operand, name
-                break
-            new = [above for above in graph.by_name[name].operands if above not in seen]
-            seen.update(new)
-            queue.extend(new)
+    for operand in dict.fromkeys(name for name in operands if name not in kept):
+        above = (name for name in _above(graph, operand) if name in kept)
+        by = next((n for n in above if _is_alike(graph.by_name[n], graph.by_name[operand])), None)
+        if by is not None:
+            yield operand, by
 
 
-def _walked_around(case: Case, name: str, by: str) -> Case | None:
-    """With inputs of another shape, where that is what differs."""
-    nodes = case.graph.by_name
-    if name not in nodes or by not in nodes:
-        return None
-    if not compatible(nodes[name].value, nodes[by].value):
-        return Reshape(name, by).on(case)
+def _above(graph: GraphDoc, name: str) -> Iterator[str]:
+    """A node and all that it is computed from, the nearest first."""
+    queue, seen = deque([name]), {name}
+    while queue:
+        name = queue.popleft()
+        yield name
+        new = [above for above in graph.by_name[name].operands if above not in seen]
+        seen.update(new)
+        queue.extend(new)
+
+
+def _is_alike(one: NodeDoc, other: NodeDoc) -> bool:
+    """Whether one may do for the other, whatever their shapes."""
+    dtypes = [as_object(node.value).get("dtype") for node in (one, other)]
+    return compatible(one.value, other.value, loose=True) and dtypes[0] == dtypes[1]
+
+
+def _substituted(case: Case, name: str, by: str) -> Case | None:
     draft = Draft(case.graph, case.checkpoint.inputs)
     draft.substitute(name, {"n": by})
     made = draft.finish()
@@ -124,7 +145,7 @@ class Around(CasePass):
     alternatives = True
 
     def __init__(self, message: str, lowered: GraphDoc | None = None) -> None:
-        self._words = Counter(re.findall(r"[a-z_]\w*", message))
+        self._words: list[str] = re.findall(r"[a-z_]\w*", message)
         self._known: dict[str, int] = {}
         self._became = _origins(lowered) if lowered is not None else {}
 
@@ -135,27 +156,40 @@ class Around(CasePass):
         calls = [node for node in graph.nodes if node.is_call]
         labels = {node.name: self._labels(node) for node in calls}
         named = [node.name for node in calls if labels[node.name]]
-        stretches = self._stretches(labels)
-        joined = [frozenset(name for name in names if labels[name]) for names in stretches]
-        kept, wider = [*map(frozenset, stretches), frozenset(named)], frozenset(named[:1])
+        together = [*self._chains(graph, labels), *self._stretches(labels)][:_STRETCHES]
+        order = list(labels)
+        runs = [order[order.index(names[0]) : order.index(names[-1]) + 1] for names in together]
+        kept, wider = [*map(frozenset, runs), frozenset(named)], frozenset(named[:1])
         for steps in range(1, _STEPS[-1] + 1):
             wider = _wider(graph, wider)
             kept += [wider] if steps in _STEPS else []
-        edits: list[Join | KeepOnly] = [
-            Join(_with_results(graph, names))
-            for names, whole in zip(joined, stretches, strict=True)
-            if len(names) < len(whole)
+        most_joined = graph.call_nodes * _MOST_JOINED
+        joins = [
+            Join(_with_results(graph, frozenset(names)))
+            for names, run in zip(together, runs, strict=True)
+            if len(names) < len(run)
         ]
-        edits += [KeepOnly(_with_results(graph, names)) for names in kept]
-        return [edit for edit in dict.fromkeys(edits) if 0 < len(edit.nodes) <= most]
+        joins = [join for join in dict.fromkeys(joins) if len(join.nodes) <= most_joined]
+        edits = [KeepOnly(_with_results(graph, names)) for names in kept]
+        return [*joins, *(edit for edit in dict.fromkeys(edits) if 0 < len(edit.nodes) <= most)]
+
+    def _chains(self, graph: GraphDoc, labels: Mapping[str, Collection[str]]) -> list[list[str]]:
+        """What is computed from each other in the order of the message, the nearest first."""
+        wanted = {name for mine in labels.values() for name in mine}
+        words = [word for word in self._words if any(_means(word, name) for name in wanted)]
+        ends = [name for name in labels if words and _has(labels, name, words[-1])]
+        chains = [_chain(graph, labels, last, words[-2::-1]) for last in ends[:_ENDS]]
+        at = {name: number for number, name in enumerate(labels)}
+        return sorted(filter(None, chains), key=lambda chain: at[chain[-1]] - at[chain[0]])
 
     def _stretches(self, labels: Mapping[str, Collection[str]]) -> list[list[str]]:
-        """The shortest runs of calls with all that is named among them."""
+        """What is named in the shortest runs of calls with all that is named among them."""
         wanted = {name: self._count(name) for mine in labels.values() for name in mine}
         names, rows = list(labels), list(labels.values())
         # A message may say the same twice.
         found = sorted(_windows(rows, wanted)) or sorted(_windows(rows, dict.fromkeys(wanted, 1)))
-        return [names[start : start + length] for length, start in found[:_STRETCHES]]
+        runs = [names[start : start + length] for length, start in found]
+        return [[name for name in run if labels[name]] for run in runs]
 
     def _labels(self, node: NodeDoc) -> frozenset[str]:
         """The names in the message of a call, or of what it became when it was lowered."""
@@ -165,15 +199,31 @@ class Around(CasePass):
     def _count(self, name: str) -> int:
         """How often the message has a name."""
         if name not in self._known:
-            self._known[name] = self._occurrences(name)
+            self._known[name] = sum(_means(word, name) for word in self._words)
         return self._known[name]
 
-    def _occurrences(self, name: str) -> int:
-        """How often a name is in the message: `conv2d` in `convolution_backward` as well."""
-        stem = re.split(r"\d", name.strip("_"))[0]
-        if len(stem) < _TELLING:
-            return self._words[name]
-        return sum(count for word, count in self._words.items() if stem in word)
+
+def _means(word: str, name: str) -> bool:
+    """Whether a word of a message names a call: `convolution_backward` names `conv2d` as well."""
+    stem = re.split(r"\d", name.strip("_"))[0]
+    return word == name if len(stem) < _TELLING else stem in word
+
+
+def _has(labels: Mapping[str, Collection[str]], name: str, word: str) -> bool:
+    return any(_means(word, label) for label in labels.get(name, ()))
+
+
+def _chain(
+    graph: GraphDoc, labels: Mapping[str, Collection[str]], last: str, words: Sequence[str]
+) -> list[str]:
+    """From a call upwards the nearest that each word names; empty where there is none."""
+    chain = [last]
+    for word in words:
+        found = next((n for n in _above(graph, chain[0]) if _has(labels, n, word)), None)
+        if found is None:
+            return []
+        chain = [found, *chain] if found != chain[0] else chain
+    return chain
 
 
 def _origins(lowered: GraphDoc) -> Mapping[str, set[str]]:
