@@ -26,7 +26,7 @@ from tests.minifier.hand_made import (
 from tests.minifier.test_order import cases
 from torchreel.errors import BudgetSpent, FlakyFailure, NotReproduced, TrivialResult
 from torchreel.minifier.case import Case
-from torchreel.minifier.descriptions import sizes
+from torchreel.minifier.descriptions import as_object, sizes
 from torchreel.minifier.events import Limits, ProgressEvent, Report
 from torchreel.minifier.journal import StoreJournal
 from torchreel.minifier.judge import Judge
@@ -186,6 +186,38 @@ def test_what_was_refused_is_put_off_and_not_forgotten() -> None:
     oracle = Predicate(fails)
     found = Search(oracle, BUG).run(chain(["sin", "relu", "cos"]))
     assert functions_of(found.case) == ["cos"]
+
+
+def test_so_is_what_was_refused_for_another_setting() -> None:
+    """No dimension would not do, as long as the dtype was odd: it is tried again in the end."""
+
+    def fails(case: Case) -> bool:
+        fields = as_object(case.checkpoint.inputs[0])
+        return sin_reaches_cos(case) and (sizes(fields) != [] or fields["dtype"] == "float32")
+
+    calls = [call("a", "sin", ref("x")), call("b", "cos", ref("a"))]
+    start = case_of(calls, ["b"], x=tensor(4, dtype="uint8"))
+    found = Search(Predicate(fails), BUG).run(start)
+    assert sizes(found.case.checkpoint.inputs[0]) == []
+    assert as_object(found.case.checkpoint.inputs[0])["dtype"] == "float32"
+
+
+def test_what_was_refused_is_not_asked_after_every_step() -> None:
+    """A dimension has to stay: that is found out at first, and in the end once more."""
+    flat: list[Case] = []
+
+    def fails(case: Case) -> bool:
+        if functions_of(case) != ["sin", "pow", "cos"]:
+            return False
+        flat.extend([case] if sizes(case.checkpoint.inputs[0]) == [] else [])
+        return case not in flat
+
+    calls = [call("a", "sin", ref("x")), call("b", "pow", ref("a"), 7), call("c", "cos", ref("b"))]
+    start = case_of(calls, ["c"], x=tensor(4, 8, dtype="uint8"))
+    found = Search(Predicate(fails), BUG).run(start)
+    assert found.case.graph.by_name["b"].args == [ref("a"), 0]
+    assert as_object(found.case.checkpoint.inputs[0])["dtype"] == "float32"
+    assert len(flat) == 2
 
 
 def test_wiring_knows_calls_and_nothing_else() -> None:
