@@ -46,6 +46,7 @@ recording: check-compiler $(STAMP)
 
 # The demonstration reduces failures itself, at its own pace: that is not compared.
 fidelity: check-compiler $(STAMP)
+	$(PY) -m benchmarks.fidelity
 	$(PY) -m benchmarks.fidelity $(filter-out %/demo.py,$(wildcard $(CASES)/*.py))
 
 # Every change of a recording, found by its replay at the changed event.
