@@ -238,6 +238,51 @@ def test_a_parameter_goes_with_its_arguments() -> None:
     assert "torch.compile(fn)(1)" in found
 
 
+def test_a_parameter_of_a_method_or_a_nested_function_goes() -> None:
+    """With the arguments of the class, of the object's method, and of the function's name."""
+    text = """\
+import torch
+
+def make(log):
+    class Timer:
+        def __init__(self, name):
+            self.seen = log
+        def touch(self, x):
+            def inner(y):
+                return self.seen
+            return inner(x)
+    def fn(x, scale):
+        timer = Timer('a')
+        return timer.touch(x) + Timer.touch(timer, x)
+    return fn
+fn = make([])
+"""
+    found = candidates(Parameters(), f"{text}torch.compile(fn)(1, 2)\n")
+    kept = [
+        [part in text for part in ("Timer()", "torch.compile(fn)(1)", "inner()", "timer.touch()")]
+        for text in found
+    ]
+    assert sorted(kept) == sorted(
+        [[True, False, False, False], [False, True, False, False], [False, False, True, False]]
+    )
+    (dropped,) = candidates(Parameters(), METHOD)
+    assert "def touch(self):" in dropped
+    assert "timer.touch() + Timer.touch(timer)" in dropped
+
+
+METHOD = """\
+import torch
+
+class Timer:
+    def touch(self, x):
+        return 1
+timer = Timer()
+def fn():
+    return timer.touch(2) + Timer.touch(timer, 3)
+torch.compile(fn)()
+"""
+
+
 def test_a_function_is_inlined() -> None:
     """Its statements before the one that calls it; simple arguments in place of parameters."""
     text = """\

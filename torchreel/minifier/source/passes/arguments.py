@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import libcst as cst
@@ -59,16 +59,17 @@ class NoDefault(SourceEdit):
 
 @dataclass(frozen=True)
 class DropParameter(SourceEdit):
-    """A function has one parameter less, and every call of its name one argument."""
+    """A function, or the method of a class, has one parameter less, and every call one argument."""
 
     function: str
     position: int
+    owner: str = ""
     place: Place = ()
 
     def change(self, node: cst.CSTNode) -> cst.CSTNode:
         """The module without both."""
         module = cst.ensure_type(node, cst.Module)
-        found = module.visit(_Dropping(self.function, self.position))
+        found = module.visit(_Dropping(self))
         if found is module or not isinstance(found, cst.Module):
             raise Skip
         return found
@@ -77,42 +78,69 @@ class DropParameter(SourceEdit):
 class _Dropping(cst.CSTTransformer):
     """Carries it out; in the call that ends the program the function is given to torch.compile."""
 
-    def __init__(self, function: str, position: int) -> None:
+    def __init__(self, edit: DropParameter) -> None:
         super().__init__()
-        self._function, self._position = function, position
+        self._edit = edit
+        self._classes: list[str] = [""]
         self._name = ""
 
-    def visit_FunctionDef(self, node: cst.FunctionDef) -> bool:
-        if node.name.value == self._function:
-            self._name = node.params.params[self._position].name.value
+    def visit_ClassDef(self, node: cst.ClassDef) -> bool:
+        self._classes.append(node.name.value)
         return True
+
+    def leave_ClassDef(
+        self, original_node: cst.ClassDef, updated_node: cst.ClassDef
+    ) -> cst.ClassDef:
+        self._classes.pop()
+        return updated_node
+
+    def visit_FunctionDef(self, node: cst.FunctionDef) -> bool:
+        if self._is_it(node):
+            self._name = node.params.params[self._edit.position].name.value
+        self._classes.append("")
+        return True
+
+    def _is_it(self, node: cst.FunctionDef) -> bool:
+        return (self._classes[-1], node.name.value) == (self._edit.owner, self._edit.function)
 
     def leave_FunctionDef(
         self, original_node: cst.FunctionDef, updated_node: cst.FunctionDef
     ) -> cst.FunctionDef:
-        if original_node.name.value != self._function:
+        self._classes.pop()
+        if not self._is_it(original_node):
             return updated_node
         params = list(updated_node.params.params)
-        del params[self._position]
+        del params[self._edit.position]
         params = [p.with_changes(comma=cst.MaybeSentinel.DEFAULT) for p in params]
         return updated_node.with_changes(params=updated_node.params.with_changes(params=params))
 
     def leave_Call(self, original_node: cst.Call, updated_node: cst.Call) -> cst.Call:
-        if not self._is_of_function(updated_node.func):
+        position = self._position(updated_node.func)
+        if position is None:
             return updated_node
         args = list(updated_node.args)
         named = [i for i, a in enumerate(args) if a.keyword and a.keyword.value == self._name]
-        plain = self._position < len(args) and args[self._position].keyword is None
-        gone = named[0] if named else self._position if plain else None
+        plain = position < len(args) and args[position].keyword is None
+        gone = named[0] if named else position if plain else None
         if gone is not None and not args[gone].star:
             del args[gone]
         args = [a.with_changes(comma=cst.MaybeSentinel.DEFAULT) for a in args]
         return updated_node.with_changes(args=args)
 
-    def _is_of_function(self, func: cst.BaseExpression) -> bool:
+    def _position(self, func: cst.BaseExpression) -> int | None:
+        """Which argument of a call goes; None where another function is called."""
         if isinstance(func, cst.Call) and func.args:  # torch.compile(function, ...)
             func = func.args[0].value
-        return isinstance(func, cst.Name) and func.value == self._function
+        edit, given = self._edit, self._edit.position
+        called = func.value if isinstance(func, cst.Name) else None
+        if not edit.owner:
+            return given if called == edit.function else None
+        bound = isinstance(func, cst.Attribute) and func.attr.value == edit.function
+        # `Model.forward(model, x)` names the class, and is given the object.
+        if bound and cst.ensure_type(func, cst.Attribute).value.deep_equals(cst.Name(edit.owner)):
+            return given
+        made = edit.function == "__init__" and called == edit.owner
+        return given - 1 if bound or made else None
 
 
 class Parameters(SourcePass):
@@ -121,14 +149,23 @@ class Parameters(SourcePass):
     name = "parameters"
 
     def edits(self, case: SourceCase) -> Sequence[SourceEdit]:
-        """Those of functions at the top, the last first."""
+        """Those of all functions, the last first."""
         found = []
-        for node in parsed(case.text).body:
-            if isinstance(node, cst.FunctionDef):
-                used = set(names_in(node.body))
-                found += [
-                    DropParameter(node.name.value, position)
-                    for position, param in enumerate(node.params.params)
-                    if param.name.value not in used
-                ]
+        for owner, node in _functions(parsed(case.text)):
+            used = set(names_in(node.body))
+            found += [
+                DropParameter(node.name.value, position, owner)
+                for position, param in enumerate(node.params.params)
+                if param.name.value not in used and (position or not owner)
+            ]
         return found[::-1]
+
+
+def _functions(node: cst.CSTNode, owner: str = "") -> Iterator[tuple[str, cst.FunctionDef]]:
+    """All functions, each with the name of its class."""
+    for child in node.children:
+        if isinstance(child, cst.FunctionDef):
+            yield owner, child
+        inner = child.name.value if isinstance(child, cst.ClassDef) else ""
+        passed = owner if isinstance(child, (cst.IndentedBlock, cst.SimpleStatementLine)) else ""
+        yield from _functions(child, inner or passed)
