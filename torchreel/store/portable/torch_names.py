@@ -269,6 +269,11 @@ def operator_path(value: Any) -> str | None:
     return None
 
 
+def nested_compile_region(function: Any) -> Any:
+    """The function that `torch.compiler.nested_compile_region` was given; None for any other."""
+    return getattr(function, "__marked_compile_region_fn__", None)
+
+
 def is_functorch_wrapper(tensor: torch.Tensor) -> bool:
     """Whether a tensor is wrapped by a functorch transform (vmap, grad, jvp)."""
     return bool(torch._C._functorch.is_functorch_wrapped_tensor(tensor))

@@ -142,6 +142,9 @@ class Objects:
             if found is not None:
                 return found
         if isinstance(obj, FunctionType):
+            region = torch_names.nested_compile_region(obj)
+            if region is not None:
+                return f"torch.compiler.nested_compile_region({self.expression(region)})"
             return self.function(obj, hint)
         if isinstance(obj, enum.Enum):
             return f"{self.class_(type(obj))}.{obj.name}"
