@@ -1,5 +1,6 @@
 """Record programs with their frames, let Dynamo trace each again: everything identical."""
 
+import importlib
 import os
 import subprocess
 import sys
@@ -11,7 +12,7 @@ import torch
 
 from tests.replay.frame_programs import KINDS, MAIN, MODULE
 from torchreel.errors import UnsupportedError, UntrustedError, UsageError
-from torchreel.replay import Verdict, replay, until
+from torchreel.replay import Verdict, modules, replay, until
 from torchreel.replay.sequence import replay_sequence
 from torchreel.store import queries
 from torchreel.store.database import Store
@@ -223,6 +224,27 @@ torch.compile(step, backend="aot_eager", dynamic=True)(torch.randn(3, 4)).backwa
     assert any("other/site-packages/torch/nn/modules/linear.py" in text for text in files)
     assert (verdict.verdict, verdict.detail) == ("identical", "")
     assert sum(row.identical for row in verdict.compared if row.kind == "graph") > 0
+
+
+def test_only_what_was_moved_has_another_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What was recorded from a checkout may be installed here, among libraries that were not."""
+    here = tmp_path / "site-packages"
+    here.mkdir()
+    for name in ("reel_moved", "reel_library"):
+        (here / f"{name}.py").write_text("def function():\n    pass\n")
+    monkeypatch.syspath_prepend(here)
+    monkeypatch.setattr(sys, "meta_path", list(sys.meta_path))
+    monkeypatch.setattr(modules, "_MOVED", modules._Moved())
+    assert modules.differences({"reel_moved": {"file": "/home/me/reel_moved.py"}}) == []
+    files = {}
+    for name in ("reel_moved", "reel_library"):
+        files[name] = importlib.import_module(name).function.__code__.co_filename
+        monkeypatch.delitem(sys.modules, name)
+    assert files == {
+        "reel_moved": "/home/me/reel_moved.py", "reel_library": str(here / "reel_library.py"),
+    }  # fmt: skip
 
 
 def test_a_frame_needs_trust(store: Store) -> None:

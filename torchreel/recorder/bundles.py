@@ -121,7 +121,7 @@ class Frame:
         The code may not name them, but Dynamo's own bytecode uses them where they are
         (`PyCodegen.create_load_python_module`).
         """
-        found = {name: mod for name, mod in self.globals.items() if type(mod) is ModuleType}
+        found = {n: mod for n, mod in list(self.globals.items()) if type(mod) is ModuleType}
         return {
             name: mod
             for name, mod in found.items()

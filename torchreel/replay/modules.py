@@ -159,7 +159,8 @@ class _Moved(MetaPathFinder):
         root = self.roots.get(name.partition(".")[0])
         root = self._moved.get(here, here) if root is None else root
         if root != here:
-            self._moved[here] = root
+            if spec.origin == installed(str(spec.origin)):  # else it is among libraries
+                self._moved[here] = root
             was = root / Path(str(spec.origin)).relative_to(here)
             spec.loader = _NamedAsItWas(name, spec.loader.path, str(was))
         return spec

@@ -24,9 +24,12 @@ from torchreel.store.trace_metadata import STRING
 
 # -- text -----------------------------------------------------------------------------------------
 
+# A character of a path. Patterns begin only where a path does, so that long ones are read once.
+_PATH = r"[\w.+@~/-]"
+
 # Inductor's cache directory, wherever it was (TORCHINDUCTOR_CACHE_DIR): its files lie in
 # two-letter folders and are named by a digest, `/tmp/torchinductor_user/ab/cabc...py`.
-_CACHE_FILE = re.compile(r"~?(?:/[\w.+@-]+)+/[a-z0-9]{2}/(c[a-z0-9]{50,52})\b")
+_CACHE_FILE = re.compile(rf"(?<!{_PATH}){_PATH}*/[a-z0-9]{{2}}/(c[a-z0-9]{{50,52}})\b")
 # The unique name that Dynamo gives to each compiled function (a UUID).
 _COMPILED_FUNCTION = re.compile(r"__compiled_fn_\d+_[0-9a-f]{8}(?:_[0-9a-f]{4}){3}_[0-9a-f]{12}")
 # `id(graph)` at the end of a printed graph (torch/fx/graph_module.py: print_readable).
@@ -43,8 +46,7 @@ _ADDRESS = re.compile(r"(?<= at )0x[0-9a-f]{6,16}\b")
 _REPR_ADDRESS = re.compile(r"(?<= at )0x[0-9a-f]{6,16}(?=>)")
 
 # Where a library is installed is the machine's: `/home/me/.venv/lib/python3.11/site-packages/`, or
-# torch's own source tree. Only from the start of a path, so that long texts are read once.
-_PATH = r"[\w.+@~/-]"
+# torch's own source tree.
 _INSTALLED = re.compile(
     rf"(?<!{_PATH})(?:{_PATH}*/(?:site|dist)-packages/|[~/]{_PATH}*/(?=torch/(?:nn/|_)))"
 )
