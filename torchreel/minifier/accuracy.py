@@ -73,14 +73,14 @@ def find_in_frames(
         try:
             cases = wrong_programs(store, owner, options)
         except UnsupportedError as error:
-            seen.append(f"  {owner.place}: not compared: {error}")
+            seen.append(f"  {owner.place} ({owner.frame_name}): not compared: {error}")
             continue
         for case in cases:
             report = oracle.judge(case)
             if is_wrong(report) and report.observed is not None:
                 case = replace(case, observes=str(report.values[OBSERVES]))
                 return case, written_down(store, owner, report.observed, report.detail)
-            seen.append(f"  {owner.place}: {_told(report)}")
+            seen.append(f"  {owner.place} ({owner.frame_name}): {_told(report)}")
     if not seen:
         raise UnsupportedError("The store has no frame: record with --frames all to compare them.")
     raise NotReproduced(

@@ -179,8 +179,13 @@ def measured() -> Callable[[torch.Tensor], torch.Tensor]:
         def touch(self) -> None:
             log.append(Point(len(log), z=1.5))
 
+    counts: Any = collections.defaultdict(int, a=1)
+    last: Any = collections.deque([1, 2], maxlen=2)
+
     def function(x: torch.Tensor) -> torch.Tensor:
         Timer().touch()
+        counts["b"] += counts["a"]
+        last.append(3)
         return cosine(x) * weight + log[-1].x + log[-1].z
 
     return function
@@ -196,6 +201,8 @@ def test_what_closures_hold_is_written(closures: bool) -> None:
     names: dict[str, Any] = {"torch": torch}
     exec("\n".join(parts), names)
     assert names["result"].shape == (2,)
+    assert names["counts"] == {"a": 1, "b": 1}
+    assert list(names["last"]) == [2, 3]
     (log,) = [value for value in names.values() if isinstance(value, list)]
     assert [(point.x, point.z) for point in log] == [(4, 0.5), (1, 1.5)]
     assert ("def make_Timer(" in "\n".join(parts)) == closures

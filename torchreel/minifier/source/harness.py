@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import ast
 import linecache
+import random
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -21,14 +22,16 @@ from unittest import mock
 import torch
 
 from torchreel.errors import UnsupportedError
+from torchreel.minifier.events import Verdict
 from torchreel.minifier.outcome import Outcome
 from torchreel.minifier.protocol import Finding, Task
 from torchreel.minifier.source.case import ANYTHING, OBSERVES, SourceCase, wrapped
-from torchreel.minifier.source.observed import CALLED, Departure, Run, departure
+from torchreel.minifier.source.observed import CALLED, Run, departure, unsteady
 from torchreel.minifier.stages import DYNAMO_POINTS, Position, Stages, followed
 from torchreel.recorder.attach import resolve
 from torchreel.recorder.failures import is_control_flow, lineage
 from torchreel.recorder.probes import dynamo
+from torchreel.store.jsontypes import Json
 from torchreel.store.signature import Signature, from_exception
 
 _FILE = "repro.py"
@@ -48,11 +51,10 @@ def run(task: Task, announce: Callable[[Position], None]) -> Finding:
         announce(Position("eager"))
         with Outcome() as outcome:
             execute(codes[0], case.text, runs[0])
-            unsteady = case.observes and _again(codes[0], case, runs)
+            if case.observes:
+                execute(codes[0], case.text, runs[1])
         if outcome.error is not None:
             return Finding("invalid", None, _told(outcome.error), "eager")
-        if unsteady:
-            return Finding("invalid", None, f"eager mode twice: {unsteady}", "eager")
     announce(Position("dynamo"))
     stages = Stages(announce)
     seen: list[tuple[Exception, Signature]] = []
@@ -62,26 +64,32 @@ def run(task: Task, announce: Callable[[Position], None]) -> Finding:
         _watched(stages, seen),
     ):
         execute(codes[1], case.text, runs[2])
-        parted = departure(runs[0], runs[2], _place(case)) if case.observes else None
     if outcome.error is not None:
         return _finding(outcome.error, seen, stages, task.signature)
+    if not case.observes:
+        return Finding("none", None, "", "", stages.reached)
+    with Outcome() as outcome:
+        return _compared(case, runs, task.signature, stages)
+    return Finding("invalid", None, _told(outcome.error or ValueError()), "run", stages.reached)
+
+
+def _compared(case: SourceCase, runs: Sequence[Run], wanted: Signature, stages: Stages) -> Finding:
+    """What a program computed or left differently, if eager mode itself always does the same."""
+    eager, again, compiled = runs
+    if case.observes == ANYTHING:
+        parted = departure(eager, compiled, but=unsteady(eager, again))
+    else:
+        noise = departure(eager, again, case.observes)
+        if noise is not None:
+            return Finding("invalid", None, f"eager mode twice: {noise}", "eager")
+        parted = departure(eager, compiled, case.observes)
     if parted is None:
         return Finding("none", None, "", "", stages.reached)
-    found, values = parted.signature(), {OBSERVES: parted.place}
-    verdict = "same" if found.matches(task.signature) else "other"
-    return Finding(
-        verdict, found.to_json(), str(parted), "dynamo", stages.reached, values  # type: ignore[arg-type]
-    )  # fmt: skip
-
-
-def _again(code: CodeType, case: SourceCase, runs: Sequence[Run]) -> Departure | None:
-    """Where eager mode itself gives something else the second time."""
-    execute(code, case.text, runs[1])
-    return departure(runs[0], runs[1], _place(case))
-
-
-def _place(case: SourceCase) -> str:
-    return "" if case.observes == ANYTHING else case.observes
+    eager.at(parted.place)  # which raises what keeps it from being asked again
+    found = parted.signature()
+    verdict: Verdict = "same" if found.matches(wanted) else "other"
+    values: dict[str, Json] = {OBSERVES: parted.place}
+    return Finding(verdict, found.to_json(), str(parted), "dynamo", stages.reached, values)
 
 
 def execute(code: CodeType, text: str, run: Run) -> None:
@@ -93,6 +101,7 @@ def execute(code: CodeType, text: str, run: Run) -> None:
     sys.modules["__main__"] = module
     linecache.cache[_FILE] = (len(text), None, text.splitlines(keepends=True), _FILE)
     torch.manual_seed(0)
+    random.seed(0)
     exec(code, vars(module))
 
 

@@ -12,7 +12,8 @@ in another program.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import reprlib
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import CellType, FunctionType, MethodType, ModuleType
 from typing import Any
@@ -29,6 +30,9 @@ CALLED = "__torchreel_called__"
 _PLAIN = (bool, int, float, complex, str, bytes, torch.dtype, torch.device, torch.Size, range)
 _SHOWN = 120
 _DEEPEST = 40
+_MOST_UNSTEADY = 100
+_SHORT = reprlib.Repr()
+_SHORT.maxlevel, _SHORT.maxother, _SHORT.maxstring = 3, _SHOWN, _SHOWN
 
 
 @dataclass(frozen=True)
@@ -77,9 +81,11 @@ class Run:
         )
 
 
-def departure(eager: Run, compiled: Run, place: str = "") -> Departure | None:
-    """The first difference of two runs at a place; at any, where none is given."""
-    walk = _Walk()
+def departure(
+    eager: Run, compiled: Run, place: str = "", but: Collection[str] = ()
+) -> Departure | None:
+    """The first difference of two runs at a place; at any but some, where none is given."""
+    walk = _Walk(but)
     for name in [place] if place else eager.places():
         one = eager.at(name)
         try:
@@ -90,6 +96,17 @@ def departure(eager: Run, compiled: Run, place: str = "") -> Departure | None:
         if found is not None:
             return found
     return None
+
+
+def unsteady(eager: Run, again: Run) -> set[str]:
+    """Where eager mode gives something else each time: addresses, counts of the process, noise."""
+    places: set[str] = set()
+    while len(places) < _MOST_UNSTEADY:
+        found = departure(eager, again, but=places)
+        if found is None:
+            break
+        places.add(found.place)
+    return places
 
 
 @dataclass(frozen=True)
@@ -104,28 +121,35 @@ class _Met:
 class _Walk:
     """Compares two object graphs in step; each object is looked at once."""
 
-    def __init__(self) -> None:
+    def __init__(self, but: Collection[str] = ()) -> None:
+        self._but = but
+        self._pairs: set[tuple[int, int]] = set()
         self._met: dict[int, _Met] = {}
         self._met_compiled: dict[int, _Met] = {}
 
     def compare(self, place: str, one: Any, other: Any, depth: int = 0) -> Departure | None:
-        """The first difference; `one` is eager's."""
+        """The first difference that counts; `one` is eager's."""
+        found = self._compare(place, one, other, depth)
+        return found if found is not None and found.place not in self._but else None
+
+    def _compare(self, place: str, one: Any, other: Any, depth: int) -> Departure | None:
+        if _is_of_numpy(one) and _is_of_numpy(other):
+            # Dynamo has arrays without a dimension for NumPy's numbers.
+            return self.compare(f"{place}.tolist()", one.tolist(), other.tolist(), depth + 1)
+        if _is_iterator(one) and _is_iterator(other):
+            return None  # Dynamo gives back a generator as what it has yielded
         if _name(type(one)) != _name(type(other)):
             return Departure(f"type({place}).__qualname__", "values", _told(one, other))
         if one is None or isinstance(one, _PLAIN):
             same = one == other or (one != one and other != other)
             return None if same else Departure(place, "values", _told(one, other))
-        before, too = self._met.get(id(one)), self._met_compiled.get(id(other))
-        # Of what can't be changed, Python itself may make a new one or not.
-        if (before or too) and not isinstance(one, (tuple, frozenset)):
-            if before is not None and before.compiled is other:
-                return None
-            known = before or too
-            assert known is not None
-            told = "one object in eager mode, two compiled" if before else "the reverse"
-            return Departure(f"{known.place} is {place}", "values", told)
-        met = _Met(place, one, other)
-        self._met[id(one)] = self._met_compiled[id(other)] = met
+        if (id(one), id(other)) in self._pairs:
+            return None
+        self._pairs.add((id(one), id(other)))
+        found = self._identity(place, one, other)
+        self._met[id(one)] = self._met_compiled[id(other)] = _Met(place, one, other)
+        if found is not None:
+            return found
         if isinstance(one, torch.Tensor):
             return _of_tensors(place, one, other)
         if isinstance(one, (list, tuple, dict, set, frozenset)) and len(one) != len(other):
@@ -138,8 +162,31 @@ class _Walk:
                 return found
         return None
 
+    def _identity(self, place: str, one: object, other: object) -> Departure | None:
+        """Whether what is one object in one of the runs is two in the other.
+
+        Of what can't be changed, Python itself may make a new one or not.
+        """
+        before, too = self._met.get(id(one)), self._met_compiled.get(id(other))
+        known = before or too
+        if known is None or isinstance(one, (tuple, frozenset)):
+            return None
+        told = "one object in eager mode, two compiled" if before else "the reverse"
+        found = Departure(f"{known.place} is {place}", "values", told)
+        return found if found.place not in self._but else None
+
+
+def _is_of_numpy(value: object) -> bool:
+    return type(value).__module__ == "numpy" and hasattr(value, "tolist")
+
+
+def _is_iterator(value: object) -> bool:
+    return isinstance(value, Iterator) and type(value).__module__ == "builtins"
+
 
 def _of_tensors(place: str, one: torch.Tensor, other: torch.Tensor) -> Departure | None:
+    if torch.nn.parameter.is_lazy(one) or torch.nn.parameter.is_lazy(other):
+        return None  # they have no values yet
     found = differences([one.detach()], [other.detach()])
     if found:
         told = f"{found[0].detail}; {_told(one, other)}"
@@ -161,7 +208,7 @@ def _inside(place: str, one: Any, other: Any) -> Iterator[tuple[str, object, obj
         yield from ((f"{place}[{number}]", *pair) for number, pair in enumerate(pairs))
     elif isinstance(one, dict):
         yield f"list({place})", list(one), list(other)
-        yield from _entries(place, one, other, "{}[{!r}]")
+        yield from _entries(place, one, other, attributes=False)
     elif isinstance(one, (set, frozenset)):
         yield f"sorted(map(repr, {place}))", sorted(map(repr, one)), sorted(map(repr, other))
     elif isinstance(one, FunctionType):
@@ -206,15 +253,22 @@ def _attributes(
     missing = left.keys() ^ right.keys()
     if missing:
         yield f"sorted(vars({place}))", sorted(left), sorted(right)
-    yield from _entries(place, left, right, "{}.{}")
+    yield from _entries(place, left, right, attributes=True)
 
 
 def _entries(
-    place: str, one: Mapping[Any, object], other: Mapping[Any, object], form: str
+    place: str, one: Mapping[Any, object], other: Mapping[Any, object], *, attributes: bool
 ) -> Iterator[tuple[str, object, object]]:
-    for key, value in one.items():
-        if key in other:
-            yield form.format(place, key), value, other[key]
+    for number, (key, value) in enumerate(one.items()):
+        if key not in other:
+            continue
+        if attributes:
+            inner = f"{place}.{key}" if str(key).isidentifier() else f"vars({place})[{key!r}]"
+        else:
+            # The order is compared before; not every key is spelled as an expression.
+            spelled = type(key) in (str, int, float, bool, type(None))
+            inner = f"{place}[{key!r}]" if spelled else f"list({place}.values())[{number}]"
+        yield inner, value, other[key]
 
 
 def _name(kind: type) -> str:
@@ -228,5 +282,5 @@ def _told(one: object, other: object) -> str:
 def _short(value: object) -> str:
     if isinstance(value, torch.Tensor) and value.numel() > 8:
         return f"a tensor of {tuple(value.shape)}"
-    text = " ".join(repr(value).split())
+    text = " ".join(_SHORT.repr(value).split())
     return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..."

@@ -8,6 +8,7 @@ functions (`functions`), modules of torch (`layers`), the program's form (`progr
 from __future__ import annotations
 
 import ast
+import collections
 import dataclasses
 import enum
 import functools
@@ -33,6 +34,8 @@ from torchreel.minifier.source.assemble.tensors import Tensors
 from torchreel.store.portable import torch_names
 
 _SINGLE = (torch.dtype, torch.layout, torch.memory_format)
+_SHARED = (list, dict, set, collections.deque)
+"""What several may hold, and one change."""
 _MISSING = object()
 # Deeper nested data than this is no data.
 _DEEPEST = 40
@@ -120,6 +123,14 @@ class Objects:
         if kind is dict:
             pairs = (f"{self.expression(k)}: {self.expression(v, str(k))}" for k, v in obj.items())
             return f"{{{', '.join(pairs)}}}"
+        if kind in (collections.OrderedDict, collections.defaultdict, collections.deque):
+            self.names.lines.setdefault("collections", "import collections")
+            plain = self.expression(list(obj) if kind is collections.deque else dict(obj), hint)
+            if kind is collections.deque:
+                return f"collections.deque({plain}, maxlen={obj.maxlen})"
+            made = kind is collections.defaultdict
+            first = f"{self.expression(obj.default_factory)}, " if made else ""
+            return f"collections.{kind.__name__}({first}{plain})"
         if kind is slice:
             return f"slice({obj.start!r}, {obj.stop!r}, {obj.step!r})"
         if kind is range:
@@ -180,7 +191,7 @@ class Objects:
 
     def _cell(self, name: str, value: Any) -> str:
         """What a cell holds: what may change has a name, since others may hold it as well."""
-        shared = isinstance(value, (list, dict, set))
+        shared = isinstance(value, _SHARED)
         return self._global(name, value) if shared else self.expression(value, name)
 
     def _enclosed(self, name: str, lines: list[str], inner: str, cells: Mapping[str, Any]) -> None:
@@ -238,7 +249,7 @@ class Objects:
             return text
         fresh = self.names.fresh(name)
         self._globals[fresh] = value
-        if isinstance(value, (list, dict, set)):
+        if isinstance(value, _SHARED):
             self._keep(value, fresh)  # who else has it has to have this one
         self.statements.append(f"{fresh} = {text}")
         return fresh
