@@ -280,7 +280,8 @@ def _compare_failures(recorded: Side, replayed: Side, point: Point) -> tuple[lis
 
 
 def _failure(side: Side) -> Failure | None:
-    return None if side.compile is None else queries.failure_of(side.store, side.compile)
+    found = None if side.compile is None else queries.failure_of(side.store, side.compile)
+    return None if found is not None and found.is_found else found
 
 
 def _name(failure: Failure | None) -> str:

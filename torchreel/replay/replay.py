@@ -192,7 +192,7 @@ def _one(
             attempt=compile.attempt,
             backward=had_backward(store, compile),
             execute=_failed_at(failure, "run"),
-            compare=failure is not None and failure.failure_class == "wrong_result",
+            compare=failure is not None and _is_wrong(failure),
             compile_cpp=_failed_at(failure, "run", "codegen"),
             trust=options.trust,
             imports=options.imports,
@@ -251,6 +251,11 @@ def _known_before(
 
 def _failed_at(failure: Failure | None, *stages: str) -> bool:
     return failure is not None and failure.stage in stages
+
+
+def _is_wrong(failure: Failure) -> bool:
+    """Whether a compiled graph computed something else than eager."""
+    return failure.failure_class == "wrong_result" and not failure.is_found
 
 
 def _hang_limit(failure: Failure | None, timeout: float) -> float | None:

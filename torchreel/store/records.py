@@ -7,7 +7,7 @@ Plain values only, so that they can be kept after the store is closed. `id` is t
 from dataclasses import dataclass
 
 from torchreel.store.jsontypes import Json
-from torchreel.store.signature import Signature
+from torchreel.store.signature import ASKED, Signature
 
 
 @dataclass(frozen=True)
@@ -218,6 +218,12 @@ class Failure:
     signature_digest: str
     checkpoint_id: int | None
     time_ns: int
+
+    @property
+    def is_found(self) -> bool:
+        """Whether a reduction looked for it: the compile itself does nothing that shows it."""
+        of_dynamo = self.failure_class == "wrong_result" and self.stage == "dynamo"
+        return of_dynamo or self.failure_class in ASKED
 
 
 @dataclass(frozen=True)

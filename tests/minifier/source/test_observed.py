@@ -23,6 +23,7 @@ from torchreel.minifier.source.case import ANYTHING, SourceCase
 from torchreel.minifier.source.harness import run
 from torchreel.minifier.source.observed import Run, departure
 from torchreel.recorder.settings import Settings
+from torchreel.replay import replay
 from torchreel.store import Store, queries
 from torchreel.store.jsontypes import parse_json
 from torchreel.store.signature import wrong_result_signature
@@ -254,6 +255,8 @@ def test_a_recorded_frame_is_reduced(tmp_path: Path) -> None:
         assert minify(store, options=Options(trust=True), oracle=one).oracle_runs == 0
         compile = queries.latest_failing(store)
         assert compile is not None
+        # No compile shows it by itself.
+        assert replay(store, compile, "frame", trust=True).verdict == "identical"
         options = ExportOptions(tmp_path / "repro", trust=True, checks=1)
         exported = export(store, compile, options)
     assert exported.check.exact
