@@ -135,7 +135,8 @@ def test_the_program_stands_alone(texts: list[str], tmp_path: Path) -> None:
 
 def test_a_document_that_is_no_program_is_refused() -> None:
     """With a sentence."""
-    for data in ({"kind": "source"}, {"kind": "source", "text": "def"}):
+    observing = [{"kind": "source", "text": "f()", "observes": o} for o in ("a b", "x = 1", "f(")]
+    for data in ({"kind": "source"}, {"kind": "source", "text": "def"}, *observing):
         with pytest.raises(UnsupportedError):
             SourceCase.from_json(json.loads(json.dumps(data)))
     case = SourceCase("import torch\n", ("a",), 3, False)

@@ -64,6 +64,14 @@ class SourceCase:
             raise UnsupportedError(f"the program can't be parsed: {error}") from error
 
     @property
+    def expression(self) -> ast.expr:
+        """The text as one expression.  Raises `UnsupportedError` where it is none."""
+        body = self.tree.body
+        if len(body) != 1 or not isinstance(body[0], ast.Expr):
+            raise UnsupportedError("what the program observes is no expression")
+        return body[0].value
+
+    @property
     def call_nodes(self) -> int:
         """How many statements it has, the imports and nested ones included."""
         return sum(isinstance(node, ast.stmt) for node in ast.walk(self.tree))
@@ -120,6 +128,8 @@ class SourceCase:
             str(data.get("observes", "")),
         )
         found.tree  # noqa: B018
+        if found.observes not in ("", ANYTHING):
+            found.with_text(found.observes).expression  # noqa: B018
         return found
 
     def with_imports(self, imports: tuple[str, ...]) -> SourceCase:
