@@ -94,7 +94,8 @@ def _set(case: Case) -> list[str]:
     return [*settings.config_lines(case), *settings.ambient_lines(case)]
 
 
-_RANDOM = re.compile(r"rand|dropout|bernoulli|normal|multinomial|uniform|exponential|seed")
+RANDOM = re.compile(r"rand|dropout|bernoulli|normal|multinomial|uniform|exponential|seed")
+"""What draws random numbers, by a part of its name."""
 
 
 def _needs_fresh_inputs(case: Case) -> bool:
@@ -104,7 +105,7 @@ def _needs_fresh_inputs(case: Case) -> bool:
 
 def _changes_inputs(graph: GraphDoc) -> bool:
     calls = [node for node in graph.nodes if node.is_call]
-    return any(is_effectful(node) or _RANDOM.search(node.target) for node in calls) or any(
+    return any(is_effectful(node) or RANDOM.search(node.target) for node in calls) or any(
         _changes_inputs(inner) for inner in graph.modules.values()
     )
 
@@ -231,7 +232,7 @@ def _values(
 
 
 def _draws(case: Case) -> bool:
-    return any(_RANDOM.search(node.target) for node in case.graph.nodes if node.is_call)
+    return any(RANDOM.search(node.target) for node in case.graph.nodes if node.is_call)
 
 
 def _marks(case: Case, kept: dict[str, Json], mark: str) -> list[str]:

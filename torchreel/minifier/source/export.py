@@ -7,10 +7,9 @@ from __future__ import annotations
 
 import ast
 import copy
-import re
 from collections.abc import Iterator, Mapping, Sequence
 
-from torchreel.minifier.export.script import Script, comments, precautions
+from torchreel.minifier.export.script import RANDOM, Script, comments, precautions
 from torchreel.minifier.source.case import ARGUMENTS, RESULT, SourceCase, wrapped
 from torchreel.store.signature import Signature
 
@@ -106,11 +105,10 @@ with torch.compiler.set_stance("force_eager"):
     expected = run()
 actual = run()
 """
-_RANDOM = re.compile(r"rand|dropout|bernoulli|normal|multinomial|uniform|exponential")
 
 
 def _is_random(body: Sequence[ast.stmt]) -> bool:
-    return any(_RANDOM.search(ast.unparse(node)) for node in body)
+    return any(RANDOM.search(ast.unparse(node)) for node in body)
 
 
 def _names(text: str) -> set[str]:
