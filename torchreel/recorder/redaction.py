@@ -22,7 +22,7 @@ from functools import cache, cached_property, lru_cache
 from typing import TYPE_CHECKING, Any
 
 from torchreel.errors import UsageError
-from torchreel.recorder.haystack import Haystack
+from torchreel.recorder.haystack import Haystack, Words
 from torchreel.store.configs import ConfigEntry
 from torchreel.store.jsontypes import json_text, parse_json
 
@@ -52,9 +52,9 @@ _IN_URL = re.compile(r"://[^/\s:@]*:([^/\s@]{4,})@")
 """The password in an address."""
 
 _Rule = tuple[bytes, bytes]
-"""An anchor, and the pattern around it, which is compiled where the anchor is found: the start of
-every recorded program would pay for it."""
+"""An anchor, and the pattern around it, which is compiled where the anchor is found."""
 _compiled = cache(re.compile)
+"""For the patterns that are hardly ever needed: the start of every program would pay for them."""
 
 
 def _start(before: bytes = rb"\w") -> bytes:
@@ -100,18 +100,12 @@ _VALUES: _Rule = (
 )
 """No secret, but data: values of a tensor in a message."""
 
-_NAMES = {
-    b"key": (
-        b"api_key", b"apikey", b"api-key", b"access_key", b"accesskey", b"accountkey",
-        b"private_key", b"signing_key", b"encryption_key", b"auth_key",
-    ),
-    b"pass": (b"passw", b"passphrase"),
-    b"secret": (b"secret",), b"token": (b"token",), b"credential": (b"credential",),
-    b"authorization": (b"authorization",), b"bearer": (b"bearer",), b"cookie": (b"cookie",),
-    b"pwd": (b"pwd",),
-}  # fmt: skip
-"""What the name of a secret holds, in lower case, where it stands before its value: by what several
-names have in common, which is looked for first."""
+_NAMES = (
+    b"api_key", b"apikey", b"api-key", b"access_key", b"accesskey", b"accountkey",
+    b"private_key", b"signing_key", b"encryption_key", b"auth_key", b"passw", b"passphrase",
+    b"secret", b"token", b"credential", b"authorization", b"bearer", b"cookie", b"pwd",
+)  # fmt: skip
+"""What the name of a secret holds, in lower case, where it stands before its value."""
 
 # What follows such a name: the rest of it, maybe a quote, a bracket, a type; a sign, and the value,
 # quoted or bare.  In JSON, a quote of the text itself is escaped; a bare one is JSON's own and
@@ -148,21 +142,19 @@ class _Named:
 
 
 # What torch's readable graphs write behind the name of a value, be it of a weight `embed_tokens`.
-_ANNOTATION = re.compile(
-    rb"[a-z]{1,4}\d\w*\[[^\]]*\](?:\[[^\]]*\])?(?:[a-z]+(?::\d+)?)?|Sym\([^'\"]*\)"
-)
+_ANNOTATION = rb"[a-z]{1,4}\d\w*\[[^\]]*\](?:\[[^\]]*\])?(?:[a-z]+(?::\d+)?)?|Sym\([^'\"]*\)"
 
 _IN_JSON = _Named(_JSON_QUOTE, _JSON_CHARACTER)
 _IN_TEXT = _Named(_TEXT_QUOTE, _TEXT_CHARACTER)
-_BEFORE = re.compile(rb"['\"](-{0,2})[\w-]{0,40}\Z")
-_NO_WORD = re.compile(rb"[^A-Za-z_]")
+_BEFORE = rb"['\"](-{0,2})[\w-]{0,40}\Z"
+_NO_WORD = rb"[^A-Za-z_]"
 _QUOTES = re.compile(rb"[\\'\"]")
 _ESCAPED = re.compile(rb"[\\'\"\x80-\xff]")
 """What has several spellings: a quote, a backslash, and in torch's JSON all that is not ASCII."""
 _RANDOM_IN_JSON = (re.compile(rb"'([\w+/=-]{20,200}+)'"), re.compile(rb"\\\"([\w+/=-]{20,200}+)\\"))
 _RANDOM_IN_TEXT = (_RANDOM_IN_JSON[0], re.compile(rb"\"([\w+/=-]{20,200}+)\""))
-_WORD = re.compile(rb"[A-Za-z_.]+|\d+")
-_TURNS = re.compile(rb"[A-Za-z]\d|\d[A-Za-z]")
+_WORD = rb"[A-Za-z_.]+|\d+"
+_TURNS = rb"[A-Za-z]\d|\d[A-Za-z]"
 
 _IN_PATH = rb"\w.~-"
 _PATH = (string.ascii_letters + string.digits + "_.~-/").encode()
@@ -251,6 +243,8 @@ class Redactor:
         self._secret: set[str] = set()
         self._values: tuple[bytes, ...] = ()
         self._paths = (*_own_paths(environ), *_HOMES) if by_default else ()
+        anchors = (anchor for anchor, _ in (*_KNOWN, _VALUES, *self._paths))
+        self._words = Words((*anchors, *_NAMES))
         self._patterns = tuple(re.compile(pattern.encode()) for pattern in rules.patterns)
         self._learned: dict[bytes, tuple[re.Pattern[bytes], re.Pattern[bytes]]] = {}
         self._short = lru_cache(4096)(self._text)
@@ -305,7 +299,7 @@ class Redactor:
         for value in self._values:
             if value in data:
                 data = data.replace(value, REDACTED)
-        hay = Haystack(data)
+        hay = Haystack(data, self._words)
         for rule in _KNOWN:
             hay = _applied(rule, hay, REDACTED)
         hay = _without_named(hay, named, self._learn)
@@ -316,13 +310,13 @@ class Redactor:
         for value, patterns in list(self._learned.items()):
             if value in data or _ESCAPED.search(value):
                 data = patterns[named is _IN_JSON].sub(REDACTED, data)
-        return hay if data is hay.data else Haystack(data)
+        return hay.changed(data)
 
     def _unless_random(self, match: re.Match[bytes]) -> bytes:
         """A quoted string that looks like a key: letters of both sorts and digits, well mixed."""
         text: bytes = match[1]
         whole: bytes = match[0]
-        if text.islower() or text.isupper() or len(_TURNS.findall(text)) < 4:
+        if text.islower() or text.isupper() or len(_compiled(_TURNS).findall(text)) < 4:
             return whole
         self._learn(text)
         return whole.replace(text, REDACTED)
@@ -361,7 +355,7 @@ class Redactor:
             return
         spelled = b"|".join(re.escape(text) for text in _respelled(value))
         found = in_json = b"(?:%s)" % spelled
-        if len(value) < 8 or _WORD.fullmatch(value):
+        if len(value) < 8 or _compiled(_WORD).fullmatch(value):
             in_json = rb"(?<=')%s(?=')|(?<=\\\")%s(?=\\)" % (found, found)
             found = rb"(?<=['\"])%s(?=['\"])" % found
         self._learned[value] = re.compile(found), re.compile(in_json)
@@ -467,29 +461,20 @@ def _applied(rule: _Rule, hay: Haystack, by: bytes) -> Haystack:
         tried = max(tried, end) if match is None else done
         # An anchor that is only looked behind at may end what was replaced.
         at = data.find(anchor, max(at + 1, done - len(anchor)))
-    return Haystack(b"".join([*parts, data[done:]])) if parts else hay
+    return hay.changed(b"".join([*parts, data[done:]])) if parts else hay
 
 
 def _without_named(hay: Haystack, named: _Named, learn: Callable[[bytes], None]) -> Haystack:
     """The bytes without the values that stand behind the name of a secret."""
     data, parts, position = hay.data, [], 0
-    present = [name for part in _NAMES for name in _present(hay, part)]
+    present = [name for name in _NAMES if name in hay.found]
     spans = sorted({span for name in present for span in _spans(data, hay.lowered, name, named)})
     for start, end in spans:
         if start >= position:
             learn(data[start:end])
             parts += [data[position:start], REDACTED]
             position = end
-    return Haystack(b"".join([*parts, data[position:]])) if spans else hay
-
-
-def _present(hay: Haystack, part: bytes) -> list[bytes]:
-    """The names with this part that occur; most bytes hold `key`, and few the name of a key."""
-    if not hay.holds_in_any_case(part):
-        return []
-    names = _NAMES[part]
-    near = hay.near(part, max(map(len, names))) if names != (part,) else part
-    return [name for name in names if name in near]
+    return hay.changed(b"".join([*parts, data[position:]])) if spans else hay
 
 
 def _spans(data: bytes, lowered: bytes, name: bytes, named: _Named) -> list[tuple[int, int]]:
@@ -511,19 +496,19 @@ def _spans(data: bytes, lowered: bytes, name: bytes, named: _Named) -> list[tupl
 def _is_secret(name: bytes, match: re.Match[bytes]) -> bool:
     """Of a value behind a sign: between quotes it is one, unless torch wrote what it is."""
     if match[2] is not None:
-        return _ANNOTATION.fullmatch(match[2]) is None
+        return _compiled(_ANNOTATION).fullmatch(match[2]) is None
     return _is_bare_secret(name, match[4])
 
 
 def _is_next_secret(data: bytes, at: int, name: bytes, value: bytes) -> bool:
     """Of two strings in a row the first may be a name, or one of many words (`token` is one)."""
-    before = _BEFORE.search(data, max(0, at - 48), at)
+    before = _compiled(_BEFORE).search(data, max(0, at - 48), at)
     if before is None or value.startswith(b"-"):
         return False
     if before[1]:
         return True
     telling = name != b"token" or data[at : at + len(name)].isupper()
-    return telling and len(value) >= 6 and _NO_WORD.search(value) is not None
+    return telling and len(value) >= 6 and _compiled(_NO_WORD).search(value) is not None
 
 
 def _is_bare_secret(name: bytes, value: bytes) -> bool:
