@@ -205,6 +205,10 @@ class Recorder:
         self._forget_old_entries()
         self.tape.append(Add("compiles", row, entry.ref))
         self.tape.began(entry)
+        if self.recording_id is None:
+            # Now, for to open the store beside a program that computes takes four times as long;
+            # and a process that dies in its first compile has left a word.
+            self.tape.commit("begin")
         return entry
 
     def learn(self, values: Iterable[str], file: str) -> None:

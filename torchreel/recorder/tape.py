@@ -196,6 +196,8 @@ class Tape:
         with self._lock:
             if self._thread is not None:
                 return
+            with fail_open("tape.import"):
+                _load()
             self._thread = threading.Thread(target=self._run, name="torchreel-tape", daemon=True)
             with fail_open("tape.start", quiet=True) as attempt:
                 self._thread.start()
@@ -370,6 +372,17 @@ class Tape:
         elif self._file is not None and _identity(self.target) != self._file:
             raise MissingStore(f"{self.target} was deleted or replaced while it was recorded into.")
         return self._store
+
+
+def _load() -> None:
+    """Import what the writer needs, before its thread begins.
+
+    There, each file that is read would give the interpreter's lock away, and wait five milliseconds
+    to get it back from a program that computes.
+    """
+    import torchreel.recorder.redaction
+    import torchreel.store.direct
+    import torchreel.store.locks  # noqa: F401
 
 
 def _identity(target: str) -> tuple[int, int] | None:
