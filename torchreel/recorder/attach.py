@@ -333,8 +333,9 @@ class Attachment:
     def _patch(self, probe: AnyProbe) -> None:
         owner, name = resolve(probe.point)
         original = vars(owner)[name]
-        mine = any(owner is patched and name == known for patched, known, *_ in self._undo)
-        if not mine and getattr(getattr(original, "__func__", original), "__torchreel__", False):
+        if getattr(getattr(original, "__func__", original), "__torchreel__", False) and not any(
+            owner is patched and name == known for patched, known, *_ in self._undo
+        ):
             return  # another attachment's; one probe more of ours goes around the first
         wrapper = wrap(original, probe)
         setattr(owner, name, wrapper)

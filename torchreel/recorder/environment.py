@@ -13,6 +13,7 @@ import re
 import sys
 from collections.abc import Mapping, Sequence
 
+from torchreel.recorder.redaction import SECRET_NAME
 from torchreel.store.liveness import PROCESS, process_identity
 
 _ALLOWED = re.compile(
@@ -20,12 +21,11 @@ _ALLOWED = re.compile(
     r"|(CUDA_VISIBLE_DEVICES|CUDA_LAUNCH_BLOCKING|CXX|CC|RANK|LOCAL_RANK|WORLD_SIZE)"
     r"|(PYTHONHASHSEED|PYTHONOPTIMIZE|MALLOC_ARENA_MAX)"
 )
-_SECRET_NAME = re.compile(r"token|secret|passw|credential|api_?key|private|auth", re.IGNORECASE)
 # Long, without spaces, letters and digits mixed: a key rather than a setting.
 _SECRET_VALUE = re.compile(r"(?=\S*\d)(?=\S*[A-Za-z])[\w+/=.-]{24,}")
 
 # What 'g++ -v' says besides is how it was built.
-_VERSION = re.compile(r"(gcc|clang|icx) version [^_\n]{1,80}")
+_VERSION = r"(gcc|clang|icx) version [^_\n]{1,80}"
 
 
 def variables(environ: Mapping[str, str]) -> dict[str, str]:
@@ -38,7 +38,7 @@ def variables(environ: Mapping[str, str]) -> dict[str, str]:
 
 
 def _redacted(name: str, value: str) -> str:
-    if _SECRET_NAME.search(name) or _SECRET_VALUE.fullmatch(value):
+    if SECRET_NAME.search(name) or _SECRET_VALUE.fullmatch(value):
         return "<redacted>"
     return "<path>" if "/" in value or "\\" in value else value
 
@@ -49,7 +49,7 @@ def arguments(argv: Sequence[str]) -> list[str]:
     hide = False
     for argument in argv:
         name, equals, _ = argument.partition("=")
-        secret = argument.startswith("-") and _SECRET_NAME.search(name) is not None
+        secret = argument.startswith("-") and SECRET_NAME.search(name) is not None
         kept.append(
             "<redacted>" if hide else f"{name}=<redacted>" if secret and equals else argument
         )
@@ -94,5 +94,5 @@ def compiler() -> dict[str, str]:
     version = getattr(builder, "get_compiler_version_info", None)
     if version is None or not version.cache_info().currsize:
         return {}
-    found = _VERSION.search(str(version(builder.get_cpp_compiler())))  # type: ignore[union-attr]
+    found = re.search(_VERSION, str(version(builder.get_cpp_compiler())))  # type: ignore[union-attr]
     return {"gxx": found[0].strip()} if found is not None else {}

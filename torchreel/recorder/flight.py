@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import hashlib
 from collections import deque
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
 from torchreel.recorder.guard import losses
@@ -42,13 +41,13 @@ _MOST_KNOWN = 1_000
 """Compiles that are known to be kept, or not to be in the sample, at most."""
 
 
-@dataclass
 class Held:
     """What one compile has written so far, while nobody knows how it will end."""
 
-    events: deque[Event] = field(default_factory=deque)
-    operations: list[Operation] = field(default_factory=list)
-    payloads: int = 0
+    def __init__(self) -> None:
+        self.events: deque[Event] = deque()
+        self.operations: list[Operation] = []
+        self.payloads = 0
 
     def note(self, event: Event) -> None:
         """Remember an event; the oldest goes when there are too many."""

@@ -11,7 +11,6 @@ import contextlib
 import logging
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Self
 
@@ -25,12 +24,12 @@ inject: Fault | None = None
 """A test's hook: called with the place at the start of every guarded hook, and may raise."""
 
 
-@dataclass
 class Loss:
     """How often something was lost at one place for one reason, and the first message."""
 
-    count: int
-    message: str
+    def __init__(self, message: str) -> None:
+        self.count = 0
+        self.message = message
 
 
 class Losses:
@@ -45,11 +44,10 @@ class Losses:
         """Count a loss; the first of its kind is logged."""
         with self._lock:
             self.version += 1
-            loss = self._by_key.get((reason, place))
-            if loss is not None:
-                loss.count += count
+            loss = self._by_key.setdefault((reason, place), Loss(message[:_MESSAGE_LIMIT]))
+            loss.count += count
+            if loss.count > count:
                 return
-            self._by_key[reason, place] = Loss(count, message[:_MESSAGE_LIMIT])
         log.warning("torchreel lost something at %s (%s: %s)", place, reason, message[:200])
 
     def snapshot(self) -> list[tuple[str, str, int, str]]:

@@ -12,7 +12,6 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from torchreel.recorder.rows import Ref
@@ -25,22 +24,21 @@ NO_COMPILE_ID = "-"
 _ORDER = {"pre_grad": 0, "joint": 1, "forward": 2, "backward": 2}
 
 
-@dataclass(eq=False, repr=False)
 class CompileEntry:
     """One attempt at one frame, as long as the process lives (a backward may be compiled late)."""
 
-    compile_id: str
-    attempt: int
-    ref: Ref = field(default_factory=Ref)
-    status: str = "running"
-    open_spans: int = 0
-    checkpoints: dict[tuple[str, str], Ref] = field(default_factory=dict)
-    ordinals: Counter[tuple[str, ...]] = field(default_factory=Counter)
-    graphs: dict[tuple[str, str, str], Ref] = field(default_factory=dict)
-    entered: list[tuple[str, str]] = field(default_factory=list)
-    read: set[tuple[str, str]] = field(default_factory=set)
-    """Members of modules that its guards look at, where frames are kept: the name that Dynamo gives
-    the module among the frame's globals, and the member's."""
+    def __init__(self, compile_id: str, attempt: int) -> None:
+        self.compile_id, self.attempt = compile_id, attempt
+        self.ref = Ref()
+        self.status = "running"
+        self.open_spans = 0
+        self.checkpoints: dict[tuple[str, str], Ref] = {}
+        self.ordinals: Counter[tuple[str, ...]] = Counter()
+        self.graphs: dict[tuple[str, str, str], Ref] = {}
+        self.entered: list[tuple[str, str]] = []
+        self.read: set[tuple[str, str]] = set()
+        """Members of modules that its guards look at, where frames are kept: the name that Dynamo
+        gives the module among the frame's globals, and the member's."""
 
     def ordinal(self, *key: str) -> int:
         """How many things of this kind came before."""
@@ -61,15 +59,12 @@ class CompileEntry:
         return _ORDER[stage] >= latest
 
 
-@dataclass(eq=False, repr=False)
 class Span:
     """One open stage; `ref` is None for one that has no row of its own (the same one is open)."""
 
-    entry: CompileEntry
-    stage: str
-    partition: str
-    ref: Ref | None
-    started: float = field(default_factory=time.monotonic)
+    def __init__(self, entry: CompileEntry, stage: str, partition: str, ref: Ref | None) -> None:
+        self.entry, self.stage, self.partition, self.ref = entry, stage, partition, ref
+        self.started = time.monotonic()
 
 
 class Mark(NamedTuple):

@@ -12,7 +12,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Iterator
-from functools import cached_property
+from functools import cache, cached_property
 from types import CodeType, FunctionType
 from typing import Any
 
@@ -33,12 +33,20 @@ def hide_recorder() -> None:
 
 def hide(function: Callable[..., Any]) -> None:
     """Have Dynamo leave out a function and those that are defined in it."""
+    mark = _mark()
+    for code in _codes(function.__code__):
+        mark(code)
+
+
+@cache
+def _mark() -> Callable[[CodeType], object]:
+    """Tells Dynamo to skip the frames of a code object; asked for once, used a thousand times."""
     dynamo = _dynamo()
     # Older versions of torch have no such mark; there Dynamo sees the recorder.
-    if hasattr(dynamo, "set_code_exec_strategy"):
-        skip = dynamo._FrameExecStrategy(dynamo._FrameAction.SKIP, dynamo._FrameAction.DEFAULT)
-        for code in _codes(function.__code__):
-            dynamo.set_code_exec_strategy(code, skip)
+    if not hasattr(dynamo, "set_code_exec_strategy"):
+        return lambda code: None
+    skip = dynamo._FrameExecStrategy(dynamo._FrameAction.SKIP, dynamo._FrameAction.DEFAULT)
+    return lambda code: dynamo.set_code_exec_strategy(code, skip)
 
 
 def _dynamo() -> Any:
@@ -49,14 +57,22 @@ def _dynamo() -> Any:
 
 def _functions(members: Any, module: str) -> Iterator[FunctionType]:
     for member in list(members.values()):
-        if isinstance(member, type) and member.__module__ == module:
+        if type(member) in _AROUND:
+            member = getattr(member, _AROUND[type(member)])
+        if isinstance(member, FunctionType):
+            if _is_ours(member):
+                yield member
+        elif isinstance(member, type) and member.__module__ == module:
             yield from _functions(vars(member), module)
-        if isinstance(member, (staticmethod, classmethod)):
-            member = member.__func__
-        if isinstance(member, (property, cached_property)):
-            member = member.fget if isinstance(member, property) else member.func
-        if isinstance(member, FunctionType) and _is_ours(member):
-            yield member
+
+
+_AROUND = {
+    staticmethod: "__func__",
+    classmethod: "__func__",
+    property: "fget",
+    cached_property: "func",
+}
+"""What stands around a function in a class, and where it has the function."""
 
 
 def _is_ours(function: FunctionType) -> bool:
