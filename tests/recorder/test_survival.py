@@ -70,6 +70,32 @@ def test_a_death_in_the_backend_leaves_its_graph(
     assert failure.checkpoint_id == checkpoint.id
 
 
+DEADLY_TO_TRACE = """
+@torch.library.custom_op("deadly::op", mutates_args=())
+def op(x: torch.Tensor) -> torch.Tensor:
+    return x.clone()
+
+@op.register_fake
+def _(x):
+    os.kill(os.getpid(), 9)
+
+torch.compile(lambda x: op(x) + 1, backend="eager")(torch.ones(2))
+"""
+
+
+@pytest.mark.parametrize("mode", ["full", "flight"])
+def test_a_death_while_dynamo_traces_leaves_its_frame(path: Path, mode: str) -> None:
+    """The first compile is on disk before it goes on, however soon it ends."""
+    from torchreel.recorder.launch import run_recorded
+
+    program = programs.PRELUDE + DEADLY_TO_TRACE
+    assert run_recorded([sys.executable, "-c", program], path, mode=mode) == 128 + signal.SIGKILL
+    with Store.open(path) as store:
+        tape = Tape(store)
+        assert (tape.recording.status, tape.recording.exit_signal) == ("died", "SIGKILL")
+        assert (tape.compile.status, tape.compile.frame_name) == ("crashed", "<lambda>")
+
+
 HUNGRY = """
 import resource
 
