@@ -13,6 +13,8 @@ from __future__ import annotations
 
 import sys
 import threading
+from functools import cache
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from torchreel.recorder.attach import PASS, AttachPoint, Call, Probe, Tap, Visit
@@ -152,9 +154,10 @@ _Memo = tuple[Any, Any, Any]
 class _Running:
     """An operator under way: what the counters have said about it so far."""
 
-    __slots__ = ("memo", "outcome", "reason")
+    __slots__ = ("memo", "op", "outcome", "reason")
 
-    def __init__(self, memo: tuple[str, _Memo] | None) -> None:
+    def __init__(self, op: str, memo: tuple[str, _Memo] | None) -> None:
+        self.op = op
         self.outcome: str | None = None
         self.reason: str | None = None
         self.memo = memo
@@ -197,10 +200,16 @@ class _Thread(threading.local):
 _here = _Thread()
 
 
-def _before(recorder: Recorder, args: tuple[Any, ...], kwargs: dict[str, Any]) -> _Running | object:
-    from torchreel.recorder.describe import op_name
+@cache
+def _describe() -> ModuleType:
+    """What is not loaded before something is compiled; to import it anew takes half a look."""
+    from torchreel.recorder import describe
 
-    mode, op = type(args[0]), op_name(args[1])
+    return describe
+
+
+def _before(recorder: Recorder, args: tuple[Any, ...], kwargs: dict[str, Any]) -> _Running | object:
+    mode, op = type(args[0]), _describe().op_name(args[1])
     if op in _QUERIES:
         return PASS
     if _here.running:
@@ -208,7 +217,7 @@ def _before(recorder: Recorder, args: tuple[Any, ...], kwargs: dict[str, Any]) -
     else:
         _here.start(mode)
     memo = _MEMOS.get(op)
-    running = _Running(None if memo is None else (memo, _memo(_subject(args), memo)))
+    running = _Running(op, None if memo is None else (memo, _memo(_subject(args), memo)))
     _here.running.append(running)
     return running
 
@@ -221,18 +230,16 @@ def _dispatched(
     result: Any,
     error: BaseException | None,
 ) -> None:
-    from torchreel.recorder.describe import op_name, outline
-
     if running is None:
         return
-    mode, op = args[0], op_name(args[1])
+    mode, op = args[0], running.op
     _settle(running, mode)
     described = None
     if error is not None:
         running.outcome, running.reason = "raised", type(error).__name__
         _note_failure(recorder, op, error, "dispatch")
     else:
-        described = outline(result)
+        described = _describe().outline(result)
     recorder.note(
         DISPATCHED,
         op,

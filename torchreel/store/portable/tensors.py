@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from functools import cache
 from typing import Any
 
 import sympy
@@ -127,8 +128,8 @@ def _wrapper(tensor: torch.Tensor) -> Json:
     """
     return {
         "k": "tensor",
-        "dtype": str(tensor.dtype).removeprefix("torch."),
-        "device": str(tensor.device),
+        "dtype": _name(tensor.dtype),
+        "device": _name(tensor.device),
         "layout": "strided",
         "size": _sizes(tensor.shape),
         "stride": _sizes(tensor.stride()),
@@ -139,16 +140,23 @@ def _wrapper(tensor: torch.Tensor) -> Json:
 def _common(tensor: torch.Tensor) -> dict[str, Json]:
     return {
         "k": "tensor",
-        "dtype": str(tensor.dtype).removeprefix("torch."),
-        "device": str(tensor.device),
-        "layout": str(tensor.layout).removeprefix("torch."),
+        "dtype": _name(tensor.dtype),
+        "device": _name(tensor.device),
+        "layout": _name(tensor.layout),
         "requires_grad": tensor.requires_grad,
         "leaf": tensor.is_leaf,
         "parameter": isinstance(tensor, torch.nn.Parameter),
     }
 
 
+@cache
+def _name(value: torch.dtype | torch.device | torch.layout) -> str:
+    return str(value).removeprefix("torch.")
+
+
 def _size(size: object) -> Json:
+    if type(size) is int:
+        return size
     if isinstance(size, torch.SymInt):
         return symbols.encode_expr(torch_names.expression(size.node))
     return int(size)  # type: ignore[call-overload,no-any-return]
@@ -188,15 +196,14 @@ def _symbolic(value: torch.SymInt | torch.SymFloat | torch.SymBool) -> Json:
 
 
 def _flags(tensor: torch.Tensor) -> list[str]:
-    flags: dict[str, Callable[[], bool]] = {
-        "conj": tensor.is_conj,
-        "neg": tensor.is_neg,
-        "inference": tensor.is_inference,
-        "zero": lambda: torch_names.has_zero_tensor(tensor),
+    flags = {
+        "conj": tensor.is_conj(),
+        "neg": tensor.is_neg(),
+        "inference": tensor.is_inference(),
+        "zero": torch_names.has_zero_tensor(tensor),
+        "mkldnn": tensor.is_mkldnn,
     }
-    return [name for name, holds in flags.items() if holds()] + (
-        ["mkldnn"] if tensor.is_mkldnn else []
-    )
+    return [name for name, holds in flags.items() if holds]
 
 
 def _literal(tensor: torch.Tensor) -> dict[str, Json]:

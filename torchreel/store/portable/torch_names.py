@@ -441,6 +441,8 @@ def tensor_metadata(tensor: torch.Tensor) -> object:
 
 def holds_tensors(value: object) -> bool:
     """Whether a tensor or a symbolic scalar stands anywhere in a nested value."""
+    if value is None or isinstance(value, (str, int)):
+        return False
     from torch.utils._pytree import tree_leaves
 
     kinds = (torch.Tensor, torch.SymInt, torch.SymFloat, torch.SymBool)
