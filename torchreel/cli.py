@@ -553,7 +553,7 @@ def minify(
     refuse_overwriting(options)
     with _own(_writable(where), output) as store:
         row = None if accuracy and where.compile is None else _compile(store, where)
-        with console.watched(limits) as listener:
+        with console.watched(limits, accuracy=accuracy) as listener:
             chosen = Options(
                 imports=options.imports,
                 trust=trust,

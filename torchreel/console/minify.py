@@ -33,7 +33,7 @@ class Progress:
 
     def on_step(self, event: ProgressEvent) -> None:
         """See `Listener`."""
-        text = _told(event, self._limits)
+        text = event.message if event.kind == "looking" else _told(event, self._limits)
         if event.kind == "start":
             note = f"; {event.message}" if event.message else ""
             self._say(f"reproduced with {count(event.call_nodes, event.unit)}{note}")
@@ -75,14 +75,16 @@ def _left(event: ProgressEvent, limits: Limits) -> str:
 
 
 @contextmanager
-def watched(limits: Limits) -> Iterator[Listener]:
+def watched(limits: Limits, *, accuracy: bool = False) -> Iterator[Listener]:
     """A listener that shows progress for the length of a `with`."""
     console = streams.err()
+    then = "looking for a wrong result" if accuracy else "running the failing case twice"
+    beginning = f"starting a worker and {then}"
     if not console.is_terminal:
-        streams.say("starting a worker and running the failing case twice")
+        streams.say(beginning)
         yield Progress(limits, None)
         return
-    with console.status(Text("starting a worker and running the failing case twice")) as status:
+    with console.status(Text(beginning)) as status:
         yield Progress(limits, status)
 
 

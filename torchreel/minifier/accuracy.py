@@ -16,7 +16,7 @@ from dataclasses import replace
 from torchreel.errors import NotReproduced, UnsupportedError
 from torchreel.minifier.case import Case
 from torchreel.minifier.descriptions import as_object, is_tensor
-from torchreel.minifier.events import Report
+from torchreel.minifier.events import Listener, Report, looking
 from torchreel.minifier.judge import Oracle
 from torchreel.minifier.options import Options
 from torchreel.minifier.source.case import ANYTHING, OBSERVES, SourceCase
@@ -36,15 +36,19 @@ def find_difference(
     imports: tuple[str, ...],
     oracle: Oracle,
     comparator: str = DEFAULT,
+    listener: Listener | None = None,
 ) -> tuple[Case, Failure]:
     """The first recorded graph that computes something else when it is compiled.
 
-    `compile` restricts the search to its graphs. Raises `NotReproduced` when all agree, with what
-    could not be compared, and `UnsupportedError` when there is no graph at all.
+    `compile` restricts the search to its graphs; `listener` is told of each. Raises `NotReproduced`
+    when all agree, with what could not be compared, and `UnsupportedError` when there is no graph
+    at all.
     """
     tolerances(comparator)  # which raises what it has against a comparator
     seen: list[str] = []
-    for owner, row in _graphs(store, compile):
+    graphs = list(_graphs(store, compile))
+    for number, (owner, row) in enumerate(graphs, 1):
+        _tell(listener, f"graph {number} of {len(graphs)}", owner)
         doc = CheckpointDoc.from_bytes(store.read_blob(row.digest))
         case = Case.from_checkpoint(doc, "accuracy", imports=imports)
         case = replace(case, comparator=comparator)
@@ -60,16 +64,25 @@ def find_difference(
 
 
 def find_in_frames(
-    store: Store, compile: Compile | None, options: Options, oracle: Oracle
+    store: Store,
+    compile: Compile | None,
+    options: Options,
+    oracle: Oracle,
+    listener: Listener | None = None,
 ) -> tuple[SourceCase, Failure]:
     """The first recorded frame that leaves something else behind when Dynamo has traced it.
 
-    Raises `NotReproduced` when all agree, and `UnsupportedError` when no frame was kept.
+    `listener` is told of each. Raises `NotReproduced` when all agree, and `UnsupportedError` when
+    no frame was kept.
     """
     seen: list[str] = []
-    for owner in _owners(store, compile):
-        if owner.status == "restarted" or not has_frame(store, owner):
-            continue
+    owners = [
+        owner
+        for owner in _owners(store, compile)
+        if owner.status != "restarted" and has_frame(store, owner)
+    ]
+    for number, owner in enumerate(owners, 1):
+        _tell(listener, f"frame {number} of {len(owners)}", owner)
         try:
             cases = wrong_programs(store, owner, options)
         except UnsupportedError as error:
@@ -87,6 +100,12 @@ def find_in_frames(
         "No recorded frame leaves anything else behind under Dynamo:\n"
         + "\n".join(dict.fromkeys(seen))
     )
+
+
+def _tell(listener: Listener | None, what: str, owner: Compile) -> None:
+    if listener is not None:
+        where = f"{owner.place} ({owner.frame_name})" if owner.frame_name else owner.place
+        listener.on_step(looking(f"comparing eager and compiled: {what}, {where}"))
 
 
 def wrong_programs(store: Store, compile: Compile, options: Options) -> list[SourceCase]:

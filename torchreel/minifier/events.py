@@ -72,9 +72,9 @@ class PassCount:
 
 @dataclass(frozen=True)
 class ProgressEvent:
-    """One candidate was judged (or taken from the cache)."""
+    """One candidate was judged (or taken from the cache), or is looked for."""
 
-    kind: Literal["start", "accepted", "rejected", "note", "end"]
+    kind: Literal["looking", "start", "accepted", "rejected", "note", "end"]
     pass_name: str
     call_nodes: int
     """Call nodes of the best case so far."""
@@ -89,6 +89,11 @@ class ProgressEvent:
     some pass has not been seen, so that nobody knows."""
     unit: str = "call node"
     """What is counted: call nodes of a graph, statements of a program."""
+
+
+def looking(message: str) -> ProgressEvent:
+    """What is run now to find something that can be reduced."""
+    return ProgressEvent("looking", "", 0, 0, 0, 0, 0.0, message=message)
 
 
 class Listener(Protocol):

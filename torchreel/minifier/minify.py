@@ -80,7 +80,7 @@ def minify(
     """
     if accuracy:
         with open_oracle(oracle, wrong_result_signature("values"), options) as worker:
-            case, found = _wrong_result(store, compile, options, worker)
+            case, found = _wrong_result(store, compile, options, worker, listener)
             reduction = _reduce(store, worker, [case], found, options, listener)
             return _explained(store, worker, reduction, options)
     if options.by_catch is not None:
@@ -104,7 +104,7 @@ def minify(
         return _reduce_asked(store, compile, failure, options, listener, oracle)
     if failure.failure_class == "wrong_result" and failure.stage in NEEDS_FRAME:
         with open_oracle(oracle, failure.signature, options) as worker:
-            case, found = find_in_frames(store, compile, options, worker)
+            case, found = find_in_frames(store, compile, options, worker, listener)
             return _reduce(store, worker, [case], found, options, listener)
     starts = starting_cases(store, compile, failure, options)
     options = replace(options, bounds=_bounds_for(failure, options.bounds))
@@ -115,11 +115,17 @@ def minify(
 
 
 def _wrong_result(
-    store: Store, compile: Compile | None, options: Options, oracle: WorkerOracle
+    store: Store,
+    compile: Compile | None,
+    options: Options,
+    oracle: WorkerOracle,
+    listener: Listener | None,
 ) -> tuple[AnyCase, Failure]:
     """A case of a graph that is compiled wrongly; else of a frame that Dynamo traces wrongly."""
     try:
-        return find_difference(store, compile, options.imports, oracle, options.comparator)
+        return find_difference(
+            store, compile, options.imports, oracle, options.comparator, listener
+        )
     except (NotReproduced, UnsupportedError) as error:
         if not options.trust:
             raise type(error)(
@@ -127,7 +133,7 @@ def _wrong_result(
                 "compared: record with --frames all, and add --trust, which runs the frames."
             ) from error
         try:
-            return find_in_frames(store, compile, options, oracle)
+            return find_in_frames(store, compile, options, oracle, listener)
         except (NotReproduced, UnsupportedError) as other:
             raise type(other)(f"{error}\n{other}") from other
 

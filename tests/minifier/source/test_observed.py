@@ -14,6 +14,7 @@ import torch
 import torchreel
 from torchreel.errors import NotReproduced, UnsupportedError
 from torchreel.minifier.accuracy import find_in_frames
+from torchreel.minifier.events import ProgressEvent
 from torchreel.minifier.export import ExportOptions, export
 from torchreel.minifier.minify import minify
 from torchreel.minifier.options import Options
@@ -232,6 +233,17 @@ def timed() -> tuple[list[int], Callable[..., Any]]:
     return log, doubled
 
 
+class Seen:
+    """Keeps what it is told."""
+
+    def __init__(self) -> None:
+        self.events: list[ProgressEvent] = []
+
+    def on_step(self, event: ProgressEvent) -> None:
+        """See `Listener`."""
+        self.events.append(event)
+
+
 @pytest.mark.slow
 def test_a_recorded_frame_is_reduced(tmp_path: Path) -> None:
     """No graph is wrong; the frame is, and a program of a few lines shows it with torch alone."""
@@ -247,7 +259,14 @@ def test_a_recorded_frame_is_reduced(tmp_path: Path) -> None:
     ):
         with pytest.raises(NotReproduced, match="add --trust"):
             minify(store, accuracy=True, oracle=one)
-        reduction = minify(store, accuracy=True, options=Options(trust=True), oracle=one)
+        seen = Seen()
+        reduction = minify(
+            store, accuracy=True, options=Options(trust=True), listener=seen, oracle=one
+        )
+        looking = [event.message for event in seen.events if event.kind == "looking"]
+        assert any("comparing eager and compiled: graph 1 of " in text for text in looking)
+        assert any("frame 1 of " in text for text in looking)
+        assert [event.kind for event in seen.events[: len(looking)]] == ["looking"] * len(looking)
         assert reduction.status == "fixpoint"
         case = reduction.case
         assert isinstance(case, SourceCase)
