@@ -14,7 +14,7 @@ import torchreel
 from tests.recorder import programs
 from tests.recorder.conftest import Tape
 from torchreel.errors import UsageError
-from torchreel.recorder import attach, control, guard
+from torchreel.recorder import attach, control, guard, tape
 from torchreel.recorder.control import KillSwitch
 from torchreel.recorder.launch import run_recorded
 from torchreel.recorder.settings import Settings, parse_age, parse_size
@@ -76,6 +76,19 @@ def test_it_is_looked_for_at_the_next_compile_when_nothing_was_under_way(
         compile_one(3)
     with Store.open(path) as store:
         assert [row.status for row in Tape(store).compiles] == ["ok", "ok"]
+
+
+def test_a_file_that_comes_before_the_first_compile_waits_for_nothing(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(control, "_ROUND", 3600)
+    asked: list[object] = []
+    monkeypatch.setattr(tape.Tape, "begin", lambda self: asked.append(self))
+    with torchreel.record(path):
+        Path(f"{path}.off").touch()
+        compile_one(1)
+        assert attach.active() is None
+    assert asked == []
 
 
 def test_a_file_that_is_there_from_the_start_leaves_no_trace(path: Path) -> None:

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from torchreel.errors import UsageError
-from torchreel.recorder import redaction
+from torchreel.recorder import haystack, redaction
 from torchreel.recorder.haystack import Haystack, Words
 from torchreel.recorder.redaction import Redactor, Rules, Withheld
 from torchreel.store.jsontypes import Json, canonical_json, parse_json
@@ -246,14 +246,19 @@ _LOOKED_FOR = (b"AKIA", b"ka", b"k", b"\xff\0", b"\xe1k", b"kI")
 
 
 @settings(max_examples=200, deadline=None)
-@given(st.lists(st.sampled_from([b"AK", b"Ak", b"aK", b"k", b"I", b"A", b"i", b"\xff", b"\0"])))
-def test_a_haystack_holds_what_is_in_it(pieces: list[bytes]) -> None:
+@given(
+    st.lists(st.sampled_from([b"AK", b"Ak", b"aK", b"k", b"I", b"A", b"i", b"\xff", b"\0"])),
+    st.sampled_from([1, 2, 3, 1 << 20]),
+)
+def test_a_haystack_holds_what_is_in_it(pieces: list[bytes], piece: int) -> None:
     """Words within one another and across one another are found, each in its own case."""
     data = b"".join(pieces)
-    hay = Haystack(data, Words(_LOOKED_FOR))
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(haystack, "_PIECE", piece)
+        hay = Haystack(data, Words(_LOOKED_FOR))
+        assert hay.found == {word.lower() for word in _LOOKED_FOR if word.lower() in data.lower()}
     for word in _LOOKED_FOR:
         assert hay.holds(word) == (word in data)
-        assert (word.lower() in hay.found) == (word.lower() in data.lower())
 
 
 def test_bytes_that_are_no_text_are_withheld_when_they_hold_a_secret(redactor: Redactor) -> None:

@@ -93,6 +93,24 @@ def test_a_locked_store_is_waited_for(path: Path, monkeypatch: pytest.MonkeyPatc
     assert losses.snapshot() == []
 
 
+def test_the_first_rows_are_waited_for_a_moment_only(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tape, "_BEGIN", 0.1)
+    Store.open(path, create=True).close()
+    written = Tape(str(path), recording_row())
+    written.append(event(written.recording, 1))
+    with Store.open(path, write=True) as other, other.writer():
+        began = time.monotonic()
+        written.begin()
+        assert 0.09 < time.monotonic() - began < 2
+    assert not written.off
+    assert written.commit("test")
+    written.close()
+    assert sequences(path) == [1]
+    assert losses.snapshot() == []
+
+
 def test_a_store_that_stays_locked_switches_the_recording_off(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -27,9 +27,8 @@ inject: Fault | None = None
 class Loss:
     """How often something was lost at one place for one reason, and the first message."""
 
-    def __init__(self, message: str) -> None:
-        self.count = 0
-        self.message = message
+    def __init__(self, count: int, message: str) -> None:
+        self.count, self.message = count, message
 
 
 class Losses:
@@ -44,10 +43,11 @@ class Losses:
         """Count a loss; the first of its kind is logged."""
         with self._lock:
             self.version += 1
-            loss = self._by_key.setdefault((reason, place), Loss(message[:_MESSAGE_LIMIT]))
-            loss.count += count
-            if loss.count > count:
+            loss = self._by_key.get((reason, place))
+            if loss is not None:
+                loss.count += count
                 return
+            self._by_key[reason, place] = Loss(count, message[:_MESSAGE_LIMIT])
         log.warning("torchreel lost something at %s (%s: %s)", place, reason, message[:200])
 
     def snapshot(self) -> list[tuple[str, str, int, str]]:

@@ -11,18 +11,28 @@ from functools import cached_property
 
 from ahocorasick_rs import BytesAhoCorasick, Implementation
 
+_PIECE = 1 << 20
+"""Bytes that are searched at once: each place of a word is told, and all of one piece are held."""
+
 
 class Words:
     """Words to look for, in whatever case."""
 
     def __init__(self, words: Iterable[bytes]) -> None:
         self._words = sorted({word.lower() for word in words})
+        self._beyond = max(map(len, self._words)) - 1
         self._automaton = BytesAhoCorasick(self._words, implementation=Implementation.DFA)
 
     def within(self, lowered: bytes) -> set[bytes]:
         """Those that occur in bytes with small letters, also within or across one another."""
-        found = self._automaton.find_matches_as_indexes(lowered, overlapping=True)
-        return {self._words[number] for number, _, _ in found}
+        found = {
+            number
+            for start in range(0, len(lowered), _PIECE)
+            for number, _, _ in self._automaton.find_matches_as_indexes(
+                lowered[start : start + _PIECE + self._beyond], overlapping=True
+            )
+        }
+        return {self._words[number] for number in found}
 
 
 class Haystack:

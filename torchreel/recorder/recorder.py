@@ -96,7 +96,7 @@ class Recorder:
         self.spans = Spans()
         self.tape = self._new_tape()
         self._sequence = itertools.count(1)
-        self._described = False
+        self._described = self._begun = False
         self._failed: list[int] = []
         self._files: set[str] = set()
 
@@ -200,15 +200,14 @@ class Recorder:
         }
         if self.options.settings.redact == "all":
             row.pop("frame_source", None)
-        if self.tape.switch is not None:
-            self.tape.switch.look(now=True)
+        off = self.tape.switch is not None and self.tape.switch.look(now=True)
         self._forget_old_entries()
         self.tape.append(Add("compiles", row, entry.ref))
         self.tape.began(entry)
-        if self.recording_id is None:
-            # Now, for to open the store beside a program that computes takes four times as long;
-            # and a process that dies in its first compile has left a word.
-            self.tape.commit("begin")
+        if not (self._begun or off):
+            # A process that dies in its first compile has left a word.
+            self._begun = True
+            self.tape.begin()
         return entry
 
     def learn(self, values: Iterable[str], file: str) -> None:

@@ -37,6 +37,7 @@ class Session:
     def __init__(self, options: Options) -> None:
         from torchreel.recorder.probes import PROBES, run, trace
         from torchreel.recorder.watchdog import Watchdog
+        from torchreel.store import direct, locks  # noqa: F401  (else the writer's thread does)
 
         self.recorder = Recorder(options)
         self._run = run

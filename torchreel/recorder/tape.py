@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 from torchreel.errors import LockedStore, MissingStore
 from torchreel.recorder import environment, guard
 from torchreel.recorder.guard import fail_open, losses
+from torchreel.recorder.redaction import RedactingWriter
 from torchreel.recorder.rows import (
     Add,
     AddEnvironment,
@@ -46,8 +47,11 @@ little when the process is killed."""
 _IDLE_ROUNDS = 4
 """Empty rounds after which the writer thread ends (it is started again when there is work): a
 process that has only one thread can fork without a warning."""
+_BEGIN = 1.0
+"""Seconds that the program waits for the first rows; they come later where that is too short."""
 _FIRST_COMMIT = 15.0
-"""Seconds that the first commit may take: it loads SQLAlchemy and creates the store."""
+"""Seconds that the first commit may take: it creates the store, and loads SQLAlchemy for a server.
+"""
 _COMMIT = 3.0
 """Seconds that any later one may take before the program goes on without it."""
 _CLOSE = 2.0
@@ -148,12 +152,18 @@ class Tape:
         self._hurried = True
         self._wake.set()
 
+    def begin(self) -> None:
+        """Wait a moment until the first rows are on disk.
+
+        To open the store beside a program that computes takes four times as long: with each file
+        and each statement, the interpreter's lock is given away, and comes back after 5 ms.
+        """
+        if not self.off:
+            self._mark().reached.wait(_BEGIN)
+
     def commit(self, place: str) -> bool:
         """Wait until everything so far is on disk; False (and counted) when that takes too long."""
-        marker = _Marker()
-        self.append(marker)
-        self._hurried = True
-        self._wake.set()
+        marker = self._mark()
         limit = _COMMIT if self._committed else _FIRST_COMMIT
         if not self.off and marker.reached.wait(limit) and not self.off:
             self._committed = True
@@ -161,6 +171,13 @@ class Tape:
         losses.add("not committed in time", place)
         self.off = self.off or not self._committed
         return False
+
+    def _mark(self) -> _Marker:
+        """A marker behind everything so far, which the writer is to reach now."""
+        marker = _Marker()
+        self.append(marker)
+        self.hurry()
+        return marker
 
     def close(self) -> None:
         """Write what is left, for at most two seconds, and give the store back."""
@@ -196,8 +213,6 @@ class Tape:
         with self._lock:
             if self._thread is not None:
                 return
-            with fail_open("tape.import"):
-                _load()
             self._thread = threading.Thread(target=self._run, name="torchreel-tape", daemon=True)
             with fail_open("tape.start", quiet=True) as attempt:
                 self._thread.start()
@@ -348,9 +363,6 @@ class Tape:
     @contextmanager
     def _writer(self) -> Iterator[AnyWriter]:
         """A transaction, whose writer takes out what is not to reach the disk."""
-        # Before the transaction: nobody else can write while this imports.
-        from torchreel.recorder.redaction import RedactingWriter
-
         with self._opened().writer() as writer:
             if self.redactor is None or self.redactor.is_off:
                 yield writer
@@ -372,17 +384,6 @@ class Tape:
         elif self._file is not None and _identity(self.target) != self._file:
             raise MissingStore(f"{self.target} was deleted or replaced while it was recorded into.")
         return self._store
-
-
-def _load() -> None:
-    """Import what the writer needs, before its thread begins.
-
-    There, each file that is read would give the interpreter's lock away, and wait five milliseconds
-    to get it back from a program that computes.
-    """
-    import torchreel.recorder.redaction
-    import torchreel.store.direct
-    import torchreel.store.locks  # noqa: F401
 
 
 def _identity(target: str) -> tuple[int, int] | None:

@@ -57,22 +57,16 @@ def _dynamo() -> Any:
 
 def _functions(members: Any, module: str) -> Iterator[FunctionType]:
     for member in list(members.values()):
-        if type(member) in _AROUND:
-            member = getattr(member, _AROUND[type(member)])
+        kind = type(member)
+        if kind is staticmethod or kind is classmethod:
+            member = member.__func__
+        elif kind is property or kind is cached_property:
+            member = member.fget if kind is property else member.func
         if isinstance(member, FunctionType):
             if _is_ours(member):
                 yield member
         elif isinstance(member, type) and member.__module__ == module:
             yield from _functions(vars(member), module)
-
-
-_AROUND = {
-    staticmethod: "__func__",
-    classmethod: "__func__",
-    property: "fget",
-    cached_property: "func",
-}
-"""What stands around a function in a class, and where it has the function."""
 
 
 def _is_ours(function: FunctionType) -> bool:

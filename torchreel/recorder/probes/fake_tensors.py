@@ -278,8 +278,7 @@ def _subject(args: tuple[Any, ...]) -> Any:
 
 def _memo(tensor: Any, memo: str) -> _Memo:
     """(expression, version, epoch) of a memo, read past the property that voids it."""
-    from torchreel.recorder import describe
-
+    describe = _describe()
     name = f"_{memo}_memo"
     value = getattr(tensor, name, None)
     if value is None:
@@ -311,8 +310,7 @@ def _converted(
     result: Any,
     error: BaseException | None,
 ) -> None:
-    from torchreel.recorder import describe
-
+    describe = _describe()
     tensor = args[2]
     name = type(tensor).__name__
     if error is not None:
@@ -343,8 +341,7 @@ def _real(tensor: Any, describer: Any) -> tuple[object, object]:
     """A plain tensor's description, and the id of what it is a view of; a subclass may run code."""
     import torch
 
-    from torchreel.recorder import describe
-
+    describe = _describe()
     if type(tensor) not in (torch.Tensor, torch.nn.Parameter):
         return None, None
     if torch._C._functorch.is_functorch_wrapped_tensor(tensor):
@@ -375,8 +372,7 @@ def _context(context: Any) -> object:
 
 
 def _fallback(recorder: Recorder, call: Call) -> Visit:
-    from torchreel.recorder import describe
-
+    describe = _describe()
     outcome = yield
     error, op = outcome.error, describe.op_name(call.argument(1, "func"))
     described = None if error is not None else describe.result(outcome.result)
@@ -391,8 +387,7 @@ def _infer(
     result: Any,
     error: BaseException | None,
 ) -> None:
-    from torchreel.recorder import describe
-
+    describe = _describe()
     fake = describe.result(args[3]) if len(args) > 3 else None
     if isinstance(error, sys.modules[_MODULE].MetadataMismatchError):
         name, message = type(error).__name__, str(error)
