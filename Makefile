@@ -5,10 +5,10 @@ VENV := .venv
 STAMP := $(VENV)/.stamp
 PY := $(VENV)/bin/python
 
-.PHONY: help venv test lint demo bench models cases recording fidelity detection completeness rebuilding corpus replay minifier kills soak source overhead quality docs clean check-compiler check-python
+.PHONY: help venv test lint demo bench models cases recording instructions fidelity detection completeness rebuilding corpus replay minifier kills soak source overhead quality docs clean check-compiler check-python
 
 help:
-	@echo "make venv | test | lint | demo | bench | models | cases | recording | fidelity | detection | completeness | rebuilding | corpus | replay | minifier | kills | soak | source | overhead | quality | docs | clean"
+	@echo "make venv | test | lint | demo | bench | models | cases | recording | instructions | fidelity | detection | completeness | rebuilding | corpus | replay | minifier | kills | soak | source | overhead | quality | docs | clean"
 
 venv: $(STAMP)
 
@@ -43,6 +43,10 @@ cases: check-compiler $(STAMP)
 # Hours, if run whole: ARGS narrows it, as in ARGS="gpt2-2 aot_eager full --pairs 7".
 recording: check-compiler $(STAMP)
 	$(PY) -m benchmarks.recording $(ARGS)
+
+# The same without the noise of the machine, by Valgrind (a minute or two for each process).
+instructions: check-compiler $(STAMP)
+	$(PY) -m benchmarks.instructions $(ARGS)
 
 # The demonstration reduces failures itself, at its own pace: that is not compared.
 fidelity: check-compiler $(STAMP)

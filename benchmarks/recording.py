@@ -18,7 +18,8 @@ import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
@@ -69,10 +70,15 @@ def main(arguments: list[str]) -> int:
         "program", "recorder", "CPU ratio", "pairs", "target", "memory", "call", "bytes", "share"
     )  # fmt: skip
     compileall.compile_dir(Path(torchreel.__file__).parent, quiet=1)
-    *programs, recorders = [[w for w in axis if w in arguments] or axis for axis in AXES]
+    *programs, recorders = chosen(arguments)
     missed = sum(_measure(program, recorders, pairs, table) for program in product(*programs))
     Console(width=150).print(table)
     return min(missed, 1)
+
+
+def chosen(arguments: Sequence[str]) -> list[Sequence[str]]:
+    """What is named of each axis; all of one where nothing is."""
+    return [[word for word in axis if word in arguments] or axis for axis in AXES]
 
 
 def _measure(program: tuple[str, ...], recorders: Sequence[str], pairs: int, table: Table) -> int:
@@ -116,6 +122,18 @@ def _judge(
 
 
 def _run(program: tuple[str, ...], recorder: str) -> Run:
+    with prepared(recorder) as (out, variables):
+        command = [sys.executable, str(PROGRAM), *program]
+        done = subprocess.run(command, env=variables, capture_output=True, text=True)
+        assert done.returncode == 0, f"{program} with {recorder or 'none'} failed:\n{done.stderr}"
+        found = json.loads(done.stdout.splitlines()[-1])
+        size = sum(file.stat().st_size for file in out.rglob("*") if file.is_file())
+        return Run(found["cpu"], found["peak"], found["call"], size)
+
+
+@contextmanager
+def prepared(recorder: str) -> Iterator[tuple[Path, dict[str, str]]]:
+    """Where a recorder writes, and the environment of one process with cold caches."""
     with tempfile.TemporaryDirectory(prefix="torchreel-recording-") as folder:
         out = Path(folder, "out")
         out.mkdir()
@@ -124,12 +142,7 @@ def _run(program: tuple[str, ...], recorder: str) -> Run:
             "TORCHINDUCTOR_CACHE_DIR": f"{folder}/cache", "TORCHINDUCTOR_COMPILE_THREADS": "1",
             "OMP_NUM_THREADS": "1", "TRANSFORMERS_VERBOSITY": "error",
         }  # fmt: skip
-        command = [sys.executable, str(PROGRAM), *program]
-        done = subprocess.run(command, env=variables, capture_output=True, text=True)
-        assert done.returncode == 0, f"{program} with {recorder or 'none'} failed:\n{done.stderr}"
-        found = json.loads(done.stdout.splitlines()[-1])
-        size = sum(file.stat().st_size for file in out.rglob("*") if file.is_file())
-        return Run(found["cpu"], found["peak"], found["call"], size)
+        yield out, variables
 
 
 def _variables(recorder: str, out: Path) -> dict[str, str]:

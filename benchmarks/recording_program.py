@@ -1,9 +1,10 @@
 """One compile, measured from inside: what `recording` runs, with and without a recorder.
 
-    python benchmarks/recording_program.py MODEL static|dynamic aot_eager|inductor
+    python benchmarks/recording_program.py MODEL static|dynamic aot_eager|inductor [CALLS]
 
 Prints a JSON object: CPU seconds (of this process and its children) and wall seconds of the first
-call, peak memory in KiB, and microseconds per later call.  Imports are not counted: they cost the
+call, peak memory in KiB, and microseconds per later call (of CALLS; with 0 the process ends before
+its first call, for others to be compared with).  Imports are not counted: they cost the
 same with any recorder, except the recorder's own, which come after the first compile has begun.
 """
 
@@ -19,7 +20,7 @@ import torch
 import torch._dynamo  # what torch.compile imports at its first use, on everybody's account
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
-CALLS = 300
+CALLS = "300"
 SHAPE_EVENTS = "RECORD_SHAPE_EVENTS"
 """Set: torch's own recording of ShapeEnv events is on (it has no switch of its own)."""
 
@@ -74,7 +75,7 @@ def _tensors(value: object) -> list[torch.Tensor]:
     return [leaf for leaf in torch.utils._pytree.tree_leaves(value) if torch.is_tensor(leaf)]
 
 
-def main(name: str, shapes: str, backend: str) -> None:
+def main(name: str, shapes: str, backend: str, calls: str = CALLS) -> None:
     """Compile and call the model; see the module."""
     if SHAPE_EVENTS in os.environ:
         ShapeEnv.__init__.__kwdefaults__["should_record_events"] = True
@@ -84,6 +85,8 @@ def main(name: str, shapes: str, backend: str) -> None:
     if shapes == "dynamic":
         torch._dynamo.mark_dynamic(inputs, 1 if inputs.dtype == torch.long else 0)
     compiled = torch.compile(model, backend=backend)
+    if calls == "0":
+        os._exit(0)
     with torch.set_grad_enabled(model.training):
         cpu, wall = _cpu(), time.perf_counter()
         result = compiled(inputs)
@@ -92,7 +95,7 @@ def main(name: str, shapes: str, backend: str) -> None:
         cpu, wall = _cpu() - cpu, time.perf_counter() - wall
         peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
         per_call = []
-        for _ in range(CALLS):
+        for _ in range(int(calls)):
             started = time.perf_counter()
             compiled(inputs)
             per_call.append(time.perf_counter() - started)
