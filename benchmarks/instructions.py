@@ -1,7 +1,7 @@
 """What recording costs in instructions: nearly the same on every run, on a busy machine as well.
 
     python -m benchmarks.instructions [MODEL ...] [static dynamic] [aot_eager inductor]
-                                      [full flight torch_trace shape_events]
+                                      [full flight torch_trace shape_events room]
 
 One process for each program and recorder, under Valgrind (cachegrind, without its caches), with a
 fixed hash seed; what a process does until just before its first call is taken off.  Two runs differ

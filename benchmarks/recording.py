@@ -1,15 +1,19 @@
 """What recording costs: the recorder, and torch's own means, against none, in alternated pairs.
 
     python -m benchmarks.recording [MODEL ...] [static dynamic] [aot_eager inductor]
-                                   [full flight torch_trace shape_events] [--pairs N]
+                                   [full flight torch_trace shape_events room] [--pairs N]
 
 Each round is one fresh process with none and one with each recorder, one right after the other (the
 order rotates from round to round), each with an Inductor cache of its own; a pair is a recorder's
 and the one with none of its round, and the figure is the median of the pairs' ratios of CPU seconds
-of the first call.  torchreel's modules are compiled to byte code first, as pip does at an install.
-Peak memory is the median difference; bytes are what is left on disk, and beside those of torchreel
-stands their share of what `torch_trace` left, where that was measured as well.  Exits with 1 when a
-target of the table `TARGETS`, or one of memory or bytes, is missed.
+of the first call. Each round makes that call from another depth of the stack, the same for all its
+processes: a compile takes up to a tenth longer by where the interpreter's stack chunks end. `room`
+is no recorder, but a program that gives its compile the room that a recorder of ours gives it
+(torchreel/recorder/room.py): what that alone is worth. torchreel's modules are compiled to byte
+code first, as pip does at an install. Peak memory is the median difference; bytes are what is left
+on disk, and beside those of torchreel stands their share of what `torch_trace` left, where that was
+measured as well. Exits with 1 when a target of the table `TARGETS`, or one of memory or bytes, is
+missed.
 """
 
 import compileall
@@ -31,18 +35,21 @@ from rich.table import Table
 import torchreel
 from torchreel.store.database import Store
 
-SHAPE_EVENTS = "RECORD_SHAPE_EVENTS"  # recording_program.py
+SHAPE_EVENTS, ROOM, DEPTH = "RECORD_SHAPE_EVENTS", "RECORD_WITH_ROOM", "RECORD_AT_DEPTH"
+"""What recording_program.py looks for in its environment."""
 PROGRAM = Path(__file__).with_name("recording_program.py")
 AXES = (
     ("gpt2-2", "gpt2-12", "bert", "cnn-train"),
     ("static", "dynamic"),
     ("aot_eager", "inductor"),
-    ("full", "flight", "torch_trace", "shape_events"),
+    ("full", "flight", "torch_trace", "shape_events", "room"),
 )
 TARGETS = {
     ("full", "aot_eager"): 1.15, ("full", "inductor"): 1.05,
     ("flight", "aot_eager"): 1.03, ("flight", "inductor"): 1.01,
 }  # fmt: skip
+STEP = 13
+"""Frames by which the rounds differ: seven rounds go through a chunk of the stack (16 KiB)."""
 MOST_MEMORY = 64 * 1024
 """KiB of extra peak memory that a recorder may use."""
 MOST_BYTES = 0.2
@@ -93,7 +100,8 @@ def _measure(program: tuple[str, ...], recorders: Sequence[str], pairs: int, tab
 
 def _round(program: tuple[str, ...], names: list[str], number: int) -> dict[str, Run]:
     first = number % len(names)
-    return {name: _run(program, name) for name in [*names[first:], *names[:first]]}
+    depth = number * STEP
+    return {name: _run(program, name, depth) for name in [*names[first:], *names[:first]]}
 
 
 def _judge(
@@ -121,8 +129,9 @@ def _judge(
     return int(target is not None and (median(ratios) > target or large))
 
 
-def _run(program: tuple[str, ...], recorder: str) -> Run:
+def _run(program: tuple[str, ...], recorder: str, depth: int) -> Run:
     with prepared(recorder) as (out, variables):
+        variables[DEPTH] = str(depth)
         command = [sys.executable, str(PROGRAM), *program]
         done = subprocess.run(command, env=variables, capture_output=True, text=True)
         assert done.returncode == 0, f"{program} with {recorder or 'none'} failed:\n{done.stderr}"
@@ -154,6 +163,8 @@ def _variables(recorder: str, out: Path) -> dict[str, str]:
         return {"TORCH_TRACE": str(out)}
     if recorder == "shape_events":
         return {SHAPE_EVENTS: "1"}
+    if recorder == "room":
+        return {ROOM: "1"}
     return {}
 
 

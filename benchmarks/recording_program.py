@@ -23,6 +23,10 @@ from torch.fx.experimental.symbolic_shapes import ShapeEnv
 CALLS = "300"
 SHAPE_EVENTS = "RECORD_SHAPE_EVENTS"
 """Set: torch's own recording of ShapeEnv events is on (it has no switch of its own)."""
+ROOM = "RECORD_WITH_ROOM"
+"""Set: the first call has the room on the interpreter's stack that a recorder would give it."""
+DEPTH = "RECORD_AT_DEPTH"
+"""Frames below the first call: where the chunks of the interpreter's stack end."""
 
 
 def _gpt2(layers: int) -> tuple[torch.nn.Module, torch.Tensor]:
@@ -75,6 +79,10 @@ def _tensors(value: object) -> list[torch.Tensor]:
     return [leaf for leaf in torch.utils._pytree.tree_leaves(value) if torch.is_tensor(leaf)]
 
 
+def _first_call(depth: int, function: Callable[[], object]) -> object:
+    return _first_call(depth - 1, function) if depth else function()
+
+
 def main(name: str, shapes: str, backend: str, calls: str = CALLS) -> None:
     """Compile and call the model; see the module."""
     if SHAPE_EVENTS in os.environ:
@@ -85,11 +93,15 @@ def main(name: str, shapes: str, backend: str, calls: str = CALLS) -> None:
     if shapes == "dynamic":
         torch._dynamo.mark_dynamic(inputs, 1 if inputs.dtype == torch.long else 0)
     compiled = torch.compile(model, backend=backend)
+    if ROOM in os.environ:
+        from torchreel.recorder.room import give_room
+
+        give_room(_first_call)
     if calls == "0":
         os._exit(0)
     with torch.set_grad_enabled(model.training):
         cpu, wall = _cpu(), time.perf_counter()
-        result = compiled(inputs)
+        result = _first_call(int(os.environ.get(DEPTH, "0")), lambda: compiled(inputs))
         if model.training:
             _tensors(result)[0].sum().backward()
         cpu, wall = _cpu() - cpu, time.perf_counter() - wall

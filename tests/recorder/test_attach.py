@@ -1,6 +1,7 @@
 """Attaching: now, on import, and not at all."""
 
 import importlib
+import resource
 import sys
 import traceback
 from collections.abc import Iterator
@@ -25,6 +26,19 @@ def double(x, *, times=2):
 class Box:
     def open(self):
         return "open"
+
+def leaf():
+    pass
+
+def loop():
+    for _ in range(2_000):
+        leaf()
+
+def deep(depth):
+    return deep(depth - 1) if depth else loop()
+
+def compile(depth):
+    return deep(depth)
 """
 
 
@@ -71,6 +85,25 @@ def test_a_module_is_patched_when_it_is_imported() -> None:
     attachment.detach()
     assert not hasattr(module.double, "__wrapped__")
     assert not hasattr(module.Box.open, "__wrapped__")
+
+
+def test_a_whole_compile_has_room_on_the_interpreters_stack() -> None:
+    """A loop of 2,000 calls asks for pages at each, where a chunk of the stack ends just there."""
+    module = importlib.import_module(MODULE)
+
+    def faults(depth: int) -> int:
+        before = resource.getrusage(resource.RUSAGE_THREAD).ru_minflt
+        module.compile(depth)
+        return resource.getrusage(resource.RUSAGE_THREAD).ru_minflt - before
+
+    depths = range(300)
+    if max(map(faults, depths)) < 1_000:
+        pytest.skip("this interpreter keeps the chunks of its stack")
+    attachment = Attachment([watch("compile", [])._replace(whole=True)])
+    attachment.attach()
+    assert max(map(faults, depths)) < 200
+    attachment.detach()
+    assert max(map(faults, depths)) >= 1_000
 
 
 def test_two_recorders_may_wait_for_one_module() -> None:

@@ -14,6 +14,8 @@ from torchreel.recorder import attach, guard
 from torchreel.recorder.attach import AttachPoint, Call, Visit, hide_frame
 from torchreel.recorder.guard import fail_open
 from torchreel.recorder.kinds import Kind
+from torchreel.recorder.room import give_room
+from torchreel.recorder.unseen import hide
 
 if TYPE_CHECKING:
     from torchreel.recorder.recorder import Recorder
@@ -325,6 +327,8 @@ def _watched(owner: Any, entry: CompileEntry) -> Callable[..., Any]:
         _leave(recorder, span, None)
         return result
 
+    give_room(compile_backward)
+    hide(compile_backward)
     return compile_backward
 
 

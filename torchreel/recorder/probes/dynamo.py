@@ -166,7 +166,7 @@ def _backend(recorder: Recorder, call: Call) -> Visit:
 
 
 PROBES = (
-    Probe(COMPILE, _compile, skips="skip"),
+    Probe(COMPILE, _compile, skips="skip", whole=True),
     Probe(ATTEMPT, _attempt),
     Probe(GUARDS, _guards),
     Probe(BACKEND, _backend),

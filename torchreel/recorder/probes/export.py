@@ -221,7 +221,7 @@ def _decompose(recorder: Recorder, call: Call) -> Visit:
 
 
 PROBES = (
-    Probe(EXPORT, _export),
+    Probe(EXPORT, _export, whole=True),
     Probe(TRACE, _trace),
     Probe(MODULE, _decompose),
     Probe(DECOMPOSE, _decompose),
