@@ -11,7 +11,7 @@ from sqlalchemy import text
 from torchreel.recorder import retention
 from torchreel.recorder.guard import losses
 from torchreel.recorder.retention import Limits, Retention, drop_material, size_on_disk
-from torchreel.recorder.rows import Add, AddPages, Blob, Event, Ref, Update
+from torchreel.recorder.rows import Add, AddPages, Blob, Ref, Update
 from torchreel.recorder.tape import Tape
 from torchreel.store import Store, queries
 from torchreel.store.direct import open_for_recording
@@ -54,9 +54,9 @@ def add_material(tape: Tape, compile: Ref, seq: int, size: int) -> None:
     """A checkpoint, and a page of events with a payload."""
     columns = {"entry": "graph", "partition": "", "ordinal": 0, "digest": Blob(noise(size // 2))}
     tape.append(Add("checkpoints", {"compile_id": compile, **columns}))
-    payload = Blob(noise(size // 2))
-    event = Event("k", None, seq, compile, None, "", {}, payload, None, None, pages=True)
-    tape.append(AddPages(tape.recording, [[event]]))
+    payload = noise(size // 2).decode()
+    event = ("k", 1, True, False, None, seq, 0, None, "", payload, None, None, {})
+    tape.append(AddPages(tape.recording, compile, [[event]]))
 
 
 def add_failure(tape: Tape, compile: Ref) -> None:

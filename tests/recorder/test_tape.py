@@ -1,5 +1,6 @@
 """The tape: batches, commits, and what a bad row, a lock or a full buffer costs."""
 
+import gc
 import os
 import threading
 import time
@@ -14,7 +15,7 @@ from torchreel.recorder import guard, rows, tape
 from torchreel.recorder.guard import losses
 from torchreel.recorder.kinds import Kind
 from torchreel.recorder.probes import event_kinds
-from torchreel.recorder.recorder import Recorder
+from torchreel.recorder.recorder import Options, Recorder
 from torchreel.recorder.rows import Add, Blob, Config, Ref, Update, plain
 from torchreel.recorder.tape import Tape
 from torchreel.store import Store, queries
@@ -62,6 +63,23 @@ def test_a_row_that_can_not_be_written_costs_only_itself(path: Path) -> None:
     with Store.open(path) as store:
         found = [(row.reason, row.place, row.count) for row in queries.lost(store, 1)]
     assert found == [("IntegrityError", "tape.row", 1), ("Orphan", "tape.row", 1)]
+
+
+def test_the_collector_forgets_an_event_that_waits(path: Path) -> None:
+    recorder = Recorder(Options(str(path)))
+    entry = recorder.add_compile("0/0", 0)
+    kind = Kind("k", 1, "a test", {"values": "", "more": ""})
+    recorder.note(kind, "name", ("a", 1), None, payload="text", entry=entry)
+    recorder.note(kind, "name", ["a"], None, entry=entry)
+    waiting = list(recorder.tape._events)
+    gc.collect(1)
+    gc.collect(1)
+    assert [gc.is_tracked(event) for event in waiting] == [False, True]
+    recorder.tape.close()
+    with Store.open(path) as store:
+        first, second = queries.events(store, queries.recording(store, 1))
+    assert (first.compile_id, first.data) == (1, {"values": ["a", 1], "more": None})
+    assert (second.compile_id, second.data) == (1, {"values": ["a"], "more": None})
 
 
 def test_the_thread_ends_when_idle_and_comes_back(

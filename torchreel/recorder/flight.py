@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from torchreel.recorder.guard import losses
 from torchreel.recorder.retention import drop_material
-from torchreel.recorder.rows import Add, AddGraph, Event, Operation, Ref, Update
+from torchreel.recorder.rows import Add, AddGraph, Event, Operation, Ref, Row, Update
 from torchreel.recorder.tape import Tape
 
 if TYPE_CHECKING:
@@ -41,15 +41,18 @@ _MOST_KNOWN = 1_000
 """Compiles that are known to be kept, or not to be in the sample, at most."""
 
 
+_COMPILE, _PAYLOAD = Event._fields.index("compile"), Event._fields.index("payload")
+
+
 class Held:
     """What one compile has written so far, while nobody knows how it will end."""
 
     def __init__(self) -> None:
-        self.events: deque[Event] = deque()
+        self.events: deque[Row] = deque()
         self.operations: list[Operation] = []
         self.payloads = 0
 
-    def note(self, event: Event) -> None:
+    def note(self, event: Row) -> None:
         """Remember an event; the oldest goes when there are too many."""
         self.events.append(event)
         self.payloads += _size(event)
@@ -58,9 +61,8 @@ class Held:
             losses.add("more events than flight mode holds", "flight")
 
 
-def _size(event: Event) -> int:
-    data = None if event.payload is None else event.payload.data
-    return len(data) if isinstance(data, (str, bytes)) else 0
+def _size(event: Row) -> int:
+    return len(event[_PAYLOAD] or "")
 
 
 class FlightTape(Tape):
@@ -77,11 +79,12 @@ class FlightTape(Tape):
         self._held: dict[Ref, Held] = {}
         self._kept: dict[Ref, None] = {}
         self._skipped: dict[Ref, None] = {}
-        self._between: deque[Event] = deque(maxlen=_MOST_BETWEEN)
+        self._between: deque[Row] = deque(maxlen=_MOST_BETWEEN)
         self._recent: deque[CompileEntry] = deque()
 
     def began(self, entry: CompileEntry) -> None:
         """A compile begins, or goes on: its late backward, its first call."""
+        super().began(entry)
         ref = entry.ref
         if not in_sample(entry.compile_id, self._sample):
             if ref not in self._skipped:
@@ -121,9 +124,9 @@ class FlightTape(Tape):
             tie = Update("checkpoints", operation.ref, {"graph_id": graph})
             self._held[compile].operations.append(tie)
 
-    def note(self, event: Event) -> None:
+    def note(self, event: Row) -> None:
         """See `Tape`: events are held back."""
-        compile = event.compile
+        compile = self.compile_of(event[_COMPILE])
         if compile is None:
             self._between.append(event)
         elif compile in self._kept:

@@ -384,14 +384,14 @@ class Recorder:
         self, kind: str, name: str, data: object, payload: str | None, entry: CompileEntry | None
     ) -> None:
         """A record of torch's own trace: its metadata is kept as it is."""
-        self._note(kind, None, name, data, payload, entry, None, True, False)
+        self._note(kind, None, name, (data,), payload, entry, None, True, False)
 
     def _note(
         self,
         kind: str,
         fields: tuple[str, ...] | None,
         name: str,
-        values: object,
+        values: tuple[object, ...],
         payload: str | None,
         entry: CompileEntry | None,
         stack: int | None,
@@ -403,24 +403,17 @@ class Recorder:
         top = here.stack[-1] if here.stack else None
         if entry is None and top is not None:
             entry = top.entry
-        event = Event(
-            kind,
-            fields,
-            next(self._sequence),
-            entry.ref if entry is not None else None,
-            (top.stage or "dynamo") if top is not None else None,
-            name,
-            values,
-            None if payload is None else Blob(payload),
-            here.cause,
-            stack,
-            pages=pages,
-            exact=exact,
-        )
+        seq = next(self._sequence)
+        compile = entry.number if entry is not None else None
+        stage = (top.stage or "dynamo") if top is not None else None
+        event = (
+            kind, compile, pages, exact, fields, seq, time.time_ns(), stage, name, payload,
+            here.cause, stack, *values,
+        )  # fmt: skip
         self.tape.note(event)
         if self.watcher is not None:
-            self.watcher.event(event)
-        return event.seq
+            self.watcher.event(Event.of(event))
+        return seq
 
     def user_stack(self, summary: object = None) -> int | None:
         """The id of a stack: of `summary` (a StackSummary), or of what Dynamo traces now."""

@@ -12,9 +12,8 @@ millisecond, which every recorded program would pay thirty times.
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from torchreel.store.jsontypes import Json
 from torchreel.store.pages import SHORT, write_frames, write_page, write_pages
@@ -147,62 +146,70 @@ class AddGraph:
         writer.add_many("graph_targets", rows)
 
 
-class Event:
-    """One event, as it was noted: `values` are immutable, and spelled when they are written."""
+class Event(NamedTuple):
+    """One event, as it was noted: `values` are immutable, and spelled when they are written.
 
-    __slots__ = (
-        "cause", "compile", "exact", "fields", "kind", "name", "pages", "payload", "seq", "stack",
-        "stage", "time_ns", "values",
-    )  # fmt: skip
+    While it waits it is a plain tuple, the values at its end.  Python's collector forgets a tuple
+    of text and numbers when it has looked at it once, one with such tuples in it the second time;
+    what it sees a third time brings a full collection of the whole process (0.25 s) nearer.  Hence
+    the compile by its number, and the payload as its text.
+    """
 
-    def __init__(
-        self,
-        kind: str,
-        fields: tuple[str, ...] | None,
-        seq: int,
-        compile: Ref | None,
-        stage: str | None,
-        name: str,
-        values: object,
-        payload: Blob | None,
-        cause: int | None,
-        stack: int | None,
-        *,
-        pages: bool,
-        exact: bool = False,
-    ) -> None:
-        self.kind, self.fields, self.seq, self.compile = kind, fields, seq, compile
-        self.stage, self.name, self.values, self.payload = stage, name, values, payload
-        self.cause, self.stack, self.time_ns = cause, stack, time.time_ns()
-        self.pages, self.exact = pages, exact
+    kind: str
+    compile: int | None
+    """`CompileEntry.number`."""
+    pages: bool
+    exact: bool
+    fields: tuple[str, ...] | None
+    seq: int
+    time_ns: int
+    stage: str | None
+    name: str
+    payload: str | None
+    cause: int | None
+    stack: int | None
+    values: tuple[Any, ...]
+    """One for each of the fields; a record of torch's trace has no fields, and is the one value."""
+
+    @classmethod
+    def of(cls, row: Row) -> Event:
+        """What waited."""
+        return cls._make((*row[:_HEAD], row[_HEAD:]))
 
     def data(self) -> object:
         """The values by name."""
         if self.fields is None:
-            return self.values
-        return dict(zip(self.fields, self.values, strict=True))  # type: ignore[call-overload]
+            return self.values[0]
+        return dict(zip(self.fields, self.values, strict=True))
+
+
+Row = tuple[Any, ...]
+"""An `Event` that waits: its fields, but the values in the place of their tuple."""
+_HEAD = len(Event._fields) - 1
 
 
 class AddEvents(NamedTuple):
-    """Insert events as rows."""
+    """Insert events of one compile as rows."""
 
     recording: Ref
-    events: Sequence[Event]
+    compile: Ref | None
+    events: Sequence[Row]
 
     def write(self, writer: AnyWriter) -> None:
-        writer.add_many("events", [self._row(event, writer) for event in self.events])
+        rows = [self._row(Event.of(event), writer) for event in self.events]
+        writer.add_many("events", rows)
 
     def _row(self, event: Event, writer: AnyWriter) -> dict[str, object]:
         return {
             "recording_id": _id(self.recording),
             "seq": event.seq,
-            "compile_id": None if event.compile is None else _id(event.compile),
+            "compile_id": None if self.compile is None else _id(self.compile),
             "stage": event.stage,
             "kind": event.kind,
             "name": event.name,
             "time_ns": event.time_ns,
             "data": plain(event.data()),
-            "payload": None if event.payload is None else event.payload.resolve(writer),
+            "payload": None if event.payload is None else Blob(event.payload).resolve(writer),
             "cause": event.cause,
             "stack": event.stack,
         }
@@ -212,52 +219,51 @@ class AddPages(NamedTuple):
     """Insert events of one compile as pages, one for each kind, all in one blob."""
 
     recording: Ref
-    pages: Sequence[Sequence[Event]]
+    compile: Ref | None
+    pages: Sequence[Sequence[Row]]
 
     def singly(self) -> list[Operation]:
         """Each page in a blob of its own, so that one that can't be written costs only itself."""
-        return [AddPages(self.recording, [page]) for page in self.pages]
+        return [AddPages(self.recording, self.compile, [page]) for page in self.pages]
 
     def write(self, writer: AnyWriter) -> None:
         digest = writer.blob(write_pages([_document(page, writer) for page in self.pages]))
         rows = [self._row(page, digest, line) for line, page in enumerate(self.pages, 1)]
         writer.add_many("event_pages", rows)
 
-    def _row(self, events: Sequence[Event], digest: str, line: int) -> dict[str, object]:
-        first = events[0]
+    def _row(self, events: Sequence[Row], digest: str, line: int) -> dict[str, object]:
+        first, last = Event.of(events[0]), Event.of(events[-1])
         return {
             "recording_id": _id(self.recording),
-            "compile_id": None if first.compile is None else _id(first.compile),
+            "compile_id": None if self.compile is None else _id(self.compile),
             "kind": first.kind,
             "count": len(events),
             "first_seq": first.seq,
-            "last_seq": events[-1].seq,
+            "last_seq": last.seq,
             "digest": digest,
             "line": line,
         }
 
 
-def _document(events: Sequence[Event], writer: AnyWriter) -> bytes:
-    columns: dict[str, list[object]] = {
-        name: [getattr(event, name) for event in events]
-        for name in ("seq", "time_ns", "stage", "name", "cause", "stack")
-    }
-    columns["payload"] = [e.payload and _short(e.payload, writer) for e in events]
-    data = [event.values for event in events]
+def _document(events: Sequence[Row], writer: AnyWriter) -> bytes:
+    heads = zip(*(event[:_HEAD] for event in events), strict=True)
+    columns: dict[str, Sequence[Any]] = dict(zip(Event._fields, heads, strict=False))
+    fields, exact = columns["fields"][0], columns["exact"][0]
+    columns["payload"] = [
+        None if payload is None else _short(payload, writer) for payload in columns["payload"]
+    ]
+    data = [event[_HEAD] if fields is None else event[_HEAD:] for event in events]
     try:
-        page = {**columns, "data": data}
-        return write_page(page, events[0].fields, spell, exact=events[0].exact)
+        return write_page({**columns, "data": data}, fields, spell, exact=exact)
     except (TypeError, ValueError, RecursionError):
         # Keys that are no text, values that hold themselves: spelled the slow way.
         data = [plain(value) for value in data]
-        return write_page({**columns, "data": data}, events[0].fields, spell)
+        return write_page({**columns, "data": data}, fields, spell)
 
 
-def _short(payload: Blob, writer: AnyWriter) -> str | list[str]:
+def _short(payload: str, writer: AnyWriter) -> str | list[str]:
     """How a page has a payload: its digest, or its text."""
-    if isinstance(payload.data, str) and len(payload.data) < SHORT:
-        return [payload.data]
-    return payload.resolve(writer)
+    return [payload] if len(payload) < SHORT else Blob(payload).resolve(writer)
 
 
 class AddFrames(NamedTuple):

@@ -20,6 +20,8 @@ from torchreel.store.trace_metadata import compile_name
 NO_COMPILE_ID = "-"
 """The name of a compile that has none: it did not come through Dynamo (aot_function, export)."""
 
+_numbers = itertools.count(1)
+
 # The stages that begin outside of any other, in the order in which a compile goes through them.
 _ORDER = {"pre_grad": 0, "joint": 1, "forward": 2, "backward": 2}
 
@@ -29,6 +31,8 @@ class CompileEntry:
 
     def __init__(self, compile_id: str, attempt: int) -> None:
         self.compile_id, self.attempt = compile_id, attempt
+        self.number = next(_numbers)
+        """By which its events know it, as long as they wait."""
         self.ref = Ref()
         self.status = "running"
         self.open_spans = 0

@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections import deque
+from collections import OrderedDict, deque
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
@@ -25,9 +25,9 @@ from torchreel.recorder.rows import (
     AddEvents,
     AddFrames,
     AddPages,
-    Event,
     Operation,
     Ref,
+    Row,
 )
 from torchreel.recorder.stacks import Stacks
 
@@ -57,6 +57,8 @@ _COMMIT = 3.0
 _CLOSE = 2.0
 _MOST_OPERATIONS = 200_000
 """Rows in memory, at most: more than a minute of the busiest compile writes."""
+_MOST_COMPILES = 2_000
+"""Compiles that are known by their numbers, at most: the last ones that began or went on."""
 _PAGE = 4000
 """Events that wait for their page, at most: what a kill may cost, and what a page holds."""
 _LONGEST_LOCK = 0.1
@@ -87,7 +89,8 @@ class Tape:
         self.off = False
         self.stacks = Stacks()
         self._queue: deque[Operation] = deque([recording])
-        self._events: deque[Event] = deque()
+        self._events: deque[Row] = deque()
+        self._compiles: OrderedDict[int, Ref] = OrderedDict()
         self._batch: list[Operation] = []
         self._lock = threading.RLock()
         self._wake = threading.Event()
@@ -110,7 +113,11 @@ class Tape:
         return self.recording.id is None and waiting == 1
 
     def began(self, entry: CompileEntry) -> None:
-        """A compile has a row now; what follows of it is kept, unless a subclass decides."""
+        """A compile has a row now, or goes on; what follows is kept, unless a subclass decides."""
+        self._compiles[entry.number] = entry.ref
+        self._compiles.move_to_end(entry.number)
+        while len(self._compiles) > _MOST_COMPILES:
+            self._compiles.popitem(last=False)
 
     def keep(self, entry: CompileEntry) -> None:
         """Everything of this compile is to be kept: it failed, hung, or did what few do."""
@@ -135,7 +142,7 @@ class Tape:
         if self._thread is None:
             self._start()
 
-    def note(self, event: Event) -> None:
+    def note(self, event: Row) -> None:
         """Put an event on the tape; never blocks.
 
         Nothing wakes the writer for it: events wait for a commit, or until they fill a page.
@@ -275,24 +282,32 @@ class Tape:
 
     def _take_events(self) -> list[Operation]:
         """The events so far: rows in one insertion, the others in pages by kind and compile."""
-        rows: list[Event] = []
-        pages: dict[Ref | None, dict[str, list[Event]]] = {}
+        rows: dict[int | None, list[Row]] = {}
+        pages: dict[int | None, dict[str, list[Row]]] = {}
         for _ in range(len(self._events)):
             event = self._events.popleft()
-            if event.pages:
-                pages.setdefault(event.compile, {}).setdefault(event.kind, []).append(event)
+            kind, compile, in_pages = event[:3]
+            if in_pages:
+                pages.setdefault(compile, {}).setdefault(kind, []).append(event)
             else:
-                rows.append(event)
+                rows.setdefault(compile, []).append(event)
         # Last, for an event is on its deque before its frames are looked for here.
         frames = list(self.stacks.take())
         operations: list[Operation] = [
-            AddPages(self.recording, list(kinds.values())) for kinds in pages.values()
+            AddPages(self.recording, self.compile_of(number), list(kinds.values()))
+            for number, kinds in pages.items()
         ]
-        if rows:
-            operations.append(AddEvents(self.recording, rows))
+        operations += [
+            AddEvents(self.recording, self.compile_of(number), events)
+            for number, events in rows.items()
+        ]
         if frames:
             operations.append(AddFrames(self.recording, frames))
         return operations
+
+    def compile_of(self, number: int | None) -> Ref | None:
+        """The row of the compile with that number; None when it is long over."""
+        return None if number is None else self._compiles.get(number)
 
     def _fail(self, kind: type[Exception]) -> None:
         """Keep the batch for another try, or give up."""

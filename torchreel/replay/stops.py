@@ -135,8 +135,9 @@ class _Noted:
 
     @property
     def data(self) -> Json:
-        of_trace = self._event.fields is None and isinstance(self._event.values, Mapping)
-        return plain(self._event.data()) if of_trace or self.kind in READ else None
+        data = self._event.data()
+        of_trace = self._event.fields is None and isinstance(data, Mapping)
+        return plain(data) if of_trace or self.kind in READ else None
 
 
 @contextmanager
