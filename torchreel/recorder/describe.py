@@ -21,8 +21,9 @@ Described = object
 """A nest of tuples, text, numbers and None."""
 
 _MOST_SPELLED = 20_000
-"""Expressions whose text is kept; a process of many compiles begins anew."""
+"""Expressions whose text is kept, and tensors; a process of many compiles begins anew."""
 _texts: dict[object, object] = {}
+_tensors: dict[Described, Described] = {}
 
 
 def _text(value: Any) -> object:
@@ -67,11 +68,20 @@ def _unseen(function: Callable[[Any], Described]) -> Callable[[Any], Described]:
     return guarded
 
 
+def _shared(description: Described) -> Described:
+    """The same one for the same tensors: few differ, and Python's collector has seen it already.
+
+    There are no numbers in it but whole ones, so that what is equal is the same.
+    """
+    if len(_tensors) > _MOST_SPELLED:
+        _tensors.clear()
+    return _tensors.setdefault(description, description)
+
+
 def _tensor(value: torch.Tensor) -> Described:
-    if value.layout is not torch.strided:
-        return (_text(value.dtype), sizes(value.shape), _text(value.layout), _text(value.device))
-    strides = sizes(value.stride())
-    return (_text(value.dtype), sizes(value.shape), strides, _text(value.device))
+    strided = value.layout is torch.strided
+    strides = sizes(value.stride()) if strided else _text(value.layout)
+    return _shared((_text(value.dtype), sizes(value.shape), strides, _text(value.device)))
 
 
 tensor = _unseen(_tensor)
@@ -88,7 +98,7 @@ def _result(value: Any) -> Described:
     if isinstance(value, torch.Tensor):
         return (type(value).__name__,)
     if isinstance(value, (list, tuple)):
-        return tuple([_result(item) for item in value])
+        return _shared(tuple([_result(item) for item in value]))
     if value is None or value is NotImplemented:
         return None if value is None else "NotImplemented"
     if isinstance(value, (torch.SymInt, torch.SymFloat, torch.SymBool)):
@@ -102,9 +112,9 @@ result = _unseen(_result)
 
 def _outline(value: Any) -> Described:
     if type(value) is FakeTensor and value._has_symbolic_sizes_strides:
-        return (_text(value.dtype), sizes(value.shape), None, _text(value.device))
+        return _shared((_text(value.dtype), sizes(value.shape), None, _text(value.device)))
     if isinstance(value, (list, tuple)):
-        return tuple([_outline(item) for item in value])
+        return _shared(tuple([_outline(item) for item in value]))
     return _result(value)
 
 

@@ -115,35 +115,40 @@ class Update(NamedTuple):
 
 
 class AddGraph:
-    """Insert a graph, its size and what it calls, all taken from its portable form."""
+    """Insert a graph, its size and what it calls, all taken from its portable form.
 
-    __slots__ = ("compile", "doc", "ordinal", "partition", "ref", "stage")
+    That is spelled at once: its nodes are thousands of objects, which Python's collector would
+    have to look at until they are written.
+    """
+
+    __slots__ = ("columns", "compile", "data", "ref", "targets")
 
     def __init__(
         self, compile: Ref, stage: str, partition: str, ordinal: int, doc: GraphDoc
     ) -> None:
-        self.compile, self.stage, self.partition = compile, stage, partition
-        self.ordinal, self.doc, self.ref = ordinal, doc, Ref()
+        counts = doc.counts()
+        self.compile, self.ref = compile, Ref()
+        self.columns = {
+            "compile_id": compile,
+            "stage": stage,
+            "partition": partition,
+            "ordinal": ordinal,
+            "nodes": counts.nodes,
+            "call_nodes": counts.call_nodes,
+            "inputs": counts.inputs,
+            "outputs": counts.outputs,
+        }
+        self.targets = tuple(doc.targets())
+        self.data = doc.to_bytes()
 
     def write(self, writer: AnyWriter) -> None:
-        counts = self.doc.counts()
-        self.ref.id = writer.add(
-            "graphs",
-            compile_id=_id(self.compile),
-            stage=self.stage,
-            partition=self.partition,
-            ordinal=self.ordinal,
-            nodes=counts.nodes,
-            call_nodes=counts.call_nodes,
-            inputs=counts.inputs,
-            outputs=counts.outputs,
-            digest=writer.blob(self.doc.to_bytes()),
+        columns = _resolved(self.columns, writer)
+        self.ref.id = writer.add("graphs", **columns, digest=writer.blob(self.data))
+        names = ("graph_id", "depth", "target", "count")
+        writer.add_many(
+            "graph_targets",
+            [dict(zip(names, (self.ref.id, *found), strict=True)) for found in self.targets],
         )
-        rows: list[dict[str, object]] = [
-            {"graph_id": self.ref.id, "depth": depth, "target": target, "count": count}
-            for depth, target, count in self.doc.targets()
-        ]
-        writer.add_many("graph_targets", rows)
 
 
 class Event(NamedTuple):
