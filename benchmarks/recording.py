@@ -6,9 +6,10 @@
 Each round is one fresh process with none and one with each recorder, one right after the other (the
 order rotates from round to round), each with an Inductor cache of its own; a pair is a recorder's
 and the one with none of its round, and the figure is the median of the pairs' ratios of CPU seconds
-of the first call. Each round makes that call from another depth of the stack, the same for all its
-processes: a compile takes up to a tenth longer by where the interpreter's stack chunks end. `room`
-is no recorder, but a program that gives its compile the room that a recorder of ours gives it
+of the first call. Each round makes that call in another state of the interpreter (stack and
+collector), the same for all its processes: any one state is luck (Mytkowicz, Diwan, Hauswirth,
+Sweeney: Producing wrong data without doing anything obviously wrong!, ASPLOS 2009). `room` is no
+recorder, but a program that gives its compile the room that a recorder of ours gives it
 (torchreel/recorder/room.py): what that alone is worth. torchreel's modules are compiled to byte
 code first, as pip does at an install. Peak memory is the median difference; bytes are what is left
 on disk, and beside those of torchreel stands their share of what `torch_trace` left, where that was
@@ -35,7 +36,7 @@ from rich.table import Table
 import torchreel
 from torchreel.store.database import Store
 
-SHAPE_EVENTS, ROOM, DEPTH = "RECORD_SHAPE_EVENTS", "RECORD_WITH_ROOM", "RECORD_AT_DEPTH"
+SHAPE_EVENTS, ROOM, SETUP = "RECORD_SHAPE_EVENTS", "RECORD_WITH_ROOM", "RECORD_SETUP"
 """What recording_program.py looks for in its environment."""
 PROGRAM = Path(__file__).with_name("recording_program.py")
 AXES = (
@@ -48,8 +49,6 @@ TARGETS = {
     ("full", "aot_eager"): 1.15, ("full", "inductor"): 1.05,
     ("flight", "aot_eager"): 1.03, ("flight", "inductor"): 1.01,
 }  # fmt: skip
-STEP = 13
-"""Frames by which the rounds differ: seven rounds go through a chunk of the stack (16 KiB)."""
 MOST_MEMORY = 64 * 1024
 """KiB of extra peak memory that a recorder may use."""
 MOST_BYTES = 0.2
@@ -100,8 +99,7 @@ def _measure(program: tuple[str, ...], recorders: Sequence[str], pairs: int, tab
 
 def _round(program: tuple[str, ...], names: list[str], number: int) -> dict[str, Run]:
     first = number % len(names)
-    depth = number * STEP
-    return {name: _run(program, name, depth) for name in [*names[first:], *names[:first]]}
+    return {name: _run(program, name, number) for name in [*names[first:], *names[:first]]}
 
 
 def _judge(
@@ -129,9 +127,9 @@ def _judge(
     return int(target is not None and (median(ratios) > target or large))
 
 
-def _run(program: tuple[str, ...], recorder: str, depth: int) -> Run:
+def _run(program: tuple[str, ...], recorder: str, setup: int) -> Run:
     with prepared(recorder) as (out, variables):
-        variables[DEPTH] = str(depth)
+        variables[SETUP] = str(setup)
         command = [sys.executable, str(PROGRAM), *program]
         done = subprocess.run(command, env=variables, capture_output=True, text=True)
         assert done.returncode == 0, f"{program} with {recorder or 'none'} failed:\n{done.stderr}"

@@ -8,6 +8,7 @@ its first call, for others to be compared with).  Imports are not counted: they 
 same with any recorder, except the recorder's own, which come after the first compile has begun.
 """
 
+import gc
 import itertools
 import json
 import os
@@ -25,8 +26,9 @@ SHAPE_EVENTS = "RECORD_SHAPE_EVENTS"
 """Set: torch's own recording of ShapeEnv events is on (it has no switch of its own)."""
 ROOM = "RECORD_WITH_ROOM"
 """Set: the first call has the room on the interpreter's stack that a recorder would give it."""
-DEPTH = "RECORD_AT_DEPTH"
-"""Frames below the first call: where the chunks of the interpreter's stack end."""
+SETUP = "RECORD_SETUP"
+"""A number: the state of the interpreter in which the program makes its first call, see `_set_up`.
+"""
 
 
 def _gpt2(layers: int) -> tuple[torch.nn.Module, torch.Tensor]:
@@ -79,6 +81,20 @@ def _tensors(value: object) -> list[torch.Tensor]:
     return [leaf for leaf in torch.utils._pytree.tree_leaves(value) if torch.is_tensor(leaf)]
 
 
+def _set_up(number: int) -> tuple[int, list[list[None]]]:
+    """Frames below the first call, and objects that are kept.
+
+    Where the chunks of the interpreter's stack end, and how near the next full collection of its
+    collector is, decide over a tenth of what a compile takes, and are luck in any one program.
+    Seven numbers in a row go once through either: 16 KiB of frames, and a quarter of the 400,000
+    objects that are there.
+    """
+    gc.collect()
+    survivors: list[list[None]] = [[] for _ in range(number % 7 * 14_600)]
+    gc.collect(1)
+    return number % 7 * 13, survivors
+
+
 def _first_call(depth: int, function: Callable[[], object]) -> object:
     return _first_call(depth - 1, function) if depth else function()
 
@@ -97,11 +113,12 @@ def main(name: str, shapes: str, backend: str, calls: str = CALLS) -> None:
         from torchreel.recorder.room import give_room
 
         give_room(_first_call)
+    depth, _survivors = _set_up(int(os.environ.get(SETUP, "0")))
     if calls == "0":
         os._exit(0)
     with torch.set_grad_enabled(model.training):
         cpu, wall = _cpu(), time.perf_counter()
-        result = _first_call(int(os.environ.get(DEPTH, "0")), lambda: compiled(inputs))
+        result = _first_call(depth, lambda: compiled(inputs))
         if model.training:
             _tensors(result)[0].sum().backward()
         cpu, wall = _cpu() - cpu, time.perf_counter() - wall
