@@ -12,6 +12,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from torchreel.recorder.guard import fail_open
+
 _SLOTS = 33_000
 """Slots of 8 bytes that the frame claims (and never touches): just above 256 KiB, so that CPython,
 which doubles, makes a chunk of 512 KiB, and half of it is left for the calls."""
@@ -19,4 +21,5 @@ which doubles, makes a chunk of 512 KiB, and half of it is left for the calls.""
 
 def give_room(function: Callable[..., Any]) -> None:
     """Have whatever `function` calls find its frames in one chunk of the interpreter's stack."""
-    function.__code__ = function.__code__.replace(co_stacksize=_SLOTS)
+    with fail_open("room"):
+        function.__code__ = function.__code__.replace(co_stacksize=_SLOTS)
