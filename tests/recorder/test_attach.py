@@ -13,6 +13,7 @@ import pytest
 from torchreel.recorder import attach
 from torchreel.recorder.attach import PASS, Attachment, AttachPoint, Call, Probe, Tap, Visit
 from torchreel.recorder.guard import losses
+from torchreel.recorder.probes import PROBES, aot_events, dynamo, export
 from torchreel.recorder.recorder import Options, Recorder
 
 MODULE = "reel_attached"
@@ -104,6 +105,19 @@ def test_a_whole_compile_has_room_on_the_interpreters_stack() -> None:
     assert max(map(faults, depths)) < 200
     attachment.detach()
     assert max(map(faults, depths)) >= 1_000
+
+
+def test_whole_compiles_are_those_of_dynamo_of_export_and_of_late_backwards() -> None:
+    whole = [probe for probe in PROBES if isinstance(probe, Probe) and probe.whole]
+    assert [str(probe.point) for probe in whole] == [str(dynamo.COMPILE), str(export.EXPORT)]
+    least = (128 << 10) // 8
+    assert aot_events._compile_backward.__code__.co_stacksize > least
+    attachment = Attachment(whole)
+    attachment.attach()
+    for probe in whole:
+        owner, name = attach.resolve(probe.point)
+        assert vars(owner)[name].__code__.co_stacksize > least
+    attachment.detach()
 
 
 def test_two_recorders_may_wait_for_one_module() -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from torchreel.recorder import attach, guard
@@ -15,7 +16,6 @@ from torchreel.recorder.attach import AttachPoint, Call, Visit, hide_frame
 from torchreel.recorder.guard import fail_open
 from torchreel.recorder.kinds import Kind
 from torchreel.recorder.room import give_room
-from torchreel.recorder.unseen import hide
 
 if TYPE_CHECKING:
     from torchreel.recorder.recorder import Recorder
@@ -307,29 +307,28 @@ def late_backward(recorder: Recorder, call: Call) -> Visit:
     once = bool(call.argument(1, "saved_tensors_use_once"))
     recorder.note(LATE_BACKWARD, "", once, entry=entry)
     if compiler.bw_compiler is not None:
-        compiler.bw_compiler = _watched(compiler, entry)
+        original = compiler.bw_compiler
+        compiler.bw_compiler = partial(_compile_backward, compiler, entry, original)
 
 
-def _watched(owner: Any, entry: CompileEntry) -> Callable[..., Any]:
-    """A stand-in for the compiler of a backward, for the one call that it gets."""
-    original = owner.bw_compiler
+def _compile_backward(
+    owner: Any, entry: CompileEntry, original: Callable[..., Any], *args: Any, **kwargs: Any
+) -> Any:
+    """What stands in for the compiler of a backward, for the one call that it gets."""
+    owner.bw_compiler = original
+    recorder = attach.active()
+    span = None if recorder is None or recorder.busy else _enter(recorder, entry)
+    try:
+        result = original(*args, **kwargs)
+    except BaseException as error:
+        _leave(recorder, span, error)
+        hide_frame(error)
+        raise
+    _leave(recorder, span, None)
+    return result
 
-    def compile_backward(*args: Any, **kwargs: Any) -> Any:
-        owner.bw_compiler = original
-        recorder = attach.active()
-        span = None if recorder is None or recorder.busy else _enter(recorder, entry)
-        try:
-            result = original(*args, **kwargs)
-        except BaseException as error:
-            _leave(recorder, span, error)
-            hide_frame(error)
-            raise
-        _leave(recorder, span, None)
-        return result
 
-    give_room(compile_backward)
-    hide(compile_backward)
-    return compile_backward
+give_room(_compile_backward)
 
 
 def _enter(recorder: Recorder, entry: CompileEntry) -> Span | None:
