@@ -65,21 +65,49 @@ def test_a_row_that_can_not_be_written_costs_only_itself(path: Path) -> None:
     assert found == [("IntegrityError", "tape.row", 1), ("Orphan", "tape.row", 1)]
 
 
-def test_the_collector_forgets_an_event_that_waits(path: Path) -> None:
+def test_the_collector_forgets_an_event_that_waits(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     recorder = Recorder(Options(str(path)))
+    waiting: list[rows.Row] = []
+    monkeypatch.setattr(recorder.tape, "note", waiting.append)
     entry = recorder.add_compile("0/0", 0)
     kind = Kind("k", 1, "a test", {"values": "", "more": ""})
     recorder.note(kind, "name", ("a", 1), None, payload="text", entry=entry)
     recorder.note(kind, "name", ["a"], None, entry=entry)
-    waiting = list(recorder.tape._events)
     gc.collect(1)
     gc.collect(1)
     assert [gc.is_tracked(event) for event in waiting] == [False, True]
+    first = rows.Event.of(waiting[0])
+    assert (first.compile, first.payload, first.stack) == (entry.number, "text", None)
+    assert first.data() == {"values": ("a", 1), "more": None}
+    recorder.tape.close()
+
+
+@pytest.mark.parametrize("mode", ["full", "flight"])
+def test_an_open_compile_is_known_however_many_come_after_it(
+    path: Path, monkeypatch: pytest.MonkeyPatch, mode: str
+) -> None:
+    monkeypatch.setattr(tape, "_MOST_COMPILES", 3)
+    recorder = Recorder(Options(str(path), mode=mode))
+    kind = Kind("k", 1, "a test")
+    over = recorder.add_compile("0/0", 0)
+    outer = recorder.add_compile("1/0", 0)
+    span = recorder.enter_frame(outer)
+    for number in range(2, 10):
+        recorder.add_compile(f"{number}/0", 0)
+    recorder.note(kind, "outer", entry=outer)
+    recorder.note(kind, "over", entry=over)
+    recorder.tape.keep(outer)
+    recorder.leave(span)
     recorder.tape.close()
     with Store.open(path) as store:
-        first, second = queries.events(store, queries.recording(store, 1))
-    assert (first.compile_id, first.data) == (1, {"values": ["a", 1], "more": None})
-    assert (second.compile_id, second.data) == (1, {"values": ["a"], "more": None})
+        recording = queries.recording(store, 1)
+        found = [(row.name, row.compile_id) for row in queries.events(store, recording)]
+        lost = [(row.reason, row.count) for row in queries.lost(store, 1)]
+    known = {"outer": 2, "over": None} if mode == "full" else {"outer": 2}
+    assert dict(found[-len(known) :]) == known
+    assert ("of a compile that is long over", 1) in lost
 
 
 def test_the_thread_ends_when_idle_and_comes_back(

@@ -21,9 +21,9 @@ Described = object
 """A nest of tuples, text, numbers and None."""
 
 _MOST_SPELLED = 20_000
-"""Expressions whose text is kept, and tensors; a process of many compiles begins anew."""
+"""Expressions whose text is kept, and results; a process of many compiles begins anew."""
 _texts: dict[object, object] = {}
-_tensors: dict[Described, Described] = {}
+_results: dict[Described, Described] = {}
 
 
 def _text(value: Any) -> object:
@@ -73,9 +73,9 @@ def _shared(description: Described) -> Described:
 
     There are no numbers in it but whole ones, so that what is equal is the same.
     """
-    if len(_tensors) > _MOST_SPELLED:
-        _tensors.clear()
-    return _tensors.setdefault(description, description)
+    if len(_results) > _MOST_SPELLED:
+        _results.clear()
+    return _results.setdefault(description, description)
 
 
 def _tensor(value: torch.Tensor) -> Described:

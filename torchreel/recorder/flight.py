@@ -126,9 +126,12 @@ class FlightTape(Tape):
 
     def note(self, event: Row) -> None:
         """See `Tape`: events are held back."""
-        compile = self.compile_of(event[_COMPILE])
-        if compile is None:
+        number = event[_COMPILE]
+        compile = self.compile_of(number)
+        if number is None:
             self._between.append(event)
+        elif compile is None:
+            return
         elif compile in self._kept:
             super().note(event)
         elif compile in self._held:

@@ -57,8 +57,8 @@ _COMMIT = 3.0
 _CLOSE = 2.0
 _MOST_OPERATIONS = 200_000
 """Rows in memory, at most: more than a minute of the busiest compile writes."""
-_MOST_COMPILES = 2_000
-"""Compiles that are known by their numbers, at most: the last ones that began or went on."""
+_MOST_COMPILES = 1_000
+"""Compiles that are known by their numbers: the last ones that began or went on, and open ones."""
 _PAGE = 4000
 """Events that wait for their page, at most: what a kill may cost, and what a page holds."""
 _LONGEST_LOCK = 0.1
@@ -90,7 +90,7 @@ class Tape:
         self.stacks = Stacks()
         self._queue: deque[Operation] = deque([recording])
         self._events: deque[Row] = deque()
-        self._compiles: OrderedDict[int, Ref] = OrderedDict()
+        self._compiles: OrderedDict[int, CompileEntry] = OrderedDict()
         self._batch: list[Operation] = []
         self._lock = threading.RLock()
         self._wake = threading.Event()
@@ -114,10 +114,12 @@ class Tape:
 
     def began(self, entry: CompileEntry) -> None:
         """A compile has a row now, or goes on; what follows is kept, unless a subclass decides."""
-        self._compiles[entry.number] = entry.ref
+        self._compiles[entry.number] = entry
         self._compiles.move_to_end(entry.number)
-        while len(self._compiles) > _MOST_COMPILES:
-            self._compiles.popitem(last=False)
+        for _ in range(len(self._compiles) - _MOST_COMPILES):
+            number, oldest = self._compiles.popitem(last=False)
+            if oldest.open_spans:
+                self._compiles[number] = oldest
 
     def keep(self, entry: CompileEntry) -> None:
         """Everything of this compile is to be kept: it failed, hung, or did what few do."""
@@ -306,8 +308,13 @@ class Tape:
         return operations
 
     def compile_of(self, number: int | None) -> Ref | None:
-        """The row of the compile with that number; None when it is long over."""
-        return None if number is None else self._compiles.get(number)
+        """The row of the compile with that number; None (and counted) when it is long over."""
+        if number is None:
+            return None
+        entry = self._compiles.get(number)
+        if entry is None:
+            losses.add("of a compile that is long over", "event")
+        return None if entry is None else entry.ref
 
     def _fail(self, kind: type[Exception]) -> None:
         """Keep the batch for another try, or give up."""
