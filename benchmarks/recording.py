@@ -10,11 +10,12 @@ of the first call. Each round makes that call in another state of the interprete
 collector), the same for all its processes: any one state is luck (Mytkowicz, Diwan, Hauswirth,
 Sweeney: Producing wrong data without doing anything obviously wrong!, ASPLOS 2009). `room` is no
 recorder, but a program that gives its compile the room that a recorder of ours gives it
-(torchreel/recorder/room.py): what that alone is worth. torchreel's modules are compiled to byte
-code first, as pip does at an install. Peak memory is the median difference; bytes are what is left
-on disk, and beside those of torchreel stands their share of what `torch_trace` left, where that was
-measured as well. Exits with 1 when a target of the table `TARGETS`, or one of memory or bytes, is
-missed.
+(torchreel/recorder/room.py): what that alone is worth, and what a recorder's ratio is to be divided
+by for its own cost; the targets are about what the program sees. Let N be a multiple of seven.
+torchreel's modules are compiled to byte code first, as pip does at an install. Peak memory is the
+median difference; bytes are what is left on disk, and beside those of torchreel stands their share
+of what `torch_trace` left, where that was measured as well. Exits with 1 when a target of the table
+`TARGETS`, or one of memory or bytes, is missed.
 """
 
 import compileall
