@@ -8,6 +8,7 @@ from __future__ import annotations
 import itertools
 import json
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,7 +22,9 @@ from torchreel.replay.tapes import Line, lanes
 from torchreel.store import queries, schema
 from torchreel.store.database import Store
 from torchreel.store.jsontypes import canonical_json
+from torchreel.store.pages import write_pages
 from torchreel.store.records import Compile, Event
+from torchreel.store.writer import Writer
 
 FIELDS: Mapping[str, str] = {
     "shape_env.guard": "expr",
@@ -167,34 +170,37 @@ def change_data(store: Store, event: Event, field: str) -> None:
 def put_data(store: Store, event: Event, data: Mapping[str, Any]) -> None:
     """Give an event other data, in its row or in its page."""
     with store.writer() as writer:
-        events, pages = schema.events, schema.event_pages
+        events = schema.events
         here = (events.c.recording_id == event.recording_id, events.c.seq == event.seq)
         row = writer.connection.execute(select(events.c.id).where(*here)).scalar()
         if row is not None:
             writer.update("events", row, data=data)
             return
-        around = select(pages.c.id, pages.c.digest, pages.c.line).where(
-            pages.c.recording_id == event.recording_id, pages.c.kind == event.kind,
-            pages.c.first_seq <= event.seq, pages.c.last_seq >= event.seq,
-        )  # fmt: skip
-        for page in writer.connection.execute(around).all():
-            doc = _document(store, page.digest, page.line)
+        with _page(store, writer, event) as (doc, place):
+            row_data: Any = data
+            if doc["fields"] is not None:
+                row_data = [data[name] for name in doc["fields"]]
+            doc["data"][place] = row_data
+
+
+@contextmanager
+def _page(store: Store, writer: Writer, event: Event) -> Iterator[tuple[Any, int]]:
+    """The document that an event is in, and its place there; what is done to it is stored."""
+    pages = schema.event_pages
+    here = select(pages.c.id, pages.c.digest).where(
+        pages.c.recording_id == event.recording_id,
+        pages.c.first_seq <= event.seq, pages.c.last_seq >= event.seq,
+    )  # fmt: skip
+    for page in writer.connection.execute(here).all():
+        documents = json.loads(store.read_blob(page.digest))
+        for doc in documents:
             places = list(itertools.accumulate(doc["seq"]))
             if event.seq in places:
-                row_data: Any = data
-                if doc["fields"] is not None:
-                    row_data = [data[name] for name in doc["fields"]]
-                doc["data"][places.index(event.seq)] = row_data
-                new = writer.blob(canonical_json(doc))
-                writer.update("event_pages", page.id, digest=new, line=None)
+                yield doc, places.index(event.seq)
+                new = writer.blob(write_pages([canonical_json(document) for document in documents]))
+                writer.update("event_pages", page.id, digest=new)
                 return
     raise LookupError(event.seq)
-
-
-def _document(store: Store, digest: str, line: int | None) -> Any:
-    """What a page holds."""
-    found = json.loads(store.read_blob(digest))
-    return found if line is None else found[line - 1]
 
 
 def _change_payload(store: Store, event: Event) -> None:
@@ -203,19 +209,8 @@ def _change_payload(store: Store, event: Event) -> None:
     document = _with_changed_line(store.read_blob(event.payload).decode())
     with store.writer() as writer:
         digest = writer.blob(document.encode())
-        pages = schema.event_pages
-        around = select(pages.c.id, pages.c.digest, pages.c.line).where(
-            pages.c.recording_id == event.recording_id, pages.c.kind == event.kind
-        )
-        for page in writer.connection.execute(around).all():
-            doc = _document(store, page.digest, page.line)
-            places = list(itertools.accumulate(doc["seq"]))
-            if event.seq in places:
-                doc["payload"][places.index(event.seq)] = digest
-                new = writer.blob(canonical_json(doc))
-                writer.update("event_pages", page.id, digest=new, line=None)
-                return
-    raise LookupError(event.seq)
+        with _page(store, writer, event) as (doc, place):
+            doc["payload"][place] = digest
 
 
 def _with_changed_line(text: str) -> str:

@@ -27,6 +27,7 @@ from torchreel.replay.many import replay_all, replay_repeatedly, worst
 from torchreel.replay.verdict import Comparison
 from torchreel.store import queries, schema
 from torchreel.store.database import Store
+from torchreel.store.pages import documents_of, write_pages
 from torchreel.store.records import Compile
 
 PROGRAM = (
@@ -95,12 +96,18 @@ def test_one_changed_fact_is_found_where_it_is(
 
 
 def _without(path: Path, copy: Path, seq: int) -> None:
-    """A copy of a store whose tape lacks an event that is a row."""
+    """A copy of a store whose tape lacks an event, the only one of its page."""
     copy.write_bytes(path.read_bytes())
     with Store.open(copy, write=True) as store, store.writer() as writer:
-        events = schema.events
-        gone = (events.c.recording_id == 1) & (events.c.seq == seq)
-        assert writer.connection.execute(events.delete().where(gone)).rowcount == 1
+        pages = schema.event_pages
+        for page in writer.connection.execute(pages.select().where(pages.c.recording_id == 1)):
+            documents = documents_of(store.read_blob(page.digest))
+            left = [n for n, doc in enumerate(documents) if json.loads(doc)["seq"] != [seq]]
+            if len(left) == len(documents) - 1:
+                kinds = [page.kinds[n] for n in left]
+                digest = writer.blob(write_pages([documents[n] for n in left]))
+                return writer.update("event_pages", page.id, kinds=kinds, digest=digest)
+    raise LookupError(seq)
 
 
 def test_a_hole_in_the_tape_is_named(replayed: Path, tmp_path: Path) -> None:

@@ -5,19 +5,29 @@ import shutil
 import sqlite3
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import pytest
 from alembic.autogenerate import compare_metadata
 from alembic.config import Config
 from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
-from sqlalchemy import Connection, Engine, create_engine, create_mock_engine, inspect, text
+from sqlalchemy import (
+    Connection,
+    Engine,
+    create_engine,
+    create_mock_engine,
+    inspect,
+    select,
+    text,
+)
 
-from tests.store.rows import add_event, add_recording
+from tests.store.rows import add_compile, add_event, add_recording
 from torchreel.errors import NotAStore
-from torchreel.store import Store, database, migrations, queries
+from torchreel.store import Store, database, migrations, queries, schema
+from torchreel.store.pages import COLUMNS, write_page, write_pages
 from torchreel.store.revision import REVISION
-from torchreel.store.schema import ON_SERVER, metadata
+from torchreel.store.schema import COMPUTED, ON_SERVER, metadata
 
 
 def test_the_newest_migration_is_the_revision_that_the_code_knows() -> None:
@@ -58,7 +68,75 @@ def test_a_new_store_says_which_revision_it_is(store: Store) -> None:
     """It is made from the schema, without Alembic."""
     with store.connect() as connection:
         assert MigrationContext.configure(connection).get_current_revision() == REVISION
+        differences = [(what, str(table)) for what, table in _differences(connection)]
+        assert sorted(differences) == sorted(("add_table", table.name) for table in COMPUTED)
+
+
+def test_the_tables_of_what_is_computed_come_with_the_first_row(path: Path, store: Store) -> None:
+    with store.writer() as w:
+        assert w.put("cases", digest="c", call_nodes=1, document="d")
+        reduction = {"start_case": "c", "best_case": "c", "status": "running", "started_ns": 1}
+        w.add("reductions", **reduction, oracle_runs=0, cache_hits=0, seconds=0.0)
+    with store.connect() as connection:
         assert _differences(connection) == []
+    with Store.open(path) as reader:
+        (found,) = queries.reductions(reader)
+        assert found.status == "running"
+        assert queries.by_catch(reader, found) == []
+
+
+def test_what_is_read_before_anything_is_computed_is_nothing(path: Path, store: Store) -> None:
+    with store.writer() as w:
+        compile_id = add_compile(w, add_recording(w))
+    for opened in (store, Store.open(path)):
+        with opened:
+            assert queries.reductions(opened) == []
+            assert queries.replays(opened, queries.compile_by_id(opened, compile_id)) == []
+            assert opened.rows(select(*(table for table in COMPUTED))) == []
+    with closing(sqlite3.connect(path)) as connection, pytest.raises(sqlite3.OperationalError):
+        connection.execute("SELECT * FROM replays")
+
+
+def test_pages_of_an_older_store_are_one_row_for_each_blob(path: Path) -> None:
+    pages = {"a": [1, 5], "b": [2, 3]}
+    documents = {kind: _document(seqs) for kind, seqs in pages.items()}
+    with Store.open(path, write=True) as store, store.writer() as w:
+        w.connection.execute(text("DELETE FROM alembic_version"))
+        metadata.drop_all(w.connection)
+        migrations.upgrade(w.connection, "0005")
+        recording = add_recording(w)
+        compile_id = add_compile(w, recording)
+        together, alone = w.blob(write_pages([*documents.values()])), w.blob(_document([7]))
+        for compile_, kind, seqs, digest, line in (
+            (compile_id, "b", pages["b"], together, 2), (None, "c", [7], alone, None),
+            (compile_id, "a", pages["a"], together, 1),
+        ):  # fmt: skip
+            row = (recording, compile_, kind, len(seqs), seqs[0], seqs[-1], digest, line)
+            names = ("recording_id", "compile_id", "kind", "count", "first_seq", "last_seq")
+            columns = (*names, "digest", "line")
+            w.connection.execute(
+                text(
+                    f"INSERT INTO event_pages ({', '.join(columns)}) "
+                    f"VALUES ({', '.join(f':{name}' for name in columns)})"
+                ),
+                dict(zip(columns, row, strict=True)),
+            )
+    for write in (False, True):
+        with Store.open(path, write=write) as store:
+            whole = queries.recording(store, recording)
+            found = [(event.seq, event.kind) for event in queries.events(store, whole)]
+            assert found == [(1, "a"), (2, "b"), (3, "b"), (5, "a"), (7, "c")]
+            assert queries.event_counts(store, whole) == {"a": 2, "b": 2, "c": 1}
+            (compile_,) = queries.compiles(store, recording)
+            assert [e.seq for e in queries.events(store, compile_, "b")] == [2, 3]
+            rows = store.rows(select(schema.event_pages.c.kinds, schema.event_pages.c.last_seq))
+            assert rows == [([["a", 2], ["b", 2]], 5), ([["c", 1]], 7)]
+
+
+def _document(seqs: list[int]) -> bytes:
+    nothing = [None] * len(seqs)
+    columns = {**dict.fromkeys(COLUMNS, nothing), "seq": seqs, "time_ns": seqs, "data": nothing}
+    return write_page(columns, None, str)
 
 
 NEXT = f"{int(REVISION) + 1:04}"
@@ -125,7 +203,7 @@ def test_a_migration_that_fails_half_way_changes_nothing(path: Path, next_step: 
             connection.execute(str(COLOUR))
 
 
-@pytest.mark.parametrize("revision", ["0001", "0002", "0003", "0004"])
+@pytest.mark.parametrize("revision", ["0001", "0002", "0003", "0004", "0005"])
 def test_a_store_of_every_revision_can_be_read(tmp_path: Path, path: Path, revision: str) -> None:
     """For reading it is migrated in a copy: the file itself stays what it is."""
     old = Path(shutil.copy(path, tmp_path / "old.db"))
@@ -204,14 +282,14 @@ def _keys(engine: object, table: str) -> list[tuple[object, ...]]:
     )
 
 
-def _differences(connection: Connection) -> list[object]:
+def _differences(connection: Connection) -> list[Any]:
     """What Alembic would change to make the tables of a file those of the schema."""
 
     def concerns_a_file(item: object, *_: object) -> bool:
         return ON_SERVER not in getattr(item, "info", {})
 
     options = {"compare_type": True, "include_object": concerns_a_file}
-    found: list[object] = compare_metadata(
+    found: list[Any] = compare_metadata(
         MigrationContext.configure(connection, opts=options), metadata
     )
     return found

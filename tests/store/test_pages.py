@@ -11,9 +11,10 @@ from tests.store.rows import add_compile, add_event, add_recording
 from torchreel.errors import DamagedStore, UsageError
 from torchreel.store import Store, queries
 from torchreel.store.addressing import parse
-from torchreel.store.paged import read_page
-from torchreel.store.pages import COLUMNS, Inline, write_frames, write_page
-from torchreel.store.records import EventPage
+from torchreel.store.jsontypes import Json
+from torchreel.store.paged import read_pages
+from torchreel.store.pages import COLUMNS, Inline, write_frames, write_page, write_pages
+from torchreel.store.records import EventPages
 from torchreel.store.writer import Writer
 
 rows = st.lists(
@@ -31,8 +32,8 @@ rows = st.lists(
 @given(rows)
 def test_events_survive_the_way_through_a_page(rows: list[tuple[object, ...]]) -> None:
     columns = dict(zip(COLUMNS, map(list, zip(*rows, strict=True)), strict=True))
-    page = EventPage(1, 7, 3, "shape_env.guard", len(rows), 0, 0, "d")
-    found = list(read_page(page, write_page(columns, ("a", "b"), str)))
+    page = EventPages(1, 7, 3, 0, 0, [["shape_env.guard", len(rows)]], "d")
+    found = list(read_pages(page, write_pages([write_page(columns, ("a", "b"), str)])))
     for event, row in zip(found, rows, strict=True):
         seq, time_ns, stage, name, cause, stack, payload, data = row
         assert (event.recording_id, event.compile_id, event.kind) == (7, 3, "shape_env.guard")
@@ -46,8 +47,9 @@ def _add_page(w: Writer, recording: int, compile_id: int | None, seqs: list[int]
     some = {name: [None] * len(seqs) for name in COLUMNS}
     columns = {**some, "seq": seqs, "time_ns": seqs, "data": [[n] for n in seqs]}
     w.add(
-        "event_pages", recording_id=recording, compile_id=compile_id, kind="k", count=len(seqs),
-        first_seq=seqs[0], last_seq=seqs[-1], digest=w.blob(write_page(columns, ("n",), str)),
+        "event_pages", recording_id=recording, compile_id=compile_id, kinds=[["k", len(seqs)]],
+        first_seq=seqs[0], last_seq=seqs[-1],
+        digest=w.blob(write_pages([write_page(columns, ("n",), str)])),
     )  # fmt: skip
 
 
@@ -73,10 +75,10 @@ def test_a_page_has_as_many_events_as_its_row_says(store: Store) -> None:
     with store.writer() as w:
         recording = add_recording(w)
         _add_page(w, recording, add_compile(w, recording), [2, 5, 9])
-        w.connection.execute(text("UPDATE event_pages SET count = 9223372036854775807"))
+        w.connection.execute(text("UPDATE event_pages SET kinds = '[[\"k\",9223372036854775807]]'"))
     whole = queries.recording(store, recording)
     assert queries.event_counts(store, whole) == {"k": 9223372036854775807}
-    with pytest.raises(DamagedStore, match="it has 3 events, and not 9"):
+    with pytest.raises(DamagedStore, match="a page of 'k' has 3 events, and not 9"):
         queries.events(store, whole)
 
 
@@ -84,9 +86,17 @@ def test_a_page_has_as_many_events_as_its_row_says(store: Store) -> None:
     "lie", [b"", b"[]", b"{}", b'{"fields":null}', b"\xff\xfe", b"[" * 100_000]
 )
 def test_a_page_that_is_none_is_a_damaged_store(lie: bytes) -> None:
-    page = EventPage(1, 1, None, "k", 1, 1, 1, "d")
-    with pytest.raises(DamagedStore, match="Page d"):
-        list(read_page(page, lie))
+    page = EventPages(1, 1, None, 1, 1, [["k", 1]], "d")
+    for blob in (lie, write_pages([lie]), write_pages([lie, lie])):
+        with pytest.raises(DamagedStore, match="Pages d"):
+            list(read_pages(page, blob))
+
+
+@pytest.mark.parametrize("lie", [None, 3, "k", [3], [["k"]], [[1, 1]], [["k", None]], {"k": 1}])
+def test_kinds_that_are_none_are_a_damaged_store(lie: Json) -> None:
+    page = EventPages(1, 1, None, 1, 1, lie, "d")
+    with pytest.raises(DamagedStore, match="Row 1 of event_pages"):
+        list(read_pages(page, b"[\n\n]"))
 
 
 def test_a_stack_is_found_from_its_innermost_frame(store: Store) -> None:

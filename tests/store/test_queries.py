@@ -29,7 +29,7 @@ CRASH = Signature("crash", "codegen", signal="SIGSEGV")
         ("recordings", records.Recording),
         ("compiles", records.Compile),
         ("stages", records.Stage),
-        ("event_pages", records.EventPage),
+        ("event_pages", records.EventPages),
         ("stack_pages", records.StackPage),
         ("graphs", records.Graph),
         ("graph_targets", records.GraphTarget),

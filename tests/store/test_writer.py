@@ -4,7 +4,7 @@ import sqlite3
 from pathlib import Path
 
 import pytest
-from sqlalchemy import exc, select, text
+from sqlalchemy import exc, inspect, select, text
 
 from tests.store.rows import add_compile, add_event, add_failure, add_graph, add_recording
 from torchreel.errors import DamagedStore, UsageError
@@ -158,6 +158,7 @@ def _counts(store: Store) -> dict[str, int]:
 def _counts_in(connection: object) -> dict[str, int]:
     counts = {
         name: connection.execute(text(f"SELECT count(*) FROM {name}")).scalar_one()  # type: ignore[attr-defined]
-        for name in metadata.tables
+        for name in inspect(connection).get_table_names()
+        if name in metadata.tables
     }
     return {name: count for name, count in counts.items() if count}

@@ -43,5 +43,5 @@ def finding(store: Store, kind: Kind, case: AnyCase, environment: str | None = N
     query = select(table.c.document).where(table.c.kind == kind, table.c.case_digest == case.digest)
     if environment is not None:
         query = query.where(table.c.environment_digest == environment)
-    with store.connect() as connection:
-        return connection.execute(query.order_by(table.c.id.desc()).limit(1)).scalar_one_or_none()
+    found = store.rows(query.order_by(table.c.id.desc()).limit(1))
+    return found[0].document if found else None

@@ -125,18 +125,16 @@ class StoreJournal:
             table.c.signature_digest == self._keys.signature,
             table.c.environment_digest == self._keys.environment,
         )
-        with self._store.connect() as connection:
-            row = connection.execute(query).one_or_none()
-        return _report(row) if row is not None else None
+        rows = self._store.rows(query)
+        return _report(rows[0]) if rows else None
 
     def accepted(self, digest: str) -> AnyCase | None:
         """See `Journal`."""
         if (known := self._memory.accepted(digest)) is not None:
             return known
         query = select(schema.cases.c.document).where(schema.cases.c.digest == digest)
-        with self._store.connect() as connection:
-            found = connection.execute(query).scalar_one_or_none()
-        return case_from_bytes(self._store.read_blob(found)) if found is not None else None
+        rows = self._store.rows(query)
+        return case_from_bytes(self._store.read_blob(rows[0].document)) if rows else None
 
     def keep(self, case: AnyCase, report: Report) -> None:
         """See `Journal`."""

@@ -560,7 +560,7 @@ def _checked(before: bytes, after: bytes, is_json: bool) -> bytes:
 
 _AS_THEY_ARE = frozenset(
     {
-        "digest", "codec", "kind", "stage", "status", "partition", "entry", "run",
+        "digest", "codec", "kind", "kinds", "stage", "status", "partition", "entry", "run",
         "signature_digest", "payload", "frame_source", "traceback", "text_digest", "backend",
         "compile_id", "target", "failure_class", "exit_signal",
     }

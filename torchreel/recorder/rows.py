@@ -233,21 +233,15 @@ class AddPages(NamedTuple):
 
     def write(self, writer: AnyWriter) -> None:
         digest = writer.blob(write_pages([_document(page, writer) for page in self.pages]))
-        rows = [self._row(page, digest, line) for line, page in enumerate(self.pages, 1)]
-        writer.add_many("event_pages", rows)
-
-    def _row(self, events: Sequence[Row], digest: str, line: int) -> dict[str, object]:
-        first, last = Event.of(events[0]), Event.of(events[-1])
-        return {
-            "recording_id": _id(self.recording),
-            "compile_id": None if self.compile is None else _id(self.compile),
-            "kind": first.kind,
-            "count": len(events),
-            "first_seq": first.seq,
-            "last_seq": last.seq,
-            "digest": digest,
-            "line": line,
-        }
+        writer.add(
+            "event_pages",
+            recording_id=_id(self.recording),
+            compile_id=None if self.compile is None else _id(self.compile),
+            first_seq=min(Event.of(page[0]).seq for page in self.pages),
+            last_seq=max(Event.of(page[-1]).seq for page in self.pages),
+            kinds=[[Event.of(page[0]).kind, len(page)] for page in self.pages],
+            digest=digest,
+        )
 
 
 def _document(events: Sequence[Row], writer: AnyWriter) -> bytes:

@@ -23,7 +23,7 @@ from torchreel.recorder.rows import plain
 from torchreel.store.database import Store
 from torchreel.store.jsontypes import Json
 from torchreel.store.messages import normalise_message
-from torchreel.store.pages import write_page
+from torchreel.store.pages import write_page, write_pages
 from torchreel.store.signature import Signature
 from torchreel.store.torch_trace import FILE_PATTERN, FILE_PREFIX, Fault, Record, read
 from torchreel.store.trace_metadata import STRING, compile_name, name_of
@@ -190,11 +190,10 @@ class _Importer:
             "event_pages",
             recording_id=self.recording,
             compile_id=compile_,
-            kind=kind,
-            count=len(events),
             first_seq=events[0].seq,
             last_seq=events[-1].seq,
-            digest=self.writer.blob(document),
+            kinds=[[kind, len(events)]],
+            digest=self.writer.blob(write_pages([document])),
         )
 
     # -- what records say -----------------------------------------------------------------------

@@ -9,13 +9,23 @@ import os
 import sqlite3
 import tempfile
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
-from sqlalchemy import Connection, Engine, create_engine, event, inspect, make_url, text
+from sqlalchemy import (
+    Connection,
+    Engine,
+    Row,
+    Select,
+    create_engine,
+    event,
+    inspect,
+    make_url,
+    text,
+)
 from sqlalchemy.exc import ArgumentError, NoSuchModuleError
 from sqlalchemy.pool import NullPool, Pool, QueuePool
 
@@ -25,6 +35,7 @@ from torchreel.store.direct import write_schema
 from torchreel.store.packing import LastPack
 from torchreel.store.pages import Inline
 from torchreel.store.revision import REVISION
+from torchreel.store.schema import COMPUTED
 from torchreel.store.writer import Writer
 
 BUSY_TIMEOUT_MS = 5000
@@ -71,6 +82,14 @@ class Store:
     def connect(self) -> Connection:
         """A connection for reading: one consistent view until it is closed."""
         return self.engine.connect()
+
+    def rows(self, query: Select[Any]) -> Sequence[Row[Any]]:
+        """What a query finds: nothing where its table is not there yet (`schema.COMPUTED`)."""
+        with self.connect() as connection:
+            for table in query.get_final_froms():
+                if table in COMPUTED and not inspect(connection).has_table(table.name):
+                    return []
+            return connection.execute(query).all()
 
     @contextmanager
     def writer(self) -> Iterator[Writer]:

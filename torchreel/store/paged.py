@@ -3,34 +3,51 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from typing import Any
 
 from torchreel.errors import DamagedStore
 from torchreel.store.jsontypes import parse_json
-from torchreel.store.pages import COLUMNS, DIFFERENCES, FRAMES, Inline
-from torchreel.store.records import Event, EventPage, StackFrame, StackPage
+from torchreel.store.pages import COLUMNS, DIFFERENCES, FRAMES, Inline, documents_of
+from torchreel.store.records import Event, EventPages, StackFrame, StackPage
 
 
-def read_page(page: EventPage, data: bytes) -> Iterator[Event]:
-    """The events of a page.  Raises DamagedStore when it is none."""
+def kinds_of(pages: EventPages) -> list[tuple[str, int]]:
+    """The kind and the number of the events in each page.  Raises DamagedStore for what is none."""
+    found: Any = pages.kinds
     try:
-        # JSON has no bare line breaks: they are where `write_pages` put them
-        own = data if page.line is None else data.split(b"\n")[page.line].removesuffix(b",")
-        yield from _events(page, parse_json(own))
+        if all(isinstance(kind, str) and isinstance(count, int) for kind, count in found):
+            return [(kind, count) for kind, count in found]
+    except (ValueError, TypeError):
+        pass
+    raise DamagedStore(f"Row {pages.id} of event_pages has {found!r:.60} as kinds of events.")
+
+
+def read_pages(
+    pages: EventPages, data: bytes, wanted: Collection[str] | None = None
+) -> Iterator[Event]:
+    """The events of the pages in a blob, or of those kinds.  DamagedStore for what is none."""
+    kinds = kinds_of(pages)
+    try:
+        documents = documents_of(data)
+        for (kind, count), document in zip(kinds, documents, strict=True):
+            if wanted is None or kind in wanted:
+                yield from _events(pages, kind, count, parse_json(document))
     except (ValueError, TypeError, LookupError, RecursionError) as error:
-        raise DamagedStore(f"Page {page.digest:.12} of events can't be read: {error!r}.") from error
+        raise DamagedStore(
+            f"Pages {pages.digest:.12} of events can't be read: {error!r}."
+        ) from error
 
 
-def _events(page: EventPage, doc: Any) -> Iterator[Event]:
+def _events(pages: EventPages, kind: str, count: int, doc: Any) -> Iterator[Event]:
     fields = doc["fields"]
-    if page.count != len(doc["seq"]):
-        raise ValueError(f"it has {len(doc['seq'])} events, and not {page.count}")
-    columns = [_unpacked(name, doc[name], page.count) for name in COLUMNS]
+    if count != len(doc["seq"]):
+        raise ValueError(f"a page of {kind!r:.60} has {len(doc['seq'])} events, and not {count}")
+    columns = [_unpacked(name, doc[name], count) for name in COLUMNS]
     for seq, time_ns, stage, name, cause, stack, payload, row in zip(*columns, strict=True):
         value = row if fields is None else dict(zip(fields, row, strict=True))
         yield Event(
-            page.recording_id, seq, page.compile_id, stage, page.kind, name, time_ns, value,
+            pages.recording_id, seq, pages.compile_id, stage, kind, name, time_ns, value,
             _payload(payload), cause, stack,
         )  # fmt: skip
 

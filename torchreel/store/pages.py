@@ -8,8 +8,9 @@ reading one (`paged`), whose records a process that is recorded need not import.
 A document of events has one list for each column of `COLUMNS`, all of one length; `fields` names
 the members of the rows of `data`, or is null where each row is an object itself.  A payload is a
 digest; a short one is the text itself, in a list.  A document of frames has one list for each of
-`FRAMES`.  What a compile has in memory is written as one blob: a JSON array with one such document
-on each line, of which `event_pages.line` says which.
+`FRAMES`.  What a compile has in memory is written as one blob: a JSON array with one document of
+events on each line.  `event_pages.kinds` says in the same order of which kind and how many they
+are.  (Before revision 0005 a blob was such a document itself.)
 """
 
 from __future__ import annotations
@@ -24,7 +25,8 @@ from torchreel.store.jsontypes import Json, digest_of, exact_json
 COLUMNS = ("seq", "time_ns", "stage", "name", "cause", "stack", "payload", "data")
 FRAMES = ("id", "parent", "file", "line", "name")
 SHORT = 1000
-"""Characters of a payload that is kept in its page: as a blob it would take more than its text."""
+"""Characters of a payload that is kept in its page: its text is compressed there as in a blob, and
+a blob has a row of 90 bytes more."""
 DIFFERENCES = ("seq", "time_ns")
 """Columns that are kept as the difference from row to row: they grow steadily."""
 _TICK, _TICK_OF_TRACE = 100_000, 1_000
@@ -71,9 +73,19 @@ def write_page(
     return text.encode("utf-8", "surrogatepass")
 
 
+_HEAD, _BETWEEN, _TAIL = b"[\n", b",\n", b"\n]"
+
+
 def write_pages(documents: Sequence[bytes]) -> bytes:
-    """One blob of several documents; the first one is on line 1."""
-    return b"[\n" + b",\n".join(documents) + b"\n]"
+    """One blob of several documents."""
+    return _HEAD + _BETWEEN.join(documents) + _TAIL
+
+
+def documents_of(blob: bytes) -> list[bytes]:
+    """The documents of a blob: JSON has no bare line breaks, so they are where they were put."""
+    if not blob.startswith(_HEAD):
+        return [blob]
+    return blob.removeprefix(_HEAD).removesuffix(_TAIL).split(_BETWEEN)
 
 
 def _packed(name: str, column: Sequence[Any], tick: int) -> Sequence[object] | None:

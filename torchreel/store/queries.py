@@ -5,7 +5,7 @@ are those that are true now: a recording whose process is gone has died, whateve
 """
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
 from types import NoneType
@@ -19,13 +19,13 @@ from torchreel.store.addressing import Address
 from torchreel.store.configs import ConfigEntry
 from torchreel.store.database import Store
 from torchreel.store.liveness import PROCESS, is_alive
-from torchreel.store.paged import read_frames, read_page
+from torchreel.store.paged import kinds_of, read_frames, read_pages
 from torchreel.store.records import (
     ByCatch,
     Checkpoint,
     Compile,
     Event,
-    EventPage,
+    EventPages,
     Failure,
     FrameBundle,
     Graph,
@@ -119,17 +119,13 @@ def compile_at(store: Store, address: Address) -> Compile:
 
 def event_at(store: Store, address: Address) -> Event:
     """The event that an address with `@` means; UsageError when there is none."""
-    table, pages = schema.events, schema.event_pages
+    table = schema.events
     place = (table.c.recording_id == address.recording, table.c.seq == address.event)
     rows = _fetch(store, select(*_known(table)).where(*place), Event)
-    around = (
-        pages.c.recording_id == address.recording,
-        pages.c.first_seq <= address.event,
-        pages.c.last_seq >= address.event,
-    )
-    for page in [] if rows else _fetch(store, select(pages).where(*around), EventPage):
-        found = read_page(page, store.read_blob(page.digest))
-        rows += [event for event in found if event.seq == address.event]
+    if not rows and address.event is not None:
+        pages = schema.event_pages
+        here = select(pages).where(pages.c.recording_id == address.recording)
+        rows = list(_paged(store, here, None, (address.event, address.event)))
     if not rows:
         raise UsageError(f"{address} is not on the tape: list it with 'torchreel show --events'.")
     return rows[0]
@@ -167,42 +163,49 @@ def events(
 
     `between` are the first and the last position that count: pages without one are not read.
     """
-    in_rows, in_pages = (
-        _events_of(table, of, kind) for table in (schema.events, schema.event_pages)
-    )
+    kinds = [kind] if isinstance(kind, str) else kind
+    in_rows = _part(schema.events, of)
+    if kinds is not None:
+        in_rows = in_rows.where(schema.events.c.kind.in_(kinds))
     if between is not None:
-        seq, pages_at = schema.events.c.seq, schema.event_pages.c
-        in_rows = in_rows.where(seq.between(*between))
-        in_pages = in_pages.where(pages_at.last_seq >= between[0], pages_at.first_seq <= between[1])
-    pages = _fetch(store, in_pages, EventPage)
-    paged = (event for page in pages for event in read_page(page, store.read_blob(page.digest)))
-    wanted = (e for e in paged if between is None or between[0] <= e.seq <= between[1])
-    return sorted([*_fetch(store, in_rows, Event), *wanted], key=lambda event: event.seq)
+        in_rows = in_rows.where(schema.events.c.seq.between(*between))
+    paged = _paged(store, _part(schema.event_pages, of), kinds, between)
+    return sorted([*_fetch(store, in_rows, Event), *paged], key=lambda event: event.seq)
+
+
+def _paged(
+    store: Store,
+    query: Select[Any],
+    kinds: Sequence[str] | None,
+    between: tuple[int, int] | None,
+) -> Iterator[Event]:
+    """The events in the pages that a query finds, of some kinds, at some positions."""
+    if between is not None:
+        at = schema.event_pages.c
+        query = query.where(at.last_seq >= between[0], at.first_seq <= between[1])
+    for pages in _fetch(store, query, EventPages):
+        if kinds is None or any(kind in kinds for kind, _ in kinds_of(pages)):
+            for event in read_pages(pages, store.read_blob(pages.digest), kinds):
+                if between is None or between[0] <= event.seq <= between[1]:
+                    yield event
 
 
 def event_counts(store: Store, of: Compile | Recording) -> dict[str, int]:
     """How many events of each kind there are, without reading them."""
     rows = schema.events
-    query = _events_of(rows, of, None, rows.c.kind, func.count()).group_by(rows.c.kind)
+    query = _part(rows, of, rows.c.kind, func.count()).group_by(rows.c.kind)
     with store.connect() as connection:
         found = Counter({str(kind): int(count) for kind, count in connection.execute(query)})
-    for page in _fetch(store, _events_of(schema.event_pages, of, None), EventPage):
-        found[page.kind] += page.count
+    for pages in _fetch(store, _part(schema.event_pages, of), EventPages):
+        for kind, number in kinds_of(pages):
+            found[kind] += number
     return dict(sorted(found.items()))
 
 
-def _events_of(
-    table: Table,
-    of: Compile | Recording,
-    kind: str | Sequence[str] | None,
-    *columns: ColumnElement[Any],
-) -> Select[Any]:
+def _part(table: Table, of: Compile | Recording, *columns: ColumnElement[Any]) -> Select[Any]:
+    """The rows of a recording or of a compile."""
     column = table.c.compile_id if isinstance(of, Compile) else table.c.recording_id
-    query = select(*(columns or _known(table))).where(column == of.id)
-    if kind is None:
-        return query
-    kinds = [kind] if isinstance(kind, str) else list(kind)
-    return query.where(table.c.kind.in_(kinds))
+    return select(*(columns or _known(table))).where(column == of.id)
 
 
 def _known(table: Table) -> list[Column[Any]]:
@@ -326,15 +329,14 @@ def by_catch(store: Store, reduction: Reduction) -> list[ByCatch]:
     return _fetch(store, _of(schema.by_catch.c.reduction_id, reduction.id), ByCatch)
 
 
-def _of(key: Column[int], value: int) -> Select[*tuple[object, ...]]:
+def _of(key: Column[int], value: int) -> Select[Any]:
     """The rows of the key's table where it has that value, in the order of their ids."""
     table = key.table
     return select(table).where(key == value).order_by(table.c.id)
 
 
-def _fetch(store: Store, query: Select[*tuple[object, ...]], row_type: type[_Row]) -> list[_Row]:
-    with store.connect() as connection:
-        rows = connection.execute(query).mappings().all()
+def _fetch(store: Store, query: Select[Any], row_type: type[_Row]) -> list[_Row]:
+    rows = [row._mapping for row in store.rows(query)]
     kind: Any = row_type
     for name, types in _plain_types(kind):  # SQLite keeps anything in any column
         for row in rows:

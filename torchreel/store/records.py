@@ -116,19 +116,17 @@ class StackPage:
 
 
 @dataclass(frozen=True)
-class EventPage:
-    """Events of one kind and compile, kept together in one blob (`torchreel.store.pages`), or on
-    one line of it."""
+class EventPages:
+    """Events of one compile, kept together in one blob (`torchreel.store.pages`): `kinds` is the
+    kind and the number of those in each of its pages."""
 
     id: int
     recording_id: int
     compile_id: int | None
-    kind: str
-    count: int
     first_seq: int
     last_seq: int
+    kinds: Json
     digest: str
-    line: int | None = None
 
 
 @dataclass(frozen=True)

@@ -225,13 +225,11 @@ event_pages = Table(
     _id(),
     _ref("recording_id", "recordings", index=False),
     _ref("compile_id", "compiles", optional=True),
-    _text("kind"),
-    _int("count"),
     _int("first_seq"),
     _int("last_seq"),
+    # of each page in the blob: [kind, number of events]
+    _json("kinds"),
     _text("digest"),
-    # the line of that blob which is the page; null where all of it is
-    Column("line", Integer),
 )
 
 stack_pages = Table(
@@ -277,7 +275,7 @@ checkpoints = Table(
     _text("partition"),
     _int("ordinal"),
     _text("digest"),
-    _ref("graph_id", "graphs", keep=True),
+    _ref("graph_id", "graphs", keep=True, index=False),
 )
 
 frame_bundles = Table(
@@ -316,8 +314,8 @@ failures = Table(
     _json("chain"),
     _text("traceback", optional=True),
     _json("signature"),
-    Column("signature_digest", Text, nullable=False, index=True),
-    _ref("checkpoint_id", "checkpoints", keep=True),
+    Column("signature_digest", Text, nullable=False),
+    _ref("checkpoint_id", "checkpoints", keep=True, index=False),
     _int("time_ns"),
 )
 
@@ -416,6 +414,10 @@ replays = Table(
     _text("detail"),
 )
 
+COMPUTED = (replays, cases, verdicts, reductions, by_catch, findings)
+"""What is computed from recordings.  A file has these tables from the first such row on: most files
+never get one, and each table takes a page and a row of the schema."""
+
 Index("compiles_by_name", compiles.c.recording_id, compiles.c.compile_id)
 
 
@@ -433,6 +435,7 @@ for _column in (
     recordings.c.replay_of, compiles.c.config_id, compiles.c.recording_id,
     event_pages.c.recording_id, stack_pages.c.recording_id, frame_bundles.c.compile_id,
     output_codes.c.compile_id, failures.c.recording_id, failures.c.compile_id,
+    failures.c.signature_digest, failures.c.checkpoint_id, checkpoints.c.graph_id,
     replays.c.compile_id, replays.c.recording_id, cases.c.failure_id, reductions.c.failure_id,
     by_catch.c.reduction_id, findings.c.case_digest,
 ):  # fmt: skip
@@ -440,13 +443,15 @@ for _column in (
 
 
 def sql() -> str:
-    """The schema as SQLite's SQL: what `schema.sql` holds, which a new file is made from.
+    """The schema of a new file, as SQLite's SQL: what `schema.sql` holds.
 
     Without spaces where they mean nothing: SQLite keeps this text in every file.
     """
     dialect = sqlite.dialect()
     statements: list[ExecutableDDLElement] = []
     for table in metadata.sorted_tables:
+        if table in COMPUTED:
+            continue
         statements.append(CreateTable(table))
         here = (index for index in table.indexes if ON_SERVER not in index.info)
         statements += map(CreateIndex, sorted(here, key=lambda index: str(index.name)))

@@ -8,7 +8,7 @@ import re
 import sqlite3
 from collections.abc import Iterator
 
-from sqlalchemy import Connection, Text, delete, select, text
+from sqlalchemy import Connection, Text, delete, inspect, select, text
 from sqlalchemy.types import TypeDecorator
 
 from torchreel.errors import DamagedStore
@@ -50,7 +50,8 @@ def _used(connection: Connection, known: set[str]) -> set[str]:
 
 
 def _named_by_rows(connection: Connection) -> Iterator[str]:
-    for table in schema.metadata.tables.values():
+    for name in inspect(connection).get_table_names():
+        table = schema.metadata.tables.get(name, schema.blobs)
         columns = [column for column in table.c if isinstance(_plain(column.type), Text)]
         if table is schema.blobs or not columns:
             continue

@@ -14,7 +14,7 @@ from torchreel.errors import UnsupportedError
 from torchreel.store import blobs
 from torchreel.store import configs as config_rows
 from torchreel.store.configs import ConfigEntry
-from torchreel.store.schema import config_entries, configs, metadata
+from torchreel.store.schema import COMPUTED, config_entries, configs, metadata
 
 
 class Writer:
@@ -22,6 +22,7 @@ class Writer:
 
     def __init__(self, connection: Connection) -> None:
         self.connection = connection
+        self._is_complete = connection.dialect.name != "sqlite"
 
     def blob(self, data: bytes) -> str:
         """Store `data` once, compressed, and return its digest."""
@@ -35,7 +36,7 @@ class Writer:
 
         JSON columns take a JSON value, or a `str` that is JSON text already.
         """
-        table = metadata.tables[table_name]
+        table = self._table(table_name)
         result = self.connection.execute(insert(table).values(columns))
         key = result.inserted_primary_key
         return int(key[0]) if key is not None and "id" in table.c else 0
@@ -45,11 +46,11 @@ class Writer:
         columns = {column for row in rows for column in row}
         if rows:
             full = [{column: row.get(column) for column in columns} for row in rows]
-            self.connection.execute(insert(metadata.tables[table_name]), full)
+            self.connection.execute(insert(self._table(table_name)), full)
 
     def put(self, table_name: str, **columns: object) -> bool:
         """Insert one row unless its key (or a unique column of it) is taken; True if it was not."""
-        statement = self._insert_or_ignore(metadata.tables[table_name]).values(columns)
+        statement = self._insert_or_ignore(self._table(table_name)).values(columns)
         return self.connection.execute(statement).rowcount == 1
 
     def update(self, table_name: str, id: int, **columns: object) -> None:
@@ -76,6 +77,14 @@ class Writer:
         """Forget what a recording says it has lost: it says it anew."""
         rows = metadata.tables["lost"]
         self.connection.execute(delete(rows).where(rows.c.recording_id == recording_id))
+
+    def _table(self, name: str) -> Table:
+        """The table, which is made first where a file has it only from the first row on."""
+        table = metadata.tables[name]
+        if table in COMPUTED and not self._is_complete:
+            metadata.create_all(self.connection, tables=COMPUTED)
+            self._is_complete = True
+        return table
 
     def _insert_or_ignore(self, table: Table) -> Insert:
         match self.connection.dialect.name:

@@ -148,11 +148,10 @@ def _story(
 
 def _case(store: Store, digest: str) -> AnyCase:
     query = select(schema.cases.c.document).where(schema.cases.c.digest == digest)
-    with store.connect() as connection:
-        document = connection.execute(query).scalar_one_or_none()
-    if document is None:
+    rows = store.rows(query)
+    if not rows:
         raise DamagedStore(f"{store.target} refers to a case ({digest[:12]}) that it lacks.")
     try:
-        return case_from_bytes(store.read_blob(document))
+        return case_from_bytes(store.read_blob(rows[0].document))
     except UnsupportedError as error:
         raise DamagedStore(f"{store.target} holds a case that is none: {error}.") from error

@@ -99,7 +99,6 @@ PARTITIONED = Kind(
         "nodes": "how many nodes forward and backward have",
     },
     points=(PARTITION,),
-    pages=False,
     probe="aot_events",
 )
 LATE_BACKWARD = Kind(
