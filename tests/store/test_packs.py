@@ -5,12 +5,12 @@ from pathlib import Path
 
 import pytest
 import zstandard
-from sqlalchemy import text
+from sqlalchemy import select, text
 
 from tests.store.rows import add_recording
 from torchreel.errors import DamagedStore, NewerStore
 from torchreel.recorder.retention import drop_material
-from torchreel.store import Store, dictionaries, packing, packs
+from torchreel.store import Store, dictionaries, packing, packs, schema
 from torchreel.store.direct import DirectStore, open_for_recording
 from torchreel.store.jsontypes import digest_of
 from torchreel.store.pages import Inline
@@ -223,11 +223,32 @@ def test_a_short_payload_has_its_text_with_it(store: Store) -> None:
     assert store.read_blob(digest) == "a \u00e9 \udcff".encode("utf-8", "surrogatepass")
 
 
+DICTIONARIES = {
+    1: "df53f8189ce5aa15c5a12d148409135c7eee27121d4e9c191515490c314eac6a",
+    2: "4f3c1258aacdb040943c9571b68fd5fe953c3428703465ef0772b8052de2339d",
+}
+
+
 def test_a_dictionary_stays_what_it_was() -> None:
     """Every pack that was ever written with it needs it, to the byte."""
-    (number,) = range(1, (dictionaries.NEWEST or 0) + 1)
-    known = dictionaries.get(number)
-    assert known is not None
-    assert digest_of(known.as_bytes()) == (
-        "df53f8189ce5aa15c5a12d148409135c7eee27121d4e9c191515490c314eac6a"
+    found = {number: dictionaries.get(number) for number in DICTIONARIES}
+    assert {number: known and digest_of(known.as_bytes()) for number, known in found.items()} == (
+        DICTIONARIES
     )
+    assert max(DICTIONARIES) == dictionaries.NEWEST
+
+
+@pytest.mark.parametrize("number", [None, *DICTIONARIES])
+def test_a_pack_is_read_with_the_dictionary_it_was_written_with(
+    path: Path, monkeypatch: pytest.MonkeyPatch, number: int | None
+) -> None:
+    with monkeypatch.context() as then:
+        then.setattr(dictionaries, "NEWEST", number)
+        store = open_for_recording(str(path))
+        with store.writer() as w:
+            digests = [w.blob(graph) for graph in GRAPHS]
+        store.close()
+    with Store.open(path) as reader:
+        assert [reader.read_blob(digest) for digest in digests] == GRAPHS
+        rows = reader.rows(select(schema.packs.c.dictionary))
+        assert [row.dictionary for row in rows] == [number]

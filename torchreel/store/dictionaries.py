@@ -13,7 +13,7 @@ import zstandard
 
 from torchreel.errors import NewerStore
 
-NEWEST: int | None = 1
+NEWEST: int | None = 2
 """The dictionary that packs are written with."""
 
 
