@@ -24,7 +24,7 @@ from torchreel.store.jsontypes import Json, digest_of, exact_json
 
 COLUMNS = ("seq", "time_ns", "stage", "name", "cause", "stack", "payload", "data")
 FRAMES = ("id", "parent", "file", "line", "name")
-SHORT = 1000
+SHORT = 4000
 """Characters of a payload that is kept in its page: its text is compressed there as in a blob, and
 a blob has a row of 90 bytes more."""
 DIFFERENCES = ("seq", "time_ns")
