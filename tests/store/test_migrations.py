@@ -1,8 +1,10 @@
 """Migrations lead to the schema that the code uses, from every store that was ever written."""
 
 import os
+import re
 import shutil
 import sqlite3
+from collections import Counter
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -23,7 +25,7 @@ from sqlalchemy import (
 )
 
 from tests.store.rows import add_compile, add_event, add_recording
-from torchreel.errors import NotAStore
+from torchreel.errors import DamagedStore, NotAStore
 from torchreel.store import Store, database, migrations, queries, schema
 from torchreel.store.pages import COLUMNS, write_page, write_pages
 from torchreel.store.revision import REVISION
@@ -97,40 +99,86 @@ def test_what_is_read_before_anything_is_computed_is_nothing(path: Path, store: 
         connection.execute("SELECT * FROM replays")
 
 
-def test_pages_of_an_older_store_are_one_row_for_each_blob(path: Path) -> None:
-    pages = {"a": [1, 5], "b": [2, 3]}
+@pytest.fixture
+def old_pages(path: Path) -> Path:
+    """A store of revision 0005: pages of three kinds in one blob, and one in a blob of its own."""
+    pages = {"a": [1, 5], "b": [2, 3], "c": [4]}
     documents = {kind: _document(seqs) for kind, seqs in pages.items()}
+    names = ("compile_id", "kind", "count", "first_seq", "last_seq", "digest", "line")
+    insertion = f"INSERT INTO event_pages (recording_id, {', '.join(names)}) VALUES (1, "
     with Store.open(path, write=True) as store, store.writer() as w:
         w.connection.execute(text("DELETE FROM alembic_version"))
         metadata.drop_all(w.connection)
         migrations.upgrade(w.connection, "0005")
-        recording = add_recording(w)
-        compile_id = add_compile(w, recording)
+        compile_id = add_compile(w, add_recording(w))
         together, alone = w.blob(write_pages([*documents.values()])), w.blob(_document([7]))
         for compile_, kind, seqs, digest, line in (
-            (compile_id, "b", pages["b"], together, 2), (None, "c", [7], alone, None),
-            (compile_id, "a", pages["a"], together, 1),
+            (compile_id, "b", pages["b"], together, 2), (None, "d", [7], alone, None),
+            (compile_id, "a", pages["a"], together, 1), (compile_id, "c", pages["c"], together, 3),
         ):  # fmt: skip
-            row = (recording, compile_, kind, len(seqs), seqs[0], seqs[-1], digest, line)
-            names = ("recording_id", "compile_id", "kind", "count", "first_seq", "last_seq")
-            columns = (*names, "digest", "line")
-            w.connection.execute(
-                text(
-                    f"INSERT INTO event_pages ({', '.join(columns)}) "
-                    f"VALUES ({', '.join(f':{name}' for name in columns)})"
-                ),
-                dict(zip(columns, row, strict=True)),
-            )
+            row = (compile_, kind, len(seqs), seqs[0], seqs[-1], digest, line)
+            statement = text(f"{insertion}{', '.join(f':{name}' for name in names)})")
+            w.connection.execute(statement, dict(zip(names, row, strict=True)))
+    return path
+
+
+@pytest.mark.parametrize("write", [False, True])
+def test_pages_of_an_older_store_are_one_row_for_each_blob(old_pages: Path, write: bool) -> None:
+    with Store.open(old_pages, write=write) as store:
+        whole = queries.recording(store, 1)
+        found = [(event.seq, event.kind) for event in queries.events(store, whole)]
+        assert found == [(1, "a"), (2, "b"), (3, "b"), (4, "c"), (5, "a"), (7, "d")]
+        assert queries.event_counts(store, whole) == {"a": 2, "b": 2, "c": 1, "d": 1}
+        (compile_,) = queries.compiles(store, 1)
+        assert [e.seq for e in queries.events(store, compile_, "b")] == [2, 3]
+        rows = store.rows(select(schema.event_pages.c.kinds, schema.event_pages.c.last_seq))
+        assert rows == [([["a", 2], ["b", 2], ["c", 1]], 5), ([["d", 1]], 7)]
+
+
+@pytest.mark.parametrize("kind", ["a", "b", "c"])
+def test_pages_that_were_deleted_stay_deleted(old_pages: Path, kind: str) -> None:
+    with closing(sqlite3.connect(old_pages)) as connection, connection:
+        connection.execute("DELETE FROM event_pages WHERE kind = ?", (kind,))
+    left = {"a": 2, "b": 2, "c": 1, "d": 1}
+    del left[kind]
+    with Store.open(old_pages) as store:
+        whole = queries.recording(store, 1)
+        assert Counter(event.kind for event in queries.events(store, whole)) == left
+        assert queries.event_counts(store, whole) == left
+        assert queries.events(store, whole, kind) == []
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        "UPDATE event_pages SET line = 10000000000 WHERE line = 1",
+        "UPDATE event_pages SET line = 'x' WHERE line = 1",
+        "UPDATE event_pages SET line = -1 WHERE line = 1",
+        "UPDATE event_pages SET first_seq = 'x' WHERE line = 1",
+        "UPDATE event_pages SET kind = x'ff00' WHERE line = 1",
+        "UPDATE event_pages SET kind = cast(x'ff00' AS text) WHERE line = 1",
+        "UPDATE event_pages SET recording_id = 99",
+        "DROP TABLE event_pages",
+    ],
+)
+def test_an_older_store_that_is_none_is_a_damaged_one(old_pages: Path, change: str) -> None:
+    with closing(sqlite3.connect(old_pages)) as connection, connection:
+        connection.execute(change)
+    before = old_pages.read_bytes()
     for write in (False, True):
-        with Store.open(path, write=write) as store:
-            whole = queries.recording(store, recording)
-            found = [(event.seq, event.kind) for event in queries.events(store, whole)]
-            assert found == [(1, "a"), (2, "b"), (3, "b"), (5, "a"), (7, "c")]
-            assert queries.event_counts(store, whole) == {"a": 2, "b": 2, "c": 1}
-            (compile_,) = queries.compiles(store, recording)
-            assert [e.seq for e in queries.events(store, compile_, "b")] == [2, 3]
-            rows = store.rows(select(schema.event_pages.c.kinds, schema.event_pages.c.last_seq))
-            assert rows == [([["a", 2], ["b", 2]], 5), ([["c", 1]], 7)]
+        with pytest.raises(DamagedStore, match=re.escape(str(old_pages))):
+            Store.open(old_pages, write=write)
+    with closing(sqlite3.connect(old_pages)) as connection:
+        found = connection.execute("SELECT version_num FROM alembic_version").fetchall()
+    assert found == [("0005",)]
+    assert len(old_pages.read_bytes()) == len(before)
+
+
+def test_an_index_may_be_gone_already(old_pages: Path) -> None:
+    with closing(sqlite3.connect(old_pages)) as connection, connection:
+        connection.execute("DROP INDEX ix_failures_signature_digest")
+    with Store.open(old_pages) as store:
+        assert len(queries.recordings(store)) == 1
 
 
 def _document(seqs: list[int]) -> bytes:

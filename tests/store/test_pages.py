@@ -92,7 +92,22 @@ def test_a_page_that_is_none_is_a_damaged_store(lie: bytes) -> None:
             list(read_pages(page, blob))
 
 
-@pytest.mark.parametrize("lie", [None, 3, "k", [3], [["k"]], [[1, 1]], [["k", None]], {"k": 1}])
+@pytest.mark.parametrize(
+    "lie",
+    [
+        None,
+        3,
+        "k",
+        [3],
+        [["k"]],
+        [[1, 1]],
+        [["k", None]],
+        [["k", 0]],
+        [["k", -1]],
+        [["k", 1 << 63]],
+        {"k": 1},
+    ],
+)
 def test_kinds_that_are_none_are_a_damaged_store(lie: Json) -> None:
     page = EventPages(1, 1, None, 1, 1, lie, "d")
     with pytest.raises(DamagedStore, match="Row 1 of event_pages"):

@@ -26,10 +26,10 @@ from sqlalchemy import (
     make_url,
     text,
 )
-from sqlalchemy.exc import ArgumentError, NoSuchModuleError
+from sqlalchemy.exc import ArgumentError, NoSuchModuleError, SQLAlchemyError
 from sqlalchemy.pool import NullPool, Pool, QueuePool
 
-from torchreel.errors import LockedStore, NewerStore, NotAStore, UsageError
+from torchreel.errors import DamagedStore, LockedStore, NewerStore, NotAStore, UsageError
 from torchreel.store import blobs, faults, locks, sqlite_files
 from torchreel.store.direct import write_schema
 from torchreel.store.packing import LastPack
@@ -169,8 +169,14 @@ class Store:
         # Imported late: Alembic is needed only to create and to upgrade.
         from torchreel.store.migrations import upgrade
 
-        with self.writer() as writer:
-            upgrade(writer.connection)
+        try:
+            with self.writer() as writer:
+                upgrade(writer.connection)
+        except (SQLAlchemyError, ValueError, TypeError, LookupError) as error:
+            raise DamagedStore(
+                f"{self.target} is a store of an older torchreel, but not as that one wrote it: "
+                f"{error!r:.200}. Copy it again from where it came from."
+            ) from error
 
 
 def _open_file(path: Path, write: bool, create: bool) -> Store:
@@ -202,10 +208,9 @@ def _migrated_copy(path: Path, reader: Store) -> Store:
         source = connection.connection.driver_connection
         assert isinstance(source, sqlite3.Connection)
         source.backup(target)
-    with _file_store(copy, write=True) as store:
+    with _file_store(copy, write=True, name=str(path)) as store:
         store._migrate()
-    migrated = _file_store(copy, write=False)
-    migrated.target = str(path)
+    migrated = _file_store(copy, write=False, name=str(path))
     weakref.finalize(migrated, directory.cleanup)
     return migrated
 
@@ -240,7 +245,7 @@ def _scheme(url: str) -> str:
     return f"'{url.partition('://')[0]}://...'"
 
 
-def _file_store(path: Path, write: bool) -> Store:
+def _file_store(path: Path, write: bool, name: str = "") -> Store:
     place = path.absolute()  # the program may change its directory
 
     def connect() -> sqlite3.Connection:
@@ -250,7 +255,7 @@ def _file_store(path: Path, write: bool) -> Store:
     # a writer keeps its own, because closing the last one makes SQLite check-point the whole log.
     pool = QueuePool if write else NullPool
     engine = create_engine("sqlite://", creator=connect, poolclass=pool)
-    return Store(str(path), engine, writable=write, path=path)
+    return Store(name or str(path), engine, writable=write, path=path)
 
 
 def _hold(store: Store, path: Path | None) -> Callable[[], object]:

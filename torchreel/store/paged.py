@@ -12,15 +12,24 @@ from torchreel.store.pages import COLUMNS, DIFFERENCES, FRAMES, Inline, document
 from torchreel.store.records import Event, EventPages, StackFrame, StackPage
 
 
-def kinds_of(pages: EventPages) -> list[tuple[str, int]]:
-    """The kind and the number of the events in each page.  Raises DamagedStore for what is none."""
+def kinds_of(pages: EventPages) -> list[tuple[str, int] | None]:
+    """The kind and the number of the events in each page; None for a page that was deleted.
+
+    Raises DamagedStore for what is none.
+    """
     found: Any = pages.kinds
     try:
-        if all(isinstance(kind, str) and isinstance(count, int) for kind, count in found):
-            return [(kind, count) for kind, count in found]
-    except (ValueError, TypeError):
-        pass
-    raise DamagedStore(f"Row {pages.id} of event_pages has {found!r:.60} as kinds of events.")
+        return [None if each is None else _kind(*each) for each in found]
+    except (ValueError, TypeError) as error:
+        raise DamagedStore(
+            f"Row {pages.id} of event_pages has {found!r:.60} as kinds of events."
+        ) from error
+
+
+def _kind(kind: object, count: object) -> tuple[str, int]:
+    if not isinstance(kind, str) or not isinstance(count, int) or not 0 < count < 1 << 63:
+        raise ValueError(kind)
+    return kind, count
 
 
 def read_pages(
@@ -30,9 +39,9 @@ def read_pages(
     kinds = kinds_of(pages)
     try:
         documents = documents_of(data)
-        for (kind, count), document in zip(kinds, documents, strict=True):
-            if wanted is None or kind in wanted:
-                yield from _events(pages, kind, count, parse_json(document))
+        for place, found in enumerate(kinds):
+            if found is not None and (wanted is None or found[0] in wanted):
+                yield from _events(pages, *found, parse_json(documents[place]))
     except (ValueError, TypeError, LookupError, RecursionError) as error:
         raise DamagedStore(
             f"Pages {pages.digest:.12} of events can't be read: {error!r}."

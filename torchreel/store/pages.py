@@ -10,7 +10,7 @@ the members of the rows of `data`, or is null where each row is an object itself
 digest; a short one is the text itself, in a list.  A document of frames has one list for each of
 `FRAMES`.  What a compile has in memory is written as one blob: a JSON array with one document of
 events on each line.  `event_pages.kinds` says in the same order of which kind and how many they
-are.  (Before revision 0005 a blob was such a document itself.)
+are.  (Before revision 0006 a blob could be such a document itself.)
 """
 
 from __future__ import annotations

@@ -184,7 +184,7 @@ def _paged(
         at = schema.event_pages.c
         query = query.where(at.last_seq >= between[0], at.first_seq <= between[1])
     for pages in _fetch(store, query, EventPages):
-        if kinds is None or any(kind in kinds for kind, _ in kinds_of(pages)):
+        if kinds is None or any(found and found[0] in kinds for found in kinds_of(pages)):
             for event in read_pages(pages, store.read_blob(pages.digest), kinds):
                 if between is None or between[0] <= event.seq <= between[1]:
                     yield event
@@ -197,7 +197,7 @@ def event_counts(store: Store, of: Compile | Recording) -> dict[str, int]:
     with store.connect() as connection:
         found = Counter({str(kind): int(count) for kind, count in connection.execute(query)})
     for pages in _fetch(store, _part(schema.event_pages, of), EventPages):
-        for kind, number in kinds_of(pages):
+        for kind, number in filter(None, kinds_of(pages)):
             found[kind] += number
     return dict(sorted(found.items()))
 

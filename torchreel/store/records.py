@@ -117,8 +117,10 @@ class StackPage:
 
 @dataclass(frozen=True)
 class EventPages:
-    """Events of one compile, kept together in one blob (`torchreel.store.pages`): `kinds` is the
-    kind and the number of those in each of its pages."""
+    """Events of one compile, or of none, kept together in one blob (`torchreel.store.pages`).
+
+    `kinds` has the kind and the number of those in each page, null for a page that was deleted.
+    """
 
     id: int
     recording_id: int

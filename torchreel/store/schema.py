@@ -227,7 +227,7 @@ event_pages = Table(
     _ref("compile_id", "compiles", optional=True),
     _int("first_seq"),
     _int("last_seq"),
-    # of each page in the blob: [kind, number of events]
+    # of each page in the blob: [kind, number of events]; null for one that was deleted
     _json("kinds"),
     _text("digest"),
 )

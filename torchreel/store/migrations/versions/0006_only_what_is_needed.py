@@ -46,11 +46,15 @@ def upgrade() -> None:
         op.create_index("ix_event_pages_recording_id", "event_pages", ["recording_id"])
         return
     for table, column in _NOT_IN_A_FILE:
-        op.drop_index(f"ix_{table}_{column}", table)
+        op.drop_index(f"ix_{table}_{column}", table, if_exists=True)
 
 
 _PAGES = """SELECT recording_id, compile_id, digest, line, kind, count, first_seq, last_seq
 FROM event_pages ORDER BY recording_id, compile_id, digest, line, id"""
+
+
+_MOST_PAGES = 10_000
+"""In one blob: there is one for each kind of events."""
 
 
 def _groups(rows: Sequence[Any]) -> Iterator[list[Any]]:
@@ -64,9 +68,11 @@ def _groups(rows: Sequence[Any]) -> Iterator[list[Any]]:
 
 
 def _joined(group: list[Any]) -> dict[str, Any]:
-    here = {row.line or 1: [row.kind, row.count] for row in group}
-    # a page that has no row any more is not read; it keeps its place
-    kinds = [here.get(line, ["", 0]) for line in range(1, max(here) + 1)]
+    here = {1 if row.line is None else row.line: [row.kind, row.count] for row in group}
+    if min(here) < 1 or max(here) > _MOST_PAGES:
+        raise ValueError(f"pages of events on lines {min(here)} to {max(here)}")
+    # The rows of events without a compile were deleted one by one: their pages keep their places.
+    kinds = [here.get(line) for line in range(1, max(here) + 1)]
     return {
         "recording_id": group[0].recording_id,
         "compile_id": group[0].compile_id,
