@@ -89,6 +89,7 @@ def test_an_open_compile_is_known_however_many_come_after_it(
     path: Path, monkeypatch: pytest.MonkeyPatch, mode: str
 ) -> None:
     monkeypatch.setattr(tape, "_MOST_COMPILES", 3)
+    monkeypatch.setattr(tape, "_MOST_LOOKED_AT", 2)
     recorder = Recorder(Options(str(path), mode=mode))
     kind = Kind("k", 1, "a test")
     over = recorder.add_compile("0/0", 0)

@@ -58,7 +58,10 @@ _CLOSE = 2.0
 _MOST_OPERATIONS = 200_000
 """Rows in memory, at most: more than a minute of the busiest compile writes."""
 _MOST_COMPILES = 1_000
-"""Compiles that are known by their numbers: the last ones that began or went on, and open ones."""
+"""Compiles whose rows are known by number: the last ones that began or went on, and open ones."""
+_MOST_LOOKED_AT = 50
+"""The last of them, of which it is not asked yet whether they are open still: to know a compile
+itself and not only its row takes a kilobyte."""
 _PAGE = 4000
 """Events that wait for their page, at most: what a kill may cost, and what a page holds."""
 _LONGEST_LOCK = 0.1
@@ -90,7 +93,8 @@ class Tape:
         self.stacks = Stacks()
         self._queue: deque[Operation] = deque([recording])
         self._events: deque[Row] = deque()
-        self._compiles: OrderedDict[int, CompileEntry] = OrderedDict()
+        self._compiles: OrderedDict[int, Ref] = OrderedDict()
+        self._open: OrderedDict[int, CompileEntry] = OrderedDict()
         self._batch: list[Operation] = []
         self._lock = threading.RLock()
         self._wake = threading.Event()
@@ -114,12 +118,17 @@ class Tape:
 
     def began(self, entry: CompileEntry) -> None:
         """A compile has a row now, or goes on; what follows is kept, unless a subclass decides."""
-        self._compiles[entry.number] = entry
+        self._compiles[entry.number], self._open[entry.number] = entry.ref, entry
         self._compiles.move_to_end(entry.number)
-        for _ in range(len(self._compiles) - _MOST_COMPILES):
-            number, oldest = self._compiles.popitem(last=False)
+        self._open.move_to_end(entry.number)
+        for _ in range(len(self._open) - _MOST_LOOKED_AT):
+            number, oldest = self._open.popitem(last=False)
             if oldest.open_spans:
-                self._compiles[number] = oldest
+                self._open[number] = oldest
+        for _ in range(len(self._compiles) - _MOST_COMPILES):
+            number, row = self._compiles.popitem(last=False)
+            if number in self._open:
+                self._compiles[number] = row
 
     def keep(self, entry: CompileEntry) -> None:
         """Everything of this compile is to be kept: it failed, hung, or did what few do."""
@@ -311,10 +320,10 @@ class Tape:
         """The row of the compile with that number; None (and counted) when it is long over."""
         if number is None:
             return None
-        entry = self._compiles.get(number)
-        if entry is None:
+        row = self._compiles.get(number)
+        if row is None:
             losses.add("of a compile that is long over", "event")
-        return None if entry is None else entry.ref
+        return row
 
     def _fail(self, kind: type[Exception]) -> None:
         """Keep the batch for another try, or give up."""
