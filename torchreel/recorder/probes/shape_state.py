@@ -94,6 +94,22 @@ class Pending:
         self.stack: int | None = None
 
 
+_Fields = tuple[frozenset[str], Callable[[Any], Any], Callable[[Any], Any]]
+_FIELDS: dict[type, _Fields] = {}
+"""By class, and not in each shadow: caches of torch's keep the last 256 ShapeEnvs alive."""
+
+
+def _fields_of(env: Any) -> _Fields:
+    """Which of the fields above a ShapeEnv of this torch has; what is sized, what is plain."""
+    found = _FIELDS.get(type(env))
+    if found is None:
+        names = frozenset(name for name in (*_SIZED, *_PLAIN, *_VERSIONS) if hasattr(env, name))
+        sized = attrgetter(*(name for name in _SIZED if name in names))
+        plain = attrgetter(*(name for name in (*_PLAIN, *_VERSIONS) if name in names))
+        found = _FIELDS[type(env)] = names, sized, plain
+    return found
+
+
 class Shadow:
     """What was last seen of one ShapeEnv, which it does not keep alive."""
 
@@ -105,9 +121,7 @@ class Shadow:
         self.call: Pending | None = None
         self.known: set[tuple[Any, bool]] = set()
         """Assertions that were found to hold, or not, without being deferred."""
-        self._fields = {name for name in (*_SIZED, *_PLAIN, *_VERSIONS) if hasattr(env, name)}
-        self._sized = attrgetter(*(name for name in _SIZED if name in self._fields))
-        self._plain = attrgetter(*(n for n in (*_PLAIN, *_VERSIONS) if n in self._fields))
+        self._fields, self._sized, self._plain = _fields_of(env)
         self._seen: dict[str, Any] = {}
         self._symbols: set[Any] = set()
         self._guards: list[Any] = []
@@ -120,8 +134,8 @@ class Shadow:
         """Note a ShapeEnv that is new to the tape; it may hold something already."""
         self._seen = {name: {} for name in (*_MAPS, *_OWN)}
         self._seen |= dict.fromkeys((*_TAILS, "specializations"), 0)
-        self._seen |= {name: set() for name in _SETS}
-        self._seen |= {name: [] for name in _LISTS} | {"divisible": set(), "size_like": set()}
+        self._seen |= dict.fromkeys((*_SETS, "divisible", "size_like"), frozenset())
+        self._seen |= {name: [] for name in _LISTS}
         self._seen |= dict.fromkeys(_PLAIN, False) | dict.fromkeys(_PLAIN[:3], 0)
         self._seen["trace_asserts"] = env.settings.trace_asserts
         settings = {name: getattr(env.settings, name) for name in _SETTINGS}
@@ -296,7 +310,7 @@ class Shadow:
             gone = seen - now
             if gone:
                 self._merge(field, "drop", Piece(f"list {form}", list(gone)))
-            self._seen[field] = set(now)
+            self._seen[field] = frozenset(now)
 
     # -- guards ---------------------------------------------------------------------------------
 
