@@ -1,14 +1,17 @@
 """Whatever happens to the recorder, the program does what it would have done without it."""
 
 import contextlib
+import functools
 import gc
 import json
 import logging
 import os
+import signal
 import subprocess
 import sys
 import traceback
 import weakref
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -220,6 +223,82 @@ def test_the_first_loss_of_a_kind_is_logged_once() -> None:
 def test_what_ends_a_program_is_not_swallowed(kind: type[BaseException]) -> None:
     with pytest.raises(kind), guard.fail_open("here"):
         raise kind
+
+
+class TooLong(Exception):
+    """What a program's time limit raises."""
+
+
+def _ring(number: int, frame: object, *_: object) -> None:
+    raise TooLong("the time is over")
+
+
+class Bell:
+    def __call__(self, number: int, frame: object) -> None:
+        _ring(number, frame)
+
+    def ring(self, number: int, frame: object) -> None:
+        _ring(number, frame)
+
+
+HANDLERS = {
+    "function": _ring, "partial": functools.partial(_ring), "method": Bell().ring, "object": Bell(),
+}  # fmt: skip
+
+
+@pytest.fixture
+def handle() -> Iterator[Callable[[Any], None]]:
+    """Sets the program's handler of SIGUSR1."""
+    before = signal.getsignal(signal.SIGUSR1)
+    yield lambda handler: signal.signal(signal.SIGUSR1, handler) and None
+    signal.signal(signal.SIGUSR1, before)
+
+
+@pytest.mark.parametrize("handler", HANDLERS)
+def test_what_a_signal_handler_raises_meanwhile_is_not_swallowed(
+    handler: str, handle: Callable[[Any], None]
+) -> None:
+    handle(HANDLERS[handler])
+    guard.losses.reset()
+    with pytest.raises(TooLong), guard.fail_open("here"):
+        signal.raise_signal(signal.SIGUSR1)
+    assert guard.losses.snapshot() == []
+
+
+@pytest.mark.parametrize(
+    "place",
+    [
+        "torch._dynamo.convert_frame._compile",
+        "torch._dynamo.convert_frame.DynamoOutput.build_guards",
+        "torch._dynamo.output_graph.OutputGraph._call_user_compiler",
+        "boundary",
+        "run",
+    ],
+)
+@pytest.mark.parametrize("mode", ["full", "flight"])
+def test_an_alarm_inside_a_hook_ends_the_compile_and_nothing_else(
+    path: Path, place: str, mode: str, handle: Callable[[Any], None]
+) -> None:
+    handle(_ring)
+
+    def ring(here: str) -> None:
+        if here == place:
+            guard.inject = None
+            signal.raise_signal(signal.SIGUSR1)
+
+    with torchreel.record(path, mode) as recorder:
+        guard.inject = ring
+        backend = "inductor" if place == "run" else "aot_eager"
+        with pytest.raises(Exception, match="the time is over"):
+            torch.compile(sine, backend=backend)(torch.ones(3))
+        assert guard.inject is None
+        assert recorder.spans.here.stack == []
+        out = torch.compile(lambda x: x.cos(), backend="aot_eager")(torch.zeros(3))
+        assert out.tolist() == [1.0, 1.0, 1.0]
+    with Store.open(path) as store:
+        (recording,) = queries.recordings(store)
+        assert queries.compiles(store, recording.id)[-1].status == "ok"
+        assert queries.lost(store, recording.id) == []
 
 
 def test_everything_is_as_before_afterwards(record: Record) -> None:

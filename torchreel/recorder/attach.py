@@ -252,11 +252,16 @@ def _wrap(original: Callable[..., Any], probe: Probe) -> Callable[..., Any]:
 
 def _enter(recorder: Recorder, probe: Probe, place: str, call: Call) -> tuple[int, Visit | None]:
     depth = len(recorder.spans.here.stack)
-    with _Hook(recorder, place):
-        guard.check(place)
-        visit = probe.visit(recorder, call)
-        next(visit)
-        return depth, visit
+    try:
+        with _Hook(recorder, place):
+            guard.check(place)
+            visit = probe.visit(recorder, call)
+            next(visit)
+            return depth, visit
+    except BaseException as error:
+        # The program's, that came meanwhile: the call does not happen.
+        _unwind(recorder, depth, place, Outcome(error=error))
+        raise
     return depth, None
 
 
@@ -264,25 +269,29 @@ def _leave(
     recorder: Recorder, visit: tuple[int, Visit | None], place: str, outcome: Outcome
 ) -> None:
     depth, generator = visit
-    with _Hook(recorder, place):
-        guard.check(place)
-        try:
-            if generator is not None:
-                generator.send(outcome)
-        except StopIteration:
-            pass
-    _unwind(recorder, depth, place, outcome)
+    try:
+        with _Hook(recorder, place):
+            guard.check(place)
+            try:
+                if generator is not None:
+                    generator.send(outcome)
+            except StopIteration:
+                pass
+    finally:
+        _unwind(recorder, depth, place, outcome)
 
 
 def _unwind(recorder: Recorder, depth: int, place: str, outcome: Outcome) -> None:
     """Close what a probe that failed half-way has left open."""
-    stack = recorder.spans.here.stack
-    while len(stack) > depth:
-        span = stack[-1]
-        with fail_open(place) as attempt:
-            recorder.leave(span, outcome.error)
-        if attempt.kind is not None and span in stack:
-            stack.remove(span)
+    left = recorder.spans.here.stack[depth:]
+    if not left:
+        return
+    try:
+        for span in reversed(left):
+            with fail_open(place):
+                recorder.leave(span, outcome.error)
+    finally:
+        recorder.spans.pop(left[0])
 
 
 def hide_frame(error: BaseException) -> None:

@@ -8,10 +8,13 @@ hook stands in front of is called outside of it.
 from __future__ import annotations
 
 import contextlib
+import functools
 import logging
+import signal
 import threading
+import traceback
 from collections.abc import Callable
-from types import TracebackType
+from types import CodeType, TracebackType
 from typing import Any, Self
 
 log = logging.getLogger("torchreel")
@@ -79,7 +82,8 @@ class fail_open:
     """Swallow any `Exception` that the body raises; count and log it under `place`.
 
     Dynamo, which may look at every frame here, does not see what the body calls.
-    KeyboardInterrupt and SystemExit are the program's own and pass. `kind` says afterwards what was
+    KeyboardInterrupt and SystemExit are the program's own and pass, and so does what a signal
+    handler of the program raised meanwhile (an alarm's time limit). `kind` says afterwards what was
     raised, if anything; `quiet` leaves the counting to the caller.
     """
 
@@ -98,10 +102,12 @@ class fail_open:
         self,
         kind: type[BaseException] | None,
         error: BaseException | None,
-        traceback: TracebackType | None,
+        trace: TracebackType | None,
     ) -> bool:
         try:
-            return isinstance(error, Exception) and self._swallow(error)
+            if not isinstance(error, Exception) or _is_of_a_handler(error):
+                return False
+            return self._swallow(error)
         finally:
             set_eval_frame(self._callback)
 
@@ -113,6 +119,23 @@ class fail_open:
         with contextlib.suppress(Exception):
             losses.add(type(error).__name__, self.place, str(error))
         return True
+
+
+def _is_of_a_handler(error: Exception) -> bool:
+    """Whether a signal handler raised it: Python runs one wherever the main thread just is."""
+    handlers = {_code_of(signal.getsignal(number)) for number in signal.valid_signals()} - {None}
+    frames = traceback.walk_tb(error.__traceback__)
+    return any(frame.f_code in handlers for frame, _ in frames)
+
+
+def _code_of(handler: Any) -> CodeType | None:
+    """What runs when `handler` is called; None where that is not Python."""
+    while isinstance(handler, functools.partial):
+        handler = handler.func
+    if not callable(handler):
+        return None
+    found = (getattr(function, "__code__", None) for function in (handler, type(handler).__call__))
+    return next((code for code in found if code is not None), None)
 
 
 def check(place: str) -> None:

@@ -86,12 +86,16 @@ def _restore(owner: weakref.ref[Any], stand_in: object, original: object) -> Non
 
 
 def _enter(recorder: Recorder, entry: CompileEntry, partition: str) -> Span | None:
-    with fail_open("run"):
-        guard.check("run")
-        span = recorder.enter("run", partition, entry)
-        recorder.tape.commit("run")
-        return span
-    return None
+    span = None
+    try:
+        with fail_open("run"):
+            guard.check("run")
+            span = recorder.enter("run", partition, entry)
+            recorder.tape.commit("run")
+    except BaseException as error:
+        _leave(recorder, span, error)
+        raise
+    return span
 
 
 def _leave(recorder: Recorder | None, span: Span | None, error: BaseException | None) -> None:
