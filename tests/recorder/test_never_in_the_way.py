@@ -3,6 +3,7 @@
 import contextlib
 import functools
 import gc
+import itertools
 import json
 import logging
 import os
@@ -21,8 +22,11 @@ import torch
 import torchreel
 from tests.recorder import programs
 from tests.recorder.conftest import Record
-from torchreel.recorder import guard
+from torchreel.recorder import attach, guard, tape
+from torchreel.recorder.attach import Attachment
 from torchreel.recorder.probes import PROBES
+from torchreel.recorder.recorder import Recorder
+from torchreel.recorder.watchdog import Watchdog
 from torchreel.store import Store, queries
 
 PROGRAM = """
@@ -241,8 +245,19 @@ class Bell:
         _ring(number, frame)
 
 
+class Rung:
+    def __init__(self, number: int, frame: object) -> None:
+        _ring(number, frame)
+
+
+def _ring_once(number: int, frame: object) -> None:
+    signal.signal(number, signal.SIG_DFL)
+    raise TooLong("the time is over")
+
+
 HANDLERS = {
     "function": _ring, "partial": functools.partial(_ring), "method": Bell().ring, "object": Bell(),
+    "class": Rung, "decorated": torch.no_grad()(_ring), "gives the signal back": _ring_once,
 }  # fmt: skip
 
 
@@ -263,6 +278,82 @@ def test_what_a_signal_handler_raises_meanwhile_is_not_swallowed(
     with pytest.raises(TooLong), guard.fail_open("here"):
         signal.raise_signal(signal.SIGUSR1)
     assert guard.losses.snapshot() == []
+
+
+@torch.no_grad()
+def _fails(*args: object) -> None:
+    raise TooLong("ours")
+
+
+def test_what_only_looks_like_a_signal_handler_is_ours(handle: Callable[[Any], None]) -> None:
+    handle(HANDLERS["decorated"])
+    guard.losses.reset()
+    for args in ((), (sys._getframe(),), (signal.NSIG, sys._getframe()), (1, sys)):
+        with guard.fail_open("here"):
+            _fails(*args)
+    assert guard.losses.snapshot() == [("TooLong", "here", 4, "ours")]
+
+
+@pytest.mark.parametrize(
+    ("owner", "name"), [(Attachment, "detach"), (Watchdog, "stop"), (tape.Tape, "pause")]
+)
+def test_an_alarm_while_a_recording_ends_leaves_nothing_behind(
+    path: Path,
+    owner: Any,
+    name: str,
+    handle: Callable[[Any], None],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    from torch._dynamo import convert_frame
+
+    original, rung = getattr(owner, name), []
+
+    def step(self: object) -> None:
+        if not rung:
+            rung.append(True)
+            signal.raise_signal(signal.SIGUSR1)
+        original(self)
+
+    handle(_ring)
+    before = convert_frame._compile, sys.excepthook
+    torchreel.install(path)
+    torch.compile(sine, backend="eager")(torch.ones(3))
+    assert convert_frame._compile is not before[0]
+    monkeypatch.setattr(owner, name, step)
+    with pytest.raises(TooLong):
+        torchreel.uninstall()
+    assert attach.active() is None
+    assert (convert_frame._compile, sys.excepthook) == before
+    with Store.open(path) as store:
+        assert [row.status for row in queries.recordings(store)] == ["done"]
+
+
+def test_an_alarm_as_an_exception_is_seen_leaves_no_compile_open(
+    path: Path, handle: Callable[[Any], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    handle(_ring)
+    original = Recorder.saw
+    left = 0
+
+    def saw(self: Recorder, error: BaseException) -> None:
+        nonlocal left
+        left -= 1
+        if left == 0:
+            signal.raise_signal(signal.SIGUSR1)
+        original(self, error)
+
+    monkeypatch.setattr(Recorder, "saw", saw)
+    with torchreel.record(path) as recorder:
+        for number in itertools.count(1):
+            left = number
+            torch._dynamo.reset()
+            with pytest.raises(Exception, match=r"the time is over|no"):
+                torch.compile(sine, backend=refuse)(torch.ones(3))
+            assert recorder.spans.here.stack == []
+            assert recorder.spans.outermost == {}
+            if left > 0:  # it was not seen so often
+                break
+    assert number > 4
 
 
 @pytest.mark.parametrize(

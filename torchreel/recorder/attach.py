@@ -201,27 +201,32 @@ def _tap(original: Callable[..., Any], tap: Tap) -> Callable[..., Any]:
         recorder = _active
         if recorder is None or recorder.spans.here.inside:
             return original(*args, **kwargs)
-        token = None
-        if before is not None:
-            with _Hook(recorder, place):
-                guard.check(place)
-                token = before(recorder, args, kwargs)
         try:
-            result = original(*args, **kwargs)
-        except BaseException as error:
+            token = None
+            if before is not None:
+                with _Hook(recorder, place):
+                    guard.check(place)
+                    token = before(recorder, args, kwargs)
+            try:
+                result = original(*args, **kwargs)
+            except BaseException as error:
+                with _Hook(recorder, place):
+                    guard.check(place)
+                    recorder.saw(error)
+                    if token is not PASS:
+                        after(recorder, args, kwargs, token, None, error)
+                hide_frame(error)
+                raise
+            if token is PASS:
+                return result
             with _Hook(recorder, place):
                 guard.check(place)
-                recorder.saw(error)
-                if token is not PASS:
-                    after(recorder, args, kwargs, token, None, error)
-            hide_frame(error)
-            raise
-        if token is PASS:
+                after(recorder, args, kwargs, token, result, None)
             return result
-        with _Hook(recorder, place):
-            guard.check(place)
-            after(recorder, args, kwargs, token, result, None)
-        return result
+        except BaseException:
+            # It may have come as a hook began or ended.
+            recorder.spans.here.inside = False
+            raise
 
     return tapped
 
@@ -233,63 +238,63 @@ def _wrap(original: Callable[..., Any], probe: Probe) -> Callable[..., Any]:
         recorder = _active
         if recorder is None or recorder.busy:
             return original(*args, **kwargs)
-        visit = _enter(recorder, probe, place, Call(original, args, kwargs))
-        if type(kwargs.get(skips)) is int:
-            kwargs = {**kwargs, skips: kwargs[skips] + 1}
+        depth = len(recorder.spans.here.stack)
         try:
-            result = original(*args, **kwargs)
+            visit = _enter(recorder, probe, place, Call(original, args, kwargs))
+            if type(kwargs.get(skips)) is int:
+                kwargs = {**kwargs, skips: kwargs[skips] + 1}
+            try:
+                result = original(*args, **kwargs)
+            except BaseException as error:
+                with _Hook(recorder, place):
+                    recorder.saw(error)
+                _leave(recorder, visit, place, Outcome(error=error))
+                hide_frame(error)
+                raise
+            _leave(recorder, visit, place, Outcome(result))
+            unwind(recorder, depth, place, None)
+            return result
         except BaseException as error:
-            with _Hook(recorder, place):
-                recorder.saw(error)
-            _leave(recorder, visit, place, Outcome(error=error))
-            hide_frame(error)
+            # Where the program's own came while a hook ran: an alarm, Ctrl-C.
+            unwind(recorder, depth, place, error)
             raise
-        _leave(recorder, visit, place, Outcome(result))
-        return result
 
     return wrapper
 
 
-def _enter(recorder: Recorder, probe: Probe, place: str, call: Call) -> tuple[int, Visit | None]:
-    depth = len(recorder.spans.here.stack)
-    try:
-        with _Hook(recorder, place):
-            guard.check(place)
-            visit = probe.visit(recorder, call)
-            next(visit)
-            return depth, visit
-    except BaseException as error:
-        # The program's, that came meanwhile: the call does not happen.
-        _unwind(recorder, depth, place, Outcome(error=error))
-        raise
-    return depth, None
+def _enter(recorder: Recorder, probe: Probe, place: str, call: Call) -> Visit | None:
+    with _Hook(recorder, place):
+        guard.check(place)
+        visit = probe.visit(recorder, call)
+        next(visit)
+        return visit
+    return None
 
 
-def _leave(
-    recorder: Recorder, visit: tuple[int, Visit | None], place: str, outcome: Outcome
-) -> None:
-    depth, generator = visit
-    try:
-        with _Hook(recorder, place):
-            guard.check(place)
-            try:
-                if generator is not None:
-                    generator.send(outcome)
-            except StopIteration:
-                pass
-    finally:
-        _unwind(recorder, depth, place, outcome)
+def _leave(recorder: Recorder, visit: Visit | None, place: str, outcome: Outcome) -> None:
+    with _Hook(recorder, place):
+        guard.check(place)
+        try:
+            if visit is not None:
+                visit.send(outcome)
+        except StopIteration:
+            pass
 
 
-def _unwind(recorder: Recorder, depth: int, place: str, outcome: Outcome) -> None:
-    """Close what a probe that failed half-way has left open."""
-    left = recorder.spans.here.stack[depth:]
+def unwind(recorder: Recorder, depth: int, place: str, error: BaseException | None) -> None:
+    """Close what was left open by a probe that failed half-way, or by an exception that it let by.
+
+    For one that was not inside of a hook when it began, with so many spans open.
+    """
+    here = recorder.spans.here
+    here.inside = False
+    left = here.stack[depth:]
     if not left:
         return
     try:
         for span in reversed(left):
             with fail_open(place):
-                recorder.leave(span, outcome.error)
+                recorder.leave(span, error)
     finally:
         recorder.spans.pop(left[0])
 

@@ -8,13 +8,13 @@ hook stands in front of is called outside of it.
 from __future__ import annotations
 
 import contextlib
-import functools
+import itertools
 import logging
 import signal
 import threading
 import traceback
 from collections.abc import Callable
-from types import CodeType, TracebackType
+from types import FrameType, TracebackType
 from typing import Any, Self
 
 log = logging.getLogger("torchreel")
@@ -122,20 +122,27 @@ class fail_open:
 
 
 def _is_of_a_handler(error: Exception) -> bool:
-    """Whether a signal handler raised it: Python runs one wherever the main thread just is."""
-    handlers = {_code_of(signal.getsignal(number)) for number in signal.valid_signals()} - {None}
-    frames = traceback.walk_tb(error.__traceback__)
-    return any(frame.f_code in handlers for frame, _ in frames)
+    """Whether a signal handler raised it: Python runs one wherever the main thread just is.
+
+    Seen by how a handler is called, since it may have given its signal back before it raised.
+    """
+    found = False
+    with contextlib.suppress(Exception):  # without memory it is ours
+        frames = traceback.walk_tb(error.__traceback__)
+        found = any(_is_a_handlers(frame) for frame, _ in frames)
+    return found
 
 
-def _code_of(handler: Any) -> CodeType | None:
-    """What runs when `handler` is called; None where that is not Python."""
-    while isinstance(handler, functools.partial):
-        handler = handler.func
-    if not callable(handler):
-        return None
-    found = (getattr(function, "__code__", None) for function in (handler, type(handler).__call__))
-    return next((code for code in found if code is not None), None)
+def _is_a_handlers(frame: FrameType) -> bool:
+    """Whether a frame was given the number of a signal and, next to it, the frame it came from."""
+    given: list[object] = []
+    for value in frame.f_locals.values():
+        given += value if type(value) is tuple else (value,)  # *args, of a decorated one
+    return any(
+        before is frame.f_back and type(number) is int and 0 < number < signal.NSIG
+        for number, before in itertools.pairwise(given)
+        if before is not None
+    )
 
 
 def check(place: str) -> None:

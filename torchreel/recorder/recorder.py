@@ -289,14 +289,17 @@ class Recorder:
         failed = error is not None and not soft
         if error is not None and failures.is_odd_restart(error):
             self.tape.keep(span.entry)
-        self._at_boundary(None)
-        if span.ref is not None:
-            columns = {"status": _ended(error, failed), "ended_ns": time.time_ns()}
-            self.tape.append(Update("stages", span.ref, columns))
-        if error is not None and failed:
-            here = Mark(id(error), span.entry, span.stage or "dynamo", span.partition)
-            self.spans.here.mark = failures.mark(self.spans.here.mark, error, here)
-        if self.spans.pop(span):
+        try:
+            self._at_boundary(None)
+            if span.ref is not None:
+                columns = {"status": _ended(error, failed), "ended_ns": time.time_ns()}
+                self.tape.append(Update("stages", span.ref, columns))
+            if error is not None and failed:
+                here = Mark(id(error), span.entry, span.stage or "dynamo", span.partition)
+                self.spans.here.mark = failures.mark(self.spans.here.mark, error, here)
+        finally:
+            is_last = self.spans.pop(span)
+        if is_last:
             # Without memory for the row of a failure, the compile has still failed.
             with fail_open("failure"):
                 self._surface(error if failed else None)
@@ -489,14 +492,16 @@ class Recorder:
         """End the recording; what is on the tape gets two seconds to reach the disk."""
         if self.options.lazy and self.tape.is_empty and not losses.snapshot():
             return
-        self._at_boundary(None)
-        with fail_open("compiler version"):
-            guard.check("compiler version")
-            self.tape.append(AddEnvironment(self.tape.recording, environment.compiler()))
-        with fail_open("close"):
-            columns = {"status": "done", "ended_ns": time.time_ns()}
-            self.tape.append(Update("recordings", self.tape.recording, columns))
-            self.tape.close()
+        try:
+            self._at_boundary(None)
+            with fail_open("compiler version"):
+                guard.check("compiler version")
+                self.tape.append(AddEnvironment(self.tape.recording, environment.compiler()))
+        finally:
+            with fail_open("close"):
+                columns = {"status": "done", "ended_ns": time.time_ns()}
+                self.tape.append(Update("recordings", self.tape.recording, columns))
+                self.tape.close()
 
     def before_fork(self) -> None:
         """Leave no thread and no lock behind for the child."""

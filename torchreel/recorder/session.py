@@ -11,9 +11,10 @@ import os
 import sys
 import threading
 import uuid
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 
@@ -74,16 +75,20 @@ class Session:
             return
         _session = None
         atexit.unregister(self.stop)
-        for undo in (self._attachment.detach, self._trace.detach, self._watchdog.stop):
-            with fail_open("uninstall"):
-                undo()
+        steps: tuple[Callable[[], None], ...] = (
+            self._attachment.detach, self._trace.detach, self._watchdog.stop, self._give_hooks_back,
+            self._switch.ignore, partial(attach.activate, None), self.recorder.close,
+        )  # fmt: skip
+        # Each one is taken, also when an alarm of the program's comes in one of them.
+        with ExitStack() as rest:
+            for step in reversed(steps):
+                rest.callback(_undo, step)
+
+    def _give_hooks_back(self) -> None:
         if sys.excepthook is self._hooks[0]:
             sys.excepthook = self._previous[0]
         if threading.excepthook is self._hooks[1]:
             threading.excepthook = self._previous[1]
-        self._switch.ignore()
-        attach.activate(None)
-        self.recorder.close()
 
     def _switch_off(self, reason: str) -> None:
         """Record nothing from now on; what is open is closed, what is on the tape is written."""
@@ -120,6 +125,17 @@ class Session:
     def _thread_excepthook(self, args: threading.ExceptHookArgs) -> None:
         self.note(args.exc_value)
         self._previous[1](args)
+
+
+def _undo(step: Callable[[], None]) -> None:
+    """Take a step, and once more what an alarm ended, which comes once."""
+    try:
+        with fail_open("uninstall"):
+            step()
+    except BaseException:
+        with fail_open("uninstall"):
+            step()
+        raise
 
 
 _session: Session | None = None

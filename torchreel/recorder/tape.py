@@ -214,8 +214,10 @@ class Tape:
             return
         self._stop = True
         self._wake.set()
-        thread.join(_CLOSE)
-        self._stop = False
+        try:
+            thread.join(_CLOSE)
+        finally:
+            self._stop = False
 
     @property
     def _losses_changed(self) -> bool:

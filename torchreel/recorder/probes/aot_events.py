@@ -12,7 +12,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from torchreel.recorder import attach, guard
-from torchreel.recorder.attach import AttachPoint, Call, Visit, hide_frame
+from torchreel.recorder.attach import AttachPoint, Call, Visit, hide_frame, unwind
 from torchreel.recorder.guard import fail_open
 from torchreel.recorder.kinds import Kind
 from torchreel.recorder.room import give_room
@@ -331,9 +331,14 @@ give_room(_compile_backward)
 
 
 def _enter(recorder: Recorder, entry: CompileEntry) -> Span | None:
-    with fail_open(str(LATE)):
-        guard.check(str(LATE))
-        return recorder.enter("backward", "backward", entry)
+    depth = len(recorder.spans.here.stack)
+    try:
+        with fail_open(str(LATE)):
+            guard.check(str(LATE))
+            return recorder.enter("backward", "backward", entry)
+    except BaseException as error:
+        unwind(recorder, depth, str(LATE), error)
+        raise
     return None
 
 

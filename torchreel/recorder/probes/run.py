@@ -14,7 +14,7 @@ from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 from torchreel.recorder import attach, guard
-from torchreel.recorder.attach import AttachPoint, Call, Probe, Visit, hide_frame
+from torchreel.recorder.attach import AttachPoint, Call, Probe, Visit, hide_frame, unwind
 from torchreel.recorder.guard import fail_open
 from torchreel.recorder.kinds import Kind
 from torchreel.recorder.probes.inductor import partition_of
@@ -86,14 +86,14 @@ def _restore(owner: weakref.ref[Any], stand_in: object, original: object) -> Non
 
 
 def _enter(recorder: Recorder, entry: CompileEntry, partition: str) -> Span | None:
-    span = None
+    span, depth = None, len(recorder.spans.here.stack)
     try:
         with fail_open("run"):
             guard.check("run")
             span = recorder.enter("run", partition, entry)
             recorder.tape.commit("run")
     except BaseException as error:
-        _leave(recorder, span, error)
+        unwind(recorder, depth, "run", error)
         raise
     return span
 
