@@ -43,6 +43,9 @@ _NORMAL = (
     # Before the ids: one in 300 ends in twelve digits.
     (re.compile(r"[0-9a-f]{8}(?:[_-][0-9a-f]{4}){3}[_-][0-9a-f]{12}"), "<uuid>"),
     (re.compile(r"(?<![A-Za-z0-9])\d{12,}(?![A-Za-z0-9])"), "<id>"),
+    # Where Python lies at the beginning of the memory, ids have as few digits as other numbers.
+    (re.compile(r"(___check_(?:obj|type)_id\(.+?, )\d{7,}\)"), r"\1<id>)"),
+    (re.compile(r"(?<=_)\d{7,}(?=_c\d)"), "<id>"),
     (re.compile(r"(?:/[\w.+@-]+)*/torchreel-fidelity-[\w.]+"), "<folder>"),
     (re.compile(r"\d+\.\d+(?:e-?\d+)?(?= ?(?:s|us|ms|seconds)\b)"), "<time>"),
     (re.compile(r"^[VIWE]\d{4} [\d:.]+ \d+ "), "<log> "),

@@ -125,6 +125,16 @@ def test_the_name_of_a_source_may_hold_an_identity() -> None:
     assert tape(140000000000000, 140000000000000) != tape(139999999999999, 138888888888888)
 
 
+def test_an_identity_in_a_name_may_be_an_address_of_few_digits() -> None:
+    def tape(*numbers: int) -> list[bytes]:
+        names = [f"G['__optimizer_{number}_c0']" for number in numbers]
+        return texts(*(event("fake_tensors.convert", {"source": name}) for name in names))
+
+    # An interpreter that is not relocated lies at 0x400000, with its heap right behind.
+    assert tape(9_437_184, 61_437_184) == tape(140_000_000_000_000, 139_999_999_999_999)
+    assert tape(9_437_184, 9_437_184) != tape(9_437_184, 61_437_184)
+
+
 def test_a_cause_is_a_distance() -> None:
     def tape(first: int, last: int) -> list[bytes]:
         return texts(
