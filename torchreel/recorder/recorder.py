@@ -492,16 +492,14 @@ class Recorder:
         """End the recording; what is on the tape gets two seconds to reach the disk."""
         if self.options.lazy and self.tape.is_empty and not losses.snapshot():
             return
-        try:
-            self._at_boundary(None)
-            with fail_open("compiler version"):
-                guard.check("compiler version")
-                self.tape.append(AddEnvironment(self.tape.recording, environment.compiler()))
-        finally:
-            with fail_open("close"):
-                columns = {"status": "done", "ended_ns": time.time_ns()}
-                self.tape.append(Update("recordings", self.tape.recording, columns))
-                self.tape.close()
+        self._at_boundary(None)
+        with fail_open("compiler version"):
+            guard.check("compiler version")
+            self.tape.append(AddEnvironment(self.tape.recording, environment.compiler()))
+        with fail_open("close"):
+            columns = {"status": "done", "ended_ns": time.time_ns()}
+            self.tape.append(Update("recordings", self.tape.recording, columns))
+            self.tape.close()
 
     def before_fork(self) -> None:
         """Leave no thread and no lock behind for the child."""
