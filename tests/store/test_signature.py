@@ -298,3 +298,35 @@ def test_a_real_failure_is_the_same_however_it_travels() -> None:
         "3 1 ('LoweringException', 'AssertionError') torch._inductor.lowering:scatter_reduce_ "
         "'AssertionError:\\ntarget: aten.scatter.src'"
     ], result.stderr
+
+
+def _compile_error(message: str) -> Signature:
+    return Signature("exception", "codegen", "", ("CppCompileError",), (), message)
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "same"),
+    [
+        ("'acc0_vec' was not declared", "'acc1_vec' was not declared", True),
+        ("no member in 'tmp_acc12_arr'", "no member in 'tmp_acc3_arr'", True),
+        ("cannot convert 'int64_t'", "cannot convert 'int32_t'", False),
+        ("cannot convert 'uint8_t'", "cannot convert 'uint16_t'", False),
+        ("'acc0_vec' was not declared", "'acc0_arr' was not declared", False),
+    ],
+)
+def test_numbers_in_names_of_generated_code(one: str, other: str, same: bool) -> None:
+    """Inductor numbers its accumulators by the order of the graph, types have theirs for good."""
+    assert _compile_error(one).matches(_compile_error(other)) == same
+
+
+def test_such_numbers_count_in_a_message_of_torch() -> None:
+    one, other = changed(BASE, message="max_pool2d"), changed(BASE, message="max_pool3d")
+    assert not one.matches(other)
+
+
+def test_an_exception_that_wraps_itself_counts_once() -> None:
+    once = changed(BASE, exception_types=["TypeError", "ValueError"])
+    twice = changed(BASE, exception_types=["TypeError", "TypeError", "ValueError"])
+    around = changed(BASE, exception_types=["TypeError", "ValueError", "TypeError"])
+    assert once.matches(twice)
+    assert not once.matches(around)

@@ -79,6 +79,19 @@ def is_compiler_output(text: str) -> bool:
     return "C++ compile error" in text and "\nOutput:" in text
 
 
+def without_numbers_of_names(message: str) -> str:
+    """A compiler's message in which the numbers of generated names are gone, those of types stay.
+
+    Inductor numbers its accumulators and their parts by the order of the graph: `tmp_acc0_vec`.
+    """
+    return _NUMBERED_NAME.sub(lambda match: re.sub(r"\d+", "N", match[0]), message)
+
+
+_NUMBERED_NAME = re.compile(
+    r"\b(?!(?:u?int|b?float|half|double|complex|long|short|char)\d)[A-Za-z_]+\d\w*"
+)
+
+
 def strip_hashes(module: str) -> str:
     """A module's name without the parts that are the hash of generated code."""
     return ".".join(part for part in module.split(".") if not _HASHED.fullmatch(part))

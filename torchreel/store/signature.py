@@ -10,12 +10,18 @@ the names of their types and by their tracebacks.
 import signal as signals
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
+from itertools import groupby
 from types import TracebackType
 from typing import Literal, cast
 
 from torchreel.errors import DamagedStore
 from torchreel.store.jsontypes import Json, canonical_json, digest_of
-from torchreel.store.messages import is_compiler_output, normalise_message, strip_hashes
+from torchreel.store.messages import (
+    is_compiler_output,
+    normalise_message,
+    strip_hashes,
+    without_numbers_of_names,
+)
 
 __all__ = [
     "Signature",
@@ -49,6 +55,8 @@ _PLUMBING = frozenset(
     {"wrapped", "wrapper", "inner", "_fn", "__call__", "dispatch", "<lambda>", "<listcomp>"}
 )
 
+_COMPILE_ERROR = ("CppCompileError",)
+
 # More tells nothing: the innermost decides, the next two help a person.
 _FRAMES = 3
 
@@ -75,8 +83,10 @@ class Signature:
     def matches(self, other: "Signature") -> bool:
         """Whether both are the same bug.
 
-        - exception: the types, the stage, the innermost frame of torch and the message;
-          a C++ compile error has no frames, and its message is the compiler's first error line
+        - exception: the types, the stage, the innermost frame of torch and the message; a type
+          that wraps itself counts once
+        - C++ compile error: it has no frames, and its message is the compiler's first error line;
+          the numbers in the names of generated code do not count
         - crash: the signal and the stage
         - hang, memory: the stage
         - predicate, script: the text of it
@@ -115,8 +125,11 @@ class Signature:
         match self.failure_class:
             case "exception":
                 innermost = self.frames[0] if self.frames else None
-                types = list(self.exception_types)
-                return ["exception", self.stage, types, innermost, self.message]
+                types: list[Json] = [name for name, _ in groupby(self.exception_types)]
+                message = self.message
+                if self.exception_types == _COMPILE_ERROR:
+                    message = without_numbers_of_names(message)
+                return ["exception", self.stage, types, innermost, message]
             case "crash":
                 return ["crash", self.stage, self.signal]
             case "hang" | "memory":
@@ -131,7 +144,7 @@ def from_exception(exc: BaseException, stage: str, partition: str = "") -> Signa
     compiler = next((error for error in chain if _is_compile_error(error)), None)
     if compiler is not None:
         message = normalise_message(str(compiler))
-        return Signature("exception", stage, partition, ("CppCompileError",), (), message)
+        return Signature("exception", stage, partition, _COMPILE_ERROR, (), message)
     chain = chain or [exc]
     types = tuple(type(error).__name__ for error in chain)
     message = normalise_message(str(chain[0]))
