@@ -124,17 +124,19 @@ class _Plugin:
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
         """Say what was kept, of this process and of its workers, and what to do with it."""
-        from torchreel.console.text import clean, command, count
+        from torchreel.console.text import count
+        from torchreel.escaping.characters import visible
+        from torchreel.escaping.shell import command
 
         kept = [row for row in self._recordings() if row.id > self._known]
         store = os.path.relpath(self.target) if "://" not in self.target else self.target
         terminalreporter.section("torchreel")
         tests = len({row.run for row in kept})
         terminalreporter.write_line(
-            f"kept the compiles of {count(tests, 'failing test')} in {clean(store)}"
+            f"kept the compiles of {count(tests, 'failing test')} in {visible(store)}"
         )
         for row in kept:
-            terminalreporter.write_line(f"{clean(store)}#{row.id}  {clean(row.run)}")
+            terminalreporter.write_line(f"{visible(store)}#{row.id}  {visible(row.run)}")
         if kept:
             terminalreporter.write_line(
                 f"next: {command('torchreel', 'show', f'{store}#{kept[-1].id}')}"

@@ -8,7 +8,8 @@ from html import escape
 from pathlib import Path
 
 from torchreel.console import streams
-from torchreel.console.text import clean, shortened
+from torchreel.console.text import shortened
+from torchreel.escaping.characters import visible
 from torchreel.minifier.analyze import Analysis, NodeRow
 
 # Relative errors are drawn on a logarithmic scale: nothing below the first, all beyond the second.
@@ -105,7 +106,7 @@ def _drawn(row: NodeRow, y: int, *, first: bool) -> list[str]:
     colour = "#c00" if row.wrong else "#06c"
     eager, compiled = (_SPAN * _position(value) for value in (row.eager, row.compiled))
     weight = ' font-weight="bold"' if first else ""
-    text = escape(clean(shortened(row.text, 56)))
+    text = escape(visible(shortened(row.text, 56)))
     return [
         f'<text x="4" y="{y + 13}"{weight}>{text}</text>',
         f'<rect x="{_LEFT}" y="{y + 2}" width="{compiled:.0f}" height="7" fill="{colour}"/>',

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import sys
-
-from torchreel.console import streams
-from torchreel.console.text import command, count, shortened
+from torchreel.console import listing, streams
+from torchreel.console.text import count, shortened
+from torchreel.escaping.shell import command, with_variables
 from torchreel.minifier.bisect import Bisection, Step, Tried
-from torchreel.store.jsontypes import Json, canonical_json
+from torchreel.store.jsontypes import Json
 
 
 def told(tried: Tried) -> None:
@@ -25,7 +24,7 @@ def _verdict(tried: Tried) -> str:
 def report(address: str, found: Bisection, *, json: bool) -> int:
     """Print a bisection; returns the exit status."""
     if json:
-        sys.stdout.write(canonical_json(_as_json(address, found)).decode() + "\n")
+        listing.write_json(_as_json(address, found))
         return 0
     table = streams.table("step", "failure", "to repeat it")
     for tried in found.tried:
@@ -45,9 +44,9 @@ def report(address: str, found: Bisection, *, json: bool) -> int:
 
 def _print_without_us(step: Step) -> None:
     """The same with torch alone, which reads these variables."""
-    variables = " ".join(f"{name}={value}" for name, value in step.variables().items())
-    if variables:
-        streams.result(f"           {variables} python repro.py")
+    if step.variables():
+        words = with_variables(step.variables(), "python", "repro.py")
+        streams.result(f"           {words}")
 
 
 def _again(address: str, step: Step) -> str:
@@ -99,7 +98,7 @@ def report_step(address: str, tried: Tried, *, json: bool) -> int:
             "step": str(tried.step), "failure": _verdict(tried), "verdict": tried.verdict,
             "detail": tried.detail,
         }  # fmt: skip
-        sys.stdout.write(canonical_json(fields).decode() + "\n")
+        listing.write_json(fields)
         return status
     streams.result(f"{_verdict(tried)}: {tried.step.told()}", style="bold")
     if tried.detail:

@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from rich.text import Text
 
 from torchreel.console import listing, streams
-from torchreel.console.text import clean_block, count
+from torchreel.console.text import count
+from torchreel.escaping.characters import visible_block
 from torchreel.replay.diff import CompileDiff, Difference, LayerDiff, RecordingDiff, Report
 from torchreel.replay.diff.ranks import RanksReport
 from torchreel.replay.diff.report import place
@@ -79,7 +80,7 @@ def _side(text: str, at: str) -> str:
 
 
 def _cell(text: str) -> Text:
-    lines = clean_block(text).split("\n")
+    lines = visible_block(text).split("\n")
     return Text("\n".join(x if len(x) <= _WIDTH else f"{x[: _WIDTH - 1]}…" for x in lines))
 
 

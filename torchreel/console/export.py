@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from torchreel.console import streams
-from torchreel.console.text import clean
+from torchreel.escaping.characters import visible
 from torchreel.minifier.export import FORMATS, Exported
 
 
@@ -51,6 +51,6 @@ def _print_script(exported: Exported) -> None:
 def _print_next(files: tuple[Path, ...]) -> None:
     script = next((path for path in files if path.suffix == ".py"), None)
     if script is not None:
-        streams.next_command("python", clean(script))
+        streams.next_command("python", visible(script))
     else:
-        streams.next_command("cat", clean(files[0]))
+        streams.next_command("cat", visible(files[0]))

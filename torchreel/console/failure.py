@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from torchreel.console import streams
-from torchreel.console.text import clean_block, shortened
+from torchreel.console.text import shortened
+from torchreel.escaping.characters import visible_block
 from torchreel.store import Store, queries
 from torchreel.store.jsontypes import Json
 from torchreel.store.records import Compile, Failure
@@ -26,7 +27,7 @@ def print_failure(store: Store, row: Compile) -> None:
         streams.result(f"  {kind}: {shortened(message, 200)}".rstrip(": "))
     lines = found.message.strip().splitlines()
     if len(lines) > 1:
-        streams.block(clean_block("\n".join(f"    {line}" for line in lines[1:_LINES])))
+        streams.block(visible_block("\n".join(f"    {line}" for line in lines[1:_LINES])))
     print_signature(found.signature)
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from torchreel.console.text import clean
 from torchreel.errors import DamagedStore
+from torchreel.escaping.characters import visible
 from torchreel.store import spelling
 from torchreel.store.jsontypes import Json, parse_json
 
@@ -27,10 +27,10 @@ def _lines(graph: Json, indent: str, depth: int) -> Iterator[str]:
         return
     for node in _items(graph.get("nodes")):
         if isinstance(node, Mapping):
-            yield indent + clean(spelling.node(node, graph))
+            yield indent + visible(spelling.node(node, graph))
     for name, inner in _object(graph.get("modules")).items():
         yield ""
-        yield clean(f"{indent}{name}:")
+        yield visible(f"{indent}{name}:")
         yield from _lines(inner, indent + "    ", depth + 1)
 
 

@@ -9,8 +9,8 @@ from collections.abc import Mapping, Sequence
 from enum import Enum
 
 from torchreel.console.streams import add_row, show, table
-from torchreel.console.text import clean
 from torchreel.errors import UsageError
+from torchreel.escaping.characters import visible
 from torchreel.store.jsontypes import Json
 
 Row = Mapping[str, Json]
@@ -63,7 +63,15 @@ def _write_csv(rows: Sequence[Row]) -> None:
     if rows:
         writer.writerow(rows[0])
     for row in rows:
-        writer.writerow([_cell(value) for value in row.values()])
+        writer.writerow([_without_formula(value) for value in row.values()])
+
+
+def _without_formula(value: Json) -> str:
+    """A cell that a spreadsheet does not compute: one that begins as a formula gets a quote."""
+    found = _cell(value)
+    return (
+        f"'{found}" if isinstance(value, str) and found.startswith(("=", "+", "-", "@")) else found
+    )
 
 
 def _write_table(rows: Sequence[Row]) -> None:
@@ -83,4 +91,4 @@ def _heading(key: str, rows: Sequence[Row]) -> str:
 def _cell(value: Json) -> str:
     if value is None:
         return ""
-    return clean(value if isinstance(value, (str, int, float)) else _json(value))
+    return visible(value if isinstance(value, (str, int, float)) else _json(value))

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from torchreel.console import streams
-from torchreel.console.text import command, count
+from torchreel.console.text import count
+from torchreel.escaping.shell import command
 from torchreel.store import Store, queries
 from torchreel.store.addressing import Address
 

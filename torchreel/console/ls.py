@@ -6,7 +6,8 @@ from datetime import datetime
 
 from torchreel.console import listing, streams
 from torchreel.console.listing import Format, Row
-from torchreel.console.text import command, count, shortened
+from torchreel.console.text import count, shortened
+from torchreel.escaping.shell import command
 from torchreel.store import Store, queries
 from torchreel.store.addressing import Address
 from torchreel.store.jsontypes import Json

@@ -13,7 +13,9 @@ from rich.text import Text
 from torchreel.console import export as console
 from torchreel.console import streams
 from torchreel.console.failure import facts
-from torchreel.console.text import clean, count, seconds
+from torchreel.console.text import count, seconds
+from torchreel.escaping.characters import visible
+from torchreel.escaping.shell import command
 from torchreel.minifier.case import Case
 from torchreel.minifier.events import Limits, Listener, ProgressEvent, Reduction
 from torchreel.minifier.explain import Explanation
@@ -40,7 +42,7 @@ class Progress:
         elif event.kind == "note":
             self._say(event.message)
         elif self._status is not None:
-            self._status.update(Text(clean(text)))
+            self._status.update(Text(visible(text)))
         elif event.kind == "accepted" or time.monotonic() - self._last > _EVERY:
             self._last = time.monotonic()
             streams.say(text)
@@ -49,7 +51,7 @@ class Progress:
         if self._status is None:
             streams.say(text)
         else:  # above the live line, not through it
-            self._status.console.print(Text(clean(text)))
+            self._status.console.print(Text(visible(text)))
 
 
 def _told(event: ProgressEvent, limits: Limits) -> str:
@@ -116,7 +118,7 @@ def _print_by_catch(store: Store, reduction: Reduction, asked: Sequence[str]) ->
         for name, text in facts(found.signature):
             streams.result(f"  {name:<8} {text}")
         words = ("torchreel", "export", store.target, "--by-catch", str(number), *asked)
-        streams.result(f"  {'export':<8} {' '.join(words)}")
+        streams.result(f"  {'export':<8} {command(*words)}")
 
 
 def explain(found: Explanation) -> None:

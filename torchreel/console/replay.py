@@ -9,8 +9,8 @@ from contextlib import contextmanager
 from rich.text import Text
 
 from torchreel.console import listing, streams
-from torchreel.console.text import clean
 from torchreel.errors import UsageError
+from torchreel.escaping.characters import visible
 from torchreel.replay import Comparison, Verdict
 from torchreel.replay.many import Replay, Row, replay_all, replay_repeatedly, worst
 from torchreel.replay.verdict import Divergence, Reached
@@ -34,7 +34,7 @@ def waiting(what: str, *, still: bool = False) -> Iterator[None]:
         streams.say(what)
         yield
         return
-    with console.status(Text(clean(what))):
+    with console.status(Text(visible(what))):
         yield
 
 

@@ -12,8 +12,9 @@ from dataclasses import dataclass
 from torchreel.console import failure, listing, streams
 from torchreel.console.graphs import graph_text
 from torchreel.console.ls import ended, program, when
-from torchreel.console.text import clean, count, seconds
+from torchreel.console.text import count, seconds
 from torchreel.errors import UsageError
+from torchreel.escaping.characters import visible
 from torchreel.store import Store, queries, spelling
 from torchreel.store.addressing import Address
 from torchreel.store.jsontypes import Json
@@ -174,7 +175,7 @@ def _print_graphs(store: Store, row: Compile, wanted: str) -> None:
         known = list(dict.fromkeys(g.stage for g in graphs))
         raise UsageError(
             f"Compile {row.place} has no graph of stage {wanted!r}: it has "
-            f"{', '.join(clean(name) for name in known) or 'none at all'}."
+            f"{', '.join(visible(name) for name in known) or 'none at all'}."
         )
     for graph in found:
         heading = f"# {graph.stage} {graph.partition}".rstrip()

@@ -13,7 +13,8 @@ from rich.console import Console, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from torchreel.console.text import clean, clean_block, command
+from torchreel.escaping.characters import visible, visible_block
+from torchreel.escaping.shell import command
 
 _UNLIMITED = 4000  # columns; a table in a pipe takes what it needs and no line is cut
 
@@ -35,12 +36,12 @@ def err() -> Console:
 
 def result(line: object = "", style: str = "") -> None:
     """One line of the result."""
-    out().print(Text(clean(line), style=style), soft_wrap=True)
+    out().print(Text(visible(line), style=style), soft_wrap=True)
 
 
 def block(text: object) -> None:
     """Several lines of the result, as they are."""
-    sys.stdout.write(clean_block(text).rstrip("\n") + "\n")
+    sys.stdout.write(visible_block(text).rstrip("\n") + "\n")
 
 
 def show(renderable: RenderableType) -> None:
@@ -57,7 +58,7 @@ def show(renderable: RenderableType) -> None:
 
 def say(line: object, style: str = "") -> None:
     """One line for the person who waits."""
-    err().print(Text(clean(line), style=style), soft_wrap=True)
+    err().print(Text(visible(line), style=style), soft_wrap=True)
 
 
 def next_command(*words: object) -> None:
@@ -79,9 +80,9 @@ def table(*columns: str, title: str = "") -> Table:
 
 def add_row(to: Table, *cells: object, style: str = "") -> None:
     """A row of cells that may hold anything."""
-    to.add_row(*(Text(clean("" if cell is None else cell)) for cell in cells), style=style)
+    to.add_row(*(Text(visible("" if cell is None else cell)) for cell in cells), style=style)
 
 
 def say_block(text: object) -> None:
     """Several lines for the person who waits."""
-    sys.stderr.write(clean_block(text).rstrip("\n") + "\n")
+    sys.stderr.write(visible_block(text).rstrip("\n") + "\n")

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from torchreel.console import streams
-from torchreel.console.text import clean, count
+from torchreel.console.text import count
+from torchreel.escaping.characters import visible
 from torchreel.recorder.trace_import import Imported
 from torchreel.store.trace_export import ExportedTrace
 
@@ -35,6 +36,6 @@ def report_export(found: Sequence[ExportedTrace], directory: Path) -> None:
 def _wanted_by_tlparse(found: Sequence[ExportedTrace], directory: Path) -> list[str]:
     """It takes one file, or a directory whose files have ranks."""
     if len(found) == 1:
-        return [clean(found[0].file)]
+        return [visible(found[0].file)]
     ranked = all("_rank_" in item.file.name for item in found)
-    return ["--all-ranks-html" if ranked else "--latest", clean(directory)]
+    return ["--all-ranks-html" if ranked else "--latest", visible(directory)]

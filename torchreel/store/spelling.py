@@ -11,11 +11,11 @@ exactly if its targets are.
 
 from __future__ import annotations
 
-import keyword
 import re
 from collections.abc import Callable, Mapping, Sequence
 
 from torchreel.errors import UnsupportedError
+from torchreel.escaping.python import is_dotted, is_identifier, literal
 from torchreel.store.jsontypes import Json
 
 NameOf = Callable[[str], str]
@@ -28,7 +28,6 @@ _INFIX = {
 }  # fmt: skip
 _PREFIX = {"neg": "-", "invert": "~", "pos": "+"}
 _OPERATOR = re.compile(r"_?operator\.(\w+)")
-_DOTTED = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*", re.ASCII)
 _DEVICE = re.compile(r"[a-z]+(:\d+)?", re.ASCII)
 _ATOM = re.compile(r"[A-Za-z_][\w.]*(\([^()]*\)|\[[^\[\]]*\])?|\d[\w.]*", re.ASCII)
 _NAME_OF_CALL = re.compile(r"[A-Za-z_][\w.]*(?=[(\[])", re.ASCII)
@@ -112,7 +111,7 @@ def function(target: str) -> str:
     if kind == "hop":
         return _attribute("torch.ops.higher_order", name)
     text = re.sub(r"^_operator\.|^builtins\.", _shorter, name) if kind == "fn" else name or target
-    return text if _is_dotted(text) else literal(text)
+    return text if is_dotted(text) else literal(text)
 
 
 def _shorter(match: re.Match[str]) -> str:
@@ -208,12 +207,6 @@ def number(data: Json) -> str:
     return repr(value) if value - value == 0 else f'float("{value}")'
 
 
-def literal(text: str) -> str:
-    """A string literal in ASCII; in double quotes where nothing has to be escaped."""
-    plain = text.isascii() and text.isprintable() and not set('"\\') & set(text)
-    return f'"{text}"' if plain else ascii(text)
-
-
 def _operand(text: str) -> str:
     """An expression as an operand: in brackets unless it is a name, a call or a number."""
     return text if _ATOM.fullmatch(text) or _is_call(text) else f"({text})"
@@ -233,18 +226,12 @@ def _is_call(text: str) -> bool:
 
 
 def _attribute(owner: str, path: str) -> str:
-    return f"{owner}.{path}" if _is_dotted(path) else f"getattr({owner}, {literal(path)})"
+    return f"{owner}.{path}" if is_dotted(path) else f"getattr({owner}, {literal(path)})"
 
 
 def _named(key: str, value: str) -> str:
     """A keyword argument."""
-    dotted = _is_dotted(key) and "." not in key
-    return f"{key}={value}" if dotted else f"**{{{literal(key)}: {value}}}"
-
-
-def _is_dotted(text: str) -> bool:
-    """Whether a text is an identifier, or several with dots between them."""
-    return bool(_DOTTED.fullmatch(text)) and not any(map(keyword.iskeyword, text.split(".")))
+    return f"{key}={value}" if is_identifier(key) else f"**{{{literal(key)}: {value}}}"
 
 
 def _sequence(data: Json) -> Sequence[Json]:

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 
 from torchreel.errors import DamagedStore
 from torchreel.store.jsontypes import Json
+
+# People paste these lines.
+_ENTRY = re.compile(
+    r"torch\._(functorch|inductor|dynamo)\.config\.[\w.]+ = (True|False|\d+)", re.ASCII
+)
 
 
 @dataclass(frozen=True)
@@ -37,8 +43,11 @@ class Explanation:
         """What `to_json` gave.  Raises `DamagedStore` for anything else."""
         if not isinstance(data, Mapping) or set(data) != set(cls.__dataclass_fields__):
             raise DamagedStore("A stored explanation is none.")
+        workaround = _texts(data["workaround"])
+        if not all(map(_ENTRY.fullmatch, workaround)):
+            raise DamagedStore("A stored workaround is more than entries of torch's config.")
         return cls(
-            _texts(data["workaround"]),
+            workaround,
             data["checked"] is True,
             str(data["neighbour"]),
             _texts(data["same"]),

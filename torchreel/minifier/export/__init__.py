@@ -19,10 +19,12 @@ from torchreel.minifier.by_catch import caught
 from torchreel.minifier.case import Case
 from torchreel.minifier.explain import Explanation
 from torchreel.minifier.export.check import CheckResult, check
+from torchreel.minifier.export.files import FORMATS, write_files
 from torchreel.minifier.export.issue import issue
 from torchreel.minifier.export.regression import check_as_test, text_of_test
 from torchreel.minifier.export.script import Script, compile_form, graph_form, with_header
 from torchreel.minifier.export.story import Story, best_known, headline, of_by_catch
+from torchreel.minifier.export.validation.issues import check_issue
 from torchreel.minifier.findings import finding
 from torchreel.minifier.kinds import AnyCase
 from torchreel.minifier.options import Options
@@ -42,7 +44,6 @@ __all__ = [
     "export_case",
 ]
 
-FORMATS = {"repro": "repro.py", "issue": "issue.md", "test": "test_repro.py"}
 Say = Callable[[str], None]
 
 
@@ -155,18 +156,14 @@ def export_case(case: AnyCase, story: Story, options: ExportOptions) -> Exported
     if "test" in options.formats and result.holds and judged_by_torch:
         options.say("running test_repro.py in a fresh process")
         tested = check_as_test(script, story.signature, case.imports, options.command)
-    texts = {
-        "repro": script.text,
-        "issue": issue(case, script, result, story, (shown, runs)),
-        "test": text_of_test(script),
+    makers = {
+        "repro": lambda: script.text,
+        "issue": lambda: check_issue(issue(case, script, result, story, (shown, runs))),
+        "test": lambda: text_of_test(script),
     }
-    options.directory.mkdir(parents=True, exist_ok=True)
-    files = []
-    for name in options.formats:
-        path = options.directory / FORMATS[name]
-        path.write_text(texts[name], encoding="utf-8")
-        files.append(path)
-    return Exported(tuple(files), script, result, story, shown, runs, tested)
+    texts = {name: makers[name]() for name in options.formats}
+    files = write_files(options.directory, texts)
+    return Exported(files, script, result, story, shown, runs, tested)
 
 
 def _repeated(

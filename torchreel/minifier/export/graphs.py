@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from torchreel.errors import UnsupportedError
+from torchreel.escaping.python import identifier, literal
 from torchreel.minifier.case import Case
 from torchreel.minifier.descriptions import as_list, as_object
 from torchreel.minifier.export import settings
@@ -43,10 +44,7 @@ def builder(
 
 
 def _attribute(path: str) -> str:
-    name = path.replace(".", "_")
-    if not name.isidentifier() or not name.isascii():
-        raise UnsupportedError(f"{path!r:.40} is no name of an attribute")
-    return name
+    return identifier(path.replace(".", "_"))
 
 
 def _constants(case: Case, graph: GraphDoc) -> Iterator[str]:
@@ -54,7 +52,7 @@ def _constants(case: Case, graph: GraphDoc) -> Iterator[str]:
         name = _attribute(path)
         yield "torch.manual_seed(0)"
         yield from Inputs(case.checkpoint, [description]).lines([name])
-        yield f"root.register_buffer({spelling.literal(name)}, {name})"
+        yield f"root.register_buffer({literal(name)}, {name})"
 
 
 def _nodes(case: Case, graph: GraphDoc) -> Iterator[str]:
@@ -88,11 +86,11 @@ def _what(node: NodeDoc, variable: str, imports: tuple[str, ...]) -> str:
     """The first argument of the method that makes a node: its name or its target."""
     match node.op:
         case "placeholder":
-            return spelling.literal(variable)
+            return literal(variable)
         case "get_attr" | "call_module":
-            return spelling.literal(_attribute(node.target))
+            return literal(_attribute(node.target))
         case "call_method":
-            return spelling.literal(targets.check_method(node.target))
+            return literal(targets.check_method(node.target))
         case "call_function":
             return spelling.function(public_target(node.target, imports))
     raise UnsupportedError(f"unknown kind of node {node.op!r:.40}")

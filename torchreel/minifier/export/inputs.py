@@ -13,6 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 import torch
 
 from torchreel.errors import UnsupportedError
+from torchreel.escaping.python import literal
 from torchreel.minifier.descriptions import as_list, as_object, contiguous
 from torchreel.store import spelling
 from torchreel.store.jsontypes import Json
@@ -147,7 +148,7 @@ class Inputs:
     def _finished(self, text: str, description: Mapping[str, Json], flags: list[Json]) -> str:
         """With its device, conjugation, and the gradient that it needs."""
         device = str(description.get("device", "cpu"))
-        text = text if device == "cpu" else f"{text}.to({spelling.literal(device)})"
+        text = text if device == "cpu" else f"{text}.to({literal(device)})"
         text = f"torch._conj({text})" if "conj" in flags else text
         text = f"torch._neg_view({text})" if "neg" in flags else text
         needs_grad = bool(description.get("requires_grad"))

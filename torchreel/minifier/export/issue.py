@@ -1,12 +1,20 @@
-"""`issue.md`: the report in the form that PyTorch's template for torch.compile bugs asks for."""
+"""`issue.md`: the report in the form that PyTorch's template for torch.compile bugs asks for.
+
+What comes from the store or from a run stands in code and in one comment (`escaping.markdown`); the
+template can't write it otherwise. Not here: what the result is checked for (`validation.issues`).
+"""
 
 from __future__ import annotations
 
 import re
 from functools import cache
 
-from jinja2 import Environment, PackageLoader, StrictUndefined, Template
+from jinja2 import PackageLoader, Template
 
+from torchreel.escaping.characters import visible
+from torchreel.escaping.markdown import Markdown, environment
+from torchreel.escaping.shell import with_variables
+from torchreel.minifier.bisect.results import Bisection
 from torchreel.minifier.bisect.steps import Step
 from torchreel.minifier.export.check import CheckResult
 from torchreel.minifier.export.script import Script
@@ -24,53 +32,48 @@ def issue(
     """The text of the issue; `shown` is in how many runs of how many the script failed."""
     log = _log(check, story)
     return _template().render(
-        title=_line(headline(story.signature, check.message)),
+        title=headline(story.signature, check.message),
         shown=shown,
         story=story,
         script=script.text,
         check=check,
         eager=case.eager,
         log=log,
-        size=f"{case.call_nodes} {case.unit}s",
-        fence="```",
+        size=Markdown(f"{case.call_nodes} {case.unit}s"),
+        versions=_versions(story),
+        commands=_commands(story.bisection),
+        titled=title,
     )
 
 
 def _log(check: CheckResult, story: Story) -> str:
     """What the repro printed; what was recorded where that is another error."""
     text = check.output if check.holds and check.output.strip() else story.message
-    lines = _PLACES.sub("", text).rstrip().splitlines()
+    lines = _PLACES.sub("", text).rstrip().split("\n")
     left = len(lines) - _LOG_LINES
     return "\n".join(["..." if left > 0 else "", *lines[-_LOG_LINES:]]).lstrip("\n")
 
 
-def _line(text: object) -> str:
-    """One line without controls, in which neither code spans nor comments can be closed."""
-    found = "".join(c if c.isprintable() else " " for c in str(text))
-    return " ".join(found.replace("`", "'").replace("-->", "->").split())
+def _versions(story: Story) -> str:
+    """A line each, whatever is in a value."""
+    versions = [f"{key}: {value}" for key, value in story.versions.items()]
+    variables = [f"{key}={value}" for key, value in story.variables.items()]
+    return "\n".join(map(visible, [*versions, *variables]))
 
 
-def _fenced(text: object) -> str:
-    """Text between fences, which it can't close."""
-    found = re.sub(r"[^\S\n]*$", "", str(text).rstrip(), flags=re.MULTILINE)
-    clean = "".join(c if c.isprintable() or c in "\n\t" else ascii(c)[1:-1] for c in found)
-    return re.sub(r"^(\s*)```", r"\1'''", clean, flags=re.MULTILINE)
+def _commands(found: Bisection | None) -> str:
+    """The commands that pass and fail; empty where there are none."""
+    if found is None or found.number is None or found.passing is None:
+        return ""
+    ends = {"passes": found.passing, "fails": found.failing}
+    return "\n".join(f"{_command(step)}  # {end}" for end, step in ends.items())
 
 
-def _variables(step: Step) -> str:
-    return " ".join(f"{name}={value}" for name, value in step.variables().items())
+def _command(step: Step) -> str:
+    return with_variables(step.variables(), "python", "repro.py")
 
 
 @cache
 def _template() -> Template:
-    # Plain text, not HTML: nothing is escaped for a browser; `line` and `fenced` do what is needed.
-    environment = Environment(
-        loader=PackageLoader("torchreel.minifier.export"),
-        undefined=StrictUndefined,
-        keep_trailing_newline=True,
-        autoescape=False,
-    )
-    environment.filters |= {
-        "line": _line, "fenced": _fenced, "titled": title, "variables": _variables,
-    }  # fmt: skip
-    return environment.get_template("issue.md.jinja")
+    made = environment(PackageLoader("torchreel.minifier.export"))
+    return made.get_template("issue.md.jinja")

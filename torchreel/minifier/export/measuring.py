@@ -65,13 +65,13 @@ _LINES = {
     "warnings": _WARNINGS,
     "warning": _WARNINGS,
 }
-IMPORTS = [
-    ("GraphLowering.", "from torch._inductor.graph import GraphLowering"),
-    ("ShapeEnv.", "from torch.fx.experimental.symbolic_shapes import ShapeEnv"),
-    ("metrics.", "from torch._inductor import metrics"),
-    ("counters[", "from torch._dynamo.utils import counters"),
-]
-"""What the lines need: a text, and the import for it."""
+IMPORTS = {
+    "GraphLowering": "from torch._inductor.graph import GraphLowering",
+    "ShapeEnv": "from torch.fx.experimental.symbolic_shapes import ShapeEnv",
+    "metrics": "from torch._inductor import metrics",
+    "counters": "from torch._dynamo.utils import counters",
+}
+"""By name, the import that the lines need."""
 MODULES = ("time", "os", "cProfile", "logging", "warnings", "re")
 
 

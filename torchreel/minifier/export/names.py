@@ -5,9 +5,8 @@ Every name that comes from a store is checked here before it gets into a program
 
 from __future__ import annotations
 
-import keyword
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from functools import cache
 from types import ModuleType
 
@@ -17,10 +16,11 @@ import torch.linalg
 import torch.nn.functional
 import torch.special
 
+from torchreel.escaping.python import is_identifier
 from torchreel.store.portable import targets
 from torchreel.store.portable.graphs import GraphDoc
 
-_IDENTIFIER = re.compile(r"[A-Za-z_]\w{0,40}", re.ASCII)
+_LONGEST = 41  # characters
 # Dynamo's names of inputs: l_x_, l_args_0_, l_self_modules_fc_parameters_weight_.
 _INPUT = re.compile(
     r"[lL]_(?:\w*_(?:parameters|buffers)_)?(?:(?:args|kwargs|self|stack\d+)_)?(\w*?)_*"
@@ -35,6 +35,8 @@ _USED = """
     torch F operator math faulthandler fn inputs compiled expected actual args mode fakes
     fake gm g root graph dynamic result outputs print list dict tuple slice range complex
     float int bool sum isinstance zip enumerate while_loop checkpoint self
+    getattr abs len min max pow round divmod time os cProfile logging warnings re resource metrics
+    counters GraphLowering ShapeEnv
 """
 RESERVED = frozenset(_USED.split()) | frozenset(f"storage{number}" for number in range(100))
 
@@ -58,7 +60,7 @@ def _wished(name: str, is_input: bool) -> str:
     wished = match[1] if match and match[1] else name
     wished = f"x{wished}" if wished.isdecimal() else wished
     wished = _SUFFIX.sub("", wished) or wished
-    fits = _IDENTIFIER.fullmatch(wished) and not keyword.iskeyword(wished)
+    fits = is_identifier(wished) and len(wished) <= _LONGEST and not wished.startswith("__")
     return wished if fits else ("x" if is_input else "y")
 
 
@@ -70,8 +72,8 @@ def _free(wished: str, used: set[str]) -> str:
 
 
 @cache
-def _public() -> dict[int, str]:
-    """Where people find a function, by its identity; the first module wins."""
+def public_functions() -> dict[str, Callable[..., object]]:
+    """Functions by the names under which people find them."""
     places: list[tuple[str, ModuleType]] = [
         ("torch", torch),
         ("F", torch.nn.functional),
@@ -79,11 +81,20 @@ def _public() -> dict[int, str]:
         ("torch.linalg", torch.linalg),
         ("torch.fft", torch.fft),
     ]
+    return {
+        f"{place}.{name}": value
+        for place, module in places
+        for name, value in vars(module).items()
+        if callable(value) and not name.startswith("_")
+    }
+
+
+@cache
+def _public() -> dict[int, str]:
+    """The name of a function by its identity; the first module wins."""
     found: dict[int, str] = {}
-    for place, module in places:
-        for name, value in vars(module).items():
-            if callable(value) and not name.startswith("_"):
-                found.setdefault(id(value), f"{place}.{name}")
+    for name, function in public_functions().items():
+        found.setdefault(id(function), name)
     return found
 
 

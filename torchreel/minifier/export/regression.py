@@ -6,10 +6,12 @@ ends its process, or that sets things for the whole of it, runs in a process of 
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Sequence
 
 from torchreel.minifier.export.check import CheckResult, check
 from torchreel.minifier.export.script import Script
+from torchreel.minifier.export.validation.scripts import check_program
 from torchreel.store.signature import Signature
 
 _IN_A_PROCESS = """{head}
@@ -27,13 +29,23 @@ def test_repro():
 
 
 def text_of_test(script: Script) -> str:
-    """The text of the test."""
+    """The text of the test.  Raises `UnsupportedError` where the repro is not a text in it."""
     if script.test:
         return script.test
     head, _, rest = script.text.partition("\n\n")
     plain = rest.isascii() and "'''" not in rest and "\\" not in rest
-    body = rest.lstrip("\n")
-    return _IN_A_PROCESS.format(head=head, text=f"'''\n{body}'''" if plain else repr(body))
+    body = "\n" + rest.lstrip("\n")
+    text = _IN_A_PROCESS.format(head=head, text=f"'''{body}'''" if plain else ascii(body))
+    return check_program(text, _in_a_process(body))
+
+
+def _in_a_process(repro: str) -> ast.Module:
+    """What the text has to be: the template with the repro as a constant."""
+    program = ast.parse(_IN_A_PROCESS.format(head="", text="REPRO"))
+    assigned = program.body[2]
+    assert isinstance(assigned, ast.Assign), "the template assigns the repro"
+    assigned.value = ast.copy_location(ast.Constant(repro), assigned.value)
+    return program
 
 
 def check_as_test(

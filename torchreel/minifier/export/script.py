@@ -10,11 +10,12 @@ graphs (`graphs`), inputs (`inputs`), settings (`settings`).
 
 from __future__ import annotations
 
+import ast
 import re
-import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from torchreel.escaping.python import comment_lines
 from torchreel.minifier.case import Case
 from torchreel.minifier.descriptions import as_object
 from torchreel.minifier.effects import is_effectful
@@ -23,6 +24,7 @@ from torchreel.minifier.export.functions import INDENT, Function, derived_sizes,
 from torchreel.minifier.export.inputs import Inputs
 from torchreel.minifier.export.measuring import measured, recompiling
 from torchreel.minifier.export.names import variables
+from torchreel.minifier.export.validation.scripts import check_script, parsed
 from torchreel.minifier.predicates import Predicate, parse_predicate
 from torchreel.minifier.resized import resized
 from torchreel.store.jsontypes import Json
@@ -34,16 +36,14 @@ HANG_SECONDS = 60
 MEMORY = 16 << 30
 """Bytes of address space after which a repro of a memory blow-up ends, to spare the machine."""
 
-_IMPORTS = [
-    ("F.", "import torch.nn.functional as F"),
-    ("checkpoint(", "from torch.utils.checkpoint import checkpoint"),
-    ("while_loop(", "from torch._higher_order_ops.while_loop import while_loop"),
-    *measuring.IMPORTS,
-]
-_MODULES = re.compile(
-    rf"(?<![\w.])(math|operator|faulthandler|resource|{'|'.join(measuring.MODULES)})\."
-)
-_CONFIGS = re.compile(r"^(torch\.[\w.]*config)\.", re.MULTILINE)
+_IMPORTS = {
+    "F": "import torch.nn.functional as F",
+    "checkpoint": "from torch.utils.checkpoint import checkpoint",
+    "while_loop": "from torch._higher_order_ops.while_loop import while_loop",
+    **measuring.IMPORTS,
+}
+_MODULES = ("math", "operator", "faulthandler", "resource", *measuring.MODULES)
+_CONFIG = re.compile(r"(torch\.[\w.]*config)\.")
 
 
 @dataclass(frozen=True)
@@ -155,12 +155,15 @@ def _assembled(
     parts: Sequence[Sequence[str]],
     imports: Sequence[str] = (),
 ) -> str:
-    """Header, imports, settings, parts: two blank lines between them."""
+    """Header, imports, settings, parts: two blank lines between them.
+
+    Raises `UnsupportedError` for what a repro may not hold.
+    """
     before = [*precautions(signature), *_set(case)]
     body = "\n\n\n".join("\n".join(part) for part in [before, *parts] if part)
-    head = [*comments(header), "", *_import_lines(body, case.imports), *imports]
+    head = [*comments(header), "", *_import_lines(body, case.imports, imports), *imports]
     gap = "\n\n" if before else "\n\n\n"
-    return "\n".join(head) + gap + body + "\n"
+    return check_script("\n".join(head) + gap + body + "\n", case.imports)
 
 
 def with_header(script: Script, old: Sequence[str], new: Sequence[str]) -> Script:
@@ -172,19 +175,19 @@ def with_header(script: Script, old: Sequence[str], new: Sequence[str]) -> Scrip
 
 def comments(lines: Sequence[str]) -> list[str]:
     """Free text as comments: nothing in it can end the comment."""
-    found = []
-    for line in lines:
-        text = "".join(c if c.isprintable() else ascii(c)[1:-1] for c in line)
-        found += [f"# {part}" for part in textwrap.wrap(text, 96)] or ["#"]
-    return found
+    return [part for line in lines for part in comment_lines(line)]
 
 
-def _import_lines(body: str, imports: Sequence[str]) -> list[str]:
-    modules = sorted(set(_MODULES.findall(body)))
-    configs = sorted(set(_CONFIGS.findall(body)))
-    extra = [line for mark, line in _IMPORTS if re.search(rf"\b{re.escape(mark)}", body)]
-    standard = [f"import {name}" for name in modules]
-    others = [f"import {name}" for name in ("torch", *configs, *imports)]
+def _import_lines(body: str, imports: Sequence[str], known: Sequence[str]) -> list[str]:
+    """Imports of what is used, besides the lines that are known already."""
+    program = parsed(body)
+    names = {node.id for node in ast.walk(program) if isinstance(node, ast.Name)}
+    names -= set(re.findall(r"\w+", " ".join(known)))
+    assigned = (node.targets[0] for node in program.body if isinstance(node, ast.Assign))
+    configs = {match[1] for node in assigned if (match := _CONFIG.match(ast.unparse(node)))}
+    extra = [line for name, line in _IMPORTS.items() if name in names]
+    standard = [f"import {name}" for name in sorted(names.intersection(_MODULES))]
+    others = [f"import {name}" for name in ("torch", *sorted(configs), *imports)]
     return [*standard, *([""] if standard else []), *others, *extra]
 
 

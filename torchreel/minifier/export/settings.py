@@ -6,6 +6,7 @@ import re
 from collections.abc import Mapping
 
 from torchreel.errors import UnsupportedError
+from torchreel.escaping.python import is_dotted, literal
 from torchreel.minifier.case import Case
 from torchreel.minifier.descriptions import as_list, as_object, symbols_of
 from torchreel.replay import comparators
@@ -14,7 +15,6 @@ from torchreel.store.jsontypes import Json
 from torchreel.store.portable import config, torch_names
 from torchreel.store.portable.graphs import GraphDoc
 
-_NAME = re.compile(r"[A-Za-z_][\w.]*", re.ASCII)
 _UNBACKED = re.compile(r"u\d+")
 # Without these Dynamo would not put the operators that make unbacked symbols into a graph.
 _CAPTURE = ("capture_scalar_outputs", "capture_dynamic_output_shape_ops")
@@ -88,11 +88,11 @@ def backend(case: Case) -> str:
     Raises `UnsupportedError` for one that is code which nobody named.
     """
     module, colon, qualname = case.backend.partition(":")
-    if not colon and _NAME.fullmatch(module):
-        return spelling.literal(module)
+    if not colon and is_dotted(module):
+        return literal(module)
     # A program that was run as a script recorded its own name as __main__.
     known = case.imports[:1] if module == "__main__" else (module,) * (module in case.imports)
-    if not known or not _NAME.fullmatch(qualname):
+    if not known or not is_dotted(qualname):
         raise UnsupportedError(
             f"the backend {case.backend!r:.80} is code: name the module that defines it "
             "with --import MODULE"

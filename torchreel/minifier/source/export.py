@@ -9,18 +9,24 @@ import ast
 import copy
 from collections.abc import Iterator, Mapping, Sequence
 
+from torchreel.escaping.python import ascii_strings
 from torchreel.minifier.export.script import RANDOM, Script, comments, precautions
+from torchreel.minifier.export.validation.scripts import check_program
 from torchreel.minifier.source.case import ARGUMENTS, RESULT, SourceCase, wrapped
 from torchreel.store.signature import Signature
 
 
 def source_form(case: SourceCase, signature: Signature, header: Sequence[str]) -> Script:
     """The program, ready to be run by itself."""
-    first = precautions(signature)
-    imports = ["import faulthandler"] if first else []
+    first = ast.parse("\n".join(precautions(signature))).body
+    imports = ast.parse("\n".join(_imports(signature))).body
     heads, rest = _parts(case)
-    lines = [*comments(header), "", *imports, *map(ast.unparse, heads), "", *first]
-    return Script("source", "\n".join([*lines, *_laid_out(rest)]) + "\n")
+    return _script("source", header, [*imports, *heads], [*first, *rest])
+
+
+def _imports(signature: Signature) -> Iterator[str]:
+    for line in precautions(signature):
+        yield f"import {line.partition('.')[0]}"
 
 
 def comparing_forms(case: SourceCase, header: Sequence[str]) -> Iterator[Script]:
@@ -29,14 +35,22 @@ def comparing_forms(case: SourceCase, header: Sequence[str]) -> Iterator[Script]
     The function called twice, where that shows it; else the whole program, which begins anew.
     """
     heads, rest = _parts(case)
-    first = [*comments(header), "", *map(ast.unparse, heads), ""]
     called_twice = _called_twice(case, rest)
     bodies = [("function", called_twice)] if called_twice else []
     for form, body in [*bodies, ("program", _run_twice(case, rest))]:
         for how in _COMPARISONS:
-            yield Script(
-                form, "\n".join([*first, *_laid_out([*body, *ast.parse(how).body])]) + "\n"
-            )
+            yield _script(form, header, heads, [*body, *ast.parse(how).body])
+
+
+def _script(
+    form: str, header: Sequence[str], heads: Sequence[ast.stmt], body: Sequence[ast.stmt]
+) -> Script:
+    """A program as text.  Raises `UnsupportedError` for one with characters that nobody sees."""
+    program = ast.fix_missing_locations(ast.Module([*heads, *body], []))
+    lines = [*map(ast.unparse, heads), "", *_laid_out(body)]
+    code = ascii_strings("\n".join(lines) + "\n")
+    text = "\n".join([*comments(header), "", code])
+    return Script(form, check_program(text, program))
 
 
 _COMPARISONS = (

@@ -1,0 +1,78 @@
+"""Text in a Python program: comments, string literals and names.
+
+Lives here: one function per context, none of which can add a line or a name to a program. Not here:
+which functions a program may call (`minifier.export.gate`). Called by the export.
+"""
+
+from __future__ import annotations
+
+import io
+import keyword
+import re
+import textwrap
+import tokenize
+
+from torchreel.errors import UnsupportedError
+from torchreel.escaping.characters import visible
+
+_WIDTH = 96
+# A comment in the first two lines may say how the file is encoded (PEP 263), and then a harmless
+# line may be a program: '\n' ends a line in the encoding 'unicode_escape'.
+_ENCODING = re.compile(r"coding(?=[:=])")
+# What editors read as settings: '-*- eval: ... -*-', ' vim: ...'.
+_EMACS = re.compile(r"-\*-")
+_VIM = re.compile(r"(?<!\S)(vi|vim|ex)(?=[<=>]?\d*:)", re.IGNORECASE)
+_NAME = re.compile(r"[A-Za-z_]\w*", re.ASCII)
+
+
+def comment_lines(text: object) -> list[str]:
+    """A text as lines of comment; one empty comment for an empty text."""
+    line = _ENCODING.sub("coding ", visible(text))
+    line = _VIM.sub(r"\1 ", _EMACS.sub("- * -", line))
+    return [f"# {part}" for part in textwrap.wrap(line, _WIDTH)] or ["#"]
+
+
+def literal(text: str) -> str:
+    """A string literal in ASCII; in double quotes where nothing has to be escaped."""
+    plain = text.isascii() and text.isprintable() and not set('"\\') & set(text)
+    return f'"{text}"' if plain else ascii(text)
+
+
+def identifier(text: str) -> str:
+    """A name of ASCII: Python takes letters that look like others for one name with those.
+
+    Raises `UnsupportedError` for what is none, and for a keyword.
+    """
+    if not is_identifier(text):
+        raise UnsupportedError(f"{text!r:.60} is no name in Python")
+    return text
+
+
+def is_identifier(text: str) -> bool:
+    """Return True if `identifier` takes a text."""
+    return bool(_NAME.fullmatch(text)) and not keyword.iskeyword(text)
+
+
+def is_dotted(text: str) -> bool:
+    """Return True for an identifier, or several with dots between them."""
+    return all(map(is_identifier, text.split(".")))
+
+
+def ascii_strings(source: str) -> str:
+    """A program with all its string literals in ASCII; the rest of it stays.
+
+    The source is what `ast.unparse` wrote: it has no raw strings and no odd backslashes. The names
+    are not looked at.
+    """
+    lines = list(io.StringIO(source))
+    tokens = list(tokenize.generate_tokens(io.StringIO(source).readline))
+    for token in reversed([t for t in tokens if _is_text(t) and not t.string.isascii()]):
+        (first, begin), (last, end) = token.start, token.end
+        text = "".join(c if c.isascii() else ascii(c)[1:-1] for c in token.string)
+        before, after = lines[first - 1][:begin], lines[last - 1][end:]
+        lines[first - 1 : last] = [before + text + after]
+    return "".join(lines)
+
+
+def _is_text(token: tokenize.TokenInfo) -> bool:
+    return token.type == tokenize.STRING or "FSTRING" in tokenize.tok_name[token.type]

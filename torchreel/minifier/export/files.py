@@ -1,0 +1,47 @@
+"""The files of an export: all of them are written, or none.
+
+Lives here: their names, and how they get to where they belong. Not here: what is in them, which is
+checked by `validation` first. Called by `export_case`.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+
+from torchreel.errors import RefusedError
+
+FORMATS = {"repro": "repro.py", "issue": "issue.md", "test": "test_repro.py"}
+
+
+def write_files(directory: Path, texts: Mapping[str, str]) -> tuple[Path, ...]:
+    """Write texts by their format, in the order given; returns the paths.
+
+    They are complete on the disk before the first of them gets its name. Raises RefusedError where
+    that can't be done.
+    """
+    paths = {directory / FORMATS[name]: text for name, text in texts.items()}
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(prefix=".torchreel-", dir=directory) as folder:
+            made = [_written(Path(folder) / path.name, text) for path, text in paths.items()]
+            _refuse_folders(list(paths))
+            for source, path in zip(made, paths, strict=True):
+                source.replace(path)
+    except OSError as error:
+        place = error.filename or directory
+        raise RefusedError(f"{place} can't be written: {error.strerror or error}.") from error
+    return tuple(paths)
+
+
+def _written(path: Path, text: str) -> Path:
+    path.write_text(text, encoding="utf-8", newline="\n")
+    return path
+
+
+def _refuse_folders(paths: list[Path]) -> None:
+    """Found out before the first file is there, for a folder can't be replaced."""
+    for path in paths:
+        if path.is_dir():
+            raise IsADirectoryError(21, "it is a folder", str(path))

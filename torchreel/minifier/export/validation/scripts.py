@@ -1,0 +1,307 @@
+"""Which programs a repro may be: a closed list of syntax, of imports, of functions and attributes.
+
+Lives here: the list, and the walk over the finished program. Every name with dots that begins with
+a module has to be one that the export itself writes, or one that a graph may call
+(`store.portable.targets`). Called by `script` and before files are written.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+import tokenize
+from collections.abc import Sequence
+from functools import cache
+from io import BytesIO
+
+import torch
+
+from torchreel.errors import TorchreelError, UnsupportedError
+from torchreel.escaping.characters import is_visible
+from torchreel.escaping.python import is_identifier
+from torchreel.minifier.export.names import public_functions
+from torchreel.store.jsontypes import Json
+from torchreel.store.portable import config, targets, torch_names
+
+_SYNTAX = (
+    ast.Module, ast.Import, ast.ImportFrom, ast.FunctionDef, ast.arguments, ast.arg, ast.Return,
+    ast.Assign, ast.Expr, ast.With, ast.withitem, ast.For, ast.If, ast.Try, ast.ExceptHandler,
+    ast.Continue, ast.Raise, ast.Call, ast.keyword, ast.Starred, ast.Name, ast.Attribute,
+    ast.Subscript, ast.Slice, ast.Constant, ast.Tuple, ast.List, ast.Dict, ast.BinOp, ast.UnaryOp,
+    ast.BoolOp, ast.Compare, ast.IfExp, ast.Lambda, ast.ListComp, ast.GeneratorExp,
+    ast.comprehension, ast.JoinedStr, ast.FormattedValue, ast.operator, ast.unaryop, ast.boolop,
+    ast.cmpop, ast.expr_context,
+)  # fmt: skip
+
+
+def _words(text: str) -> frozenset[str]:
+    return frozenset(text.split())
+
+
+_MODULES = _words("torch math operator faulthandler resource time os cProfile logging warnings re")
+_FROM = {
+    "torch.utils.checkpoint": _words("checkpoint"),
+    "torch._higher_order_ops.while_loop": _words("while_loop"),
+    "torch._inductor.graph": _words("GraphLowering"),
+    "torch._inductor": _words("metrics"),
+    "torch._dynamo.utils": _words("counters"),
+    "torch._dynamo.source": _words("ConstantSource"),
+    "torch._guards": _words("TracingContext tracing"),
+    "torch._subclasses": _words("FakeTensorMode"),
+    "torch.fx.experimental.symbolic_shapes": _words("DimDynamic ShapeEnv StatelessSymbolicContext"),
+    "torch._inductor.compile_fx": _words("compile_fx_inner"),
+    "torch._inductor.virtualized": _words("V"),
+    "torch.fx.passes.fake_tensor_prop": _words("FakeTensorProp"),
+}
+_BUILTINS = _words(
+    "abs bool complex divmod enumerate float getattr int isinstance len list dict tuple max min "
+    "pow print range round slice sum zip AssertionError Exception"
+)
+# What the export writes around a graph, whatever the graph calls.
+_PATHS = _words(
+    "torch.compile torch.manual_seed torch.randn torch.randint torch.tensor torch.Generator "
+    "torch.view_as_complex torch._efficientzerotensor torch.nn.Parameter torch._conj "
+    "torch._neg_view torch.device torch.Size torch.Tensor torch.cond torch.empty_strided "
+    "torch.set_default_dtype torch.set_float32_matmul_precision torch.use_deterministic_algorithms "
+    "torch.backends.mkldnn.set_flags torch.inference_mode torch.no_grad "
+    "torch._C._AutoDispatchBelowAutograd torch.autocast torch._dynamo.mark_dynamic "
+    "torch._dynamo.maybe_mark_dynamic torch.fx.Graph torch.fx.GraphModule torch.nn.Module "
+    "torch._dynamo.lookup_backend torch._functorch.config.patch torch.testing.assert_close "
+    "faulthandler.enable faulthandler.dump_traceback_later resource.setrlimit resource.RLIMIT_AS "
+    "resource.getrusage resource.RUSAGE_SELF time.perf_counter os.times cProfile.Profile "
+    "logging.Logger.handle logging.WARNING warnings.simplefilter re.search re.MULTILINE "
+    "metrics.reset metrics.generated_kernel_count ShapeEnv.__init__ V.set_fake_mode "
+    "DimDynamic.DUCK DimDynamic.STATIC"
+)
+_SET_PATHS = _words(
+    "logging.Logger.handle warnings.showwarning GraphLowering.save_output_code ShapeEnv.__init__"
+)
+# Attributes of what these return, beside those of tensors.
+_ATTRIBUTES = _words(
+    "append callcount disable enable from_tensor get getMessage getstats guards join levelno meta "
+    "placeholder get_attr call_function call_method call_module output "
+    "propagate_dont_convert_inputs register_buffer ru_maxrss splitlines"
+)
+_ENCODING = re.compile(rb"^[ \t\f]*#.*?coding[:=][ \t]*([-\w.]+)")
+
+
+def check_script(text: str, imports: Sequence[str] = ()) -> str:
+    """The text itself, if it is a program that the export may write.
+
+    `imports` are modules of the user's: whatever is in those may be called. Raises
+    `UnsupportedError` with the first thing that may not be there.
+    """
+    check_text(text)
+    program = parsed(text)
+    for token in tokenize.generate_tokens(iter(text.splitlines(keepends=True)).__next__):
+        if token.type != tokenize.COMMENT and not token.string.isascii():
+            raise _refused(f"the characters {token.string!a:.60}")
+    _Program(program, tuple(imports)).visit(program)
+    return text
+
+
+def check_program(text: str, program: ast.Module) -> str:
+    """The text itself, if it is that program with comments and nothing else.
+
+    The program is a user's own, run on trust: any code may be in it, but none that is not seen.
+    """
+    check_text(text)
+    if ast.dump(parsed(text)) != ast.dump(parsed(ast.unparse(program))):
+        raise _refused("code that the program has not")
+    return text
+
+
+def check_text(text: str) -> None:
+    """Raises `UnsupportedError` for characters that nobody sees, and for a choice of encoding."""
+    if not is_visible(text):
+        raise _refused("characters that can't be seen")
+    for line in text.encode("utf-8", "surrogatepass").split(b"\n", 2)[:2]:
+        if _ENCODING.match(line):
+            raise _refused("a comment that chooses an encoding")
+    tokenize.detect_encoding(BytesIO(text.encode("utf-8", "surrogatepass")).readline)
+
+
+def parsed(text: str) -> ast.Module:
+    """The syntax tree.  Raises `UnsupportedError` where there is none."""
+    try:
+        return ast.parse(text)
+    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
+        raise UnsupportedError(f"what was written is no program ({error})") from error
+
+
+def _refused(what: str) -> UnsupportedError:
+    return UnsupportedError(f"a repro may not hold {what}")
+
+
+class _Program(ast.NodeVisitor):
+    """Visits every part of a program, and raises for one that is not on the lists."""
+
+    def __init__(self, program: ast.Module, imports: tuple[str, ...]) -> None:
+        self._imports = imports
+        self._modules: set[str] = set()
+        """Names behind which there are more names: modules and classes."""
+        self._names = _BUILTINS | _bound(program)
+
+    def visit(self, node: ast.AST) -> None:
+        """See `NodeVisitor`: only what is in the list of syntax."""
+        if not isinstance(node, _SYNTAX):
+            raise _refused(f"the syntax of {type(node).__name__}")
+        super().visit(node)
+
+    def visit_Import(self, node: ast.Import) -> None:
+        """A module of the closed list, or one that the user named."""
+        for alias in node.names:
+            functional = (alias.name, alias.asname) == ("torch.nn.functional", "F")
+            known = alias.name in {*_MODULES, *_config_names(), *self._imports}
+            if not functional and (alias.asname or not known):
+                raise _refused(f"the import of {alias.name!r:.60}")
+            self._modules.add(alias.asname or alias.name.partition(".")[0])
+
+    def visit_ImportFrom(self, node: ast.ImportFrom) -> None:
+        """Names of the closed list."""
+        for alias in node.names:
+            known = _FROM.get(node.module or "", frozenset())
+            if node.level or alias.asname or alias.name not in known:
+                raise _refused(f"the import of {alias.name!r:.60}")
+            self._modules.add(alias.name)
+
+    def visit_FunctionDef(self, node: ast.FunctionDef) -> None:
+        """A plain function: nothing runs where it is defined."""
+        given = node.args
+        if node.decorator_list or node.returns or given.defaults or given.kw_defaults:
+            raise _refused("a function that is more than its body")
+        self.generic_visit(node)
+
+    def visit_Name(self, node: ast.Name) -> None:
+        """A name of the program's own, or one of a few builtins."""
+        bare_module = node.id in self._modules and node.id in {*_MODULES, "F"}
+        if isinstance(node.ctx, ast.Load) and (node.id not in self._names or bare_module):
+            raise _refused(f"the name {node.id!r:.60}")
+
+    def visit_Call(self, node: ast.Call) -> None:
+        """A call; `getattr` names its attribute itself."""
+        if not isinstance(node.func, ast.Name) or node.func.id != "getattr":
+            self.generic_visit(node)
+            return
+        name = node.args[1] if len(node.args) == 2 and not node.keywords else None
+        if not isinstance(name, ast.Constant) or not isinstance(name.value, str):
+            raise _refused("getattr of a name that is computed")
+        self._attribute(node.args[0], name.value)
+
+    def visit_Attribute(self, node: ast.Attribute) -> None:
+        """A path from a module that is on a list, or an attribute of a value."""
+        if isinstance(node.ctx, ast.Load):
+            self._attribute(node.value, node.attr)
+        elif not self._may_be_set(_path(node) or ""):
+            raise _refused(f"an assignment to {ast.unparse(node):.60}")
+
+    def visit_Assign(self, node: ast.Assign) -> None:
+        """An assignment; to an entry of a config, of a value that does no harm there."""
+        paths = [_path(target) or "" for target in node.targets]
+        if not any(_is_entry(path, node.value) for path in paths):
+            self.generic_visit(node)
+        self.visit(node.value)
+
+    def _attribute(self, owner: ast.expr, name: str) -> None:
+        path = _path(owner)
+        if path is not None and path.partition(".")[0] in self._modules:
+            if not _may_be_used(f"{path}.{name}", self._imports):
+                raise _refused(f"the name {path}.{name}")
+            return
+        if name not in _ATTRIBUTES and not _is_of_tensors(name):
+            raise _refused(f"the attribute {name!r:.60}")
+        self.visit(owner)
+
+    def _may_be_set(self, path: str) -> bool:
+        root, _, name = path.rpartition(".")
+        own = root == "root" and root not in self._modules and not name.startswith("__")
+        return own or path in _SET_PATHS
+
+
+def _bound(program: ast.Module) -> frozenset[str]:
+    """All names that a program gives something.  Raises for one that means something to Python."""
+    found: set[str] = set()
+    for node in ast.walk(program):
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            found.add(node.id)
+        elif isinstance(node, ast.FunctionDef):
+            found.add(node.name)
+        elif isinstance(node, ast.arg):
+            found.add(node.arg)
+        elif isinstance(node, ast.alias):
+            found.add(node.asname or node.name.partition(".")[0])
+    for name in found:
+        if not is_identifier(name) or name.startswith("__"):
+            raise _refused(f"the name {name!a:.60}")
+    return frozenset(found)
+
+
+def _path(node: ast.expr) -> str | None:
+    """`a.b.c` for a chain of attributes of a name; None for anything else."""
+    if isinstance(node, ast.Name):
+        return node.id
+    if isinstance(node, ast.Attribute):
+        owner = _path(node.value)
+        return None if owner is None else f"{owner}.{node.attr}"
+    return None
+
+
+def _may_be_used(path: str, imports: tuple[str, ...]) -> bool:
+    if path in _PATHS or any(path.startswith(f"{module}.") for module in imports):
+        return True
+    if path.startswith("torch.ops."):
+        return _is_operator(path.removeprefix("torch.ops."), bool(imports))
+    return _is_constant(path) or _is_function(path)
+
+
+def _is_operator(path: str, custom: bool) -> bool:
+    if path.startswith("higher_order."):
+        return _resolves(f"hop:{path.removeprefix('higher_order.')}")
+    kinds = [f"op:{path}", f"packet:{path}"]
+    return any(_resolves(name) or (custom and targets.is_custom(name)) for name in kinds)
+
+
+def _is_constant(path: str) -> bool:
+    """Whether a path is a dtype, a layout or a memory format."""
+    found = getattr(torch, path.removeprefix("torch."), None)
+    return isinstance(found, (torch.dtype, torch.layout, torch.memory_format))
+
+
+def _is_function(path: str) -> bool:
+    function = public_functions().get(path)
+    if function is not None:
+        return not targets.encode_target(function).startswith("opaque:")
+    return _resolves(f"fn:{path}")
+
+
+@cache
+def _resolves(target: str) -> bool:
+    try:
+        return callable(targets.decode_target(target))
+    except TorchreelError:
+        return False
+
+
+def _is_of_tensors(name: str) -> bool:
+    """Whether a tensor has it, and a graph may call it."""
+    try:
+        return bool(targets.check_method(name))
+    except UnsupportedError:
+        return False
+
+
+def _is_entry(path: str, value: ast.expr) -> bool:
+    """Whether a path is an entry of a config that may have that value without trust."""
+    for short, module in torch_names.config_modules().items():
+        key = path.removeprefix(f"{module.__name__}.")
+        if key != path and key in torch_names.config_keys(module):
+            given = value.value if isinstance(value, ast.Constant) else None
+            # Of anything else that is written, the strings in it decide.
+            tree = given if isinstance(given, (bool, int, str)) else "text"
+            entry: Json = {"module": short, "key": key, "value": tree}
+            return bool(config.restorable([entry], trust=False)[0])
+    return False
+
+
+def _config_names() -> list[str]:
+    return [module.__name__ for module in torch_names.config_modules().values()]
