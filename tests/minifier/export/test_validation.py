@@ -38,7 +38,7 @@ LINES = [
     "torch.hub.load('a')", "torch.ops.load_library('a')", "torch.ops.own.add(x)", "x.node.expr",
     "x.__class__", "fn.__globals__", "x.apply_(print)", "x.storage()", "torch", "unknown", "F",
     "(lambda: x).__code__", "del x", "x: int = 3", "class A: pass", "async def f(): pass",
-    "@fn\ndef f(): pass", "def f(a=fn(1)): pass", "while x: pass", "global x", 
+    "@fn\ndef f(): pass", "def f(a=fn(1)): pass", "while x: pass", "global x",
     "torch.randn = fn", "torch._inductor.config.cpp.cxx = 'touch owned'", "x.y = 3",
     "torch._inductor.config.cpp.cxx = ('touch owned',)", "__builtins__ = x", "x.meta = torch.load",
     "torch.float32.to_complex", "torch.compile.__globals__", "ｏｓ = 1", "а = 1", "x = 'ß'",
@@ -104,7 +104,8 @@ def test_a_repro_in_a_test_is_a_constant_of_it() -> None:
 ISSUE = "".join(f"### {heading}\n\ntext `code` **strong**\n\n- item\n\n" for heading in HEADINGS)
 MARKUP = [
     "# heading", "### heading", "heading\n===", "heading\n---", "---", "1. item", "> quote",
-    "        code", "| a |\n| - |\n| b |", "[a](b)", "![a](b)", "<http://a.b>", "http://a.b", "www.a.b",
+    "        code", "| a |\n| - |\n| b |", "[a](b)", "![a](b)", "<http://a.b>",
+    "http://a.b", "www.a.b",
     "a@b.cc", "@torvalds", "#12", "org/repo#1", "GH-1", ":skull:", "<b>", "<!-- a -->", "*a*",
     "~~a~~", "```js\na\n```", "a  \nb", "a\\\nb", "&amp;", "[a]: b\n\n[a]", "\\@torvalds", "$x$",
     "a\u202eb", "a\u00adb", "<details>", "<img src=x>", "``` a", "a `b",

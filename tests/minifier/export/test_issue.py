@@ -1,0 +1,113 @@
+"""The text of an issue has one structure, whatever the store and the run say."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import cache
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from markdown_it import MarkdownIt
+
+from tests.escaping.nasty import EVERYTHING, TEXTS
+from tests.minifier.export.test_script import CASES, without_imports
+from torchreel.errors import DamagedStore
+from torchreel.escaping.characters import is_visible
+from torchreel.minifier.bisect.results import Bisection, Tried
+from torchreel.minifier.bisect.steps import Step
+from torchreel.minifier.case import Case
+from torchreel.minifier.explain import Explanation
+from torchreel.minifier.export import _header
+from torchreel.minifier.export.check import CheckResult
+from torchreel.minifier.export.issue import issue
+from torchreel.minifier.export.script import Script, compile_form, with_header
+from torchreel.minifier.export.story import Story
+from torchreel.minifier.export.validation.issues import check_issue
+from torchreel.store.records import Reduction
+from torchreel.store.signature import CLASSES, Signature
+
+
+@cache
+def the_case() -> Case:
+    return without_imports(CASES["inference"]())
+
+
+def story(text: str, kind: str = "exception", stage: str = "") -> Story:
+    """A story in which every text is that one."""
+    signature = Signature(
+        kind, stage or text, text, (text, text), (text,), text, signal=text  # type: ignore[arg-type]
+    )  # fmt: skip
+    step = Step(text, text, 3)
+    return Story(
+        signature=signature,
+        frame=text,
+        message=text,
+        environment={
+            "torch": text,
+            "platform": text,
+            "env:OMP_NUM_THREADS": text,
+            f"env:{text}": text,
+        },
+        before=3,
+        reduction=Reduction(1, 1, "a", "b", text, 4, 0, 2.6, 1),
+        by_catch=(signature,),
+        explanation=Explanation((text,), False, text, (text, text)),
+        bisection=Bisection(text, text, 3, text, text, (Tried(step, False, text, text),)),
+    )
+
+
+def written(text: str, kind: str = "exception", stage: str = "", *, holds: bool = False) -> str:
+    result = CheckResult(holds, holds, None, 1, text, text, text)
+    return issue(the_case(), Script("compile", text), result, story(text, kind, stage), (1, 2))
+
+
+def structure(text: str) -> list[tuple[str, str]]:
+    """All tokens, and the text of those that are not code."""
+    found = []
+    for token in MarkdownIt("commonmark").enable(["table", "strikethrough"]).parse(text):
+        for inner in (token, *(token.children or [])):
+            plain = inner.type in ("text", "html_block") and "Suggested title" not in inner.content
+            found.append((inner.type, inner.content if plain else ""))
+    return found
+
+
+@settings(deadline=None)  # the first example compiles
+@given(TEXTS.filter(str.strip), st.sampled_from(CLASSES), st.booleans())
+def test_no_text_changes_the_structure_of_an_issue(text: str, kind: str, holds: bool) -> None:
+    found = check_issue(written(text, kind, holds=holds))
+    assert structure(found) == structure(written("a", kind, holds=holds))
+
+
+@pytest.mark.parametrize("holds", [False, True])
+def test_an_issue_with_everything_in_it_is_one(holds: bool) -> None:
+    for kind in CLASSES:
+        found = written(EVERYTHING, kind, "dynamo", holds=holds)
+        assert check_issue(found) == found
+        assert is_visible(found)
+        assert found.partition("\n")[0].count("-->") == 1
+
+
+@settings(deadline=None)
+@given(TEXTS)
+def test_no_text_changes_the_program(text: str) -> None:
+    case, harmless = the_case(), Signature("exception", "lowering")
+    plain = compile_form(case, harmless, ["a"])
+    told = replace(story(text), signature=replace(story(text).signature, stage="lowering"))
+    header = _header(case, told)
+    script = with_header(compile_form(case, harmless, header), header, _header(case, told, text))
+    for one, other in ((plain.text, script.text), (plain.test, script.test)):
+        code = [line for line in other.split("\n") if not line.startswith("#")]
+        assert code == [line for line in one.split("\n") if not line.startswith("#")]
+        assert is_visible(other)
+        assert "coding:" not in other
+        assert "coding=" not in other
+
+
+def test_a_workaround_of_a_store_is_entries_of_a_config_alone() -> None:
+    line = "torch._inductor.config.cpp.simdlen = 0"
+    kept = Explanation((line,), True).to_json()
+    assert Explanation.from_json(kept).workaround == (line,)
+    for other in ("import os", f"{line}; import os", f"{line}\nimport os", "torch.x = ' '"):
+        with pytest.raises(DamagedStore):
+            Explanation.from_json({**kept, "workaround": [line, other]})
