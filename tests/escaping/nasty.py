@@ -3,7 +3,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import TypeVar
+
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
+
+Test = TypeVar("Test", bound=Callable[..., None])
 
 FRAGMENTS = (
     "\n", "\r", "\r\n", "\t", "\v", "\f", "\x1c", "\x85", "\u2028", "\u2029", "\x00", "\x1b[2J",
@@ -20,5 +26,13 @@ FRAGMENTS = (
     "=1+1", "@sum(1)", "\nimport os\n", "import os", " ", "    ", "a", "größe", "円",
 )  # fmt: skip
 
-TEXTS = st.lists(st.sampled_from(FRAGMENTS) | st.text(max_size=5), max_size=8).map("".join)
 EVERYTHING = "x".join(FRAGMENTS)
+TEXTS = st.lists(st.sampled_from(FRAGMENTS), min_size=1, max_size=6).map("".join) | st.text()
+
+
+def with_every_fragment(test: Test) -> Test:
+    """Try a property test of one `text` on each fragment, on all together, and on others."""
+    made = given(TEXTS)(test)
+    for text in (*FRAGMENTS, EVERYTHING):
+        made = example(text)(made)
+    return settings(deadline=None)(made)  # type: ignore[return-value]

@@ -3,16 +3,14 @@
 import unicodedata
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from tests.escaping.nasty import EVERYTHING, TEXTS
+from tests.escaping.nasty import EVERYTHING, with_every_fragment
 from torchreel.escaping.characters import is_visible, visible, visible_block
 
 HIDDEN = ("Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp")
 
 
-@given(TEXTS | st.text())
+@with_every_fragment
 def test_a_line_is_one_line_of_characters_that_are_seen(text: str) -> None:
     found = visible(text)
     assert not any(unicodedata.category(c) in HIDDEN for c in found)
@@ -20,7 +18,7 @@ def test_a_line_is_one_line_of_characters_that_are_seen(text: str) -> None:
     assert visible(found) == found
 
 
-@given(TEXTS | st.text())
+@with_every_fragment
 def test_a_block_keeps_only_line_ends_and_tabs(text: str) -> None:
     found = visible_block(text)
     assert not any(unicodedata.category(c) in HIDDEN for c in found if c not in "\n\t")

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
 from jinja2 import DictLoader
 from markdown_it import MarkdownIt
 from markdown_it.token import Token
 
-from tests.escaping.nasty import TEXTS
+from tests.escaping.nasty import with_every_fragment
 from torchreel.errors import UnsupportedError
 from torchreel.escaping.characters import visible, visible_block
 from torchreel.escaping.markdown import code_span, comment, environment, fenced
@@ -24,7 +23,7 @@ def kinds(text: str) -> list[str]:
     return [token.type for token in tokens(text)]
 
 
-@given(TEXTS)
+@with_every_fragment
 def test_a_code_span_is_one_wherever_it_stands(text: str) -> None:
     for before in ("", "- ", "a (", "**b**: "):
         line = f"{before}{code_span(text)}, {code_span('`x')} and more"
@@ -33,7 +32,7 @@ def test_a_code_span_is_one_wherever_it_stands(text: str) -> None:
         assert first.content.strip() == visible(text).strip()
 
 
-@given(TEXTS)
+@with_every_fragment
 def test_a_fenced_block_ends_at_its_end(text: str) -> None:
     document = f"# a\n\n{fenced(text, 'python')}\n\n# b\n"
     assert kinds(document) == kinds(f"# a\n\n{fenced('a', 'python')}\n\n# b\n")
@@ -43,7 +42,7 @@ def test_a_fenced_block_ends_at_its_end(text: str) -> None:
     assert block.info == "python"
 
 
-@given(TEXTS)
+@with_every_fragment
 def test_a_comment_ends_at_its_end(text: str) -> None:
     found = comment(f"Title: {text}")
     (block, *rest) = tokens(f"{found}\n\n# a\n")

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.escaping.nasty import TEXTS
+from tests.escaping.nasty import TEXTS, with_every_fragment
 from torchreel.errors import UnsupportedError
 from torchreel.escaping.python import (
     ascii_strings,
@@ -27,7 +27,7 @@ def tree(source: bytes) -> str:
     return ast.dump(ast.parse(source))
 
 
-@given(TEXTS)
+@with_every_fragment
 def test_comments_are_comments_in_whatever_encoding_they_ask_for(text: str) -> None:
     source = ("\n".join(comment_lines(text)) + "\nx = 1\n").encode()
     assert tree(source) == tree(b"x = 1\n")
@@ -60,7 +60,7 @@ def test_an_encoding_in_a_comment_would_have_been_a_program() -> None:
     assert tree(f"{line}\n".encode()) == tree(b"")
 
 
-@given(TEXTS)
+@with_every_fragment
 def test_a_literal_is_the_text(text: str) -> None:
     source = f"f({literal(text)})"
     assert source.isascii()

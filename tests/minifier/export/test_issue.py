@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import cache
+from itertools import product
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
-from tests.escaping.nasty import EVERYTHING, TEXTS
+from tests.escaping.nasty import EVERYTHING, FRAGMENTS, TEXTS, with_every_fragment
 from tests.minifier.export.test_script import CASES, without_imports
 from torchreel.errors import DamagedStore
 from torchreel.escaping.characters import is_visible
@@ -81,15 +82,14 @@ def test_no_text_changes_the_structure_of_an_issue(text: str, kind: str, holds: 
 
 @pytest.mark.parametrize("holds", [False, True])
 def test_an_issue_with_everything_in_it_is_one(holds: bool) -> None:
-    for kind in CLASSES:
-        found = written(EVERYTHING, kind, "dynamo", holds=holds)
+    for text, kind in [*product(FRAGMENTS, CLASSES[:1]), *product([EVERYTHING], CLASSES)]:
+        found = written(text, kind, "dynamo", holds=holds)
         assert check_issue(found) == found
         assert is_visible(found)
         assert found.partition("\n")[0].count("-->") == 1
 
 
-@settings(deadline=None)
-@given(TEXTS)
+@with_every_fragment
 def test_no_text_changes_the_program(text: str) -> None:
     case, harmless = the_case(), Signature("exception", "lowering")
     plain = compile_form(case, harmless, ["a"])
