@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from tests.escaping.nasty import TEXTS, with_every_fragment
 from torchreel.errors import UnsupportedError
+from torchreel.escaping.characters import is_visible
 from torchreel.escaping.python import (
     ascii_strings,
     comment_lines,
@@ -34,6 +35,7 @@ def test_comments_are_comments_in_whatever_encoding_they_ask_for(text: str) -> N
     assert tokenize.detect_encoding(io.BytesIO(source).readline)[0] == "utf-8"
     found = list(tokenize.tokenize(io.BytesIO(source).readline))
     before = [token.type for token in found if token.line.startswith("#")]
+    assert is_visible(source.decode())
     assert set(before) == {tokenize.COMMENT, tokenize.NL}
     assert len(found) == len(before) + 6, "there is more than the encoding, 'x = 1' and the ends"
 

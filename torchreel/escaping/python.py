@@ -29,7 +29,8 @@ def comment_lines(text: object) -> list[str]:
     """A text as lines of comment; one empty comment for an empty text."""
     line = _ENCODING.sub("coding ", visible(text))
     line = _VIM.sub(r"\1 ", _EMACS.sub("- * -", line))
-    return [f"# {part}" for part in textwrap.wrap(line, _WIDTH)] or ["#"]
+    # Once more: a mark may have lost the letter that it stood on to the line before.
+    return [f"# {visible(part)}" for part in textwrap.wrap(line, _WIDTH)] or ["#"]
 
 
 def literal(text: str) -> str:
