@@ -16,7 +16,7 @@ from dataclasses import replace
 from torchreel.errors import NotReproduced, UnsupportedError
 from torchreel.minifier.case import Case
 from torchreel.minifier.descriptions import as_object, is_tensor
-from torchreel.minifier.events import Listener, Report, looking
+from torchreel.minifier.events import Listener, Report, looking, raise_refusal
 from torchreel.minifier.judge import Oracle
 from torchreel.minifier.options import Options
 from torchreel.minifier.source.case import ANYTHING, OBSERVES, SourceCase
@@ -46,6 +46,7 @@ def find_difference(
     """
     tolerances(comparator)  # which raises what it has against a comparator
     seen: list[str] = []
+    reports: list[Report] = []
     graphs = list(_graphs(store, compile))
     for number, (owner, row) in enumerate(graphs, 1):
         _tell(listener, f"graph {number} of {len(graphs)}", owner)
@@ -55,9 +56,11 @@ def find_difference(
         case, report = with_telling_inputs(case, oracle.judge)
         if is_wrong(report) and report.observed is not None:
             return case, written_down(store, owner, report.observed, report.detail, row.id)
+        reports.append(report)
         seen.append(f"  {owner.place}: {_told(report)}")
     if not seen:
         raise UnsupportedError("The store has no graph that could be run: nothing to compare.")
+    raise_refusal(reports)
     raise NotReproduced(
         "No recorded graph computes anything else when it is compiled:\n" + "\n".join(seen)
     )

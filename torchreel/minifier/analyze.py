@@ -16,7 +16,7 @@ from torchreel.minifier.accuracy import is_wrong, with_telling_inputs
 from torchreel.minifier.case import Case
 from torchreel.minifier.descriptions import is_tensor
 from torchreel.minifier.effects import is_effectful
-from torchreel.minifier.events import Report
+from torchreel.minifier.events import Report, raise_refusal
 from torchreel.minifier.judge import Oracle
 from torchreel.minifier.oracle import WorkerOracle
 from torchreel.replay.comparators import tolerances
@@ -115,6 +115,7 @@ def _analyzed(case: Case, oracle: Oracle) -> Analysis:
         report = oracle.judge(_with_every_value(case))
         return Analysis("", "", "", False, _rows(case, report))
     if seen is None or seen.failure_class != "wrong_result":
+        raise_refusal([whole])
         raise NotReproduced(
             f"Eager and compiled can't be compared: {whole.detail or 'one of them fails'}. "
             "'torchreel minify' reduces a failure."

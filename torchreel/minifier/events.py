@@ -5,11 +5,11 @@ Plain data, imported by the search, the command line and the reports alike; noth
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, Protocol
 
-from torchreel.errors import BudgetSpent, MinifyError
+from torchreel.errors import BudgetSpent, MinifyError, UnsupportedError
 from torchreel.store.jsontypes import Json
 from torchreel.store.signature import Signature
 
@@ -48,6 +48,22 @@ class Report:
     """Whether the same case would get the same verdict again: it may be kept."""
     note: str = ""
     """Where a case holds a part of the compiler back (`bisect`): what was left out first."""
+
+    @property
+    def refusal(self) -> str:
+        """Why the case may not be rebuilt or run at all; empty for any other verdict."""
+        kind, _, reason = self.detail.partition(": ")
+        refused = self.verdict == "invalid" and self.stage == "decode" and kind in _REFUSALS
+        return reason if refused else ""
+
+
+_REFUSALS = ("UnsupportedError", "UntrustedError")
+
+
+def raise_refusal(reports: Sequence[Report]) -> None:
+    """Raise `UnsupportedError` with the first reason when each of the cases was refused."""
+    if reports and all(report.refusal for report in reports):
+        raise UnsupportedError(reports[0].refusal)
 
 
 @dataclass(frozen=True)

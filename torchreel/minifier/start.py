@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from torchreel.errors import FlakyFailure, NotReproduced, TrivialResult
-from torchreel.minifier.events import Report
+from torchreel.minifier.events import Report, raise_refusal
 from torchreel.minifier.judge import Judge
 from torchreel.minifier.kinds import AnyCase
 from torchreel.store.signature import Signature
@@ -52,9 +52,10 @@ def reproduce(
 ) -> Start:
     """The first of the cases that fails with the signature.
 
-    Raises `NotReproduced` with what each did instead, and `FlakyFailure` where one failed once and
-    never again. A case that raises with a signature that `is_alike` ends the attempt: with that
-    signature it is the one to reduce, and what comes after it need not be run.
+    Raises `NotReproduced` with what each did instead, `FlakyFailure` where one failed once and
+    never again, and `UnsupportedError` where none may be run. A case that raises with a signature
+    that `is_alike` ends the attempt: with that signature it is the one to reduce, and what comes
+    after it need not be run.
     """
     for case in cases:
         if _is_known(judge, case):
@@ -62,10 +63,12 @@ def reproduce(
             return Start(judge.accepted(case))
     seen: list[str] = []
     passed: list[AnyCase] = []
+    reports: list[Report] = []
     for case in cases:
         start, report = _looked_at(judge, case)
         if start is not None:
             return start
+        reports.append(report)
         seen.append(f"  {case.told}: {_told(report)}")
         # Of a process that died there is only a signal: another start may show the very failure.
         observed = report.observed
@@ -76,6 +79,7 @@ def reproduce(
         start = _insisted(judge, case)
         if start is not None:
             return start
+    raise_refusal(reports)
     raise _not_reproduced(seen)
 
 

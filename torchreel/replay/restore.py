@@ -92,7 +92,7 @@ def restore(doc: CheckpointDoc) -> Restored:
     lost: list[str] = []
     if doc.entry == "graph":  # there, storages of inputs and of values are numbered apart
         decoder = Decoder(mode, table, doc.hints)
-    graph = decode_graph(doc.graph, decoder, lost)
+    graph = decode_graph(doc.graph, decoder, lost, inputs=doc.inputs)
     _check_kernels(graph)
     if doc.entry == "graph":
         parameters = sources.decode_named(doc.extra.get("parameter_sources"))
@@ -138,7 +138,7 @@ def _warm_fake_cache(doc: CheckpointDoc, decoder: Decoder) -> None:
     and that Dynamo's tracing filled.  A hit traces no symbolic arithmetic, a miss does: without
     this the same graph comes out, with other node names.  The objects used here are thrown away.
     """
-    graph = decode_graph(doc.graph, decoder, [])
+    graph = decode_graph(doc.graph, decoder, [], inputs=doc.inputs)
     _check_kernels(graph)
     with ambient.imposed(doc.ambient):
         torch_names.run_nodes_on_fakes(graph, decoder.mode)

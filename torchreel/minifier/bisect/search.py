@@ -16,7 +16,7 @@ from torchreel.errors import NotReproduced, UnsupportedError, UsageError
 from torchreel.minifier.bisect.results import Bisection, Tried
 from torchreel.minifier.bisect.steps import LADDER, NONE, PARTS, Step, applied, part_step
 from torchreel.minifier.case import Case
-from torchreel.minifier.events import Limits, Report
+from torchreel.minifier.events import Limits, Report, raise_refusal
 from torchreel.minifier.explain.workaround import find_workaround
 from torchreel.minifier.export.story import best_known
 from torchreel.minifier.findings import keep_finding
@@ -156,8 +156,10 @@ class _Stairs:
     def stand(self) -> None:
         """The first case that fails, and the signature that it fails with."""
         seen: list[str] = []
+        reports: list[Report] = []
         for case in self._cases:
             report = self._judge.verdict(case)
+            reports.append(report)
             if report.verdict == "same" or self._is_alike(report):
                 accepted = self._judge.accepted(case)
                 self.case = accepted if isinstance(accepted, Case) else case
@@ -167,6 +169,7 @@ class _Stairs:
                 self._tell(Step(), report)
                 return
             seen.append(f"  {report.verdict}: {report.detail}")
+        raise_refusal(reports)
         raise NotReproduced(
             "The recorded failure does not happen here, so there is nothing to bisect. What "
             "happened instead:\n" + "\n".join(seen)

@@ -31,7 +31,9 @@ from torchreel.minifier.options import Options
 from torchreel.minifier.order import sort_key
 from torchreel.minifier.source.case import ANYTHING, SourceCase
 from torchreel.minifier.source.export import comparing_forms, source_form
+from torchreel.replay.torch_names import register_operators
 from torchreel.store import Store
+from torchreel.store.portable.allowed.graphs import check_graph
 from torchreel.store.records import Compile, Failure
 
 __all__ = [
@@ -147,6 +149,8 @@ def export_case(case: AnyCase, story: Story, options: ExportOptions) -> Exported
             "The case is a program that came with the store: to check it runs its code. If you "
             "trust who made it, add --trust."
         )
+    if isinstance(case, Case):
+        _refuse_hostile(case)
     script, result = _best_form(case, story, options)
     script, seen = _repeated(case, story, script, result, options)
     shown, runs = sum(found.holds for found in seen), len(seen)
@@ -164,6 +168,12 @@ def export_case(case: AnyCase, story: Story, options: ExportOptions) -> Exported
     texts = {name: makers[name]() for name in options.formats}
     files = write_files(options.directory, texts)
     return Exported(files, script, result, story, shown, runs, tested)
+
+
+def _refuse_hostile(case: Case) -> None:
+    """Raises `UnsupportedError` for a graph with a call that is not allowed: no script is made."""
+    register_operators()
+    check_graph(case.graph, case.checkpoint.inputs, case.imports)
 
 
 def _repeated(

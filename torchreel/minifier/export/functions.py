@@ -19,7 +19,7 @@ from torchreel.minifier.effects import is_effectful
 from torchreel.minifier.export.names import public_target, variables
 from torchreel.store import spelling
 from torchreel.store.jsontypes import Json
-from torchreel.store.portable import targets, values
+from torchreel.store.portable import names, targets, values
 from torchreel.store.portable.graphs import GraphDoc, NodeDoc, map_tree, node_refs
 
 INDENT = "    "
@@ -179,7 +179,7 @@ class _Writer:
 
     def _target(self, node: NodeDoc) -> str:
         if node.op == "call_method":
-            return targets.check_method(node.target)
+            return names.check_path(node.target)
         return public_target(node.target, self.imports)
 
     def _higher_order(self, node: NodeDoc) -> Iterator[str]:

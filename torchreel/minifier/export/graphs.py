@@ -18,7 +18,7 @@ from torchreel.minifier.export.inputs import Inputs
 from torchreel.minifier.export.names import public_target, variables
 from torchreel.store import spelling
 from torchreel.store.jsontypes import Json
-from torchreel.store.portable import targets
+from torchreel.store.portable import names
 from torchreel.store.portable.graphs import GraphDoc, NodeDoc
 
 
@@ -90,7 +90,7 @@ def _what(node: NodeDoc, variable: str, imports: tuple[str, ...]) -> str:
         case "get_attr" | "call_module":
             return literal(_attribute(node.target))
         case "call_method":
-            return literal(targets.check_method(node.target))
+            return literal(names.check_path(node.target))
         case "call_function":
             return spelling.function(public_target(node.target, imports))
     raise UnsupportedError(f"unknown kind of node {node.op!r:.40}")

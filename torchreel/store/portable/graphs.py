@@ -10,7 +10,7 @@ the name counters of the graph are restored, so that passes that add nodes name 
 from __future__ import annotations
 
 import collections
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -22,6 +22,7 @@ from torchreel.errors import UnsupportedError
 from torchreel.store import graph_documents
 from torchreel.store.jsontypes import Json, exact_json, parse_json
 from torchreel.store.portable import names, sources, targets, torch_names, values
+from torchreel.store.portable.allowed.graphs import check_graph
 from torchreel.store.portable.node_meta import MetaDecoder, MetaEncoder
 from torchreel.store.portable.tensors import Decoder, Encoder, synthesise
 from torchreel.store.portable.values import map_tree, node_refs
@@ -276,12 +277,20 @@ def _encode_extra(gm: GraphModule) -> dict[str, Json]:
     return extra
 
 
-def decode_graph(doc: GraphDoc, decoder: Decoder, lost: list[str] | None = None) -> GraphModule:
-    """A GraphModule of the recorded nodes.
+def decode_graph(
+    doc: GraphDoc,
+    decoder: Decoder,
+    lost: list[str] | None = None,
+    *,
+    inputs: Sequence[Json] | None = None,
+) -> GraphModule:
+    """A GraphModule of the recorded nodes, each of which is checked before any is made.
 
-    `lost` is filled with what had no portable form and was left out of the metadata.  Raises
-    `UnsupportedError` for a target or an argument that may not or cannot be rebuilt.
+    `inputs` are the descriptions of what the graph will be given.  `lost` is filled with what had
+    no portable form and was left out of the metadata.  Raises `UnsupportedError` for a target or an
+    argument that may not or cannot be rebuilt.
     """
+    check_graph(doc, inputs)
     return _GraphBuilder(doc, MetaDecoder(decoder), lost if lost is not None else []).build()
 
 
@@ -317,8 +326,6 @@ class _GraphBuilder:
         return self._constant(name, self.doc.attributes[name])
 
     def _node(self, graph: Graph, doc: NodeDoc) -> None:
-        if doc.name in self.live:
-            raise UnsupportedError(f"the graph has two nodes named {doc.name!r}")
         args: Any = tuple(values.decode_value(arg, self._leaf) for arg in _sequence(doc.args))
         kwargs: Any = {
             names.check_name(k, "keyword"): values.decode_value(v, self._leaf)
@@ -336,16 +343,7 @@ class _GraphBuilder:
 
     def _target(self, doc: NodeDoc) -> Any:
         if doc.op == "call_function":
-            targets.check_builtin(doc.target, doc.args, doc.kwargs)
             return targets.decode_target(doc.target)
-        if doc.op == "call_method":
-            return targets.check_method(doc.target)
-        if doc.op == "call_module" and doc.target not in self.doc.modules:
-            raise UnsupportedError(
-                f"the graph calls the module {doc.target!r}, which has no portable form"
-            )
-        if doc.op not in ("placeholder", "output", "get_attr", "call_module"):
-            raise UnsupportedError(f"unknown kind of node {doc.op!r}")
         return names.check_path(doc.target)
 
     def _leaf(self, kind: str, data: Json) -> object:

@@ -11,7 +11,8 @@ from collections.abc import Callable, Mapping
 
 from torchreel.errors import UnsupportedError
 from torchreel.store.jsontypes import Json
-from torchreel.store.portable import names, targets, torch_names
+from torchreel.store.portable import names, torch_names
+from torchreel.store.portable.allowed import members
 
 MAX_DEPTH = 50
 
@@ -56,7 +57,11 @@ def _check_number(value: object) -> None:
 
 
 def _check_method(value: object) -> None:
-    targets.check_method(str(value))
+    members.check_method(str(value))
+
+
+def _check_attribute(value: object) -> None:
+    members.check_attribute(str(value))
 
 
 def _check_member(value: object) -> None:
@@ -69,7 +74,7 @@ _WRITTEN: dict[str, dict[str, Callable[[object], None]]] = {
     "DivideByKey": {"divisor": _check_number},
     "CallMethodKey": {"name": _check_method},
     "InnerTensorKey": {"inner_name": _check_member},
-    "GetAttrKey": {"name": _check_member},
+    "GetAttrKey": {"name": _check_attribute},
 }
 
 

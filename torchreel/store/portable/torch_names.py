@@ -80,6 +80,41 @@ def in_graph_names() -> Mapping[str, str]:
     return {name: getattr(rule, "__name__", "") for name, rule in rows}
 
 
+@cache
+def aten_names() -> frozenset[str]:
+    """The operators of torch's own namespace, by name, as they are registered."""
+    names = torch._C._dispatch_get_all_op_names()
+    found = (name.split(".")[0].partition("::") for name in names)
+    return frozenset(name for namespace, _, name in found if namespace == "aten")
+
+
+@cache
+def graph_operators() -> frozenset[str]:
+    """The functions of `operator` that Dynamo writes into graphs, or that symbolic numbers have."""
+    from torch._dynamo.variables.builtin import BuiltinVariable
+    from torch.fx.experimental.sym_node import magic_methods, method_to_operator
+
+    found = [*BuiltinVariable._fx_graph_functions(), *map(method_to_operator, magic_methods)]
+    return frozenset(f.__name__ for f in found if getattr(f, "__module__", "") == "_operator")
+
+
+@cache
+def reference_names() -> frozenset[str]:
+    """The reference implementations of operators, by qualified name: Dynamo traces some of them."""
+    import torch._refs
+
+    return frozenset(
+        {*(f"torch._refs.{name}" for name in torch._refs.__all__), "torch._refs.tensor"}
+    )
+
+
+@cache
+def tensor_classes() -> Mapping[str, Callable[..., object]]:
+    """The classes that a graph may call as constructors, by qualified name."""
+    kept = (torch.Size, torch.Tensor, torch.nn.Parameter, *torch._tensor_classes)
+    return {f"{cls.__module__}.{cls.__qualname__}": cls for cls in kept}
+
+
 def variable_functions() -> object:
     """The namespace of the operators bound as `torch.NAME` (no files, processes or libraries)."""
     return torch._C._VariableFunctions
