@@ -14,6 +14,7 @@ No other module defines an exception; the command line maps ``exit_status`` and 
     │   │   └── MissingStore          there is nothing at that path
     │   ├── UntrustedError        3   needs --trust or --import
     │   └── UnsupportedError      3   this torch, platform or recording can't do it
+    │       └── ForbiddenError        a graph of the store does what no graph may do
     ├── ReplayError               1   a replay could not be carried out
     └── MinifyError               1   a reduction could not be carried out
         ├── NotReproduced         1   the case doesn't fail here
@@ -71,6 +72,10 @@ class UntrustedError(RefusedError):
 
 class UnsupportedError(RefusedError):
     """This torch, this platform or this recording can't do what was asked."""
+
+
+class ForbiddenError(UnsupportedError):
+    """A graph of the store does what no traced graph does; nothing allows it."""
 
 
 class ReplayError(TorchreelError):

@@ -16,7 +16,7 @@ from dataclasses import replace
 from torchreel.errors import NotReproduced, UnsupportedError
 from torchreel.minifier.case import Case
 from torchreel.minifier.descriptions import as_object, is_tensor
-from torchreel.minifier.events import Listener, Report, looking, raise_refusal
+from torchreel.minifier.events import Listener, Report, looking, raise_forbidden, raise_refusal
 from torchreel.minifier.judge import Oracle
 from torchreel.minifier.options import Options
 from torchreel.minifier.source.case import ANYTHING, OBSERVES, SourceCase
@@ -56,6 +56,7 @@ def find_difference(
         case, report = with_telling_inputs(case, oracle.judge)
         if is_wrong(report) and report.observed is not None:
             return case, written_down(store, owner, report.observed, report.detail, row.id)
+        raise_forbidden(report)
         reports.append(report)
         seen.append(f"  {owner.place}: {_told(report)}")
     if not seen:

@@ -9,7 +9,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, Protocol
 
-from torchreel.errors import BudgetSpent, MinifyError, UnsupportedError
+from torchreel.errors import (
+    BudgetSpent,
+    ForbiddenError,
+    MinifyError,
+    UnsupportedError,
+    UntrustedError,
+)
 from torchreel.store.jsontypes import Json
 from torchreel.store.signature import Signature
 
@@ -51,19 +57,25 @@ class Report:
 
     @property
     def refusal(self) -> str:
-        """Why the case may not be rebuilt or run at all; empty for any other verdict."""
+        """Why the case may not, or cannot, be rebuilt; empty for any other verdict."""
         kind, _, reason = self.detail.partition(": ")
         refused = self.verdict == "invalid" and self.stage == "decode" and kind in _REFUSALS
         return reason if refused else ""
 
 
-_REFUSALS = ("UnsupportedError", "UntrustedError")
+_REFUSALS = {kind.__name__ for kind in (UnsupportedError, UntrustedError, ForbiddenError)}
 
 
 def raise_refusal(reports: Sequence[Report]) -> None:
     """Raise `UnsupportedError` with the first reason when each of the cases was refused."""
     if reports and all(report.refusal for report in reports):
         raise UnsupportedError(reports[0].refusal)
+
+
+def raise_forbidden(report: Report) -> None:
+    """Raise `ForbiddenError` for a case out of a store that nobody recorded."""
+    if report.refusal and report.detail.startswith(ForbiddenError.__name__):
+        raise ForbiddenError(report.refusal)
 
 
 @dataclass(frozen=True)

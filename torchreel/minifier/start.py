@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from torchreel.errors import FlakyFailure, NotReproduced, TrivialResult
-from torchreel.minifier.events import Report, raise_refusal
+from torchreel.minifier.events import Report, raise_forbidden, raise_refusal
 from torchreel.minifier.judge import Judge
 from torchreel.minifier.kinds import AnyCase
 from torchreel.store.signature import Signature
@@ -68,6 +68,7 @@ def reproduce(
         start, report = _looked_at(judge, case)
         if start is not None:
             return start
+        raise_forbidden(report)
         reports.append(report)
         seen.append(f"  {case.told}: {_told(report)}")
         # Of a process that died there is only a signal: another start may show the very failure.

@@ -16,7 +16,7 @@ from torchreel.errors import NotReproduced, UnsupportedError, UsageError
 from torchreel.minifier.bisect.results import Bisection, Tried
 from torchreel.minifier.bisect.steps import LADDER, NONE, PARTS, Step, applied, part_step
 from torchreel.minifier.case import Case
-from torchreel.minifier.events import Limits, Report, raise_refusal
+from torchreel.minifier.events import Limits, Report, raise_forbidden, raise_refusal
 from torchreel.minifier.explain.workaround import find_workaround
 from torchreel.minifier.export.story import best_known
 from torchreel.minifier.findings import keep_finding
@@ -159,6 +159,7 @@ class _Stairs:
         reports: list[Report] = []
         for case in self._cases:
             report = self._judge.verdict(case)
+            raise_forbidden(report)
             reports.append(report)
             if report.verdict == "same" or self._is_alike(report):
                 accepted = self._judge.accepted(case)

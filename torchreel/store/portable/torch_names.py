@@ -99,6 +99,14 @@ def graph_operators() -> frozenset[str]:
 
 
 @cache
+def inplace_operators() -> frozenset[str]:
+    """The functions of `operator` that FX writes as `a += b`, by qualified name."""
+    from torch.fx.graph import inplace_methods
+
+    return frozenset(f"operator.{name}" for name in inplace_methods)
+
+
+@cache
 def reference_names() -> frozenset[str]:
     """The reference implementations of operators, by qualified name: Dynamo traces some of them."""
     import torch._refs
@@ -141,10 +149,21 @@ def operator_name(operator: Any) -> str:
 
 def operator_by_name(namespace: str, packet: str) -> object | None:
     """An operator that is registered in this process, without loading anything."""
-    names = torch._C._dispatch_get_all_op_names()
-    if not any(name.split(".")[0] == f"{namespace}::{packet}" for name in names):
+    if not _is_registered(f"{namespace}::{packet}"):
         return None
     return getattr(getattr(torch.ops, namespace), packet, None)
+
+
+def _is_registered(name: str) -> bool:
+    """Whether an operator of that name is there; those registered later are looked for again."""
+    if name not in _registered():
+        _registered.cache_clear()
+    return name in _registered()
+
+
+@cache
+def _registered() -> frozenset[str]:
+    return frozenset(name.split(".")[0] for name in torch._C._dispatch_get_all_op_names())
 
 
 def config_modules() -> dict[str, ModuleType]:

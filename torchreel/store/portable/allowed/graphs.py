@@ -11,13 +11,14 @@ region, nested graphs and operators given to higher-order operators; none of tho
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import torch
 import torch._ops
 
-from torchreel.errors import RefusedError, UnsupportedError
+from torchreel.errors import ForbiddenError, RefusedError
 from torchreel.store.jsontypes import Json
 from torchreel.store.portable import targets
 from torchreel.store.portable.allowed import functions, kinds, members, strings
@@ -36,8 +37,8 @@ def check_graph(
     """The kind of each node of a graph all of whose calls are allowed, by name.
 
     `inputs` are the descriptions of its inputs, where they are known.  With `imports`, operators of
-    other namespaces need not be registered yet.  Raises `UnsupportedError` or `UntrustedError` with
-    the node and the reason.
+    other namespaces need not be registered yet.  Raises `ForbiddenError` with the node and the
+    reason, and what `targets.decode_target` raises.
     """
     placeholders = graph.placeholders
     if inputs is None or len(inputs) != len(placeholders):
@@ -56,7 +57,7 @@ class _Check:
     def run(self) -> dict[str, Kind]:
         for node in self.graph.nodes:
             if node.name in self.known:
-                raise UnsupportedError(f"the graph has two nodes named {node.name!r:.60}")
+                raise ForbiddenError(f"the graph has two nodes named {node.name!r:.60}")
             try:
                 self.known[node.name] = self._node(node)
             except RefusedError as error:
@@ -81,20 +82,20 @@ class _Check:
                 return self._method(node, args, named)
             case "call_function":
                 return self._function(node, args, named)
-        raise UnsupportedError(f"unknown kind of node {node.op!r:.40}")
+        raise ForbiddenError(f"unknown kind of node {node.op!r:.40}")
 
     def _attribute(self, node: NodeDoc) -> Kind:
         if node.target in self.graph.modules:
             return kinds.of("module")
         if node.target in self.graph.attributes:
             return kinds.of_description(self.graph.attributes[node.target])
-        raise UnsupportedError(f"the graph holds no attribute {node.target!r:.60}")
+        raise ForbiddenError(f"the graph holds no attribute {node.target!r:.60}")
 
     def _body(self, target: str) -> Kind:
         """The kind of what a nested graph returns, whatever data it is given."""
         body = self.graph.modules.get(target)
         if body is None:
-            raise UnsupportedError(
+            raise ForbiddenError(
                 f"the graph calls the module {target!r:.60}, which has no portable form"
             )
         known = _Check(body, [kinds.DATA] * len(body.placeholders), self.imports).run()
@@ -103,8 +104,7 @@ class _Check:
         return Kind(returned.everything, returned.everything)
 
     def _method(self, node: NodeDoc, args: Sequence[Kind], named: Mapping[str, Kind]) -> Kind:
-        if not args:
-            raise UnsupportedError(f"the method {node.target!r:.60} is called on nothing")
+        _check_receiver(node)
         name = members.check_method(node.target, args[0])
         _check_operands([*args, *named.values()], kinds.NO_DATA)
         _check_constructor(name, node) if name == "new" else None
@@ -152,7 +152,7 @@ class _Check:
         strings.check_higher_order(name, args, kwargs)
         for function in _functions([args, kwargs]):
             if not function.startswith(("op:", "hop:")):
-                raise UnsupportedError(f"{name!r:.60} is given the function {function!r:.60}")
+                raise ForbiddenError(f"{name!r:.60} is given the function {function!r:.60}")
             targets.decode_target(function)
         bodies = [self._body(target) for target in self._operands(node)]
         return kinds.DATA | kinds.union(bodies)
@@ -168,31 +168,50 @@ class _Check:
 def _python(node: NodeDoc, args: Sequence[Kind]) -> Kind:
     """A call of one of Python's own functions: without keywords, and without text."""
     trees = _sequence(node.args)
+    name = node.target.partition(":")[2].replace("_operator.", "operator.")
     if node.kwargs:
-        raise UnsupportedError(
-            f"{node.target!r} is called with keywords, which no traced graph does"
-        )
+        raise ForbiddenError(f"{node.target!r} is called with keywords, which no traced graph does")
+    _check_count(node, trees)
+    if name in torch_names.inplace_operators() or name == "builtins.getattr":
+        _check_receiver(node)
     if node.target == "fn:builtins.getattr":
         if len(trees) != 2 or not isinstance(trees[1], str):
-            raise UnsupportedError("getattr takes a value and the name of an attribute, as a text")
+            raise ForbiddenError("getattr takes a value and the name of an attribute, as a text")
         return members.check_attribute(trees[1], args[0])
     for text in strings.texts_of(trees):
-        raise UnsupportedError(f"{node.target!r} takes no text, found {text!r:.80}")
+        raise ForbiddenError(f"{node.target!r} takes no text, found {text!r:.80}")
     if any(kind.types == {"str"} for kind in args):
-        raise UnsupportedError(f"{node.target!r} is called on a text")
+        raise ForbiddenError(f"{node.target!r} is called on a text")
     return kinds.RESULT | kinds.union(map(kinds.item, args))
+
+
+def _check_receiver(node: NodeDoc) -> None:
+    """Refuse a call on a literal: FX writes it as it stands, and `1.real` is no Python."""
+    first = next(iter(_sequence(node.args)), None)
+    if not isinstance(first, Mapping) or set(first) != {"n"}:
+        raise ForbiddenError(f"{node.target!r:.60} is called on no value of the graph")
+
+
+def _check_count(node: NodeDoc, trees: Sequence[Json]) -> None:
+    """Refuse a call with too few or too many arguments: FX writes some of these as operators."""
+    try:
+        inspect.signature(targets.decode_target(node.target)).bind(*trees)
+    except TypeError as error:
+        raise ForbiddenError(f"{node.target!r} is given {len(trees)} arguments") from error
+    except ValueError:  # no signature is known: `max(a, b, ...)`
+        return
 
 
 def _check_operands(operands: Iterable[Kind], denied: frozenset[str]) -> None:
     found = kinds.union(operands).everything & denied
     if found:
-        raise UnsupportedError(f"it is given {kinds.of(*found)}, which is no data")
+        raise ForbiddenError(f"it is given {kinds.of(*found)}, where only data may stand")
 
 
 def _check_constructor(name: str, node: NodeDoc) -> None:
     wrong = set(_mapping(node.kwargs)) - _OF_CONSTRUCTORS
     if wrong:
-        raise UnsupportedError(f"{name!r:.60} takes no keyword {sorted(wrong)[0]!r:.40}")
+        raise ForbiddenError(f"{name!r:.60} takes no keyword {sorted(wrong)[0]!r:.40}")
 
 
 def _functions(tree: Json) -> Iterable[str]:
@@ -210,7 +229,7 @@ def _functions(tree: Json) -> Iterable[str]:
 
 def _sequence(data: Json) -> Sequence[Json]:
     if not isinstance(data, (list, tuple)):
-        raise UnsupportedError(f"expected a list of arguments, found {data!r:.80}")
+        raise ForbiddenError(f"expected a list of arguments, found {data!r:.80}")
     return data
 
 

@@ -15,7 +15,7 @@ from functools import reduce
 
 import torch
 
-from torchreel.errors import UnsupportedError
+from torchreel.errors import ForbiddenError
 from torchreel.store.jsontypes import Json
 
 MAX_DEPTH = 100
@@ -99,9 +99,9 @@ _DESCRIBED = {
 def of_description(description: Json, depth: int = 0) -> Kind:
     """The kind of the value that a description of a store is made into (`tensors.Decoder.fake`)."""
     if depth > MAX_DEPTH:
-        raise UnsupportedError(f"a value nested deeper than {MAX_DEPTH} is refused")
+        raise ForbiddenError(f"a value nested deeper than {MAX_DEPTH} is refused")
     if not isinstance(description, Mapping):
-        raise UnsupportedError(f"malformed value description {description!r:.80}")
+        raise ForbiddenError(f"malformed value description {description!r:.80}")
     name, items = str(description.get("k")), description.get("items")
     if name in _DESCRIBED:
         return of(_DESCRIBED[name])
@@ -113,13 +113,13 @@ def of_description(description: Json, depth: int = 0) -> Kind:
 def of_literal(tree: Json, known: Mapping[str, Kind], depth: int = 0) -> Kind:
     """The kind of an argument; `known` has those of the nodes before it."""
     if depth > MAX_DEPTH:
-        raise UnsupportedError(f"a value nested deeper than {MAX_DEPTH} is refused")
+        raise ForbiddenError(f"a value nested deeper than {MAX_DEPTH} is refused")
     if tree is None or isinstance(tree, (bool, int, float, str)):
         return of(type(tree).__name__)
     if not isinstance(tree, Mapping):
         return sequence("list", (of_literal(held, known, depth + 1) for held in tree))
     if len(tree) != 1:
-        raise UnsupportedError(f"malformed value {tree!r:.80}")
+        raise ForbiddenError(f"malformed value {tree!r:.80}")
     ((tag, data),) = tree.items()
     return _of_tagged(tag, data, known, depth)
 
@@ -127,7 +127,7 @@ def of_literal(tree: Json, known: Mapping[str, Kind], depth: int = 0) -> Kind:
 def _of_tagged(tag: str, data: Json, known: Mapping[str, Kind], depth: int) -> Kind:
     if tag == "n":
         if data not in known:
-            raise UnsupportedError(f"a node uses {data!r:.60}, which does not come before it")
+            raise ForbiddenError(f"a node uses {data!r:.60}, which does not come before it")
         return known[str(data)]
     if tag == "sym" and isinstance(data, Mapping) and data.get("type") in NUMBERS:
         return of(str(data["type"]))
@@ -182,7 +182,8 @@ def of_value(value: object) -> Kind:
 
 TYPES: dict[str, tuple[type, ...]] = {
     "tensor": (torch.Tensor,), "bool": (bool, torch.SymBool), "int": (int, torch.SymInt),
-    "float": (float, torch.SymFloat), "complex": (complex,), "NoneType": (type(None),),
+    "float": (float, torch.SymFloat), "complex": (complex,),
+    "NoneType": (type(None), type(NotImplemented)),
     "str": (str,), "size": (torch.Size,), "tuple": (tuple,), "list": (list,), "dict": (dict,),
     "slice": (slice,), "range": (range,), "ellipsis": (type(Ellipsis),),
     "dtype": (torch.dtype,), "device": (torch.device,), "layout": (torch.layout,),

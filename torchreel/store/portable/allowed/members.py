@@ -16,7 +16,7 @@ from inspect import getattr_static
 
 import torch
 
-from torchreel.errors import UnsupportedError
+from torchreel.errors import ForbiddenError
 from torchreel.store.portable import torch_names
 from torchreel.store.portable.allowed import kinds
 from torchreel.store.portable.allowed.kinds import NO_DATA, NUMBERS, TYPES, Kind
@@ -114,27 +114,27 @@ def _has(type_name: str, member: str) -> bool:
 def check_method(name: str, kind: Kind = kinds.TENSOR) -> str:
     """The name of a method that may be called on a value of that kind.
 
-    Raises `UnsupportedError` for one that is not, or that no value of that kind has.
+    Raises `ForbiddenError` for one that is not, or that no value of that kind has.
     """
     _check_data(f"the method {name!r:.60} is called on", kind)
     allowed = [found for found in kind.types if name in _methods(found)]
     wrong = [found for found in kind.types if found not in allowed and _has(found, name)]
     if wrong or not any(_has(found, name) for found in allowed) or kind.types == {"str"}:
         owner = kinds.of(*wrong) if wrong else kind
-        raise UnsupportedError(f"{name!r:.60} is no method that a graph may call on {owner}")
+        raise ForbiddenError(f"{name!r:.60} is no method that a graph may call on {owner}")
     return name
 
 
 def check_attribute(name: str, kind: Kind = kinds.TENSOR) -> Kind:
     """The kind of an attribute that may be read of a value of that kind: one of tensors.
 
-    Raises `UnsupportedError` for any other, and for a value that is no tensor.
+    Raises `ForbiddenError` for any other, and for a value that is no tensor.
     """
     _check_data(f"the attribute {name!r:.60} is read of", kind)
     found = tensor_attributes().get(name)
     others = [held for held in kind.types - {"tensor"} if _has(held, name)]
     if found is None or "tensor" not in kind.types:
-        raise UnsupportedError(f"{name!r:.60} is no attribute that a graph may read of {kind}")
+        raise ForbiddenError(f"{name!r:.60} is no attribute that a graph may read of {kind}")
     return kinds.union([found, *(_of_other(held, name) for held in others)])
 
 
@@ -142,11 +142,9 @@ def _of_other(type_name: str, attribute: str) -> Kind:
     """What an attribute of tensors is where the value is a number, a dtype or a device."""
     if type_name in NUMBERS or type_name in ("dtype", "device", "generator"):
         return kinds.Kind(NUMBERS | {"device", "str"})
-    raise UnsupportedError(
-        f"{attribute!r:.60} is no attribute that a graph may read of {type_name}"
-    )
+    raise ForbiddenError(f"{attribute!r:.60} is no attribute that a graph may read of {type_name}")
 
 
 def _check_data(what: str, kind: Kind) -> None:
     if kind.types & NO_DATA or not kind.types:
-        raise UnsupportedError(f"{what} {kinds.of(*(kind.types & NO_DATA))}")
+        raise ForbiddenError(f"{what} {kinds.of(*(kind.types & NO_DATA))}")

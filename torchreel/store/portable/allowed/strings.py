@@ -16,7 +16,7 @@ from functools import cache
 
 import torch
 
-from torchreel.errors import UnsupportedError
+from torchreel.errors import ForbiddenError
 from torchreel.store.jsontypes import Json
 
 _OPTION = re.compile(r"[\w .,:;>+*-]{0,200}")
@@ -34,7 +34,7 @@ _PLACES: Mapping[str, frozenset[int | str]] = {
 def check_option(text: str) -> None:
     """Refuse a text that is more than a word or an equation."""
     if not _OPTION.fullmatch(text):
-        raise UnsupportedError(f"an option of a function is made of words, found {text!r:.80}")
+        raise ForbiddenError(f"an option of a function is made of words, found {text!r:.80}")
 
 
 def check_operator(name: str, args: Sequence[Json], kwargs: Mapping[str, Json]) -> None:
@@ -63,7 +63,7 @@ def check_higher_order(name: str, args: Sequence[Json], kwargs: Mapping[str, Jso
         if name != "print":
             check_option(text)
         elif set(_FIELDS.sub("", text)) & set("{}"):
-            raise UnsupportedError(f"a text to print has plain fields only, found {text!r:.80}")
+            raise ForbiddenError(f"a text to print has plain fields only, found {text!r:.80}")
 
 
 def _texts(args: Sequence[Json], kwargs: Mapping[str, Json]) -> Iterator[tuple[int | str, str]]:
@@ -90,7 +90,7 @@ def texts_of(tree: Json) -> Iterator[str]:
 def _check(name: str, texts: Iterable[tuple[int | str, str]], places: frozenset[int | str]) -> None:
     for place, text in texts:
         if place not in places:
-            raise UnsupportedError(f"{name!r:.60} takes no text there, found {text!r:.80}")
+            raise ForbiddenError(f"{name!r:.60} takes no text there, found {text!r:.80}")
         if f"message {place}" not in places:
             check_option(text)
 

@@ -1,0 +1,436 @@
+"""Can a stranger's graph reach anything?  Many graphs that try to, run under a witness.
+
+    python -m benchmarks.hostile [--graphs N] [--from M] [--planted]
+
+Makes N graphs (100,000 by default, from the M-th on: a run that was stopped goes on there), checks
+each by the rules of `store.portable.allowed`, and executes those that are admitted: every call on
+fake inputs with symbolic sizes, every fourth graph on real tensors too, every hundredth through
+AOTAutograd.  They run in child processes, in which an audit hook of Python watches for what no
+graph may do: start a program, open a file for writing, connect, change the environment, import the
+canary, load a library, compile or execute a text with the canary in it.  Each value is also
+compared with what the rules inferred of its type.
+
+Prints what was tried, admitted, refused (by reason) and executed.  Exits with 1 if a canary was
+touched, if a value was of another type than inferred, or if less than a third was admitted.
+`--planted` replaces the rules by those that went by the name alone: then canaries must be found.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import selectors
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import warnings
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+BATCH = 2000
+_SILENCE = 60.0
+"""Seconds without a finished graph, after which a child hangs."""
+_WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
+_FORBIDDEN = (
+    "os.system", "os.exec", "os.posix_spawn", "os.spawn", "os.fork", "pty.spawn", "subprocess.",
+    "socket.", "os.putenv", "os.unsetenv", "os.remove", "os.rename", "os.mkdir", "os.symlink",
+    "shutil.", "urllib.", "ftplib.", "http.", "pickle.find_class",
+)  # fmt: skip
+
+
+class Witness:
+    """Sees what Python does, while it is `watching`."""
+
+    def __init__(self, mark: str) -> None:
+        self.mark, self.seen, self.watching = mark, list[str](), False
+        sys.addaudithook(self._hook)
+
+    def _hook(self, event: str, arguments: tuple[Any, ...]) -> None:
+        if self.watching and self._is_forbidden(event, arguments):
+            self.watching = False
+            self.seen.append(f"{event} {arguments!r:.120}")
+            self.watching = True
+
+    def _is_forbidden(self, event: str, arguments: tuple[Any, ...]) -> bool:
+        if event == "open":
+            return bool(arguments[2] & _WRITING) and not str(arguments[0]).startswith("/dev/null")
+        if event in ("import", "ctypes.dlopen"):
+            return self.mark in str(arguments[0])
+        if event in ("compile", "exec"):
+            return self._is_marked(event, arguments)
+        return event.startswith(_FORBIDDEN)
+
+    def _is_marked(self, event: str, arguments: tuple[Any, ...]) -> bool:
+        """A text with the mark that becomes a program; FX writes the text of any graph as one."""
+        if event == "exec":
+            code = arguments[0]
+            return self.mark in repr(code.co_consts) and not _is_of_fx(code.co_filename)
+        return self.mark in str(arguments[0]) and not _is_of_fx(str(arguments[1]))
+
+
+def _is_of_fx(file: str) -> bool:
+    return file.startswith(("<eval_with_key>", "<lambda", "<fx"))
+
+
+# -- the child ------------------------------------------------------------------------------------
+
+
+class Range:
+    """Runs graphs, each with a ShapeEnv and fake inputs of its own, from one recorded compile."""
+
+    def __init__(self, planted: bool) -> None:
+        import torch
+
+        from benchmarks.hostile_graphs import MARK
+
+        self.torch, self.planted = torch, planted
+        self.doc = self._recorded()
+        self.document = json.loads(self.doc.to_bytes())
+        self.given = [n for n in self.document["graph"]["nodes"] if n["op"] == "placeholder"]
+        types = {"symint": "int", "tensor": "tensor"}
+        self.inputs = {
+            node["name"]: types[described["k"]]
+            for node, described in zip(self.given, self.document["inputs"], strict=True)
+        }
+        self._warm()
+        self.witness = Witness(MARK)
+
+    def _recorded(self) -> Any:
+        """The checkpoint of a compile with symbolic sizes, floats, integers and booleans."""
+        import torch._dynamo
+
+        from torchreel.store.portable.checkpoints import CheckpointDoc, graph_checkpoint
+
+        torch = self.torch
+        docs = []
+
+        def backend(gm: Any, inputs: Any) -> Any:
+            docs.append(CheckpointDoc.from_bytes(graph_checkpoint(gm, inputs).to_bytes()))
+            return gm.forward
+
+        def function(x: Any, y: Any, i: Any, b: Any, c: Any) -> Any:
+            return x.sum() + y.sum() * x.size(0) + i.sum() + b.sum() + c.sum()
+
+        torch._dynamo.mark_dynamic(x := torch.ones(3, 2), 0)
+        others = (torch.ones(2, 2), torch.ones(3, dtype=torch.int64), torch.ones(2, 2) > 0)
+        torch.compile(function, backend=backend)(x, *others, torch.ones(2, dtype=torch.complex64))
+        return docs[0]
+
+    def _warm(self) -> None:
+        """Import what torch imports at its first use: it is no graph's doing."""
+        from torchreel.replay import restore, torch_names
+
+        torch_names.register_operators()
+        restore.restore(self.doc)
+
+        self._compile(restore.restore(self.doc))
+
+    def document_of(self, number: int, only_walks: bool) -> Any:
+        """The n-th graph, in place of the recorded one."""
+        from benchmarks.hostile_graphs import Attacker
+        from torchreel.store.portable.graphs import GraphDoc
+
+        attacker = Attacker(number, self.inputs, only_walks=only_walks)
+        nodes, modules = attacker.graph()
+        output = {
+            "name": "output", "op": "output", "target": "output", "kwargs": {}, "meta": {},
+            "args": [{"t": [{"n": attacker.values[-1]}]}],
+        }  # fmt: skip
+        whole = {"nodes": [*self.given, *nodes, output], "modules": modules, "attributes": {}}
+        graph = GraphDoc.from_json(json.loads(json.dumps(whole)))
+        return replace(self.doc, graph=graph)
+
+    def attempt(self, number: int, only_walks: bool = False) -> dict[str, Any]:
+        """Check a graph, and execute it if it is admitted; what came of it."""
+        from torchreel.errors import RefusedError
+
+        doc = self.document_of(number, only_walks)
+        found: dict[str, Any] = {"number": number, "calls": 0, "whole": False, "unsound": []}
+        self.witness.seen.clear()
+        self.witness.watching = True
+        try:
+            self._execute(doc, number, found)
+        except RefusedError as error:
+            found["refused"] = str(error)
+        except Exception as error:  # noqa: BLE001  no graph may be more than refused
+            found["broken"] = f"{type(error).__name__}: {error}"
+        finally:
+            self.witness.watching = False
+        found["canaries"] = list(dict.fromkeys(self.witness.seen))
+        return found
+
+    def _execute(self, doc: Any, number: int, found: dict[str, Any]) -> None:
+        from torchreel.replay import torch_names
+        from torchreel.store.portable import shape_env
+        from torchreel.store.portable.allowed.graphs import check_graph
+        from torchreel.store.portable.graphs import decode_graph
+        from torchreel.store.portable.tensors import Decoder
+
+        known = {} if self.planted else check_graph(doc.graph, doc.inputs)
+        table = shape_env.decode_symbols(doc.shape_env)
+        env = shape_env.new_shape_env(doc.shape_env)
+        shape_env.restore(env, doc.shape_env, table)
+        decoder = Decoder(torch_names.fake_mode(env, {}), table, doc.hints)
+        inputs = [decoder.fake(description) for description in doc.inputs]
+        graph = decode_graph(doc.graph, decoder, [], inputs=doc.inputs)
+        with decoder.mode:
+            found["calls"], found["whole"] = self._run(graph, inputs, known, found["unsound"])
+        if number % 4 == 0:
+            self._run(graph, self._real(doc), known, found["unsound"])
+        if number % 100 == 0 and found["whole"]:
+            found["compiled"] = self._compiled(doc)
+
+    def _real(self, doc: Any) -> list[object]:
+        from torchreel.store.portable import shape_env
+        from torchreel.store.portable.tensors import synthesise_all
+
+        table = shape_env.decode_symbols(doc.shape_env)
+        return synthesise_all(doc.inputs, seed=0, hints=doc.hints, table=table)
+
+    def _compiled(self, doc: Any) -> bool:
+        from torchreel.replay import restore
+
+        with contextlib.suppress(Exception):
+            self._compile(restore.restore(doc))
+            return True
+        return False
+
+    def _compile(self, restored: Any) -> None:
+        from torchreel.replay import torch_names
+
+        backend: Any = torch_names.backend("aot_eager", {})
+        with torch_names.tracing_context(restored.mode):
+            backend(restored.graph, restored.inputs)
+
+    def _run(
+        self, graph: Any, inputs: list[object], known: Mapping[str, Any], unsound: list[str]
+    ) -> tuple[int, bool]:
+        """Call node after node, until one raises: how many were called, and whether all were."""
+        interpreter = self.torch.fx.Interpreter(graph)
+        interpreter.args_iter = iter(inputs)
+        calls = 0
+        for node in graph.graph.nodes:
+            if node.op == "output":
+                return calls, True
+            calls += node.op.startswith("call_")
+            try:
+                value = interpreter.run_node(node)
+            except Exception:  # noqa: BLE001  any operator may refuse its arguments
+                return calls, False
+            interpreter.env[node] = value
+            if known and not _is_within(value, known[node.name]):
+                target = self._name(node)
+                unsound.append(f"{target} gave {type(value).__name__}, not {known[node.name]}")
+        return calls, True
+
+    def _name(self, node: Any) -> str:
+        return str(node.target)
+
+
+def _is_within(value: object, kind: Any) -> bool:
+    """Whether a value is of the types that were inferred; of objects nothing is known."""
+    from torchreel.store.portable.allowed import kinds
+
+    found = kinds.of_value(value)
+    if kind.types & kinds.NO_DATA:
+        return True
+    return found.types <= kind.types and found.inside <= kind.everything
+
+
+def child(first: int, count: int, planted: bool, only_walks: bool) -> None:
+    """Attempt some graphs; one line on standard output for each, before and after."""
+    warnings.simplefilter("ignore")
+    import torch
+
+    torch.set_num_threads(1)
+    if planted:
+        plant()
+    ground = Range(planted)
+    before = dict(os.environ)
+    for number in range(first, first + count):
+        print(number, flush=True)
+        with open(os.devnull, "w") as nothing, contextlib.redirect_stdout(nothing):
+            found = ground.attempt(number, only_walks)
+        if dict(os.environ) != before or any(Path.cwd().iterdir()):
+            found["canaries"].append("the environment or the folder has changed")
+            before = dict(os.environ)
+            for file in Path.cwd().iterdir():
+                file.unlink()
+        print(json.dumps(found), flush=True)
+
+
+def plant() -> None:
+    """Put the old rule in place of the new ones: by the name alone, whatever it is called on."""
+    import torch
+
+    from torchreel.errors import UnsupportedError
+    from torchreel.store.portable import graphs, targets
+
+    def by_name(doc: Any, inputs: Any = None, imports: Any = ()) -> dict[str, Any]:
+        for node in doc.nodes:
+            if node.op == "call_method" and not hasattr(torch.Tensor, node.target):
+                raise UnsupportedError(f"the method {node.target!r} is not one of tensors")
+            if node.op == "call_function":
+                targets.decode_target(node.target)
+            private = node.target == "fn:builtins.getattr" and str(node.args[1]).startswith("_")
+            if private or (node.op == "call_method" and node.target.startswith("_")):
+                raise UnsupportedError("private names are not looked up")
+        return {}
+
+    graphs.check_graph = by_name  # type: ignore[assignment]
+
+
+# -- the parent -----------------------------------------------------------------------------------
+
+
+class Tally:
+    """What came of all graphs."""
+
+    def __init__(self) -> None:
+        self.counts: Counter[str] = Counter()
+        self.reasons: Counter[str] = Counter()
+        self.canaries: list[str] = []
+        self.unsound: Counter[str] = Counter()
+        self.broken: Counter[str] = Counter()
+
+    def add(self, found: Mapping[str, Any]) -> None:
+        """Count one graph."""
+        self.counts["graphs"] += 1
+        refused = found.get("refused")
+        if refused is not None:
+            self.reasons[_reason(refused)] += 1
+        else:
+            self.counts["admitted"] += 1
+        self.broken[found.get("broken", "")[:110]] += 1
+        self.counts["executed"] += found["calls"] > 0
+        self.counts["whole"] += found["whole"]
+        self.counts["calls"] += found["calls"]
+        self.counts["compiled"] += bool(found.get("compiled"))
+        self.unsound.update(found["unsound"])
+        self.canaries += [f"graph {found['number']}: {text}" for text in found["canaries"]]
+
+    def report(self) -> None:
+        """Print it."""
+        for name in (
+            "graphs",
+            "admitted",
+            "executed",
+            "whole",
+            "calls",
+            "compiled",
+            "died",
+            "hung",
+        ):
+            print(f"{name:10} {self.counts[name]:8}")
+        for reason, count in self.reasons.most_common(25):
+            print(f"refused    {count:8}  {reason}")
+        del self.broken[""]
+        for text, count in self.broken.most_common(10):
+            print(f"broken     {count:8}  {text}")
+        for text, count in self.unsound.most_common(20):
+            print(f"UNSOUND    {count:8}  {text}")
+        for text in self.canaries[:20]:
+            print(f"CANARY     {text}")
+        print(f"canaries   {len(self.canaries):8}")
+
+    def is_bad(self) -> bool:
+        """Whether something was reached, or too little was tried."""
+        few = self.counts["admitted"] * 3 < self.counts["graphs"]
+        return bool(self.canaries or self.unsound or few or not self.counts["graphs"])
+
+
+def _reason(text: str) -> str:
+    """A refusal without the names of nodes, and what was found."""
+    text = re.sub(r"^(the node '\w+' is refused: )+", "", text)
+    text = re.sub(r"(, found ).*", "", text, flags=re.DOTALL)
+    return re.sub(r"'[^']*'|\"[^\"]*\"", "...", text)[:110]
+
+
+def attack(
+    graphs: int, first: int = 0, *, planted: bool = False, only_walks: bool = False
+) -> Tally:
+    """Attempt graphs in child processes, and count."""
+    tally = Tally()
+    end, at, began = first + graphs, first, time.monotonic()
+    while at < end:
+        count = min(BATCH, end - at)
+        at = _batch(at, count, planted, only_walks, tally)
+        if graphs > BATCH:
+            seconds = time.monotonic() - began
+            print(
+                f"{at - first} of {graphs} graphs, {tally.counts['admitted']} admitted, "
+                f"{len(tally.canaries)} canaries, {seconds:.0f} s; go on with --from {at}",
+                flush=True,
+            )
+    return tally
+
+
+def _batch(first: int, count: int, planted: bool, only_walks: bool, tally: Tally) -> int:
+    """The number of the graph after the last that was attempted: a child may die of one."""
+    words = [str(first), str(count), str(int(planted)), str(int(only_walks))]
+    current = first
+    with tempfile.TemporaryDirectory(prefix="torchreel-hostile-") as folder:
+        root = str(Path(__file__).resolve().parents[1])
+        process = subprocess.Popen(
+            [sys.executable, "-m", "benchmarks.hostile", "--child", *words],
+            stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, cwd=folder,
+            env={**os.environ, "PYTHONPATH": root, "PYTHONDONTWRITEBYTECODE": "1"},
+        )  # fmt: skip
+        for line in _lines(process):
+            if line.startswith(b"{"):
+                tally.add(json.loads(line))
+                current += 1
+            elif line.strip().isdigit():
+                current = int(line)
+        hung = process.poll() is None
+        if hung:
+            process.send_signal(signal.SIGKILL)
+        process.wait()
+    if current < first + count:
+        tally.counts["hung" if hung else "died"] += 1
+        tally.counts["graphs"] += 1
+        return current + 1
+    return current
+
+
+def _lines(process: subprocess.Popen[bytes]) -> Iterator[bytes]:
+    """The lines of a child, until it ends or says nothing for long."""
+    assert process.stdout is not None
+    waiting = selectors.DefaultSelector()
+    waiting.register(process.stdout, selectors.EVENT_READ)
+    pending = b""
+    while waiting.select(_SILENCE):
+        data = os.read(process.stdout.fileno(), 1 << 16)
+        if not data:
+            process.wait()
+            return
+        *lines, pending = (pending + data).split(b"\n")
+        yield from lines
+
+
+def main(arguments: list[str]) -> int:
+    """Attack, and report; the exit status."""
+    if arguments[:1] == ["--child"]:
+        first, count, planted, only_walks = map(int, arguments[1:5])
+        child(first, count, bool(planted), bool(only_walks))
+        return 0
+    options = {
+        name: arguments[place + 1]
+        for place, name in enumerate(arguments)
+        if name in ("--graphs", "--from")
+    }
+    graphs, first = int(options.get("--graphs", 100_000)), int(options.get("--from", 0))
+    tally = attack(graphs, first, planted="--planted" in arguments)
+    tally.report()
+    return int(tally.is_bad())
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,312 @@
+"""Graphs that attack the rules: of everything that the rules admit, and of what they must not.
+
+Lives here: `Attacker`, which makes the n-th graph as data.  Not here: running one (`hostile`).
+
+A graph is a chain of up to five calls, each on what the call before gave.  Most calls have
+arguments as the schema of the operator wants them, so that they are admitted and run; some are
+changed: a text that is a program in place of an argument, a method or an attribute that no tensor
+has, a symbolic number in place of a tensor.  Some chains only walk from attribute to attribute and
+end in a call with a text.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import random
+from functools import cache
+from typing import Any
+
+import torch
+
+from torchreel.errors import UnsupportedError
+from torchreel.store.portable import targets, torch_names
+from torchreel.store.portable.allowed import functions, members
+
+MARK = "canary_7c1e"
+"""In every text that is a program, and the name of what it would leave behind."""
+
+TEXTS = [
+    f"__import__('os').system('touch {MARK}')",
+    f"open('{MARK}', 'w').write('x')",
+    f"exec('import {MARK}')",
+    f"__import__('os').putenv('{MARK}', '1')",
+    f"__import__('socket').socket().connect(('127.0.0.1', 9)) or '{MARK}'",
+    f"{{0.__class__.__init__.__globals__[{MARK}]}}",
+    f"torch.save(1, '{MARK}')",
+    f"{MARK}",
+    f"/tmp/{MARK}.so",
+    f"%({MARK})s",
+]
+WORDS = ["mean", "sum", "ij,jk->ik", "cpu", "floor", "tanh", "reflect", "ortho", "fro", "trunc"]
+ATTRIBUTES = [
+    "node", "expr", "node", "expr", "shape_env", "grad_fn", "__class__", "__init__", "__globals__",
+    "__dict__", "__reduce__", "fake_mode", "_backward_hooks", "__builtins__", "name",
+]  # fmt: skip
+PATHS = [["node", "expr"], ["node", "expr"], ["node", "shape_env", "fake_mode"], ["grad_fn"]]
+METHODS = [
+    "diff", "subs", "diff", "evalf", "doit", "replace", "format", "register_hook", "apply_", "map_",
+    "__reduce_ex__", "__class__", "data_ptr", "numpy", "split", "__mod__", "call", "lambdify",
+    "type", "new", "backward", "as_subclass", "module_load", "_sympy_",
+]  # fmt: skip
+FUNCTIONS = [
+    "fn:os.system", "fn:builtins.eval", "fn:builtins.exec", "fn:builtins.open", "fn:torch.load",
+    "fn:_operator.methodcaller", "fn:_operator.attrgetter", "fn:_operator.call", "fn:torch.compile",
+    "fn:torch._from_blob", "fn:torch.frombuffer", "fn:torch.from_file", "op:aten.from_file.default",
+    "hop:call_torchbind", "hop:flat_apply", "hop:inline_asm_elementwise", "hop:trace_wrapped",
+    "fn:torch._C._jit_script_compile", "fn:torch.ops.load_library", "fn:torch.hub.load",
+    "fn:torch.cuda.memory._dump_snapshot", "fn:torch.functional.torch.load",
+]  # fmt: skip
+CONSTANTS: list[Any] = [
+    0, 1, 2, -1, True, None, {"f": "0x1.0p-1"}, {"dtype": "float32"}, {"device": "cpu"},
+    [1, 2], {"t": [2, 2]}, {"slice": [0, 1, None]}, {"c": ["0x1.0p0", "0x0.0p0"]},
+    {"ellipsis": True},
+]  # fmt: skip
+_NAMESPACES = ("aten", "aten", "aten", "prims", "inductor", "quantized_decomposed")
+
+Node = dict[str, Any]
+
+
+@cache
+def operators() -> list[str]:
+    """Every overload of an operator that the rules admit."""
+    found = []
+    for name in torch._C._dispatch_get_all_op_names():
+        namespace, _, rest = name.partition("::")
+        packet, _, overload = rest.partition(".")
+        text = f"op:{namespace}.{packet}.{overload or 'default'}"
+        if namespace in _NAMESPACES:
+            with contextlib.suppress(UnsupportedError):
+                targets.decode_target(text)
+                found.append(text)
+    return sorted(found)
+
+
+@cache
+def named_functions() -> list[str]:
+    """Every function that the rules admit, by qualified name, Python's own among them."""
+    names = {
+        *torch_names.in_graph_names(),
+        *torch_names.reference_names(),
+        *(f"torch.{name}" for name in dir(torch_names.variable_functions())),
+        *(f"torch.{name}" for name in torch.functional.__all__),
+        *(f"_operator.{name}" for name in functions._operators()),
+        *(f"builtins.{name}" for name in functions._BUILTINS),
+        *torch_names.tensor_classes(),
+        *functions._SINGLE,
+    }
+    return sorted(name for name in names if functions.resolve(name) is not None)
+
+
+@cache
+def methods() -> list[str]:
+    """Every method that the rules admit on a value of some type."""
+    return sorted(members.tensor_methods() | members._OF_NUMBERS | members._OF_SEQUENCES)
+
+
+@cache
+def simple_operators() -> list[str]:
+    """Those that take one tensor, and nothing else that has to be given: such calls mostly work."""
+    found = ((text, targets.decode_target(text)) for text in operators())
+    return [text for text, operator in found if _is_simple(operator._schema)]  # type: ignore[attr-defined]
+
+
+@cache
+def simple_methods() -> list[str]:
+    """The methods of the same kind."""
+    return [name for name in methods() if any(map(_is_simple, _schemas(f"aten::{name}")))]
+
+
+def _is_simple(schema: Any) -> bool:
+    needed = [found for found in schema.arguments if not found.has_default_value()]
+    return [str(found.type) for found in needed] == ["Tensor"]
+
+
+@cache
+def _schemas(name: str) -> list[Any]:
+    return list(torch._C._jit_get_schemas_for_operator(name))
+
+
+class Attacker:
+    """Makes one graph: `inputs` are placeholders, by the type of their values."""
+
+    def __init__(self, number: int, inputs: dict[str, str], *, only_walks: bool = False) -> None:
+        self.random = random.Random(number)
+        self.inputs = inputs
+        self.values = list(inputs)
+        self.nodes: list[Node] = []
+        self.modules: dict[str, Any] = {}
+        self.only_walks = only_walks
+        # Most graphs are harmless in form, for the others are refused at their first bad step.
+        self.malice = self.random.choice([0.0, 0.0, 0.0, 0.0, 0.1, 0.2, 0.7])
+
+    def graph(self) -> tuple[list[Node], dict[str, Any]]:
+        """The calls, and the nested graphs."""
+        if self.only_walks or self.random.random() < 0.07:
+            self._walk()
+        else:
+            for _ in range(self.random.randint(1, 5)):
+                self._step()
+        return self.nodes, self.modules
+
+    def _walk(self) -> None:
+        """Attributes of attributes, from a symbolic number or a tensor, then a call with a text."""
+        symbols = [name for name, kind in self.inputs.items() if kind == "int"]
+        at = self.random.choice([*self.inputs, *symbols * len(self.inputs)])
+        known = self.random.choice(PATHS)[: self.random.randint(0, 3)]
+        others = [self.random.choice(ATTRIBUTES) for _ in range(self.random.randint(0, 2))]
+        for name in [*known, *others][:4] or ["T"]:
+            at = self._add("call_function", "fn:builtins.getattr", [{"n": at}, name])
+        self._add(
+            "call_method", self.random.choice(METHODS), [{"n": at}, self.random.choice(TEXTS)]
+        )
+
+    def _step(self) -> None:
+        kind = self.random.choices(
+            ["operator", "function", "method", "attribute", "python", "nested"],
+            [30, 25, 25, 8, 10, 2],
+        )[0]
+        getattr(self, f"_{kind}")()
+        if self.random.random() < self.malice:
+            self._spoil(self.nodes[-1])
+
+    def _add(self, op: str, target: str, args: list[Any], kwargs: Any = None) -> str:
+        name = f"v{len(self.nodes)}"
+        self.nodes.append(
+            {
+                "name": name,
+                "op": op,
+                "target": target,
+                "args": args,
+                "kwargs": kwargs or {},
+                "meta": {},
+            }
+        )
+        self.values.append(name)
+        return name
+
+    def _operator(self) -> None:
+        simple = self.random.random() < 0.6
+        target = self.random.choice(simple_operators() if simple else operators())
+        operator = targets.decode_target(target)
+        args, kwargs = self._arguments(operator._schema)  # type: ignore[attr-defined]
+        self._add("call_function", target, args, kwargs)
+
+    def _function(self) -> None:
+        name = self.random.choice(named_functions())
+        found = _schemas(f"aten::{name.rpartition('.')[2]}")
+        if found:
+            args, kwargs = self._arguments(self.random.choice(found))
+        else:
+            args, kwargs = self._some(self.random.randint(0, 3)), {}
+        self._add("call_function", f"fn:{name}", args, kwargs)
+
+    def _method(self) -> None:
+        simple = self.random.random() < 0.6
+        name = self.random.choice(simple_methods() if simple else methods())
+        found = [one for one in _schemas(f"aten::{name}") if not simple or _is_simple(one)]
+        if found:
+            args, kwargs = self._arguments(self.random.choice(found))
+        else:
+            args, kwargs = [self._node(), *self._some(self.random.randint(0, 2))], {}
+        self._add("call_method", name, args or [self._node()], kwargs)
+
+    def _attribute(self) -> None:
+        name = self.random.choice(sorted(members.tensor_attributes()))
+        self._add("call_function", "fn:builtins.getattr", [self._tensor(), name])
+
+    def _python(self) -> None:
+        name = self.random.choice(sorted(functions._operators()))
+        self._add("call_function", f"fn:_operator.{name}", [self._node(), *self._some(1)])
+
+    def _nested(self) -> None:
+        """A higher-order operator with a body, which attacks as well."""
+        inner = Attacker(self.random.randrange(10**9), {"a": "tensor", "b": "int"})
+        nodes, _ = inner.graph()
+        body = f"body_{len(self.modules)}"
+        given = [_placeholder("a"), _placeholder("b")]
+        returned = {"t": [{"n": inner.values[-1]}]}
+        output = {**_placeholder("output"), "op": "output", "args": [returned]}
+        nested = [node for node in nodes if not node["target"].startswith("hop:")]
+        if nested == nodes:
+            empty: dict[str, Any] = {"modules": {}, "attributes": {}, "extra": {}}
+            self.modules[body] = {"nodes": [*given, *nodes, output], **empty}
+            graph = self._add("get_attr", body, [])
+            operands = [{"n": graph}, "subgraph_0", self._tensor(), self._node()]
+            self._add("call_function", "hop:invoke_subgraph", operands)
+        else:
+            self._add("call_function", "hop:print", [self._text(), self._node()])
+
+    def _spoil(self, node: Node) -> None:
+        """Change a call into one that reaches for something else."""
+        choice = self.random.randrange(6)
+        if choice == 0 and node["args"]:
+            node["args"][self.random.randrange(len(node["args"]))] = self.random.choice(TEXTS)
+        elif choice == 1 and node["op"] == "call_method":
+            node["target"] = self.random.choice(METHODS)
+        elif choice == 2 and node["op"] == "call_function":
+            node["target"] = self.random.choice(FUNCTIONS)
+        elif choice == 3:
+            node["kwargs"][self.random.choice(["out", "device", "cdata", "key", "mode"])] = (
+                self.random.choice([*TEXTS, 1])
+            )
+        elif choice == 4 and node["args"]:
+            node["args"].append({"fn": self.random.choice(FUNCTIONS)})
+        elif node["args"]:
+            node["args"][0] = {"n": self.random.choice(list(self.inputs))}
+
+    def _node(self) -> Any:
+        """A value: most often that of the call before."""
+        return {"n": self.values[-1] if self.random.random() < 0.6 else self._any()}
+
+    def _any(self) -> str:
+        return self.random.choice(self.values)
+
+    def _tensor(self) -> Any:
+        if len(self.values) > len(self.inputs) and self.random.random() < 0.6:
+            return {"n": self.values[-1]}
+        return {"n": self.random.choice([n for n, kind in self.inputs.items() if kind == "tensor"])}
+
+    def _some(self, count: int) -> list[Any]:
+        return [
+            self._node() if self.random.random() < 0.6 else self.random.choice(CONSTANTS)
+            for _ in range(count)
+        ]
+
+    def _text(self) -> str:
+        return self.random.choice(TEXTS if self.random.random() < 0.1 else WORDS)
+
+    def _arguments(self, schema: Any) -> tuple[list[Any], dict[str, Any]]:
+        """Arguments of the types that a schema names."""
+        args: list[Any] = []
+        kwargs: dict[str, Any] = {}
+        for argument in schema.arguments:
+            optional = argument.has_default_value()
+            if optional and self.random.random() < 0.7:
+                if not argument.kwarg_only:
+                    break
+                continue
+            value = self._of_type(str(argument.type))
+            if argument.kwarg_only:
+                kwargs[argument.name] = value
+            else:
+                args.append(value)
+        return args, kwargs
+
+    def _of_type(self, text: str) -> Any:
+        if text.startswith("Optional["):
+            return None if self.random.random() < 0.5 else self._of_type(text[9:-1])
+        if text.startswith("List["):
+            return [self._of_type(text[5:-1]) for _ in range(self.random.randint(1, 2))]
+        if text == "Tensor":
+            return self._tensor()
+        if text in ("int", "SymInt", "number"):
+            symbols = [name for name, kind in self.inputs.items() if kind == "int"]
+            return self.random.choice([0, 1, 2, -1, {"n": self.random.choice(symbols)}])
+        if text == "str":
+            return self._text()
+        plain = {"float": {"f": "0x1.0p-1"}, "bool": True, "Device": {"device": "cpu"}}
+        return plain.get(text, self.random.choice(CONSTANTS))
+
+
+def _placeholder(name: str) -> Node:
+    return {"name": name, "op": "placeholder", "target": name, "args": [], "kwargs": {}, "meta": {}}
