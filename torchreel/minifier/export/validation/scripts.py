@@ -22,6 +22,7 @@ from torchreel.escaping.python import is_identifier
 from torchreel.minifier.export.names import public_functions
 from torchreel.store.jsontypes import Json
 from torchreel.store.portable import config, targets, torch_names
+from torchreel.store.portable.allowed.members import tensor_attributes, tensor_methods
 
 _SYNTAX = (
     ast.Module, ast.Import, ast.ImportFrom, ast.FunctionDef, ast.arguments, ast.arg, ast.Return,
@@ -283,11 +284,8 @@ def _resolves(target: str) -> bool:
 
 
 def _is_of_tensors(name: str) -> bool:
-    """Whether a tensor has it, and a graph may call it."""
-    try:
-        return bool(targets.check_method(name))
-    except UnsupportedError:
-        return False
+    """Return True for a method or an attribute of tensors that a graph may use."""
+    return name in tensor_methods() or name in tensor_attributes()
 
 
 def _is_entry(path: str, value: ast.expr) -> bool:
