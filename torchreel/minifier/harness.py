@@ -14,6 +14,7 @@ from dataclasses import replace
 
 import torch
 
+from torchreel import sandbox
 from torchreel.errors import UnsupportedError
 from torchreel.minifier import torch_names
 from torchreel.minifier.backends import backend_of
@@ -29,7 +30,7 @@ from torchreel.minifier.protocol import Finding, Task
 from torchreel.minifier.references import References, Results
 from torchreel.minifier.resized import resized
 from torchreel.minifier.stages import Position, Stages, followed
-from torchreel.recorder.failures import is_restart
+from torchreel.recorder.failures import is_restart, lineage
 from torchreel.replay import restore
 from torchreel.replay import torch_names as torch_replay
 from torchreel.replay.comparison import Difference, differences, layout_differences
@@ -170,6 +171,9 @@ def _finding(
 ) -> Finding:
     if outcome.error is not None:
         at = stages.failed_at(outcome.error)
+        if why := sandbox.denied(lineage(outcome.error)):
+            # Never the failure that is looked for, not even where that is a PermissionError.
+            return Finding("unjudged", None, why, at.stage)
         seen = from_exception(outcome.error, at.stage, at.partition)
         detail, stage = _told(outcome.error), at.stage
     elif difference is not None:

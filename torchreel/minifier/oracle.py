@@ -22,6 +22,7 @@ from types import TracebackType
 from typing import Self
 
 import torchreel
+from torchreel import sandbox
 from torchreel.errors import MinifyError, UsageError
 from torchreel.minifier.crew import Crew
 from torchreel.minifier.events import Report
@@ -32,6 +33,7 @@ from torchreel.minifier.options import Bounds
 from torchreel.minifier.predicates import QUANTITIES, parse_predicate
 from torchreel.minifier.processes import available_memory, kill_group
 from torchreel.minifier.protocol import Answer, Finding, Task, parse_line
+from torchreel.replay.device import libraries
 from torchreel.replay.vector_isa import copy_probes
 from torchreel.store.jsontypes import Json, canonical_json, digest_of
 from torchreel.store.signature import Signature
@@ -211,12 +213,15 @@ class WorkerOracle:
             command.append("--trust")
         if self.signature.stage in NEEDS_KERNELS or not _code_is_enough(self.signature):
             command.append("--kernels")
+        if not self._trust:
+            sandbox.warn_once()
         # The worker asks for the vector instructions before its first case.
         copy_probes(self._directory / "inductor", make=True)
         if self._accelerator is not None:
             facts = self._directory / "accelerator.json"
             facts.write_bytes(canonical_json(self._accelerator))
             command += ["--accelerator", str(facts)]
+            libraries.prepare(self._directory / "inductor")
         lanes = [Lane() for _ in range(self._jobs)]
         for lane in lanes:
             command += ["--lane", str(lane.other.fileno())]

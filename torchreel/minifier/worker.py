@@ -25,6 +25,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import IO, NoReturn, cast
 
+from torchreel import sandbox
 from torchreel.minifier.predicates import AtLeast, Measured, parse_predicate
 from torchreel.minifier.processes import (
     adopt_orphans,
@@ -125,6 +126,9 @@ def _warm_up(imports: list[str], kernels: bool, trust: bool) -> Mapping[str, Jso
     """Import and initialise what every case needs; returns what verdicts depend on."""
     from torchreel.minifier import environment, torch_names, warm_up
 
+    if not trust:  # what the sandbox asks of the kernel and of the compiler is kept
+        sandbox.missing()
+        sandbox.cpp_compiler()
     torch_names.warm_up()
     warm_up.compile_once(kernels=kernels)
     if trust:
@@ -167,6 +171,8 @@ def _child(data: Mapping[str, Json], pipe: int, output: IO[bytes], trust: bool) 
     resource.setrlimit(resource.RLIMIT_FSIZE, (_LARGEST_FILE, _LARGEST_FILE))
     for descriptor in (1, 2):
         os.dup2(output.fileno(), descriptor)
+    if not trust:
+        _confine()
     from torchreel.minifier.kinds import runner_of
     from torchreel.minifier.stages import Position
     from torchreel.replay import torch_machine
@@ -184,6 +190,13 @@ def _child(data: Mapping[str, Json], pipe: int, output: IO[bytes], trust: bool) 
         finding = runner_of(task.case)(task, announce)
     _write_all(pipe, finding.to_line())
     os._exit(0)
+
+
+def _confine() -> None:
+    """Let a case do no harm, whatever it calls: it may write to Inductor's cache of this worker."""
+    folder = Path(os.environ["TORCHINDUCTOR_CACHE_DIR"])
+    folder.mkdir(exist_ok=True)
+    sandbox.confine(sandbox.Confinement(folder, sandbox.cpp_compiler()))
 
 
 def _write_all(pipe: int, data: bytes) -> None:

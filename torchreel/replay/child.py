@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import importlib
 import json
+import os
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext
@@ -21,8 +22,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
+from torchreel import sandbox
 from torchreel.errors import TorchreelError, UnsupportedError, UsageError
-from torchreel.recorder.failures import Stopped
+from torchreel.recorder.failures import Stopped, lineage
 
 if TYPE_CHECKING:
     from torchreel.recorder.recorder import Recorder
@@ -63,6 +65,10 @@ class Request:
     """Devices that are not the recorded ones."""
     python: str = ""
     """The interpreter to run; this one by default."""
+    folder: str = ""
+    """The one folder that it may write to; without one it is not confined."""
+    programs: tuple[str, ...] = ()
+    """What it may start, if it is confined: the C++ compiler."""
     traced_patterns: tuple[str, ...] = ()
     """Libraries of patterns that Inductor traced in this very compile."""
     known: tuple[tuple[Json, bool], ...] = ()
@@ -109,7 +115,20 @@ def main() -> None:
         report.write(request.report)
 
 
+def _confine(request: Request, report: Report) -> None:
+    """Give up what is not needed, before anything of the store is read."""
+    for name in request.imports:  # the user's own choice; they may write where they like
+        importlib.import_module(name)
+    if request.folder:
+        folder = Path(request.folder)
+        os.environ["TORCHINDUCTOR_CACHE_DIR"] = str(folder / "inductor")
+        programs = tuple(map(Path, request.programs))
+        lacking = sandbox.confine(sandbox.Confinement(folder, programs))
+        report.notes += [f"sandbox: {text}" for text in lacking]
+
+
 def _replay(request: Request, report: Report) -> None:
+    _confine(request, report)
     import torchreel.recorder.session as recording
     from torchreel.replay import restore, torch_machine, torch_names
     from torchreel.replay.comparison import compare
@@ -123,10 +142,9 @@ def _replay(request: Request, report: Report) -> None:
             "this compile is AOTInductor's: what it makes has the weights in it, and they are not "
             "on the tape, so it is not replayed; a torch.compile of the same model is."
         )
-    for name in request.imports:
-        importlib.import_module(name)
     torch_names.check_config(request.changed, trust=request.trust)
     with (
+        torch_machine.probed_in_forks() if request.folder else nullcontext(),
         torch_machine.imposed(facts, run=request.execute or request.compare) as unlike,
         restore.imposed(doc, trust=request.trust, attempt=request.attempt) as left,
         nullcontext() if request.compile_cpp else torch_names.without_cpp_compiler(),
@@ -237,6 +255,8 @@ class _OneCompile:
         replayed = isinstance(error, Exception) and not isinstance(error, TorchreelError)
         replayed = replayed or isinstance(error, Stopped)
         self.recorder.leave(self.span, error if replayed else None)
+        if error is not None and (why := sandbox.denied(lineage(error))):
+            raise UnsupportedError(why)
         return replayed
 
 

@@ -15,22 +15,29 @@ import sys
 import tempfile
 import time
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from types import ModuleType
 
 from platformdirs import user_cache_path
 
+from torchreel import sandbox
+from torchreel.errors import StoreError
 from torchreel.replay import child
 from torchreel.replay.child import Report, Request
+from torchreel.replay.device import libraries
 from torchreel.replay.facts import Facts, variables
 from torchreel.replay.frame_child import Report as FrameReport
 from torchreel.replay.frame_child import Request as FrameRequest
 from torchreel.replay.nursery import ERRORS, REQUEST, Child, forked
+from torchreel.replay.vector_isa import copy_probes
+from torchreel.sandbox.remains import is_file
 from torchreel.store import queries
+from torchreel.store.copying import copy_recording
 from torchreel.store.database import Store
 
 DEFAULT_TIMEOUT = 600.0  # seconds; a compile that takes longer wants --timeout
+_MOST_ERRORS = 1 << 20  # bytes of a child's last words that are read
 
 
 @dataclass(frozen=True)
@@ -47,17 +54,41 @@ class Ended:
 def launch(
     request: Request | FrameRequest, timeout: float = DEFAULT_TIMEOUT, program: ModuleType = child
 ) -> Ended:
-    """Run the child `program`; afterwards its recording is settled, however it ended."""
+    """Run the child `program`; afterwards its recording is settled, however it ended.
+
+    Without trust the child is confined to a folder: it records there, and its recording is copied.
+    """
     if getattr(request, "interactive", False):
         return _launch_here(request, program)
     with tempfile.TemporaryDirectory(prefix="torchreel-replay-") as folder:
-        Path(folder, REQUEST).write_text(json.dumps(asdict(request)))
-        process = _start(request, program.__name__, folder)
+        given = _confined(request, folder)
+        Path(folder, REQUEST).write_text(json.dumps(asdict(given)))
+        process = _start(given, program.__name__, folder)
         timed_out = _wait(process, timeout)
-        recording = _settle(request, process.pid, process.returncode or 0)
-        report = _read(request.report, program)
-        errors = Path(folder, ERRORS).read_text(errors="replace")
-        return Ended(report, process.returncode or 0, timed_out, errors, recording)
+        recording = _settled(request, given, process.pid, process.returncode or 0)
+        report = _read(given.report, program)
+        errors = sandbox.read_file(Path(folder, ERRORS), _MOST_ERRORS) or b""
+        text = errors.decode("utf-8", "replace")
+        return Ended(report, process.returncode or 0, timed_out, text, recording)
+
+
+def _confined(request: Request | FrameRequest, folder: str) -> Request | FrameRequest:
+    """What a child is given that may write to one folder only; one that is trusted, as before."""
+    if request.trust or not isinstance(request, Request):
+        return request
+    sandbox.warn_once()
+    copy_probes(Path(folder, "inductor"), make=request.compile_cpp)
+    builds = request.compile_cpp
+    if request.facts.get("accelerator") is not None:
+        libraries.prepare(Path(folder))
+        builds = builds or bool(request.python)  # for another torch it takes another one
+    return replace(
+        request,
+        folder=folder,
+        store=str(Path(folder, "replay.db")),
+        report=str(Path(folder, "report.json")),
+        programs=tuple(map(str, sandbox.cpp_compiler())) if builds else (),
+    )
 
 
 def _start(
@@ -78,20 +109,21 @@ def _start(
 def _launch_here(request: Request | FrameRequest, program: ModuleType) -> Ended:
     """Run the child on our own terminal, without a time limit; Ctrl-C is for it alone."""
     with tempfile.TemporaryDirectory(prefix="torchreel-replay-") as folder:
+        given = _confined(request, folder)
         path = Path(folder) / "request.json"
-        path.write_text(json.dumps(asdict(request)))
+        path.write_text(json.dumps(asdict(given)))
         sys.stdout.flush()
         before = signal.signal(signal.SIGINT, lambda *_: None)  # a handler is not inherited
         try:
             process = subprocess.Popen(
-                [*_command(request, program), str(path)],
-                cwd=folder, env=_environment(request),
+                [*_command(given, program), str(path)],
+                cwd=folder, env=_environment(given),
             )  # fmt: skip
             status = process.wait()
         finally:
             signal.signal(signal.SIGINT, before)
-        recording = _settle(request, process.pid, status)
-        return Ended(_read(request.report, program), status, False, "", recording)
+        recording = _settled(request, given, process.pid, status)
+        return Ended(_read(given.report, program), status, False, "", recording)
 
 
 def _command(request: Request | FrameRequest, program: ModuleType) -> list[str]:
@@ -108,8 +140,11 @@ def _environment(request: Request | FrameRequest) -> dict[str, str]:
     beside = bool(getattr(request, "python", "")) and (package / "torch").exists()
     paths = ["" if beside else str(package), os.environ.get("PYTHONPATH", "")]
     path = os.pathsep.join(filter(None, paths))
+    # What NumPy starts threads with when it is imported: they could not be confined any more.
+    alone = {} if request.trust else {"OPENBLAS_NUM_THREADS": "1"}
     return {
         **kept,
+        **alone,
         **variables(Facts(**request.facts)),
         "PYTHONPATH": path,
         # Our own directory, kept: the probing of vector instructions is compiled once a machine.
@@ -149,10 +184,26 @@ def _kill(pid: int) -> None:
 
 def _read(path: str, program: ModuleType) -> Report | FrameReport | None:
     try:
-        data = json.loads(Path(path).read_text())
-    except (OSError, ValueError):
+        data = json.loads(sandbox.read_file(path) or b"")
+    except ValueError:
         return None
     return program.parse(data) if isinstance(data, Mapping) else None
+
+
+def _settled(
+    request: Request | FrameRequest, given: Request | FrameRequest, pid: int, status: int
+) -> int | None:
+    """Write down how the child ended; the id of its recording in the store that was named."""
+    if given.store == request.store:
+        return _settle(request, pid, status)
+    try:
+        made = _settle(given, pid, status) if is_file(given.store) else None
+        if made is None:
+            return None
+        with Store.open(given.store) as own, Store.open(request.store, write=True) as store:
+            return copy_recording(own, made, store)
+    except StoreError:
+        return None
 
 
 def _settle(request: Request | FrameRequest, pid: int, status: int) -> int | None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import ctypes
 import os
 import sys
 from collections.abc import Iterator
@@ -29,6 +30,7 @@ _PICKERS = (
     "torch._inductor.codecache",
     "torch._inductor.codegen.cpp_micro_gemm",
 )
+_TRY = "_probe_load"
 # Optional extensions: the flag that tells of one, and the attribute that stands for it.
 _EXTENSIONS = {
     "-mavx512bf16": "_is_avx512_bf16_supported",
@@ -37,6 +39,38 @@ _EXTENSIONS = {
 
 _MOST_CPUS = 1 << 12
 """That a machine may have: the number is a store's, and each is told of."""
+
+
+@contextlib.contextmanager
+def probed_in_forks() -> Iterator[None]:
+    """Let Inductor try out a probe for vector instructions without starting a Python.
+
+    It loads each one in another process, since it may crash. A confined process may not start any,
+    but fork. A torch without that function (before 2.13) takes the probe for one that fails.
+    """
+    from torch._inductor.cpu_vec_isa import VecISA
+
+    original = getattr(VecISA, _TRY, None)
+    if original is None:
+        yield
+        return
+    setattr(VecISA, _TRY, _loads)
+    try:
+        yield
+    finally:
+        setattr(VecISA, _TRY, original)
+
+
+def _loads(isa: object, path: str) -> bool:
+    """Whether a library can be loaded, in a process of its own."""
+    pid = os.fork()
+    if pid == 0:
+        try:
+            ctypes.CDLL(path)
+        except OSError:
+            os._exit(1)
+        os._exit(0)
+    return os.waitpid(pid, 0)[1] == 0
 
 
 @contextlib.contextmanager

@@ -159,7 +159,9 @@ def export_case(case: AnyCase, story: Story, options: ExportOptions) -> Exported
     judged_by_torch = story.signature.failure_class != "script"
     if "test" in options.formats and result.holds and judged_by_torch:
         options.say("running test_repro.py in a fresh process")
-        tested = check_as_test(script, story.signature, case.imports, options.command)
+        tested = check_as_test(
+            script, story.signature, case.imports, options.command, trust=options.trust
+        )
     makers = {
         "repro": lambda: script.text,
         "issue": lambda: check_issue(issue(case, script, result, story, (shown, runs))),
@@ -185,7 +187,9 @@ def _repeated(
         return script, seen
     script = with_header(script, _header(case, story), _header(case, story, result.message))
     for number in range(2, options.checks + 1):
-        seen.append(check(script.text, story.signature, case.imports, options.command))
+        seen.append(
+            check(script.text, story.signature, case.imports, options.command, trust=options.trust)
+        )
         options.say(f"run {number} of {options.checks}: {seen[-1].detail}")
     return script, seen
 
@@ -197,7 +201,9 @@ def _best_form(case: AnyCase, story: Story, options: ExportOptions) -> tuple[Scr
     say = options.say
     for script in _forms(case, story, refused):
         say(f"running the {script.form} form of the repro in a fresh process")
-        result = check(script.text, story.signature, case.imports, options.command)
+        result = check(
+            script.text, story.signature, case.imports, options.command, trust=options.trust
+        )
         say(
             f"{'the same failure' if result.holds else 'not the recorded failure'}: {result.detail}"
         )

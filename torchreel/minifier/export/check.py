@@ -1,6 +1,6 @@
 """Does a repro show the error that it was made for? Asked in a fresh process, without torchreel.
 
-Lives here: the process, what it may import, and the comparison of what it showed with the
+Lives here: the process, what it may import and do, and the comparison of what it showed with the
 signature. Not here: what happens in that process (`runner`), and what follows from the answer
 (`export`).
 """
@@ -22,13 +22,15 @@ from importlib import metadata
 from pathlib import Path
 
 import torchreel
+from torchreel import sandbox
+from torchreel.errors import MinifyError
 from torchreel.minifier.export import runner
 from torchreel.minifier.export.measuring import HOLDS
 from torchreel.minifier.export.script import HANG_SECONDS
 from torchreel.minifier.oracle import NEEDS_KERNELS
 from torchreel.minifier.user_command import INTERESTING, run_command
 from torchreel.replay.vector_isa import copy_probes
-from torchreel.store.jsontypes import parse_json
+from torchreel.store.jsontypes import Json, parse_json
 from torchreel.store.signature import (
     Signature,
     crash_signature,
@@ -74,8 +76,11 @@ def check(
     command: Sequence[str] = (),
     *,
     as_test: bool = False,
+    trust: bool = False,
 ) -> CheckResult:
     """Run a script in an empty directory and compare the error it shows with a signature.
+
+    Without `trust` its process is confined: what the script does came from a store.
 
     `imports` are modules of the user's that the script needs besides torch. Where a command of the
     user's is the judge, that is asked; it is never taken from the signature, which a store holds.
@@ -90,8 +95,14 @@ def check(
         path.write_text(script, encoding="utf-8")
         report = place / "report.json"
         request = {**_request(path, report, signature, imports), "as_test": as_test}
+        if not trust:
+            request |= _confinement(place, imports)
         status, output = _run(place, request)
-        seen, message = _reported(report)
+        told = _reported(report)
+    if "denied" in told:
+        return CheckResult(False, False, None, status, output, str(told["denied"]))
+    seen = Signature.from_json(told["signature"]) if told else None
+    message = str(told.get("message", ""))
     found = _judged(signature, _observed(signature, seen, status, output), status, output)
     return replace(found, message=message)
 
@@ -128,9 +139,22 @@ def _request(
     }
 
 
+def _confinement(place: Path, imports: Sequence[str]) -> dict[str, object]:
+    """What the process may do besides reading.
+
+    It may start this very Python too: Inductor tries out a probe in one, and the test of a repro
+    that dies runs it in one. That process is confined like its parent.
+    """
+    sandbox.warn_once()
+    programs = (*sandbox.cpp_compiler(), *sandbox.python())
+    return {"folder": str(place), "programs": [*map(str, programs)], "imports": [*imports]}
+
+
 def _run(place: Path, request: dict[str, object]) -> tuple[int, str]:
     (place / "request.json").write_text(json.dumps(request), encoding="utf-8")
     environment = {k: v for k, v in os.environ.items() if not _REMOVED.match(k)}
+    if "folder" in request:  # NumPy's threads could not be confined
+        environment["OPENBLAS_NUM_THREADS"] = "1"
     environment |= {**_SETTINGS, "TORCHINDUCTOR_CACHE_DIR": str(place / "inductor")}
     copy_probes(place / "inductor", make=request["stage"] in NEEDS_KERNELS)
     # -X faulthandler is left out: a crash has to end the process as it would end the user's.
@@ -162,13 +186,19 @@ def _end(child: subprocess.Popen[bytes]) -> None:
     child.wait()
 
 
-def _reported(report: Path) -> tuple[Signature | None, str]:
-    """The signature of the exception and the first line of it; neither where there was none."""
-    if not report.exists():
-        return None, ""
-    told = parse_json(report.read_bytes())
-    assert isinstance(told, dict), "the runner wrote it"
-    return Signature.from_json(told["signature"]), str(told["message"])
+def _reported(report: Path) -> Mapping[str, Json]:
+    """What the runner wrote of an exception; nothing where there was none.
+
+    Raises MinifyError for what it would not write: the script may have.
+    """
+    data = sandbox.read_file(report)
+    if data is None:
+        return {}
+    with contextlib.suppress(ValueError):
+        told = parse_json(data)
+        if isinstance(told, dict) and {"denied", "signature"} & told.keys():
+            return told
+    raise MinifyError("The process that ran the repro left a report that can't be read.")
 
 
 def _observed(

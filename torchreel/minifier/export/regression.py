@@ -49,13 +49,18 @@ def _in_a_process(repro: str) -> ast.Module:
 
 
 def check_as_test(
-    script: Script, signature: Signature, imports: Sequence[str], command: Sequence[str] = ()
+    script: Script,
+    signature: Signature,
+    imports: Sequence[str],
+    command: Sequence[str] = (),
+    *,
+    trust: bool = False,
 ) -> CheckResult:
     """Whether the test fails here, as the repro does: called without pytest, with torch alone.
 
     In a process of its own, any end of the repro but a good one fails the test.
     """
-    found = check(text_of_test(script), signature, imports, command, as_test=True)
+    found = check(text_of_test(script), signature, imports, command, as_test=True, trust=trust)
     seen = found.observed
     failed = seen is not None and seen.exception_types == ("AssertionError",)
     if script.test or not failed:

@@ -3,12 +3,15 @@
 Run by `check` as `python -I runner.py REQUEST`, in an empty directory. Until the repro has ended,
 nothing can be imported but the standard library, torch and what torch depends on: torchreel itself
 least of all. Only then is `torchreel.store.signature` loaded, which is the one judge of what is the
-same error.
+same error. Before all that the process confines itself, unless the store is trusted: what does it
+is unloaded again.
 """
 
+import importlib
 import json
 import runpy
 import sys
+from pathlib import Path
 
 
 class Filtered:
@@ -24,13 +27,31 @@ class Filtered:
         return next((spec for spec in found if spec is not None), None)
 
 
+def confined(request):  # type: ignore[no-untyped-def]
+    """Confine this process; returns what tells a denial of the sandbox from other errors."""
+    for name in request["imports"]:  # the user's own
+        importlib.import_module(name)
+    before = set(sys.modules)
+    sys.path.insert(0, request["root"])
+    from torchreel import sandbox
+
+    programs = tuple(map(Path, request["programs"]))
+    sandbox.confine(sandbox.Confinement(Path(request["folder"]), programs))
+    sys.path.remove(request["root"])
+    for name in set(sys.modules) - before:
+        if name.partition(".")[0] in request["hidden"]:
+            del sys.modules[name]
+    return sandbox.denied
+
+
 def main() -> None:
     """Run the script that the request names; its exceptions and its exit status are ours."""
     with open(sys.argv[1]) as file:
         request = json.load(file)
+    sys.path.extend(request["path"])
+    denied = confined(request) if "folder" in request else lambda errors: ""  # type: ignore[no-untyped-call]
     finders = sys.meta_path
     sys.meta_path = [Filtered(finders, request["hidden"])]  # type: ignore[no-untyped-call]
-    sys.path.extend(request["path"])
     sys.argv = [request["script"]]
     try:
         if request["as_test"]:
@@ -42,8 +63,13 @@ def main() -> None:
     except Exception as error:
         sys.meta_path = finders
         sys.path.insert(0, request["root"])
+        from torchreel.recorder.failures import lineage
         from torchreel.store.signature import from_exception
 
+        if why := denied(lineage(error)):
+            with open(request["report"], "w") as file:
+                json.dump({"denied": why}, file)
+            raise
         found = from_exception(error, request["stage"], request["partition"])
         with open(request["report"], "w") as file:
             lines = str(error).strip().splitlines() or [""]

@@ -1,6 +1,7 @@
 """Builds and loads `stand_in.cpp`, once a machine and version of torch.
 
-Not here: what Python sees of the device (`torch_names`).
+Not here: what Python sees of the device (`torch_names`). A confined child may neither keep what it
+builds nor read the user's cache: who starts it puts a copy into its folder (`prepare`).
 """
 
 from __future__ import annotations
@@ -9,13 +10,17 @@ import ctypes
 import hashlib
 import os
 import shlex
+import shutil
 import subprocess
 import sysconfig
+import tempfile
+from contextlib import suppress
+from importlib.metadata import version
 from pathlib import Path
 
-import torch
 from platformdirs import user_cache_path
 
+from torchreel import sandbox
 from torchreel.errors import UnsupportedError
 
 _SOURCE = Path(__file__).with_name("stand_in.cpp")
@@ -28,11 +33,27 @@ def load(devices: int) -> None:
 
     Raises UnsupportedError where there is no C++ compiler, or it fails.
     """
-    path = user_cache_path("torchreel") / "device" / f"stand_in-{_digest()}.so"
+    path = Path(tempfile.gettempdir(), _name()) if sandbox.is_confined() else _kept()
     if not path.exists():
         _build(path)
     ctypes.CDLL(str(path)).torchreel_stand_in(devices)
     _loaded.append(path)
+
+
+def prepare(folder: Path) -> None:
+    """Put the library into the folder of a confined child; it says so itself where there is none.
+
+    Imports torch the first time, to build it.
+    """
+    kept = _kept()
+    with suppress(OSError, UnsupportedError):
+        if not kept.exists():
+            _build(kept)
+        shutil.copy(kept, folder / kept.name)
+
+
+def _kept() -> Path:
+    return user_cache_path("torchreel") / "device" / _name()
 
 
 def stands_in() -> bool:
@@ -40,14 +61,15 @@ def stands_in() -> bool:
     return bool(_loaded)
 
 
-def _digest() -> str:
-    parts = (_SOURCE.read_text(), torch.__version__, torch.version.git_version)
-    return hashlib.sha256(
-        "\0".join(map(str, (*parts, sysconfig.get_platform()))).encode()
-    ).hexdigest()[:16]
+def _name() -> str:
+    parts = (_SOURCE.read_text(), version("torch"), sysconfig.get_platform())
+    digest = hashlib.sha256("\0".join(parts).encode()).hexdigest()
+    return f"stand_in-{digest[:16]}.so"
 
 
 def _build(path: Path) -> None:
+    import torch
+
     path.parent.mkdir(parents=True, exist_ok=True)
     folder = Path(torch.__file__).parent
     own = path.with_suffix(f".{os.getpid()}")

@@ -1,0 +1,35 @@
+"""Tells whether an exception comes from the sandbox, and says it in a sentence.
+
+An operation that the sandbox denies fails as one that the system denies: with EPERM or EACCES. The
+two can't be told apart, so a confined process takes each for a denial. Then neither a recorded
+PermissionError nor one of the sandbox's own can pass for the failure that is looked for.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Iterable
+
+from torchreel.sandbox.confinement import is_confined
+
+_NUMBERS = (errno.EPERM, errno.EACCES)
+# What is raised by C++ code, or says what a compiler printed, has only the text.
+_TEXTS = tuple(os.strerror(number) for number in _NUMBERS)
+_MOST = 300
+
+
+def denied(errors: Iterable[BaseException]) -> str:
+    """What the sandbox denied, of an exception and those that it was made from; '' for nothing."""
+    if not is_confined():
+        return ""
+    for error in errors:
+        text = str(error)
+        if (isinstance(error, OSError) and error.errno in _NUMBERS) or any(
+            known in text for known in _TEXTS
+        ):
+            return (
+                f"the sandbox denied what the store's graph led to ({type(error).__name__}: "
+                f"{' '.join(text.split()):.{_MOST}}). If you trust who made the store, add --trust."
+            )
+    return ""

@@ -1,0 +1,55 @@
+"""Which files a confined process may read: all but those in which a user keeps secrets.
+
+What it reads can leave it in one way: in what it reports, which the user may pass on. So homes are
+closed but for the Python environments in them, and so are devices, where a terminal's input is.
+Called by `filesystem`.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+_PRIVATE = ("/home", "/root", "/dev", "/run/secrets", "/run/user", "/run/credentials")
+_DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom")
+
+
+def readable() -> list[Path]:
+    """Files and folders; what lies in a folder of these may be read as well."""
+    private = {Path(name) for name in _PRIVATE} | {_home()}
+    inside = [path for path in _environment() if not _holds_any(path, private)]
+    devices = filter(Path.exists, map(Path, _DEVICES))
+    return list(dict.fromkeys([*_but(Path("/"), private), *inside, *devices]))
+
+
+def _home() -> Path:
+    try:
+        return Path.home().resolve()
+    except RuntimeError:  # no variable, and no entry for the user
+        return Path("/root")
+
+
+def _environment() -> Iterator[Path]:
+    """Where Python and its packages are, this one included."""
+    names = [sys.prefix, sys.base_prefix, sys.exec_prefix, *sys.path]
+    names.append(str(Path(__file__).parents[2]))
+    for path in dict.fromkeys(Path(name).resolve() for name in names if name):
+        if path.exists():
+            yield path
+
+
+def _but(folder: Path, private: Iterable[Path]) -> Iterator[Path]:
+    """What lies in a folder, as few paths as say it, without what is private."""
+    for entry in sorted(folder.iterdir()):
+        if entry in private or (entry.is_symlink() and entry.resolve() in private):
+            continue
+        if entry.is_dir() and not entry.is_symlink() and _holds_any(entry, private):
+            yield from _but(entry, private)
+        else:
+            yield entry
+
+
+def _holds_any(path: Path, private: Iterable[Path]) -> bool:
+    """Whether a private folder is that path, or lies in it."""
+    return any(path == one or path in one.parents for one in private)

@@ -1,0 +1,89 @@
+"""Copies one recording from a store into another, with all that belongs to it.
+
+Called by `replay.launch`: a confined child records into a store of its own, because it may write to
+no other. What it wrote is data like any store's. Frames of the program are left out: no replay
+records them, and they are code.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from sqlalchemy import Table, select
+
+from torchreel.store import schema
+from torchreel.store.configs import ConfigEntry
+from torchreel.store.database import Store
+from torchreel.store.jsontypes import json_text
+from torchreel.store.writer import Writer
+
+_COPIED = (
+    schema.environment, schema.lost, schema.compiles, schema.stages, schema.events,
+    schema.event_pages, schema.stack_pages, schema.graphs, schema.graph_targets,
+    schema.checkpoints, schema.output_codes, schema.failures,
+)  # fmt: skip
+"""In an order in which each comes after those that it refers to."""
+
+_Ids = dict[str, dict[Any, Any]]
+"""By table: the new id of each row that was copied, by its old one."""
+
+
+def copy_recording(source: Store, recording_id: int, target: Store) -> int:
+    """Copy a recording and its blobs; returns its id in the target.
+
+    Raises DamagedStore for a source that can't be read.
+    """
+    with target.writer() as writer:
+        (recording,) = source.rows(
+            select(schema.recordings).where(schema.recordings.c.id == recording_id)
+        )
+        new = writer.add("recordings", **_without_id(dict(recording._mapping)))
+        ids: _Ids = {"recordings": {recording_id: new}, "configs": _configs(source, writer)}
+        for table in _COPIED:
+            _copy_rows(source, table, writer, ids)
+        for row in source.rows(select(schema.blobs.c.digest)):
+            writer.blob(source.read_blob(row.digest))
+    return new
+
+
+def _configs(source: Store, writer: Writer) -> dict[Any, Any]:
+    """Each set of config entries is kept once in a store: its id there."""
+    found: dict[int, list[ConfigEntry]] = {
+        row.id: [] for row in source.rows(select(schema.configs.c.id))
+    }
+    for row in source.rows(select(schema.config_entries)):
+        found[row.config_id].append(ConfigEntry(row.module, row.key, row.value, row.portable))
+    return {id_: writer.config(entries) for id_, entries in found.items()}
+
+
+def _copy_rows(source: Store, table: Table, writer: Writer, ids: _Ids) -> None:
+    """The rows of a table that belong to what was copied; their ids are new ones."""
+    keys = {column.name: key.column.table.name for column in table.c for key in column.foreign_keys}
+    owner = next(name for name in keys if not table.c[name].nullable)
+    rows = [dict(row._mapping) for row in source.rows(select(table))]
+    mine = [row for row in rows if row[owner] in ids[keys[owner]]]
+    if "id" not in table.c:
+        writer.add_many(table.name, [_moved(row, table, keys, ids) for row in mine])
+        return
+    new = ids.setdefault(table.name, {})
+    for row in mine:
+        new[row["id"]] = writer.add(table.name, **_moved(_without_id(row), table, keys, ids))
+
+
+def _without_id(row: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in row.items() if name != "id"}
+
+
+def _moved(
+    row: Mapping[str, Any], table: Table, keys: Mapping[str, str], ids: _Ids
+) -> dict[str, Any]:
+    """A row that refers to the copies of what it referred to."""
+    return {
+        name: ids.get(keys[name], {}).get(value)
+        if name in keys
+        else json_text(value)
+        if isinstance(table.c[name].type, schema.JsonText) and value is not None
+        else value
+        for name, value in row.items()
+    }
