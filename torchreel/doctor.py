@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Literal
 
 from torchreel.errors import StoreError
+from torchreel.sandbox import filesystem, missing
 from torchreel.store import Store
 from torchreel.store.addressing import default_store
 
@@ -36,7 +37,15 @@ class Finding:
 
 def examine(target: str | None = None) -> list[Finding]:
     """Look at Python, torch, the C++ compiler, the attach points and the store at `target`."""
-    return [_python(), _torch(), _entry_point(), _compiler(), _store(target), *_attach_points()]
+    return [
+        _python(),
+        _torch(),
+        _entry_point(),
+        _compiler(),
+        _sandbox(),
+        _store(target),
+        *_attach_points(),
+    ]
 
 
 def _python() -> Finding:
@@ -78,6 +87,15 @@ def _compiler() -> Finding:
         return Finding("C++ compiler", "missing", f"{path} can't be run: {error}", "Set CXX.")
     version = (shown.stdout.splitlines() or [""])[0]
     return Finding("C++ compiler", "ok", f"{path} ({version})")
+
+
+def _sandbox() -> Finding:
+    """What keeps a replay of a stranger's store from doing harm."""
+    lacking = missing()
+    if lacking:
+        advice = "Replay and reduce only stores of people you trust, or on a newer Linux."
+        return Finding("sandbox", "warning", " ".join(lacking), advice)
+    return Finding("sandbox", "ok", f"Landlock {filesystem.abi()} and seccomp")
 
 
 def _store(target: str | None) -> Finding:

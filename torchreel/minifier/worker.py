@@ -186,7 +186,10 @@ def _child(data: Mapping[str, Json], pipe: int, output: IO[bytes], trust: bool) 
         _write_all(pipe, Finding("invalid", None, "the case is not trusted", "decode").to_line())
         os._exit(0)
     # Not in the parent: the threads of autograd for a device would not survive the fork.
-    with torch_machine.imposed(Facts(accelerator=_machine or None)):
+    with (
+        contextlib.nullcontext() if trust else torch_machine.without_other_programs(),
+        torch_machine.imposed(Facts(accelerator=_machine or None)),
+    ):
         finding = runner_of(task.case)(task, announce)
     _write_all(pipe, finding.to_line())
     os._exit(0)

@@ -111,6 +111,10 @@ def main() -> None:
         report.misused = str(error)
     except TorchreelError as error:
         report.refused = str(error)
+    except OSError as error:
+        report.refused = sandbox.denied(lineage(error))
+        if not report.refused:
+            raise
     finally:
         report.write(request.report)
 
@@ -144,7 +148,7 @@ def _replay(request: Request, report: Report) -> None:
         )
     torch_names.check_config(request.changed, trust=request.trust)
     with (
-        torch_machine.probed_in_forks() if request.folder else nullcontext(),
+        torch_machine.without_other_programs() if request.folder else nullcontext(),
         torch_machine.imposed(facts, run=request.execute or request.compare) as unlike,
         restore.imposed(doc, trust=request.trust, attempt=request.attempt) as left,
         nullcontext() if request.compile_cpp else torch_names.without_cpp_compiler(),

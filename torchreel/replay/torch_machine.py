@@ -31,6 +31,7 @@ _PICKERS = (
     "torch._inductor.codegen.cpp_micro_gemm",
 )
 _TRY = "_probe_load"
+_PRECOMPILE = "_precompile_header"
 # Optional extensions: the flag that tells of one, and the attribute that stands for it.
 _EXTENSIONS = {
     "-mavx512bf16": "_is_avx512_bf16_supported",
@@ -42,23 +43,37 @@ _MOST_CPUS = 1 << 12
 
 
 @contextlib.contextmanager
-def probed_in_forks() -> Iterator[None]:
-    """Let Inductor try out a probe for vector instructions without starting a Python.
+def without_other_programs() -> Iterator[None]:
+    """Let Inductor start no program but the C++ compiler: for a confined child.
 
-    It loads each one in another process, since it may crash. A confined process may not start any,
-    but fork. A torch without that function (before 2.13) takes the probe for one that fails.
+    It tries out a probe for vector instructions in a Python of its own, since the probe may crash:
+    a fork does as well. It has openssl make the name of a precompiled header: without one a kernel
+    compiles as it is, more slowly. Before torch 2.13 a probe is taken for one that fails.
     """
+    from torch._inductor import codecache
     from torch._inductor.cpu_vec_isa import VecISA
 
-    original = getattr(VecISA, _TRY, None)
-    if original is None:
+    with ExitStack() as stack:
+        for owner, name, instead in (
+            (VecISA, _TRY, _loads),
+            (codecache, _PRECOMPILE, _if_known(getattr(codecache, _PRECOMPILE, None))),
+        ):
+            if hasattr(owner, name):
+                stack.callback(setattr, owner, name, getattr(owner, name))
+                setattr(owner, name, instead)
         yield
-        return
-    setattr(VecISA, _TRY, _loads)
-    try:
-        yield
-    finally:
-        setattr(VecISA, _TRY, original)
+
+
+def _if_known(original: Any) -> Any:
+    """The header that this process, or the one that it was forked from, had precompiled."""
+
+    def precompile_header(*args: Any, **kwargs: Any) -> Any:
+        try:
+            return original(*args, **kwargs)
+        except PermissionError:
+            return None
+
+    return precompile_header
 
 
 def _loads(isa: object, path: str) -> bool:

@@ -17,7 +17,7 @@ _DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom"
 
 def readable() -> list[Path]:
     """Files and folders; what lies in a folder of these may be read as well."""
-    private = {Path(name) for name in _PRIVATE} | {_home()}
+    private = {Path(name).resolve() for name in _PRIVATE} | {_home()}
     inside = [path for path in _environment() if not _holds_any(path, private)]
     devices = filter(Path.exists, map(Path, _DEVICES))
     return list(dict.fromkeys([*_but(Path("/"), private), *inside, *devices]))
@@ -40,11 +40,14 @@ def _environment() -> Iterator[Path]:
 
 
 def _but(folder: Path, private: Iterable[Path]) -> Iterator[Path]:
-    """What lies in a folder, as few paths as say it, without what is private."""
+    """What lies in a folder, as few paths as say it, without what is private.
+
+    A link needs no right of its own: the path that it stands for is in here as well, or private.
+    """
     for entry in sorted(folder.iterdir()):
-        if entry in private or (entry.is_symlink() and entry.resolve() in private):
+        if entry in private or entry.is_symlink():
             continue
-        if entry.is_dir() and not entry.is_symlink() and _holds_any(entry, private):
+        if entry.is_dir() and _holds_any(entry, private):
             yield from _but(entry, private)
         else:
             yield entry

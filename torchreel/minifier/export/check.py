@@ -49,6 +49,11 @@ _NO_MEMORY = re.compile(r"MemoryError|bad_alloc|[Cc]an't allocate memory|[Cc]ann
 _SETTINGS = {
     "TORCH_DEVICE_BACKEND_AUTOLOAD": "0",
 }
+# NumPy's threads could not be confined; precompiled headers are kept for all processes of a user.
+_SETTINGS_CONFINED = {
+    "OPENBLAS_NUM_THREADS": "1",
+    "TORCHINDUCTOR_CPP_CACHE_PRECOMPILE_HEADERS": "0",
+}
 
 
 @dataclass(frozen=True)
@@ -153,8 +158,8 @@ def _confinement(place: Path, imports: Sequence[str]) -> dict[str, object]:
 def _run(place: Path, request: dict[str, object]) -> tuple[int, str]:
     (place / "request.json").write_text(json.dumps(request), encoding="utf-8")
     environment = {k: v for k, v in os.environ.items() if not _REMOVED.match(k)}
-    if "folder" in request:  # NumPy's threads could not be confined
-        environment["OPENBLAS_NUM_THREADS"] = "1"
+    if "folder" in request:
+        environment |= _SETTINGS_CONFINED
     environment |= {**_SETTINGS, "TORCHINDUCTOR_CACHE_DIR": str(place / "inductor")}
     copy_probes(place / "inductor", make=request["stage"] in NEEDS_KERNELS)
     # -X faulthandler is left out: a crash has to end the process as it would end the user's.
