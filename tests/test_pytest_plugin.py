@@ -158,12 +158,14 @@ def test_tests_are_not_taken_for_a_store(pytester: pytest.Pytester, option: str)
     result.stderr.fnmatch_lines([f"*--torchreel: '{option}' is no store*"])
 
 
-def test_what_is_no_store_is_refused(pytester: pytest.Pytester) -> None:
+def test_the_tests_run_where_nothing_can_be_recorded(pytester: pytest.Pytester) -> None:
     pytester.makepyfile(test_it="def test_passes(): pass")
     notes = pytester.path / "notes.txt"
     notes.write_text("mine" * 500)
     result = pytester.runpytest_subprocess(f"--torchreel={notes}")
-    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    assert result.ret == pytest.ExitCode.OK
+    result.assert_outcomes(passed=1)
+    result.stdout.fnmatch_lines(["nothing was recorded: *notes.txt is a text file*"])
     assert notes.read_text() == "mine" * 500
 
 
@@ -173,8 +175,8 @@ def test_it_is_not_used_inside_of_a_recording(
     monkeypatch.setenv("TORCHREEL", "full:other.db")
     pytester.makepyfile(test_it="def test_passes(): pass")
     result = pytester.runpytest_subprocess("--torchreel")
-    assert result.ret == pytest.ExitCode.USAGE_ERROR
-    result.stderr.fnmatch_lines(["*TORCHREEL is set*"])
+    result.assert_outcomes(passed=1)
+    result.stdout.fnmatch_lines(["*TORCHREEL is set, so the whole run is recorded*"])
 
 
 def test_without_the_option_nothing_is_loaded(tmp_path: Path) -> None:

@@ -16,8 +16,9 @@ def autoload() -> None:
     setting = os.environ.get("TORCHREEL")
     if not setting:
         return
-    from torchreel.recorder.guard import fail_open
+    from torchreel.recorder.guard import fail_open, say_at_the_end
 
+    say_at_the_end()
     with fail_open("autoload"):
         from torchreel.recorder.session import install_from_environment
 

@@ -125,12 +125,13 @@ def record(
 ) -> None:
     """Run a program and record every compile in it.
 
-    As in 'torchreel record -o run.db -- python train.py': what follows '--' is run as it is, and
-    its exit status becomes ours. A store that exists gets another recording; '{rank}' and '{pid}'
-    in its name are filled in by each process. A file STORE.off ends the recording, not the program.
+    As in 'torchreel record -o run.db -- python train.py': what follows '--' is run as it is, also
+    where nothing can be recorded, and its exit status becomes ours. A store that exists gets
+    another recording; '{rank}' and '{pid}' in its name are filled in by each process. A file
+    STORE.off ends the recording, not the program.
     """
     from torchreel.console import record as console
-    from torchreel.recorder.launch import is_shared, run_recorded
+    from torchreel.recorder.launch import record_program
     from torchreel.recorder.settings import Settings, parse_age, parse_size
     from torchreel.store.addressing import default_store
 
@@ -147,12 +148,9 @@ def record(
         frames=frames,
     )
     known = console.last_recording(target)
-    status = run_recorded(program, target, mode=mode, settings=settings)
-    if is_shared(target):
-        console.report(target, known)
-    else:
-        console.report_files(target)
-    raise typer.Exit(status)
+    ended = record_program(program, target, mode, settings)
+    console.end(target, known, ended)
+    raise typer.Exit(ended.status)
 
 
 @app.command()

@@ -37,17 +37,41 @@ def pytest_configure(config: pytest.Config) -> None:
     """Begin, when the option is there."""
     option = config.getoption("--torchreel")
     if option is not None:
-        config.pluginmanager.register(_Plugin(_checked(option)), "torchreel-recorder")
+        config.pluginmanager.register(_plugin(option), "torchreel-recorder")
+
+
+def _plugin(option: str) -> object:
+    """What records, or says at the end why nothing does: the tests run in any case."""
+    from torchreel.errors import StoreError
+
+    if os.environ.get("TORCHREEL"):
+        return _Idle("nothing is kept test by test: TORCHREEL is set, so the whole run is recorded")
+    try:
+        return _Plugin(_checked(option))
+    except StoreError as error:
+        return _Idle(f"nothing was recorded: {error}")
+
+
+class _Idle:
+    """Records nothing."""
+
+    def __init__(self, why: str) -> None:
+        self._why = why
+
+    def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
+        """Say why."""
+        from torchreel.console.text import clean
+
+        terminalreporter.section("torchreel")
+        terminalreporter.write_line(clean(self._why))
 
 
 def _checked(option: str) -> str:
     """The store, absolute; refuses what can't be one before any test has run."""
-    from torchreel.errors import TorchreelError
+    from torchreel.errors import UsageError
     from torchreel.store.addressing import default_store
     from torchreel.store.direct import open_for_recording
 
-    if os.environ.get("TORCHREEL"):
-        raise pytest.UsageError("--torchreel: TORCHREEL is set, so the whole run is recorded.")
     if os.path.isdir(option) or option.endswith(".py") or "::" in option:
         raise pytest.UsageError(
             f"--torchreel: {option!r} is no store; to run these tests, write them first, or "
@@ -57,7 +81,7 @@ def _checked(option: str) -> str:
     target = target if "://" in target else os.path.abspath(target)
     try:
         open_for_recording(target).close()
-    except TorchreelError as error:
+    except UsageError as error:
         raise pytest.UsageError(f"--torchreel: {error}") from error
     return target
 

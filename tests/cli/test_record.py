@@ -1,11 +1,16 @@
 """`torchreel record` around programs that never import torch: it must not get in their way."""
 
+import os
+import re
+import shlex
+import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
 from tests.cli.conftest import Run
+from torchreel.store import Store
 
 
 @pytest.mark.parametrize("status", [0, 1, 7])
@@ -39,13 +44,91 @@ def test_a_program_that_is_not_there(run: Run, tmp_path: Path) -> None:
     assert "can't be run" in result.err
 
 
-def test_a_file_that_is_no_store_is_refused_before_the_program_runs(
+def test_a_file_that_is_no_store_stays_as_it_is_and_the_program_runs(
     run: Run, tmp_path: Path
 ) -> None:
-    path = tmp_path / "notes.txt"
-    path.write_text("mine" * 500)
-    made = tmp_path / "made"
-    program = [sys.executable, "-c", f"open({str(made)!r}, 'w')"]
-    assert run("record", "-o", path, "--", *program).status == 3
-    assert not made.exists()
-    assert path.read_text() == "mine" * 500
+    path = tmp_path / "train.py"
+    path.write_text("mine\n" * 500)
+    program = [sys.executable, "-c", "raise SystemExit(7)"]
+    result = run("record", "-o", path, "--", *program)
+    assert result.status == 7
+    assert result.err.startswith(f"torchreel: nothing was recorded: {path} is a text file")
+    assert path.read_text() == "mine\n" * 500
+
+
+CHANGES = {
+    "deleted": "os.unlink(path)",
+    "replaced by text": "open(path, 'w').write('mine')",
+    "replaced": "shutil.copy(other, path + 'x'); os.replace(path + 'x', path)",
+    "overwritten": "shutil.copyfile(other, path)",
+}
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_a_store_that_changes_meanwhile_changes_nothing_else(
+    run: Run, tmp_path: Path, change: str
+) -> None:
+    path, other = tmp_path / "run.db", tmp_path / "other.db"
+    Store.open(other, create=True).close()
+    before = other.read_bytes()
+    names = f"path, other = {str(path)!r}, {str(other)!r}"
+    program = f"import os, shutil, sys; {names}; {CHANGES[change]}; sys.exit(7)"
+    result = run("record", "-o", path, "--", sys.executable, "-c", program)
+    assert result.status == 7
+    (line,) = result.err.splitlines()
+    said = "deleted" if change == "deleted" else "replaced"
+    assert line == f"torchreel: nothing was recorded: {path} was {said} while it was recorded into."
+    if change in ("replaced", "overwritten"):
+        assert path.read_bytes() == before
+
+
+@pytest.mark.parametrize("room", ["4k", "16k", "200k"])
+def test_a_disk_without_room(run: Run, tmp_path: Path, room: str) -> None:
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    command = ["mount", "-t", "tmpfs", "-o", f"size={room}", "tmpfs", str(disk)]
+    if subprocess.run(command, capture_output=True).returncode:
+        pytest.skip("no file system can be mounted here")
+    try:
+        program = [sys.executable, "-c", "print('ran'); raise SystemExit(7)"]
+        result = run("record", "-o", disk / "run.db", "--", *program)
+        left = sorted(file.name for file in disk.iterdir())
+    finally:
+        subprocess.run(["umount", "-l", str(disk)], check=True)
+    assert result.status == 7
+    assert "Traceback" not in result.err
+    if room == "200k":
+        assert "recorded 0 compiles" in result.err
+    else:
+        assert "nothing was recorded: " in result.err
+        assert re.search("can't be created: (the disk is full|disk I.O error)", result.err)
+        assert left == []
+
+
+def test_a_read_only_directory(run: Run, tmp_path: Path) -> None:
+    closed = tmp_path / "closed"
+    closed.mkdir()
+    bind = ["mount", "--bind", str(closed), str(closed)]
+    for command in (bind, ["mount", "-o", "remount,ro,bind", str(closed)]):
+        if subprocess.run(command, capture_output=True).returncode:
+            pytest.skip("no file system can be mounted here")
+    try:
+        result = run("record", "-o", closed / "run.db", "--", sys.executable, "-c", "exit(7)")
+    finally:
+        subprocess.run(["umount", "-l", str(closed)], check=True)
+    assert result.status == 7
+    assert "nothing was recorded: " in result.err
+    assert "Read-only file system" in result.err
+
+
+def test_nobody_reads_what_is_said_at_the_end(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", "from torchreel.cli import main; main()", "record", "-o"]
+    program = ["--", sys.executable, "-c", "raise SystemExit(7)"]
+    for closed in ("2>&-", ">&- 2>&-", "2>/dev/full"):
+        text = shlex.join([*command, str(tmp_path / "run.db"), *program])
+        assert subprocess.run(["sh", "-c", f"exec {text} {closed}"]).returncode == 7, closed
+    read, write = os.pipe()
+    os.close(read)
+    with os.fdopen(write) as broken:
+        done = subprocess.run([*command, str(tmp_path / "run.db"), *program], stderr=broken)
+    assert done.returncode == 7

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.recorder import programs
-from torchreel.errors import NotAStore, UsageError
+from torchreel.errors import UsageError
 from torchreel.recorder.launch import run_recorded
 from torchreel.store import Store, queries
 
@@ -98,6 +98,3 @@ def test_what_can_not_be_run_is_refused(path: Path, tmp_path: Path) -> None:
         run_recorded([str(tmp_path / "missing")], path)
     with pytest.raises(UsageError, match="no mode 'half'"):
         run_recorded([sys.executable], path, mode="half")
-    (tmp_path / "text").write_text("not a store, and long enough not to be empty")
-    with pytest.raises(NotAStore):
-        run_recorded([sys.executable, "-c", "raise SystemExit(1)"], tmp_path / "text")

@@ -67,14 +67,22 @@ def facts() -> dict[str, str]:
     """Versions and capabilities, and the variables of this process."""
     found = {
         "python": platform.python_version(),
-        "platform": platform.platform(),
-        "machine": platform.machine(),
+        "platform": _platform(),
+        "machine": os.uname().machine,
         "cpu_count": str(os.cpu_count()),
         **_torch_facts(),
         **variables(os.environ),
     }
     identity = process_identity()
     return found if identity is None else {**found, PROCESS: identity}
+
+
+def _platform() -> str:
+    """What `platform.platform` says: that runs `uname -p`, a child the program may wait for."""
+    system = os.uname()
+    name = f"{system.sysname}-{system.release}-{system.machine}"
+    libc = "".join(platform.libc_ver()) if system.sysname == "Linux" else ""
+    return f"{name}-with-{libc}" if libc else platform.platform()
 
 
 def _torch_facts() -> dict[str, str]:

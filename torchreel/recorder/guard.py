@@ -7,9 +7,11 @@ hook stands in front of is called outside of it.
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import itertools
 import logging
+import os
 import signal
 import threading
 import traceback
@@ -25,6 +27,54 @@ _MESSAGE_LIMIT = 500
 Fault = Callable[[str], None]
 inject: Fault | None = None
 """A test's hook: called with the place at the start of every guarded hook, and may raise."""
+
+
+REPORT_VARIABLE = "TORCHREEL_REPORT"
+"""The file in which `torchreel record` is told what to say when the program has ended."""
+
+_late: list[str] | None = None
+"""What is to be said at the end of the process, where nobody else says it."""
+
+
+def announce(message: str) -> None:
+    """Say a line: by `torchreel record` at its end, at the end of the process, or now.
+
+    Now, in the log, where the program itself called for a recording: it may want to know.
+    """
+    report = os.environ.get(REPORT_VARIABLE)
+    if report and _appended(report, message):
+        return
+    if _late is not None:
+        _late.append(message)
+    else:
+        log.warning("%s", message)
+
+
+def _appended(report: str, message: str) -> bool:
+    line = " ".join(message.split()) + "\n"
+    try:
+        handle = os.open(report, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW)
+    except (OSError, ValueError):
+        return False
+    try:
+        return os.write(handle, line.encode("utf-8", "backslashreplace")) > 0
+    except OSError:
+        return False
+    finally:
+        os.close(handle)
+
+
+def say_at_the_end() -> None:
+    """Keep what there is to say until the process ends: the program prints in the meantime."""
+    global _late
+    if _late is None:
+        _late = []
+        atexit.register(_say)
+
+
+def _say() -> None:
+    while _late:
+        log.warning("%s", _late.pop(0))
 
 
 class Loss:
@@ -51,7 +101,7 @@ class Losses:
                 loss.count += count
                 return
             self._by_key[reason, place] = Loss(count, message[:_MESSAGE_LIMIT])
-        log.warning("torchreel lost something at %s (%s: %s)", place, reason, message[:200])
+        announce(f"torchreel lost something at {place} ({reason}: {message[:200]})")
 
     def snapshot(self) -> list[tuple[str, str, int, str]]:
         """Every loss as (reason, place, count, message)."""
@@ -63,6 +113,8 @@ class Losses:
         self._lock = threading.Lock()
         self._by_key = {}
         self.version += 1
+        if _late is not None:
+            _late.clear()
 
 
 losses = Losses()
@@ -83,16 +135,17 @@ class fail_open:
 
     Dynamo, which may look at every frame here, does not see what the body calls.
     KeyboardInterrupt and SystemExit are the program's own and pass, and so does what a signal
-    handler of the program raised meanwhile (an alarm's time limit). `kind` says afterwards what was
-    raised, if anything; `quiet` leaves the counting to the caller.
+    handler of the program raised meanwhile (an alarm's time limit). `kind` and `message` say
+    afterwards what was raised, if anything; `quiet` leaves the counting to the caller.
     """
 
-    __slots__ = ("_callback", "kind", "place", "quiet")
+    __slots__ = ("_callback", "kind", "message", "place", "quiet")
 
     def __init__(self, place: str, *, quiet: bool = False) -> None:
         self.place = place
         self.quiet = quiet
         self.kind: type[Exception] | None = None
+        self.message = ""
 
     def __enter__(self) -> Self:
         self._callback = set_eval_frame(None)
@@ -113,11 +166,11 @@ class fail_open:
 
     def _swallow(self, error: Exception) -> bool:
         self.kind = type(error)
-        if self.quiet:
-            return True
         # Logging itself may be broken, and a program's exception may refuse to be printed.
         with contextlib.suppress(Exception):
-            losses.add(type(error).__name__, self.place, str(error))
+            self.message = str(error)
+            if not self.quiet:
+                losses.add(type(error).__name__, self.place, self.message)
         return True
 
 

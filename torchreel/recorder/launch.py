@@ -1,6 +1,7 @@
 """Runs a program under the recorder, and writes down what it could not say itself: how it ended.
 
-Lives here: `run_recorded`.  Not here: recording (the program does it, through the entry point that
+The program always runs, and its exit status is its own, whatever becomes of the store.  Lives here:
+`record_program`.  Not here: recording (the program does it, through the entry point that
 `import torch` calls).  Called by `torchreel record`.
 """
 
@@ -10,17 +11,19 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from types import FrameType
+from typing import NamedTuple
 
-from torchreel.errors import UsageError
+from torchreel.errors import TorchreelError, UsageError
 from torchreel.recorder import control, environment
-from torchreel.recorder.guard import fail_open
+from torchreel.recorder.guard import REPORT_VARIABLE, fail_open
 from torchreel.recorder.redaction import RedactingWriter, Redactor, Rules
 from torchreel.recorder.session import MODE_VARIABLE, MODES, RUN_VARIABLE
 from torchreel.recorder.settings import VARIABLES, Settings
@@ -28,8 +31,25 @@ from torchreel.store import locks
 from torchreel.store.database import Store
 from torchreel.store.records import Recording
 
+_NUMBER = slice(60, 64)
+"""Where the header of a store has the number by which it is known (`sqlite_files.create`)."""
+_MOST_REPORTED = 1 << 16
+"""Characters of what the processes say, at most."""
+
 # What a terminal or a job manager sends to `torchreel record` is meant for the program.
 _FORWARDED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1)
+
+
+class Ended(NamedTuple):
+    """How a program ended, and what there is to say of its recording."""
+
+    status: int
+    """The program's own: 128 + N where signal N ended it."""
+    target: str
+    is_recorded: bool
+    """Whether the store is there, and may hold something of the program."""
+    notes: tuple[str, ...] = ()
+    """What could not be recorded, and why: a sentence each."""
 
 
 def run_recorded(
@@ -42,25 +62,120 @@ def run_recorded(
 ) -> int:
     """Run `command` with every compile in it recorded, and return its exit status.
 
-    That is 128 + N for a program that signal N ended.  `compile_timeout` in seconds; the rest of
-    what can be set is in `settings`.
-    Raises UsageError when there is no such command or mode, StoreError when the store can't be
-    used: both before anything is started.
+    As `record_program`, for whoever does not want to know what was not recorded.
     """
-    if mode not in MODES:
-        raise UsageError(f"There is no mode {mode!r} of recording: use {' or '.join(MODES)}.")
-    target = str(store_path) if "://" in str(store_path) else os.path.abspath(store_path)
     settings = settings or Settings()
     if compile_timeout is not None:
         settings = replace(settings, compile_timeout=compile_timeout)
-    if is_shared(target):
-        Store.open(target, create=True).close()
+    return record_program(command, store_path, mode, settings).status
+
+
+def record_program(
+    command: Sequence[str], store_path: str | Path, mode: str, settings: Settings
+) -> Ended:
+    """Run `command` with every compile in it recorded; it runs also where none can be recorded.
+
+    Raises UsageError when there is no such command, mode or kind of store, before anything is
+    started.  Whatever else goes wrong is in the notes.
+    """
+    if mode not in MODES:
+        raise UsageError(f"There is no mode {mode!r} of recording: use {' or '.join(MODES)}.")
+    target = _absolute(store_path)
+    problem = _prepare(target)
+    if problem:
+        _, status = _run(command, os.environ)
+        note = f"nothing was recorded: {problem}"
+        return Ended(_shown(status), target, is_recorded=False, notes=(note,))
+    before = _identity(target)
     run, started = uuid.uuid4().hex[:12], time.time_ns()
-    pid, status = _run(command, _environment(target, run, mode, settings))
-    with fail_open("launch"):
-        if is_shared(target):
-            _settle(target, run, command, pid, started, status, settings.rules)
+    with _report() as report:
+        variables = _environment(target, run, mode, settings)
+        pid, status = _run(command, variables | {REPORT_VARIABLE: report})
+        notes = _read(report)
+    if _identity(target) != before:
+        gone = "replaced" if os.path.exists(target) else "deleted"
+        note = f"nothing was recorded: {target} was {gone} while it was recorded into."
+        return Ended(_shown(status), target, is_recorded=False, notes=(note,))
+    problem = ""
+    if is_shared(target):
+        problem = _try(lambda: _settle(target, run, command, pid, started, status, settings.rules))
+    if problem:
+        notes = (f"nothing more was recorded: {problem}", *notes)
+    return Ended(_shown(status), target, is_recorded=not problem, notes=notes)
+
+
+def _shown(status: int) -> int:
+    """An exit status as a shell has it."""
     return status if status >= 0 else 128 - status
+
+
+def _absolute(store_path: str | Path) -> str:
+    text = str(store_path)
+    if "://" in text:
+        return text
+    with suppress(OSError):  # the working directory is gone
+        return os.path.abspath(text)
+    return text
+
+
+def _identity(target: str) -> tuple[int, int, bytes] | None:
+    """Which store the file is that all processes share; None where there is none such."""
+    if "://" in target or not is_shared(target):
+        return None
+    with suppress(OSError, ValueError), open(target, "rb") as file:
+        status = os.fstat(file.fileno())
+        return status.st_dev, status.st_ino, file.read(_NUMBER.stop)[_NUMBER]
+    return None
+
+
+def _prepare(target: str) -> str:
+    """Open the store, and make it where there is none; why that is impossible, if it is."""
+    if not is_shared(target):
+        return ""  # each process makes its own
+    return _try(lambda: Store.open(target, create=True).close())
+
+
+def _try(step: Callable[[], None]) -> str:
+    """Take a step that the program has nothing to do with; what went wrong, if anything did."""
+    usage: UsageError | None = None
+    with fail_open("launch", quiet=True) as attempt:
+        try:
+            step()
+        except UsageError as error:
+            usage = error
+    if usage is not None:
+        raise usage
+    if attempt.kind is None:
+        return ""
+    return attempt.message if issubclass(attempt.kind, TorchreelError) else _line(attempt)
+
+
+def _line(attempt: fail_open) -> str:
+    """An error that has no sentence of ours, in one line."""
+    assert attempt.kind is not None
+    return f"{attempt.kind.__name__}: {' '.join(attempt.message.split())[:300]}"
+
+
+@contextmanager
+def _report() -> Iterator[str]:
+    """The file in which the processes say what was lost (`guard.announce`); no name without one."""
+    name = ""
+    with suppress(OSError):
+        handle, name = tempfile.mkstemp(prefix="torchreel-")
+        os.close(handle)
+    try:
+        yield name
+    finally:
+        with suppress(OSError):
+            os.unlink(name)
+
+
+def _read(report: str) -> tuple[str, ...]:
+    """What the processes said, each thing once."""
+    with suppress(OSError), open(report, encoding="utf-8", errors="replace") as file:
+        lines = file.read(_MOST_REPORTED).splitlines()
+        return tuple(dict.fromkeys(line for line in lines if line))
+    return ()
 
 
 def is_shared(target: str) -> bool:

@@ -195,7 +195,7 @@ class Recorder:
             "frame_compile_id": getattr(name, "frame_compile_id", None),
             "attempt": attempt,
             "status": "running",
-            "started_ns": time.time_ns(),
+            "started_ns": entry.started_ns,
             **frame,
         }
         if self.options.settings.redact == "all":
@@ -245,6 +245,7 @@ class Recorder:
         """
         if entry.status not in ("failed", "hung"):
             entry.status = status
+        self.tape.mark(entry)
         self.update_compile(entry, status=entry.status, ended_ns=time.time_ns())
         slow = self.options.settings.slow_compile
         if entry.status in ("failed", "hung") or (slow is not None and seconds > slow):
@@ -279,6 +280,7 @@ class Recorder:
         """A compile goes on (its backward, its first run): should the process die, it was there."""
         if entry.open_spans == 0 and entry.status == "ok":
             entry.status = "running"
+            self.tape.mark(entry)
             self.update_compile(entry, status="running", ended_ns=None)
             self.tape.began(entry)
 

@@ -22,7 +22,7 @@ from torchreel.errors import UsageError
 from torchreel.recorder import attach
 from torchreel.recorder.attach import Attachment
 from torchreel.recorder.control import KillSwitch, off_file
-from torchreel.recorder.guard import fail_open, losses
+from torchreel.recorder.guard import announce, fail_open, losses
 from torchreel.recorder.recorder import Options, Recorder
 from torchreel.recorder.settings import Settings
 from torchreel.recorder.unseen import hide_recorder
@@ -157,7 +157,8 @@ def install(
     `torchreel.db` in the working directory).  `mode` is 'full', or 'flight', which keeps only what
     failed.  After `compile_timeout` seconds a compile counts as hung, and the program goes on; more
     can be set with `settings`.  Returns the recorder; one that is installed already is left as it
-    is and returned.  Raises UsageError for a mode that does not exist.
+    is and returned, and the log says so.  A store that can't be used is no error here: nothing is
+    recorded, and the log says why.  Raises UsageError for a mode that does not exist.
     """
     settings = settings or Settings()
     if compile_timeout is not None:
@@ -206,9 +207,11 @@ def record(
 ) -> Iterator[Recorder]:
     """Record the compiles of a block, as `install` does.
 
-    Inside a process that is being recorded already, that recording simply goes on.
+    Inside a process that is being recorded already, that recording goes on, and this one does
+    nothing but say so.
     """
     if _session is not None:
+        _say_which(_absolute(target))
         yield _session.recorder
         return
     recorder = install(
@@ -232,7 +235,18 @@ def _start(options: Options) -> Recorder:
     if _session is None:
         _session = Session(options)
         _session.start()
+    else:
+        _say_which(options.target)
     return _session.recorder
+
+
+def _say_which(target: str) -> None:
+    """A second recorder in one process does nothing, and says so."""
+    if _session is not None:
+        announce(
+            f"torchreel: this process is recorded into {_session.recorder.options.target} already: "
+            f"nothing goes into {target} besides."
+        )
 
 
 def _checked(mode: str) -> str:

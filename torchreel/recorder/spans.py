@@ -34,6 +34,8 @@ class CompileEntry:
         self.number = next(_numbers)
         """By which its events know it, as long as they wait."""
         self.ref = Ref()
+        self.started_ns = time.time_ns()
+        """By which the marks know it."""
         self.status = "running"
         self.open_spans = 0
         self.checkpoints: dict[tuple[str, str], Ref] = {}

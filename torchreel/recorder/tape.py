@@ -30,6 +30,7 @@ from torchreel.recorder.rows import (
     Row,
 )
 from torchreel.recorder.stacks import Stacks
+from torchreel.store.marks import KEY, Marks
 
 if TYPE_CHECKING:
     from torchreel.recorder.control import KillSwitch
@@ -87,8 +88,9 @@ class Tape:
     """An append-only buffer of operations, with the thread that empties it into `target`."""
 
     def __init__(self, target: str, recording: Add) -> None:
-        self.target = target
+        self.target = self._wanted = target
         self.recording: Ref = recording.ref
+        self._began = os.getpid(), _number(recording.columns["started_ns"])
         self.off = False
         self.stacks = Stacks()
         self._queue: deque[Operation] = deque([recording])
@@ -109,6 +111,8 @@ class Tape:
         self.redactor: Redactor | None = None
         self.retention: Retention | None = None
         self.switch: KillSwitch | None = None
+        self.marks = Marks()
+        self._why = ""
 
     @property
     def is_empty(self) -> bool:
@@ -135,6 +139,11 @@ class Tape:
 
     def finished(self, entry: CompileEntry) -> None:
         """A compile is over, and there is nothing odd about it."""
+
+    def mark(self, entry: CompileEntry) -> None:
+        """Mark how a compile stands, so that it is known should the process die now."""
+        if entry.ref.id is not None or not self.off:  # else it never gets a row
+            self.marks.mark(entry.started_ns, entry.status)
 
     def wants_checkpoint(self, entry: CompileEntry) -> bool:
         """Whether the checkpoints of this compile are to be taken at all."""
@@ -204,6 +213,7 @@ class Tape:
         self._hurried = True
         self.pause()
         if self._thread is None:
+            self.marks.end(written=self._is_done)
             self._close_store()
         self.off = True
 
@@ -222,6 +232,17 @@ class Tape:
     @property
     def _losses_changed(self) -> bool:
         return self._written_losses != losses.version
+
+    @property
+    def _is_done(self) -> bool:
+        """Whether the store says that this recording has ended, or is gone itself."""
+        if self._file is not None and _identity(self.target) != self._file:
+            return True
+        with fail_open("tape.done", quiet=True):
+            from torchreel.store.direct import is_done
+
+            return self._store is not None and is_done(self._store, self.recording.id)
+        return False
 
     def _close_store(self) -> None:
         store, self._store = self._store, None
@@ -333,9 +354,11 @@ class Tape:
         if self._failures < _MOST_FAILURES and issubclass(kind, LockedStore):
             return
         self.off = True
-        losses.add(f"recording switched off: {kind.__name__}", "tape", self.target)
+        losses.add(f"recording switched off: {kind.__name__}", "tape", self._why or self.target)
         self._queue.clear()
         self._release(len(self._batch))
+        # What has taken the store's place is not to find our log beside it.
+        self._close_store()
 
     def _release(self, count: int) -> None:
         """Let those go on who wait for the first `count` rows of the batch, which are done."""
@@ -350,6 +373,7 @@ class Tape:
             while self._batch:
                 self._release(self._write_some())
             self._write_losses()
+        self._why = attempt.message
         return attempt.kind
 
     def _write_some(self) -> int:
@@ -370,6 +394,7 @@ class Tape:
         with fail_open("tape.open", quiet=True) as attempt, self._writer():
             pass
         if attempt.kind is not None:
+            self._why = attempt.message
             return attempt.kind
         for operation in self._batch:
             singles = operation.singly() if isinstance(operation, AddPages) else [operation]
@@ -407,16 +432,22 @@ class Tape:
             from torchreel.store.direct import open_for_recording
             from torchreel.store.locks import INSTEAD_OF, own_file
 
-            wanted, self.target = self.target, own_file(self.target, environment.rank())
-            if self.target != wanted:
-                # Next to the recording's own row: the process may be killed after the first rows.
-                why = {INSTEAD_OF: os.path.basename(wanted)}
-                self._batch.insert(1, AddEnvironment(self.recording, why))
+            self.target = own_file(self._wanted, environment.rank())
             self._store = open_for_recording(self.target)
             self._file = _identity(self.target)
+            facts = {KEY: self.marks.create(self.target, *self._began)}
+            if self.target != self._wanted:
+                facts[INSTEAD_OF] = os.path.basename(self._wanted)
+            # Next to the recording's own row: the process may be killed after the first rows.
+            self._batch.insert(1, AddEnvironment(self.recording, facts))
         elif self._file is not None and _identity(self.target) != self._file:
             raise MissingStore(f"{self.target} was deleted or replaced while it was recorded into.")
         return self._store
+
+
+def _number(value: object) -> int:
+    assert isinstance(value, int)
+    return value
 
 
 def _identity(target: str) -> tuple[int, int] | None:

@@ -18,8 +18,10 @@ from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from torchreel.errors import MissingStore
 from torchreel.store import configs, faults, sqlite_files
 from torchreel.store.configs import ConfigEntry
+from torchreel.store.descriptors import Descriptors, leave_open, of_file
 from torchreel.store.jsontypes import digest_of, json_text
 from torchreel.store.packing import PACKED, pack
 from torchreel.store.packs import MOST_IN_PACK, OpenPack
@@ -36,9 +38,6 @@ often again as one who has just come."""
 _KEPT_DIGESTS = 20_000
 """Blobs that are known to be there, at most: 64 bytes each."""
 
-# After a fork, the child must neither use nor close its parent's connections: closing one would
-# drop the parent's locks.  They are kept here, unused, until the child ends.
-_abandoned: list[sqlite3.Connection] = []
 _open: weakref.WeakSet[DirectStore] = weakref.WeakSet()
 
 
@@ -79,10 +78,16 @@ class DirectStore:
         self.target = str(path)
         place = path.absolute()  # the program may change its directory
         self._release = weakref.finalize(self, sqlite_files.closed, sqlite_files.opened(place))
+        self._file = place.resolve()
+        before = of_file(self._file)
+        self._abandoned = False
         with self._translated():
             self.connection = sqlite_files.connect(
                 place, write=True, busy_timeout_ms=_BUSY_TIMEOUT_MS
             )
+            # Only then is the log open as well.
+            self.connection.execute("SELECT 1 FROM sqlite_master").fetchone()
+        self._descriptors = Descriptors(self._file, before)
         self._digests: set[str] = set()
         self._pack = OpenPack()
         self._version: object = None
@@ -101,6 +106,7 @@ class DirectStore:
     def writer(self) -> Iterator[DirectWriter]:
         """A writer in one transaction, committed at the end and rolled back on an exception."""
         with self._translated():
+            self._check_descriptors()
             self._begin()
             self._check_version()
             writer = DirectWriter(self.connection, self._digests, self._pack)
@@ -113,6 +119,22 @@ class DirectStore:
                 self._roll_back()
                 raise
         self._remember(writer.new_digests)
+
+    def _check_descriptors(self) -> None:
+        """Raise MissingStore, and touch the file no more, when it is not the one it was."""
+        if self._abandoned or not self._descriptors.are_open:
+            self._abandon()
+            raise MissingStore(f"{self.target} was closed by the program, which recorded into it.")
+        if not self._descriptors.is_same_store:
+            self._abandon()
+            self._descriptors.remove_logs(self._file)
+            raise MissingStore(f"{self.target} was overwritten while it was recorded into.")
+
+    def _abandon(self) -> None:
+        """Neither use nor close the connection any more: that would write into other files."""
+        if not self._abandoned:
+            self._abandoned = True
+            leave_open(self.connection)
 
     def _begin(self) -> None:
         # IMMEDIATE takes the write lock at once: see database._begin.
@@ -172,8 +194,27 @@ class DirectStore:
     def close(self) -> None:
         """Give the file back."""
         _open.discard(self)
-        self.connection.close()
+        with suppress(MissingStore):
+            self._check_descriptors()
+            self.connection.close()
         self._release()
+
+
+def is_done(store: DirectStore | Store, recording_id: int | None) -> bool:
+    """Whether the store says that a recording has ended."""
+    if isinstance(store, DirectStore):
+        store._check_descriptors()
+        query = "SELECT status FROM recordings WHERE id = ?"
+        found = store.connection.execute(query, (recording_id,)).fetchone()
+    else:
+        from sqlalchemy import select
+
+        from torchreel.store.schema import recordings as table
+
+        with store.connect() as connection:
+            rows = connection.execute(select(table.c.status).where(table.c.id == recording_id))
+            found = rows.first()
+    return found is not None and found[0] == "done"
 
 
 class DirectWriter:
@@ -293,8 +334,10 @@ def _plain(value: object) -> Any:
 
 
 def _after_fork_in_child() -> None:
+    # The child must neither use nor close its parent's connections: closing one would drop the
+    # parent's locks.
     for store in list(_open):
-        _abandoned.append(store.connection)
+        store._abandon()
         store._release.detach()
     _open.clear()
 

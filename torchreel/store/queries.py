@@ -14,7 +14,7 @@ from typing import Any, TypeVar, get_args, get_type_hints
 from sqlalchemy import Column, ColumnElement, Select, Table, func, select
 
 from torchreel.errors import DamagedStore, UsageError
-from torchreel.store import schema
+from torchreel.store import marks, schema
 from torchreel.store.addressing import Address
 from torchreel.store.configs import ConfigEntry
 from torchreel.store.database import Store
@@ -46,6 +46,9 @@ _PLAIN = {int, str, float, bool, bytes, NoneType}
 
 FAILING = ("failed", "crashed", "hung")
 """The statuses of a compile that failed ('restarted' is no failure: it was tried again)."""
+
+FAULTS = frozenset({"SIGSEGV", "SIGBUS", "SIGILL", "SIGFPE", "SIGABRT"})
+"""What compilers and compiled code die of. SIGKILL or SIGTERM may be anybody's doing."""
 
 
 def recordings(store: Store) -> list[Recording]:
@@ -85,9 +88,8 @@ def lost(store: Store, recording_id: int) -> list[Lost]:
 def compiles(store: Store, recording_id: int) -> list[Compile]:
     """The compiles of a recording, in the order in which they began."""
     table = schema.compiles
-    died = recording(store, recording_id).status == "died"
     rows = _fetch(store, _of(table.c.recording_id, recording_id), Compile)
-    return [_settled(row, died=died) for row in rows]
+    return _with_true_statuses(store, recording(store, recording_id), rows)
 
 
 def compile_by_id(store: Store, row_id: int) -> Compile:
@@ -95,7 +97,7 @@ def compile_by_id(store: Store, row_id: int) -> Compile:
     rows = _fetch(store, _of(schema.compiles.c.id, row_id), Compile)
     if not rows:
         raise DamagedStore(f"{store.target} refers to a compile (row {row_id}) that it lacks.")
-    return _settled(rows[0], died=recording(store, rows[0].recording_id).status == "died")
+    return _with_true_statuses(store, recording(store, rows[0].recording_id), rows)[0]
 
 
 def compile_at(store: Store, address: Address) -> Compile:
@@ -363,12 +365,36 @@ def _plain_types(row_type: type) -> tuple[tuple[str, tuple[type, ...]], ...]:
 def _with_true_status(store: Store, row: Recording) -> Recording:
     if row.status != "running":
         return row
-    alive = is_alive(row.pid, environment(store, row.id).get(PROCESS))
-    return row if alive else replace(row, status="died")
+    if is_alive(row.pid, environment(store, row.id).get(PROCESS)):
+        return row
+    ends = marks.read(store.target, row.pid, row.started_ns)
+    return replace(row, status="done" if ends is not None and ends.orderly else "died")
 
 
-def _settled(row: Compile, *, died: bool) -> Compile:
-    return replace(row, status="crashed") if died and row.status == "running" else row
+def _with_true_statuses(store: Store, of: Recording, rows: list[Compile]) -> list[Compile]:
+    """What became of the compiles that say 'running' in a recording whose process is gone."""
+    if of.status == "running" or not any(row.status == "running" for row in rows):
+        return rows
+    ends = marks.read(store.target, of.pid, of.started_ns)
+    if of.status == "done" and ends is None:
+        return rows  # a thread compiled on while the process, or its recording, ended
+    is_marked = marks.KEY in environment(store, of.id)
+    return [
+        replace(row, status=_end(row, of, ends, is_marked=is_marked))
+        if row.status == "running"
+        else row
+        for row in rows
+    ]
+
+
+def _end(row: Compile, of: Recording, ends: marks.Ends | None, *, is_marked: bool) -> str:
+    """How a compile stood when its process ended: it crashed if the compiler was at work."""
+    if not is_marked:
+        return "crashed"  # an older version, which left no marks
+    found = ends.of(row.started_ns) if ends is not None else "unknown"
+    if found == "unknown" and of.exit_signal in FAULTS:
+        return "crashed"
+    return "crashed" if found == "running" and of.status == "died" else found
 
 
 def _searched(store: Store, recording_id: int | None) -> list[Compile]:

@@ -9,16 +9,13 @@ from dataclasses import dataclass
 
 from sqlalchemy import select
 
-from torchreel.store import queries
+from torchreel.store import marks, queries, schema
 from torchreel.store.database import Store
+from torchreel.store.liveness import is_alive
 from torchreel.store.records import Compile, Recording
 from torchreel.store.schema import recordings
 from torchreel.store.signature import crash_signature
 from torchreel.store.writer import Writer
-
-# What the compiled code's own execution dies of. SIGKILL or SIGTERM outside of a compile may be
-# anybody's doing, and is no failure of the compiler.
-_FAULTS = frozenset({"SIGSEGV", "SIGBUS", "SIGILL", "SIGFPE", "SIGABRT"})
 
 # A compile begins with Dynamo, before any stage is entered.
 _FIRST_STAGE = "dynamo"
@@ -39,35 +36,72 @@ class _Crash:
 def settle(store: Store) -> int:
     """Mark the recordings whose process died without a word; return how many there were.
 
-    Their running compiles become 'crashed', each with a failure of class 'crash' in the stage that
-    was open. A process that a fault ended while nothing was compiled gets one in stage 'run', for
-    the compile that began last.
+    The compiles on which the compiler was at work become 'crashed', each with a failure of class
+    'crash' in the stage that was open; one that had returned gets the status it returned with, and
+    one of which nobody can say becomes 'unknown' (`marks`). A process that a fault ended while
+    nothing was compiled gets a failure in stage 'run', for the compile that began last.
     """
     with store.connect() as connection:
         running = set(connection.execute(_RUNNING).scalars())
-    dead = [row for row in queries.recordings(store) if row.id in running and row.status == "died"]
-    return sum(_settle_one(store, row) for row in dead)
+    found = queries.recordings(store)
+    dead = [row for row in found if row.id in running and row.status != "running"]
+    settled = sum(_settle_one(store, row) for row in dead)
+    _remove_marks(store, found, dead)
+    return settled
 
 
 def _settle_one(store: Store, recording: Recording) -> bool:
-    crashes = _crashes(store, recording)
+    compiles = queries.compiles(store, recording.id)
+    crashes = _crashes(store, recording, compiles)
     with store.writer() as writer:
         # Asked again under the write lock: another process may have settled it meanwhile.
         still = _RUNNING.where(recordings.c.id == recording.id)
         if writer.connection.execute(still).first() is None:
             return False
-        writer.update("recordings", recording.id, status="died")
+        writer.update("recordings", recording.id, status=recording.status)
+        ends = {row.id: row.status for row in compiles}
+        for row_id in _open_rows(writer, recording):
+            _close(writer, row_id, ends.get(row_id, "unknown"))
         for crash in crashes:
             _write(writer, recording, crash)
     return True
 
 
-def _crashes(store: Store, recording: Recording) -> list[_Crash]:
-    compiles = queries.compiles(store, recording.id)
+def _open_rows(writer: Writer, recording: Recording) -> list[int]:
+    """The compiles that nobody has written the end of."""
+    at = schema.compiles.c
+    query = select(at.id).where(at.recording_id == recording.id, at.status == "running")
+    return list(writer.connection.execute(query).scalars())
+
+
+def _close(writer: Writer, compile: int, status: str) -> None:
+    """Write down how a compile ended; the stages of one that returned are over as well."""
+    writer.update("compiles", compile, status=status)
+    if status in ("running", "crashed", "unknown"):
+        return
+    at = schema.stages.c
+    query = select(at.id).where(at.compile_id == compile, at.status == "open")
+    for stage in list(writer.connection.execute(query).scalars()):
+        writer.update("stages", stage, status=status)
+
+
+def _remove_marks(store: Store, found: list[Recording], dead: list[Recording]) -> None:
+    """Nobody needs the marks of a process that is gone, now that the store says what they said."""
+    gone = {(row.pid, row.started_ns) for row in dead}
+    alive = {(row.pid, row.started_ns) for row in found if row.status == "running"}
+    for mark in {*marks.left_behind(store.target)} - alive:
+        # Of a process that died before its recording was in the store, or in one since replaced.
+        if not is_alive(mark[0], None):
+            gone.add(mark)
+    for pid, started_ns in gone:
+        marks.remove(store.target, pid, started_ns)
+
+
+def _crashes(store: Store, recording: Recording, compiles: list[Compile]) -> list[_Crash]:
     crashed = [row for row in compiles if row.status == "crashed"]
     if crashed:
         return [_crash_in(store, row) for row in crashed if queries.failure_of(store, row) is None]
-    if compiles and recording.exit_signal in _FAULTS:
+    if compiles and recording.exit_signal in queries.FAULTS:
         return [_Crash(compiles[-1], "run", "", _checkpoint(store, compiles[-1]))]
     return []
 
@@ -86,8 +120,6 @@ def _checkpoint(store: Store, compile: Compile) -> int | None:
 
 def _write(writer: Writer, recording: Recording, crash: _Crash) -> None:
     signature = crash_signature(crash.stage, crash.partition, recording.exit_signal)
-    if crash.stage != "run":
-        writer.update("compiles", crash.compile.id, status="crashed")
     writer.add(
         "failures",
         recording_id=recording.id,

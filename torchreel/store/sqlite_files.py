@@ -4,6 +4,8 @@
 a file (https://www.sqlite.org/fileformat.html#the_database_header).
 """
 
+import contextlib
+import errno
 import os
 import secrets
 import shutil
@@ -14,7 +16,14 @@ from collections.abc import Callable
 from pathlib import Path
 from urllib.parse import quote
 
-from torchreel.errors import DamagedStore, LockedStore, MissingStore, NotAStore, UsageError
+from torchreel.errors import (
+    DamagedStore,
+    LockedStore,
+    MissingStore,
+    NotAStore,
+    StoreError,
+    UsageError,
+)
 from torchreel.store import locks
 
 APPLICATION_ID = 0x7265656C
@@ -168,16 +177,27 @@ def create(path: Path, write_schema: Callable[[Path], None]) -> None:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         draft.touch(exist_ok=False)
-    except (OSError, ValueError) as error:
-        raise LockedStore(
-            f"{path} can't be created: {getattr(error, 'strerror', error)}."
-        ) from error
+    except OSError as error:
+        raise _not_created(path, error) from error
+    except ValueError as error:
+        raise LockedStore(f"{path} can't be created: {error}.") from error
     try:
         _prepare(draft)
         write_schema(draft)
         _put_in_place(draft, path)
+    except (OSError, sqlite3.Error) as error:
+        raise _not_created(path, error) from error
     finally:
-        draft.unlink(missing_ok=True)
+        for suffix in ("", "-wal", "-shm", "-journal"):
+            with contextlib.suppress(OSError):
+                os.unlink(f"{draft}{suffix}")
+
+
+def _not_created(path: Path, error: OSError | sqlite3.Error) -> StoreError:
+    full = getattr(error, "errno", None) in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+    if full or getattr(error, "sqlite_errorcode", 0) & 0xFF == sqlite3.SQLITE_FULL:
+        return StoreError(f"{path} can't be created: the disk is full.")
+    return LockedStore(f"{path} can't be created: {getattr(error, 'strerror', error)}.")
 
 
 def _prepare(draft: Path) -> None:
@@ -190,6 +210,8 @@ def _prepare(draft: Path) -> None:
         connection.execute("PRAGMA auto_vacuum = INCREMENTAL")
         # Before WAL is on: the mark has to stand in the file itself, not in the log beside it.
         connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+        # By which a process sees that another store was copied over this one (`descriptors`).
+        connection.execute(f"PRAGMA user_version = {secrets.randbits(31)}")
         connection.execute("PRAGMA journal_mode = WAL")
     finally:
         connection.close()

@@ -1,0 +1,98 @@
+"""The file descriptors through which SQLite has a store open, and whether they still are that.
+
+Lives here: what a recorder looks at before each transaction.  Not here: what is done about it
+(`direct`).  A program that closes descriptors it does not know (`os.closerange`) closes those of
+SQLite, and the next files that it opens get their numbers: SQLite would write pages into them.  A
+program that overwrites the file in place would get our pages among its own text.
+"""
+
+from __future__ import annotations
+
+import os
+from contextlib import suppress
+from pathlib import Path
+
+_SUFFIXES = ("", "-wal", "-shm")
+_DIRECTORY = "/proc/self/fd"
+_HEADER_BYTES = 100
+_NAMES = (slice(0, 16), slice(60, 64), slice(68, 72))
+"""What never changes in the header: the magic, the number that `sqlite_files.create` gave the
+store, and whose file it is."""
+
+Identity = tuple[int, int]
+
+
+def of_file(path: Path) -> dict[str, set[int]]:
+    """The descriptors of this process that are open on a store's files; none where no /proc is."""
+    files: dict[Identity, str] = {}
+    for suffix in _SUFFIXES:
+        with suppress(OSError, ValueError):
+            files[_key(os.stat(f"{path}{suffix}"))] = suffix
+    found: dict[str, set[int]] = {suffix: set() for suffix in _SUFFIXES}
+    with suppress(OSError):
+        for name in os.listdir(_DIRECTORY):
+            key = identity(int(name))
+            if key in files:
+                found[files[key]].add(int(name))
+    return found
+
+
+def identity(descriptor: int) -> Identity | None:
+    """Which file a descriptor is open on; None when it is closed."""
+    try:
+        return _key(os.fstat(descriptor))
+    except OSError:
+        return None
+
+
+def _key(status: os.stat_result) -> Identity:
+    return status.st_dev, status.st_ino
+
+
+class Descriptors:
+    """What one connection has open: found by what was there before it, and what is after."""
+
+    def __init__(self, path: Path, before: dict[str, set[int]]) -> None:
+        after = of_file(path)
+        self._held: dict[int, Identity | None] = {}
+        self._main: int | None = None
+        for suffix in _SUFFIXES:
+            new = after[suffix] - before[suffix]
+            if len(new) != 1:
+                continue  # another thread opened it too, or SQLite took one that it had
+            (descriptor,) = new
+            self._held[descriptor] = identity(descriptor)
+            if suffix == "":
+                self._main = descriptor
+        self._header = self._names()
+
+    @property
+    def are_open(self) -> bool:
+        """Whether they are still open, each on its file."""
+        return all(identity(descriptor) == key for descriptor, key in self._held.items())
+
+    @property
+    def is_same_store(self) -> bool:
+        """Whether the file's header is that of the store which was opened."""
+        return self._main is None or self._names() == self._header
+
+    def _names(self) -> list[bytes]:
+        if self._main is None:
+            return []
+        # Through SQLite's own: to close another one would drop the locks of this process.
+        header = os.pread(self._main, _HEADER_BYTES, 0)
+        return [header[part] for part in _NAMES]
+
+    def remove_logs(self, path: Path) -> None:
+        """Delete the log of a store that was overwritten: it would pass for that of the new one."""
+        for suffix in _SUFFIXES[1:]:
+            with suppress(OSError):
+                if _key(os.stat(f"{path}{suffix}")) in self._held.values():
+                    os.unlink(f"{path}{suffix}")
+
+
+def leave_open(connection: object) -> None:
+    """Never close a connection, also not as the interpreter ends: it is not ours any more."""
+    import ctypes
+
+    ctypes.pythonapi.Py_IncRef(ctypes.py_object(connection))
