@@ -5,10 +5,10 @@ VENV := .venv
 STAMP := $(VENV)/.stamp
 PY := $(VENV)/bin/python
 
-.PHONY: help venv test lint demo bench models cases recording instructions fidelity detection completeness rebuilding corpus replay minifier kills soak source overhead quality docs clean check-compiler check-python
+.PHONY: help venv test lint demo bench models cases recording instructions fidelity detection completeness rebuilding corpus replay minifier kills faults soak source overhead quality docs clean check-compiler check-python
 
 help:
-	@echo "make venv | test | lint | demo | bench | models | cases | recording | instructions | fidelity | detection | completeness | rebuilding | corpus | replay | minifier | kills | soak | source | overhead | quality | docs | clean"
+	@echo "make venv | test | lint | demo | bench | models | cases | recording | instructions | fidelity | detection | completeness | rebuilding | corpus | replay | minifier | kills | faults | soak | source | overhead | quality | docs | clean"
 
 venv: $(STAMP)
 
@@ -80,6 +80,11 @@ minifier: check-compiler $(STAMP)
 # 300 processes killed at random moments; 2,000 compiles in one process (some 15 minutes).
 kills: check-compiler $(STAMP)
 	$(PY) -m benchmarks.kills
+
+# 210 programs with and without the recorder, under every fault of docs/production.md (a quarter of an
+# hour; as root, to mount small disks).
+faults: check-compiler $(STAMP)
+	$(PY) -m benchmarks.faults $(ARGS)
 
 soak: check-compiler $(STAMP)
 	$(PY) -m benchmarks.soak

@@ -132,3 +132,12 @@ def test_nobody_reads_what_is_said_at_the_end(tmp_path: Path) -> None:
     with os.fdopen(write) as broken:
         done = subprocess.run([*command, str(tmp_path / "run.db"), *program], stderr=broken)
     assert done.returncode == 7
+
+
+def test_the_environment_is_the_one_that_there_was(tmp_path: Path) -> None:
+    """Without a locale Python sets one for its children: the program's parent is a shell."""
+    program = [sys.executable, "-c", "from torchreel.cli import main; main()", "record"]
+    command = [*program, "-o", str(tmp_path / "run.db"), "--", "env"]
+    done = subprocess.run(command, env={"A": "1"}, capture_output=True, text=True)
+    names = {line.partition("=")[0] for line in done.stdout.splitlines()}
+    assert {name for name in names if not name.startswith("TORCHREEL")} == {"A"}

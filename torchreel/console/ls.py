@@ -14,7 +14,14 @@ from torchreel.store.jsontypes import Json
 from torchreel.store.locks import INSTEAD_OF
 from torchreel.store.records import Compile, Failure, Graph, Recording
 
-_STYLES = {"failed": "red", "crashed": "red", "hung": "red", "died": "red", "running": "yellow"}
+_STYLES = {
+    "failed": "red",
+    "crashed": "red",
+    "hung": "red",
+    "died": "red",
+    "running": "yellow",
+    "unknown": "yellow",
+}
 
 
 def ls(store: Store, address: Address, kind: Format) -> None:

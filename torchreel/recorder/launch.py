@@ -19,7 +19,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from types import FrameType
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from torchreel.errors import TorchreelError, UsageError
 from torchreel.recorder import control, environment
@@ -33,6 +33,7 @@ from torchreel.store.records import Recording
 
 _NUMBER = slice(60, 64)
 """Where the header of a store has the number by which it is known (`sqlite_files.create`)."""
+_COERCED = ("C.UTF-8", "C.utf8", "UTF-8")
 _MOST_REPORTED = 1 << 16
 """Characters of what the processes say, at most."""
 
@@ -70,11 +71,35 @@ def run_recorded(
     return record_program(command, store_path, mode, settings).status
 
 
+class Process(Protocol):
+    """A program that runs."""
+
+    pid: int
+
+    def wait(self) -> int:
+        """Wait for its end; its exit status, negative for a signal."""
+
+    def send_signal(self, sig: int) -> None:
+        """Pass a signal on."""
+
+
+Start = Callable[[Sequence[str], Mapping[str, str]], Process]
+
+
+def _start(command: Sequence[str], variables: Mapping[str, str]) -> Process:
+    return subprocess.Popen(command, env=variables)
+
+
 def record_program(
-    command: Sequence[str], store_path: str | Path, mode: str, settings: Settings
+    command: Sequence[str],
+    store_path: str | Path,
+    mode: str,
+    settings: Settings,
+    start: Start = _start,
 ) -> Ended:
     """Run `command` with every compile in it recorded; it runs also where none can be recorded.
 
+    `start` begins it with these environment variables.
     Raises UsageError when there is no such command, mode or kind of store, before anything is
     started.  Whatever else goes wrong is in the notes.
     """
@@ -83,14 +108,14 @@ def record_program(
     target = _absolute(store_path)
     problem = _prepare(target)
     if problem:
-        _, status = _run(command, os.environ)
+        _, status = _run(start, command, _variables())
         note = f"nothing was recorded: {problem}"
         return Ended(_shown(status), target, is_recorded=False, notes=(note,))
     before = _identity(target)
     run, started = uuid.uuid4().hex[:12], time.time_ns()
     with _report() as report:
         variables = _environment(target, run, mode, settings)
-        pid, status = _run(command, variables | {REPORT_VARIABLE: report})
+        pid, status = _run(start, command, variables | {REPORT_VARIABLE: report})
         notes = _read(report)
     if _identity(target) != before:
         gone = "replaced" if os.path.exists(target) else "deleted"
@@ -129,22 +154,28 @@ def _identity(target: str) -> tuple[int, int, bytes] | None:
 
 
 def _prepare(target: str) -> str:
-    """Open the store, and make it where there is none; why that is impossible, if it is."""
-    if not is_shared(target):
-        return ""  # each process makes its own
-    return _try(lambda: Store.open(target, create=True).close())
+    """Open the store, and make it where there is none; why that is impossible, if it is.
+
+    Raises UsageError for a URL that means nothing.
+    """
+    usage: list[UsageError] = []
+
+    def step() -> None:
+        try:
+            Store.open(target, create=True).close()
+        except UsageError as error:
+            usage.append(error)
+
+    problem = _try(step) if is_shared(target) else ""  # else each process makes its own
+    if usage:
+        raise usage[0]
+    return problem
 
 
 def _try(step: Callable[[], None]) -> str:
     """Take a step that the program has nothing to do with; what went wrong, if anything did."""
-    usage: UsageError | None = None
     with fail_open("launch", quiet=True) as attempt:
-        try:
-            step()
-        except UsageError as error:
-            usage = error
-    if usage is not None:
-        raise usage
+        step()
     if attempt.kind is None:
         return ""
     return attempt.message if issubclass(attempt.kind, TorchreelError) else _line(attempt)
@@ -189,16 +220,29 @@ def is_shared(target: str) -> bool:
 
 
 def _environment(target: str, run: str, mode: str, settings: Settings) -> dict[str, str]:
-    variables = {**os.environ, MODE_VARIABLE: f"{mode}:{target}", RUN_VARIABLE: run}
+    variables = {**_variables(), MODE_VARIABLE: f"{mode}:{target}", RUN_VARIABLE: run}
     for name in VARIABLES:
         variables.pop(name, None)
     return {**variables, **settings.variables()}
 
 
-def _run(command: Sequence[str], variables: Mapping[str, str]) -> tuple[int, int]:
+def _variables() -> dict[str, str]:
+    """The environment that we were started with: where there is no locale, Python, which we are,
+    sets one for itself and its children (PEP 538).
+    """
+    found = dict(os.environ)
+    if found.get("LC_CTYPE") in _COERCED:
+        with suppress(OSError):
+            first = Path("/proc/self/environ").read_bytes().split(b"\0")
+            if not any(line.startswith(b"LC_CTYPE=") for line in first):
+                del found["LC_CTYPE"]
+    return found
+
+
+def _run(start: Start, command: Sequence[str], variables: Mapping[str, str]) -> tuple[int, int]:
     """The process id and the status of the program, as `Popen` has it: negative for a signal."""
     try:
-        child = subprocess.Popen(command, env=variables)
+        child = start(command, variables)
     except (OSError, IndexError, ValueError) as error:
         raise UsageError(f"{' '.join(command) or 'Nothing'} can't be run: {error}.") from error
     with _forwarding(child):
@@ -206,7 +250,7 @@ def _run(command: Sequence[str], variables: Mapping[str, str]) -> tuple[int, int
 
 
 @contextmanager
-def _forwarding(child: subprocess.Popen[bytes]) -> Iterator[None]:
+def _forwarding(child: Process) -> Iterator[None]:
     """Signals that we get go to the program; it decides what they mean."""
 
     def forward(number: int, frame: FrameType | None) -> None:

@@ -8,6 +8,7 @@ only cost rows: they are counted as lost, the program never waits longer than a 
 from __future__ import annotations
 
 import os
+import signal
 import threading
 import time
 from collections import OrderedDict, deque
@@ -213,8 +214,9 @@ class Tape:
         self._hurried = True
         self.pause()
         if self._thread is None:
-            self.marks.end(written=self._is_done)
-            self._close_store()
+            with _file_limits_are_errors():
+                self.marks.end(written=self._is_done)
+                self._close_store()
         self.off = True
 
     def pause(self) -> None:
@@ -260,9 +262,11 @@ class Tape:
             if attempt.kind is not None:
                 # The interpreter is shutting down: this thread writes what is left.
                 self._thread = None
-                self._step()
+                with _file_limits_are_errors():
+                    self._step()
 
     def _run(self) -> None:
+        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGXFSZ})  # see below
         idle = 0
         while True:
             if not self._stop:
@@ -443,6 +447,22 @@ class Tape:
         elif self._file is not None and _identity(self.target) != self._file:
             raise MissingStore(f"{self.target} was deleted or replaced while it was recorded into.")
         return self._store
+
+
+@contextmanager
+def _file_limits_are_errors() -> Iterator[None]:
+    """A file of ours that gets too large is no reason to end the process, though the program may
+    have said so of its own (SIGXFSZ; Python ignores it).
+    """
+    limit = {signal.SIGXFSZ}
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, limit)
+    try:
+        yield
+    finally:
+        if not limit & before:
+            while signal.sigtimedwait(limit, 0) is not None:
+                pass
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def _number(value: object) -> int:

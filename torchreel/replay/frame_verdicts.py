@@ -19,6 +19,7 @@ from torchreel.replay.options import Options
 from torchreel.replay.sieve import Point
 from torchreel.replay.travel import Stop
 from torchreel.replay.verdict import DIVERGED, IDENTICAL, REFUSED, Comparison, Verdict
+from torchreel.store import queries
 from torchreel.store.database import Store
 from torchreel.store.records import Compile, FrameBundle
 
@@ -80,7 +81,7 @@ def judge(
     with Store.open(target) as other:
         entry = "dynamo" if mine.substitute else ENTRY
         allow = options.allow | ({"backend"} if mine.substitute else set())
-        cut = group.last.status in ("crashed", "hung")
+        cut = queries.is_cut(store, group.last)
         question = Question(Point(entry), allow, cut, options.until, _stop(ended))
         outcomes = list(_outcomes((store, group.rows), (other, rows), question))
         sides = (store, group.last), (other, rows[-1] if rows else None)

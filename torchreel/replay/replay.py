@@ -288,7 +288,7 @@ def _judge(
         found = queries.compiles(other, ended.recording_id)
         again = found[0] if found else None
         point = Point(entry, checkpoint.partition, checkpoint.ordinal)
-        cut = compile.status in ("crashed", "hung")
+        cut = queries.is_cut(store, compile)
         allow = options.allow | ({"version"} if options.changes.python else set())
         question = Question(point, allow, cut, options.until, _stop(ended))
         outcome = compare(Side(store, compile), Side(other, again), question)

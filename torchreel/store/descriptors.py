@@ -9,7 +9,8 @@ program that overwrites the file in place would get our pages among its own text
 from __future__ import annotations
 
 import os
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 _SUFFIXES = ("", "-wal", "-shm")
@@ -47,6 +48,31 @@ def identity(descriptor: int) -> Identity | None:
 
 def _key(status: os.stat_result) -> Identity:
     return status.st_dev, status.st_ino
+
+
+@contextmanager
+def standard_ones_stay_closed() -> Iterator[None]:
+    """Close again what SQLite opens as 0, 1 and 2 where the program has closed these.
+
+    It never opens a store there, where `print` would write into it, and has /dev/null there instead
+    (`robust_open` in os_unix.c).
+    """
+    closed = [number for number in range(3) if identity(number) is None]
+    try:
+        yield
+    finally:
+        if closed:
+            null = identity_of_null()
+            for number in closed:
+                if null is not None and identity(number) == null:
+                    os.close(number)
+
+
+def identity_of_null() -> Identity | None:
+    """Which file /dev/null is."""
+    with suppress(OSError):
+        return _key(os.stat(os.devnull))
+    return None
 
 
 class Descriptors:

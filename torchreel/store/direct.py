@@ -21,7 +21,12 @@ from typing import TYPE_CHECKING, Any
 from torchreel.errors import MissingStore
 from torchreel.store import configs, faults, sqlite_files
 from torchreel.store.configs import ConfigEntry
-from torchreel.store.descriptors import Descriptors, leave_open, of_file
+from torchreel.store.descriptors import (
+    Descriptors,
+    leave_open,
+    of_file,
+    standard_ones_stay_closed,
+)
 from torchreel.store.jsontypes import digest_of, json_text
 from torchreel.store.packing import PACKED, pack
 from torchreel.store.packs import MOST_IN_PACK, OpenPack
@@ -47,6 +52,11 @@ def open_for_recording(target: str) -> DirectStore | Store:
     Raises StoreError for a file that is no store.  What is no file of this version (a server, an
     older store) is opened by `Store`, which knows how.
     """
+    with standard_ones_stay_closed():
+        return _open_for_recording(target)
+
+
+def _open_for_recording(target: str) -> DirectStore | Store:
     path = None if "://" in target else Path(target)
     if path is not None and not sqlite_files.has_content(path):
         sqlite_files.create(path, write_schema)

@@ -100,6 +100,13 @@ def compile_by_id(store: Store, row_id: int) -> Compile:
     return _with_true_statuses(store, recording(store, rows[0].recording_id), rows)[0]
 
 
+def is_cut(store: Store, compile: Compile) -> bool:
+    """Whether the tape of a compile may end anywhere: its process died before all was written."""
+    if compile.status in ("crashed", "hung", "unknown"):
+        return True
+    return compile.ended_ns is None and recording(store, compile.recording_id).status == "died"
+
+
 def compile_at(store: Store, address: Address) -> Compile:
     """The compile that an address means; UsageError when there is none.
 

@@ -34,7 +34,8 @@ class Recording:
 class Compile:
     """One attempt at one frame. `compile_id` is torch's name for it, such as '0/1'.
 
-    `status` is 'crashed' also when the process died during the compile and nobody wrote it down.
+    `status` is 'crashed' also when the process died during the compile and nobody wrote it down,
+    and 'unknown' when it died and nobody can say whether the compile had returned.
     """
 
     id: int

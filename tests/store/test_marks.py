@@ -1,0 +1,125 @@
+"""Marks of compiles that returned: what is read of them, and what follows for a dead process."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from tests.store.rows import add_compile, add_recording, add_stage
+from torchreel.store import Store, marks, queries
+from torchreel.store.marks import BESIDE, KEY, NOWHERE, Marks
+
+DEAD = 2**31 - 1
+"""No process has that number."""
+BEGAN = 1000
+
+
+def dead_recording(store: Store, *statuses: str, **columns: object) -> int:
+    """A recording of a dead process that wrote marks; its compiles began at 1, 2, ..."""
+    with store.writer() as w:
+        recording = add_recording(w, status="running", pid=DEAD, started_ns=BEGAN, **columns)
+        w.put("environment", recording_id=recording, key=KEY, value=BESIDE)
+        for number, status in enumerate(statuses, 1):
+            row = add_compile(w, recording, f"{number}/0", status=status, started_ns=number)
+            add_stage(w, row, "dynamo", status="open" if status == "running" else "ok")
+    return recording
+
+
+def marked(path: Path, *found: tuple[int, str]) -> Marks:
+    made = Marks()
+    assert made.create(str(path), DEAD, BEGAN) == BESIDE
+    for began, status in found:
+        made.mark(began, status)
+    return made
+
+
+def statuses(store: Store, recording: int) -> list[str]:
+    return [row.status for row in queries.compiles(store, recording)]
+
+
+def test_only_a_compile_that_the_compiler_was_at_work_on_crashed(store: Store, path: Path) -> None:
+    recording = dead_recording(store, "running", "running", "running", "ok")
+    marked(path, (1, "ok"), (2, "ok"), (3, "failed"), (2, "running"))
+    expected = ["ok", "crashed", "failed", "ok"]
+    assert statuses(store, recording) == expected
+    assert store.settle() == 1
+    assert list(marks.left_behind(str(path))) == []
+    assert statuses(store, recording) == expected
+    (failure,) = queries.failures(store)
+    first, second = queries.compiles(store, recording)[:2]
+    assert failure.compile_id == second.id
+    assert [queries.open_stage(store, row) is None for row in (first, second)] == [True, False]
+
+
+def test_without_its_marks_nobody_knows(store: Store) -> None:
+    recording = dead_recording(store, "running")
+    assert statuses(store, recording) == ["unknown"]
+    store.settle()
+    assert statuses(store, recording) == ["unknown"]
+    assert queries.failures(store) == []
+
+
+def test_a_fault_without_marks_is_a_crash(store: Store) -> None:
+    recording = dead_recording(store, "running", exit_signal="SIGSEGV")
+    store.settle()
+    assert statuses(store, recording) == ["crashed"]
+    assert len(queries.failures(store)) == 1
+
+
+def test_a_process_that_ended_in_order_and_could_not_say_so(store: Store, path: Path) -> None:
+    recording = dead_recording(store, "running")
+    marked(path, (1, "ok")).end(written=False)
+    assert queries.recording(store, recording).status == "done"
+    store.settle()
+    with store.connect() as connection:
+        found = connection.exec_driver_sql("SELECT status FROM recordings").scalar()
+    assert (found, statuses(store, recording)) == ("done", ["ok"])
+
+
+def test_an_end_that_the_store_knows_leaves_no_file(path: Path) -> None:
+    marked(path, (1, "ok")).end(written=True)
+    assert [file.name for file in path.parent.iterdir()] == [path.name]
+
+
+def test_what_is_set_before_there_is_a_file_is_not_lost(path: Path) -> None:
+    made = Marks()
+    made.mark(7, "ok")
+    made.create(str(path), DEAD, BEGAN)
+    found = marks.read(str(path), DEAD, BEGAN)
+    assert found is not None
+    assert (found.of(7), found.of(8)) == ("ok", "running")
+
+
+def test_more_marks_than_there_is_room_for(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(marks.time, "time_ns", iter(range(10_000, 20_000)).__next__)
+    marked(path, *((began, "ok") for began in range(1, 601)))
+    found = marks.read(str(path), DEAD, BEGAN)
+    assert found is not None
+    assert len(found.statuses) == 511
+    # Of the first ones nothing is left; what began since the oldest that is left never returned.
+    assert (found.of(1), found.of(600), found.of(10_700)) == ("unknown", "ok", "running")
+
+
+@pytest.mark.parametrize("content", [b"", b"mine" * 4096, b"reelmark" + bytes(100)])
+def test_another_file_of_that_name(path: Path, content: bytes) -> None:
+    marks.path_of(str(path), DEAD, BEGAN).write_bytes(content)
+    assert marks.read(str(path), DEAD, BEGAN) is None
+    assert Marks().create(str(path), DEAD, BEGAN) == NOWHERE
+
+
+def test_a_pipe_of_that_name_is_not_waited_for(path: Path) -> None:
+    os.mkfifo(marks.path_of(str(path), DEAD, BEGAN))
+    assert marks.read(str(path), DEAD, BEGAN) is None
+
+
+def test_a_directory_that_is_gone(tmp_path: Path) -> None:
+    made = Marks()
+    assert made.create(str(tmp_path / "gone" / "run.db"), DEAD, BEGAN) == NOWHERE
+    made.mark(1, "ok")
+    made.end(written=False)
+
+
+def test_marks_of_a_server_are_found_whoever_hides_the_password() -> None:
+    secret, hidden = (f"postgresql://me:{word}@host/db" for word in ("secret", "***"))
+    assert marks.path_of(secret, 1, 2) == marks.path_of(hidden, 1, 2)
+    assert marks.path_of(secret, 1, 2) != marks.path_of("postgresql://me@other/db", 1, 2)
