@@ -233,6 +233,9 @@ class _Sweep:
         connection: Any = getattr(self._store, "connection", None)
         if not isinstance(connection, sqlite3.Connection):
             return
+        check = getattr(self._store, "check_descriptors", None)
+        if check is not None:
+            check()
         while connection.execute("PRAGMA freelist_count").fetchone()[0]:
             before = connection.execute("PRAGMA page_count").fetchone()[0]
             connection.execute(f"PRAGMA incremental_vacuum({_VACUUM_PAGES})").fetchall()

@@ -95,6 +95,8 @@ class DirectStore:
             self.connection = sqlite_files.connect(
                 place, write=True, busy_timeout_ms=_BUSY_TIMEOUT_MS
             )
+            # A transaction writes nothing before it commits.
+            self.connection.execute("PRAGMA cache_spill = OFF")
             # Only then is the log open as well.
             self.connection.execute("SELECT 1 FROM sqlite_master").fetchone()
         self._descriptors = Descriptors(self._file, before)
@@ -116,21 +118,24 @@ class DirectStore:
     def writer(self) -> Iterator[DirectWriter]:
         """A writer in one transaction, committed at the end and rolled back on an exception."""
         with self._translated():
-            self._check_descriptors()
+            self.check_descriptors()
             self._begin()
             self._check_version()
             writer = DirectWriter(self.connection, self._digests, self._pack)
             try:
                 yield writer
                 writer.flush()
+                # Again, for everything is written now: see `cache_spill`.
+                self.check_descriptors()
                 self.connection.execute("COMMIT")
             except BaseException:
                 self._pack.end()
-                self._roll_back()
+                if not self._abandoned:
+                    self._roll_back()
                 raise
         self._remember(writer.new_digests)
 
-    def _check_descriptors(self) -> None:
+    def check_descriptors(self) -> None:
         """Raise MissingStore, and touch the file no more, when it is not the one it was."""
         if self._abandoned or not self._descriptors.are_open:
             self._abandon()
@@ -205,7 +210,7 @@ class DirectStore:
         """Give the file back."""
         _open.discard(self)
         with suppress(MissingStore):
-            self._check_descriptors()
+            self.check_descriptors()
             self.connection.close()
         self._release()
 
@@ -213,7 +218,7 @@ class DirectStore:
 def is_done(store: DirectStore | Store, recording_id: int | None) -> bool:
     """Whether the store says that a recording has ended."""
     if isinstance(store, DirectStore):
-        store._check_descriptors()
+        store.check_descriptors()
         query = "SELECT status FROM recordings WHERE id = ?"
         found = store.connection.execute(query, (recording_id,)).fetchone()
     else:
