@@ -21,6 +21,8 @@ from torchreel.recorder.redaction import SECRET_NAME
 
 _SHORTEST = 4
 _LONGEST = 4096
+_LEAST = 100_000
+"""A smaller number is a size, a count or a switch."""
 _DEEPEST = 4
 _MOST = 50
 """Characters, levels and items: what is looked at of one value."""
@@ -77,6 +79,40 @@ def of_error(error: BaseException) -> Iterator[tuple[set[str], str]]:
             yield secrets, code.co_filename
 
 
+def messages(error: BaseException) -> Iterator[str]:
+    """What the program itself says in an exception, and in those that it was made from.
+
+    Those that a library raised say what the library says; notes may be anybody's.
+    """
+    for found in lineage(error):
+        place = found.__traceback__
+        while place is not None and place.tb_next is not None:
+            place = place.tb_next
+        if place is None or not is_installed(place.tb_frame.f_code.co_filename):
+            yield str(found)
+            yield from texts(found.args)
+        yield from texts(getattr(found, "__notes__", None))
+
+
+def constants(
+    code: CodeType, scope: Mapping[str, Any], values: Mapping[str, Any], cells: Sequence[CellType]
+) -> Iterator[str]:
+    """The texts in the code of a frame, in its arguments, its closure, and globals that it names."""
+    yield from _texts_of_code(code)
+    for name in code.co_names:
+        yield from texts(scope.get(name), keys=True)
+    for value in (*values.values(), *cells):
+        yield from texts(_content(value), keys=True)
+
+
+def _texts_of_code(code: CodeType) -> Iterator[str]:
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            yield from _texts_of_code(constant)
+        else:
+            yield from texts(constant)
+
+
 def _running() -> set[int]:
     """The ids of the frames that this thread is in."""
     frame: FrameType | None = sys._getframe(1)
@@ -106,33 +142,49 @@ def of_code(code: CodeType) -> Iterator[str]:
     names = (*code.co_names, *code.co_varnames, *code.co_cellvars)
     if any(map(is_telling, names)):
         value: object = None
+        named = False
         for instruction in dis.get_instructions(code):
-            if instruction.opname in _STORES and is_telling(str(instruction.argval)):
+            compared = instruction.opname == "COMPARE_OP" and named and not _is_word(value)
+            stored = instruction.opname in _STORES and is_telling(str(instruction.argval))
+            if stored or compared:
                 yield from texts(value)
-            value = instruction.argval if instruction.opname == "LOAD_CONST" else None
+            if instruction.opname == "LOAD_CONST":
+                value = instruction.argval
+            else:
+                value, named = None, is_telling(str(instruction.argval))
     for constant in code.co_consts:
         if isinstance(constant, CodeType):
             yield from of_code(constant)
 
 
-def texts(value: object, depth: int = 0) -> Iterator[str]:
+def texts(value: object, depth: int = 0, *, keys: bool = False) -> Iterator[str]:
     """The strings in a value, also in plain collections; of other objects, nothing is asked."""
     kind = type(value)
     if kind is str:
         text: str = value  # type: ignore[assignment]
         if _SHORTEST <= len(text) <= _LONGEST:
             yield text
+    elif kind is int:
+        if value >= _LEAST:  # type: ignore[operator]
+            yield str(value)
     elif kind is bytes:
         yield from texts(value.decode("latin-1"), depth)  # type: ignore[attr-defined]
     elif depth < _DEEPEST and kind is dict:
-        yield from _texts_of(list(value.values()), depth)  # type: ignore[attr-defined]
+        if keys:
+            yield from _texts_of(list(value), depth, keys)  # type: ignore[call-overload]
+        yield from _texts_of(list(value.values()), depth, keys)  # type: ignore[attr-defined]
     elif depth < _DEEPEST and kind in (list, tuple, set, frozenset):
-        yield from _texts_of(list(value), depth)  # type: ignore[call-overload]
+        yield from _texts_of(list(value), depth, keys)  # type: ignore[call-overload]
 
 
-def _texts_of(items: Iterable[object], depth: int) -> Iterator[str]:
+def _is_word(value: object) -> bool:
+    """Whether a secret is compared with what is none: a word (`token_type == "segment"`)."""
+    return type(value) is str and value.isalpha()
+
+
+def _texts_of(items: Iterable[object], depth: int, keys: bool = False) -> Iterator[str]:
     for item in list(items)[:_MOST]:
-        yield from texts(item, depth + 1)
+        yield from texts(item, depth + 1, keys=keys)
 
 
 def _content(value: object) -> object:

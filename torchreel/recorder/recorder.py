@@ -227,6 +227,9 @@ class Recorder:
         with fail_open("secrets"):
             for values, file in frame_secrets.of_error(error):
                 self.learn(values, file)
+            redactor = self.tape.redactor
+            if redactor is not None and redactor.is_strict:
+                redactor.learn_texts([*frame_secrets.messages(error)], ())
 
     def _forget_old_entries(self) -> None:
         """A process that compiles for weeks must not grow."""

@@ -76,6 +76,9 @@ def _learn(recorder: Recorder, call: Call, code: CodeType) -> None:
         call.argument(1, "globals"), call.argument(2, "locals"), call.argument(4, "closure")
     )  # fmt: skip
     recorder.learn(frame_secrets.of_frame(code, scope, values, cells or ()), code.co_filename)
+    redactor = recorder.tape.redactor
+    if redactor is not None and redactor.is_strict:
+        redactor.learn_texts((), frame_secrets.constants(code, scope, values, cells or ()))
 
 
 def _is_soft(call: Call, error: BaseException | None) -> bool:

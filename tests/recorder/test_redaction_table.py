@@ -1,0 +1,108 @@
+"""Show: what docs/redaction.md says of each place and level is what a store holds."""
+
+import base64
+import os
+import re
+import sqlite3
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.recorder import canaries, programs
+from tests.recorder.canaries import CANARIES, FORM, NAMED, Canary
+from torchreel.recorder.launch import run_recorded
+from torchreel.recorder.settings import Settings
+from torchreel.store.packing import LastPack, read
+
+DOCUMENT = Path(__file__).parents[2] / "docs/redaction.md"
+LEVELS = ("none", "default", "all")
+STAYS, SECRETS_GO, GOES = "stays", "secrets go", "goes"
+
+
+def table() -> dict[str, dict[str, str]]:
+    """What the documentation says, by place and level."""
+    rows = re.findall(r"^\| (.+) \|$", DOCUMENT.read_text(), re.MULTILINE)
+    cells = [row.split(" | ") for row in rows[1:]]
+    return {place: dict(zip(LEVELS, row, strict=True)) for place, *row in cells}
+
+
+def test_each_place_is_in_the_table() -> None:
+    assert {canary.place for canary in CANARIES} == set(table())
+    assert {cell for row in table().values() for cell in row.values()} == {STAYS, SECRETS_GO, GOES}
+    assert len({canary.text for canary in CANARIES}) == len(CANARIES) >= 70
+
+
+@pytest.fixture(scope="module", params=LEVELS)
+def recorded(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> tuple[str, list[bytes]]:
+    """A level, and all that a store recorded at it holds."""
+    folder = tmp_path_factory.mktemp(request.param)
+    project = folder / canaries.HOME / canaries.CWD
+    project.mkdir(parents=True)
+    file = project / f"{canaries.FILE}.py"
+    file.write_text(canaries.PROGRAM)
+    text = f"""# {canaries.TYPED[0]} password = '{canaries.TYPED[1]}'
+import runpy; runpy.run_path({str(file)!r}, run_name="__main__")"""
+    command = [
+        sys.executable, "-c", text,
+        "--name", canaries.ARGV, "--hub-token", canaries.ARGV_TOKEN,
+    ]  # fmt: skip
+    store = folder / "run.db"
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in {**canaries.ENVIRONMENT, **programs.ENVIRONMENT}.items():
+            patch.setenv(name, value)
+        patch.setenv("HOME", str(folder / canaries.HOME))
+        patch.setenv("USER", canaries.USER)
+        # What is compiled once need not be compiled again for the next level.
+        cache = folder.parent / "cache" / canaries.USER
+        cache.mkdir(parents=True, exist_ok=True)
+        patch.setenv("TMPDIR", str(cache))
+        patch.setenv("PYTHONPATH", os.pathsep.join(p for p in sys.path if p))
+        patch.chdir(project)
+        settings = Settings(redact=request.param, frames="all")
+        assert run_recorded(command, store, settings=settings) == 0
+    return request.param, list(everything(store))
+
+
+def everything(store: Path) -> Iterator[bytes]:
+    """Every column and every blob, unpacked."""
+    connection = sqlite3.connect(store)
+    tables = connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'").fetchall()
+    assert connection.execute("SELECT * FROM lost").fetchall() == []
+    for (table_name,) in tables:
+        for row in connection.execute(f'SELECT * FROM "{table_name}"'):
+            yield repr(row).encode()
+    for (digest,) in connection.execute("SELECT digest FROM blobs").fetchall():
+        yield read(lambda *query: connection.execute(*query).fetchall(), digest, LastPack())
+    connection.close()
+
+
+def spelled(text: str) -> list[bytes]:
+    """A text as it is, in hex and in base64 at whatever offset."""
+    data = text.encode()
+    found = [data, data.hex().encode()]
+    for offset in range(3):
+        whole = base64.b64encode(b"x" * offset + data)
+        found.append(whole[4 if offset else 0 : len(whole) - 4])
+    return found
+
+
+def is_kept(canary: Canary, said: str) -> bool:
+    """Whether the table says that a canary is in a store."""
+    return said == STAYS or (said == SECRETS_GO and canary.kind not in (NAMED, FORM))
+
+
+def test_the_store_holds_what_the_table_says(recorded: tuple[str, list[bytes]]) -> None:
+    level, store = recorded
+    said = table()
+    wrong = []
+    for canary in CANARIES:
+        # Of one that stays, the text itself is to be found.
+        looked_for = spelled(canary.text)
+        found = any(text in data for data in store for text in looked_for)
+        if found != is_kept(canary, said[canary.place][level]):
+            wrong.append((canary, "found" if found else "not found"))
+    assert not wrong, "\n".join(map(str, wrong))

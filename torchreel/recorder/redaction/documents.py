@@ -1,0 +1,82 @@
+"""Changing strings within the text of a JSON document, and leaving every other byte as it is.
+
+Lives here: finding the string around a place, and writing another one.  A document is half a
+megabyte, and a secret is in hardly any of its strings: to parse and to write all of it would cost
+more than all the rest of redaction.  Not here: what is changed (`redactor`, `strict`).
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterable
+
+import orjson
+
+_CONTENT = re.compile(rb'[^"\\]*+(?:\\.[^"\\]*+)*+', re.DOTALL)
+_TO_ESCAPE = re.compile(rb'[\x00-\x1f"\\]')
+
+
+def looks_like_one(data: bytes) -> bool:
+    """Whether these bytes may be a JSON object or array."""
+    return data[:1] in (b"{", b"[") and data[-1:] in (b"}", b"]")
+
+
+def is_document(data: bytes) -> bool:
+    """Whether they are."""
+    if not looks_like_one(data):
+        return False
+    try:
+        orjson.loads(data)
+    except ValueError:  # or what json alone reads: NaN, large integers, lone surrogates
+        try:
+            json.loads(data.decode("utf-8", "surrogatepass"))
+        except (ValueError, RecursionError):
+            return False
+    return True
+
+
+def rewritten(data: bytes, places: Iterable[int], change: Callable[[bytes], bytes]) -> bytes:
+    """A document whose strings around the given places, in order, went through `change`."""
+    parts: list[bytes] = []
+    done = behind = 0
+    for at in places:
+        if at < behind:
+            continue
+        start = _opening(data, at)
+        if start < behind:  # in no string
+            continue
+        found = _CONTENT.match(data, start)
+        behind = found.end() if found is not None else start
+        before = decoded(data[start:behind])
+        after = change(before)
+        if after != before:
+            parts += [data[done:start], encoded(after, data[start:behind].isascii())]
+            done = behind
+    return b"".join([*parts, data[done:]]) if parts else data
+
+
+def _opening(data: bytes, at: int) -> int:
+    """Where the string around a place begins, behind its quote."""
+    quote = data.rfind(b'"', 0, at + 1)
+    while (
+        quote > 0 and (quote - len(data[:quote].rstrip(b"\\")) if data[quote - 1] == 92 else 0) % 2
+    ):
+        quote = data.rfind(b'"', 0, quote)
+    return quote + 1
+
+
+def decoded(text: bytes) -> bytes:
+    """The UTF-8 of the string whose JSON has this between its quotes."""
+    if b"\\" not in text:
+        return text
+    found: str = json.loads(b'"' + text + b'"', strict=False)
+    return found.encode("utf-8", "surrogatepass")
+
+
+def encoded(text: bytes, ascii_only: bool = False) -> bytes:
+    """The inverse of `decoded`."""
+    if not _TO_ESCAPE.search(text) and (not ascii_only or text.isascii()):
+        return text
+    string = text.decode("utf-8", "surrogatepass")
+    return json.dumps(string, ensure_ascii=ascii_only)[1:-1].encode("utf-8", "surrogatepass")

@@ -1,0 +1,140 @@
+"""Values that are known to be secret: from the environment, the command line, the program's frames.
+
+Lives here: finding them again wherever they are written, however they are quoted or escaped.  Not
+here: how they became known (`redactor`, `frame_secrets`).
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from enum import IntEnum
+
+from ahocorasick_rs import MATCHKIND_LEFTMOST_LONGEST, BytesAhoCorasick, Implementation
+
+from torchreel.recorder.redaction.rules import REDACTED
+
+_MOST = 5000
+"""Values that are remembered; beyond, the oldest are forgotten."""
+_SHORTEST = 4
+_SHORTEST_BARE = 8
+_LEAST_DIGITS = 6
+_PIECE = 300
+"""Characters: a longer value is looked for in pieces, line by line."""
+_LONGEST = 30_000
+_WORD = re.compile(r"[A-Za-z_.]+|\d+")
+_QUOTES = b"'\""
+_NAMES = re.compile(rb"[\w]")
+
+
+class Where(IntEnum):
+    """Where a value is taken out."""
+
+    QUOTED = 0
+    """Only as the whole of a quoted string: it could be a word of the language."""
+    WHOLE = 1
+    """Not within a longer name."""
+    ANYWHERE = 2
+
+
+class KnownValues:
+    """Values to take out of text, in every way that they may be spelled."""
+
+    def __init__(self) -> None:
+        self._values: dict[str, Where] = {}
+        self._search: tuple[BytesAhoCorasick, list[Where]] | None = None
+
+    def __contains__(self, value: str) -> bool:
+        return value in self._values
+
+    def add(self, value: str, where: Where | None = None) -> bool:
+        """Remember a value; one that could be a word of the language is known only in quotes.
+
+        Returns whether it is new.
+        """
+        if not _SHORTEST <= len(value) <= _LONGEST or value.startswith("<"):
+            return False
+        if value in ("None", "True", "False"):
+            return False
+        if len(value) > _PIECE or "\n" in value:
+            return max([self.add(piece, where) for piece in _pieces(value)], default=False)
+        if where is None:
+            bare = len(value) >= _SHORTEST_BARE and not _WORD.fullmatch(value)
+            where = Where.ANYWHERE if bare else Where.QUOTED
+            if value.isdigit() and len(value) >= _LEAST_DIGITS:
+                where = Where.WHOLE
+        if self._values.get(value, -1) >= where:
+            return False
+        if len(self._values) >= _MOST:
+            self._values.pop(next(iter(self._values)), None)
+        self._values[value] = where
+        self._search = None
+        return True
+
+    def places(self, data: bytes) -> list[int]:
+        """Where one of them begins, in a text or in the text of a JSON document."""
+        return [start for start, _ in self._found(data)]
+
+    def removed_from(self, data: bytes) -> bytes:
+        """A text without them."""
+        parts, position = [], 0
+        for start, end in self._found(data):
+            parts += [data[position:start], REDACTED]
+            position = end
+        return b"".join([*parts, data[position:]]) if parts else data
+
+    def _found(self, data: bytes) -> Iterator[tuple[int, int]]:
+        if not self._values:
+            return
+        # The compiling thread may learn meanwhile.
+        search = self._search or self._build()
+        self._search = search
+        automaton, places = search
+        for number, start, end in automaton.find_matches_as_indexes(data):
+            where = places[number]
+            if where is Where.ANYWHERE or (
+                _is_quoted(data, start, end)
+                if where is Where.QUOTED
+                else _is_whole(data, start, end)
+            ):
+                yield start, end
+
+    def _build(self) -> tuple[BytesAhoCorasick, list[Where]]:
+        spelled: dict[bytes, Where] = {}
+        for value, where in list(self._values.items()):
+            for text in written(value):
+                data = text.encode("utf-8", "surrogatepass")
+                spelled[data] = max(spelled.get(data, where), where)
+        # The default, a complete automaton, takes seconds to build for long values.
+        kind = Implementation.ContiguousNFA
+        automaton = BytesAhoCorasick(list(spelled), MATCHKIND_LEFTMOST_LONGEST, kind)
+        return automaton, list(spelled.values())
+
+
+def _pieces(value: str) -> Iterator[str]:
+    for line in value.splitlines():
+        for start in range(0, len(line), _PIECE):
+            piece = line[start : start + _PIECE].strip()
+            if len(piece) >= _SHORTEST_BARE:
+                yield piece
+
+
+def _is_quoted(data: bytes, start: int, end: int) -> bool:
+    before, behind = data[start - 1 : start] if start else b"", data[end : end + 1]
+    return bool(before) and before in _QUOTES and behind in (before, b"\\")
+
+
+def _is_whole(data: bytes, start: int, end: int) -> bool:
+    return not _NAMES.match(data[max(0, start - 1) : start]) and not _NAMES.match(data, end)
+
+
+def written(plain: str) -> set[str]:
+    """A text as it is, as Python or JSON has it, and as JSON has that: of a graph's code, say."""
+    once = {plain, repr(plain)[1:-1], *_in_json(plain)}
+    return once.union(*map(_in_json, once))
+
+
+def _in_json(text: str) -> set[str]:
+    """Our JSON has any character as it is, torch's own only those of ASCII."""
+    return {json.dumps(text)[1:-1], json.dumps(text, ensure_ascii=False)[1:-1]}

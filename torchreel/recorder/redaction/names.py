@@ -1,0 +1,214 @@
+"""Values that stand behind a name which says that they are secret.
+
+Lives here: the names, and the value that a text gives one: `password = 'x'`, `{"token": "x"}`,
+`secret_number == 918273`, `--password x`, `api_keys=["x", "y"]`.  Not here: values of variables
+(`frame_secrets`), tokens that say themselves what they are (`forms`).  Called by `redactor`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from functools import cache
+
+from torchreel.recorder.redaction.literals import Literal, literal_at, literals
+
+_compiled = cache(re.compile)
+
+SECRET_NAME = re.compile(
+    r"token|secret|passw|passphrase|credential|api_?key|access_?key|private|auth(?!or(?!i[sz])|en)"
+    r"|authen(?!tic$)|cookie|pwd|_key$|^key$",
+    re.IGNORECASE,
+)
+"""Names of variables, options and settings whose values are nobody's business."""
+
+NAMES = (
+    b"api_key", b"apikey", b"api-key", b"access_key", b"accesskey", b"access-key", b"accountkey",
+    b"account_key", b"private_key", b"private-key", b"privatekey", b"signing_key",
+    b"encryption_key", b"key-data", b"passw", b"passphrase", b"secret", b"token", b"credential",
+    b"auth", b"bearer", b"cookie", b"pwd", b"sessionid", b"session_id", b"pgpass",
+)  # fmt: skip
+"""What the name of a secret holds, in lower case, where it stands before its value."""
+
+# The rest of the name, maybe a quote and a bracket; a type; a sign; calls that the value goes into.
+_REST = rb"(?P<rest>[\w-]{0,40}+)(?:\\*['\"])?[\])]?"
+_TYPE = rb"(?::\s?[\w.\[\]| ,]{1,40}?(?=\s?=))?"
+_SIGN = rb"(?:[ \t]{0,4}(?P<sign>[:!=]?={1,2}|=>|:)|[ \t]+(?P<is>is(?: not)?|in))\s{0,4}"
+_CALL = rb"(?P<call>(?:[\w.]{0,60}\()?)"
+_SIGNED = _REST + _TYPE + _SIGN + _CALL
+_BLANK = _REST + rb"[ \t]+(?=[^\s-])"
+# The name as a string, and the value as the next one: an option of a command, a pair, a default.
+_NEXT = rb"[\w-]{0,40}+\\*['\"]\s{0,3},\s{0,3}(?:default\s?=\s?)?"
+_BARE = rb"[^\s'\"\\,;()\[\]{}<>&|]{4,}"
+_QUOTED_NAME = rb"['\"](-{0,2})[\w-]{0,40}\Z"
+_OPTION = rb"(?<![\w-])-{1,2}[\w-]{0,40}\Z"
+_COMPARED = rb"['\"]\s{0,3}[!=]=\s{0,3}[\w.\[\]'\"]{0,60}\Z"
+_GLUE = rb"\s*(?:\+\s*|\\\n\s*)?"
+_NO_WORD = rb"[^A-Za-z_]"
+_TYPES = (
+    rb"(?i:str|bytes|int|float|bool|none|true|false|null|string|object|optional|any|secretstr|self)"
+)
+
+# What torch's readable graphs write behind the name of a value, be it of a weight `embed_tokens`.
+ANNOTATION = (
+    rb"[a-z]{1,4}\d\w{0,6}\[[^\]'\"]*\](?:\[[^\]'\"]*\])?(?:[a-z]{2,12}(?::\d+)?)?|Sym\([^'\"]*\)"
+)
+_LONGEST = 4000
+_LONGEST_LIST = 2000
+_LEAST_DIGITS = 8
+"""Digits that a number behind a name needs: `num_tokens = 128000` is a size."""
+_LEAST_DIGITS_OF_PASSWORD = 4
+
+
+def spans(text: bytes, places: Iterable[tuple[int, bytes]]) -> Iterator[tuple[int, int]]:
+    """The values of the names that begin at the given places (other words are skipped)."""
+    for at, word in places:
+        if word in _NAMES and not (word == b"auth" and _is_author(text, at)):
+            yield from _values(text, at, word)
+
+
+_NAMES = frozenset(NAMES)
+
+
+def _is_author(text: bytes, at: int) -> bool:
+    return _compiled(rb"(?i:auth(?:or(?!i[sz])|entic))").match(text, at) is not None
+
+
+def _values(text: bytes, at: int, word: bytes) -> Iterator[tuple[int, int]]:
+    behind = at + len(word)
+    signed = _compiled(_SIGNED).match(text, behind)
+    if signed is not None and (
+        signed["is"] is None or text[signed.end() : signed.end() + 1] in b"'\""
+    ):
+        yield from _signed(text, at, word, signed)
+    else:
+        yield from _next(text, at, word)
+        yield from _of_option(text, at, behind, word)
+    compared = _compiled(_COMPARED).search(text, max(0, at - 72), at)
+    if compared is not None:
+        yield from _ending(text, compared.start())
+
+
+def _signed(
+    text: bytes, at: int, word: bytes, signed: re.Match[bytes]
+) -> Iterator[tuple[int, int]]:
+    """The value behind a sign: a string, a number, a list of them, or what stands there bare."""
+    start, call = signed.end(), signed["call"]
+    literal = literal_at(text, start)
+    if literal is None:
+        if call and not _is_count(text, at, word):
+            yield from _listed(text, start)
+        elif not call and text[start : start + 1] in (b"[", b"{") and not _is_count(text, at, word):
+            yield from _listed(text, start + 1)
+        elif not call:
+            yield from _bare(text, start, word, signed["sign"] or b"")
+    elif literal.is_number:
+        bare = _compiled(_BARE).match(text, start)
+        if bare is not None and bare.end() > literal.end:
+            yield from _bare(text, start, word, signed["sign"] or b"")
+        elif _has_digits(text, literal, word):
+            yield literal.start, literal.end
+    elif not call or call == b"(" or not _is_count(text, at, word):
+        yield from _strings(text, literal)
+        if call and call != b"(":
+            yield from _listed(text, literal.end)
+
+
+def _strings(text: bytes, literal: Literal | None) -> Iterator[tuple[int, int]]:
+    """A string and those that are glued to it."""
+    while literal is not None and not literal.is_number:
+        inner, end = literal.inner, min(literal.inner_end, literal.inner + _LONGEST)
+        if _compiled(ANNOTATION).fullmatch(text, inner, end) is None:
+            yield inner, end
+        glue = _compiled(_GLUE).match(text, literal.end)
+        literal = literal_at(text, glue.end()) if glue is not None else None
+
+
+def _listed(text: bytes, start: int) -> Iterator[tuple[int, int]]:
+    """The strings, and long numbers, up to the bracket that closes the one before `start`."""
+    at, depth = start, 1
+    for literal in literals(text, start, min(len(text), start + _LONGEST_LIST)):
+        between = text[at : literal.start]
+        for character in between:
+            depth += (character in b"([{") - (character in b")]}")
+            if depth == 0:
+                return
+        if not literal.is_number:
+            yield literal.inner, literal.inner_end
+        elif literal.end - literal.start >= _LEAST_DIGITS:
+            yield literal.start, literal.end
+        at = literal.end
+
+
+def _bare(text: bytes, start: int, word: bytes, sign: bytes) -> Iterator[tuple[int, int]]:
+    """What has no quotes: it may be code (`token=tok`, `password=None`, `secret = read()`)."""
+    match = _compiled(_BARE).match(text, start)
+    if match is None:
+        return
+    found, behind = match[0], text[match.end() : match.end() + 1]
+    if found in (b"None", b"True", b"False") or _compiled(_TYPES).fullmatch(found):
+        return
+    has_digit = any(48 <= byte <= 57 for byte in found)
+    if sign in (b"==", b"!=") and not has_digit:  # a comparison with a variable
+        return
+    is_code = behind in (b"(", b"[") or _compiled(rb"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)+").fullmatch(
+        found
+    )
+    if (word.startswith(b"pass") and not is_code) or (
+        len(found) >= 8 and has_digit and (b"." not in found or not is_code)
+    ):
+        yield match.span()
+
+
+def _next(text: bytes, at: int, word: bytes) -> Iterator[tuple[int, int]]:
+    """Of two strings in a row the first may be a name, or one of many words (`token` is one)."""
+    following = _compiled(_NEXT).match(text, at + len(word))
+    before = _compiled(_QUOTED_NAME).search(text, max(0, at - 48), at)
+    literal = literal_at(text, following.end()) if following is not None else None
+    if literal is None or before is None:
+        return
+    found = text[literal.inner : literal.inner_end]
+    telling = not _is_count(text, at, word)
+    if literal.is_number:
+        if telling and _has_digits(text, literal, word):
+            yield literal.start, literal.end
+    elif not found.startswith(b"-") and (
+        before[1] or (telling and len(found) >= 6 and _compiled(_NO_WORD).search(found))
+    ):
+        yield literal.inner, literal.inner_end
+
+
+def _of_option(text: bytes, at: int, behind: int, word: bytes) -> Iterator[tuple[int, int]]:
+    """`--password x` of a command in one text; `password x1` of a .netrc."""
+    blank = _compiled(_BLANK).match(text, behind)
+    if blank is None:
+        return
+    literal = literal_at(text, blank.end())
+    is_option = _compiled(_OPTION).search(text, max(0, at - 48), at) is not None
+    if is_option and literal is not None and not literal.is_number:
+        yield from _strings(text, literal)
+        return
+    bare = _compiled(_BARE).match(text, blank.end())
+    if bare is None:
+        return
+    mixed = _compiled(rb"[\d!@#$%^*?~+]").search(bare[0]) is not None
+    if is_option or (mixed and word.startswith((b"pass", b"secret")) and not blank["rest"][4:]):
+        yield bare.span()
+
+
+def _ending(text: bytes, quote: int) -> Iterator[tuple[int, int]]:
+    """The string that ends at a quote, which a name is compared with."""
+    start = text.rfind(text[quote : quote + 1], max(0, quote - _LONGEST_LIST), quote)
+    if start >= 0 and b"\n" not in text[start:quote]:
+        yield start + 1, quote
+
+
+def _is_count(text: bytes, at: int, word: bytes) -> bool:
+    """Whether the name may speak of tokens of a language."""
+    return word == b"token" and not text[at : at + 5].isupper()
+
+
+def _has_digits(text: bytes, literal: Literal, word: bytes) -> bool:
+    digits = sum(48 <= byte <= 57 for byte in text[literal.start : literal.end])
+    telling = word in (b"passw", b"secret", b"pwd", b"passphrase", b"credential")
+    return digits >= (_LEAST_DIGITS_OF_PASSWORD if telling else _LEAST_DIGITS)

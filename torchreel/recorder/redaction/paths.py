@@ -1,0 +1,89 @@
+"""Where the user lives: home directories, and the user's name in paths.
+
+Lives here: the rules for them, and replacing them in a text or in the text of a JSON document.
+Hardly a document is without paths: unlike all other rules these work on the bytes as they are, also
+between the escapes of JSON, and touch nothing that is JSON's own.  Called by `redactor`.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import string
+from collections.abc import Mapping
+from functools import cache
+
+from torchreel.recorder.redaction.rules import HOME
+
+Rule = tuple[bytes, bytes]
+"""An anchor, and the pattern around it, which is compiled where the anchor is found."""
+_compiled = cache(re.compile)
+
+_COMMON = frozenset({"root", "user", "home", "torch", "python", "site-packages", "tests"})
+"""Names of users that are names of directories as well."""
+
+
+def _start(before: bytes = rb"\w") -> bytes:
+    """Where a path may begin: not behind one of these characters.
+
+    In JSON the first character of a line stands behind the `n` of an escape.
+    """
+    return rb"(?:(?<![%s])|(?<=\\[bfnrt]))" % before
+
+
+_NOT_IN_ESCAPE = rb"(?<!(?<!\\)\\)"
+"""What begins with any letter may not begin with that of an escape: half of it would be left."""
+_IN_PATH = rb"\w.~-"
+_PATH = (string.ascii_letters + string.digits + "_.~-/").encode()
+_LONGEST_PATH = 4096
+_QUOTES = re.compile(rb"[\\'\"]")
+HOMES = tuple(
+    (home, _start(_IN_PATH) + home + rb"[^/\s'\":\\,;)]+") for home in (b"/home/", b"/Users/")
+)
+
+
+def rules_for(environ: Mapping[str, str]) -> tuple[Rule, ...]:
+    """The home directory, and the user's name where it is a part of a path."""
+    home = environ.get("HOME", "").rstrip("/")
+    names = {environ.get("USER", ""), environ.get("LOGNAME", ""), os.path.basename(home)}
+    rules = []
+    # One with a character that JSON escapes could be replaced by halves.
+    if len(home) > 2 and not _QUOTES.search(home.encode("utf-8", "surrogatepass")):
+        rules.append(_rule(home, _start(rb"\w.~/-") + rb"%s(?![\w.-])"))
+    for name in sorted(names - _COMMON):
+        if len(name) > 2:
+            # torch itself prints some paths by their last parts.
+            start = _NOT_IN_ESCAPE + _start(_IN_PATH)
+            rules.append(_rule(f"{name}/", start + rb"/?(?:[\w.-]+/){0,6}%s(?=/)"))
+            rules.append(_rule(f"/{name}", _start(_IN_PATH) + rb"(?:/[\w.-]+){1,2}%s(?![\w.-])"))
+            rules.append(_rule(f"torchinductor_{name}", rb"%s(?![\w.-])"))
+    return (*rules, *HOMES)
+
+
+def _rule(text: str, pattern: bytes) -> Rule:
+    data = text.encode("utf-8", "surrogatepass")
+    return data, pattern.replace(b"%s", re.escape(data.removesuffix(b"/")))
+
+
+def replaced(rule: Rule, data: bytes, by: bytes = HOME) -> bytes:
+    """What `pattern.sub` gives, looking only around the anchor, which is in or before each match.
+
+    A pattern that begins by looking behind is tried at each byte otherwise: 80 ms for a checkpoint.
+    """
+    anchor, pattern = rule
+    compiled = _compiled(pattern)
+    parts: list[bytes] = []
+    done = tried = 0
+    at = data.find(anchor)
+    while at >= 0:
+        run = data[max(tried, at - _LONGEST_PATH) : at]
+        start, end = at - len(run) + len(run.rstrip(_PATH)), at + len(anchor) + 1
+        matches = (compiled.match(data, place) for place in range(max(tried, start), end))
+        match = next(filter(None, matches), None)
+        if match is not None:
+            parts += [data[done : match.start()], by]
+            done = match.end()
+        tried = max(tried, end) if match is None else done
+        # An anchor that is only looked behind at may end what was replaced.
+        at = data.find(anchor, max(at + 1, done - len(anchor)))
+    return b"".join([*parts, data[done:]]) if parts else data

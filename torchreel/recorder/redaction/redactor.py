@@ -1,0 +1,296 @@
+"""Takes secrets out of texts, JSON documents and other bytes, before they reach the disk.
+
+Lives here: `Redactor`, which puts the rules together.  What a level takes out is in a table in
+docs/redaction.md; the rules are in `forms` (tokens that say what they are), `names` (values behind
+telling names), `known` (values that the process knows), `paths`, and `strict` (the level `all`).
+
+One search finds all words that a rule begins with.  Where none occurs, as in most of what is
+written, nothing else is done; in a JSON document, only the strings around them are looked at, each
+as the text that it stands for.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from functools import cache, cached_property, lru_cache
+from typing import TYPE_CHECKING, Any
+
+from torchreel.recorder.redaction import documents, forms, names, paths
+from torchreel.recorder.redaction.known import KnownValues, Where
+from torchreel.recorder.redaction.literals import unescaped
+from torchreel.recorder.redaction.names import SECRET_NAME
+from torchreel.recorder.redaction.rules import REDACTED, Rules, Withheld
+from torchreel.recorder.redaction.words import Words
+from torchreel.store.jsontypes import json_text
+
+if TYPE_CHECKING:
+    from torchreel.recorder.redaction.strict import Strict
+
+_compiled = cache(re.compile)
+
+_SHORTEST_SECRET = 6
+"""Characters: a shorter value ('1', 'true', 'none') would take half of the text with it."""
+_MOST_SOURCE = 1 << 20
+"""Bytes of a file that are looked through for secrets."""
+_IN_URL = re.compile(r"://[^/\s:@]*:([^/\s@]{4,})@")
+"""The password in an address."""
+
+_TENSOR = b"tensor("
+_TENSOR_VALUES = (
+    rb"(?<![\w.])tensor\((\[[-+.,\d\seEinfaTrFulsjx\[\]]*\]"
+    rb"|True|False|[-+]?(?:nan|inf|\d[\d.]*(?:e[-+]?\d+)?)(?:[-+][\d.]+j)?)"
+)
+"""No secret, but data: values of a tensor in a message."""
+
+_MIXED = re.compile(rb"(?:'|\")([\w+/=-]{20,200}+)(?:'|\\*\")")
+_MIXED_IN_JSON = re.compile(rb"'[\w+/=-]{20,200}+'|\\\"[\w+/=-]{20,200}+\\")
+"""The same where a document has it: a bare quote is JSON's own."""
+_HEX = rb"[0-9a-fA-F-]{32,200}"
+_OF_CODE = (
+    rb"(?i)(?:hash|digest|sha|checksum|uuid|commit|md5|crc|fingerprint|cache_key)[\w\]'\" ]*"
+    rb"[=:(,]\s*\\*['\"]?\Z"
+)
+"""What stands before a number in hex that identifies code or a file."""
+_TURNS = rb"[A-Za-z]\d|\d[A-Za-z]"
+_PLACE = re.compile(r"\{[^{}]*\}")
+_NAME_ENDS_STRING = re.compile(rb'[\w-]{0,60}+"')
+
+
+class Redactor:
+    """Takes secrets out of text, by the rules and by what this process knows to be one."""
+
+    def __init__(
+        self, rules: Rules, environ: Mapping[str, str] | None = None, argv: Sequence[str] = ()
+    ) -> None:
+        environ = os.environ if environ is None else environ
+        self.rules = rules
+        self.is_off = rules.mode == "none" and not rules.patterns
+        self.is_strict = rules.mode == "all"
+        self._by_default = rules.mode != "none"
+        self._environ, self._argv = environ, argv
+        self._looked: Mapping[Any, Any] | None = None
+        self._paths = paths.rules_for(environ) if self._by_default else ()
+        self._path_words = {anchor.lower() for anchor, _ in self._paths}
+        self._words = Words((*forms.FORMS, *names.NAMES, _TENSOR, *self._path_words))
+        self._patterns = tuple(re.compile(pattern.encode()) for pattern in rules.patterns)
+        self._known = KnownValues()
+        self._short = lru_cache(4096)(self._text)
+        self.look_again()
+
+    def text(self, text: str) -> str:
+        """`text` (of a column) without what is nobody's business."""
+        return self._short(text) if len(text) < 400 else self._text(text)
+
+    def json(self, value: Any) -> str:
+        """The JSON text of a value, redacted; still JSON."""
+        return self.data(json_text(value).encode("utf-8", "surrogatepass")).decode(
+            "utf-8", "surrogatepass"
+        )
+
+    def data(self, data: bytes) -> bytes:
+        """The bytes of a blob, redacted.  Raises Withheld for a secret in what is no text."""
+        if self.is_off:
+            return data
+        if not _is_text(data):
+            if self._without_secrets(data) != data:
+                raise Withheld("a secret in bytes that are no text")
+            return data
+        return self._all(data, documents.looks_like_one(data))
+
+    def look_again(self) -> None:
+        """Look for secrets that the environment has got since, from a file of settings, say."""
+        if not self._by_default:
+            return
+        # A dict beneath os.environ is compared in a microsecond; the mapping itself takes fifty.
+        now: Mapping[Any, Any] = getattr(self._environ, "_data", self._environ)
+        if now != self._looked:
+            self._looked = dict(now)
+            new = [
+                self._known.add(value, Where.ANYWHERE)
+                for value in _secret_values(self._environ, self._argv)
+            ]
+            if any(new):
+                self._short.cache_clear()
+
+    def learn(self, values: Iterable[str]) -> None:
+        """Take these out from now on."""
+        if max([self._known.add(value) for value in values], default=False):
+            self._short.cache_clear()
+
+    def learn_texts(self, messages: Sequence[str], constants: Iterable[str]) -> None:
+        """For the level `all`: what the program says in exceptions, and the texts in its code."""
+        if self.is_strict:
+            new = self.strict.learn((*messages, *constants))
+            said = (text for text in messages if " " in text.strip())
+            if max([new, *(self._known.add(text, Where.ANYWHERE) for text in said)]):
+                self._short.cache_clear()
+
+    def learn_from(self, file: str) -> None:
+        """Take out what the source in that file gives the name of a secret."""
+        with suppress(OSError), open(file, "rb") as source:
+            self._without_secrets(source.read(_MOST_SOURCE))
+
+    def _text(self, text: str) -> str:
+        data = text.encode("utf-8", "surrogatepass")
+        return self._all(data, False).decode("utf-8", "surrogatepass")
+
+    def _all(self, data: bytes, may_be_document: bool) -> bytes:
+        if not self._by_default:
+            return self._by_patterns(data, may_be_document)
+        places = self._words.places(data)
+        if may_be_document:
+            data = self._document(data, places)
+        else:
+            data = self._without_secrets(data, places)
+        found = {word for _, word in places if word in self._path_words}
+        if found:
+            for rule in self._paths:
+                if rule[0].lower() in found:
+                    data = paths.replaced(rule, data)
+        if self.is_strict:
+            data = self.strict.document(data) if may_be_document else self.strict.text(data)
+        return data
+
+    @cached_property
+    def strict(self) -> Strict:
+        """What the level `all` takes out besides."""
+        from torchreel.recorder.redaction.strict import Strict
+
+        return Strict()
+
+    def _document(self, data: bytes, places: Sequence[tuple[int, bytes]]) -> bytes:
+        """A JSON document, in which only the strings around what was found are looked at."""
+        if self._patterns:
+            data = self._by_patterns(data, True)
+            places = self._words.places(data)
+        ends = _NAME_ENDS_STRING.match
+        hits = {
+            at
+            for at, word in places
+            if word not in self._path_words
+            # The name alone is a string: of a node, an attribute, a key.
+            and (word in forms.FORMS or not ends(data, at + len(word)))
+        }
+        hits.update(
+            self._known.places(data), (match.start() for match in _MIXED_IN_JSON.finditer(data))
+        )
+        if not hits:
+            return data
+        if not documents.is_document(data):
+            return self._without_secrets(data)
+        return documents.rewritten(data, sorted(hits), self._string)
+
+    def _string(self, text: bytes) -> bytes:
+        """A string of a document, which may be the text of another one."""
+        if documents.is_document(text):
+            return self._document(text, self._words.places(text))
+        return self._without_secrets(text)
+
+    def _by_patterns(self, data: bytes, may_be_document: bool) -> bytes:
+        """Without what the user's own patterns match.  Raises Withheld for a broken document."""
+        if may_be_document and any(p.search(data) for p in self._patterns):
+            everywhere = (match.start() + 1 for match in re.finditer(rb'"(?:[^"\\]|\\.)*+"', data))
+            if documents.is_document(data):
+                data = documents.rewritten(data, everywhere, self._own)
+                own = self._own(data)
+                if own != data and not documents.is_document(own):
+                    raise Withheld("a rule of redaction would break the document")
+                return own
+        return self._own(data)
+
+    def _own(self, data: bytes) -> bytes:
+        for pattern in self._patterns:
+            data = pattern.sub(REDACTED, data)
+        return data
+
+    def _without_secrets(
+        self, text: bytes, places: Sequence[tuple[int, bytes]] | None = None
+    ) -> bytes:
+        """A text without values that are known, have a known form, or a telling name."""
+        before = text
+        text = self._known.removed_from(self._own(text))
+        if places is None or text is not before:
+            places = self._words.places(text)
+        named = set(names.spans(text, places))
+        found = named | set(forms.spans(text, places)) | set(_values(text, places))
+        found |= set(_random(text))
+        if not found:
+            return text
+        learned = [self._learn(text[start:end]) for start, end in found if end > start]
+        text = _without(text, found)
+        return self._known.removed_from(text) if any(learned) else text
+
+    def _learn(self, found: bytes) -> bool:
+        """A value may come again without its name: in bytecode, or in a message."""
+        value = unescaped(found)
+        # Of a formatted string the pieces are what is in the code.
+        pieces = _PLACE.split(value) if "{" in value else ()
+        new = max([self._known.add(text.strip()) for text in (value, *pieces)])
+        if new:
+            self._short.cache_clear()
+        return new
+
+
+def _without(text: bytes, spans: Iterable[tuple[int, int]]) -> bytes:
+    parts: list[bytes] = []
+    done = 0
+    for start, end in sorted(spans, key=lambda span: (span[0], -span[1])):
+        if start >= done:
+            parts += [text[done:start], REDACTED]
+        done = max(done, end)
+    return b"".join([*parts, text[done:]])
+
+
+def _values(text: bytes, places: Iterable[tuple[int, bytes]]) -> Iterable[tuple[int, int]]:
+    for at, word in places:
+        if word == _TENSOR:
+            match = _compiled(_TENSOR_VALUES).match(text, at)
+            if match is not None:
+                yield match.span(1)
+
+
+def _random(text: bytes) -> Iterable[tuple[int, int]]:
+    """Strings that look like a key: letters of both sorts and digits, well mixed; or all hex."""
+    for match in _MIXED.finditer(text):
+        found: bytes = match[1]
+        if _compiled(_HEX).fullmatch(found):
+            before = text[max(0, match.start() - 48) : match.start()]
+            if not _compiled(_OF_CODE).search(before) and any(48 <= byte <= 57 for byte in found):
+                yield match.span(1)
+        elif not found.islower() and not found.isupper() and _is_mixed(found):
+            yield match.span(1)
+
+
+def _is_mixed(text: bytes) -> bool:
+    return len(_compiled(_TURNS).findall(text)) >= 4
+
+
+def _secret_values(environ: Mapping[str, str], argv: Sequence[str]) -> set[str]:
+    """What this process was given under a name that says that it is secret."""
+    values = {value for name, value in environ.items() if SECRET_NAME.search(name)}
+    values |= {found for text in (*environ.values(), *argv) for found in _IN_URL.findall(text)}
+    hidden = False
+    for argument in argv:
+        name, equals, value = argument.partition("=")
+        if hidden:
+            values.add(argument)
+        secret = argument.startswith("-") and SECRET_NAME.search(name) is not None
+        if secret and equals:
+            values.add(value)
+        hidden = secret and not equals
+    return {v for v in values if len(v) >= _SHORTEST_SECRET and not _is_setting(v)}
+
+
+def _is_setting(value: str) -> bool:
+    """A path, a word or a number is what a variable like SSH_AUTH_SOCK or TOKENIZERS_... holds."""
+    if value.isdigit() or value.lower() in ("default", "enabled", "disabled"):
+        return True
+    return value.startswith(("/", "~", "./"))
+
+
+def _is_text(data: bytes) -> bool:
+    """Whether these are not, say, a pickle."""
+    return b"\x00" not in data[:4096] and data[:1] != b"\x80"

@@ -1,0 +1,229 @@
+"""The level `all`: no string and no number of the program, but what the compiler itself needs.
+
+Lives here: what is kept of a JSON document, a setting, a command line.  What is kept of a text is
+in `strict_text`, the same in a table in docs/redaction.md.  Not here: secrets by their name or
+form, which are gone before.  Called by `redactor` and `writer`.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import re
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from functools import lru_cache
+from typing import Any
+
+from torchreel.recorder.redaction import documents, strict_text
+from torchreel.recorder.redaction.known import KnownValues, Where
+from torchreel.recorder.redaction.rules import REDACTED
+
+_MARK = REDACTED.decode()
+_STACKS_OF = frozenset(
+    {"stack_trace", "stack_traces", "output_stack_trace", "output_stack_traces", "loc"}
+)
+_OF_SHAPES = frozenset({"shape_env", "env", "ranges", "expr", "expression", "symbols"})
+"""What is said of shapes: numbers there are sizes."""
+_SETTING = {"key", "module", "portable", "value"}
+_SCALAR = ["source", "type", "expr", "value"]
+"""Fields of an event: a number of the program, and its symbol if it has one."""
+_TORCHS = ("op:aten.", "op:prims.", "op:inductor.", "op:_c10d_functional.", "op:higher_order.")
+"""Operators whose text is for the compiler: the equation of an einsum, how to round."""
+_CONTAINERS = frozenset({"t", "d", "slice", "size"})
+"""Tags of the portable form of values that hold values; all others say what a text stands for."""
+_OPTIONS = "options"
+"""Values that the program gives its backend."""
+_PROSE = re.compile(r"['\"]|[A-Za-z]{2,} |[=!<>]=|\n")
+_HEAD, _BETWEEN, _TAIL = b"[\n", b",\n", b"\n]"
+
+
+class Strict:
+    """What the level `all` takes out of texts and documents."""
+
+    def __init__(self) -> None:
+        self._constants = KnownValues()
+        self._settings: set[str] = set()
+        self._string = lru_cache(4096)(self._string_of)
+
+    def learn(self, texts: Iterable[str]) -> bool:
+        """Take out of prose what the program has as texts in its code, or says in exceptions."""
+        new = [self._constants.add(text, where) for text in texts if (where := _place(text))]
+        if any(new):
+            self._string.cache_clear()
+        return any(new)
+
+    def text(self, data: bytes, *, numbers: bool = True) -> bytes:
+        """A text without strings, numbers, lines of source and directories."""
+        return strict_text.text(self._constants.removed_from(data), numbers=numbers)
+
+    def document(self, data: bytes) -> bytes:
+        """A JSON document without them; what is none is text."""
+        if data.startswith(_HEAD) and data.endswith(_TAIL):  # events: a document a line
+            lines = data.removeprefix(_HEAD).removesuffix(_TAIL).split(_BETWEEN)
+            if all(map(documents.is_document, lines)):
+                return _HEAD + _BETWEEN.join(map(self.document, lines)) + _TAIL
+        if not documents.is_document(data):
+            return self.text(data)
+        value = json.loads(data.decode("utf-8", "surrogatepass"))
+        found = _Walk(self).document(value)
+        text = json.dumps(found, ensure_ascii=False, separators=(",", ":"))
+        return text.encode("utf-8", "surrogatepass")
+
+    def string(self, value: str, numbers: bool) -> str:
+        """A string of a document; `numbers` says whether those in prose are taken out."""
+        return _MARK if value in self._settings else self._string(value, numbers)
+
+    def _string_of(self, value: str, numbers: bool) -> str:
+        data = value.encode("utf-8", "surrogatepass")
+        if documents.is_document(data):
+            return self.document(data).decode("utf-8", "surrogatepass")
+        if not _PROSE.search(value):
+            return strict_text.text(data, numbers=False).decode("utf-8", "surrogatepass")
+        return self.text(data, numbers=numbers).decode("utf-8", "surrogatepass")
+
+    def setting(self, module: str, value: Any) -> Any:
+        """A setting of torch: text is kept if torch's own module of settings has its words."""
+        if isinstance(value, str):
+            if words_of(module).issuperset(re.findall(r"\w+", value)):
+                return value
+            self._settings.add(value)
+            return _MARK
+        if isinstance(value, list):
+            return [self.setting(module, item) for item in value]
+        if isinstance(value, dict):
+            return {name: self.setting(module, item) for name, item in value.items()}
+        return value
+
+
+def _place(constant: str) -> Where | None:
+    """Where a text of the program's code is taken out of prose; None for a plain word."""
+    if re.search(r"\W", constant):
+        return Where.ANYWHERE if len(constant) >= 6 else None
+    return Where.WHOLE if len(constant) >= 6 and re.search(r"\d", constant) else None
+
+
+class _Walk:
+    """One document, from the top; different keys of one dictionary stay different."""
+
+    def __init__(self, strict: Strict) -> None:
+        self._strict = strict
+        self._keys: dict[str, str] = {}
+
+    def document(self, value: Any) -> Any:
+        """The whole document."""
+        fields = value.get("fields") if isinstance(value, dict) else None
+        if fields == _SCALAR:
+            value = {**value, "data": [self._scalar(*row) for row in value["data"]]}
+        return self._value(value, "", not (isinstance(fields, list) and fields[:1] == ["env"]))
+
+    @staticmethod
+    def _scalar(source: Any, kind: Any, expr: Any, number: Any) -> list[Any]:
+        """A number without a symbol is the program's alone."""
+        return [source, kind, expr, _MARK if expr is None else number]
+
+    def _value(self, value: Any, key: str, numbers: bool) -> Any:
+        if isinstance(value, str):
+            return "" if key in _STACKS_OF else self._strict.string(value, numbers)
+        if isinstance(value, list):
+            if key in _STACKS_OF and all(item is None or isinstance(item, str) for item in value):
+                return ""
+            return [self._value(item, key, numbers) for item in value]
+        return self._mapping(value, numbers) if isinstance(value, dict) else value
+
+    def _mapping(self, value: Mapping[str, Any], numbers: bool) -> Any:
+        if value.keys() == _SETTING:
+            return {**value, "value": self._strict.setting(str(value["module"]), value["value"])}
+        if "target" in value and "op" in value and "args" in value:
+            return self._node(value, numbers)
+        if value.get("source") == "DictGetItemSource" and isinstance(value.get("index"), str | int):
+            value = {**value, "index": self._key(value["index"])}
+        return {
+            self._name(name, numbers): (
+                _without_strings(item)
+                if name == _OPTIONS
+                else self._value(item, name, numbers and name not in _OF_SHAPES)
+            )
+            for name, item in value.items()
+        }
+
+    def _name(self, name: str, numbers: bool) -> str:
+        """A key of an object: a name, or an expression with quotes in it."""
+        return self._strict.string(name, numbers) if "'" in name or '"' in name else name
+
+    def _node(self, node: Mapping[str, Any], numbers: bool) -> dict[str, Any]:
+        """A node of a graph: text for an operator of the program's own is the program's."""
+        found = {
+            name: item if name in ("args", "kwargs") else self._value(item, name, numbers)
+            for name, item in node.items()
+        }
+        target = str(node["target"])
+        if target.startswith("op:") and not target.startswith(_TORCHS):
+            found["args"] = [_argument(item) for item in node["args"]]
+            kwargs = node.get("kwargs") or {}
+            found["kwargs"] = {name: _argument(item) for name, item in kwargs.items()}
+        return found
+
+    def _key(self, key: object) -> str:
+        """Which key of the program's dictionary, but not what."""
+        return self._keys.setdefault(repr(key), f"<redacted {len(self._keys) + 1}>")
+
+
+def _argument(value: Any) -> Any:
+    """An argument in its portable form, without its strings."""
+    if isinstance(value, str):
+        return _MARK if value else value
+    if isinstance(value, list):
+        return [_argument(item) for item in value]
+    if isinstance(value, dict) and value.keys() <= _CONTAINERS:
+        return {tag: _argument(item) for tag, item in value.items()}
+    return value
+
+
+def _without_strings(value: Any) -> Any:
+    if isinstance(value, str):
+        return _MARK if value else value
+    if isinstance(value, list):
+        return [_without_strings(item) for item in value]
+    if isinstance(value, dict):
+        return {name: _without_strings(item) for name, item in value.items()}
+    return value
+
+
+# -- columns ------------------------------------------------------------------------------------
+
+_MODULES = {
+    "inductor": "torch._inductor.config", "dynamo": "torch._dynamo.config",
+    "functorch": "torch._functorch.config", "fx": "torch.fx.experimental._config",
+}  # fmt: skip
+"""Modules of settings by the names that entries have."""
+_NUMBER_OR_SWITCH = r"-?\d{1,6}|(?i:true|false|on|off|yes|no|)|<\w+>"
+
+
+@lru_cache(16)
+def words_of(module: str) -> frozenset[str]:
+    """The words in the source of one of torch's modules of settings."""
+    file = getattr(sys.modules.get(_MODULES.get(module, module)), "__file__", None)
+    if file is None:
+        return frozenset()
+    with open(file, encoding="utf-8") as source:
+        return frozenset(re.findall(r"\w+", source.read()))
+
+
+def arguments(argv: Sequence[str]) -> list[str]:
+    """A command line: the names of the interpreter, of the program and of its options."""
+    found = [argument.rpartition("/")[2] for argument in argv[:1]]
+    for before, argument in itertools.pairwise(argv):
+        name, equals, _ = argument.partition("=")
+        if re.fullmatch(r"-{1,2}[A-Za-z][\w-]{0,40}", name):
+            found.append(f"{name}={_MARK}" if equals else name)
+        elif before == argv[0] and argument.endswith(".py"):
+            found.append(argument.rpartition("/")[2])
+        else:
+            found.append(_MARK)
+    return found
+
+
+def variable(value: str) -> str:
+    """The value of an environment variable: a number, a switch, or nothing."""
+    return value if re.fullmatch(_NUMBER_OR_SWITCH, value) else _MARK
