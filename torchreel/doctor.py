@@ -12,6 +12,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
@@ -21,6 +22,9 @@ from torchreel.errors import StoreError
 from torchreel.sandbox import filesystem, missing
 from torchreel.store import Store
 from torchreel.store.addressing import default_store
+from torchreel.torch_compat import releases
+from torchreel.torch_compat.names import State as NameState
+from torchreel.torch_compat.names import TorchName
 
 State = Literal["ok", "missing", "warning"]
 
@@ -54,11 +58,14 @@ def _python() -> Finding:
 
 
 def _torch() -> Finding:
-    try:
-        return Finding("torch", "ok", metadata.version("torch"))
-    except metadata.PackageNotFoundError:
+    torch = releases.installed()
+    if not torch.version:
         advice = "Install torch into this environment."
         return Finding("torch", "missing", "not installed", advice)
+    if torch.is_known:
+        return Finding("torch", "ok", torch.version)
+    known = f"no release that this torchreel was tested with ({releases.known_range()})"
+    return Finding("torch", "ok", f"{torch.version}, {known}")
 
 
 def _entry_point() -> Finding:
@@ -113,17 +120,35 @@ def _store(target: str | None) -> Finding:
 
 
 def _attach_points() -> list[Finding]:
-    """Every function of torch that a probe replaces."""
+    """Look for every function of torch that a probe replaces."""
     try:
         from torchreel.recorder.attach import survey
 
         points = survey()
     except ImportError as error:
         return [Finding("attach points", "missing", str(error), "Install torch.")]
+    found = [_attach_point(point, state) for point, state in points if state in _SHOWN]
+    absent = [point for point, state in points if state == "not in this torch"]
+    return [*found, *([_absent(absent, len(points))] if absent else [])]
+
+
+_SHOWN = ("found", "missing")
+"""States that get a line each; a name of other releases gets none."""
+
+
+def _attach_point(point: TorchName, state: NameState) -> Finding:
+    if state == "found":
+        return Finding(str(point), "ok", point.why)
     advice = "The recorder leaves this out, and says so in every recording."
-    return [
-        Finding(str(point), "ok", point.why)
-        if found
-        else Finding(str(point), "missing", f"not in this torch: {point.why}", advice)
-        for point, found in points
-    ]
+    return Finding(str(point), "missing", f"not in this torch: {point.why}", advice)
+
+
+def _absent(points: Sequence[TorchName], total: int) -> Finding:
+    """Say in one line what a torch of an unknown release does not have."""
+    names = ", ".join(str(point) for point in points)
+    return Finding(
+        "attach points",
+        "warning",
+        f"{len(points)} of {total} not in torch {releases.installed().version}: {names}",
+        "Everything else is recorded. Look for a newer torchreel, which knows this release.",
+    )

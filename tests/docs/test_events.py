@@ -91,4 +91,4 @@ def test_every_private_name_of_torch_is_an_attach_point() -> None:
 def test_doctor_looks_at_all_of_them() -> None:
     survey = dict(attach.survey())
     assert set(survey) == set(probes.attach_points())
-    assert [str(point) for point, found in survey.items() if not found] == []
+    assert [str(point) for point, state in survey.items() if state == "missing"] == []

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from torchreel.recorder import attach
 from torchreel.recorder.attach import PASS, Attachment, AttachPoint, Call, Probe, Tap, Visit
@@ -65,7 +66,40 @@ def watch(qualname: str, seen: list[object]) -> Probe:
 
 
 def test_every_attach_point_is_in_this_torch() -> None:
-    assert [str(point) for point, found in attach.survey() if not found] == []
+    assert [str(point) for point, state in attach.survey() if state == "missing"] == []
+
+
+@pytest.mark.parametrize(
+    ("version", "attached", "lost"),
+    [
+        ("2.13.0", ["double", "open"], []),
+        ("2.14.1", ["double"], [f"{MODULE}.later"]),
+        ("2.16.0", ["double", "open"], []),
+    ],
+)
+def test_a_missing_name_is_lost_only_where_its_release_has_it(
+    version: str, attached: list[str], lost: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing is said of a name of other releases, nor in a release that nobody knows yet."""
+    monkeypatch.setattr(torch.version, "__version__", version)
+    points = (
+        AttachPoint(MODULE, "double", "a test"),
+        AttachPoint(MODULE, "Box.open", "a test", until="2.13"),
+        AttachPoint(MODULE, "later", "a test", since="2.14"),
+    )
+    seen: list[str] = []
+
+    def visit(recorder: Recorder, call: Call) -> Visit:
+        seen.append(call.function.__name__)
+        yield
+
+    attachment = Attachment([Probe(point, visit) for point in points])
+    attachment.attach()
+    module = importlib.import_module(MODULE)
+    assert (module.double(2), module.Box().open()) == (4, "open")
+    attachment.detach()
+    assert seen == attached
+    assert [place for _, place, *_ in losses.snapshot()] == lost
 
 
 def test_a_module_is_patched_when_it_is_imported() -> None:

@@ -18,10 +18,10 @@ from unittest import mock
 
 from torchreel.minifier.case import Case, Harness
 from torchreel.minifier.effects import base_name
-from torchreel.recorder.attach import resolve
 from torchreel.recorder.probes import inductor
 from torchreel.store.jsontypes import Json
 from torchreel.store.portable.checkpoints import CheckpointDoc, aot_checkpoint
+from torchreel.torch_compat.names import resolve
 
 
 @contextmanager

@@ -8,7 +8,6 @@ untouched and outside of the guard, and takes its own frame out of the traceback
 from __future__ import annotations
 
 import functools
-import importlib
 import inspect
 import sys
 import threading
@@ -22,20 +21,15 @@ from torchreel.recorder import guard
 from torchreel.recorder.guard import fail_open
 from torchreel.recorder.room import give_room
 from torchreel.recorder.unseen import hide
+from torchreel.torch_compat import releases
+from torchreel.torch_compat.names import State, TorchName, attachable, resolve, state_of
 
 if TYPE_CHECKING:
     from torchreel.recorder.recorder import Recorder
 
 
-class AttachPoint(NamedTuple):
-    """A private name of torch that a probe needs, and what for."""
-
-    module: str
-    qualname: str
-    why: str
-
-    def __str__(self) -> str:
-        return f"{self.module}.{self.qualname}"
+AttachPoint = TorchName
+"""A private name of torch that a probe needs, and what for."""
 
 
 class Call(NamedTuple):
@@ -311,11 +305,17 @@ def hide_frame(error: BaseException) -> None:
 
 
 class Attachment:
-    """Probes put in place, now or when their modules are imported; `detach` undoes it all."""
+    """Probes put in place, now or when their modules are imported; `detach` undoes it all.
+
+    Those are left out whose function the installed torch is known not to have.
+    """
 
     def __init__(
         self, probes: Sequence[AnyProbe], on_import: Callable[[str], None] = lambda name: None
     ) -> None:
+        self._torch = releases.installed()
+        points = attachable((probe.point for probe in probes), self._torch)
+        probes = [probe for probe in probes if probe.point in points]
         self._waiting = {
             module: [probe for probe in probes if probe.point.module == module]
             for module in dict.fromkeys(probe.point.module for probe in probes)
@@ -350,7 +350,12 @@ class Attachment:
             self._remove_finder()
 
     def _patch(self, probe: AnyProbe) -> None:
-        owner, name = resolve(probe.point)
+        try:
+            owner, name = resolve(probe.point)
+        except AttributeError:
+            if self._torch.is_known:
+                raise
+            return  # `torchreel doctor` lists what an unknown release does not have
         original = vars(owner)[name]
         if getattr(getattr(original, "__func__", original), "__torchreel__", False) and not any(
             owner is patched and name == known for patched, known, *_ in self._undo
@@ -427,28 +432,8 @@ def _is_loaded(name: str) -> bool:
     return module is not None and not getattr(spec, "_initializing", False)
 
 
-def resolve(point: AttachPoint) -> tuple[Any, str]:
-    """The object that holds the function, and its name there; AttributeError without it."""
-    owner: Any = sys.modules[point.module]
-    *path, name = point.qualname.split(".")
-    for part in path:
-        owner = getattr(owner, part)
-    if name not in vars(owner):
-        raise AttributeError(f"{point} does not exist in this torch")
-    return owner, name
-
-
-def survey() -> list[tuple[AttachPoint, bool]]:
-    """Every attach point, and whether this torch has it (imports torch and its compiler)."""
+def survey() -> list[tuple[AttachPoint, State]]:
+    """Return every attach point and its state in this torch (imports torch and its compiler)."""
     from torchreel.recorder.probes import attach_points
 
-    return [(point, _exists(point)) for point in attach_points()]
-
-
-def _exists(point: AttachPoint) -> bool:
-    try:
-        importlib.import_module(point.module)
-        resolve(point)
-    except (ImportError, AttributeError):
-        return False
-    return True
+    return [(point, state_of(point)) for point in attach_points()]

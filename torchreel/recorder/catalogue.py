@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from torchreel.recorder.attach import AttachPoint
 from torchreel.recorder.kinds import Kind
 from torchreel.recorder.probes import event_kinds
 
@@ -49,9 +50,15 @@ def page() -> str:
 
 def _row(kind: Kind) -> str:
     fields = "; ".join(f"`{name}`: {meaning}" for name, meaning in kind.fields.items())
-    points = ", ".join(f"`{point}`" for point in kind.points)
+    points = ", ".join(map(_point, kind.points))
     kept = "" if kind.pages else " (a row of `events`)"
     return f"| `{kind.name}`{kept} | {kind.meaning} | {fields} | {kind.probe} | {points} |\n"
+
+
+def _point(point: AttachPoint) -> str:
+    """Name an attach point, with the releases of torch that have it where not all of them do."""
+    releases = point.releases()
+    return f"`{point}` ({releases})" if releases else f"`{point}`"
 
 
 if __name__ == "__main__":

@@ -50,16 +50,21 @@ BREAK = AttachPoint(
     _TRANSLATOR, "InstructionTranslatorBase.log_graph_break", "a graph break, once each"
 )
 SKIP = AttachPoint(
-    _CONVERT, "CatchErrorsWrapper._handle_skip", "what became of a frame, with the reason"
-)
+    _CONVERT, "CatchErrorsWrapper._handle_skip", "what became of a frame, with the reason",
+    since="2.13",
+)  # fmt: skip
+CONVERT = AttachPoint(
+    _CONVERT, "ConvertFrame.__call__", "what became of a frame; there is no reason yet",
+    until="2.12",
+)  # fmt: skip
 _EVAL = "torch._C._dynamo.eval_frame"
 SWITCH = AttachPoint(_EVAL, "set_eval_frame", "turns Dynamo off while the recorder works")
 MARK = AttachPoint(_EVAL, "set_code_exec_strategy", "has Dynamo leave out the recorder's functions")
 STRATEGY = AttachPoint(_EVAL, "_FrameExecStrategy", "what is to be done with a frame")
 ACTION = AttachPoint(_EVAL, "_FrameAction", "the one to be done with the recorder's: none")
 ATTACH_POINTS = (
-    CACHE_SIZE, LIMIT, REASONS, REASON, CHECK, SPECULATION, BREAK, SKIP, SWITCH, MARK, STRATEGY,
-    ACTION,
+    CACHE_SIZE, LIMIT, REASONS, REASON, CHECK, SPECULATION, BREAK, SKIP, CONVERT, SWITCH, MARK,
+    STRATEGY, ACTION,
 )  # fmt: skip
 """The last four are those of `torchreel.recorder.unseen`."""
 
@@ -169,12 +174,12 @@ SKIPPED = Kind(
     system=1,
     meaning="A frame is left to Python; the name is its function.",
     fields={
-        "reason": "why, in torch's words",
+        "reason": "why, in torch's words; null in torch 2.12, which has none",
         "file": "the file of the code object",
         "line": "its first line",
         "strategy": "what happens to this frame and to those that it calls, from now on",
     },
-    points=(SKIP,),
+    points=(SKIP, CONVERT),
     probe="frames",
 )
 KINDS = (
@@ -391,16 +396,27 @@ def _see_skip(
     result: Any,
     error: BaseException | None,
 ) -> None:
-    code = args[2].f_code
+    skipped = error is None and result.skip_reason is not None
+    reason = result.skip_reason if skipped else None
+    _note_skip(recorder, args[2].f_code, result if skipped else None, reason)
+
+
+def _convert(recorder: Recorder, call: Call) -> Visit:
+    outcome = yield
+    _note_skip(recorder, call.args[1].f_code, None if outcome.error else outcome.result, None)
+
+
+def _note_skip(recorder: Recorder, code: CodeType, result: Any, reason: str | None) -> None:
+    """Note that a frame is left to Python, unless `result` is None or has code to run instead."""
     entry = _here.entry if _here.code == _identity(code) else None
     _here.code = _here.entry = None
-    if error is not None or result.skip_reason is None or result.guarded_code is not None:
+    if result is None or result.guarded_code is not None:
         return
     strategy = result.frame_exec_strategy
     recorder.note(
         SKIPPED,
         code.co_name,
-        result.skip_reason,
+        reason,
         code.co_filename,
         code.co_firstlineno,
         (strategy.cur_action.name, strategy.recursive_action.name),
@@ -418,4 +434,5 @@ PROBES = (
     Probe(SPECULATION, _speculation),
     Probe(BREAK, _graph_break),
     Tap(SKIP, _see_skip),
+    Probe(CONVERT, _convert, skips="skip"),
 )

@@ -21,8 +21,11 @@ CALLS = (
 from a cache; `_evaluate_expr` is what it comes to when it does not."""
 
 
+_SINCE = {"transfer_symbols_from_foreign_shape_env": "2.13", "_add_shape_id_eq_check": "2.13"}
+
+
 def _point(method: str, why: str) -> AttachPoint:
-    return AttachPoint(_MODULE, f"ShapeEnv.{method}", why)
+    return AttachPoint(_MODULE, f"ShapeEnv.{method}", why, since=_SINCE.get(method, ""))
 
 
 INIT = _point("__init__", "a new ShapeEnv, with its settings")

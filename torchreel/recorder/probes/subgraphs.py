@@ -51,9 +51,19 @@ AOT_GRAPH = AttachPoint(
     "torch._functorch._aot_autograd.graph_capture", "_create_graph", "AOTAutograd's graph, traced"
 )
 _CHECK = "check_input_alias_and_mutation_return_outputs"
-CHECKS = tuple(
-    AttachPoint(f"torch._higher_order_ops.{module}", _CHECK, "aliasing and mutation in a body")
-    for module in ("utils", "cond", "associative_scan", "map", "base_hop", "scan")
+
+
+def _check(module: str, since: str = "", until: str = "") -> AttachPoint:
+    why = "aliasing and mutation in a body"
+    return AttachPoint(f"torch._higher_order_ops.{module}", _CHECK, why, since, until)
+
+
+CHECKS = (
+    *(_check(module) for module in ("utils", "cond", "associative_scan", "base_hop")),
+    # Since 2.14 Dynamo says which inputs these bodies change (`MUTATION`).
+    _check("map", since="2.13", until="2.13"),
+    _check("scan", until="2.13"),
+    _check("switch", since="2.14"),
 )
 OPERATOR = AttachPoint("torch._ops", "HigherOrderOperator", "which nodes have bodies")
 ATTACH_POINTS = (
