@@ -1,5 +1,7 @@
 """What is a failure, where it happened, and that it is written down once."""
 
+import contextlib
+import gc
 import sys
 import threading
 from pathlib import Path
@@ -37,6 +39,34 @@ def test_a_failing_backend_is_one_failure_with_the_checkpoint_before_it(record: 
     (checkpoint,) = queries.checkpoints(tape.store, tape.compile)
     assert failure.checkpoint_id == checkpoint.id
     assert tape.compile.status == "failed"
+
+
+def test_the_same_failure_of_a_later_compile_is_another_one(record: Record) -> None:
+    """Each exception is handled before the next, which often gets the same address."""
+
+    def program() -> None:
+        for _ in range(12):
+            torch._dynamo.reset()
+            with contextlib.suppress(Exception):
+                torch.compile(sine, backend=broken)(torch.ones(3))
+            gc.collect()
+
+    tape = record(program)
+    failed = [row.compile_id for row in queries.failures(tape.store)]
+    assert failed == [row.id for row in tape.compiles]
+    assert len(failed) == 12
+
+
+@pytest.mark.parametrize("kind", [ValueError, failures.Stopped])
+def test_an_exception_is_known_as_long_as_it_lives(kind: type[BaseException]) -> None:
+    """One of a built-in class takes no weak reference: it is known until the next compile."""
+    written, error = failures.Written(), kind("a failure")
+    assert error not in written
+    written.add(error)
+    assert error in written
+    assert kind("another") not in written
+    written.begin()
+    assert (error in written) == (kind is failures.Stopped)
 
 
 def test_an_exception_that_dynamo_suppresses_is_recorded(record: Record) -> None:

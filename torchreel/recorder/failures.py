@@ -10,8 +10,10 @@ from __future__ import annotations
 import sys
 import time
 import traceback
+from collections import deque
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
+from weakref import ref
 
 from torchreel.recorder.rows import Add, Blob
 from torchreel.recorder.spans import CompileEntry, Mark
@@ -34,6 +36,36 @@ class Stopped(BaseException):
 
     No `Exception`, so that no handler of torch's takes it for one.
     """
+
+
+class Written:
+    """The last exceptions that were written down, none of them kept alive.
+
+    An exception may leave several spans, and reach the interpreter's hook after that.  Its id alone
+    does not tell it from a later one: the id is free again as soon as the program has handled it.
+    """
+
+    def __init__(self) -> None:
+        self._known: deque[tuple[int, ref[BaseException] | None]] = deque(maxlen=20)
+
+    def add(self, error: BaseException) -> None:
+        """Remember an exception; those of built-in classes take no weak reference."""
+        try:
+            self._known.append((id(error), ref(error)))
+        except TypeError:
+            self._known.append((id(error), None))
+
+    def __contains__(self, error: BaseException) -> bool:
+        return any(
+            number == id(error) and (known is None or known() is error)
+            for number, known in tuple(self._known)
+        )
+
+    def begin(self) -> None:
+        """Forget those known by id alone: what fails from now on is another exception."""
+        if any(known is None for _, known in tuple(self._known)):
+            kept = [item for item in tuple(self._known) if item[1] is not None]
+            self._known = deque(kept, maxlen=20)
 
 
 def _is_a(error: BaseException, names: tuple[str, ...]) -> bool:

@@ -97,7 +97,7 @@ class Recorder:
         self.tape = self._new_tape()
         self._sequence = itertools.count(1)
         self._described = self._begun = False
-        self._failed: list[int] = []
+        self._failed = failures.Written()
         self._files: set[str] = set()
 
     def _new_tape(self) -> Tape:
@@ -270,14 +270,19 @@ class Recorder:
             span = Span(entry, stage, partition, Ref())
             self._reopen(entry)
             self.tape.append(Add("stages", _stage_columns(span), span.ref or Ref()))
-        self.spans.push(span)
+        self._push(span)
         return span
 
     def enter_frame(self, entry: CompileEntry) -> Span:
         """Enter a compile without entering a stage."""
         span = Span(entry, "", "", None)
-        self.spans.push(span)
+        self._push(span)
         return span
+
+    def _push(self, span: Span) -> None:
+        if self.spans.top is None:
+            self._failed.begin()
+        self.spans.push(span)
 
     def _reopen(self, entry: CompileEntry) -> None:
         """A compile goes on (its backward, its first run): should the process die, it was there."""
@@ -338,7 +343,7 @@ class Recorder:
         """Write down a failure, once, and see it on disk: a failing program may end soon."""
         if self.has_failed(error):
             return
-        self._failed = [*self._failed[-20:], id(error)]
+        self._failed.add(error)
         self.saw(error)
         self._write_failure(mark.entry, failures.of_exception(error, mark.entry, mark))
         self.finish(mark.entry, "failed")
@@ -360,8 +365,8 @@ class Recorder:
         self.tape.commit("failure")
 
     def has_failed(self, error: BaseException) -> bool:
-        """Whether this very exception has been written down (ids: nothing is kept alive)."""
-        return id(error) in self._failed
+        """Return True if this very exception has been written down."""
+        return error in self._failed
 
     def _write_failure(self, entry: CompileEntry, columns: Mapping[str, object]) -> None:
         self._describe()
