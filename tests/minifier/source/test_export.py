@@ -1,0 +1,70 @@
+"""A program as a repro: laid out anew, and nothing in it that is not seen."""
+
+from __future__ import annotations
+
+import ast
+
+import pytest
+
+from torchreel.errors import UnsupportedError
+from torchreel.minifier.export.script import Script
+from torchreel.minifier.source.case import SourceCase
+from torchreel.minifier.source.export import comparing_forms, source_form
+from torchreel.store.signature import Signature, crash_signature, memory_signature
+
+PROGRAM = """\
+import torch
+
+NAME = {text!r}
+
+def fn(x):
+    return x + 1
+
+torch.compile(fn)(torch.ones(2))
+"""
+ERROR = Signature("exception", "dynamo", "", ("KeyError",), (), "message")
+HEADER = ["coding: unicode_escape \\nimport os", "a\nb"]
+
+
+def test_a_program_is_the_same_with_its_strings_in_ascii() -> None:
+    for text in ("größe", "\u3164", "a\u0300b", "plain", "\u202e", "'''\n"):
+        program = PROGRAM.format(text=text)
+        script = source_form(SourceCase(program), ERROR, HEADER).text
+        assert script.isascii()
+        assert ast.dump(ast.parse(script)) == ast.dump(ast.parse(program))
+
+
+@pytest.mark.parametrize("name", ["x\u3164", "x\ufe0f", "x\u0300\u0300\u0300\u0300\u0300"])
+def test_a_name_that_can_not_be_seen_is_refused(name: str) -> None:
+    program = f"{PROGRAM.format(text='')}".replace("NAME", name)
+    try:
+        ast.parse(program)
+    except SyntaxError:
+        pytest.skip("this Python takes no such name")
+    with pytest.raises(UnsupportedError, match="can't be seen"):
+        source_form(SourceCase(program), ERROR, [])
+
+
+@pytest.mark.parametrize(
+    ("signature", "lines"),
+    [
+        (crash_signature("dynamo", "", 11), ["import faulthandler", "faulthandler.enable()"]),
+        (memory_signature("dynamo"), ["import resource"]),
+        (ERROR, []),
+    ],
+)
+def test_what_is_done_first_is_imported(signature: Signature, lines: list[str]) -> None:
+    script = source_form(SourceCase(PROGRAM.format(text="")), signature, HEADER).text
+    body = [ast.unparse(node) for node in ast.parse(script).body]
+    assert [line for line in lines if line not in body] == []
+    assert body.count("import torch") == 1
+
+
+def test_comparing_forms_are_programs_of_ascii() -> None:
+    forms: list[Script] = list(
+        comparing_forms(SourceCase(PROGRAM.format(text="ß"), observes="result"), HEADER)
+    )
+    assert {script.form for script in forms} == {"function", "program"}
+    for script in forms:
+        assert script.text.isascii()
+        assert "import os" not in [ast.unparse(node) for node in ast.parse(script.text).body]
