@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Mapping
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
+from torchreel.escaping.characters import visible
 from torchreel.recorder.failures import Stopped
 from torchreel.replay import torch_names
 from torchreel.replay.stops import Happened, Stops, recent
@@ -76,7 +77,7 @@ class Prompt:
         tape = _Tape(stops)
         where = f"at the beginning of {what}, after" if what else "after"
         more = "" if stops.moved else "; 'help' lists the commands"
-        banner = f"stopped {where} {tape.where()}{more}"
+        banner = visible(f"stopped {where} {tape.where()}{more}")
         try:
             console.interact(banner, exitmsg="")
         except _Go:
@@ -126,7 +127,7 @@ def _commands(stops: Stops, frames: list[FrameType]) -> dict[str, Any]:
 
     def events(n: int = BEFORE) -> None:
         for event in recent(stops, n):
-            print(tape.line(event))
+            print(visible(tape.line(event)))
 
     def stack() -> None:
         for frame in reversed(frames):
@@ -148,7 +149,7 @@ class _Event:
             return "nothing has happened yet"
         data = self._event.data()
         lines = [f"  {k}: {v!s:.300}" for k, v in data.items()] if isinstance(data, dict) else []
-        return "\n".join([self._tape.line(self._event), *lines])
+        return "\n".join(map(visible, [self._tape.line(self._event), *lines]))
 
 
 class _Tape:

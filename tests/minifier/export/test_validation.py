@@ -4,15 +4,31 @@
 from __future__ import annotations
 
 import ast
+from dataclasses import replace
+from functools import cache
 
 import pytest
 
 from tests.minifier.export.test_script import CASES, FORMS, SIGNATURE, without_imports
 from torchreel.errors import UnsupportedError
+from torchreel.minifier.case import Case
 from torchreel.minifier.export.regression import text_of_test
 from torchreel.minifier.export.script import Script
 from torchreel.minifier.export.validation.issues import HEADINGS, check_issue
 from torchreel.minifier.export.validation.scripts import check_program, check_script
+from torchreel.minifier.predicates import QUANTITIES
+from torchreel.store.signature import (
+    crash_signature,
+    hang_signature,
+    memory_signature,
+    predicate_signature,
+)
+
+
+@cache
+def the_case() -> Case:
+    return without_imports(CASES["one dynamic size"]())
+
 
 GOOD = """# head
 
@@ -82,6 +98,25 @@ def test_every_form_of_every_kind_of_case_is_such_a_program(form: str, kind: str
     assert check_script(f"{script.text}import os\nos.times()\n")
     with pytest.raises(UnsupportedError, match=r"os\.abort"):
         check_script(f"{script.text}import os\nos.abort()\n")
+
+
+SIGNATURES = {
+    "crash": crash_signature("lowering", "", 11),
+    "hang": hang_signature("lowering"),
+    "memory": memory_signature("lowering"),
+    **{
+        name: predicate_signature(f'{name} ~ "a"' if known.kind == "text" else f"{name} > 1")
+        for name, known in QUANTITIES.items()
+    },
+}
+
+
+@pytest.mark.parametrize("name", SIGNATURES)
+@pytest.mark.parametrize("form", FORMS)
+def test_every_way_to_look_for_a_failure_is_such_a_program(form: str, name: str) -> None:
+    case = replace(the_case(), harness="run")
+    script = FORMS[form](case, SIGNATURES[name], ["head"])
+    assert check_script(script.text) == script.text
 
 
 def test_a_program_on_trust_is_that_program_and_nothing_else() -> None:

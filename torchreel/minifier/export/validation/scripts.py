@@ -56,7 +56,7 @@ _FROM = {
 }
 _BUILTINS = _words(
     "abs bool complex divmod enumerate float getattr int isinstance len list dict tuple max min "
-    "pow print range round slice sum zip AssertionError Exception"
+    "pow print range round slice str sum zip AssertionError Exception"
 )
 # What the export writes around a graph, whatever the graph calls.
 _PATHS = _words(
@@ -142,6 +142,7 @@ class _Program(ast.NodeVisitor):
         self._modules: set[str] = set()
         """Names behind which there are more names: modules and classes."""
         self._names = _BUILTINS | _bound(program)
+        self._set = {n.id for n in ast.walk(program) if isinstance(n, ast.Name) and _is_set(n)}
 
     def visit(self, node: ast.AST) -> None:
         """See `NodeVisitor`: only what is in the list of syntax."""
@@ -175,8 +176,8 @@ class _Program(ast.NodeVisitor):
 
     def visit_Name(self, node: ast.Name) -> None:
         """A name of the program's own, or one of a few builtins."""
-        bare_module = node.id in self._modules and node.id in {*_MODULES, "F"}
-        if isinstance(node.ctx, ast.Load) and (node.id not in self._names or bare_module):
+        bare_module = node.id in {*_MODULES, "F"} & self._modules - self._set
+        if not _is_set(node) and (node.id not in self._names or bare_module):
             raise _refused(f"the name {node.id!r:.60}")
 
     def visit_Call(self, node: ast.Call) -> None:
@@ -223,7 +224,7 @@ def _bound(program: ast.Module) -> frozenset[str]:
     """All names that a program gives something.  Raises for one that means something to Python."""
     found: set[str] = set()
     for node in ast.walk(program):
-        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+        if isinstance(node, ast.Name) and _is_set(node):
             found.add(node.id)
         elif isinstance(node, ast.FunctionDef):
             found.add(node.name)
@@ -235,6 +236,10 @@ def _bound(program: ast.Module) -> frozenset[str]:
         if not is_identifier(name) or name.startswith("__"):
             raise _refused(f"the name {name!a:.60}")
     return frozenset(found)
+
+
+def _is_set(node: ast.Name) -> bool:
+    return isinstance(node.ctx, ast.Store)
 
 
 def _path(node: ast.expr) -> str | None:
