@@ -5,10 +5,10 @@ VENV := .venv
 STAMP := $(VENV)/.stamp
 PY := $(VENV)/bin/python
 
-.PHONY: help venv test lint demo bench models cases recording instructions fidelity detection completeness rebuilding corpus replay minifier kills faults soak source overhead quality docs clean check-compiler check-python
+.PHONY: help venv test lint demo bench models cases recording instructions fidelity detection completeness rebuilding corpus replay minifier kills faults soak source overhead quality docs clean check-compiler check-python hostile
 
 help:
-	@echo "make venv | test | lint | demo | bench | models | cases | recording | instructions | fidelity | detection | completeness | rebuilding | corpus | replay | minifier | kills | faults | soak | source | overhead | quality | docs | clean"
+	@echo "make venv | test | lint | demo | bench | models | cases | recording | instructions | fidelity | detection | completeness | rebuilding | corpus | replay | minifier | kills | faults | soak | source | overhead | quality | docs | clean | hostile"
 
 venv: $(STAMP)
 
@@ -68,6 +68,10 @@ rebuilding: check-compiler $(STAMP)
 # 227 programs, recorded and replayed from every entry (half an hour); ARGS="--every 9 --entries frame".
 corpus: check-compiler $(STAMP)
 	$(PY) -m benchmarks.corpus $(ARGS)
+
+# 100,000 graphs that attack the rules for stored graphs (half an hour and more); ARGS="--from 40000".
+hostile: check-compiler $(STAMP)
+	$(PY) -m benchmarks.hostile $(ARGS)
 
 # CPU seconds of replays against those of the compiles; for a quiet machine; ARGS="--pairs 7".
 replay: check-compiler $(STAMP)

@@ -4,7 +4,7 @@
 
 Makes N graphs (100,000 by default, from the M-th on: a run that was stopped goes on there), checks
 each by the rules of `store.portable.allowed`, and executes those that are admitted: every call on
-fake inputs with symbolic sizes, every fourth graph on real tensors too, every hundredth through
+fake inputs with symbolic sizes, every tenth graph on real tensors too, every hundredth through
 AOTAutograd.  They run in child processes, in which an audit hook of Python watches for what no
 graph may do: start a program, open a file for writing, connect, change the environment, import the
 canary, load a library, compile or execute a text with the canary in it.  Each value is also
@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import mmap
 import os
 import re
 import selectors
@@ -35,8 +36,12 @@ from pathlib import Path
 from typing import Any
 
 BATCH = 2000
-_SILENCE = 60.0
-"""Seconds without a finished graph, after which a child hangs."""
+_SHARE = 100
+"""Graphs that one fork attempts: it may die of one, and what one does to torch ends with it."""
+_MOST = 60
+"""Seconds that one graph may take."""
+_SILENCE = 300.0
+"""Seconds without a finished graph, its own start included, after which a child hangs."""
 _WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
 _FORBIDDEN = (
     "os.system", "os.exec", "os.posix_spawn", "os.spawn", "os.fork", "pty.spawn", "subprocess.",
@@ -91,6 +96,7 @@ class Range:
         from benchmarks.hostile_graphs import MARK
 
         self.torch, self.planted = torch, planted
+        self._made: tuple[Any, list[object]] | None = None
         self.doc = self._recorded()
         self.document = json.loads(self.doc.to_bytes())
         self.given = [n for n in self.document["graph"]["nodes"] if n["op"] == "placeholder"]
@@ -167,25 +173,32 @@ class Range:
         return found
 
     def _execute(self, doc: Any, number: int, found: dict[str, Any]) -> None:
-        from torchreel.replay import torch_names
-        from torchreel.store.portable import shape_env
         from torchreel.store.portable.allowed.graphs import check_graph
         from torchreel.store.portable.graphs import decode_graph
-        from torchreel.store.portable.tensors import Decoder
 
         known = {} if self.planted else check_graph(doc.graph, doc.inputs)
-        table = shape_env.decode_symbols(doc.shape_env)
-        env = shape_env.new_shape_env(doc.shape_env)
-        shape_env.restore(env, doc.shape_env, table)
-        decoder = Decoder(torch_names.fake_mode(env, {}), table, doc.hints)
-        inputs = [decoder.fake(description) for description in doc.inputs]
+        decoder, inputs = self._fakes(doc, number)
         graph = decode_graph(doc.graph, decoder, [], inputs=doc.inputs)
         with decoder.mode:
             found["calls"], found["whole"] = self._run(graph, inputs, known, found["unsound"])
-        if number % 4 == 0:
+        if number % 10 == 0:
             self._run(graph, self._real(doc), known, found["unsound"])
         if number % 100 == 0 and found["whole"]:
             found["compiled"] = self._compiled(doc)
+
+    def _fakes(self, doc: Any, number: int) -> tuple[Any, list[object]]:
+        """Fake inputs; made anew for every tenth graph only, which is half of the work."""
+        from torchreel.replay import torch_names
+        from torchreel.store.portable import shape_env
+        from torchreel.store.portable.tensors import Decoder
+
+        if number % 10 == 0 or self._made is None:
+            table = shape_env.decode_symbols(doc.shape_env)
+            env = shape_env.new_shape_env(doc.shape_env)
+            shape_env.restore(env, doc.shape_env, table)
+            decoder = Decoder(torch_names.fake_mode(env, {}), table, doc.hints)
+            self._made = decoder, [decoder.fake(description) for description in doc.inputs]
+        return self._made
 
     def _real(self, doc: Any) -> list[object]:
         from torchreel.store.portable import shape_env
@@ -245,17 +258,32 @@ def _is_within(value: object, kind: Any) -> bool:
 
 
 def child(first: int, count: int, planted: bool, only_walks: bool) -> None:
-    """Attempt some graphs; one line on standard output for each, before and after."""
+    """Attempt some graphs, a share of them in each fork; one line on standard output for each."""
     warnings.simplefilter("ignore")
     import torch
 
     torch.set_num_threads(1)
     if planted:
         plant()
-    ground = Range(planted)
+    ground, at = Range(planted), mmap.mmap(-1, 8)
+    while count:
+        share = min(_SHARE, count)
+        if os.fork() == 0:
+            _share(ground, range(first, first + share), only_walks, at)
+            os._exit(0)
+        _, status = os.wait()
+        reached = first + share if status == 0 else int.from_bytes(at[:], "little") + 1
+        if status != 0:
+            print(json.dumps({"died": reached - 1}), flush=True)
+        first, count = reached, count - (reached - first)
+
+
+def _share(ground: Range, numbers: range, only_walks: bool, at: mmap.mmap) -> None:
+    """In a fork, which may die: attempt some graphs; `at` says which one is under way."""
     before = dict(os.environ)
-    for number in range(first, first + count):
-        print(number, flush=True)
+    for number in numbers:
+        at[:] = number.to_bytes(8, "little")
+        signal.alarm(_MOST)  # which ends the fork, even within an operator
         with open(os.devnull, "w") as nothing, contextlib.redirect_stdout(nothing):
             found = ground.attempt(number, only_walks)
         if dict(os.environ) != before or any(Path.cwd().iterdir()):
@@ -303,6 +331,11 @@ class Tally:
     def add(self, found: Mapping[str, Any]) -> None:
         """Count one graph."""
         self.counts["graphs"] += 1
+        for way in ("died", "hung"):
+            if way in found:
+                self.counts[way] += 1
+                print(f"graph {found[way]}: the process {way}", flush=True)
+                return
         refused = found.get("refused")
         if refused is not None:
             self.reasons[_reason(refused)] += 1
@@ -384,18 +417,14 @@ def _batch(first: int, count: int, planted: bool, only_walks: bool, tally: Tally
             env={**os.environ, "PYTHONPATH": root, "PYTHONDONTWRITEBYTECODE": "1"},
         )  # fmt: skip
         for line in _lines(process):
-            if line.startswith(b"{"):
-                tally.add(json.loads(line))
-                current += 1
-            elif line.strip().isdigit():
-                current = int(line)
+            tally.add(json.loads(line))
+            current += 1
         hung = process.poll() is None
         if hung:
             process.send_signal(signal.SIGKILL)
         process.wait()
     if current < first + count:
-        tally.counts["hung" if hung else "died"] += 1
-        tally.counts["graphs"] += 1
+        tally.add({"hung" if hung else "died": current})
         return current + 1
     return current
 

@@ -20,7 +20,7 @@ import torch._ops
 
 from torchreel.errors import ForbiddenError, RefusedError
 from torchreel.store.jsontypes import Json
-from torchreel.store.portable import targets
+from torchreel.store.portable import targets, torch_names
 from torchreel.store.portable.allowed import functions, kinds, members, strings
 from torchreel.store.portable.allowed.kinds import Kind
 
@@ -170,7 +170,7 @@ def _python(node: NodeDoc, args: Sequence[Kind]) -> Kind:
     trees = _sequence(node.args)
     name = node.target.partition(":")[2].replace("_operator.", "operator.")
     if node.kwargs:
-        raise ForbiddenError(f"{node.target!r} is called with keywords, which no traced graph does")
+        raise ForbiddenError(f"{node.target!r} takes no keywords in a graph")
     _check_count(node, trees)
     if name in torch_names.inplace_operators() or name == "builtins.getattr":
         _check_receiver(node)
