@@ -127,7 +127,7 @@ def _warm_up(imports: list[str], kernels: bool, trust: bool) -> Mapping[str, Jso
     from torchreel.minifier import environment, torch_names, warm_up
 
     if not trust:  # what the sandbox asks of the kernel and of the compiler is kept
-        sandbox.missing()
+        sandbox.prepare()
         sandbox.cpp_compiler()
     torch_names.warm_up()
     warm_up.compile_once(kernels=kernels)

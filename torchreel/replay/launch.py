@@ -22,7 +22,7 @@ from types import ModuleType
 from platformdirs import user_cache_path
 
 from torchreel import sandbox
-from torchreel.errors import StoreError
+from torchreel.errors import DamagedStore, MissingStore, NewerStore, NotAStore
 from torchreel.replay import child
 from torchreel.replay.child import Report, Request
 from torchreel.replay.device import libraries
@@ -202,7 +202,7 @@ def _settled(
             return None
         with Store.open(given.store) as own, Store.open(request.store, write=True) as store:
             return copy_recording(own, made, store)
-    except StoreError:
+    except (DamagedStore, MissingStore, NewerStore, NotAStore):  # whatever the child made of it
         return None
 
 

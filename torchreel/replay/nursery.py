@@ -13,7 +13,6 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import platform
 import runpy
 import select
 import subprocess
@@ -189,8 +188,7 @@ def _import(program: str) -> None:
     import torchreel.replay.torch_names
     from torchreel import sandbox
 
-    sandbox.missing()  # what it asks of the kernel and its library is kept
-    platform.processor()
+    sandbox.prepare()
     if program == "torchreel.replay.child":  # a frame's child may do without Inductor
         torchreel.replay.torch_names.register_operators()
 

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Mapping
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
+from torchreel import sandbox
 from torchreel.escaping.characters import visible
 from torchreel.recorder.failures import Stopped
 from torchreel.replay import torch_names
@@ -61,6 +62,8 @@ class Prompt:
     def __init__(self, objects: Callable[[], Mapping[str, Any]], recorder: Recorder) -> None:
         self._own, self._here = objects, recorder.spans.here
         self._names: dict[str, Any] = {"__name__": "__console__", "__doc__": None}
+        if sandbox.is_confined():  # `help` could not start another program to turn pages
+            pydoc.pager = pydoc.plainpager
 
     def ask(self, stops: Stops, what: str) -> None:
         """Hold a prompt; raises Stopped when the replay is to end here."""

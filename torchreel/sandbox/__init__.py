@@ -5,7 +5,7 @@ Lives here: the confinement of such a child, and reading what it left. Not here:
 the other packages but `errors`: the check of a repro uses it in a process without torchreel.
 """
 
-from torchreel.sandbox.confinement import Confinement, confine, is_confined
+from torchreel.sandbox.confinement import Confinement, confine, is_confined, prepare
 from torchreel.sandbox.denials import denied
 from torchreel.sandbox.missing import missing, warn_once
 from torchreel.sandbox.programs import cpp_compiler, python
@@ -18,6 +18,7 @@ __all__ = [
     "denied",
     "is_confined",
     "missing",
+    "prepare",
     "python",
     "read_file",
     "warn_once",

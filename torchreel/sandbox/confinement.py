@@ -19,6 +19,7 @@ from pathlib import Path
 from torchreel.errors import UnsupportedError
 from torchreel.sandbox import filesystem, system_calls
 from torchreel.sandbox.missing import missing
+from torchreel.sandbox.readable import readable
 
 _LARGEST_FILE = 4 << 30  # bytes: a child must not fill the disk
 # Of <linux/prctl.h>: PR_SET_NO_NEW_PRIVS.
@@ -68,6 +69,13 @@ def confine(allowed: Confinement) -> list[str]:
             "made the store, add --trust."
         ) from error
     return lacking
+
+
+def prepare() -> None:
+    """Find out what `confine` needs, so that the children of a warm process need not."""
+    missing()
+    readable()
+    platform.processor()
 
 
 def is_confined() -> bool:

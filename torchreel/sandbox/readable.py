@@ -9,18 +9,20 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable, Iterator
+from functools import cache
 from pathlib import Path
 
 _PRIVATE = ("/home", "/root", "/dev", "/run/secrets", "/run/user", "/run/credentials")
 _DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom")
 
 
-def readable() -> list[Path]:
+@cache
+def readable() -> tuple[Path, ...]:
     """Files and folders; what lies in a folder of these may be read as well."""
     private = {Path(name).resolve() for name in _PRIVATE} | {_home()}
     inside = [path for path in _environment() if not _holds_any(path, private)]
     devices = filter(Path.exists, map(Path, _DEVICES))
-    return list(dict.fromkeys([*_but(Path("/"), private), *inside, *devices]))
+    return tuple(dict.fromkeys([*_but(Path("/"), private), *inside, *devices]))
 
 
 def _home() -> Path:

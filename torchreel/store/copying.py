@@ -53,7 +53,8 @@ def _configs(source: Store, writer: Writer) -> dict[Any, Any]:
         row.id: [] for row in source.rows(select(schema.configs.c.id))
     }
     for row in source.rows(select(schema.config_entries)):
-        found[row.config_id].append(ConfigEntry(row.module, row.key, row.value, row.portable))
+        if row.config_id in found:
+            found[row.config_id].append(ConfigEntry(row.module, row.key, row.value, row.portable))
     return {id_: writer.config(entries) for id_, entries in found.items()}
 
 
