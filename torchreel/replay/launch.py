@@ -78,16 +78,15 @@ def _confined(request: Request | FrameRequest, folder: str) -> Request | FrameRe
         return request
     sandbox.warn_once()
     copy_probes(Path(folder, "inductor"), make=request.compile_cpp)
-    builds = request.compile_cpp
     if request.facts.get("accelerator") is not None:
         libraries.prepare(Path(folder))
-        builds = builds or bool(request.python)  # for another torch it takes another one
     return replace(
         request,
         folder=folder,
         store=str(Path(folder, "replay.db")),
         report=str(Path(folder, "report.json")),
-        programs=tuple(map(str, sandbox.cpp_compiler())) if builds else (),
+        # Inductor asks it for its version even where nothing is compiled.
+        programs=tuple(map(str, sandbox.cpp_compiler())),
     )
 
 
