@@ -170,3 +170,26 @@ def test_what_is_said_of_the_machine_starts_no_process(monkeypatch: pytest.Monke
     monkeypatch.setattr(subprocess.Popen, "__init__", lambda self, *a, **k: started.append(a))
     environment.facts()
     assert started == []
+
+
+FORKS = """
+import shutil
+shutil.copy({other!r}, {path!r} + "x")
+os.replace({path!r} + "x", {path!r})
+if os.fork() == 0:
+    torch._dynamo.reset()
+    {compile}
+    sys.exit(0)
+os.wait()
+sys.exit(7)
+"""
+
+
+def test_a_forked_child_leaves_alone_what_took_the_place_of_the_store(
+    path: Path, tmp_path: Path
+) -> None:
+    other = tmp_path / "other.db"
+    Store.open(other, create=True).close()
+    names = {"path": str(path), "other": str(other), "compile": COMPILE}
+    assert recorded(COMPILE + FORKS.format(**names), path).status == 7
+    assert path.read_bytes() == other.read_bytes()

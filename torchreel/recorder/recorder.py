@@ -519,7 +519,9 @@ class Recorder:
     def after_fork(self) -> None:
         """In the child: a recording of its own."""
         with fail_open("fork"):
+            known = self.tape.file
             self._begin()
+            self.tape.known = known
 
 
 def _ended(error: BaseException | None, failed: bool) -> str:

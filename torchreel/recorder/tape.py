@@ -109,6 +109,8 @@ class Tape:
         self._committed = False
         self._hurried = False
         self._file: tuple[int, int] | None = None
+        self.known: tuple[str, tuple[int, int] | None] = ("", None)
+        """Which file a store is that the process had open before it forked."""
         self.redactor: Redactor | None = None
         self.retention: Retention | None = None
         self.switch: KillSwitch | None = None
@@ -437,6 +439,9 @@ class Tape:
             from torchreel.store.locks import INSTEAD_OF, own_file
 
             self.target = own_file(self._wanted, environment.rank())
+            target, file = self.known
+            if target == self.target and file not in (None, _identity(target)):
+                raise _gone(target)
             self._store = open_for_recording(self.target)
             self._file = _identity(self.target)
             facts = {KEY: self.marks.create(self.target, *self._began)}
@@ -445,8 +450,17 @@ class Tape:
             # Next to the recording's own row: the process may be killed after the first rows.
             self._batch.insert(1, AddEnvironment(self.recording, facts))
         elif self._file is not None and _identity(self.target) != self._file:
-            raise MissingStore(f"{self.target} was deleted or replaced while it was recorded into.")
+            raise _gone(self.target)
         return self._store
+
+    @property
+    def file(self) -> tuple[str, tuple[int, int] | None]:
+        """The store that is recorded into, and which file it is, once it is open."""
+        return self.target, self._file or self.known[1]
+
+
+def _gone(target: str) -> MissingStore:
+    return MissingStore(f"{target} was deleted or replaced while it was recorded into.")
 
 
 @contextmanager
