@@ -5,10 +5,10 @@ VENV := .venv
 STAMP := $(VENV)/.stamp
 PY := $(VENV)/bin/python
 
-.PHONY: help venv test lint demo bench models cases recording instructions fidelity detection completeness rebuilding corpus replay minifier kills faults soak source overhead quality docs clean check-compiler check-python hostile
+.PHONY: help venv test lint demo bench models cases recording instructions fidelity detection completeness rebuilding corpus replay minifier kills faults soak source overhead quality docs clean check-compiler check-python hostile compat
 
 help:
-	@echo "make venv | test | lint | demo | bench | models | cases | recording | instructions | fidelity | detection | completeness | rebuilding | corpus | replay | minifier | kills | faults | soak | source | overhead | quality | docs | clean | hostile"
+	@echo "make venv | test | lint | demo | bench | models | cases | recording | instructions | fidelity | detection | completeness | rebuilding | corpus | replay | minifier | kills | faults | soak | source | overhead | quality | docs | clean | hostile | compat"
 
 venv: $(STAMP)
 
@@ -104,6 +104,11 @@ overhead: $(STAMP)
 # 68 planted failures, each to end at its known minimum; 'make test' runs a sample of them.
 quality: check-compiler $(STAMP)
 	$(PY) -m pytest -m quality tests/quality
+
+# Record, replay and minify under each release of torch, in environments in the user's cache
+# (5.4 GB each, made once: some three minutes); RELEASES="2.12 newest" names a few.
+compat: check-compiler $(STAMP)
+	$(PY) -m tests.compat $(RELEASES)
 
 docs: $(STAMP)
 	$(PY) -m pytest tests/docs

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from tests.compat.environments import VERSIONS
 from torchreel.torch_compat import releases
 from torchreel.torch_compat.names import TorchName, attachable, state_of
 from torchreel.torch_compat.releases import Release, of_version, parse
@@ -91,3 +92,9 @@ def test_an_installation_leaves_a_torch_of_any_known_or_later_release_alone() ->
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     (bound,) = [line for line in project["dependencies"] if line.startswith("torch")]
     assert bound == f"torch>={releases.KNOWN[0]}"
+
+
+def test_each_known_release_has_an_environment() -> None:
+    assert [parse(release) for release in VERSIONS] == list(releases.KNOWN)
+    for release, version in VERSIONS.items():
+        assert of_version(version).release == parse(release)

@@ -1,0 +1,46 @@
+"""The suite of this folder under several releases of torch: `make compat`.
+
+python -m tests.compat [RELEASE ...]     all known releases by default; 'newest' is the last one
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+
+from tests.compat.environments import ROOT, VERSIONS, EnvironmentFailed, python_of
+
+SUITE = ("tests/compat", "tests/torch_compat", "tests/docs/test_events.py")
+
+
+def main(words: list[str]) -> int:
+    """Run the suite under each release; returns 1 if it fails under one of them."""
+    newest = list(VERSIONS)[-1]
+    releases = [newest if word == "newest" else word for word in words] or list(VERSIONS)
+    unknown = [release for release in releases if release not in VERSIONS]
+    if unknown:
+        print(f"compat: no release {', '.join(unknown)}: there are {', '.join(VERSIONS)}, newest.")
+        return 2
+    results = {release: _run(release) for release in releases}
+    for release, result in results.items():
+        print(f"torch {VERSIONS[release]}: {result or 'passed'}")
+    return 1 if any(results.values()) else 0
+
+
+def _run(release: str) -> str:
+    """Return what went wrong under a release; '' if nothing did."""
+    began = time.monotonic()
+    try:
+        python = python_of(release)
+    except EnvironmentFailed as error:
+        return str(error)
+    ready = time.monotonic()
+    print(f"torch {VERSIONS[release]}: environment after {ready - began:.0f} s", flush=True)
+    done = subprocess.run([str(python), "-m", "pytest", "-q", *SUITE], cwd=ROOT)
+    print(f"torch {VERSIONS[release]}: suite in {time.monotonic() - ready:.0f} s", flush=True)
+    return "" if done.returncode == 0 else f"the suite failed (status {done.returncode})"
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
