@@ -60,10 +60,10 @@ class _Idle:
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
         """Say why."""
-        from torchreel.console.text import clean
+        from torchreel.escaping.characters import visible
 
         terminalreporter.section("torchreel")
-        terminalreporter.write_line(clean(self._why))
+        terminalreporter.write_line(visible(self._why))
 
 
 def _checked(option: str) -> str:
