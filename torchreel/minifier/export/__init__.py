@@ -22,7 +22,13 @@ from torchreel.minifier.export.check import CheckResult, check
 from torchreel.minifier.export.files import FORMATS, write_files
 from torchreel.minifier.export.issue import issue
 from torchreel.minifier.export.regression import check_as_test, text_of_test
-from torchreel.minifier.export.script import Script, compile_form, graph_form, with_header
+from torchreel.minifier.export.script import (
+    Script,
+    compile_form,
+    graph_form,
+    refuse_forbidden,
+    with_header,
+)
 from torchreel.minifier.export.story import Story, best_known, headline, of_by_catch
 from torchreel.minifier.export.validation.issues import check_issue
 from torchreel.minifier.findings import finding
@@ -31,9 +37,7 @@ from torchreel.minifier.options import Options
 from torchreel.minifier.order import sort_key
 from torchreel.minifier.source.case import ANYTHING, SourceCase
 from torchreel.minifier.source.export import comparing_forms, source_form
-from torchreel.replay.torch_names import register_operators
 from torchreel.store import Store
-from torchreel.store.portable.allowed.graphs import check_graph
 from torchreel.store.records import Compile, Failure
 
 __all__ = [
@@ -150,7 +154,7 @@ def export_case(case: AnyCase, story: Story, options: ExportOptions) -> Exported
             "trust who made it, add --trust."
         )
     if isinstance(case, Case):
-        _refuse_hostile(case)
+        refuse_forbidden(case)
     script, result = _best_form(case, story, options)
     script, seen = _repeated(case, story, script, result, options)
     shown, runs = sum(found.holds for found in seen), len(seen)
@@ -170,12 +174,6 @@ def export_case(case: AnyCase, story: Story, options: ExportOptions) -> Exported
     texts = {name: makers[name]() for name in options.formats}
     files = write_files(options.directory, texts)
     return Exported(files, script, result, story, shown, runs, tested)
-
-
-def _refuse_hostile(case: Case) -> None:
-    """Raises `UnsupportedError` for a graph with a call that is not allowed: no script is made."""
-    register_operators()
-    check_graph(case.graph, case.checkpoint.inputs, case.imports)
 
 
 def _repeated(

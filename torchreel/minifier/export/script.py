@@ -27,7 +27,9 @@ from torchreel.minifier.export.names import variables
 from torchreel.minifier.export.validation.scripts import check_script, parsed
 from torchreel.minifier.predicates import Predicate, parse_predicate
 from torchreel.minifier.resized import resized
+from torchreel.replay.torch_names import register_operators
 from torchreel.store.jsontypes import Json
+from torchreel.store.portable.allowed.graphs import check_graph
 from torchreel.store.portable.graphs import GraphDoc
 from torchreel.store.signature import Signature
 
@@ -55,6 +57,12 @@ class Script:
     test: str = ""
 
 
+def refuse_forbidden(case: Case) -> None:
+    """Raises `ForbiddenError` for a graph with a forbidden call: it becomes no program."""
+    register_operators()
+    check_graph(case.graph, case.checkpoint.inputs, case.imports)
+
+
 def compile_form(
     case: Case, signature: Signature, header: Sequence[str], *, careful: bool = False
 ) -> Script:
@@ -63,6 +71,7 @@ def compile_form(
     `careful`: what Dynamo would take otherwise than it was recorded is written so that it does not,
     at the price of lines that nobody would write.
     """
+    refuse_forbidden(case)
     bare = case.harness != "train"
     made = function("fn", case.graph, case.imports, bare=bare, touch=careful)
     asked = _predicate(signature)
@@ -112,6 +121,7 @@ def _changes_inputs(graph: GraphDoc) -> bool:
 
 def graph_form(case: Case, signature: Signature, header: Sequence[str]) -> Script:
     """The case as the graph that the compiler got."""
+    refuse_forbidden(case)
     boxed = case.checkpoint.entry == "aot"
     call = "compiled(list(inputs()))" if boxed else "compiled(*inputs())"
     ending = [*graphs.compilation(case), *_ending(case, signature, call, "graph()")]
