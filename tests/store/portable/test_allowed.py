@@ -21,6 +21,7 @@ from torchreel.store.portable.graphs import GraphDoc
 TENSOR: Json = {"k": "tensor"}
 INPUTS: dict[str, Json] = {"x": TENSOR, "s": {"k": "symint"}, "l": {"k": "list", "items": [TENSOR]}}
 GETATTR, TEXT = "fn:builtins.getattr", "__import__('os').system('touch canary')"
+INTERPOLATE = "fn:torch.nn.functional.interpolate"
 
 
 def node(op: str, target: str, *args: Json, name: str = "n", **kwargs: Json) -> dict[str, Json]:
@@ -65,7 +66,7 @@ BODY: dict[str, Json] = {
         node("call_function", GETATTR, X, "shape"),
         node("call_function", "fn:_operator.getitem", L, 0),
         node("call_function", "fn:torch.einsum", "ij,jk->ik", X, X),
-        node("call_function", "fn:torch.nn.functional.interpolate", X, mode="nearest"),
+        node("call_function", INTERPOLATE, X, mode="nearest"),
         node("call_function", "fn:torch._assert", {"n": "s"}, "Expected 'x' (of size 3)!"),
         node("call_function", "op:aten.div.Tensor_mode", X, X, rounding_mode="floor"),
         node("call_function", "fn:torch.Tensor", [1, 2]),
@@ -103,7 +104,7 @@ def test_what_torch_writes_into_graphs_is_allowed(call: dict[str, Json]) -> None
         (node("call_function", "fn:_operator.iadd", 1, X), "is called on no value"),
         (node("call_function", "fn:_operator.iadd", X), "is given 1 arguments"),
         (node("call_function", "fn:torch.relu", TEXT), "takes no text there"),
-        (node("call_function", "fn:torch.nn.functional.pad", X, [1], mode=TEXT), "made of words"),
+        (node("call_function", INTERPOLATE, X, mode=TEXT), "made of words"),
         (node("call_function", "op:aten.div.Tensor_mode", X, X, rounding_mode=TEXT), "of words"),
         (node("call_function", "fn:torch.Tensor", cdata=140000), "takes no keyword 'cdata'"),
         (node("call_function", "fn:torch.relu", {"fn": "fn:torch.relu"}), "given a function"),
