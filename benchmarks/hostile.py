@@ -387,10 +387,15 @@ def _reason(text: str) -> str:
 
 
 def attack(
-    graphs: int, first: int = 0, *, planted: bool = False, only_walks: bool = False
+    graphs: int,
+    first: int = 0,
+    *,
+    planted: bool = False,
+    only_walks: bool = False,
+    tally: Tally | None = None,
 ) -> Tally:
     """Attempt graphs in child processes, and count."""
-    tally = Tally()
+    tally = tally or Tally()
     end, at, began = first + graphs, first, time.monotonic()
     while at < end:
         count = min(BATCH, end - at)
@@ -456,7 +461,9 @@ def main(arguments: list[str]) -> int:
         if name in ("--graphs", "--from")
     }
     graphs, first = int(options.get("--graphs", 100_000)), int(options.get("--from", 0))
-    tally = attack(graphs, first, planted="--planted" in arguments)
+    tally = Tally()
+    with contextlib.suppress(KeyboardInterrupt):  # what was done until then is reported
+        attack(graphs, first, planted="--planted" in arguments, tally=tally)
     tally.report()
     return int(tally.is_bad())
 
