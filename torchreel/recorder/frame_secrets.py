@@ -84,12 +84,15 @@ def messages(error: BaseException) -> Iterator[str]:
 
     Those that a library raised say what the library says; notes may be anybody's.
     """
+    from torchreel.store.messages import normalise_message
+
     for found in lineage(error):
         place = found.__traceback__
         while place is not None and place.tb_next is not None:
             place = place.tb_next
         if place is None or not is_installed(place.tb_frame.f_code.co_filename):
             yield str(found)
+            yield normalise_message(str(found))  # as the signature of a failure has it
             yield from texts(found.args)
         yield from texts(getattr(found, "__notes__", None))
 
@@ -97,7 +100,7 @@ def messages(error: BaseException) -> Iterator[str]:
 def constants(
     code: CodeType, scope: Mapping[str, Any], values: Mapping[str, Any], cells: Sequence[CellType]
 ) -> Iterator[str]:
-    """The texts in the code of a frame, in its arguments, its closure, and globals that it names."""
+    """The texts in the code of a frame, its arguments, its closure, and globals that it names."""
     yield from _texts_of_code(code)
     for name in code.co_names:
         yield from texts(scope.get(name), keys=True)

@@ -13,8 +13,11 @@ from collections.abc import Callable, Iterable
 
 import orjson
 
-_CONTENT = re.compile(rb'[^"\\]*+(?:\\.[^"\\]*+)*+', re.DOTALL)
-_TO_ESCAPE = re.compile(rb'[\x00-\x1f"\\]')
+from torchreel.recorder.redaction.lazy import lazy
+
+_CONTENT = lazy(rb'[^"\\]*+(?:\\.[^"\\]*+)*+', re.DOTALL)
+_BACKSLASH = 92
+_TO_ESCAPE = lazy(rb'[\x00-\x1f"\\]')
 
 
 def looks_like_one(data: bytes) -> bool:
@@ -59,11 +62,16 @@ def rewritten(data: bytes, places: Iterable[int], change: Callable[[bytes], byte
 def _opening(data: bytes, at: int) -> int:
     """Where the string around a place begins, behind its quote."""
     quote = data.rfind(b'"', 0, at + 1)
-    while (
-        quote > 0 and (quote - len(data[:quote].rstrip(b"\\")) if data[quote - 1] == 92 else 0) % 2
-    ):
+    while quote > 0 and data[quote - 1] == _BACKSLASH and _is_escaped(data, quote):
         quote = data.rfind(b'"', 0, quote)
     return quote + 1
+
+
+def _is_escaped(data: bytes, quote: int) -> bool:
+    before = quote
+    while before and data[before - 1] == _BACKSLASH:
+        before -= 1
+    return (quote - before) % 2 == 1
 
 
 def decoded(text: bytes) -> bytes:

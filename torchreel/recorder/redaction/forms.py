@@ -37,6 +37,8 @@ _OWN: tuple[tuple[str, bytes], ...] = (
     # In a header, an address, a file of keys.
     ("Bearer ", rb"Bearer +([\w.~+/=-]{8,})"),
     ("Basic ", rb"Basic +((?=\S*[\d=])[A-Za-z0-9+/]{8,}=*)"),
+    ("curl ", rb"curl [^\n]{0,200}?(?:-u|--user)[ =]?['\"]?([^\s'\":]+:[^\s'\"]{3,})"),
+    ("mysql", rb"mysql\w*[^\n]{0,200}? -p([^\s'\"-][^\s'\"]{3,})"),
     ("Digest ", rb"Digest +(username=[^\n]{12,})"),
     ("://", rb"://([^/\s:@'\"\\]*:[^/\s@'\"\\]+|[\w.-]{16,})(?=@)"),
     ("hooks.slack.com/", rb"hooks\.slack\.com/([\w/-]{12,})"),

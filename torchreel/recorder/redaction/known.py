@@ -7,12 +7,12 @@ here: how they became known (`redactor`, `frame_secrets`).
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Iterator
 from enum import IntEnum
 
 from ahocorasick_rs import MATCHKIND_LEFTMOST_LONGEST, BytesAhoCorasick, Implementation
 
+from torchreel.recorder.redaction.lazy import lazy, lazy_text
 from torchreel.recorder.redaction.rules import REDACTED
 
 _MOST = 5000
@@ -23,9 +23,9 @@ _LEAST_DIGITS = 6
 _PIECE = 300
 """Characters: a longer value is looked for in pieces, line by line."""
 _LONGEST = 30_000
-_WORD = re.compile(r"[A-Za-z_.]+|\d+")
+_WORD = lazy_text(r"[A-Za-z_.]+|\d+")
 _QUOTES = b"'\""
-_NAMES = re.compile(rb"[\w]")
+_NAMES = lazy(rb"[\w]")
 
 
 class Where(IntEnum):

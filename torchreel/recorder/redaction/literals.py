@@ -16,28 +16,28 @@ import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from torchreel.recorder.redaction.lazy import lazy, lazy_text
+
 WORD = rb"\w\x80-\xff"
 _NUMBER = (
     rb"(?<![%b.])(?:0[xX][\da-fA-F_]+|0[bBoO][\d_]+"
     rb"|(?:\d[\d_]*(?:\.\d*)*|\.\d+)(?:[eE][-+]?\d+)?[jJ]?)(?!\w)" % WORD
 )
 _QUOTE = rb"(?P<slashes>\\*)(?P<quote>'''|\"\"\"|'|\")"
-_NEXT = re.compile(rb"(?P<number>%b)|%b" % (_NUMBER, _QUOTE))
-_HERE = re.compile(
-    rb"(?P<number>%b)|(?P<prefix>(?<![%b])[rRbBfFuU]{0,2})%b" % (_NUMBER, WORD, _QUOTE)
-)
-_WORD_BEFORE = re.compile(rb"[%b]{1,12}\Z" % WORD)
-_PREFIX = re.compile(rb"[rR][bBfF]?|[bBfFuU][rR]?")
-_KEYWORD = re.compile(rb"if|in|is|or|and|not|else|return|yield|assert|case|await|raise|from|print")
+_NEXT = lazy(rb"(?P<number>%b)|%b" % (_NUMBER, _QUOTE))
+_HERE = lazy(rb"(?P<number>%b)|(?P<prefix>(?<![%b])[rRbBfFuU]{0,2})%b" % (_NUMBER, WORD, _QUOTE))
+_WORD_BEFORE = lazy(rb"[%b]{1,12}\Z" % WORD)
+_PREFIX = lazy(rb"[rR][bBfF]?|[bBfFuU][rR]?")
+_KEYWORD = lazy(rb"if|in|is|or|and|not|else|return|yield|assert|case|await|raise|from|print")
 _CONTENT = {
-    b"'": re.compile(rb"(?s:[^'\\\n]|\\.)*+"),
-    b'"': re.compile(rb'(?s:[^"\\\n]|\\.)*+'),
-    b"'''": re.compile(rb"(?s:[^'\\]|\\.|'(?!''))*+"),
-    b'"""': re.compile(rb'(?s:[^"\\]|\\.|"(?!""))*+'),
+    b"'": lazy(rb"(?s:[^'\\\n]|\\.)*+"),
+    b'"': lazy(rb'(?s:[^"\\\n]|\\.)*+'),
+    b"'''": lazy(rb"(?s:[^'\\]|\\.|'(?!''))*+"),
+    b'"""': lazy(rb'(?s:[^"\\]|\\.|"(?!""))*+'),
 }
-_LETTER = re.compile(rb"[%b]" % WORD)
+_LETTER = lazy(rb"[%b]" % WORD)
 _LOOK_BACK = 12
-_ESCAPE = re.compile(r"(?s)\\(?:(x[\da-fA-F]{2}|u[\da-fA-F]{4}|U[\da-fA-F]{8})|([0-7]{1,3})|(.))")
+_ESCAPE = lazy_text(r"(?s)\\(?:(x[\da-fA-F]{2}|u[\da-fA-F]{4}|U[\da-fA-F]{8})|([0-7]{1,3})|(.))")
 _LETTERS = {"n": "\n", "t": "\t", "r": "\r", "\\": "\\", "'": "'", '"': '"', "\n": ""}
 
 

@@ -30,15 +30,24 @@ NAMES = (
 )  # fmt: skip
 """What the name of a secret holds, in lower case, where it stands before its value."""
 
+ALL = frozenset(NAMES)
+
 # The rest of the name, maybe a quote and a bracket; a type; a sign; calls that the value goes into.
 _REST = rb"(?P<rest>[\w-]{0,40}+)(?:\\*['\"])?[\])]?"
 _TYPE = rb"(?::\s?[\w.\[\]| ,]{1,40}?(?=\s?=))?"
-_SIGN = rb"(?:[ \t]{0,4}(?P<sign>[:!=]?={1,2}|=>|:)|[ \t]+(?P<is>is(?: not)?|in))\s{0,4}"
+_SIGN = (
+    rb"(?:[ \t]{0,4}(?P<sign>[:!=]?={1,2}|=>|:)|[ \t]+(?P<is>is(?: not)?|in))\s{0,4}"
+    rb"(?:[|>][-+]?[ \t]*\n\s{1,20})?"  # a block of YAML
+)
 _CALL = rb"(?P<call>(?:[\w.]{0,60}\()?)"
 _SIGNED = _REST + _TYPE + _SIGN + _CALL
 _BLANK = _REST + rb"[ \t]+(?=[^\s-])"
 # The name as a string, and the value as the next one: an option of a command, a pair, a default.
 _NEXT = rb"[\w-]{0,40}+\\*['\"]\s{0,3},\s{0,3}(?:default\s?=\s?)?"
+# The value goes into a text with the name, or into a container of that name.
+_FORMATTED = rb"[^'\"\n]{0,40}(?:%[sr]|\{\})[^'\"\n]{0,40}\\*['\"]\s{0,3}[,%]\s{0,3}\(?"
+_CONTAINER = rb"[\w-]{0,40}\.(?:set|add|put|update|append)\("
+_CLASS = rb"(?<=Auth)\("
 _BARE = rb"[^\s'\"\\,;()\[\]{}<>&|]{4,}"
 _QUOTED_NAME = rb"['\"](-{0,2})[\w-]{0,40}\Z"
 _OPTION = rb"(?<![\w-])-{1,2}[\w-]{0,40}\Z"
@@ -63,11 +72,8 @@ _LEAST_DIGITS_OF_PASSWORD = 4
 def spans(text: bytes, places: Iterable[tuple[int, bytes]]) -> Iterator[tuple[int, int]]:
     """The values of the names that begin at the given places (other words are skipped)."""
     for at, word in places:
-        if word in _NAMES and not (word == b"auth" and _is_author(text, at)):
+        if word in ALL and not (word == b"auth" and _is_author(text, at)):
             yield from _values(text, at, word)
-
-
-_NAMES = frozenset(NAMES)
 
 
 def _is_author(text: bytes, at: int) -> bool:
@@ -83,6 +89,7 @@ def _values(text: bytes, at: int, word: bytes) -> Iterator[tuple[int, int]]:
         yield from _signed(text, at, word, signed)
     else:
         yield from _next(text, at, word)
+        yield from _given(text, behind)
         yield from _of_option(text, at, behind, word)
     compared = _compiled(_COMPARED).search(text, max(0, at - 72), at)
     if compared is not None:
@@ -95,12 +102,13 @@ def _signed(
     """The value behind a sign: a string, a number, a list of them, or what stands there bare."""
     start, call = signed.end(), signed["call"]
     literal = literal_at(text, start)
+    one = not _is_many(text, at, word)
     if literal is None:
-        if call and not _is_count(text, at, word):
+        if call and one:
             yield from _listed(text, start)
-        elif not call and text[start : start + 1] in (b"[", b"{") and not _is_count(text, at, word):
+        elif text[start : start + 1] in (b"[", b"{") and one:
             yield from _listed(text, start + 1)
-        elif not call:
+        if call in (b"", b"("):
             yield from _bare(text, start, word, signed["sign"] or b"")
     elif literal.is_number:
         bare = _compiled(_BARE).match(text, start)
@@ -108,9 +116,9 @@ def _signed(
             yield from _bare(text, start, word, signed["sign"] or b"")
         elif _has_digits(text, literal, word):
             yield literal.start, literal.end
-    elif not call or call == b"(" or not _is_count(text, at, word):
+    elif call in (b"", b"(") or one:
         yield from _strings(text, literal)
-        if call and call != b"(":
+        if call:
             yield from _listed(text, literal.end)
 
 
@@ -196,11 +204,27 @@ def _of_option(text: bytes, at: int, behind: int, word: bytes) -> Iterator[tuple
         yield bare.span()
 
 
+def _given(text: bytes, behind: int) -> Iterator[tuple[int, int]]:
+    """`"password %s", "x"`; `cookies.set("x")`; `BasicAuth("user", "x")`."""
+    formatted = _compiled(_FORMATTED).match(text, behind)
+    if formatted is not None:
+        yield from _strings(text, literal_at(text, formatted.end()))
+    for pattern in (_CONTAINER, _CLASS):
+        match = _compiled(pattern).match(text, behind)
+        if match is not None:
+            yield from _listed(text, match.end())
+
+
 def _ending(text: bytes, quote: int) -> Iterator[tuple[int, int]]:
     """The string that ends at a quote, which a name is compared with."""
     start = text.rfind(text[quote : quote + 1], max(0, quote - _LONGEST_LIST), quote)
     if start >= 0 and b"\n" not in text[start:quote]:
         yield start + 1, quote
+
+
+def _is_many(text: bytes, at: int, word: bytes) -> bool:
+    """Whether the name speaks of many tokens, or of making them: `tokens`, `tokenizer`."""
+    return _is_count(text, at, word) and text[at + 5 : at + 6].lower() in (b"s", b"i", b"_")
 
 
 def _is_count(text: bytes, at: int, word: bytes) -> bool:

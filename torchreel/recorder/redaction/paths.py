@@ -13,6 +13,7 @@ import string
 from collections.abc import Mapping
 from functools import cache
 
+from torchreel.recorder.redaction.lazy import lazy
 from torchreel.recorder.redaction.rules import HOME
 
 Rule = tuple[bytes, bytes]
@@ -36,7 +37,7 @@ _NOT_IN_ESCAPE = rb"(?<!(?<!\\)\\)"
 _IN_PATH = rb"\w.~-"
 _PATH = (string.ascii_letters + string.digits + "_.~-/").encode()
 _LONGEST_PATH = 4096
-_QUOTES = re.compile(rb"[\\'\"]")
+_QUOTES = lazy(rb"[\\'\"]")
 HOMES = tuple(
     (home, _start(_IN_PATH) + home + rb"[^/\s'\":\\,;)]+") for home in (b"/home/", b"/Users/")
 )

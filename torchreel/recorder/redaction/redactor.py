@@ -11,6 +11,7 @@ as the text that it stands for.
 
 from __future__ import annotations
 
+import math
 import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -20,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 from torchreel.recorder.redaction import documents, forms, names, paths
 from torchreel.recorder.redaction.known import KnownValues, Where
+from torchreel.recorder.redaction.lazy import lazy, lazy_text
 from torchreel.recorder.redaction.literals import unescaped
 from torchreel.recorder.redaction.names import SECRET_NAME
 from torchreel.recorder.redaction.rules import REDACTED, Rules, Withheld
@@ -35,18 +37,22 @@ _SHORTEST_SECRET = 6
 """Characters: a shorter value ('1', 'true', 'none') would take half of the text with it."""
 _MOST_SOURCE = 1 << 20
 """Bytes of a file that are looked through for secrets."""
-_IN_URL = re.compile(r"://[^/\s:@]*:([^/\s@]{4,})@")
+_IN_URL = lazy_text(r"://[^/\s:@]*:([^/\s@]{4,})@")
 """The password in an address."""
 
 _TENSOR = b"tensor("
+_ADDRESS, _LONGEST_ADDRESS = b"://", 512
 _TENSOR_VALUES = (
     rb"(?<![\w.])tensor\((\[[-+.,\d\seEinfaTrFulsjx\[\]]*\]"
     rb"|True|False|[-+]?(?:nan|inf|\d[\d.]*(?:e[-+]?\d+)?)(?:[-+][\d.]+j)?)"
 )
 """No secret, but data: values of a tensor in a message."""
 
-_MIXED = re.compile(rb"(?:'|\")([\w+/=-]{20,200}+)(?:'|\\*\")")
-_MIXED_IN_JSON = re.compile(rb"'[\w+/=-]{20,200}+'|\\\"[\w+/=-]{20,200}+\\")
+_MIXED = lazy(rb"(?:'|\")([\w+/=-]{20,200}+)(?:'|\\*\")")
+_MIXED_IN_JSON = (
+    lazy(rb"'([\w+/=-]{20,200}+)'"),
+    lazy(rb"\\\"([\w+/=-]{20,200}+)\\"),
+)
 """The same where a document has it: a bare quote is JSON's own."""
 _HEX = rb"[0-9a-fA-F-]{32,200}"
 _OF_CODE = (
@@ -54,9 +60,16 @@ _OF_CODE = (
     rb"[=:(,]\s*\\*['\"]?\Z"
 )
 """What stands before a number in hex that identifies code or a file."""
+_LONG, _MUCH_ENTROPY = 32, 4.5
+"""Characters, and bits: what detect-secrets takes for a key in base64."""
+_DIGIT = lazy(rb"\d")
 _TURNS = rb"[A-Za-z]\d|\d[A-Za-z]"
-_PLACE = re.compile(r"\{[^{}]*\}")
-_NAME_ENDS_STRING = re.compile(rb'[\w-]{0,60}+"')
+_LARGE = 20_000
+_PLACE = lazy_text(r"\{[^{}]*\}")
+_NO_VALUE = lazy(
+    rb"[\w-]{0,60}+(?:\"|[^\w\s'\"\\\])(=:!,.-]|\.(?!(?:set|add|put|update|append)\())"
+)
+"""A name that no value follows: it ends its string, is part of a path, goes on with a dot."""
 
 
 class Redactor:
@@ -166,22 +179,29 @@ class Redactor:
         if self._patterns:
             data = self._by_patterns(data, True)
             places = self._words.places(data)
-        ends = _NAME_ENDS_STRING.match
-        hits = {
-            at
-            for at, word in places
-            if word not in self._path_words
-            # The name alone is a string: of a node, an attribute, a key.
-            and (word in forms.FORMS or not ends(data, at + len(word)))
-        }
-        hits.update(
-            self._known.places(data), (match.start() for match in _MIXED_IN_JSON.finditer(data))
-        )
+        hits = {at for at, word in places if self._may_begin(data, at, word)}
+        hits.update(self._known.places(data))
+        for pattern in _MIXED_IN_JSON:
+            hits.update(m.start() for m in pattern.finditer(data) if _is_random(data, m))
         if not hits:
             return data
-        if not documents.is_document(data):
+        # To read a large one takes as long as all the rest; ours begin so.
+        if not (len(data) > _LARGE and data[1:2] in b'"\n') and not documents.is_document(data):
             return self._without_secrets(data)
-        return documents.rewritten(data, sorted(hits), self._string)
+        try:
+            return documents.rewritten(data, sorted(hits), self._string)
+        except ValueError:  # no document after all
+            return self._without_secrets(data)
+
+    def _may_begin(self, data: bytes, at: int, word: bytes) -> bool:
+        """Whether a look at the bytes of a document does not rule out a secret at a word."""
+        if word in names.ALL:
+            return _NO_VALUE.match(data, at + len(word)) is None
+        if word == _TENSOR:
+            return data[at + len(word)] in b"[-+0123456789TFni"
+        if word == _ADDRESS:
+            return data.find(b"@", at, at + _LONGEST_ADDRESS) >= 0
+        return word not in self._path_words
 
     def _string(self, text: bytes) -> bytes:
         """A string of a document, which may be the text of another one."""
@@ -253,19 +273,32 @@ def _values(text: bytes, places: Iterable[tuple[int, bytes]]) -> Iterable[tuple[
 
 
 def _random(text: bytes) -> Iterable[tuple[int, int]]:
-    """Strings that look like a key: letters of both sorts and digits, well mixed; or all hex."""
-    for match in _MIXED.finditer(text):
-        found: bytes = match[1]
-        if _compiled(_HEX).fullmatch(found):
-            before = text[max(0, match.start() - 48) : match.start()]
-            if not _compiled(_OF_CODE).search(before) and any(48 <= byte <= 57 for byte in found):
-                yield match.span(1)
-        elif not found.islower() and not found.isupper() and _is_mixed(found):
-            yield match.span(1)
+    """Strings that look like a key."""
+    return (match.span(1) for match in _MIXED.finditer(text) if _is_random(text, match))
+
+
+def _is_random(text: bytes, match: re.Match[bytes]) -> bool:
+    """Whether this has letters of both sorts and digits, well mixed; or is in hex."""
+    found = match[1]
+    if _DIGIT.search(found) is None:
+        return False
+    if _compiled(_HEX).fullmatch(found):
+        before = text[max(0, match.start() - 48) : match.start()]
+        return _compiled(_OF_CODE).search(before) is None
+    return not found.islower() and not found.isupper() and _is_mixed(found)
 
 
 def _is_mixed(text: bytes) -> bool:
-    return len(_compiled(_TURNS).findall(text)) >= 4
+    """Letters and digits in turns, or, of a long one, few characters twice."""
+    if len(_compiled(_TURNS).findall(text)) >= 4:
+        return True
+    return len(text) >= _LONG and _entropy(text) >= _MUCH_ENTROPY
+
+
+def _entropy(text: bytes) -> float:
+    """The entropy of its characters, in bits (Shannon, 1948)."""
+    counts = (text.count(byte) for byte in set(text))
+    return -sum(n / len(text) * math.log2(n / len(text)) for n in counts)
 
 
 def _secret_values(environ: Mapping[str, str], argv: Sequence[str]) -> set[str]:

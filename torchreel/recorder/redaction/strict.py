@@ -17,6 +17,7 @@ from typing import Any
 
 from torchreel.recorder.redaction import documents, strict_text
 from torchreel.recorder.redaction.known import KnownValues, Where
+from torchreel.recorder.redaction.lazy import lazy_text
 from torchreel.recorder.redaction.rules import REDACTED
 
 _MARK = REDACTED.decode()
@@ -34,7 +35,7 @@ _CONTAINERS = frozenset({"t", "d", "slice", "size"})
 """Tags of the portable form of values that hold values; all others say what a text stands for."""
 _OPTIONS = "options"
 """Values that the program gives its backend."""
-_PROSE = re.compile(r"['\"]|[A-Za-z]{2,} |[=!<>]=|\n")
+_PROSE = lazy_text(r"['\"]|[A-Za-z]{2,} |[=!<>]=|\n")
 _HEAD, _BETWEEN, _TAIL = b"[\n", b",\n", b"\n]"
 
 

@@ -10,25 +10,26 @@ from __future__ import annotations
 import re
 from functools import cache
 
+from torchreel.recorder.redaction.lazy import lazy
 from torchreel.recorder.redaction.literals import Literal, literals
 from torchreel.recorder.redaction.names import ANNOTATION
 from torchreel.recorder.redaction.rules import PATH, REDACTED
 
 _compiled = cache(re.compile)
 
-_SOURCE_LINES = re.compile(
+_SOURCE_LINES = lazy(
     rb"(?m)^(?P<head>(?P<indent>[ \t|]*)File \"?[^\n]+\n)"
     rb"(?:(?P=indent)[ \t]+(?!File )[^\n]*(?:\n|\Z))+"
 )
 # What torch's readable graphs write above nodes of another line of the source, or of none.
-_COMMENTS = re.compile(
+_COMMENTS = lazy(
     rb"(?:\n[ \t]*)?\n[ \t]*(?:# File: [^\n]*|# No stacktrace found for following nodes)"
 )
 # Behind a guard in torch's tree of them stand the line that it is for, and where that is.
-_GUARD_PLACE = re.compile(rb"[ \t]# [^#\"\\\n]{1,300}?:\d+ in [^\s\"\\]+")
-_COMMENT = re.compile(rb"[ \t]+# ")
+_GUARD_PLACE = lazy(rb"[ \t]# [^#\"\\\n]{1,300}?:\d+ in [^\s\"\\]+")
+_COMMENT = lazy(rb"[ \t]+# ")
 # AOTAutograd's metadata has whole stacks, as Python spells text.
-_STACKS = re.compile(
+_STACKS = lazy(
     rb"(?<=tangent_source_stack_traces=\[)"
     rb"(?:None|'(?:[^'\\\n]|\\.)*+'|\"(?:[^\"\\\n]|\\.)*+\"|[\s,])++(?=\])"
 )
@@ -37,31 +38,31 @@ _LEFT_OUT = (
     (b"tangent_source_stack_traces", _STACKS),
 )  # fmt: skip
 # Looked for by its first slash: looking behind at each byte takes 50 times as long.
-_PATHS = re.compile(rb"(?:~/|/(?:(?<![\w.~)\]/-]/))(?=[\w.@+~-]+/))[\w.@+~-]+(?:/[\w.@+~-]+)*")
-_FILE = re.compile(rb"[^/]+\.\w{1,8}\Z")
+_PATHS = lazy(rb"(?:~/|/(?:(?<![\w.~)\]/-]/))(?=[\w.@+~-]+/))[\w.@+~-]+(?:/[\w.@+~-]+)*")
+_FILE = lazy(rb"[^/]+\.\w{1,8}\Z")
 
-_GENERATED = re.compile(
+_GENERATED = lazy(
     rb"\s*(?:class [\w<>.]+\(torch\.nn\.Module\):|def forward\(|# AOT ID:|# Topologically Sorted|"
     rb"from ctypes import |#include |#pragma |extern \"C\"|graph\(\):|import torch\b"
     rb"|import triton\b)"
 )
 """How graphs and generated code begin: the compiler put every number there."""
-_SIZES = re.compile(
+_SIZES = lazy(
     rb"\b(?:size|stride|shape|sizes|strides|torch\.Size|storage_offset|numel)(?:\(\))?[=:(]?\s*"
     rb"(?:\([^()\n'\"]*\)|\[[^\[\]\n'\"]*\])"
 )
-_ABOUT_SIZES = re.compile(
+_ABOUT_SIZES = lazy(
     rb"\.(?:size|stride|storage_offset|numel|dim)\(\)|\b[suz]u?\d+\b|\bcheck_tensor\("
 )
-_PARTS = re.compile(rb"\n| and | or |; ")
-_POSITION = re.compile(
+_PARTS = lazy(rb"\n| and | or |; ")
+_POSITION = lazy(
     rb"(?:\b[Ll]ine:? |lineno=|\.(?:pyx?|cpp|cc|h|hpp|cu|so|c)[>\"']?:(?:\d+:)?"
     rb"|\b(?:attempt|version|gcc) )\Z"
 )
-_ID = re.compile(rb"(?:^|[\s\[])\d{1,3}/\Z")
+_ID = lazy(rb"(?:^|[\s\[])\d{1,3}/\Z")
 """How a compile is called: 0/12."""
-_OPCODE_LINE = re.compile(rb"[\s\d>]*\d+ [A-Z][A-Z_]{2,}\b")
-_HAS_LITERAL = re.compile(rb"['\"\d/]")
+_OPCODE_LINE = lazy(rb"[\s\d>]*\d+ [A-Z][A-Z_]{2,}\b")
+_HAS_LITERAL = lazy(rb"['\"\d/]")
 
 
 def text(data: bytes, *, generated: bool = False, numbers: bool = True) -> bytes:
