@@ -1,9 +1,11 @@
 """A program with a canary in every place where a secret can stand, and what each of them is.
 
 A canary is `plain` (text without a telling name), `named` (behind a name that says that it is
-secret) or a `form` (a token that says so itself).  `docs/redaction.md` says for each place and level
-which of them stay; `test_redaction_table` looks for them.
+secret) or a `form` (a token that says so itself).  `docs/redaction.md` says for each place and
+level which of them stay; `test_redaction_table` looks for them.
 """
+
+# ruff: noqa: E501 (lines of the program)
 
 from __future__ import annotations
 

@@ -43,7 +43,7 @@ _IN_URL = lazy_text(r"://[^/\s:@]*:([^/\s@]{4,})@")
 _TENSOR = b"tensor("
 _ADDRESS, _LONGEST_ADDRESS = b"://", 512
 _TENSOR_VALUES = (
-    rb"(?<![\w.])tensor\((\[[-+.,\d\seEinfaTrFulsjx\[\]]*\]"
+    rb"(?<![\w.])tensor\((\[[-+.,\d\seEinfaTrFulsjx\\\[\]]*\]"
     rb"|True|False|[-+]?(?:nan|inf|\d[\d.]*(?:e[-+]?\d+)?)(?:[-+][\d.]+j)?)"
 )
 """No secret, but data: values of a tensor in a message."""
