@@ -5,10 +5,10 @@ VENV := .venv
 STAMP := $(VENV)/.stamp
 PY := $(VENV)/bin/python
 
-.PHONY: help venv test lint demo bench models cases recording instructions fidelity detection completeness rebuilding corpus replay minifier kills faults soak source overhead quality docs clean check-compiler check-python hostile compat
+.PHONY: help venv test lint demo bench models cases recording instructions fidelity detection completeness rebuilding corpus replay minifier kills faults soak source overhead quality docs clean check-compiler check-python hostile compat known-forms
 
 help:
-	@echo "make venv | test | lint | demo | bench | models | cases | recording | instructions | fidelity | detection | completeness | rebuilding | corpus | replay | minifier | kills | faults | soak | source | overhead | quality | docs | clean | hostile | compat"
+	@echo "make venv | test | lint | demo | bench | models | cases | recording | instructions | fidelity | detection | completeness | rebuilding | corpus | replay | minifier | kills | faults | soak | source | overhead | quality | docs | clean | hostile | compat | known-forms"
 
 venv: $(STAMP)
 
@@ -25,6 +25,10 @@ lint: $(STAMP)
 	$(VENV)/bin/ruff format --check .
 	$(VENV)/bin/mypy
 	$(VENV)/bin/lint-imports
+
+# RULES=gitleaks.toml COMMIT=... of a checkout of gitleaks.
+known-forms: $(STAMP)
+	$(PY) tools/known_forms.py $(RULES) $(COMMIT)
 
 demo: check-compiler $(STAMP)
 	$(PY) examples/demo.py

@@ -220,6 +220,50 @@ def test_no_text_takes_long(redactor: Redactor, text: str) -> None:
     assert isinstance(redactor.text(text), str)
 
 
+@pytest.mark.parametrize("level", ["default", "all"])
+@pytest.mark.parametrize(
+    ("text", "secret"),
+    [
+        ("api_key=SecretStr('one-horse')", "one-horse"),
+        ("Settings(name='x', db_password='two horse', port=3)", "two horse"),
+        ("token: str = field(default='three-horse')", "three-horse"),
+        ("os.environ['API_SECRET'] = 'four-horse'", "four-horse"),
+        ("<Keys.SECRET: 'five-horse'>", "five-horse"),
+        ("create_engine('postgresql+psycopg://bob:six6horse@db:5432/x')", "six6horse"),
+        ("redis://:seven7horse@cache:6379/0", "seven7horse"),
+        ("headers={'Authorization': 'token eight8horse', 'X': 1}", "eight8horse"),
+        ("users:\n- user:\n    client-key-data: bmluZWhvcnNl9\n", "bmluZWhvcnNl9"),
+        ("  login bob\n  password tenhorse!\n", "tenhorse!"),
+        ("mysql -u root -pelevenhorse1 db", "elevenhorse1"),
+        ("psql 'host=db user=bob password=twelve-horse'", "twelve-horse"),
+        ("curl -u bob:thirteenhorse https://x/y", "thirteenhorse"),
+        ("PGPASSWORD=fourteenhorse psql", "fourteenhorse"),
+        ("logger.info('password is %s', 'fifteen horse1')", "fifteen horse1"),
+        ("Server=db;User Id=bob;Password=sixteenhorse;", "sixteenhorse"),
+        ("aws_secret_access_key = seventeen7Horse", "seventeen7Horse"),
+        ("auth=('bob', 'eighteen-horse')", "eighteen-horse"),
+        ("HTTPBasicAuth('bob', 'nineteen-horse')", "nineteen-horse"),
+        ("session.cookies.set('sid', 'twenty-horse1')", "twenty-horse1"),
+        ("https://x/y?access_token=twentyone1horse&x=1", "twentyone1horse"),
+        ("if 'twentytwo-horse2' == api_key:", "twentytwo-horse2"),
+        ("passwords = ['x', 'twentythree-horse']", "twentythree-horse"),
+        ("secret_number == 918273641", "918273641"),
+        ("passphrase: |\n    twentyfour4horse\n", "twentyfour4horse"),
+        ("secret = 'twenty' \"five-horse\"", "five-horse"),
+        ("{'k': 'v', '': 'w', 'password': 'twentysix-horse'}", "twentysix-horse"),
+        ("auth_header = 'twentyseven-horse'", "twentyseven-horse"),
+        ("KEY = 'deadbeef0123456789deadbeef01234567'", "deadbeef0123456789"),
+    ],
+)
+def test_idioms_of_other_libraries(level: str, text: str, secret: str) -> None:
+    redactor = Redactor(Rules(level), {})
+    nested = json.dumps({"message": json.dumps({"text": text})}).encode()
+    spelled = redactor.text(text), redactor.json({"message": text}), redactor.data(nested).decode()
+    for found in spelled:
+        assert "<redacted>" in found
+        assert secret not in found
+
+
 RULES = paths.rules_for({"HOME": "/home/alice", "USER": "alice"})
 PIECES = [
     *(anchor for anchor, _ in RULES), b"alice", b"/", b"a", b"-", b".", b'"', b"'", b"\\n",
