@@ -117,7 +117,7 @@ class DirectStore:
     @contextmanager
     def writer(self) -> Iterator[DirectWriter]:
         """A writer in one transaction, committed at the end and rolled back on an exception."""
-        with self._translated():
+        with self._translated(), standard_ones_stay_closed():
             self.check_descriptors()
             self._begin()
             self._check_version()
@@ -209,7 +209,7 @@ class DirectStore:
     def close(self) -> None:
         """Give the file back."""
         _open.discard(self)
-        with suppress(MissingStore):
+        with suppress(MissingStore), standard_ones_stay_closed():
             self.check_descriptors()
             self.connection.close()
         self._release()
