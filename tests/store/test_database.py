@@ -233,11 +233,11 @@ def test_a_log_without_a_place_to_index_it_is_read_from_a_copy(
         shutil.copy(path.with_name(name), sent)
     real = sqlite_files._connect
 
-    def refuse(uri: str, busy_timeout_ms: int) -> sqlite3.Connection:
+    def refuse(path: Path, parameters: str, busy_timeout_ms: int) -> sqlite3.Connection:
         # root can write anywhere: say what SQLite says to everybody else
-        if "mode=ro" in uri:
-            return real("file:/nonexistent/x?mode=ro", busy_timeout_ms)
-        return real(uri, busy_timeout_ms)
+        if "mode=ro" in parameters:
+            return real(Path("/nonexistent/x"), "mode=ro", busy_timeout_ms)
+        return real(path, parameters, busy_timeout_ms)
 
     monkeypatch.setattr(sqlite_files, "_connect", refuse)
     with Store.open(sent / "run.db") as store:

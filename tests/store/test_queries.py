@@ -239,8 +239,8 @@ def test_a_compile_that_somebody_deleted(store: Store) -> None:
 @pytest.mark.parametrize(
     ("column", "value", "message"),
     [
-        ("started_ns", "'long ago'", "'long ago' as started_ns of a Recording: no int"),
-        ("cwd", "x'ff'", "as cwd of a Recording: no str"),
+        ("started_ns", "'long ago'", "recordings.started_ns of row 1 is 'long ago', and no number"),
+        ("cwd", "x'ff'", "recordings.cwd of row 1 is .*, and no text"),
     ],
 )
 def test_a_column_that_holds_what_it_should_not(

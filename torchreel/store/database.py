@@ -9,7 +9,7 @@ import os
 import sqlite3
 import tempfile
 import weakref
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 from types import TracebackType
@@ -34,6 +34,9 @@ from torchreel.store import blobs, faults, locks, sqlite_files
 from torchreel.store.direct import write_schema
 from torchreel.store.packing import LastPack
 from torchreel.store.pages import Inline
+from torchreel.store.reading import file_schema
+from torchreel.store.reading.connections import Guarded
+from torchreel.store.reading.rows import checked
 from torchreel.store.revision import REVISION
 from torchreel.store.schema import COMPUTED
 from torchreel.store.writer import Writer
@@ -60,6 +63,8 @@ class Store:
         self._release = _hold(self, path)
         self.engine = engine
         self._last_pack = LastPack()
+        self._unreadable: list[str] | None = None
+        self._path = path
         self.writable = writable
         faults.attach(engine, target)
         event.listen(engine, "begin", _begin)
@@ -83,13 +88,42 @@ class Store:
         """A connection for reading: one consistent view until it is closed."""
         return self.engine.connect()
 
-    def rows(self, query: Select[Any]) -> Sequence[Row[Any]]:
-        """What a query finds: nothing where its table is not there yet (`schema.COMPUTED`)."""
-        with self.connect() as connection:
-            for table in query.get_final_froms():
-                if table in COMPUTED and not inspect(connection).has_table(table.name):
-                    return []
-            return connection.execute(query).all()
+    def rows(self, query: Select[Any]) -> list[Row[Any]]:
+        """What a query finds: nothing where its table is not there yet (`schema.COMPUTED`).
+
+        Raises DamagedStore for a row with a value that its column can't have.
+        """
+        found: list[Row[Any]] = []
+        try:
+            with self.connect() as connection:
+                for table in query.get_final_froms():
+                    if table in COMPUTED and not inspect(connection).has_table(table.name):
+                        return []
+                found.extend(connection.execute(query))
+        except DamagedStore as error:
+            self.skip(error)
+        return list(checked(found, query, self.target, self.skip))
+
+    @contextmanager
+    def as_far_as_readable(self) -> Iterator[list[str]]:
+        """Leave out the rows that can't be read; the list says which, a sentence each."""
+        before, self._unreadable = self._unreadable, []
+        try:
+            yield self._unreadable
+        finally:
+            self._unreadable = before
+
+    def skip(self, error: DamagedStore) -> None:
+        """Note what can't be read where that is tolerated (`as_far_as_readable`), else raise it."""
+        if self._unreadable is None:
+            raise error
+        if str(error) not in self._unreadable:
+            self._unreadable.append(str(error))
+
+    @property
+    def size(self) -> int:
+        """The bytes of its file; 0 for a server's."""
+        return 0 if self._path is None else self._path.stat().st_size
 
     @contextmanager
     def writer(self) -> Iterator[Writer]:
@@ -148,8 +182,12 @@ class Store:
         with self.connect() as connection:
             if not inspect(connection).has_table("alembic_version"):
                 return None
+            if connection.dialect.name == "sqlite":
+                file_schema.refuse_computing(connection, self.target)
             query = text("SELECT version_num FROM alembic_version")
-            found: str | None = connection.execute(query).scalar()
+            found: Any = connection.execute(query).scalar()
+        if found is not None and not isinstance(found, str):
+            raise DamagedStore(f"{self.target} has {found!r:.40} as its schema's revision.")
         if found is not None and _number_of(found, self.target) > int(REVISION):
             raise NewerStore(
                 f"{self.target} was written by a newer torchreel (its schema is {found}, this one "
@@ -165,14 +203,18 @@ class Store:
             )
         return found
 
+    def _require_columns(self) -> None:
+        with self.connect() as connection:
+            file_schema.require_columns(connection, self.target)
+
     def _migrate(self) -> None:
         # Imported late: Alembic is needed only to create and to upgrade.
-        from torchreel.store.migrations import upgrade
+        from torchreel.store.migrations import CommandError, upgrade
 
         try:
             with self.writer() as writer:
                 upgrade(writer.connection)
-        except (SQLAlchemyError, ValueError, TypeError, LookupError) as error:
+        except (SQLAlchemyError, CommandError, ValueError, TypeError, LookupError) as error:
             raise DamagedStore(
                 f"{self.target} is a store of an older torchreel, but not as that one wrote it: "
                 f"{error!r:.200}. Copy it again from where it came from."
@@ -190,6 +232,8 @@ def _open_file(path: Path, write: bool, create: bool) -> Store:
     sqlite_files.check(path, write=write)
     with _closed_on_error(_file_store(path, write=False)) as reader:
         revision = reader._require_tables()
+        if revision == REVISION:
+            reader._require_columns()
     if not write:
         return reader if revision == REVISION else _migrated_copy(path, reader)
     # Looked at by reading first: opening it for writing leaves a log beside a store we refuse.
@@ -272,6 +316,9 @@ def _begin(connection: Connection) -> None:
     fail, without waiting, when another process writes in between.
     """
     if connection.dialect.name == "sqlite":
+        raw = connection.connection.driver_connection
+        if isinstance(raw, Guarded):
+            raw.begin()
         write = connection.get_execution_options().get("torchreel_write", False)
         connection.exec_driver_sql("BEGIN IMMEDIATE" if write else "BEGIN")
 

@@ -30,6 +30,7 @@ from torchreel.store.descriptors import (
 from torchreel.store.jsontypes import digest_of, json_text
 from torchreel.store.packing import PACKED, pack
 from torchreel.store.packs import MOST_IN_PACK, OpenPack
+from torchreel.store.reading.file_schema import ENTRIES, computing
 from torchreel.store.revision import REVISION
 
 if TYPE_CHECKING:
@@ -63,7 +64,7 @@ def _open_for_recording(target: str) -> DirectStore | Store:
     if path is not None:
         sqlite_files.check(path, write=True)
         store = DirectStore(path)
-        if store.revision == REVISION:
+        if store.revision == REVISION and not computing(store.schema()):
             return store
         store.close()
     from torchreel.store.database import Store
@@ -110,9 +111,13 @@ class DirectStore:
         """The schema's revision; None when there is no telling."""
         try:
             found = self.connection.execute("SELECT version_num FROM alembic_version").fetchone()
-        except sqlite3.Error:
+        except (sqlite3.Error, UnicodeDecodeError):
             return None
         return str(found[0]) if found else None
+
+    def schema(self) -> list[tuple[object, ...]]:
+        """The tables and indices, with their SQL."""
+        return self.connection.execute(ENTRIES).fetchall()
 
     @contextmanager
     def writer(self) -> Iterator[DirectWriter]:
@@ -154,6 +159,7 @@ class DirectStore:
     def _begin(self) -> None:
         # IMMEDIATE takes the write lock at once: see database._begin.
         self.connection.execute(f"PRAGMA busy_timeout = {_TURN_MS}")
+        self.connection.begin()
         until = time.monotonic() + _BUSY_TIMEOUT_MS / 1000
         while True:
             try:

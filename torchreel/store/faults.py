@@ -39,10 +39,22 @@ _MEANING: dict[int, tuple[type[StoreError], str]] = {
         DamagedStore,
         "is damaged: SQLite finds its pages inconsistent. Work on a copy of it.",
     ),
+    sqlite3.SQLITE_INTERRUPT: (
+        DamagedStore,
+        "is damaged: a query takes longer than any does in a file of its size. Work on a copy.",
+    ),
+    sqlite3.SQLITE_TOOBIG: (
+        DamagedStore,
+        "is damaged: a value in it is longer than any of a file of its size. Work on a copy of it.",
+    ),
+    sqlite3.SQLITE_FORMAT: (DamagedStore, "is damaged: SQLite can't read it. Work on a copy."),
     sqlite3.SQLITE_NOTADB: (NotAStore, "is not a database, so it is no torchreel store."),
     sqlite3.SQLITE_FULL: (StoreError, "can't grow: the disk is full."),
     sqlite3.SQLITE_IOERR: (StoreError, "can't be read or written: the disk reports an error."),
 }
+
+
+_OF_STATEMENTS = (sqlite3.SQLITE_ERROR, sqlite3.SQLITE_CONSTRAINT, sqlite3.SQLITE_MISMATCH)
 
 
 def attach(engine: Engine, target: str) -> None:
@@ -58,13 +70,15 @@ def attach(engine: Engine, target: str) -> None:
 
 def store_error(error: BaseException, target: str) -> StoreError | None:
     """The StoreError that a driver's `error` stands for; None for an error of our own making."""
+    if isinstance(error, UnicodeDecodeError):  # of SQLite's message, which has a name in it
+        return DamagedStore(f"{target} is damaged: its tables have names that are not UTF-8.")
     code = getattr(error, "sqlite_errorcode", None)
     if code is None:
         return None
     kind, sentence = _MEANING.get(code & 0xFF, (None, ""))
     if kind is not None:
         return kind(f"{target} {sentence}")
-    # A table or column that should be there is not: somebody changed the schema by hand.
-    if "no such table" in str(error) or "no such column" in str(error):
+    # Our statements are right in a store that is: a table or a column that should be there is not.
+    if code & 0xFF in _OF_STATEMENTS:
         return DamagedStore(f"{target} is damaged: the database says '{error}'.")
     return None

@@ -54,14 +54,13 @@ def exact_json(
 def parse_json(text: str | bytes) -> Json:
     """The value that `canonical_json` (or any JSON writer) wrote.
 
-    Raises ValueError for what is no JSON, or is nested deeper than anything that was ever written.
+    Raises ValueError for what is no JSON, and for what is deeper or larger than anything that was
+    ever written (`limits`).
     """
-    if isinstance(text, bytes):
-        text = text.decode("utf-8", "surrogatepass")
-    try:
-        value: Json = json.loads(text)
-    except RecursionError as error:
-        raise ValueError("it is nested too deeply") from error
+    # Imported late: what is recorded is written, and never read.
+    from torchreel.store.reading.documents import parse
+
+    value: Json = parse(text)
     return value
 
 

@@ -4,21 +4,22 @@ Alone, or with others in a pack (`packs`).  Used by `blobs` and `direct`; nothin
 known here.
 """
 
+import re
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import zstandard
 
 from torchreel.errors import DamagedStore, UnsupportedError
+from torchreel.store import limits
 from torchreel.store.jsontypes import digest_of
+from torchreel.store.limits import MAX_BLOB_BYTES
 from torchreel.store.packs import PARTS, Part, decompress, unpack_parts
 
 # Level 3 is zstd's own default: several times faster than the disk, for what a graph's text gains.
 _LEVEL = 3
 # Below this a zstd frame costs as much as it saves.
 _RAW_BELOW = 64
-# Refused on both sides, so that a store whose numbers lie can't make a reader allocate much.
-MAX_BLOB_BYTES = 1 << 30
 PACKED = "pack"
 """The codec of a blob whose bytes are in a pack."""
 
@@ -67,9 +68,10 @@ def unpack(digest: str, kept: Kept, part: bytes = b"") -> bytes:
         data = kept.data
     elif kept.codec != "zstd":
         raise DamagedStore(f"Blob {digest:.12} is packed with {kept.codec!r}, which is not known.")
-    elif not 0 <= kept.size <= MAX_BLOB_BYTES:
+    elif not 0 <= kept.size <= limits.unpacked(len(kept.data)):
         raise DamagedStore(
-            f"Blob {digest:.12} claims to be {kept.size} bytes long, which no blob is."
+            f"Blob {digest:.12} claims to be {kept.size} bytes long, which no blob is that takes "
+            f"{len(kept.data)} of a file."
         )
     else:
         data = decompress(digest, kept.size, kept.data)
@@ -106,7 +108,7 @@ class LastPack:
         rows = fetch(PARTS, {"first": kept.first, "last": kept.pack})
         if not rows or kept.part is None:
             raise DamagedStore(f"Blob {digest:.12} is in a pack that the store lacks.")
-        parts = {row[0]: Part(*row[1:]) for row in rows}
+        parts = {row[0]: _typed(digest, row[1:], Part) for row in rows}
         whole = unpack_parts(digest, list(parts.values()))
         found, start = {}, 0
         for id, part in parts.items():
@@ -115,17 +117,32 @@ class LastPack:
         return found
 
 
+_DIGEST = re.compile(r"[0-9a-f]{64}")
+_Typed = TypeVar("_Typed", Kept, Part)
+
+
+def _typed(digest: str, row: Sequence[Any], kind: type[_Typed]) -> _Typed:
+    """A row whose values are what its fields say: SQLite keeps text in a column of numbers."""
+    # Imported late: a process that is recorded reads its own blobs only to delete them.
+    import msgspec
+
+    try:
+        return msgspec.convert(tuple(row), kind, builtin_types=(bytes,))
+    except msgspec.ValidationError as error:
+        found = f"table {'blobs' if kind is Kept else 'packs'}: {error}"
+        raise DamagedStore(f"Blob {digest:.12} is not kept as blobs are ({found}).") from error
+
+
 def read(fetch: Fetch, digest: str, last: LastPack) -> bytes:
     """The same, whatever executes the queries."""
+    if not _DIGEST.fullmatch(digest):
+        raise DamagedStore(f"The store refers to blob {digest!r:.40}, which is no digest.")
     rows = fetch(KEPT, {"digest": digest})
     if not rows:
         raise DamagedStore(f"The store refers to blob {digest:.12}, which is not in it.")
-    kept = Kept(*rows[0])
-    try:
-        part = last.part_of(digest, kept, fetch) if kept.codec == PACKED else b""
-        data = unpack(digest, kept, part)
-    except TypeError as error:  # SQLite keeps text in a column of numbers
-        raise DamagedStore(f"Blob {digest:.12} is not kept as blobs are: {error}.") from error
+    kept = _typed(digest, rows[0], Kept)
+    part = last.part_of(digest, kept, fetch) if kept.codec == PACKED else b""
+    data = unpack(digest, kept, part)
     if digest_of(data) != digest:
         raise DamagedStore(
             f"Blob {digest:.12} is not what was stored: its {len(data)} bytes have another digest."

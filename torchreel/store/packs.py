@@ -10,13 +10,12 @@ Used by `direct` (to write) and `blobs` (to read); nothing of the database is kn
 
 from collections.abc import Iterable, Sequence
 from functools import cache
-from io import BytesIO
 from typing import NamedTuple
 
 import zstandard
 
 from torchreel.errors import DamagedStore
-from torchreel.store import dictionaries
+from torchreel.store import dictionaries, limits
 
 MOST_IN_PACK = 4 << 20
 """Bytes before compression: who wants one blob of a pack unpacks what is before it, in 5 ms."""
@@ -99,13 +98,14 @@ def unpack_parts(digest: str, parts: Sequence[Part]) -> bytes:
 
     Raises DamagedStore for what is none; reads never more than the recorded size.
     """
-    size = sum(part.size for part in parts)
-    if not 0 <= size <= MAX_PACK_BYTES or any(part.size < 0 for part in parts):
+    size, packed = sum(part.size for part in parts), b"".join(part.data for part in parts)
+    most = min(MAX_PACK_BYTES, limits.unpacked(len(packed)))
+    if size > most or any(part.size < 0 for part in parts):
         raise DamagedStore(
             f"The pack of blob {digest:.12} claims to be {size} bytes long, which no pack is."
         )
     known = dictionaries.get(parts[0].dictionary)
-    data = decompress(digest, size, b"".join(part.data for part in parts), known)
+    data = decompress(digest, size, packed, known)
     if len(data) != size:
         raise DamagedStore(f"The pack of blob {digest:.12} is not as long as it says.")
     return data
@@ -116,8 +116,8 @@ def decompress(
 ) -> bytes:
     """The content of a zstd frame, up to one byte more than `size`."""
     try:
-        reader = zstandard.ZstdDecompressor(dict_data=known).stream_reader(BytesIO(packed))
-        with reader:
+        unpacker = zstandard.ZstdDecompressor(known, max_window_size=limits.MAX_WINDOW_BYTES)
+        with unpacker.stream_reader(packed) as reader:
             return reader.read(size + 1)
     except zstandard.ZstdError as error:
         raise DamagedStore(f"Blob {digest:.12} does not unpack: {error}.") from error

@@ -5,11 +5,10 @@ are those that are true now: a recording whose process is gone has died, whateve
 """
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import cache
-from types import NoneType
-from typing import Any, TypeVar, get_args, get_type_hints
+from functools import partial
+from typing import Any, TypeVar
 
 from sqlalchemy import Column, ColumnElement, Select, Table, func, select
 
@@ -18,8 +17,9 @@ from torchreel.store import marks, schema
 from torchreel.store.addressing import Address
 from torchreel.store.configs import ConfigEntry
 from torchreel.store.database import Store
+from torchreel.store.jsontypes import Json
 from torchreel.store.liveness import PROCESS, is_alive
-from torchreel.store.paged import kinds_of, read_frames, read_pages
+from torchreel.store.paged import Room, kinds_of, read_frames, read_pages
 from torchreel.store.records import (
     ByCatch,
     Checkpoint,
@@ -42,7 +42,8 @@ from torchreel.store.records import (
 from torchreel.store.signature import Signature
 
 _Row = TypeVar("_Row")
-_PLAIN = {int, str, float, bool, bytes, NoneType}
+_Read = TypeVar("_Read")
+_Else = TypeVar("_Else")
 
 FAILING = ("failed", "crashed", "hung")
 """The statuses of a compile that failed ('restarted' is no failure: it was tried again)."""
@@ -72,10 +73,8 @@ def recording(store: Store, recording_id: int) -> Recording:
 def environment(store: Store, recording_id: int) -> dict[str, str]:
     """What a recording says of the machine, the versions and the variables it ran under."""
     table = schema.environment
-    query = select(table.c.key, table.c.value).where(table.c.recording_id == recording_id)
-    with store.connect() as connection:
-        rows = connection.execute(query.order_by(table.c.key)).all()
-    return {row.key: row.value for row in rows}
+    query = select(table).where(table.c.recording_id == recording_id)
+    return {row.key: row.value for row in store.rows(query.order_by(table.c.key))}
 
 
 def lost(store: Store, recording_id: int) -> list[Lost]:
@@ -192,9 +191,11 @@ def _paged(
     if between is not None:
         at = schema.event_pages.c
         query = query.where(at.last_seq >= between[0], at.first_seq <= between[1])
+    room = Room(store.target, store.size)
     for pages in _fetch(store, query, EventPages):
         if kinds is None or any(found and found[0] in kinds for found in kinds_of(pages)):
-            for event in read_pages(pages, store.read_blob(pages.digest), kinds):
+            data = room.take(store.read_blob(pages.digest))
+            for event in read_pages(pages, data, kinds):
                 if between is None or between[0] <= event.seq <= between[1]:
                     yield event
 
@@ -203,11 +204,13 @@ def event_counts(store: Store, of: Compile | Recording) -> dict[str, int]:
     """How many events of each kind there are, without reading them."""
     rows = schema.events
     query = _part(rows, of, rows.c.kind, func.count()).group_by(rows.c.kind)
-    with store.connect() as connection:
-        found = Counter({str(kind): int(count) for kind, count in connection.execute(query)})
+    found: Counter[str] = Counter()
+    for kind, number in map(tuple, store.rows(query)):
+        found[kind] += number
     for pages in _fetch(store, _part(schema.event_pages, of), EventPages):
-        for kind, number in filter(None, kinds_of(pages)):
-            found[kind] += number
+        for page in readable(store, partial(kinds_of, pages), []):
+            if page is not None:
+                found[page[0]] += page[1]
     return dict(sorted(found.items()))
 
 
@@ -225,7 +228,8 @@ def _known(table: Table) -> list[Column[Any]]:
 def stack_frames(store: Store, recording_id: int) -> dict[int, StackFrame]:
     """Every frame that events of a recording were seen from, by id."""
     pages = _fetch(store, _of(schema.stack_pages.c.recording_id, recording_id), StackPage)
-    found = (read_frames(page, store.read_blob(page.digest)) for page in pages)
+    room = Room(store.target, store.size)
+    found = (read_frames(page, room.take(store.read_blob(page.digest))) for page in pages)
     return {frame.id: frame for frames in found for frame in frames}
 
 
@@ -345,28 +349,25 @@ def _of(key: Column[int], value: int) -> Select[Any]:
 
 
 def _fetch(store: Store, query: Select[Any], row_type: type[_Row]) -> list[_Row]:
-    rows = [row._mapping for row in store.rows(query)]
-    kind: Any = row_type
-    for name, types in _plain_types(kind):  # SQLite keeps anything in any column
-        for row in rows:
-            if not isinstance(row[name], types):
-                raise DamagedStore(
-                    f"{store.target} has {row[name]!r:.60} as {name} of a {row_type.__name__}: "
-                    f"no {types[0].__name__}."
-                )
+    """The rows that a query finds, as records; their values are checked by `Store.rows`."""
+    make: Callable[..., _Row] = row_type
     if row_type in (Failure, ByCatch):
-        return [
-            row_type(**{**row, "signature": Signature.from_json(row["signature"])}) for row in rows
-        ]
-    return [row_type(**row) for row in rows]
+        make = partial(_with_signature, row_type)
+    found = (readable(store, partial(make, **row._mapping), None) for row in store.rows(query))
+    return [record for record in found if record is not None]
 
 
-@cache
-def _plain_types(row_type: type) -> tuple[tuple[str, tuple[type, ...]], ...]:
-    """The fields of a record that are numbers or text, with what may stand there."""
-    hints = get_type_hints(row_type)
-    fields = ((name, get_args(hint) or (hint,)) for name, hint in hints.items())
-    return tuple((name, types) for name, types in fields if {*types} <= _PLAIN)
+def _with_signature(make: Callable[..., _Row], *, signature: Json, **columns: object) -> _Row:
+    return make(**columns, signature=Signature.from_json(signature))
+
+
+def readable(store: Store, read: Callable[[], _Read], otherwise: _Else) -> _Read | _Else:
+    """What `read` gives; where what can't be read is left out, and it can't be, something else."""
+    try:
+        return read()
+    except DamagedStore as error:
+        store.skip(error)
+        return otherwise
 
 
 def _with_true_status(store: Store, row: Recording) -> Recording:
@@ -421,8 +422,7 @@ def _age(row: Compile) -> tuple[int, int]:
 
 
 def _compiles_with_failure(store: Store) -> set[int | None]:
-    with store.connect() as connection:
-        return set(connection.execute(select(schema.failures.c.compile_id)).scalars())
+    return {row.compile_id for row in store.rows(select(schema.failures.c.compile_id))}
 
 
 def _named_compile(store: Store, address: Address) -> Compile:

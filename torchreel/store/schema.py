@@ -29,7 +29,6 @@ from sqlalchemy.dialects import sqlite
 from sqlalchemy.schema import CreateIndex, CreateTable, ExecutableDDLElement
 from sqlalchemy.types import TypeDecorator
 
-from torchreel.errors import DamagedStore
 from torchreel.store.jsontypes import Json, json_text, parse_json
 from torchreel.store.revision import REVISION
 
@@ -46,6 +45,13 @@ class SafeText(TypeDecorator[str]):
         return value.encode("utf-8", "backslashreplace").decode("utf-8")
 
 
+class Unreadable:
+    """What a column holds instead of its value, and in words why it can't be read."""
+
+    def __init__(self, reason: str) -> None:
+        self.reason = reason
+
+
 class JsonText(TypeDecorator[Json]):
     """JSON as canonical text. A Python `str` that is bound is taken as JSON text already."""
 
@@ -55,13 +61,16 @@ class JsonText(TypeDecorator[Json]):
     def process_bind_param(self, value: Json, dialect: Dialect) -> str | None:
         return value if value is None or isinstance(value, str) else json_text(value)
 
-    def process_result_value(self, value: str | None, dialect: Dialect) -> Json:
+    def process_result_value(self, value: Any, dialect: Dialect) -> Any:
+        """The value, or an `Unreadable`: whoever has the row says which one it is."""
+        if value is None:
+            return None
+        if not isinstance(value, str):
+            return Unreadable(f"is {value!r:.60}, and no JSON")
         try:
-            return None if value is None else parse_json(value)
+            return parse_json(value)
         except ValueError as error:
-            raise DamagedStore(
-                f"A JSON column of the store holds {value!r:.60}, which is not JSON."
-            ) from error
+            return Unreadable(f"is {value!r:.60}, which is no JSON: {error!s:.100}")
 
 
 class SignalName(TypeDecorator[str]):

@@ -25,6 +25,7 @@ from torchreel.errors import (
     UsageError,
 )
 from torchreel.store import locks
+from torchreel.store.reading.connections import Guarded
 
 APPLICATION_ID = 0x7265656C
 """'reel': marks the file as ours, for us and for file(1)."""
@@ -119,7 +120,7 @@ def _check_access(path: Path, write: bool) -> None:
         )
 
 
-def connect(path: Path, *, write: bool, busy_timeout_ms: int) -> sqlite3.Connection:
+def connect(path: Path, *, write: bool, busy_timeout_ms: int) -> Guarded:
     """A connection with transactions left to SQLAlchemy; one for reading changes no file.
 
     A read-only connection to a database in WAL mode creates the log's files when they are missing.
@@ -129,7 +130,7 @@ def connect(path: Path, *, write: bool, busy_timeout_ms: int) -> sqlite3.Connect
     file open, closing an immutable connection would drop its locks: see `check`.)
     """
     if write:
-        connection = _connect(f"{_uri(path)}?mode=rw{_unlocked(path)}", busy_timeout_ms)
+        connection = _connect(path, f"mode=rw{_unlocked(path)}", busy_timeout_ms, write=True)
         _keep_to_itself(connection, path)
         connection.execute("PRAGMA foreign_keys = ON")
         # A committed transaction outlives the process; only a power cut may take the last ones.
@@ -137,13 +138,13 @@ def connect(path: Path, *, write: bool, busy_timeout_ms: int) -> sqlite3.Connect
         connection.execute(f"PRAGMA wal_autocheckpoint = {_LOG_BYTES // _PAGE_BYTES}")
         return connection
     if not _beside(path, "-wal").exists() and not is_open_here(path, times=2):
-        return _connect(f"{_uri(path)}?mode=ro&immutable=1", busy_timeout_ms)
+        return _connect(path, "mode=ro&immutable=1", busy_timeout_ms)
     if not locks.has_locks(path.parent):
         # A lock that the file system can't give looks like one that somebody else has: SQLite would
         # wait for it.
         return _connect_copy(path, busy_timeout_ms)
     try:
-        connection = _connect(f"{_uri(path)}?mode=ro", busy_timeout_ms)
+        connection = _connect(path, "mode=ro", busy_timeout_ms)
         connection.execute("SELECT 1 FROM sqlite_master").fetchone()
         return connection
     except sqlite3.OperationalError as error:
@@ -230,24 +231,27 @@ def _put_in_place(draft: Path, path: Path) -> None:
             draft.replace(path)
 
 
-def _connect(uri: str, busy_timeout_ms: int) -> sqlite3.Connection:
-    return sqlite3.connect(
-        uri,
+def _connect(path: Path, parameters: str, busy_timeout_ms: int, *, write: bool = False) -> Guarded:
+    connection = sqlite3.connect(
+        f"{_uri(path)}?{parameters}",
         uri=True,
         timeout=busy_timeout_ms / 1000,
         isolation_level=None,
         check_same_thread=False,
+        factory=Guarded,
     )
+    connection.guard(path, write=write)
+    return connection
 
 
-def _connect_copy(path: Path, busy_timeout_ms: int) -> sqlite3.Connection:
+def _connect_copy(path: Path, busy_timeout_ms: int) -> Guarded:
     """Read a store whose log was left behind in a directory we can't write to, from a copy."""
     directory = tempfile.mkdtemp(prefix="torchreel-")
     try:
         copy = Path(directory, "copy.db")
         shutil.copyfile(path, copy)
         shutil.copyfile(_beside(path, "-wal"), _beside(copy, "-wal"))
-        connection = _connect(f"{_uri(copy)}?mode=rw{_unlocked(copy)}", busy_timeout_ms)
+        connection = _connect(copy, f"mode=rw{_unlocked(copy)}", busy_timeout_ms)
         _keep_to_itself(connection, copy)
         connection.execute("SELECT 1 FROM sqlite_master").fetchone()
         return connection

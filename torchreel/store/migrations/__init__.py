@@ -8,7 +8,10 @@ from pathlib import Path
 
 from alembic import command
 from alembic.config import Config
+from alembic.util.exc import CommandError
 from sqlalchemy import Connection
+
+__all__ = ["CommandError", "alembic_config", "upgrade"]
 
 
 def alembic_config() -> Config:

@@ -1,0 +1,5 @@
+"""The one way from a store's file to values: what is read is checked here, and nowhere else.
+
+`connections` opens the file, `file_schema` looks at its tables, `rows` at the values of rows,
+`documents` at JSON; the limits of all are in `torchreel.store.limits`.
+"""
