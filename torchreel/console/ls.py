@@ -7,6 +7,7 @@ from datetime import datetime
 from torchreel.console import listing, streams
 from torchreel.console.listing import Format, Row
 from torchreel.console.text import count, shortened
+from torchreel.console.unreadable import as_far_as_readable
 from torchreel.escaping.shell import command
 from torchreel.store import Store, queries
 from torchreel.store.addressing import Address
@@ -26,6 +27,11 @@ _STYLES = {
 
 def ls(store: Store, address: Address, kind: Format) -> None:
     """Print what an address covers: a store, a recording or the attempts at a compile."""
+    with as_far_as_readable(store):
+        _ls(store, address, kind)
+
+
+def _ls(store: Store, address: Address, kind: Format) -> None:
     found = _recordings(store, address)
     rows = [row for item in found for row in compile_rows(store, item, address)]
     if kind is Format.TABLE:

@@ -13,6 +13,7 @@ from torchreel.console import failure, listing, streams
 from torchreel.console.graphs import graph_text
 from torchreel.console.ls import ended, program, when
 from torchreel.console.text import count, seconds
+from torchreel.console.unreadable import as_far_as_readable
 from torchreel.errors import UsageError
 from torchreel.escaping.characters import visible
 from torchreel.store import Store, queries, spelling
@@ -35,6 +36,11 @@ class Wanted:
 
 def show(store: Store, address: Address, wanted: Wanted) -> None:
     """Print what is known about the compile that an address means."""
+    with as_far_as_readable(store):
+        _show(store, address, wanted)
+
+
+def _show(store: Store, address: Address, wanted: Wanted) -> None:
     if address.event is not None:
         _print_event(store, queries.event_at(store, address), wanted)
         return
