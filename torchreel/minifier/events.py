@@ -57,10 +57,12 @@ class Report:
 
     @property
     def refusal(self) -> str:
-        """Why the case may not, or cannot, be rebuilt; empty for any other verdict."""
+        """Why the case may not, or cannot, be built; empty for any other verdict."""
+        if self.verdict != "invalid" or self.stage != "decode":
+            return ""
         kind, _, reason = self.detail.partition(": ")
-        refused = self.verdict == "invalid" and self.stage == "decode" and kind in _REFUSALS
-        return reason if refused else ""
+        known = reason if kind in _REFUSALS else ""
+        return known or f"The recorded graph can't be built here, so nothing was run: {self.detail}"
 
 
 _REFUSALS = {kind.__name__ for kind in (UnsupportedError, UntrustedError, ForbiddenError)}

@@ -62,8 +62,8 @@ def reproduce(
             judge.verdict(case)
             return Start(judge.accepted(case))
     seen: list[str] = []
-    passed: list[AnyCase] = []
     reports: list[Report] = []
+    passed: list[AnyCase] = []
     for case in cases:
         start, report = _looked_at(judge, case)
         if start is not None:
