@@ -5,10 +5,10 @@ VENV := .venv
 STAMP := $(VENV)/.stamp
 PY := $(VENV)/bin/python
 
-.PHONY: help venv test lint demo bench models cases recording instructions fidelity detection completeness rebuilding corpus replay minifier kills faults soak source overhead quality docs clean check-compiler check-python hostile compat known-forms
+.PHONY: help venv test lint demo bench models cases recording instructions fidelity detection completeness rebuilding corpus replay minifier kills faults soak source overhead quality docs clean check-compiler check-python hostile compat known-forms damaged
 
 help:
-	@echo "make venv | test | lint | demo | bench | models | cases | recording | instructions | fidelity | detection | completeness | rebuilding | corpus | replay | minifier | kills | faults | soak | source | overhead | quality | docs | clean | hostile | compat | known-forms"
+	@echo "make venv | test | lint | demo | bench | models | cases | recording | instructions | fidelity | detection | completeness | rebuilding | corpus | replay | minifier | kills | faults | soak | source | overhead | quality | docs | clean | hostile | compat | known-forms | damaged"
 
 venv: $(STAMP)
 
@@ -93,6 +93,10 @@ kills: check-compiler $(STAMP)
 # hour; as root, to mount small disks).
 faults: check-compiler $(STAMP)
 	$(PY) -m benchmarks.faults $(ARGS)
+# 2,000 damaged and absurd stores, every command on each (hours; goes on where it was stopped);
+# ARGS="--folder DIR --light-every 8" runs each command on one of eight.
+damaged: check-compiler $(STAMP)
+	$(PY) -m benchmarks.damaged $(ARGS)
 
 soak: check-compiler $(STAMP)
 	$(PY) -m benchmarks.soak
