@@ -35,7 +35,7 @@ from torchreel.store.direct import write_schema
 from torchreel.store.packing import LastPack
 from torchreel.store.pages import Inline
 from torchreel.store.reading import file_schema
-from torchreel.store.reading.connections import Guarded
+from torchreel.store.reading.connections import Guarded, bytes_of
 from torchreel.store.reading.rows import checked
 from torchreel.store.revision import REVISION
 from torchreel.store.schema import COMPUTED
@@ -123,7 +123,7 @@ class Store:
     @property
     def size(self) -> int:
         """The bytes of its file; 0 for a server's."""
-        return 0 if self._path is None else self._path.stat().st_size
+        return 0 if self._path is None else bytes_of(self._path)
 
     @contextmanager
     def writer(self) -> Iterator[Writer]:

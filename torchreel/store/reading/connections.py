@@ -7,6 +7,7 @@ here: how the file is opened (`sqlite_files`).  https://www.sqlite.org/security.
 from __future__ import annotations
 
 import sqlite3
+from contextlib import suppress
 from pathlib import Path
 
 from torchreel.store import limits
@@ -23,7 +24,7 @@ class Guarded(sqlite3.Connection):
 
     def guard(self, path: Path, *, write: bool) -> None:
         """Set it up for the file at `path`."""
-        size = _bytes_of(path)
+        size = bytes_of(path)
         self._allowed = self._left = limits.steps(size)
         self.text_factory = _text
         self.execute("PRAGMA trusted_schema = OFF")
@@ -51,7 +52,10 @@ def _text(data: bytes) -> str:
     return data.decode("utf-8", "surrogateescape")
 
 
-def _bytes_of(path: Path) -> int:
-    """The size of a file and its log."""
-    log = path.with_name(f"{path.name}-wal")
-    return sum(each.stat().st_size for each in (path, log) if each.exists())
+def bytes_of(path: Path) -> int:
+    """The size of a file and its log, as far as they are there."""
+    real, size = path.resolve(), 0
+    for each in (real, real.with_name(f"{real.name}-wal")):
+        with suppress(OSError):
+            size += each.stat().st_size
+    return size
