@@ -93,6 +93,7 @@ kills: check-compiler $(STAMP)
 # hour; as root, to mount small disks).
 faults: check-compiler $(STAMP)
 	$(PY) -m benchmarks.faults $(ARGS)
+
 # 2,000 damaged and absurd stores, every command on each (hours; goes on where it was stopped);
 # ARGS="--folder DIR --light-every 8" runs each command on one of eight.
 damaged: check-compiler $(STAMP)
