@@ -94,7 +94,7 @@ DENIED_HIGHER_ORDER = {
 
 _OBJECTS = _words(
     "torch.amp.autocast_mode._enter_autocast torch.autograd.grad_mode._enter_inference_mode "
-    "torch.nn.attention._backend_from_string"
+    "torch.nn.attention._backend_from_string torch.set_grad_enabled"
 )
 _TAKING_OBJECTS = _words(
     "torch.amp.autocast_mode._exit_autocast torch.autograd.grad_mode._exit_inference_mode "
