@@ -199,7 +199,8 @@ def _confine() -> None:
     """Let a case do no harm, whatever it calls: it may write to Inductor's cache of this worker."""
     folder = Path(os.environ["TORCHINDUCTOR_CACHE_DIR"])
     folder.mkdir(exist_ok=True)
-    sandbox.confine(sandbox.Confinement(folder, sandbox.cpp_compiler()))
+    programs = sandbox.cpp_compiler() + (sandbox.gpu_compilers() if _machine else ())
+    sandbox.confine(sandbox.Confinement(folder, programs))
 
 
 def _write_all(pipe: int, data: bytes) -> None:

@@ -78,15 +78,17 @@ def _confined(request: Request | FrameRequest, folder: str) -> Request | FrameRe
         return request
     sandbox.warn_once()
     copy_probes(Path(folder, "inductor"), make=request.compile_cpp)
+    # Inductor asks it for its version even where nothing is compiled.
+    programs = sandbox.cpp_compiler()
     if request.facts.get("accelerator") is not None:
         libraries.prepare(Path(folder))
+        programs += sandbox.gpu_compilers()
     return replace(
         request,
         folder=folder,
         store=str(Path(folder, "replay.db")),
         report=str(Path(folder, "report.json")),
-        # Inductor asks it for its version even where nothing is compiled.
-        programs=tuple(map(str, sandbox.cpp_compiler())),
+        programs=tuple(map(str, programs)),
     )
 
 

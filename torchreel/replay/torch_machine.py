@@ -10,7 +10,9 @@ from __future__ import annotations
 import contextlib
 import copy
 import ctypes
+import errno
 import os
+import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -57,11 +59,27 @@ def without_other_programs() -> Iterator[None]:
         for owner, name, instead in (
             (VecISA, _TRY, _loads),
             (codecache, _PRECOMPILE, _if_known(getattr(codecache, _PRECOMPILE, None))),
+            (subprocess.Popen, _START, _start),
         ):
             if hasattr(owner, name):
                 stack.callback(setattr, owner, name, getattr(owner, name))
                 setattr(owner, name, instead)
         yield
+
+
+def _start(self: Any, *args: Any, **kwargs: Any) -> None:
+    """Start a program; one that may not be started is as one that is not installed.
+
+    Inductor goes on without it then. What ends in an error has the denial as its cause.
+    """
+    try:
+        _start_child(self, *args, **kwargs)
+    except PermissionError as error:
+        raise FileNotFoundError(errno.ENOENT, "not to be started here", error.filename) from error
+
+
+_START = "_execute_child"
+_start_child = getattr(subprocess.Popen, _START)
 
 
 def _if_known(original: Any) -> Any:
@@ -70,7 +88,7 @@ def _if_known(original: Any) -> Any:
     def precompile_header(*args: Any, **kwargs: Any) -> Any:
         try:
             return original(*args, **kwargs)
-        except PermissionError:
+        except OSError:
             return None
 
     return precompile_header

@@ -8,7 +8,7 @@ the other packages but `errors`: the check of a repro uses it in a process witho
 from torchreel.sandbox.confinement import Confinement, confine, is_confined, prepare
 from torchreel.sandbox.denials import denied
 from torchreel.sandbox.missing import missing, warn_once
-from torchreel.sandbox.programs import cpp_compiler, python
+from torchreel.sandbox.programs import cpp_compiler, gpu_compilers, python
 from torchreel.sandbox.remains import read_file
 
 __all__ = [
@@ -16,6 +16,7 @@ __all__ = [
     "confine",
     "cpp_compiler",
     "denied",
+    "gpu_compilers",
     "is_confined",
     "missing",
     "prepare",

@@ -13,11 +13,13 @@ import struct
 import subprocess
 import sys
 from functools import cache
+from importlib.util import find_spec
 from pathlib import Path
 
 _COMPILERS = ("g++", "clang++", "c++", "gcc", "clang", "cc")
 # What a driver runs; clang has the compiler proper in itself.
 _PARTS = ("cc1plus", "cc1", "collect2", "lto-wrapper", "as", "ld", "ld.lld", "ld.gold")
+_GPU_COMPILERS = ("nvcc", "ptxas", "hipcc")
 _SECONDS = 20.0
 _INTERPRETER = 3  # PT_INTERP of <elf.h>
 _HEAD = 1 << 16  # bytes: the linker puts it first
@@ -29,6 +31,16 @@ def cpp_compiler() -> tuple[Path, ...]:
     drivers = [found for name in _names() if (found := shutil.which(name))]
     paths = [*drivers, *(part for driver in _distinct(drivers) for part in _parts(driver))]
     programs = _distinct(paths)
+    return (*programs, *_distinct(filter(None, map(_loader, programs))))
+
+
+@cache
+def gpu_compilers() -> tuple[Path, ...]:
+    """The compilers for GPUs that Triton brings along, and those that are installed."""
+    triton = find_spec("triton")
+    folder = Path(str(triton.origin if triton is not None else "")).parent
+    found = [*folder.glob("backends/*/bin/*"), *filter(None, map(shutil.which, _GPU_COMPILERS))]
+    programs = [path for path in _distinct(found) if path.is_file()]
     return (*programs, *_distinct(filter(None, map(_loader, programs))))
 
 
