@@ -234,12 +234,11 @@ class Redactor:
         text = self._known.removed_from(self._own(text))
         if places is None or text is not before:
             places = self._words.places(text)
-        named = set(names.spans(text, places))
-        found = named | set(forms.spans(text, places)) | set(_values(text, places))
-        found |= set(_random(text))
+        known = {*names.spans(text, places), *_random(text)}
+        found = known.union(forms.spans(text, places), _values(text, places))
         if not found:
             return text
-        learned = [self._learn(text[start:end]) for start, end in found if end > start]
+        learned = [self._learn(text[start:end]) for start, end in known if end > start]
         text = _without(text, found)
         return self._known.removed_from(text) if any(learned) else text
 
