@@ -62,15 +62,27 @@ def attachable(names: Iterable[TorchName], torch: Installed | None = None) -> se
 def resolve(name: TorchName) -> tuple[Any, str]:
     """Return the object that holds a name of a loaded module, and the name there.
 
+    The name may be that of a field, which a class declares and its instances have.
     Raises AttributeError if this torch does not have it.
     """
     owner: Any = sys.modules[name.module]
     *path, last = name.qualname.split(".")
     for part in path:
         owner = getattr(owner, part)
-    if last not in vars(owner):
+    if last not in vars(owner) and last not in vars(owner).get("__annotations__", ()):
         raise AttributeError(f"{name} does not exist in this torch")
     return owner, last
+
+
+def has(value: Any, name: TorchName) -> bool:
+    """Return whether `value` has a declared attribute: by its declaration, if that can say."""
+    expected = name.is_in(releases.installed())
+    return hasattr(value, name.qualname.rpartition(".")[2]) if expected is None else expected
+
+
+def read(value: Any, name: TorchName, default: Any = None) -> Any:
+    """Return a declared attribute of `value`; `default` in a torch that does not have it."""
+    return getattr(value, name.qualname.rpartition(".")[2]) if has(value, name) else default
 
 
 def state_of(name: TorchName, torch: Installed | None = None) -> State:

@@ -15,7 +15,9 @@ from torchreel.recorder.guard import fail_open
 from torchreel.recorder.probes import aot_events
 from torchreel.recorder.probes.aot_events import (
     BACKWARD,
+    BASE_GROUPS,
     BASES,
+    BW_COMPILER,
     DEDUPE,
     KINDS,
     LATE,
@@ -34,7 +36,9 @@ BASE = AttachPoint(_COMPILE, "aot_dispatch_base_graph", "traces the graph withou
 FORWARD = AttachPoint(
     _COMPILE, "_aot_stage2b_compile_forward_or_inference", "the forward or inference graph"
 )
-ATTACH_POINTS = (STATE, DEDUPE, BASES, JOINT, BASE, PARTITION, FORWARD, BACKWARD, LATE)
+ATTACH_POINTS = (
+    STATE, DEDUPE, BASES, BASE_GROUPS, JOINT, BASE, PARTITION, FORWARD, BACKWARD, LATE, BW_COMPILER,
+)  # fmt: skip
 
 
 def _add_graph(recorder: Recorder, stage: str, partition: str, gm: object) -> None:

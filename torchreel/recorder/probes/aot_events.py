@@ -9,6 +9,7 @@ from __future__ import annotations
 import weakref
 from collections.abc import Callable, Iterable
 from functools import partial
+from types import FunctionType
 from typing import TYPE_CHECKING, Any
 
 from torchreel.recorder import attach, guard
@@ -16,6 +17,7 @@ from torchreel.recorder.attach import AttachPoint, Call, Visit, hide_frame, unwi
 from torchreel.recorder.guard import fail_open
 from torchreel.recorder.kinds import Kind
 from torchreel.recorder.room import give_room
+from torchreel.torch_compat.names import has
 
 if TYPE_CHECKING:
     from torchreel.recorder.recorder import Recorder
@@ -30,6 +32,15 @@ DEDUPE = AttachPoint(_WRAPPERS, "AOTDedupeWrapper.pre_compile", "inputs that are
 BASES = AttachPoint(
     _WRAPPERS, "AOTSyntheticBaseWrapper.pre_compile", "inputs that are views of one storage"
 )
+BASE_GROUPS = AttachPoint(
+    _WRAPPERS, "AOTSyntheticBaseWrapper.base_groups", "which views are made from which base",
+    since="2.13",
+)  # fmt: skip
+BW_COMPILER = AttachPoint(
+    _WRAPPERS, "_AutogradBackwardCompiler.bw_compiler",
+    "compiles a backward when it is first called; before, the one of `aot_config` does",
+    since="2.13",
+)  # fmt: skip
 PARTITION = AttachPoint(_COMPILE, "_aot_stage2a_partition", "splits the joint graph")
 BACKWARD = AttachPoint(_COMPILE, "_aot_stage2b_bw_compile", "the backward graph")
 LATE = AttachPoint(
@@ -234,14 +245,48 @@ def synthetic_bases(recorder: Recorder, call: Call) -> Visit:
     outcome = yield
     wrapper = call.args[0]
     if outcome.error is None and wrapper.needs_post_compile:
+        if has(wrapper, BASE_GROUPS):
+            bases, others = wrapper.base_groups, wrapper.other_arg_indices
+        else:
+            bases, others = _merged(_free_variable(outcome.result[0], "synthetic_base_info"))
         recorder.note(
             SYNTHETIC,
             "",
-            [(base, tuple(views)) for base, views in wrapper.base_groups.items()],
-            list(wrapper.other_arg_indices),
+            [(base, tuple(views)) for base, views in bases.items()],
+            list(others),
             list(wrapper.aliased_arg_idx_with_metadata_mutations),
             entry=recorder.entry_here("joint"),
         )
+
+
+def _merged(positions: Iterable[Any]) -> tuple[dict[int, list[int]], list[int]]:
+    """Sort inputs into bases with their views and others, as torch has done since 2.13.
+
+    Of each input: its new position, or that of its base with the view.
+    """
+    bases: dict[int, list[int]] = {}
+    others: list[tuple[int, int]] = []
+    for index, position in enumerate(positions):
+        if isinstance(position, int):
+            others.append((position, index))
+        else:
+            bases.setdefault(position[0], []).append(index)
+    return bases, [index for _, index in sorted(others)]
+
+
+def _free_variable(function: Any, name: str) -> Any:
+    """Find a free variable of a function, or of the functions that it calls by such names."""
+    cells = dict(zip(function.__code__.co_freevars, function.__closure__ or (), strict=True))
+    if name in cells:
+        return cells[name].cell_contents
+    inner = (cell.cell_contents for cell in cells.values())
+    return next(
+        found
+        for value in inner
+        if isinstance(value, FunctionType)
+        and value.__qualname__.startswith("AOTSynthetic")
+        and (found := _free_variable(value, name)) is not None
+    )
 
 
 def note_partition(recorder: Recorder, call: Call, result: Any) -> None:
@@ -305,9 +350,10 @@ def late_backward(recorder: Recorder, call: Call) -> Visit:
     entry = known[1]
     once = bool(call.argument(1, "saved_tensors_use_once"))
     recorder.note(LATE_BACKWARD, "", once, entry=entry)
-    if compiler.bw_compiler is not None:
-        original = compiler.bw_compiler
-        compiler.bw_compiler = partial(_compile_backward, compiler, entry, original)
+    owner = compiler if has(compiler, BW_COMPILER) else compiler.aot_config
+    if owner.bw_compiler is not None:
+        original = owner.bw_compiler
+        owner.bw_compiler = partial(_compile_backward, owner, entry, original)
 
 
 def _compile_backward(

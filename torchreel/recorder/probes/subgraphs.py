@@ -16,6 +16,7 @@ from torchreel.recorder.attach import AttachPoint, Call, Probe, Tap, Visit
 from torchreel.recorder.kinds import Kind
 from torchreel.recorder.probes import kernels
 from torchreel.recorder.probes.guards import type_name
+from torchreel.torch_compat.names import read
 
 if TYPE_CHECKING:
     from torch.fx import Node
@@ -33,6 +34,9 @@ LIFT = AttachPoint(
 )
 MUTATION = AttachPoint(
     _GRAPH, "SubgraphTracer.has_input_mutation", "whether a body changes its inputs"
+)
+MUTATED = AttachPoint(
+    _GRAPH, "MutationInfo.mutated_input_indices", "which inputs a body changes", since="2.13"
 )
 ALIASING = AttachPoint(
     _GRAPH, "SubgraphTracer.has_aliasing", "whether a body returns its inputs, or one value twice"
@@ -67,7 +71,7 @@ CHECKS = (
 )
 OPERATOR = AttachPoint("torch._ops", "HigherOrderOperator", "which nodes have bodies")
 ATTACH_POINTS = (
-    OPERATOR, TRACER, INPUT, LIFT, MUTATION, ALIASING, SPECULATE, SPECULATE_FLAT, INSTALL,
+    OPERATOR, TRACER, INPUT, LIFT, MUTATION, MUTATED, ALIASING, SPECULATE, SPECULATE_FLAT, INSTALL,
     DYNAMO_GRAPH, AOT_GRAPH, *CHECKS, kernels.TABLE,
 )  # fmt: skip
 
@@ -374,10 +378,11 @@ def _mutation(
     error: BaseException | None,
 ) -> None:
     if error is None:
-        found, message, mutated = result.has_mutation, result.msg, result.mutated_input_indices
+        mutated = read(result, MUTATED)
         recorder.note(
-            CHECKED, "has_input_mutation", found, message, None, None, None, tuple(mutated)
-        )
+            CHECKED, "has_input_mutation", result.has_mutation, result.msg, None, None, None,
+            None if mutated is None else tuple(mutated),
+        )  # fmt: skip
 
 
 def _aliasing(
