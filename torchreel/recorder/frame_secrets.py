@@ -147,7 +147,7 @@ def of_code(code: CodeType) -> Iterator[str]:
         value: object = None
         named = False
         for instruction in dis.get_instructions(code):
-            compared = instruction.opname == "COMPARE_OP" and named and not _is_word(value)
+            compared = instruction.opname == "COMPARE_OP" and named and type(value) is int
             stored = instruction.opname in _STORES and is_telling(str(instruction.argval))
             if stored or compared:
                 yield from texts(value)
@@ -178,11 +178,6 @@ def texts(value: object, depth: int = 0, *, keys: bool = False) -> Iterator[str]
         yield from _texts_of(list(value.values()), depth, keys)  # type: ignore[attr-defined]
     elif depth < _DEEPEST and kind in (list, tuple, set, frozenset):
         yield from _texts_of(list(value), depth, keys)  # type: ignore[call-overload]
-
-
-def _is_word(value: object) -> bool:
-    """Whether a secret is compared with what is none: a word (`token_type == "segment"`)."""
-    return type(value) is str and value.isalpha()
 
 
 def _texts_of(items: Iterable[object], depth: int, keys: bool = False) -> Iterator[str]:
