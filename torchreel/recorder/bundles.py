@@ -576,10 +576,11 @@ def _redacted(data: bytes, redactor: Redactor | None, notes: _Notes) -> tuple[by
     values = {value for key, value in pairs if _MARK in redactor.text(f"{key} = {value!r}")}
     values |= notes.constants if redactor.rules.mode != "none" else set()
     sources = [_source(file, redactor) for file in sorted(notes.files)]
+    plain = notes.variables | _class_ids()
     parts: list[bytes] = []
     position = count = 0
     for found in _strings(data):
-        if found.text in notes.variables:
+        if found.text in plain:
             continue
         text = _MARK if found.text in values else _without_secret(found.text, redactor, sources)
         if text != found.text:
@@ -587,6 +588,11 @@ def _redacted(data: bytes, redactor: Redactor | None, notes: _Notes) -> tuple[by
             position = found.end
             count += _MARK in text
     return b"".join([*parts, data[position:]]), count
+
+
+def _class_ids() -> set[str]:
+    """Return the random names by which cloudpickle knows a class again: 32 digits, as of a key."""
+    return set(cloudpickle.cloudpickle._DYNAMIC_CLASS_TRACKER_BY_CLASS.values())
 
 
 @dataclass(frozen=True)
