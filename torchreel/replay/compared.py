@@ -191,6 +191,8 @@ EXCUSES: tuple[Excuse, ...] = (
     Excuse("epochs", "fake_tensors.dispatch", fields=("epoch",)),
     Excuse("epochs", "fake_tensors.memo", fields=("epoch",)),
     Excuse(FAKE_INPUTS, "aot.metadata", fields=("config.dynamic_shapes",)),
+    # Results are compared on the real inputs (dynamo.verify_correctness).
+    Excuse(FAKE_INPUTS, "backend.verify"),
     Excuse("late backward", "aot.metadata", fields=("config.force_non_lazy_backward_lowering",)),
     Excuse("replay's settings", "artifact", "fx_graph_runnable"),
     Excuse("replay's settings", "artifact", "torch._functorch.config"),

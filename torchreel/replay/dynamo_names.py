@@ -10,6 +10,7 @@ import dis
 from collections.abc import Iterator, Sequence
 from types import CodeType
 from typing import Any
+from unittest import mock
 
 import torch._dynamo
 from torch._dynamo import convert_frame
@@ -19,6 +20,8 @@ from torch._subclasses.fake_tensor import FakeTensorConverter
 from torchreel.store.jsontypes import Json
 from torchreel.store.portable import sources, symbols
 from torchreel.store.portable.torch_names import no_dispatch
+from torchreel.torch_compat import names
+from torchreel.torch_compat.names import TorchName
 
 
 class Stopped(BaseException):
@@ -33,20 +36,40 @@ def compile_only(code: CodeType) -> Iterator[None]:
     the code that Dynamo made.
     """
     hook = convert_frame.register_bytecode_hook(lambda old, new: _stopping(new))
-    handle_skip = convert_frame.CatchErrorsWrapper._handle_skip
+    with _watching_skips(code):
+        try:
+            yield
+        finally:
+            hook.remove()
 
-    def stop_at_skip(self: Any, result: Any, frame: Any) -> Any:
-        found = handle_skip(self, result, frame)
+
+_HANDLE_SKIP = TorchName(
+    "torch._dynamo.convert_frame", "CatchErrorsWrapper._handle_skip", "a frame that is skipped",
+    since="2.13",
+)  # fmt: skip
+_CONVERT = TorchName(
+    "torch._dynamo.convert_frame", "ConvertFrame.__call__", "a frame that is skipped", until="2.12"
+)
+
+
+@contextlib.contextmanager
+def _watching_skips(code: CodeType) -> Iterator[None]:
+    """Raise `Stopped` where Dynamo leaves a frame of `code` to Python."""
+    skips = names.is_here(_HANDLE_SKIP)
+    owner, name = names.resolve(_HANDLE_SKIP if skips else _CONVERT)
+    original = vars(owner)[name]
+
+    def stop_at_skip(self: Any, *args: Any, **kwargs: Any) -> Any:
+        if type(kwargs.get("skip")) is int:
+            kwargs["skip"] += 1  # frames of the stack to leave out: ours is one more
+        found = original(self, *args, **kwargs)
+        frame = args[1] if skips else args[0]
         if frame.f_code is code and found.guarded_code is None:
             raise Stopped
         return found
 
-    convert_frame.CatchErrorsWrapper._handle_skip = stop_at_skip  # type: ignore[method-assign]
-    try:
+    with mock.patch.object(owner, name, stop_at_skip):
         yield
-    finally:
-        convert_frame.CatchErrorsWrapper._handle_skip = handle_skip  # type: ignore[method-assign]
-        hook.remove()
 
 
 @contextlib.contextmanager

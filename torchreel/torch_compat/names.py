@@ -74,6 +74,16 @@ def resolve(name: TorchName) -> tuple[Any, str]:
     return owner, last
 
 
+def is_here(name: TorchName) -> bool:
+    """Return whether the installed torch has a name of a loaded module.
+
+    By its declaration, if that can say: a name that should be there is then an error where it is
+    used, and not another way that is taken in silence.
+    """
+    expected = name.is_in(releases.installed())
+    return _is_there(name) if expected is None else expected
+
+
 def has(value: Any, name: TorchName) -> bool:
     """Return whether `value` has a declared attribute: by its declaration, if that can say."""
     expected = name.is_in(releases.installed())
@@ -98,7 +108,14 @@ def state_of(name: TorchName, torch: Installed | None = None) -> State:
 def _exists(name: TorchName) -> bool:
     try:
         importlib.import_module(name.module)
+    except ImportError:
+        return False
+    return _is_there(name)
+
+
+def _is_there(name: TorchName) -> bool:
+    try:
         resolve(name)
-    except (ImportError, AttributeError):
+    except AttributeError:
         return False
     return True
