@@ -20,7 +20,8 @@ def addresses(draw: st.DrawFn) -> Address:
     recording = draw(NUMBERS)
     compile_ = draw(st.none() | COMPILES)
     attempt = None if compile_ is None else draw(st.none() | NUMBERS)
-    return Address(store, recording, compile_, attempt, draw(st.none() | NUMBERS))
+    generation = 0 if compile_ is None else draw(NUMBERS)
+    return Address(store, recording, compile_, attempt, draw(st.none() | NUMBERS), generation)
 
 
 @given(addresses())
@@ -35,6 +36,7 @@ def test_parsing_undoes_printing(address: Address) -> None:
         ("run.db#2", Address("run.db", 2)),
         ("run.db#2/0/1", Address("run.db", 2, "0/1")),
         ("run.db#2/0/1_3", Address("run.db", 2, "0/1", attempt=3)),
+        ("run.db#2/g4/0/1_3", Address("run.db", 2, "0/1", attempt=3, generation=4)),
         ("run.db#2/0/1@417", Address("run.db", 2, "0/1", event=417)),
         ("run.db#2@417", Address("run.db", 2, event=417)),
         ("run.db#2/!0/1/0", Address("run.db", 2, "!0/1/0")),

@@ -251,7 +251,7 @@ def test_a_migration_that_fails_half_way_changes_nothing(path: Path, next_step: 
             connection.execute(str(COLOUR))
 
 
-@pytest.mark.parametrize("revision", ["0001", "0002", "0003", "0004", "0005"])
+@pytest.mark.parametrize("revision", ["0001", "0002", "0003", "0004", "0005", "0006"])
 def test_a_store_of_every_revision_can_be_read(tmp_path: Path, path: Path, revision: str) -> None:
     """For reading it is migrated in a copy: the file itself stays what it is."""
     old = Path(shutil.copy(path, tmp_path / "old.db"))
@@ -267,6 +267,22 @@ def test_a_store_of_every_revision_can_be_read(tmp_path: Path, path: Path, revis
         assert (event.seq, event.cause) == (1, None)
     assert old.read_bytes() == before
     assert not list(tmp_path.glob("old.db-*"))
+
+
+def test_names_that_came_again_in_an_older_store_are_told_apart(path: Path) -> None:
+    names = [("0/0", 0), ("0/0", 1), ("-", 0), ("1/0", 0), ("0/0", 0), ("0/0", 1), ("-", 1)]
+    with Store.open(path, write=True) as store, store.writer() as w:
+        w.connection.execute(text("DELETE FROM alembic_version"))
+        metadata.drop_all(w.connection)
+        migrations.upgrade(w.connection, "0006")
+        recording = add_recording(w)
+        for name, attempt in names:
+            add_compile(w, recording, name, attempt=attempt)
+    with Store.open(path, write=True) as store:
+        found = [row.place for row in queries.compiles(store, recording)]
+    assert found == [
+        "1/0/0", "1/0/0_1", "1/-", "1/1/0", "1/g1/0/0", "1/g1/0/0_1", "1/-_1",
+    ]  # fmt: skip
 
 
 def test_stacks_of_an_older_store_are_what_they_were(path: Path) -> None:

@@ -72,7 +72,8 @@ def compile_rows(store: Store, recording: Recording, address: Address) -> list[R
 
 
 def _is_meant(row: Compile, address: Address) -> bool:
-    named = address.compile is None or row.compile_id == address.compile
+    name = (address.generation, address.compile)
+    named = address.compile is None or (row.generation, row.compile_id) == name
     return named and (address.attempt is None or row.attempt == address.attempt)
 
 

@@ -34,8 +34,15 @@ from torchreel.recorder.rows import (
     Update,
 )
 from torchreel.recorder.settings import Settings
-from torchreel.recorder.spans import NO_COMPILE_ID, CompileEntry, Mark, Span, Spans
+from torchreel.recorder.spans import (
+    CompileEntry,
+    Mark,
+    Span,
+    Spans,
+    current_context,
+)
 from torchreel.recorder.tape import Tape
+from torchreel.store.addressing import UNNAMED
 
 if TYPE_CHECKING:
     from torchreel.store.portable.checkpoints import CheckpointDoc
@@ -164,9 +171,13 @@ class Recorder:
 
     def entry_here(self, stage: str = "", partition: str = "") -> CompileEntry:
         """The compile that this thread works on, made up when it did not come through Dynamo."""
-        name, top = _current_compile(), self.spans.top
-        if name is not None:
-            return self.spans.named(*name) or self.add_compile(name[0], name[1])
+        context, top = current_context(), self.spans.top
+        if top is not None and top.entry.parent is not None:
+            return top.entry
+        if context is not None:
+            return self.spans.of_context(context) or self.add_compile(
+                context.compile_id, int(context.attempt)
+            )
         return top.entry if top is not None else self._unnamed(stage, partition)
 
     def _unnamed(self, stage: str, partition: str) -> CompileEntry:
@@ -178,24 +189,33 @@ class Recorder:
         last = self.spans.here.unnamed
         if last is not None and last.can_go_on(stage, partition):
             return last
-        entry = self.add_compile(NO_COMPILE_ID, next(self.spans.unnamed))
+        entry = self.add_compile(UNNAMED, next(self.spans.unnamed))
         self.spans.here.unnamed = entry
         return entry
 
+    def add_part(self, parent: CompileEntry, **columns: object) -> CompileEntry:
+        """A compile of its own inside of another, under the next number there is in it."""
+        name = f"{parent.compile_id}/{parent.ordinal('part')}"
+        return self._add_compile(self.spans.name(name, parent.attempt, parent), columns)
+
     def add_compile(self, name: object, attempt: int, **columns: object) -> CompileEntry:
         """A new row of `compiles`; `name` is a torch CompileId or its text."""
+        numbers = {
+            "frame_id": getattr(name, "frame_id", None),
+            "frame_compile_id": getattr(name, "frame_compile_id", None),
+        }
+        return self._add_compile(self.spans.name(str(name), attempt), {**numbers, **columns})
+
+    def _add_compile(self, entry: CompileEntry, columns: Mapping[str, object]) -> CompileEntry:
         self._describe()
-        entry = CompileEntry(str(name), attempt)
         frame = {"frame_name": "", "frame_file": "", "frame_line": 0, **columns}
-        self.spans.name(entry)
         row = {
             "recording_id": self.tape.recording,
             "compile_id": entry.compile_id,
-            "frame_id": getattr(name, "frame_id", None),
-            "frame_compile_id": getattr(name, "frame_compile_id", None),
-            "attempt": attempt,
+            "attempt": entry.attempt,
             "status": "running",
             "started_ns": entry.started_ns,
+            "generation": entry.generation,
             **frame,
         }
         if self.options.settings.redact == "all":
@@ -545,15 +565,6 @@ def _stage_columns(span: Span) -> dict[str, object]:
         "started_ns": time.time_ns(),
         "status": "open",
     }
-
-
-def _current_compile() -> tuple[object, int] | None:
-    """torch's name for what this thread compiles: CompileId and attempt (torch/_guards.py)."""
-    guards = sys.modules.get("torch._guards")
-    context = guards.CompileContext.try_get() if guards is not None else None
-    if context is None or context.compile_id is None:
-        return None
-    return context.compile_id, int(context.attempt)
 
 
 def _user_stack() -> object:

@@ -8,17 +8,17 @@ spans of each thread.  Not here: what opens them (`probes`), what becomes of exc
 from __future__ import annotations
 
 import itertools
+import sys
 import threading
 import time
+import weakref
 from collections import Counter
 from collections.abc import Mapping
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from torchreel.recorder.rows import Ref
+from torchreel.store.addressing import UNNAMED
 from torchreel.store.trace_metadata import compile_name
-
-NO_COMPILE_ID = "-"
-"""The name of a compile that has none: it did not come through Dynamo (aot_function, export)."""
 
 _numbers = itertools.count(1)
 
@@ -29,13 +29,19 @@ _ORDER = {"pre_grad": 0, "joint": 1, "forward": 2, "backward": 2}
 class CompileEntry:
     """One attempt at one frame, as long as the process lives (a backward may be compiled late)."""
 
-    def __init__(self, compile_id: str, attempt: int) -> None:
-        self.compile_id, self.attempt = compile_id, attempt
+    def __init__(
+        self, compile_id: str, attempt: int, generation: int = 0, parent: CompileEntry | None = None
+    ) -> None:
+        self.compile_id, self.attempt, self.generation = compile_id, attempt, generation
+        self.parent = parent
+        """The compile whose graph this one compiles apart."""
         self.number = next(_numbers)
         """By which its events know it, as long as they wait."""
         self.ref = Ref()
         self.started_ns = time.time_ns()
         """By which the marks know it."""
+        self.frame: Mapping[str, object] = {}
+        """What its row says of the frame, which is said of its parts as well."""
         self.status = "running"
         self.open_spans = 0
         self.checkpoints: dict[tuple[str, str], Ref] = {}
@@ -59,6 +65,8 @@ class CompileEntry:
         """Whether `stage` can be a later part of this compile."""
         if self.status != "ok" or stage not in _ORDER:
             return stage not in _ORDER
+        if stage == "pre_grad" and self.entered:
+            return False  # of a graph that a cache has code for, nothing more may follow
         latest = max((_ORDER[s] for s, _ in self.entered if s in _ORDER), default=0)
         if _ORDER[stage] == _ORDER["forward"]:
             return (stage, partition) not in self.entered
@@ -99,7 +107,16 @@ class Spans:
 
     def __init__(self) -> None:
         self.here = _ThreadState()
-        self.entries: dict[tuple[str, int], CompileEntry] = {}
+        self.entries: dict[tuple[int, str, int], CompileEntry] = {}
+        """By generation, name and attempt."""
+        self.generation = 0
+        """How often Dynamo was reset after a compile: from then on it gives its names anew."""
+        self._is_used = False
+        self._contexts: weakref.WeakKeyDictionary[object, dict[int, CompileEntry]] = (
+            weakref.WeakKeyDictionary()
+        )
+        """The attempts of each of torch's CompileContexts: a backward that is compiled after a
+        reset has the context of its forward, whose name may be another compile's by then."""
         self.outermost: dict[int, Span] = {}
         """By thread: what the watchdog looks at."""
         self.innermost: dict[int, Span] = {}
@@ -147,19 +164,37 @@ class Spans:
             entry, stage, partition,
         )  # fmt: skip
 
-    def name(self, entry: CompileEntry) -> None:
-        """A new compile has this name from now on.
+    def reset(self) -> None:
+        """Dynamo is reset: a name that it gives from now on is another compile's."""
+        if self._is_used:
+            self.generation, self._is_used = self.generation + 1, False
 
-        A name comes again when the program resets Dynamo: then its later attempts are new as well.
+    def name(
+        self, compile_id: str, attempt: int, parent: CompileEntry | None = None
+    ) -> CompileEntry:
+        """A new compile of that name.
+
+        A name that is known comes again where Dynamo's counters were reset without Dynamo.
         """
-        self.entries[entry.compile_id, entry.attempt] = entry
-        later = entry.attempt + 1
-        while self.entries.pop((entry.compile_id, later), None) is not None:
-            later += 1
+        if compile_id == UNNAMED:
+            generation = 0
+        else:
+            if (self.generation, compile_id, attempt) in self.entries:
+                self.reset()
+            self._is_used, generation = True, self.generation
+        entry = CompileEntry(compile_id, attempt, generation, parent)
+        self.entries[generation, compile_id, attempt] = entry
+        return entry
 
-    def named(self, compile_id: object, attempt: int) -> CompileEntry | None:
-        """The compile of that name, when it is known."""
-        return self.entries.get((str(compile_id), attempt))
+    def of_context(self, context: Any) -> CompileEntry | None:
+        """The compile and the attempt that a CompileContext of torch stands for, when known."""
+        attempts = self._contexts.setdefault(context, {})
+        found = attempts.get(context.attempt)
+        if found is None:
+            found = self.entries.get((self.generation, str(context.compile_id), context.attempt))
+            if found is not None:
+                attempts[context.attempt] = found
+        return found
 
     def of_trace(self, metadata: Mapping[str, object]) -> CompileEntry | None:
         """The compile that a record of the structured trace belongs to."""
@@ -167,5 +202,16 @@ class Spans:
         name = compile_name(metadata)
         if name is None:
             return top.entry if top is not None else None
+        context = current_context()
+        if context is not None and str(context.compile_id) == name:
+            return self.of_context(context)
         attempt = metadata.get("attempt", 0)
-        return self.entries.get((name, attempt if isinstance(attempt, int) else 0))
+        key = (self.generation, name, attempt if isinstance(attempt, int) else 0)
+        return self.entries.get(key)
+
+
+def current_context() -> Any:
+    """torch's CompileContext of what this thread compiles; None where it compiles nothing named."""
+    guards = sys.modules.get("torch._guards")
+    context = guards.CompileContext.try_get() if guards is not None else None
+    return None if context is None or context.compile_id is None else context

@@ -125,18 +125,13 @@ def _check_trust(store: Store, options: Options) -> None:
 def _groups(store: Store, recording_id: int) -> list[Attempts]:
     """The compiles of a recording in order, each with its attempts and its bundle.
 
-    A name comes again when the program resets Dynamo: attempts belong to the last one before them.
+    Those that did not come through Dynamo are none of them.
     """
-    found: list[list[Compile]] = []
-    latest: dict[str, list[Compile]] = {}
+    found: dict[tuple[int, str], list[Compile]] = {}
     for row in queries.compiles(store, recording_id):
-        if row.frame_id is None and row.compile_id not in latest:
-            continue  # it did not come through Dynamo
-        if row.attempt == 0 or row.compile_id not in latest:
-            latest[row.compile_id] = []
-            found.append(latest[row.compile_id])
-        latest[row.compile_id].append(row)
-    return [Attempts(tuple(rows), _bundle(store, rows)) for rows in found]
+        if row.frame_id is not None:
+            found.setdefault((row.generation, row.compile_id), []).append(row)
+    return [Attempts(tuple(rows), _bundle(store, rows)) for rows in found.values()]
 
 
 def _bundle(store: Store, rows: Sequence[Compile]) -> FrameBundle | None:

@@ -4,6 +4,7 @@
     run.db#2          recording 2
     run.db#2/0/1      compile 0/1 of recording 2: its last attempt
     run.db#2/0/1_1    attempt 1 of that compile (torch's own spelling)
+    run.db#2/g1/0/1   compile 0/1 after the first reset of Dynamo, which gives its names anew
     run.db#2@417      event 417 on the tape of recording 2
     run.db#2/0/1@417  the same event, as part of that compile
 
@@ -20,12 +21,17 @@ from torchreel.errors import UsageError
 DEFAULT_STORE = "torchreel.db"
 """Where a recording goes, and what a command reads, when nobody says otherwise."""
 
+UNNAMED = "-"
+"""The name of a compile that has none: it did not come through Dynamo (aot_function, export)."""
+
 STORE_VARIABLE = "TORCHREEL_STORE"
 
 # torch._guards.CompileId prints 0/1, !0/0/1 and !0 with compiled autograd, - where a part is None.
 _COMPILE = r"!?(?:\d+|-)(?:/(?:\d+|-))*"
 _PLACE = (
-    rf"(?P<recording>\d+)(?:/(?P<compile>{_COMPILE})(?:_(?P<attempt>\d+))?)?(?:@(?P<event>\d+))?"
+    r"(?P<recording>\d+)"
+    rf"(?:(?:/g(?P<generation>\d+))?/(?P<compile>{_COMPILE})(?:_(?P<attempt>\d+))?)?"
+    r"(?:@(?P<event>\d+))?"
 )
 # SQLite's integers end here.
 _LARGEST = 2**63 - 1
@@ -39,11 +45,14 @@ class Address(NamedTuple):
     compile: str | None = None
     attempt: int | None = None
     event: int | None = None
+    generation: int = 0
+    """How often Dynamo had been reset before the compile."""
 
     def __str__(self) -> str:
         if self.recording is None:
             return self.store
-        compile_ = "" if self.compile is None else f"/{self.compile}"
+        generation = f"/g{self.generation}" if self.generation else ""
+        compile_ = "" if self.compile is None else f"{generation}/{self.compile}"
         attempt = "" if self.attempt is None else f"_{self.attempt}"
         event = "" if self.event is None else f"@{self.event}"
         return f"{self.store}#{self.recording}{compile_}{attempt}{event}"
@@ -72,6 +81,7 @@ def parse(text: str = "") -> Address:
         match["compile"],
         _number(match, "attempt"),
         _number(match, "event"),
+        _number(match, "generation") or 0,
     )
 
 

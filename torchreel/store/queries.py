@@ -14,7 +14,7 @@ from sqlalchemy import Column, ColumnElement, Select, Table, func, select
 
 from torchreel.errors import DamagedStore, UsageError
 from torchreel.store import marks, schema
-from torchreel.store.addressing import Address
+from torchreel.store.addressing import UNNAMED, Address
 from torchreel.store.configs import ConfigEntry
 from torchreel.store.database import Store
 from torchreel.store.jsontypes import Json
@@ -432,10 +432,20 @@ def _named_compile(store: Store, address: Address) -> Compile:
     named = [
         row
         for row in compiles(store, address.recording)
-        if row.compile_id == address.compile and address.attempt in (None, row.attempt)
+        if row.compile_id == address.compile
+        and row.generation == address.generation
+        and _attempt_of(address) in (None, row.attempt)
     ]
     if not named:
         raise UsageError(
             f"{address} is not in the store: list the compiles with 'torchreel ls {store.target}'."
         )
     return max(named, key=lambda row: (row.attempt, row.id))
+
+
+def _attempt_of(address: Address) -> int | None:
+    """The attempt that an address means; None for the last.
+
+    Compiles that torch has no name for are numbered by attempts, and are none of one another.
+    """
+    return 0 if address.compile == UNNAMED and address.attempt is None else address.attempt

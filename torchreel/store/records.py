@@ -34,6 +34,8 @@ class Recording:
 class Compile:
     """One attempt at one frame. `compile_id` is torch's name for it, such as '0/1'.
 
+    torch gives its names anew when Dynamo is reset: `generation` counts the resets before it.
+
     `status` is 'crashed' also when the process died during the compile and nobody wrote it down,
     and 'unknown' when it died and nobody can say whether the compile had returned.
     """
@@ -53,12 +55,14 @@ class Compile:
     status: str
     started_ns: int
     ended_ns: int | None
+    generation: int = 0
 
     @property
     def place(self) -> str:
         """What comes after '#' in the address of this compile."""
+        generation = f"/g{self.generation}" if self.generation else ""
         attempt = f"_{self.attempt}" if self.attempt else ""
-        return f"{self.recording_id}/{self.compile_id}{attempt}"
+        return f"{self.recording_id}{generation}/{self.compile_id}{attempt}"
 
 
 @dataclass(frozen=True)

@@ -191,6 +191,7 @@ compiles = Table(
     _text("status"),
     _int("started_ns"),
     _int("ended_ns", optional=True),
+    Column("generation", Integer, nullable=False, server_default="0"),
 )
 
 stages = Table(

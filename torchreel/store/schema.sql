@@ -5,7 +5,7 @@ CREATE TABLE blobs(digest TEXT NOT NULL,codec TEXT NOT NULL,size BIGINT NOT NULL
 CREATE TABLE configs(id INTEGER NOT NULL,digest TEXT NOT NULL,PRIMARY KEY(id),UNIQUE(digest));
 CREATE TABLE packs(id INTEGER NOT NULL,size BIGINT NOT NULL,data BLOB NOT NULL,first INTEGER,dictionary INTEGER,PRIMARY KEY(id));
 CREATE TABLE recordings(id INTEGER NOT NULL,run TEXT NOT NULL,kind TEXT NOT NULL,replay_of INTEGER,entry TEXT,pid BIGINT NOT NULL,rank BIGINT,argv TEXT NOT NULL,cwd TEXT NOT NULL,started_ns BIGINT NOT NULL,ended_ns BIGINT,exit_status BIGINT,exit_signal TEXT,status TEXT NOT NULL,PRIMARY KEY(id));
-CREATE TABLE compiles(id INTEGER NOT NULL,recording_id INTEGER NOT NULL,compile_id TEXT NOT NULL,frame_id BIGINT,frame_compile_id BIGINT,attempt BIGINT NOT NULL,frame_name TEXT NOT NULL,frame_file TEXT NOT NULL,frame_line BIGINT NOT NULL,frame_source TEXT,backend TEXT,config_id INTEGER,status TEXT NOT NULL,started_ns BIGINT NOT NULL,ended_ns BIGINT,PRIMARY KEY(id),FOREIGN KEY(recording_id) REFERENCES recordings(id)ON DELETE CASCADE,FOREIGN KEY(config_id) REFERENCES configs(id)ON DELETE SET NULL);
+CREATE TABLE compiles(id INTEGER NOT NULL,recording_id INTEGER NOT NULL,compile_id TEXT NOT NULL,frame_id BIGINT,frame_compile_id BIGINT,attempt BIGINT NOT NULL,frame_name TEXT NOT NULL,frame_file TEXT NOT NULL,frame_line BIGINT NOT NULL,frame_source TEXT,backend TEXT,config_id INTEGER,status TEXT NOT NULL,started_ns BIGINT NOT NULL,ended_ns BIGINT,generation INTEGER DEFAULT '0' NOT NULL,PRIMARY KEY(id),FOREIGN KEY(recording_id) REFERENCES recordings(id)ON DELETE CASCADE,FOREIGN KEY(config_id) REFERENCES configs(id)ON DELETE SET NULL);
 CREATE INDEX compiles_by_name ON compiles(recording_id,compile_id);
 CREATE TABLE config_entries(config_id INTEGER NOT NULL,module TEXT NOT NULL,"key" TEXT NOT NULL,value TEXT NOT NULL,portable BOOLEAN NOT NULL,PRIMARY KEY(config_id,module,"key"),FOREIGN KEY(config_id) REFERENCES configs(id)ON DELETE CASCADE)WITHOUT ROWID;
 CREATE TABLE environment(recording_id INTEGER NOT NULL,"key" TEXT NOT NULL,value TEXT NOT NULL,PRIMARY KEY(recording_id,"key"),FOREIGN KEY(recording_id) REFERENCES recordings(id)ON DELETE CASCADE)WITHOUT ROWID;
@@ -28,4 +28,4 @@ CREATE TABLE failures(id INTEGER NOT NULL,recording_id INTEGER NOT NULL,compile_
 
 CREATE TABLE alembic_version(version_num VARCHAR(32)NOT NULL PRIMARY KEY)WITHOUT ROWID;
 
-INSERT INTO alembic_version VALUES ('0006');
+INSERT INTO alembic_version VALUES ('0007');

@@ -11,20 +11,21 @@ from __future__ import annotations
 
 import inspect
 import linecache
+import weakref
 from tokenize import TokenError
 from types import CodeType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from torchreel.recorder import failures, frame_secrets
-from torchreel.recorder.attach import AttachPoint, Call, Probe, Visit
+from torchreel.recorder.attach import AttachPoint, Call, Probe, Tap, Visit
 from torchreel.recorder.guard import fail_open
 from torchreel.recorder.kinds import Kind
 from torchreel.recorder.probes import bundles
 from torchreel.recorder.rows import Blob
+from torchreel.recorder.spans import CompileEntry, current_context
 
 if TYPE_CHECKING:
     from torchreel.recorder.recorder import Recorder
-    from torchreel.recorder.spans import CompileEntry
 
 _CONVERT = "torch._dynamo.convert_frame"
 COMPILE = AttachPoint(_CONVERT, "_compile", "one frame: its code, its backend, its CompileId")
@@ -35,6 +36,7 @@ BACKEND = AttachPoint(
     "OutputGraph._call_user_compiler",
     "the narrowest point before any backend: the Dynamo graph and its inputs",
 )
+RESET = AttachPoint("torch._dynamo", "reset", "names of compiles begin anew")
 _CONTEXTS = (
     AttachPoint("torch._guards", "CompileContext", "which compile a thread works on"),
     AttachPoint("torch._guards", "TracingContext", "the user's stack, the fake mode"),
@@ -51,7 +53,7 @@ _EXCEPTIONS = tuple(
     )
 )
 _MODES = AttachPoint("torch._C", "_len_torch_function_stack", "whether modes see what we ask")
-ATTACH_POINTS = (COMPILE, ATTEMPT, GUARDS, BACKEND, *_CONTEXTS, *_EXCEPTIONS, _MODES)
+ATTACH_POINTS = (COMPILE, ATTEMPT, GUARDS, BACKEND, RESET, *_CONTEXTS, *_EXCEPTIONS, _MODES)
 KINDS: tuple[Kind, ...] = ()
 
 
@@ -61,6 +63,7 @@ def _compile(recorder: Recorder, call: Call) -> Visit:
     with fail_open("secrets"):
         _learn(recorder, call, code)
     entry = recorder.add_compile(call.kwargs["compile_id"], 0, **frame)
+    entry.frame = _less_source(frame)
     span = recorder.enter_frame(entry)
     bundle = bundles.before(recorder, call, entry)
     outcome = yield
@@ -127,10 +130,10 @@ def backend_name(backend: object) -> str:
 def _attempt(recorder: Recorder, call: Call) -> Visit:
     frame = recorder.spans.top
     entry = recorder.entry_here()
-    if frame is not None and frame.entry is not entry:
+    if frame is None or frame.entry is not entry:
         _describe_attempt(recorder, entry, call)
         # Around Dynamo's part of a strict export there is no frame: the span is the export's.
-        if not frame.stage:
+        if frame is not None and not frame.stage:
             frame.entry.open_spans, entry.open_spans = 0, 1
             frame.entry = entry
     span = recorder.enter("dynamo", entry=entry)
@@ -147,6 +150,11 @@ def _describe_attempt(recorder: Recorder, entry: CompileEntry, call: Call) -> No
     backend = call.argument(5, "compiler_fn")
     columns = _frame_columns(call.args[0]) | {"backend": backend_name(backend)}
     recorder.update_compile(entry, **columns)
+    entry.frame = _less_source(columns)
+
+
+def _less_source(columns: dict[str, object]) -> dict[str, object]:
+    return {name: value for name, value in columns.items() if name != "frame_source"}
 
 
 def _guards(recorder: Recorder, call: Call) -> Visit:
@@ -159,7 +167,7 @@ def _backend(recorder: Recorder, call: Call) -> Visit:
     from torchreel.store.portable.checkpoints import graph_checkpoint
 
     graph, gm, inputs = call.args[0], call.argument(1, "gm"), call.argument(2, "example_inputs")
-    span = recorder.enter("pre_grad")
+    span = recorder.enter("pre_grad", "", _entry_of(recorder, graph))
     with fail_open("graph checkpoint"):
         if recorder.wants_checkpoint:
             doc = graph_checkpoint(gm, inputs, graph.compiler_fn, graph.param_name_to_source)
@@ -168,7 +176,39 @@ def _backend(recorder: Recorder, call: Call) -> Visit:
     recorder.leave(span, outcome.error)
 
 
+# Which compile a graph was traced in, as long as torch may have it compiled once more; by the id
+# of its OutputGraph, because it can't be hashed.
+_traced: dict[int, tuple[weakref.ref[Any], CompileEntry]] = {}
+
+
+def _entry_of(recorder: Recorder, graph: Any) -> CompileEntry:
+    """The compile under way, or a new part of the one that traced this graph.
+
+    For a size that `specialize_on` names, compiled code has its graph compiled once more.
+    """
+    key, context = id(graph), current_context()
+    is_over = context is None or context.compile_id != graph.dynamo_compile_id
+    if key in _traced and is_over:
+        parent = _traced[key][1]
+        return recorder.add_part(parent, **parent.frame)
+    entry = recorder.entry_here("pre_grad")
+    _traced[key] = (weakref.ref(graph, lambda _: _traced.pop(key, None)), entry)
+    return entry
+
+
+def _reset(
+    recorder: Recorder,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    token: Any,
+    result: Any,
+    error: BaseException | None,
+) -> None:
+    recorder.spans.reset()
+
+
 PROBES = (
+    Tap(RESET, _reset),
     Probe(COMPILE, _compile, skips="skip", whole=True),
     Probe(ATTEMPT, _attempt),
     Probe(GUARDS, _guards),

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from torchreel.recorder.attach import AttachPoint, Call, Probe, Visit
 from torchreel.recorder.guard import fail_open
 from torchreel.recorder.kinds import Kind
-from torchreel.recorder.spans import NO_COMPILE_ID
+from torchreel.store.addressing import UNNAMED
 
 if TYPE_CHECKING:
     from torchreel.recorder.recorder import Recorder
@@ -101,7 +101,7 @@ def _entry(recorder: Recorder, function: Any, how: str) -> CompileEntry:
     """A compile without a name: Dynamo, if it takes part, has one of its own."""
     code = _code(function)
     return recorder.add_compile(
-        NO_COMPILE_ID,
+        UNNAMED,
         next(recorder.spans.unnamed),
         backend=how,
         frame_name=_name(function),

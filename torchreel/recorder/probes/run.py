@@ -18,7 +18,8 @@ from torchreel.recorder.attach import AttachPoint, Call, Probe, Visit, hide_fram
 from torchreel.recorder.guard import fail_open
 from torchreel.recorder.kinds import Kind
 from torchreel.recorder.probes.inductor import partition_of
-from torchreel.recorder.spans import NO_COMPILE_ID, CompileEntry, Mark, Span
+from torchreel.recorder.spans import CompileEntry, Mark, Span
+from torchreel.store.addressing import UNNAMED
 
 if TYPE_CHECKING:
     from torchreel.recorder.recorder import Recorder
@@ -115,7 +116,7 @@ def note_uncaught(recorder: Recorder, error: Exception) -> None:
         recorder.add_failure(error, Mark(id(error), entry, "run", partition))
     elif frames and _forbids(frames[-1]):
         columns = _named_frame(str(error))
-        entry = recorder.add_compile(NO_COMPILE_ID, next(recorder.spans.unnamed), **columns)
+        entry = recorder.add_compile(UNNAMED, next(recorder.spans.unnamed), **columns)
         recorder.add_failure(error, Mark(id(error), entry, "dynamo", ""))
 
 

@@ -42,7 +42,8 @@ def pair_recordings(left: Sequence[Recording], right: Sequence[Recording]) -> Pa
 
 
 def _name_and_frame(row: Compile) -> Hashable:
-    return row.compile_id, row.attempt, row.frame_name, PurePath(row.frame_file).name
+    name = (row.generation, row.compile_id, row.attempt)
+    return *name, row.frame_name, PurePath(row.frame_file).name
 
 
 def _file_and_frame(row: Compile) -> Hashable:

@@ -104,7 +104,13 @@ def _stripped(part: str) -> str:
 def _entry(tape: Tape, name: str) -> Compile | None:
     """The compile that a cache entry came from: the last of its name before this one."""
     rows = queries.compiles(tape.store, tape.compile.recording_id)
-    found = [row for row in rows if row.compile_id == name and row.id < tape.compile.id]
+    found = [
+        row
+        for row in rows
+        if row.compile_id == name
+        and row.generation == tape.compile.generation
+        and row.id < tape.compile.id
+    ]
     return found[-1] if found else None
 
 

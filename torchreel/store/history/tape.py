@@ -144,12 +144,6 @@ def _compiles(store: Store, recording: Recording) -> list[Compile]:
 
 
 def _attempts(rows: Sequence[Compile], last: Compile) -> list[Compile]:
-    """The attempts that led to one; names begin anew after a reset of Dynamo."""
-    found: list[Compile] = []
-    for row in rows:
-        if row.compile_id == last.compile_id:
-            found = [] if row.attempt == 0 else found
-            found.append(row)
-        if row.id == last.id:
-            break
-    return found
+    """The attempts that led to one."""
+    name = (last.generation, last.compile_id)
+    return [row for row in rows if (row.generation, row.compile_id) == name and row.id <= last.id]
