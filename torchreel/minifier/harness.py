@@ -374,7 +374,7 @@ def _compiled(prepared: _Prepared, stages: Stages) -> Callable[..., object]:
             torch_replay.tracing_context(restored.mode),
             torch_replay.backward_now(backward),
         ):
-            found = backend(restored.graph, restored.inputs)
+            found = backend(torch_replay.before_backend(restored.graph), restored.inputs)
     if not callable(found):
         raise TypeError(f"the backend gave {type(found).__name__}, which is not callable")
     return found

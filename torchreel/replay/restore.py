@@ -206,7 +206,7 @@ def _run_graph(restored: Restored, backward: bool, trust: bool) -> object:
     doc = restored.doc
     backend: Callable[..., object] = torch_names.backend(doc.backend, options_of(doc, trust=trust))
     with torch_names.tracing_context(restored.mode), torch_names.backward_now(backward):
-        return backend(restored.graph, restored.inputs)
+        return backend(torch_names.before_backend(restored.graph), restored.inputs)
 
 
 def _run_aot(restored: Restored) -> object:

@@ -301,6 +301,24 @@ def backend(name: str, options: Mapping[str, object]) -> Callable[..., Any]:
     return lookup_backend(name)
 
 
+def before_backend(graph: GraphModule) -> GraphModule:
+    """What Dynamo still does to a graph after its checkpoint (OutputGraph._call_user_compiler).
+
+    Regions that the program marked are inlined, by default those that are used once.
+    """
+    config = torch._dynamo.config
+    every, single = (
+        getattr(config, name, False)
+        for name in ("inline_invoke_subgraph", "inline_single_use_invoke_subgraph")
+    )
+    if not (every or single):
+        return graph
+    from torch._higher_order_ops.passes import inline_invoke_subgraph as passes
+
+    inline = passes.inline_invoke_subgraph if every else passes.inline_single_use_invoke_subgraph
+    return inline(graph)
+
+
 def compile_fx_inner(
     graph: GraphModule, inputs: Sequence[object], kwargs: Mapping[str, object]
 ) -> object:
