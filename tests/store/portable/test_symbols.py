@@ -106,6 +106,14 @@ def test_hostile_or_malformed_text_is_refused(text: str) -> None:
         symbols.decode_expr(text, TABLE)
 
 
+def test_cases_survive() -> None:
+    u0 = sympy.Symbol("u0", integer=True)
+    expr = sympy.Piecewise((1, sympy.Eq(u0, 1)), (0, sympy.true))
+    assert symbols.decode_expr(symbols.encode_expr(expr), {"u0": u0}) == expr
+    with pytest.raises(UnsupportedError, match="a case is an expression and a condition"):
+        symbols.decode_expr("Piecewise(ExprCondPair(1, 2))", {})
+
+
 def test_hostile_sizes_cost_nothing() -> None:
     tower = symbols.decode_expr("Pow(9, Pow(9, Pow(9, 99)))", TABLE)
     assert isinstance(tower, sympy.Pow)

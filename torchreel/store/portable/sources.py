@@ -39,7 +39,10 @@ def encode_source(source: Source | None, known: Known | None = None) -> Json:
 
 
 def _name(source: Source) -> str:
-    name = source.name
+    try:
+        name = source.name
+    except NotImplementedError:  # the base class, which torch uses where there is no source
+        return type(source).__name__
     return str(name() if callable(name) else name)
 
 

@@ -125,7 +125,7 @@ def _write(expr: object) -> str:
         if expr in _CONSTANT_NAMES:
             return _CONSTANT_NAMES[expr]
         name = type(expr).__name__
-        if _functions().get(name) is not None:
+        if _functions().get(name) is not None or type(expr) is _CASE:
             return f"{name}({', '.join(map(_write, expr.args))})"
     raise UnsupportedError(
         f"the expression node {type(expr).__name__} has no portable form (found in {expr!s:.80})"
@@ -228,10 +228,22 @@ class _Parser:
     def _build(self, name: str, args: list[sympy.Basic]) -> sympy.Basic:
         if name in ("Rational", "SingletonInt"):
             return _of_integers(name, args)
+        if name == _CASE.__name__:
+            return _case(args)
         function = self.functions.get(name)
         if function is None:
             raise UnsupportedError(f"the function {name!r} is not allowed in an expression")
         return _construct(function, args)
+
+
+_CASE = sympy.functions.elementary.piecewise.ExprCondPair
+"""One case of a `Piecewise`: a value, and when it holds."""
+
+
+def _case(args: list[sympy.Basic]) -> sympy.Basic:
+    if len(args) != 2 or not isinstance(args[1], sympy.logic.boolalg.Boolean):
+        raise UnsupportedError(f"a case is an expression and a condition, found {args!s:.80}")
+    return _CASE(*args)
 
 
 def _of_integers(name: str, args: list[sympy.Basic]) -> sympy.Basic:

@@ -144,9 +144,21 @@ def _common(tensor: torch.Tensor) -> dict[str, Json]:
         "device": _name(tensor.device),
         "layout": _name(tensor.layout),
         "requires_grad": tensor.requires_grad,
-        "leaf": tensor.is_leaf,
+        "leaf": _is_leaf(tensor),
         "parameter": isinstance(tensor, torch.nn.Parameter),
     }
+
+
+def _is_leaf(tensor: torch.Tensor) -> bool:
+    """Whether autograd has no function for a tensor.
+
+    Of a view whose base was written to, torch makes that function anew, which may fail where its
+    modes are off: there is one, in any case.
+    """
+    try:
+        return tensor.is_leaf
+    except RuntimeError:
+        return False
 
 
 @cache
