@@ -6,6 +6,7 @@ Called by `restore` and by the minifier's worker.  To support another torch, thi
 from __future__ import annotations
 
 import contextlib
+import operator
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
@@ -66,11 +67,18 @@ def run_nodes_on_fakes(graph: GraphModule, mode: FakeTensorMode) -> None:
     """Dispatch each node of a Dynamo graph on the example values of its arguments.
 
     A node that cannot run so is passed over: it ran otherwise, or not at all, when recorded.
+    Within a transform of torch.func, what a node returned is taken: its example value has no level.
     """
     from torch._dispatch.python import enable_python_dispatcher
     from torch.fx.node import map_arg
 
+    wrapped: dict[Node, Any] = {}
+
     def value(node: Node) -> Any:
+        if node in wrapped:
+            return wrapped[node]
+        if node.op == "get_attr" and isinstance(body := _attribute(graph, node), GraphModule):
+            return body
         return node.meta["example_value"]
 
     with mode, enable_python_dispatcher():
@@ -80,9 +88,23 @@ def run_nodes_on_fakes(graph: GraphModule, mode: FakeTensorMode) -> None:
             with contextlib.suppress(*_FAKE_ERRORS):
                 args, kwargs = map_arg(node.args, value), map_arg(node.kwargs, value)
                 if node.op == "call_function":
-                    node.target(*args, **kwargs)
+                    found = node.target(*args, **kwargs)
                 else:
-                    getattr(args[0], node.target)(*args[1:], **kwargs)
+                    found = getattr(args[0], node.target)(*args[1:], **kwargs)
+                if _is_of_a_transform(found):
+                    wrapped[node] = found
+
+
+def _is_of_a_transform(value: object) -> bool:
+    """Whether a value has tensors of vmap, grad or jvp in it."""
+    from torch.utils._pytree import tree_leaves
+
+    wrapped = torch._C._functorch.is_functorch_wrapped_tensor
+    return any(isinstance(leaf, torch.Tensor) and wrapped(leaf) for leaf in tree_leaves(value))
+
+
+def _attribute(graph: GraphModule, node: Node) -> object:
+    return operator.attrgetter(str(node.target))(graph)
 
 
 _FAKE_ERRORS = (RuntimeError, TypeError, ValueError, KeyError, AttributeError, AssertionError)
