@@ -4,10 +4,24 @@ from pathlib import Path
 
 from tests.replay.programs import record
 from torchreel.replay import replay
+from torchreel.replay.normalise import canonical_cached_code, canonical_code
 from torchreel.store import queries
 from torchreel.store.database import Store
 from torchreel.store.records import Compile
 
+_FROM_A_CACHE = """
+import torch
+from torch._inductor.utils import fresh_cache
+def f(x):
+    return x.sin() + 1
+def g(x):
+    return x.cos() * 2
+def h(x):
+    return x.sin() + 1
+with fresh_cache():
+    for function in (f, g, h):
+        torch.compile(function)(torch.ones(4))
+"""
 _VMAP = """
 import torch
 def combine(a, b):
@@ -20,6 +34,14 @@ compiled = torch.compile(f, backend="aot_eager")
 for size in (8, 12):
     compiled(torch.ones(size, 2, 3))
 """
+
+
+def test_code_that_an_earlier_compile_left_in_a_cache_replays_identically(tmp_path: Path) -> None:
+    path = tmp_path / "run.db"
+    assert record(path, "program", source=_FROM_A_CACHE) == 0
+    with Store.open(path, write=True) as store:
+        verdict = replay(store, queries.compiles(store, 1)[-1])
+        assert (verdict.verdict, verdict.detail, verdict.difference) == ("identical", "", "")
 
 
 def _cached(store: Store, compile: Compile) -> list[tuple[str, object]]:
@@ -40,3 +62,12 @@ def test_operators_under_vmap_are_in_the_cache_as_dynamo_left_them(tmp_path: Pat
         assert verdict.verdict == "identical"
         (again,) = queries.compiles(store, verdict.recording_id or 0)
         assert _cached(store, again) == _cached(store, compile) != []
+
+
+def test_only_code_from_a_cache_goes_without_the_number_of_its_graph() -> None:
+    ours, theirs = (f"# AOT ID: ['{number}_inference']\ncode = {number}" for number in (0, 2))
+    assert canonical_code(ours) != canonical_code(theirs)
+    assert (
+        canonical_cached_code(ours).splitlines()[0] == canonical_cached_code(theirs).splitlines()[0]
+    )
+    assert canonical_cached_code(ours) != canonical_cached_code(theirs)

@@ -21,9 +21,9 @@ from dataclasses import dataclass, field
 from torchreel.errors import DamagedStore
 from torchreel.replay.compared import CLASSES, ON_REQUEST, SCOPES, excuses
 from torchreel.replay.events import Walk
-from torchreel.replay.normalise import canonical_code, installed
+from torchreel.replay.normalise import canonical_cached_code, canonical_code, installed
 from torchreel.replay.sieve import Point
-from torchreel.replay.tapes import Lane, facts_before, holes, lanes
+from torchreel.replay.tapes import WHOLE, Lane, cache_hits, facts_before, holes, lanes
 from torchreel.replay.travel import Stop, Until, reached, up_to
 from torchreel.replay.verdict import Comparison, Divergence, Reached
 from torchreel.store import graph_documents, queries
@@ -43,13 +43,16 @@ class Item:
 
     store: Store
     digest: str
+    cached: bool = False
+    """Whether what it is compared with came from a cache, or it did."""
 
     def canonical(self, kind: str) -> bytes:
         """The bytes that have to be equal.  Raises DamagedStore when the blob is no such thing."""
         data = self.store.read_blob(self.digest)
         try:
             if kind == "output code":
-                return canonical_code(data.decode("utf-8", "surrogatepass")).encode()
+                canonical = canonical_cached_code if self.cached else canonical_code
+                return canonical(data.decode("utf-8", "surrogatepass")).encode()
             # Folded, which not all stores are; whole, it may be a thousand times more.
             whole = canonical_json(graph_documents.folded(parse_json(data)))
             return installed(whole.decode("utf-8", "surrogatepass")).encode(
@@ -186,17 +189,18 @@ def _set_aside(counts: Counter[str]) -> Iterator[str]:
 
 def _things(recorded: Side, replayed: Side, question: Question) -> Outcome:
     point, stopped = question.point, question.stop is not None
-    left, right = _items(recorded, point), _items(replayed, point)
+    hits = _cache_hits(recorded)
+    left, right = (_items(side, point, cached=bool(hits)) for side in (recorded, replayed))
     rows, difference, detail = [], "", ""
     notes: list[str] = []
     for key in sorted({*left, *right}, key=_order):
         row, shown = _compare_items(key, left.get(key, []), right.get(key, []), stopped)
         if stopped and not row.recorded and not row.replayed:
             continue
-        if _came_from_cache(row, left):
+        if _came_from_cache(row, left, hits):
             notes.append(
-                f"{row.replayed} graph(s) of stage {row.stage} have nothing to be compared with: "
-                "when it was recorded, the code came from a cache"
+                f"{row.replayed} {row.kind}(s) of stage {row.stage} have nothing to be compared "
+                "with: when it was recorded, the code came from a cache"
             )
             continue
         rows.append(row)
@@ -208,8 +212,14 @@ def _things(recorded: Side, replayed: Side, question: Question) -> Outcome:
     return Outcome(tuple(rows), difference, detail or failed, tuple(notes))
 
 
-def _came_from_cache(row: Comparison, recorded: Mapping[Key, object]) -> bool:
-    """Graphs that the recorded compile never made, because a cache gave it the code."""
+def _cache_hits(side: Side) -> frozenset[str]:
+    return frozenset() if side.compile is None else cache_hits(side.store, side.compile)
+
+
+def _came_from_cache(row: Comparison, recorded: Mapping[Key, object], hits: frozenset[str]) -> bool:
+    """What the recorded compile never made, because a cache gave it the code."""
+    if WHOLE in hits and row.recorded == 0:
+        return True
     has_code = any(
         kind == "output code" and row.partition in ("", partition)
         for kind, _, partition in recorded
@@ -223,7 +233,7 @@ def _order(key: Key) -> tuple[int, str, str]:
     return (place if kind == "graph" else 8, partition, kind)
 
 
-def _items(side: Side, point: Point) -> dict[Key, list[Item]]:
+def _items(side: Side, point: Point, *, cached: bool) -> dict[Key, list[Item]]:
     found: dict[Key, list[Item]] = defaultdict(list)
     store, compile, stages = side.store, side.compile, SCOPES[point.entry].graphs
     if compile is None:
@@ -233,7 +243,7 @@ def _items(side: Side, point: Point) -> dict[Key, list[Item]]:
             found["graph", graph.stage, graph.partition].append(Item(store, graph.digest))
     for code in queries.output_codes(store, compile):
         if point.partition in ("", code.partition):
-            found["output code", "codegen", code.partition].append(Item(store, code.digest))
+            found["output code", "codegen", code.partition].append(Item(store, code.digest, cached))
     return found
 
 

@@ -30,6 +30,8 @@ _PATH = r"[\w.+@~/-]"
 # Inductor's cache directory, wherever it was (TORCHINDUCTOR_CACHE_DIR): its files lie in
 # two-letter folders and are named by a digest, `/tmp/torchinductor_user/ab/cabc...py`.
 _CACHE_FILE = re.compile(rf"(?<!{_PATH}){_PATH}*/[a-z0-9]{{2}}/(c[a-z0-9]{{50,52}})\b")
+# Which graph of its process the code was first made for: code from a cache keeps it.
+_AOT_ID = re.compile(r"(?m)^# AOT ID: \['\d+(_\w+)'\]$")
 # The unique name that Dynamo gives to each compiled function (a UUID).
 _COMPILED_FUNCTION = re.compile(r"__compiled_fn_\d+_[0-9a-f]{8}(?:_[0-9a-f]{4}){3}_[0-9a-f]{12}")
 # `id(graph)` at the end of a printed graph (torch/fx/graph_module.py: print_readable).
@@ -74,6 +76,11 @@ def canonical_code(text: str) -> str:
     """Generated source without the directory it was written to and what only its process names."""
     text = _CONSTANT.sub(r"\1", _CACHE_FILE.sub(r"<cache>/\1", installed(text)))
     return _COMPILED_FUNCTION.sub("__compiled_fn", _REPR_ADDRESS.sub("<address>", text))
+
+
+def canonical_cached_code(text: str) -> str:
+    """Generated source, less the number of the graph that it was first made for."""
+    return _AOT_ID.sub(r"# AOT ID: ['n\1']", canonical_code(text))
 
 
 def canonical_text(text: str) -> str:

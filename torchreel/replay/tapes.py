@@ -24,7 +24,7 @@ from torchreel.store.records import Compile, Event
 from torchreel.store.trace_metadata import STRING
 
 _CACHES = "nondeterminism.cache"
-_WHOLE = "AOTAutogradCache"
+WHOLE = "AOTAutogradCache"
 """It gives the forward and the backward."""
 _CACHE = frozenset({"hit", "miss"})
 _NOT_OF_THE_REPLAY = frozenset({FAKE_INPUTS, "seen before"})
@@ -127,15 +127,24 @@ def lanes(
         readers[name].add(lane, event, sifted)
     if scope.checkpoint and point is not None and sieve.mark is None and not replay:
         return None
-    if any(lane.cached == _WHOLE for lane in found.values()):
+    if any(lane.cached == WHOLE for lane in found.values()):
         for name in {*(scope.lanes or {}).values()}:
-            found.setdefault(name, Lane()).cached = _WHOLE
+            found.setdefault(name, Lane()).cached = WHOLE
     return found
 
 
 def began(point: Point | None, *, replay: bool) -> bool:
     """Whether a tape begins at the checkpoint: a replay takes that of an ATen graph again."""
     return replay and point is not None and point.entry != "aot"
+
+
+def cache_hits(store: Store, compile: Compile) -> frozenset[str]:
+    """The caches that gave a compile some of its code."""
+    return frozenset(
+        event.name
+        for event in queries.events(store, compile, _CACHES)
+        if isinstance(event.data, Mapping) and event.data.get("outcome") == "hit"
+    )
 
 
 def holes(store: Store, compile: Compile, after: int, until: int) -> list[int]:
@@ -198,7 +207,7 @@ class _Reader:
 
     def _look_for_hit(self, lane: Lane, event: Event, data: Mapping[str, Json]) -> None:
         if data.get("outcome") == "hit":
-            lane.cached = event.name if event.name == _WHOLE else lane.cached or event.name
+            lane.cached = event.name if event.name == WHOLE else lane.cached or event.name
             lane.lines = list(itertools.takewhile(_is_compiled, lane.lines))
             # The key of a cache names the vector instructions: to look there was to ask for them.
             while lane.lines and lane.lines[-1].event.kind in ONCE:
