@@ -12,12 +12,33 @@ import shutil
 import subprocess
 import sys
 import time
+from dataclasses import dataclass
 from pathlib import Path
+
+from torchreel.torch_compat import releases
 
 ROOT = Path(__file__).resolve().parent.parent
 OUTPUT = Path("demo-output")
 STORE = OUTPUT / "run.db"
 REPRO = OUTPUT / "repro"
+
+
+@dataclass(frozen=True)
+class Bug:
+    """A program that fails for a bug of torch, what its error shows, and when it was fixed.
+
+    `until` is the last release with the bug; '' if the newest one has it.
+    """
+
+    program: str
+    shows: str
+    until: str = ""
+
+
+BUGS = (
+    Bug("examples/keep_best.py", "aten.scatter", until="2.13"),
+    Bug("examples/gated_blocks.py", "no matching function for call to"),
+)
 
 
 class Unexpected(Exception):
@@ -41,7 +62,8 @@ def main() -> int:
 
 def walk() -> None:
     """The way of a failure, from a program that knows nothing of torchreel to a bug report."""
-    program = ["python", "examples/keep_best.py"]
+    bug = bug_of(releases.installed())
+    program = ["python", bug.program]
     step("Record it.", ["torchreel", "record", "-o", str(STORE), "--", *program], status=1)
     step("What is in the store?", ["torchreel", "ls", str(STORE)])
     step("What failed, where, with what?", ["torchreel", "show", str(STORE)])
@@ -49,7 +71,16 @@ def walk() -> None:
     step("Shrink it.", ["torchreel", "minify", str(STORE), "-o", str(REPRO)])
     run = ["python", str(REPRO / "repro.py")]
     shown = step("Run the repro in a process of its own.", run, status=1, listen=True)
-    expect_same_error(shown)
+    expect_same_error(shown, bug.shows)
+
+
+def bug_of(torch: releases.Installed) -> Bug:
+    """Return the first bug that a torch has, or may have where its release is not known."""
+    for bug in BUGS:
+        release = torch.release or releases.KNOWN[-1]
+        if not bug.until or release <= releases.parse(bug.until):
+            return bug
+    raise Unexpected(f"no program that fails with torch {torch.version} is known")
 
 
 def step(title: str, command: list[str], *, status: int = 0, listen: bool = False) -> str:
@@ -74,13 +105,13 @@ def environment() -> dict[str, str]:
     return {k: v for k, v in os.environ.items() if not k.startswith("TORCHREEL")}
 
 
-def expect_same_error(shown: str) -> None:
-    """The repro's error is the recorded one: the same types, for the same operator."""
+def expect_same_error(shown: str, text: str) -> None:
+    """The repro's error is the recorded one: the same types, with what the bug shows."""
     command = resolved(["torchreel", "show", str(STORE), "--json"])
     text = subprocess.run(command, env=environment(), capture_output=True, text=True, check=True)
     failure = json.loads(text.stdout)["failure"]
     wanted = [name.rpartition(".")[2] for name in failure["signature"]["exception_types"]]
-    missing = [name for name in [*wanted, "aten.scatter"] if name not in shown]
+    missing = [name for name in [*wanted, text] if name not in shown]
     if missing:
         raise Unexpected(f"the repro does not show {', '.join(missing)}")
     print(f"\nThe repro fails with the recorded error: {' from '.join(wanted)}.")

@@ -7,13 +7,18 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from dataclasses import dataclass
 from pathlib import Path
 
+import torch
+
 PLANTED = "tests.compat.planted"
 ROOT = Path(__file__).parents[2]
+STORES = "TORCHREEL_COMPAT_STORES"
+"""The variable that names a folder for the stores of several releases."""
 
 
 @dataclass(frozen=True)
@@ -370,4 +375,8 @@ def record(folder: Path, *, failing: bool) -> Path:
         env=environment, capture_output=True, text=True,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
+    if os.environ.get(STORES):
+        kept = Path(os.environ[STORES]) / torch.__version__.partition("+")[0]
+        kept.mkdir(parents=True, exist_ok=True)
+        shutil.copy(path, kept / ("failed.db" if failing else "recorded.db"))
     return path
