@@ -14,7 +14,10 @@ import time
 from tests.compat.environments import ROOT, VERSIONS, EnvironmentFailed, python_of
 from tests.compat.programs import STORES
 
-SUITE = ("tests/compat/test_systems.py", "tests/torch_compat", "tests/docs/test_events.py")
+SUITE = (
+    "tests/compat/test_systems.py", "tests/recorder/test_collectives.py", "tests/torch_compat",
+    "tests/docs/test_events.py",
+)  # fmt: skip
 OTHERS = "tests/compat/test_other_releases.py"
 
 
