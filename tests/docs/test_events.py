@@ -72,7 +72,9 @@ def test_every_private_name_of_torch_is_an_attach_point() -> None:
         for module, tree in modules()
         for name in private_names(tree)
         if name.startswith("torch.")
-        and not name.endswith((".config", "._config"))  # documented, although their packages are private
+        and not name.endswith(
+            (".config", "._config")
+        )  # documented, although their packages are private
         and any(part.startswith("_") and not part.startswith("__") for part in name.split("."))
     }
     undeclared = {

@@ -34,6 +34,20 @@ compiled = torch.compile(f, backend="aot_eager")
 for size in (8, 12):
     compiled(torch.ones(size, 2, 3))
 """
+_REGIONS = """
+import torch
+from torch.utils.checkpoint import checkpoint
+@torch.compiler.nested_compile_region
+def region(x):
+    return x.sin().cos()
+def f(x, w):
+    y = checkpoint(lambda a, b: torch.tanh(a @ b), x, w, use_reentrant=False)
+    return region(region(y))
+compiled = torch.compile(f, backend="aot_eager")
+for size in (3, 4):
+    x, w = (torch.ones(size, size, requires_grad=True) for _ in range(2))
+    compiled(x, w).sum().backward()
+"""
 
 
 def test_code_that_an_earlier_compile_left_in_a_cache_replays_identically(tmp_path: Path) -> None:
@@ -62,6 +76,19 @@ def test_operators_under_vmap_are_in_the_cache_as_dynamo_left_them(tmp_path: Pat
         assert verdict.verdict == "identical"
         (again,) = queries.compiles(store, verdict.recording_id or 0)
         assert _cached(store, again) == _cached(store, compile) != []
+
+
+def test_regions_and_their_calls_have_the_numbers_that_the_process_gave_them(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "run.db"
+    assert record(path, "program", source=_REGIONS) == 0
+    with Store.open(path, write=True) as store:
+        compiles = queries.compiles(store, 1)
+        assert len(compiles) == 2
+        for compile in compiles:
+            verdict = replay(store, compile)
+            assert (verdict.verdict, verdict.detail, verdict.difference) == ("identical", "", "")
 
 
 def test_only_code_from_a_cache_goes_without_the_number_of_its_graph() -> None:

@@ -40,6 +40,7 @@ from torchreel.store.portable.torch_names import (
     set_aot_counter,
     set_checkpoint_counter,
     set_graph_counter,
+    set_region_call_counter,
     set_specialized_floats,
 )
 
@@ -47,6 +48,7 @@ _COUNTERS = {
     "aot_counter": set_aot_counter,
     "graph_counter": set_graph_counter,
     "checkpoint_counter": set_checkpoint_counter,
+    "region_call_counter": set_region_call_counter,
 }
 """Of the process, in what a compile makes: its graphs and regions are numbered by them."""
 
@@ -143,6 +145,13 @@ def _warm_fake_cache(doc: CheckpointDoc, decoder: Decoder) -> None:
     with ambient.imposed(doc.ambient):
         torch_names.run_nodes_on_fakes(graph, decoder.mode)
     torch_names.forget_answers()
+    _impose_counters(doc)  # operators of higher order have counted
+
+
+def _impose_counters(doc: CheckpointDoc) -> None:
+    for key, setter in _COUNTERS.items():
+        if isinstance(value := doc.extra.get(key), int):
+            setter(value)
 
 
 def _settings(doc: CheckpointDoc) -> dict[str, bool]:
@@ -161,9 +170,7 @@ def imposed(doc: CheckpointDoc, *, trust: bool = False, attempt: int = 0) -> Ite
         stack.enter_context(torch_names.caches_off())
         stack.enter_context(ambient.imposed(doc.ambient))
         stack.enter_context(torch_names.compile_context(doc.extra.get("compile_id"), attempt))
-        for key, setter in _COUNTERS.items():
-            if isinstance(value := doc.extra.get(key), int):
-                setter(value)
+        _impose_counters(doc)
         floats = doc.extra.get("specialized_floats")
         set_specialized_floats(str(name) for name in floats) if isinstance(floats, list) else None
         yield left

@@ -142,6 +142,7 @@ def graph_checkpoint(
             "aot_counter": torch_names.aot_counter(),
             "graph_counter": torch_names.graph_counter(),
             "checkpoint_counter": torch_names.checkpoint_counter(),
+            "region_call_counter": torch_names.region_call_counter(),
             "specialized_floats": list(torch_names.specialized_floats()),
             "fake_mode": torch_names.fake_mode_settings(mode),
             "class_names": _class_names(gm),

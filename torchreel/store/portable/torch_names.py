@@ -240,6 +240,23 @@ def set_checkpoint_counter(value: int) -> None:
     wrap.uid = itertools.count(value)
 
 
+def region_call_counter() -> int:
+    """The number that the next call of a marked region will get in this thread (torch 2.13 on)."""
+    return int(getattr(_region_calls(), "counter", 0))
+
+
+def set_region_call_counter(value: int) -> None:
+    """Make the next call of a marked region get this number in this thread."""
+    if (calls := _region_calls()) is not None:
+        calls.counter = value
+
+
+def _region_calls() -> Any:
+    """The state of a thread that `nested_compile_region` numbers its calls by."""
+    regions = sys.modules.get("torch._higher_order_ops.invoke_subgraph")
+    return getattr(regions, "_invoke_subgraph_call_state", None)
+
+
 def _peek(counter: Iterable[int]) -> int:
     """Where an `itertools.count` stands, without moving it."""
     return int(counter.__reduce__()[1][0])

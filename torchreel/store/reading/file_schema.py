@@ -19,7 +19,8 @@ _COLUMNS = """SELECT m.name, c.name, c.hidden
 FROM sqlite_master AS m, pragma_table_xinfo(m.name) AS c WHERE m.type = 'table'"""
 _PLAIN_INDEX = re.compile(r'CREATE (UNIQUE )?INDEX \S+ ON \S+ ?\([\s\w",]*\)', re.IGNORECASE)
 _COMPUTES = re.compile(
-    r"\b(CHECK|GENERATED|AS)\b|\bDEFAULT\b(?!\s*('[^']*'|[-+]?[\d.]+|NULL)\s*(NOT NULL\s*)?[,)])", re.IGNORECASE
+    r"\b(CHECK|GENERATED|AS)\b|\bDEFAULT\b(?!\s*('[^']*'|[-+]?[\d.]+|NULL)\s*(NOT NULL\s*)?[,)])",
+    re.IGNORECASE,
 )
 _MOST = 1000
 """Entries of a schema: ours has thirty."""
