@@ -79,8 +79,8 @@ _SET_PATHS = _words(
 )
 # Attributes of what these return, beside those of tensors.
 _ATTRIBUTES = _words(
-    "append backward callcount disable enable from_tensor get getMessage getstats guards join levelno meta "
-    "placeholder get_attr call_function call_method call_module output "
+    "append backward callcount disable enable from_tensor get getMessage getstats guards join "
+    "levelno meta placeholder get_attr call_function call_method call_module output "
     "propagate_dont_convert_inputs register_buffer ru_maxrss splitlines"
 )
 _ENCODING = re.compile(rb"^[ \t\f]*#.*?coding[:=][ \t]*([-\w.]+)")
