@@ -5,10 +5,10 @@ VENV := .venv
 STAMP := $(VENV)/.stamp
 PY := $(VENV)/bin/python
 
-.PHONY: help venv test lint demo bench models cases recording instructions fidelity detection completeness rebuilding corpus replay minifier kills faults soak source overhead quality docs clean check-compiler check-python hostile compat known-forms damaged
+.PHONY: help venv test lint demo bench models cases recording instructions fidelity detection completeness rebuilding corpus replay minifier kills faults soak source overhead quality docs clean check-compiler check-python hostile compat known-forms exam damaged
 
 help:
-	@echo "make venv | test | lint | demo | bench | models | cases | recording | instructions | fidelity | detection | completeness | rebuilding | corpus | replay | minifier | kills | faults | soak | source | overhead | quality | docs | clean | hostile | compat | known-forms | damaged"
+	@echo "make venv | test | lint | demo | bench | models | cases | recording | instructions | fidelity | detection | completeness | rebuilding | corpus | replay | minifier | kills | faults | soak | source | overhead | quality | docs | clean | hostile | compat | known-forms | exam | damaged"
 
 venv: $(STAMP)
 
@@ -102,6 +102,11 @@ damaged: check-compiler $(STAMP)
 
 soak: check-compiler $(STAMP)
 	$(PY) -m benchmarks.soak
+
+# Every architecture that transformers can build small, recorded and replayed (hours; resumable);
+# ARGS="--every 20", ARGS="--programs FOLDER", ARGS="t5 mamba".
+exam: check-compiler $(STAMP)
+	$(PY) -m benchmarks.exam $(ARGS)
 
 # How short a program gets that fails while Dynamo traces it.
 source: check-compiler $(STAMP)

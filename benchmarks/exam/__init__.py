@@ -1,0 +1,1 @@
+"""The examination: programs that were not written for this project, recorded and replayed."""

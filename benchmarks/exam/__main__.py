@@ -1,0 +1,242 @@
+"""How much of what nobody here has written replays to the same?  One process a program, resumable.
+
+    python -m benchmarks.exam [PROGRAM ...] [--programs FOLDER] [--backend NAME] [--every N]
+                              [--offset M] [--state FILE] [--limit SECONDS] [--keep FOLDER]
+
+A program is the name of an architecture of transformers (all of them by default, see
+`architectures`), or, with `--programs`, a file of that folder.  Each is recorded in a process of
+its own; then each of its compiles is replayed from its graph.  What is known goes into the state
+file (exam.jsonl) at once: a second call goes on where the first one stopped, and ends with the
+table of all that the file has.  The tables count programs and compiles, and the reasons of what
+was not identical, the most frequent first.
+
+Exits with 1 where a compile diverged, where the store lacks a compile that torch counted, or where
+less than 99 % of the compiles are identical.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+
+from benchmarks.exam.architectures import NOT_TRIED, names
+from torchreel.store import Store, queries
+
+TOOL = [str(Path(sys.executable).with_name("torchreel"))]
+TARGET = 0.99
+_COUNTED = re.compile(r"^unique graphs: (\d+)$", re.MULTILINE)
+
+
+@dataclass(frozen=True)
+class Compiled:
+    """What became of one compile."""
+
+    place: str
+    status: str
+    verdict: str
+    detail: str
+
+
+@dataclass(frozen=True)
+class Examined:
+    """What became of one program."""
+
+    name: str
+    backend: str
+    outcome: str
+    """'examined', 'not tried' (eager mode cannot run it), 'too long' or 'ended with N'."""
+    detail: str = ""
+    seconds: float = 0.0
+    counted: int | None = None
+    """Graphs that torch itself counted; None where the program does not say."""
+    graphs: int = 0
+    """Compiles of the store that have a graph."""
+    lost: tuple[str, ...] = ()
+    compiles: tuple[Compiled, ...] = field(default=())
+
+    @property
+    def missing(self) -> int:
+        """Graphs that torch counted and the store lacks."""
+        return max(0, (self.counted or 0) - self.graphs)
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Examine what the state file does not know yet; the exit status."""
+    chosen = _parser().parse_args(arguments)
+    state = Path(chosen.state)
+    known = {(row.name, row.backend) for row in read(state)}
+    for name, command in list(_programs(chosen))[chosen.offset :: chosen.every]:
+        if (name, chosen.backend) not in known:
+            row = examine(name, command, chosen.backend, chosen.limit, chosen.keep)
+            with state.open("a") as file:
+                file.write(json.dumps(asdict(row)) + "\n")
+            print(_line(row), flush=True)
+    return report([row for row in read(state) if row.backend == chosen.backend])
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("names", nargs="*")
+    parser.add_argument("--programs")
+    parser.add_argument("--backend", default="aot_eager")
+    parser.add_argument("--every", type=int, default=1)
+    parser.add_argument("--offset", type=int, default=0)
+    parser.add_argument("--state", default="exam.jsonl")
+    parser.add_argument("--limit", type=float, default=900.0)
+    parser.add_argument("--keep", help="where stores of what was not identical are put")
+    return parser
+
+
+def _programs(chosen: argparse.Namespace) -> Iterator[tuple[str, list[str]]]:
+    """Name and command of each program."""
+    if chosen.programs:
+        for file in sorted(Path(chosen.programs).glob("*.py")):
+            if not chosen.names or file.stem in chosen.names:
+                yield file.stem, [sys.executable, str(file.resolve())]
+        return
+    for name in chosen.names or names():
+        module = ["-m", "benchmarks.exam.architectures", name, chosen.backend]
+        yield name, [sys.executable, *module]
+
+
+def examine(
+    name: str, command: Sequence[str], backend: str, limit: float, keep: str | None = None
+) -> Examined:
+    """Record a program and replay each of its compiles."""
+    started = time.monotonic()
+    with tempfile.TemporaryDirectory(prefix="torchreel-exam-") as folder:
+        store = Path(folder, "run.db")
+        try:
+            row = _examine(name, command, backend, store, limit)
+        except subprocess.TimeoutExpired:
+            row = Examined(name, backend, "too long", f"more than {limit:.0f} s")
+        if keep and store.exists() and any(c.verdict != "identical" for c in row.compiles):
+            Path(keep).mkdir(parents=True, exist_ok=True)
+            Path(keep, f"{name}.db").write_bytes(store.read_bytes())
+    return Examined(**{**vars(row), "seconds": round(time.monotonic() - started, 1)})
+
+
+def _examine(
+    name: str, command: Sequence[str], backend: str, store: Path, limit: float
+) -> Examined:
+    run = _run([*TOOL, "record", "-o", str(store), "--", *command], limit)
+    last = run.stdout.strip().rpartition("\n")[2][-300:]
+    if run.returncode == NOT_TRIED:
+        return Examined(name, backend, "not tried", last)
+    if run.returncode != 0:
+        error = run.stderr.strip().splitlines()[-6:]
+        return Examined(name, backend, f"ended with {run.returncode}", " / ".join(error)[-300:])
+    with Store.open(store) as opened:
+        recording = queries.recordings(opened)[0].id
+        graphs = sum(
+            not queries.is_without_graph(opened, compile)
+            for compile in queries.compiles(opened, recording)
+            if compile.status != "restarted"
+        )
+        lost = tuple(f"{item.place}: {item.message}" for item in queries.lost(opened, recording))
+    counted = _COUNTED.search(run.stdout)
+    replayed = _run([*TOOL, "replay", str(store), "--all", "--json"], limit)
+    rows = json.loads(replayed.stdout) if replayed.stdout.strip() else []
+    return Examined(
+        name, backend, "examined", "", 0.0, int(counted[1]) if counted else None, graphs, lost,
+        tuple(_compiled(row) for row in rows),
+    )  # fmt: skip
+
+
+def _run(command: Sequence[str], limit: float) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(command, capture_output=True, text=True, timeout=limit, check=False)
+
+
+def _compiled(row: dict[str, str]) -> Compiled:
+    return Compiled(row["compile"], row["status"], row["verdict"], row["detail"])
+
+
+def read(state: Path) -> list[Examined]:
+    """What is known so far."""
+    if not state.exists():
+        return []
+    rows = map(json.loads, state.read_text().splitlines())
+    return [
+        Examined(**{**row, "lost": tuple(row["lost"]),
+                    "compiles": tuple(Compiled(**item) for item in row["compiles"])})
+        for row in rows
+    ]  # fmt: skip
+
+
+def _line(row: Examined) -> str:
+    tally = Counter(item.verdict for item in row.compiles)
+    counts = ", ".join(f"{count} {verdict}" for verdict, count in tally.most_common())
+    missing = f", {row.missing} missing" if row.missing else ""
+    return f"{row.name}: {counts or row.outcome}{missing} {row.detail:.120} ({row.seconds:.0f} s)"
+
+
+def report(rows: Sequence[Examined]) -> int:
+    """Print the tables; the exit status."""
+    console = Console(width=160)
+    console.print(_outcomes(rows))
+    compiles = [item for row in rows for item in row.compiles]
+    verdicts = Counter(item.verdict for item in compiles)
+    share = verdicts["identical"] / len(compiles) if compiles else 0.0
+    print(f"{len(compiles)} compiles: {dict(verdicts)}; {share:.1%} identical")
+    _print_reasons(console, rows)
+    missing = sum(row.missing for row in rows)
+    print(f"{missing} graphs that torch counted are missing from the stores")
+    return int(share < TARGET or verdicts["diverged"] > 0 or missing > 0)
+
+
+def _outcomes(rows: Sequence[Examined]) -> Table:
+    table = Table("programs", ">", title="Programs")
+    for outcome, count in Counter(_outcome(row) for row in rows).most_common():
+        table.add_row(outcome, str(count))
+    return table
+
+
+def _outcome(row: Examined) -> str:
+    if row.outcome != "examined":
+        return row.outcome
+    bad = {item.verdict for item in row.compiles} - {"identical"}
+    return "all compiles identical" if not bad else f"some compiles {' and '.join(sorted(bad))}"
+
+
+def _print_reasons(console: Console, rows: Sequence[Examined]) -> None:
+    reasons: Counter[str] = Counter()
+    examples: dict[str, str] = {}
+    for row in rows:
+        for item in row.compiles:
+            if item.verdict != "identical":
+                _count(f"{item.verdict}: {canonical_reason(item.detail)}", row.name, reasons,
+                       examples)  # fmt: skip
+        for message in row.lost:
+            _count(f"lost: {canonical_reason(message)}", row.name, reasons, examples)
+        if row.outcome not in ("examined", "not tried"):
+            _count(f"{row.outcome}: {canonical_reason(row.detail)}", row.name, reasons, examples)
+    table = Table("compiles", "reason", "for example", title="What was not identical")
+    for reason, count in reasons.most_common(60):
+        table.add_row(str(count), reason, examples[reason])
+    console.print(table)
+
+
+def _count(reason: str, name: str, reasons: Counter[str], examples: dict[str, str]) -> None:
+    reasons[reason] += 1
+    examples.setdefault(reason, name)
+
+
+def canonical_reason(text: str) -> str:
+    """A reason without what differs from program to program: numbers, and names with them."""
+    return re.sub(r"\d+", "N", re.sub(r"'[^']*\d[^']*'", "'…'", text))[:140]
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
