@@ -18,15 +18,19 @@ from typing import Any
 
 from torchreel.recorder import guard
 
-_HERE = os.path.dirname(__file__)
+_OURS = ("torchreel.recorder", "torchreel.torch_compat")
+"""Packages with code that runs where an attach point is called, or its module is imported."""
+_FOLDERS = tuple(
+    os.path.join(os.path.dirname(os.path.dirname(__file__)), name.rpartition(".")[2]) + os.sep
+    for name in _OURS
+)
 
 
 def hide_recorder() -> None:
     """Have Dynamo leave out the functions of the recorder's modules, as far as they are loaded."""
     guard.set_eval_frame = _dynamo().set_eval_frame
-    package = __name__.rpartition(".")[0]
     for name, module in list(sys.modules.items()):
-        if name.startswith(package):
+        if name.startswith(_OURS):
             for function in _functions(vars(module), name):
                 hide(function)
 
@@ -72,7 +76,7 @@ def _functions(members: Any, module: str) -> Iterator[FunctionType]:
 def _is_ours(function: FunctionType) -> bool:
     """By its file: what a decorator makes of ours may be code that others use as well."""
     is_constructor = function.__module__.startswith("namedtuple_")
-    return is_constructor or function.__code__.co_filename.startswith(_HERE)
+    return is_constructor or function.__code__.co_filename.startswith(_FOLDERS)
 
 
 def _codes(code: CodeType) -> Iterator[CodeType]:

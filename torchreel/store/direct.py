@@ -199,6 +199,10 @@ class DirectStore:
     def _translated(self) -> Iterator[None]:
         try:
             yield
+        except sqlite3.IntegrityError:
+            # A row of ours that may not be: it is left out, the store is not damaged.
+            self._roll_back_quietly()
+            raise
         except sqlite3.Error as error:
             # A COMMIT that failed (busy, disk full) leaves its transaction open.
             self._roll_back_quietly()
