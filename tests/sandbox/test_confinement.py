@@ -235,3 +235,17 @@ def test_the_numbers_are_those_of_the_kernel() -> None:
     for name, (x86, arm) in system_calls.NUMBERS.items():
         assert x86 == int(mine.get(name, x86 or 0)), name
         assert arm is None or arm == int(theirs.get(name, arm)), name
+
+
+def test_a_file_that_goes_while_the_rules_are_made_is_left_out(world: World) -> None:
+    script = f"""
+from pathlib import Path
+from torchreel import sandbox
+from torchreel.sandbox import filesystem
+gone = Path({str(world.outside / "gone")!r})
+before = filesystem.readable
+filesystem.readable = lambda: [gone, *before()]
+assert sandbox.confine(sandbox.Confinement(Path({str(world.folder)!r}))) == []
+"""
+    done = world.python(["-c", script])
+    assert (done.returncode, done.stderr) == (0, "")

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import sys
+from contextlib import suppress
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
@@ -68,7 +69,9 @@ def restrict(folder: Path, programs: tuple[Path, ...]) -> None:
     device_rights = AccessFS.READ_FILE | AccessFS.WRITE_FILE | AccessFS.IOCTL_DEV
     with Ruleset(handled_fs=everything, handled_net=network, scoped=scopes) as rules:
         for path in readable():
-            rules.allow_path(path, AccessFS.READ_FILE)
+            # Beside a home that lies in a folder of temporary files, files come and go.
+            with suppress(FileNotFoundError):
+                rules.allow_path(path, AccessFS.READ_FILE)
         for device in _devices():
             rules.allow_path(device, device_rights)
         for program in programs:

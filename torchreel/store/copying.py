@@ -84,7 +84,8 @@ def _moved(
         name: ids.get(keys[name], {}).get(value)
         if name in keys
         else json_text(value)
-        if isinstance(table.c[name].type, schema.JsonText) and value is not None
+        if isinstance(table.c[name].type, schema.JsonText)
+        and (value is not None or not table.c[name].nullable)
         else value
         for name, value in row.items()
     }

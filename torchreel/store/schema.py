@@ -53,20 +53,27 @@ class Unreadable:
 
 
 class JsonText(TypeDecorator[Json]):
-    """JSON as canonical text. A Python `str` that is bound is taken as JSON text already."""
+    """JSON as canonical text. A Python `str` that is bound is taken as JSON text already.
+
+    The JSON `null` is read as None; so is a column without a value, where that is `optional`.
+    """
 
     impl = Text
     cache_ok = True
+
+    def __init__(self, *, optional: bool = False) -> None:
+        super().__init__()
+        self.optional = optional
 
     def process_bind_param(self, value: Json, dialect: Dialect) -> str | None:
         return value if value is None or isinstance(value, str) else json_text(value)
 
     def process_result_value(self, value: Any, dialect: Dialect) -> Any:
         """The value, or an `Unreadable`: whoever has the row says which one it is."""
-        if value is None:
+        if value is None and self.optional:
             return None
         if not isinstance(value, str):
-            return Unreadable(f"is {value!r:.60}, and no JSON")
+            return Unreadable(f"is {'null' if value is None else f'{value!r:.60}'}, and no JSON")
         try:
             return parse_json(value)
         except ValueError as error:
@@ -109,7 +116,7 @@ def _text(name: str, *, optional: bool = False) -> Column[str]:
 
 
 def _json(name: str, *, optional: bool = False) -> Column[Json]:
-    return Column(name, JsonText, nullable=optional)
+    return Column(name, JsonText(optional=optional), nullable=optional)
 
 
 def _int(name: str, *, optional: bool = False) -> Column[int]:

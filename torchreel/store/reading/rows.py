@@ -58,7 +58,8 @@ def _checks(query: Select[Any]) -> list[_Check]:
 def _kind(column: Any) -> tuple[tuple[type, ...], str]:
     plain = getattr(column.type, "impl_instance", column.type)
     types, expected = _KINDS[plain.python_type]
-    types = (object,) if isinstance(column.type, JsonText) else types
+    if isinstance(column.type, JsonText):
+        return (object,), expected  # any value is one of JSON; the type knows what is none
     return ((*types, type(None)) if column.nullable else types), expected
 
 
@@ -67,7 +68,7 @@ def _problem(check: _Check, row: Row[Any]) -> str:
     value = row[check.place]
     if isinstance(value, Unreadable):
         found = value.reason
-    elif not isinstance(value, check.types) or (value is None and not check.column.nullable):
+    elif not isinstance(value, check.types):
         found = f"is {_described(value)}, and no {check.expected.removeprefix('a ')}"
     elif isinstance(value, str) and not _is_utf8(value):
         found = "is text that is not UTF-8"
