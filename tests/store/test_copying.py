@@ -6,6 +6,7 @@ from pathlib import Path
 
 from sqlalchemy import select
 
+from tests.store.rows import add_event, add_recording
 from torchreel.store import queries, schema
 from torchreel.store.configs import ConfigEntry
 from torchreel.store.copying import copy_recording
@@ -87,3 +88,13 @@ def test_a_copy_has_all_that_the_recording_had_and_nothing_else(tmp_path: Path) 
         assert len(target.rows(select(schema.configs))) == 1
         entries = target.rows(select(schema.config_entries))
         assert [(row.key, row.value) for row in entries] == [("max_fusion_size", 1)]
+
+
+def test_a_json_null_is_copied_as_one(tmp_path: Path) -> None:
+    with Store.open(tmp_path / "a.db", create=True) as source:
+        with source.writer() as w:
+            add_event(w, add_recording(w), 0, data="null")
+        with Store.open(tmp_path / "b.db", create=True) as target:
+            copied = copy_recording(source, 1, target)
+            (event,) = queries.events(target, queries.recording(target, copied))
+            assert event.data is None
