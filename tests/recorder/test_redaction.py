@@ -4,6 +4,7 @@ import json
 import re
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -11,6 +12,7 @@ from hypothesis import strategies as st
 
 from torchreel.errors import UsageError
 from torchreel.recorder.redaction import Redactor, Rules, Withheld, paths, words
+from torchreel.recorder.redaction.known import KnownValues
 from torchreel.recorder.redaction.words import Words
 from torchreel.store.jsontypes import Json, canonical_json, parse_json
 
@@ -409,3 +411,32 @@ def test_all_takes_no_longer_the_more_there_is_of_anything(piece: str) -> None:
         began = time.process_time()
         redactor.data(data)
         assert time.process_time() - began < 5
+
+
+def test_a_value_of_the_environment_is_never_forgotten() -> None:
+    redactor = Redactor(Rules(), {"DB_PASSWORD": "plain words only x"})
+    redactor.learn(f"learned value number {number} here" for number in range(5001))
+    assert redactor.text("it is plain words only x, they say") == "it is <redacted>, they say"
+
+
+def test_a_value_that_is_learned_while_another_thread_searches_is_found_next() -> None:
+    known = KnownValues()
+    known.add("first value, long enough")
+    build = known._build
+
+    def learning() -> Any:
+        found = build()
+        known.add("second value, long enough")
+        return found
+
+    known._build = learning  # type: ignore[method-assign]
+    known.removed_from(b"nothing")
+    known._build = build  # type: ignore[method-assign]
+    assert known.removed_from(b"a second value, long enough b") == b"a <redacted> b"
+
+
+@pytest.mark.parametrize(
+    "value", ["token = 'abcdefgh1", "gcc -DPASSWORD='x y z", 'password: "hunt']
+)
+def test_a_text_with_an_open_quote_stays_json(value: str) -> None:
+    assert isinstance(json.loads(Redactor(Rules(), {}).json(value)), str)

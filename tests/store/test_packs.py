@@ -252,3 +252,11 @@ def test_a_pack_is_read_with_the_dictionary_it_was_written_with(
         assert [reader.read_blob(digest) for digest in digests] == GRAPHS
         rows = reader.rows(select(schema.packs.c.dictionary))
         assert [row.dictionary for row in rows] == [number]
+
+
+def test_what_would_look_like_a_bomb_is_kept_as_it_is(tmp_path: Path) -> None:
+    data = b'{"zeros":[' + b"0, " * 8_000_000 + b"0]}"
+    with Store.open(tmp_path / "run.db", create=True) as store:
+        with store.writer() as writer:
+            digest = writer.blob(data)
+        assert store.read_blob(digest) == data

@@ -46,7 +46,11 @@ def _but(folder: Path, private: Iterable[Path]) -> Iterator[Path]:
 
     A link needs no right of its own: the path that it stands for is in here as well, or private.
     """
-    for entry in sorted(folder.iterdir()):
+    try:
+        entries = sorted(folder.iterdir())
+    except PermissionError:  # a folder of homes that nobody may list
+        return
+    for entry in entries:
         if entry in private or entry.is_symlink():
             continue
         if entry.is_dir() and _holds_any(entry, private):

@@ -8,6 +8,7 @@ program that overwrites the file in place would get our pages among its own text
 
 from __future__ import annotations
 
+import fcntl
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -64,8 +65,14 @@ def standard_ones_stay_closed() -> Iterator[None]:
         if closed:
             null = identity_of_null()
             for number in closed:
-                if null is not None and identity(number) == null:
+                if null is not None and identity(number) == null and _may_be_sqlites(number):
                     os.close(number)
+
+
+def _may_be_sqlites(number: int) -> bool:
+    """Return False for an output that the program has opened meanwhile: SQLite only reads."""
+    reading = fcntl.fcntl(number, fcntl.F_GETFL) & os.O_ACCMODE == os.O_RDONLY
+    return number == 0 or reading
 
 
 def identity_of_null() -> Identity | None:

@@ -19,8 +19,9 @@ JSON_DEPTH = 128
 reads a document takes a few calls for each level."""
 JSON_MEMORY = 448 << 20
 """Bytes that a parsed document may take, by the estimate of `json_memory`."""
-JSON_MEMORY_RATIO = 64
-"""And this many bytes for each byte of the file, for what one query reads out of all its pages."""
+JSON_MEMORY_RATIO = 256
+"""And this many bytes for each byte of the file, for what one query reads out of all its pages: the
+most repetitive recording that was seen, of a state-space model, takes 129."""
 
 SQL_STEPS = 200_000_000
 """Steps of SQLite's virtual machine for one transaction: some ten seconds."""

@@ -54,7 +54,9 @@ def pack(data: bytes) -> tuple[str, bytes]:
         )
     if len(data) < _RAW_BELOW:
         return "raw", data
-    return "zstd", zstandard.ZstdCompressor(level=_LEVEL).compress(data)
+    packed = zstandard.ZstdCompressor(level=_LEVEL).compress(data)
+    # What a reader would take for a bomb is kept as it is.
+    return ("zstd", packed) if len(data) <= limits.unpacked(len(packed)) else ("raw", data)
 
 
 def unpack(digest: str, kept: Kept, part: bytes = b"") -> bytes:

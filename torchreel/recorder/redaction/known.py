@@ -43,13 +43,18 @@ class KnownValues:
 
     def __init__(self) -> None:
         self._values: dict[str, Where] = {}
+        self._lasting: dict[str, Where] = {}
+        """Those that are never forgotten: of the environment, which is looked at once."""
+        self._version = 0
         self._search: tuple[BytesAhoCorasick, list[Where]] | None = None
 
     def __contains__(self, value: str) -> bool:
-        return value in self._values
+        return value in self._values or value in self._lasting
 
-    def add(self, value: str, where: Where | None = None) -> bool:
+    def add(self, value: str, where: Where | None = None, *, lasting: bool = False) -> bool:
         """Remember a value; one that could be a word of the language is known only in quotes.
+
+        Of values that are not `lasting`, the oldest is forgotten when there are too many.
 
         Returns whether it is new.
         """
@@ -58,17 +63,20 @@ class KnownValues:
         if value in ("None", "True", "False"):
             return False
         if len(value) > _PIECE or "\n" in value:
-            return max([self.add(piece, where) for piece in _pieces(value)], default=False)
+            pieces = _pieces(value)
+            return max([self.add(part, where, lasting=lasting) for part in pieces], default=False)
         if where is None:
             bare = len(value) >= _SHORTEST_BARE and not _WORD.fullmatch(value)
             where = Where.ANYWHERE if bare else Where.QUOTED
             if value.isdigit() and len(value) >= _LEAST_DIGITS:
                 where = Where.WHOLE
-        if self._values.get(value, -1) >= where:
+        values = self._lasting if lasting else self._values
+        if max(values.get(value, -1), self._lasting.get(value, -1)) >= where:
             return False
-        if len(self._values) >= _MOST:
-            self._values.pop(next(iter(self._values)), None)
-        self._values[value] = where
+        if not lasting and len(values) >= _MOST:
+            values.pop(next(iter(values)), None)
+        values[value] = where
+        self._version += 1
         self._search = None
         return True
 
@@ -85,11 +93,13 @@ class KnownValues:
         return b"".join([*parts, data[position:]]) if parts else data
 
     def _found(self, data: bytes) -> Iterator[tuple[int, int]]:
-        if not self._values:
+        if not self._values and not self._lasting:
             return
-        # The compiling thread may learn meanwhile.
-        search = self._search or self._build()
-        self._search = search
+        search = self._search
+        if search is None:
+            # The compiling thread may learn meanwhile: what was built then is not kept.
+            version, search = self._version, self._build()
+            self._search = search if version == self._version else None
         automaton, places = search
         for number, start, end in automaton.find_matches_as_indexes(data):
             where = places[number]
@@ -102,7 +112,7 @@ class KnownValues:
 
     def _build(self) -> tuple[BytesAhoCorasick, list[Where]]:
         spelled: dict[bytes, Where] = {}
-        for value, where in list(self._values.items()):
+        for value, where in [*self._lasting.items(), *self._values.items()]:
             for text in written(value):
                 data = text.encode("utf-8", "surrogatepass")
                 spelled[data] = max(spelled.get(data, where), where)

@@ -90,15 +90,26 @@ class Redactor:
         self._words = Words((*forms.FORMS, *names.NAMES, _TENSOR, *self._path_words))
         self._patterns = tuple(re.compile(pattern.encode()) for pattern in rules.patterns)
         self._known = KnownValues()
-        self._short = lru_cache(4096)(self._text)
+        self._version = 0
+        self._short = lru_cache(4096)(self._text_as_of)
         self.look_again()
 
     def text(self, text: str) -> str:
         """`text` (of a column) without what is nobody's business."""
-        return self._short(text) if len(text) < 400 else self._text(text)
+        return self._short(text, self._version) if len(text) < 400 else self._text(text)
+
+    def _text_as_of(self, text: str, version: int) -> str:
+        """A text as redacted with what was known then: another thread may learn meanwhile."""
+        return self._text(text)
+
+    def _forget_texts(self) -> None:
+        self._version += 1
+        self._short.cache_clear()
 
     def json(self, value: Any) -> str:
         """The JSON text of a value, redacted; still JSON."""
+        if isinstance(value, str):
+            return json_text(self.text(value))
         return self.data(json_text(value).encode("utf-8", "surrogatepass")).decode(
             "utf-8", "surrogatepass"
         )
@@ -122,16 +133,16 @@ class Redactor:
         if now != self._looked:
             self._looked = dict(now)
             new = [
-                self._known.add(value, Where.ANYWHERE)
+                self._known.add(value, Where.ANYWHERE, lasting=True)
                 for value in _secret_values(self._environ, self._argv)
             ]
             if any(new):
-                self._short.cache_clear()
+                self._forget_texts()
 
     def learn(self, values: Iterable[str]) -> None:
         """Take these out from now on."""
         if max([self._known.add(value) for value in values], default=False):
-            self._short.cache_clear()
+            self._forget_texts()
 
     def learn_texts(self, messages: Sequence[str], constants: Iterable[str]) -> None:
         """For the level `all`: what the program says in exceptions, and the texts in its code."""
@@ -139,7 +150,7 @@ class Redactor:
             new = self.strict.learn((*messages, *constants))
             said = (text for text in messages if " " in text.strip())
             if max([new, *(self._known.add(text, Where.ANYWHERE) for text in said)]):
-                self._short.cache_clear()
+                self._forget_texts()
 
     def learn_from(self, file: str) -> None:
         """Take out what the source in that file gives the name of a secret."""
@@ -249,7 +260,7 @@ class Redactor:
         pieces = _PLACE.split(value) if "{" in value else ()
         new = max([self._known.add(text.strip()) for text in (value, *pieces)])
         if new:
-            self._short.cache_clear()
+            self._forget_texts()
         return new
 
 

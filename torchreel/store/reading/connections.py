@@ -20,12 +20,12 @@ class Guarded(sqlite3.Connection):
     """A connection whose transactions take a limited number of steps."""
 
     _left = limits.SQL_STEPS
-    _allowed = limits.SQL_STEPS
+    _path: Path | None = None
 
     def guard(self, path: Path, *, write: bool) -> None:
         """Set it up for the file at `path`."""
-        size = bytes_of(path)
-        self._allowed = self._left = limits.steps(size)
+        self._path, size = path.absolute(), bytes_of(path)
+        self._left = limits.steps(size)
         self.text_factory = _text
         self.execute("PRAGMA trusted_schema = OFF")
         self.execute("PRAGMA cell_size_check = ON")
@@ -38,8 +38,8 @@ class Guarded(sqlite3.Connection):
         self.set_progress_handler(self._step, _LOOK)
 
     def begin(self) -> None:
-        """Count from the beginning: another transaction begins."""
-        self._left = self._allowed
+        """Count from the beginning: another transaction begins, and the file may have grown."""
+        self._left = limits.steps(bytes_of(self._path) if self._path else 0)
 
     def _step(self) -> int:
         self._left -= _LOOK
