@@ -1,6 +1,7 @@
 """Marks of compiles that returned: what is read of them, and what follows for a dead process."""
 
 import os
+import time
 from pathlib import Path
 
 import pytest
@@ -74,6 +75,17 @@ def test_a_process_that_ended_in_order_and_could_not_say_so(store: Store, path: 
     with store.connect() as connection:
         found = connection.exec_driver_sql("SELECT status FROM recordings").scalar()
     assert (found, statuses(store, recording)) == ("done", ["ok"])
+
+
+def test_marks_without_a_recording_are_left_until_they_are_old(store: Store, path: Path) -> None:
+    # The process may be one of another machine that writes on this disk, and its recording not be
+    # in the store yet.
+    now = time.time_ns()
+    long_ago = now - 2 * 3600 * 10**9
+    for began in (now, long_ago):
+        assert Marks().create(str(path), DEAD, began) == BESIDE
+    store.settle()
+    assert list(marks.left_behind(str(path))) == [(DEAD, now)]
 
 
 def test_an_end_that_the_store_knows_leaves_no_file(path: Path) -> None:

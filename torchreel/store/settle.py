@@ -20,6 +20,8 @@ from torchreel.store.writer import Writer
 # A compile begins with Dynamo, before any stage is entered.
 _FIRST_STAGE = "dynamo"
 
+_LONG_NS = 3600 * 10**9
+
 _RUNNING = select(recordings.c.id).where(recordings.c.status == "running")
 
 
@@ -91,10 +93,19 @@ def _remove_marks(store: Store, found: list[Recording], dead: list[Recording]) -
     alive = {(row.pid, row.started_ns) for row in found if row.status == "running"}
     for mark in {*marks.left_behind(store.target)} - alive:
         # Of a process that died before its recording was in the store, or in one since replaced.
-        if not is_alive(mark[0], None):
+        if _is_old(mark[1]) and not is_alive(mark[0], None):
             gone.add(mark)
     for pid, started_ns in gone:
         marks.remove(store.target, pid, started_ns)
+
+
+def _is_old(started_ns: int) -> bool:
+    """Whether the recording of a process that began then is in the store by now, if ever.
+
+    The id of a process of another container or machine, which writes on the same disk and has only
+    just begun, says nothing here.
+    """
+    return time.time_ns() - started_ns > _LONG_NS
 
 
 def _crashes(store: Store, recording: Recording, compiles: list[Compile]) -> list[_Crash]:
