@@ -25,6 +25,7 @@ from torchreel.store.portable import (
     ambient,
     config,
     names,
+    shape_answers,
     shape_calls,
     shape_env,
     sources,
@@ -104,6 +105,8 @@ def restore(doc: CheckpointDoc) -> Restored:
     shape_env.restore(env, doc.shape_env, table)  # making fakes may have noted guards
     if "last_sequence" in doc.extra:
         _renumber(graph, doc.extra["last_sequence"])
+    torch_names.forget_answers()
+    shape_answers.restore(env, doc.extra.get("shape_answers"), table)
     return Restored(doc, graph, inputs, mode, env, lost, table)
 
 

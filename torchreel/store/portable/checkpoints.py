@@ -18,7 +18,15 @@ from torch.fx import GraphModule
 
 from torchreel.errors import UnsupportedError
 from torchreel.store.jsontypes import Json, canonical_json, parse_json
-from torchreel.store.portable import ambient, config, shape_env, sources, torch_names, values
+from torchreel.store.portable import (
+    ambient,
+    config,
+    shape_answers,
+    shape_env,
+    sources,
+    torch_names,
+    values,
+)
 from torchreel.store.portable.graphs import GraphDoc, encode_graph
 from torchreel.store.portable.tensors import Encoder
 from torchreel.store.portable.torch_names import FakeTensorMode, Source
@@ -149,6 +157,8 @@ def graph_checkpoint(
             "parameter_sources": sources.encode_named(parameter_sources or {}, known),
             **_compile_id(),
         }
+        if mode is not None and mode.shape_env is not None:
+            extra["shape_answers"] = shape_answers.encode(mode.shape_env)
         return _checkpoint("graph", "", encode_graph(gm, known=known), inputs, mode, extra)
 
 

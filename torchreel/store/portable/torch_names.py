@@ -7,6 +7,7 @@ modules beside it: to support another version of torch, this file is what change
 from __future__ import annotations
 
 import functools
+import gc
 import itertools
 import operator
 import re
@@ -824,3 +825,72 @@ def set_resume_metadata(code: CodeType, metadata: object) -> None:
     from torch._dynamo.resume_execution import ContinueExecutionCache
 
     ContinueExecutionCache.generated_code_metadata[code] = metadata
+
+
+# What ShapeEnv keeps in caches of functools: `shape_answers` reads and fills them.
+
+
+def evaluation_cache() -> functools._lru_cache_wrapper[Any]:
+    """The last answers of any ShapeEnv to `evaluate_expr`."""
+    return ShapeEnv._inner_evaluate_expr
+
+
+def static_cache(env: ShapeEnv) -> functools._lru_cache_wrapper[Any] | None:
+    """What could be told without a guard; None where that is of another state or ShapeEnv.
+
+    `symbolic_shapes._lru_cache` keeps it, and the version of it, in the cells of a closure.
+    """
+    wrapper: Any = ShapeEnv._maybe_evaluate_static
+    cells = dict(zip(wrapper.__code__.co_freevars, wrapper.__closure__ or (), strict=True))
+    if cells["prior_version"].cell_contents != env._version_counter:
+        return None
+    found: functools._lru_cache_wrapper[Any] = cells["fn_cache"].cell_contents
+    return found
+
+
+def keyword_mark(cache: functools._lru_cache_wrapper[Any]) -> object:
+    """What stands between positional and keyword arguments in the keys of a cache."""
+    return next(item for item in reversed(gc.get_referents(cache)) if type(item) is object)
+
+
+def is_implied(env: ShapeEnv, expr: sympy.Basic) -> bool:
+    """Whether guards say what an expression is (`ShapeEnv._maybe_evaluate_static`)."""
+    canonical = symbolic_shapes.canonicalize_bool_expr(env.simplify(expr))
+    return not canonical.xreplace(env.axioms).free_symbols
+
+
+def remember_answer(env: ShapeEnv, question: tuple[Any, ...], answer: sympy.Basic) -> None:
+    """Put an answer into the cache of `evaluate_expr`: the next one to this is not evaluated."""
+    _with_attributes(
+        env,
+        {"_evaluate_expr": lambda *_, **__: answer},
+        lambda: ShapeEnv._inner_evaluate_expr(env, *question),
+    )
+
+
+def remember_unknown(env: ShapeEnv, expr: sympy.Basic, keywords: Mapping[str, bool]) -> None:
+    """Put into the cache of `_maybe_evaluate_static` that this can't be told without a guard."""
+    module: Any = symbolic_shapes
+    worker = module._maybe_evaluate_static_worker
+    module._maybe_evaluate_static_worker = lambda *_: None
+    try:
+        _with_attributes(
+            env,
+            {"simplify": lambda unchanged, *_: unchanged, "axioms": {}},
+            lambda: env._maybe_evaluate_static(expr, **keywords),
+        )
+    finally:
+        module._maybe_evaluate_static_worker = worker
+
+
+def _with_attributes(
+    env: ShapeEnv, attributes: Mapping[str, Any], call: Callable[[], object]
+) -> None:
+    """Call while the ShapeEnv has these in place of its own methods and fields."""
+    before = dict(vars(env))
+    vars(env).update(attributes)
+    try:
+        call()
+    finally:
+        vars(env).clear()
+        vars(env).update(before)

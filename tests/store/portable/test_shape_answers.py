@@ -1,0 +1,94 @@
+"""What a ShapeEnv remembers, written and read back: asked the same, it adds the same guards."""
+
+import sympy
+import torch
+from torch._dynamo.source import LocalSource
+from torch._subclasses import FakeTensorMode
+from torch.fx.experimental.symbolic_shapes import (
+    DimDynamic,
+    ShapeEnv,
+    StatelessSymbolicContext,
+    guard_int,
+)
+from torch.utils._sympy.functions import Mod
+
+from torchreel.replay import torch_names
+from torchreel.store.jsontypes import Json
+from torchreel.store.portable import shape_answers, shape_env
+
+
+def a_symbol(env: ShapeEnv) -> torch.SymInt:
+    """A dynamic size; whoever is asked about it guards."""
+    fake = FakeTensorMode(shape_env=env)
+    tensor = fake.from_tensor(
+        torch.empty(96, 8),
+        source=LocalSource("x"),
+        symbolic_context=StatelessSymbolicContext(
+            dynamic_sizes=[DimDynamic.DYNAMIC, DimDynamic.STATIC]
+        ),
+    )
+    size = tensor.shape[0]
+    assert isinstance(size, torch.SymInt)
+    return size
+
+
+def ask(env: ShapeEnv, *exprs: sympy.Basic) -> int:
+    """Ask a ShapeEnv; return how many guards it has then."""
+    for expr in exprs:
+        env.evaluate_expr(expr, True)
+    return len(env.guards)
+
+
+def written(env: ShapeEnv) -> tuple[dict[str, Json], dict[str, Json]]:
+    """A ShapeEnv as data: its fields, and what it remembers."""
+    return shape_env.encode_shape_env(env), shape_answers.encode(env)
+
+
+def read(snapshot: dict[str, Json], answers: dict[str, Json] | None) -> ShapeEnv:
+    """The ShapeEnv from data.  What any ShapeEnv remembered is forgotten."""
+    table = shape_env.decode_symbols(snapshot)
+    made = shape_env.new_shape_env(snapshot)
+    shape_env.restore(made, snapshot, table)
+    torch_names.forget_answers()
+    shape_answers.restore(made, answers, table)
+    return made
+
+
+def questions(symbol: sympy.Symbol, count: int) -> list[sympy.Basic]:
+    """Different questions, each of which the range of the symbol answers without a guard."""
+    return [sympy.Gt(number * symbol, number) for number in range(2, count + 2)]
+
+
+def test_a_question_that_was_forgotten_is_guarded_once_more() -> None:
+    env = ShapeEnv()
+    size = a_symbol(env).node.expr
+    remainder = sympy.Ne(Mod(size, 7), 2)
+    first = ask(env, remainder)
+    assert ask(env, remainder) == first  # it is remembered
+    assert ask(env, *questions(size, 300)) == first
+    snapshot, answers = written(env)
+    assert ask(env, remainder) == first + 1
+    assert ask(read(snapshot, answers), remainder) == first + 1
+    # Another ShapeEnv tells it by the guard that there is.
+    assert ask(read(snapshot, None), remainder) == first
+
+
+def test_a_question_that_is_remembered_is_not_guarded_again() -> None:
+    env = ShapeEnv()
+    size = a_symbol(env).node.expr
+    remainder = sympy.Ne(Mod(size, 7), 2)
+    first = ask(env, remainder, *questions(size, 100))
+    copy = read(*written(env))
+    assert ask(copy, remainder) == first
+    # 155 more are kept beside the 101 that were asked: the next one takes the place of the oldest.
+    assert ask(copy, *questions(size, 256)[100:255]) == first
+    assert ask(copy, remainder) == first
+
+
+def test_answers_are_those_of_one_shape_env() -> None:
+    one, other = ShapeEnv(), ShapeEnv()
+    ask(one, *questions(a_symbol(one).node.expr, 3))
+    size = a_symbol(other)
+    before = shape_answers.encode(other)
+    assert guard_int(size) == 96
+    assert len(shape_answers.encode(other)["answers"]) == len(before["answers"]) + 1  # type: ignore[arg-type]
