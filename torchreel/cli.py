@@ -623,12 +623,15 @@ def analyze(
         Path | None, typer.Option("--svg", metavar="FILE", help="Write the picture as an SVG.")
     ] = None,
     imports: ImportOption = None,
+    trust: TrustOption = False,
     json: JsonOption = False,
 ) -> None:
     """Compare eager with compiled, node by node, and name the first node that is wrong.
 
     The last graph of a compile is run on invented inputs, in eager mode, in float64 and compiled.
-    Exits with 1 when the results differ by more than rounding explains, 0 when they do not.
+    Exits with 1 when the results differ by more than rounding explains, 0 when they do not. Where
+    they agree without a config entry or pass of the recorded compile, that is no answer: it exits
+    with 3 and names what is missing.
     """
     from torchreel.console.analyze import report
     from torchreel.minifier.analyze import analyze as run
@@ -637,7 +640,7 @@ def analyze(
     where = parse(address)
     with Store.open(where.store) as store:
         row = _compile(store, where)
-        found = run(store, row, imports=imports or (), comparator=compare)
+        found = run(store, row, imports=imports or (), comparator=compare, trust=trust)
         status = report(f"{store.target}#{row.place}", found, as_json=json, svg=svg)
     raise typer.Exit(status)
 

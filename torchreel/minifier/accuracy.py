@@ -16,7 +16,7 @@ from dataclasses import replace
 from torchreel.errors import NotReproduced, UnsupportedError
 from torchreel.minifier.case import Case
 from torchreel.minifier.descriptions import as_object, is_tensor
-from torchreel.minifier.events import Listener, Report, looking, raise_forbidden, raise_refusal
+from torchreel.minifier.events import Listener, Report, looking, raise_forbidden, raise_missing, raise_refusal
 from torchreel.minifier.judge import Oracle
 from torchreel.minifier.options import Options
 from torchreel.minifier.source.case import ANYTHING, OBSERVES, SourceCase
@@ -62,6 +62,7 @@ def find_difference(
     if not seen:
         raise UnsupportedError("The store has no graph that could be run: nothing to compare.")
     raise_refusal(reports)
+    raise_missing(reports, seen)
     raise NotReproduced(
         "No recorded graph computes anything else when it is compiled:\n" + "\n".join(seen)
     )

@@ -16,7 +16,7 @@ from torchreel.minifier.accuracy import is_wrong, with_telling_inputs
 from torchreel.minifier.case import Case
 from torchreel.minifier.descriptions import is_tensor
 from torchreel.minifier.effects import is_effectful
-from torchreel.minifier.events import Report, raise_refusal
+from torchreel.minifier.events import Report, raise_missing, raise_refusal
 from torchreel.minifier.judge import Oracle
 from torchreel.minifier.oracle import WorkerOracle
 from torchreel.replay.comparators import tolerances
@@ -73,12 +73,15 @@ def analyze(
     *,
     imports: Sequence[str] = (),
     comparator: str = "default",
+    trust: bool = False,
     oracle: WorkerOracle | None = None,
 ) -> Analysis:
     """Compare eager and compiled for the last graph of a compile.
 
-    Raises `UnsupportedError` where there is no graph, and `NotReproduced` where the two can't be
-    compared, because one of them fails.
+    `trust` restores config entries that name code, commands or paths.  Raises `UnsupportedError`
+    where there is no graph, `UntrustedError` where the two agree without something that the
+    recorded compile had, and `NotReproduced` where they can't be compared, because one of them
+    fails.
     """
     tolerances(comparator)  # which raises what it has against a comparator
     case = _case(store, compile, tuple(imports), comparator)
@@ -86,7 +89,7 @@ def analyze(
     if oracle is not None:
         oracle.look_for(wanted)
         return _analyzed(case, oracle)
-    with WorkerOracle(wanted, imports=imports) as worker:
+    with WorkerOracle(wanted, imports=imports, trust=trust) as worker:
         return _analyzed(case, worker)
 
 
@@ -111,6 +114,7 @@ def _case(store: Store, compile: Compile, imports: tuple[str, ...], comparator: 
 def _analyzed(case: Case, oracle: Oracle) -> Analysis:
     case, whole = with_telling_inputs(case, lambda one: oracle.judge(_plain(one)))
     seen = whole.observed
+    raise_missing([whole] if seen is None else [])
     if seen is None and whole.verdict == "none":
         report = oracle.judge(_with_every_value(case))
         return Analysis("", "", "", False, _rows(case, report))

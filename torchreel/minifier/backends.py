@@ -16,11 +16,15 @@ from torchreel.minifier.case import Case
 from torchreel.replay import restore, torch_names
 
 
-def backend_of(case: Case) -> Callable[..., Any]:
-    """The callable.  Raises `UntrustedError` for a backend that is code nobody named."""
+def backend_of(case: Case, *, trust: bool = False) -> Callable[..., Any]:
+    """The callable, with the recorded options of its `torch.compile` call.
+
+    Raises `UntrustedError` for a backend that is code nobody named, and, without `trust`, for
+    options that name code, commands or paths.
+    """
     module, colon, qualname = case.backend.partition(":")
     if not colon:
-        return torch_names.backend(case.backend, restore.options_of(case.checkpoint))
+        return torch_names.backend(case.backend, restore.options_of(case.checkpoint, trust=trust))
     # A program that was run as a script recorded its own name as __main__.
     modules = case.imports if module == "__main__" else (module,) * (module in case.imports)
     for name in modules:

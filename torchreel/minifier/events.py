@@ -54,6 +54,8 @@ class Report:
     """Whether the same case would get the same verdict again: it may be kept."""
     note: str = ""
     """Where a case holds a part of the compiler back (`bisect`): what was left out first."""
+    missing: tuple[str, ...] = ()
+    """What of the recording the run was made without: config entries, passes."""
 
     @property
     def refusal(self) -> str:
@@ -72,6 +74,22 @@ def raise_refusal(reports: Sequence[Report]) -> None:
     """Raise `UnsupportedError` with the first reason when each of the cases was refused."""
     if reports and all(report.refusal for report in reports):
         raise UnsupportedError(reports[0].refusal)
+
+
+def raise_missing(reports: Sequence[Report], seen: Sequence[str] = ()) -> None:
+    """Raise `UntrustedError` when a case did not fail, and was run without what may make it fail.
+
+    That nothing happened proves nothing then: the failure may lie in what is missing.  `seen` is
+    what happened, a line each.
+    """
+    for report in reports:
+        if report.verdict in ("none", "other") and report.missing:
+            what = "\n".join([" What happened:", *seen, ""]) if seen else " "
+            raise UntrustedError(
+                "The recorded compile had what this run was made without: "
+                f"{', '.join(report.missing)}. So the run proves nothing.{what}"
+                "--trust restores what the store holds of it."
+            )
 
 
 def raise_forbidden(report: Report) -> None:

@@ -83,12 +83,16 @@ def _attempt(task: Task, announce: Announce) -> tuple[Finding, Exception | None]
         ("eager", prepared.run_eagerly),
     ):
         announce(Position(stage))
-        with Outcome() as outcome, _imposed(case):
+        with Outcome() as outcome, _imposed(task):
             step()
         if outcome.error is not None:
             return Finding("invalid", None, _told(outcome.error), stage), None
     if task.signature.failure_class == "script":  # of which the user's command is the judge
         return Finding("none", None, "", "eager", "", prepared.values()), None
+    with Outcome() as outcome, _imposed(task):
+        prepared.find_backend(trust=task.trust)
+    if outcome.error is not None:
+        return Finding("invalid", None, _told(outcome.error), "decode"), None
     stages = Stages(announce, task.ceiling)
     difference: Difference | None = None
     holder = held_back(case.checkpoint.extra.get("held_back"))
@@ -97,7 +101,7 @@ def _attempt(task: Task, announce: Announce) -> tuple[Finding, Exception | None]
     parts: list[CheckpointDoc] = []
     with (
         Outcome() as outcome,
-        _imposed(case),
+        _imposed(task) as missing,
         followed(stages, _effort(task.signature)),
         holder,
         measured(asked.names() if asked is not None else (), found_out),
@@ -105,10 +109,10 @@ def _attempt(task: Task, announce: Announce) -> tuple[Finding, Exception | None]
     ):
         difference = _compile_and_run(prepared, stages, task.signature.message)
     if asked is not None and outcome.error is None:
-        found = _answered(asked, prepared, found_out, stages)
+        found = _answered(task, asked, prepared, found_out, stages)
     else:
         found = _finding(outcome, stages, task.signature, difference)
-    found = replace(found, note=holder.left_out)
+    found = replace(found, note=holder.left_out, missing=missing)
     if parts:
         found = replace(found, part=parse_json(parts[-1].to_bytes()))
     if prepared.rows:
@@ -127,12 +131,12 @@ def _asked(wanted: Signature) -> Predicate | None:
 
 
 def _answered(
-    asked: Predicate, prepared: _Prepared, found: dict[str, Measured], stages: Stages
+    task: Task, asked: Predicate, prepared: _Prepared, found: dict[str, Measured], stages: Stages
 ) -> Finding:
     """Whether a predicate holds, of what was measured of a compile without an error."""
     found["guards"] = float(len(prepared.restored.env.guards))
     if "recompiles" in asked.names():
-        with Outcome() as outcome, _imposed(prepared.case):
+        with Outcome() as outcome, _imposed(task):
             found["recompiles"] = float(_recompiles(prepared))
         if outcome.error is not None:
             return _finding(outcome, stages, predicate_signature(str(asked)), None)
@@ -153,7 +157,7 @@ def _recompiles(prepared: _Prepared) -> int:
             prepared.restored.graph(*prepared.inputs(doc))
         if outcome.error is None:
             calls.append(prepared.inputs(doc))
-    return torch_names.compiles_of(prepared.restored.graph, backend_of(prepared.case), calls) - 1
+    return torch_names.compiles_of(prepared.restored.graph, prepared.backend, calls) - 1
 
 
 def _effort(wanted: Signature) -> Callable[[str], torch_names.Effort]:
@@ -190,13 +194,15 @@ def _told(error: BaseException) -> str:
 
 
 @contextlib.contextmanager
-def _imposed(case: Case) -> Iterator[None]:
+def _imposed(task: Task) -> Iterator[list[str]]:
+    """Impose what surrounded the recorded compile; yields what could not be applied."""
+    case = _graph_case(task)
     with ExitStack() as stack:
-        stack.enter_context(restore.imposed(case.checkpoint))
+        left = stack.enter_context(restore.imposed(case.checkpoint, trust=task.trust))
         stack.enter_context(torch_names.kernels_kept())
         if case.harness == "accuracy":
             stack.enter_context(torch_names.eager_random_numbers())
-        yield
+        yield [f"the config entry {name}" for name in left]
 
 
 class _Prepared:
@@ -205,6 +211,7 @@ class _Prepared:
     def __init__(self, case: Case) -> None:
         self.case = case
         self.restored: restore.Restored
+        self.backend: Callable[..., object]
         self.references: References | None = None
         self.rows: dict[str, Json] = {}
 
@@ -213,6 +220,11 @@ class _Prepared:
         doc = self.case.checkpoint
         doc = replace(doc, inputs=tuple(map(_as_seen_by_dynamo, doc.inputs)))
         self.restored = restore.restore(doc if self.case.is_exact else _bare(doc))
+
+    def find_backend(self, *, trust: bool) -> None:
+        """Resolve the backend, unless Inductor's own entry is called."""
+        if self.case.checkpoint.entry == "graph":
+            self.backend = backend_of(self.case, trust=trust)
 
     def propagate(self) -> None:
         """Compute the fake value of every node, unless the recorded ones are to be used."""
@@ -368,13 +380,12 @@ def _compiled(prepared: _Prepared, stages: Stages) -> Callable[..., object]:
     if case.checkpoint.entry == "aot":
         found = restore.run(restored)
     else:
-        backend = backend_of(case)
         with (
             stages.inside("pre_grad"),
             torch_replay.tracing_context(restored.mode),
             torch_replay.backward_now(backward),
         ):
-            found = backend(torch_replay.before_backend(restored.graph), restored.inputs)
+            found = prepared.backend(torch_replay.before_backend(restored.graph), restored.inputs)
     if not callable(found):
         raise TypeError(f"the backend gave {type(found).__name__}, which is not callable")
     return found

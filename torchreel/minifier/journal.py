@@ -15,6 +15,7 @@ from typing import Protocol, cast
 from sqlalchemy import Row, select
 
 from torchreel.errors import DamagedStore, StoreError
+from torchreel.minifier.descriptions import as_list
 from torchreel.minifier.events import Report, Verdict
 from torchreel.minifier.kinds import AnyCase, case_from_bytes
 from torchreel.store import schema
@@ -143,6 +144,7 @@ class StoreJournal:
             "detail": report.detail,
             "stage": report.stage,
             "note": report.note,
+            "missing": list(report.missing),
         }
 
         def put(writer: Writer) -> None:
@@ -242,4 +244,5 @@ def _report(row: Row[tuple[object, ...]]) -> Report:
         str(observed.get("stage", "")),
         float(row.seconds),
         note=str(observed.get("note", "")),
+        missing=tuple(map(str, as_list(observed.get("missing")))),
     )

@@ -15,7 +15,7 @@ verdict is only what a child wrote down itself, or what the worker saw happen to
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import cast
 
@@ -42,6 +42,9 @@ class Task:
     """The step in which the failure is known to happen: nothing after it is run."""
     part: bool = False
     """Whether to tell which ATen graph Inductor got last."""
+    trust: bool = False
+    """Whether config entries that name code, commands or paths are restored; a worker decides that
+    for itself, so it is not in the line."""
 
     def to_line(self) -> bytes:
         """As one line."""
@@ -82,6 +85,8 @@ class Finding:
     values: Mapping[str, Json] = field(default_factory=dict)
     note: str = ""
     """See `Report`."""
+    missing: Sequence[str] = ()
+    """See `Report`."""
     part: Json = None
     """The document of the ATen graph that a task asked for."""
 
@@ -120,7 +125,7 @@ class Answer:
         signature = Signature.from_json(found.signature) if found.signature is not None else None
         return Report(
             found.verdict, signature, found.detail, found.stage, self.seconds, found.values,
-            self.lasting, found.note,
+            self.lasting, found.note, tuple(found.missing),
         )  # fmt: skip
 
 

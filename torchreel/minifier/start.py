@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from torchreel.errors import FlakyFailure, NotReproduced, TrivialResult
-from torchreel.minifier.events import Report, raise_forbidden, raise_refusal
+from torchreel.minifier.events import Report, raise_forbidden, raise_missing, raise_refusal
 from torchreel.minifier.judge import Judge
 from torchreel.minifier.kinds import AnyCase
 from torchreel.store.signature import Signature
@@ -81,6 +81,7 @@ def reproduce(
         if start is not None:
             return start
     raise_refusal(reports)
+    raise_missing(reports, seen)
     raise _not_reproduced(seen)
 
 

@@ -137,7 +137,11 @@ def _warm_up(imports: list[str], kernels: bool, trust: bool) -> Mapping[str, Jso
         trace_once()
     gc.freeze()  # a collection in a child would copy every page of the parent
     gc.enable()
-    return {**environment.facts(imports), **({"accelerator": _machine} if _machine else {})}
+    return {
+        **environment.facts(imports),
+        **({"accelerator": _machine} if _machine else {}),
+        **({"trust": True} if trust else {}),
+    }
 
 
 def _answer(data: Mapping[str, Json], lane: socket.socket, trust: bool) -> Answer:
@@ -181,7 +185,7 @@ def _child(data: Mapping[str, Json], pipe: int, output: IO[bytes], trust: bool) 
     def announce(position: Position) -> None:
         os.write(pipe, entered_line(position.stage, position.partition))
 
-    task = Task.from_json(data)
+    task = replace(Task.from_json(data), trust=trust)
     if task.case.is_code and not trust:
         _write_all(pipe, Finding("invalid", None, "the case is not trusted", "decode").to_line())
         os._exit(0)

@@ -137,6 +137,7 @@ def _replay(request: Request, report: Report) -> None:
     from torchreel.replay import restore, torch_machine, torch_names
     from torchreel.replay.comparison import compare
     from torchreel.replay.facts import Facts, recorder_settings, told
+    from torchreel.replay.verdict import NOT_RESTORED
     from torchreel.store.portable.checkpoints import CheckpointDoc
 
     facts = Facts(**request.facts)
@@ -157,7 +158,7 @@ def _replay(request: Request, report: Report) -> None:
         restored = restore.restore(doc)
         report.notes += told(facts)
         report.notes += [f"not imposed: {text}" for text in unlike]
-        report.notes += [f"config entry not restored: {name}" for name in left]
+        report.notes += [f"{NOT_RESTORED}{name}" for name in left]
         report.notes += [f"not restored: {text}" for text in sorted(set(restored.lost))]
         with (
             recording.record(

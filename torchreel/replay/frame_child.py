@@ -171,6 +171,7 @@ def _trace(
 ) -> None:
     from torchreel.replay import dynamo_names, torch_names
     from torchreel.replay.frames import SUBSTITUTE, backend_of, imposed, run, trace
+    from torchreel.replay.verdict import NOT_RESTORED
 
     call = bundle.call
     frame = _loaded(bundle)
@@ -185,7 +186,7 @@ def _trace(
         torch_names.backward_now(step.backward),
         dynamo_names.item_values(step.items),
     ):
-        told.notes += [f"config entry not restored: {name}" for name in left]
+        told.notes += [f"{NOT_RESTORED}{name}" for name in left]
         told.span = [time.time_ns(), _NEVER]
         report.write(request.report)  # should the compile kill this process
         with _Failing(told), _stopping(step, request, frame, report):

@@ -78,9 +78,20 @@ def replay(
     )
     check_version(store, compile, options)
     verdict = ENTRIES[entry](store, compile, entry, options, listener or (lambda text: None))
-    verdict = what_if.concluded(verdict, asked) if asked else verdict
+    verdict = what_if.concluded(verdict, asked) if asked else _without_missing(verdict)
     note(store, compile, verdict)
     return verdict
+
+
+def _without_missing(verdict: Verdict) -> Verdict:
+    """A divergence says nothing of this torch where the replay lacked a part of the config."""
+    if verdict.verdict != DIVERGED or not verdict.missing:
+        return verdict
+    detail = (
+        f"the recorded compile had what this replay was made without: {', '.join(verdict.missing)} "
+        f"(config entries that name code, commands or paths are restored with --trust). {verdict}"
+    )
+    return replace(verdict, verdict=REFUSED, detail=detail, cause="")
 
 
 def _from_checkpoints(

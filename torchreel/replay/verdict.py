@@ -103,6 +103,10 @@ class Reached:
         }  # fmt: skip
 
 
+NOT_RESTORED = "config entry not restored: "
+"""How the note of a verdict begins that names an entry which the replay was made without."""
+
+
 @dataclass(frozen=True)
 class Verdict:
     """The result of a replay; `difference` shows the first one, `notes` what was set aside.
@@ -126,6 +130,12 @@ class Verdict:
     def exit_status(self) -> int:
         """0 identical or unchanged, 1 diverged or changed, 3 refused."""
         return {IDENTICAL: 0, UNCHANGED: 0, DIVERGED: 1, CHANGED: 1}.get(self.verdict, 3)
+
+    @property
+    def missing(self) -> tuple[str, ...]:
+        """The config entries of the recorded compile that the replay was made without."""
+        found = (note for note in self.notes if note.startswith(NOT_RESTORED))
+        return tuple(note.removeprefix(NOT_RESTORED) for note in found)
 
     def to_json(self) -> Json:
         """As data."""

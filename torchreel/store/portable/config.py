@@ -110,15 +110,15 @@ def patched(entries: Sequence[Json], *, trust: bool = False) -> Iterator[list[st
             if config is None or key not in torch_names.config_keys(config):
                 left.append(f"{module}.{key} (unknown to this torch)")
                 continue
-            stack.enter_context(config.patch({key: _value(f"{module}.{key}", tree)}))
+            try:
+                value = values.decode_value(tree, _no_leaf)
+            except UnsupportedError as error:
+                left.append(f"{module}.{key} ({error})")
+                continue
+            stack.enter_context(config.patch({key: value}))
         yield left
 
 
-def _value(name: str, tree: Json) -> object:
-    def no_leaf(kind: str, data: Json) -> object:
-        found = data.get("type") if kind == "opaque" and isinstance(data, Mapping) else None
-        raise UnsupportedError(
-            f"the config entry {name} was an object that can't be restored ({found or kind!s:.80})"
-        )
-
-    return values.decode_value(tree, no_leaf)
+def _no_leaf(kind: str, data: Json) -> object:
+    found = data.get("type") if kind == "opaque" and isinstance(data, Mapping) else None
+    raise UnsupportedError(f"an object that can't be restored: {found or kind!s:.80}")
