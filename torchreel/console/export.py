@@ -30,7 +30,8 @@ def report(address: str, exported: Exported) -> int:
         return 1
     times = f"{exported.shown} of {exported.runs} runs" if exported.runs > 1 else "one run"
     streams.say(
-        f"verified in a fresh process, with torch alone, in {times}: {result.detail}", style="green"
+        f"verified in a fresh process, with {_company(exported)}, in {times}: {result.detail}",
+        style="green",
     )
     if exported.shown < exported.runs:
         rate = 100 * exported.shown / exported.runs
@@ -39,6 +40,12 @@ def report(address: str, exported: Exported) -> int:
         streams.say(f"test_repro.py is NOT verified: {exported.test.detail}", style="bold red")
     _print_next(exported.files)
     return 0
+
+
+def _company(exported: Exported) -> str:
+    """What the script could import."""
+    modules = " and ".join(map(visible, exported.imports))
+    return f"torch and {modules}" if modules else "torch alone"
 
 
 def _print_script(exported: Exported) -> None:

@@ -16,7 +16,14 @@ from dataclasses import replace
 from torchreel.errors import NotReproduced, UnsupportedError
 from torchreel.minifier.case import Case
 from torchreel.minifier.descriptions import as_object, is_tensor
-from torchreel.minifier.events import Listener, Report, looking, raise_forbidden, raise_missing, raise_refusal
+from torchreel.minifier.events import (
+    Listener,
+    Report,
+    looking,
+    raise_forbidden,
+    raise_missing,
+    raise_refusal,
+)
 from torchreel.minifier.judge import Oracle
 from torchreel.minifier.options import Options
 from torchreel.minifier.source.case import ANYTHING, OBSERVES, SourceCase

@@ -2,6 +2,7 @@
 
 import importlib
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -48,6 +49,21 @@ def test_anything_else_does_not(script: str, detail: str) -> None:
 def test_only_torch_and_what_it_needs_can_be_imported(module: str) -> None:
     found = check(f"import sympy, jinja2\nimport {module}", ERROR)
     assert found.detail == f"ModuleNotFoundError: No module named '{module}'"
+
+
+def test_what_a_named_module_needs_can_be_imported_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """At once and later on; another package still can't, and neither can what nobody named."""
+    (tmp_path / "mine.py").write_text(
+        "import hypothesis\n\ndef later():\n    import hypothesis.strategies\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    found = check("import mine\nmine.later()\nraise KeyError('weight')", ERROR, ("mine",))
+    assert found.exact, found.detail
+    found = check("import typer", ERROR, ("mine",))
+    assert found.detail == "ModuleNotFoundError: No module named 'typer'"
+    assert not check("import mine", ERROR).holds
 
 
 def test_what_setuptools_brings_along_is_not_hidden() -> None:

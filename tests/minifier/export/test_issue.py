@@ -111,3 +111,14 @@ def test_a_workaround_of_a_store_is_entries_of_a_config_alone() -> None:
     for other in ("import os", f"{line}; import os", f"{line}\nimport os", "torch.x = ' '"):
         with pytest.raises(DamagedStore):
             Explanation.from_json({**kept, "workaround": [line, other]})
+
+
+def test_an_issue_names_what_the_script_imports() -> None:
+    """And says that only torch can be imported where that is so."""
+    case = replace(the_case(), imports=("mine",))
+    result = CheckResult(True, True, None, 1, "", "as recorded")
+    alone = issue(case, Script("compile", "import torch\n"), result, story("x"))
+    assert "in which only torch can be imported" in alone
+    text = "import torch\nimport mine\n"
+    company = issue(case, Script("compile", text), result, story("x"))
+    assert "in which only torch, `mine` and what it needs can be imported" in company

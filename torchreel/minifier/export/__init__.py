@@ -82,6 +82,8 @@ class Exported:
     shown: int = 1
     """In how many of `runs` the script showed the failure."""
     runs: int = 1
+    imports: tuple[str, ...] = ()
+    """Modules of the user's that the script imports besides torch."""
     test: CheckResult | None = None
     """What came of `test_repro.py`, if it was written and the script holds."""
 
@@ -159,13 +161,12 @@ def export_case(case: AnyCase, story: Story, options: ExportOptions) -> Exported
     script, seen = _repeated(case, story, script, result, options)
     shown, runs = sum(found.holds for found in seen), len(seen)
     result = next((found for found in seen if found.holds), result)
+    used = script.imports(case.imports)
     tested = None
     judged_by_torch = story.signature.failure_class != "script"
     if "test" in options.formats and result.holds and judged_by_torch:
         options.say("running test_repro.py in a fresh process")
-        tested = check_as_test(
-            script, story.signature, case.imports, options.command, trust=options.trust
-        )
+        tested = check_as_test(script, story.signature, used, options.command, trust=options.trust)
     makers = {
         "repro": lambda: script.text,
         "issue": lambda: check_issue(issue(case, script, result, story, (shown, runs))),
@@ -173,7 +174,7 @@ def export_case(case: AnyCase, story: Story, options: ExportOptions) -> Exported
     }
     texts = {name: makers[name]() for name in options.formats}
     files = write_files(options.directory, texts)
-    return Exported(files, script, result, story, shown, runs, tested)
+    return Exported(files, script, result, story, shown, runs, used, tested)
 
 
 def _repeated(
@@ -185,11 +186,15 @@ def _repeated(
         return script, seen
     script = with_header(script, _header(case, story), _header(case, story, result.message))
     for number in range(2, options.checks + 1):
-        seen.append(
-            check(script.text, story.signature, case.imports, options.command, trust=options.trust)
-        )
+        seen.append(_checked(case, story, script, options))
         options.say(f"run {number} of {options.checks}: {seen[-1].detail}")
     return script, seen
+
+
+def _checked(case: AnyCase, story: Story, script: Script, options: ExportOptions) -> CheckResult:
+    """What a script shows, with the modules that it imports and no others."""
+    imports = script.imports(case.imports)
+    return check(script.text, story.signature, imports, options.command, trust=options.trust)
 
 
 def _best_form(case: AnyCase, story: Story, options: ExportOptions) -> tuple[Script, CheckResult]:
@@ -199,9 +204,7 @@ def _best_form(case: AnyCase, story: Story, options: ExportOptions) -> tuple[Scr
     say = options.say
     for script in _forms(case, story, refused):
         say(f"running the {script.form} form of the repro in a fresh process")
-        result = check(
-            script.text, story.signature, case.imports, options.command, trust=options.trust
-        )
+        result = _checked(case, story, script, options)
         say(
             f"{'the same failure' if result.holds else 'not the recorded failure'}: {result.detail}"
         )
@@ -223,10 +226,13 @@ def _forms(case: AnyCase, story: Story, refused: list[str]) -> Iterator[Script]:
     if not isinstance(case, Case):
         return
     known: set[str] = set()
-    for form in (compile_form, partial(compile_form, careful=True), graph_form):
+    bare = case.with_imports(())
+    ways = [(compile_form, case), (partial(compile_form, careful=True), case), (graph_form, case)]
+    # A module that the user named may not be needed: the smallest form is tried without.
+    for form, one in [(compile_form, bare), *ways] if case.imports else ways:
         try:
-            script = form(case, story.signature, _header(case, story))
-        except UnsupportedError as error:
+            script = form(one, story.signature, _header(case, story))
+        except (UnsupportedError, UntrustedError) as error:
             refused.append(str(error))
             continue
         if script.text not in known:

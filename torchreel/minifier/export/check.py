@@ -101,7 +101,7 @@ def check(
         report = place / "report.json"
         request = {**_request(path, report, signature, imports), "as_test": as_test}
         if not trust:
-            request |= _confinement(place, imports)
+            request |= _confinement(place)
         status, output = _run(place, request)
         told = _reported(report)
     if "denied" in told:
@@ -130,12 +130,13 @@ def _asked(script: str, signature: Signature, command: Sequence[str]) -> CheckRe
 def _request(
     script: Path, report: Path, signature: Signature, imports: Sequence[str]
 ) -> dict[str, object]:
-    allowed = {name.partition(".")[0] for name in imports}
+    allowed = _needed({name.partition(".")[0] for name in imports})
     return {
         "script": str(script),
         "report": str(report),
         "root": str(Path(torchreel.__file__).parent.parent),
         "hidden": sorted(_foreign() - allowed),
+        "imports": [*imports],
         "path": [os.getcwd(), *os.environ.get("PYTHONPATH", "").split(os.pathsep)]
         if imports
         else [],
@@ -144,7 +145,7 @@ def _request(
     }
 
 
-def _confinement(place: Path, imports: Sequence[str]) -> dict[str, object]:
+def _confinement(place: Path) -> dict[str, object]:
     """What the process may do besides reading.
 
     It may start this very Python too: Inductor tries out a probe in one, and the test of a repro
@@ -152,7 +153,7 @@ def _confinement(place: Path, imports: Sequence[str]) -> dict[str, object]:
     """
     sandbox.warn_once()
     programs = (*sandbox.cpp_compiler(), *sandbox.python())
-    return {"folder": str(place), "programs": [*map(str, programs)], "imports": [*imports]}
+    return {"folder": str(place), "programs": [*map(str, programs)]}
 
 
 def _run(place: Path, request: dict[str, object]) -> tuple[int, str]:
@@ -287,6 +288,18 @@ def _foreign() -> frozenset[str]:
         for package, distributions in _packages().items()
         if package not in _OPTIONAL and not needed & {_normalised(name) for name in distributions}
     )
+
+
+def _needed(packages: set[str]) -> set[str]:
+    """Top-level packages, with those of the distributions that theirs require."""
+    known = _packages()
+    distributions = {name for package in packages for name in known.get(package, ())}
+    required = {name for found in distributions for name in _closure(found)}
+    return packages | {
+        package
+        for package, names in known.items()
+        if required & {_normalised(name) for name in names}
+    }
 
 
 def _packages() -> Mapping[str, list[str]]:

@@ -36,6 +36,7 @@ def issue(
         shown=shown,
         story=story,
         script=script.text,
+        imports=script.imports(case.imports),
         check=check,
         eager=case.eager,
         log=log,

@@ -2,7 +2,7 @@
 
 Run by `check` as `python -I runner.py REQUEST`, in an empty directory. Until the repro has ended,
 nothing can be imported but the standard library, torch and what torch depends on: torchreel itself
-least of all. Only then is `torchreel.store.signature` loaded, which is the one judge of what is the
+least of all; but what a module needs that the user named may be imported too. Only then is `torchreel.store.signature` loaded, which is the one judge of what is the
 same error. Before all that the process confines itself, unless the store is trusted: what does it
 is unloaded again.
 """
@@ -29,8 +29,6 @@ class Filtered:
 
 def confined(request):  # type: ignore[no-untyped-def]
     """Confine this process; returns what tells a denial of the sandbox from other errors."""
-    for name in request["imports"]:  # the user's own
-        importlib.import_module(name)
     before = set(sys.modules)
     sys.path.insert(0, request["root"])
     from torchreel import sandbox
@@ -44,14 +42,23 @@ def confined(request):  # type: ignore[no-untyped-def]
     return sandbox.denied
 
 
+def needed(imports):  # type: ignore[no-untyped-def]
+    """Import the user's own modules; returns the packages that they have imported."""
+    before = set(sys.modules)
+    for name in imports:
+        importlib.import_module(name)
+    return {name.partition(".")[0] for name in set(sys.modules) - before}
+
+
 def main() -> None:
     """Run the script that the request names; its exceptions and its exit status are ours."""
     with open(sys.argv[1]) as file:
         request = json.load(file)
     sys.path.extend(request["path"])
+    hidden = frozenset(request["hidden"]) - needed(request["imports"])  # type: ignore[no-untyped-call]
     denied = confined(request) if "folder" in request else lambda errors: ""  # type: ignore[no-untyped-call]
     finders = sys.meta_path
-    sys.meta_path = [Filtered(finders, request["hidden"])]  # type: ignore[no-untyped-call]
+    sys.meta_path = [Filtered(finders, hidden)]  # type: ignore[no-untyped-call]
     sys.argv = [request["script"]]
     try:
         if request["as_test"]:

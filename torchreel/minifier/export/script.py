@@ -45,6 +45,7 @@ _IMPORTS = {
     **measuring.IMPORTS,
 }
 _MODULES = ("math", "operator", "faulthandler", "resource", *measuring.MODULES)
+_IMPORT = re.compile(r"^import ([\w.]+)$", re.MULTILINE)
 _CONFIG = re.compile(r"(torch\.[\w.]*config)\.")
 
 
@@ -55,6 +56,11 @@ class Script:
     form: str
     text: str
     test: str = ""
+
+    def imports(self, modules: Sequence[str]) -> tuple[str, ...]:
+        """Those of the user's modules that the text imports."""
+        names = set(_IMPORT.findall(self.text))
+        return tuple(module for module in modules if module in names)
 
 
 def refuse_forbidden(case: Case) -> None:
