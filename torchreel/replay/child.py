@@ -91,6 +91,8 @@ class Report:
     misused: str = ""
     """Why what was asked makes no sense here."""
     notes: list[str] = field(default_factory=list)
+    stand_ins: list[str] = field(default_factory=list)
+    """The operators that are not defined here, and have stand-ins."""
     stopped: Mapping[str, Any] | None = None
     """Where it stopped (`travel.Stop`); None when it went on to its end."""
 
@@ -156,6 +158,11 @@ def _replay(request: Request, report: Report) -> None:
     ):
         torch_names.check_devices(request.devices)
         restored = restore.restore(doc)
+        report.stand_ins += restore.stand_in_for(doc)
+        report.notes += [
+            f"{name} is not defined here: a stand-in answers what was recorded of it"
+            for name in report.stand_ins
+        ]
         report.notes += told(facts)
         report.notes += [f"not imposed: {text}" for text in unlike]
         report.notes += [f"{NOT_RESTORED}{name}" for name in left]

@@ -54,7 +54,8 @@ class Item:
                 canonical = canonical_cached_code if self.cached else canonical_code
                 return canonical(data.decode("utf-8", "surrogatepass")).encode()
             # Folded, which not all stores are; whole, it may be a thousand times more.
-            whole = canonical_json(graph_documents.folded(parse_json(data)))
+            document = _without_operators(graph_documents.folded(parse_json(data)))
+            whole = canonical_json(document)
             return installed(whole.decode("utf-8", "surrogatepass")).encode(
                 "utf-8", "surrogatepass"
             )
@@ -62,6 +63,21 @@ class Item:
             raise DamagedStore(
                 f"What {self.store.target} has as {kind} ({self.digest[:12]}) is none: {error}."
             ) from error
+
+
+def _without_operators(document: Json) -> Json:
+    """A graph less what is said of the operators that it calls: where they are defined may differ,
+    and what they return stands with the nodes."""
+    extra = document.get("extra") if isinstance(document, Mapping) else None
+    if not isinstance(document, Mapping) or not isinstance(extra, Mapping):
+        return document
+    modules = document.get("modules")
+    inner = modules.items() if isinstance(modules, Mapping) else ()
+    return {
+        **document,
+        "extra": {key: value for key, value in extra.items() if key != "operators"},
+        "modules": {name: _without_operators(one) for name, one in inner},
+    }
 
 
 @dataclass(frozen=True)
@@ -102,6 +118,8 @@ class Question:
     until: Until = field(default_factory=Until)
     stop: Stop | None = None
     """Where the replay was stopped, if it was."""
+    stand_ins: frozenset[str] = frozenset()
+    """The operators that the replay had stand-ins of."""
 
 
 def compare(recorded: Side, replayed: Side, question: Question) -> Outcome:
@@ -126,15 +144,17 @@ def _events(recorded: Side, replayed: Side, question: Question) -> Outcome:
     scope = SCOPES[point.entry]
     if recorded.compile is None or replayed.compile is None:
         return Outcome((), "", "")
-    ours = lanes(recorded.store, recorded.compile, scope, point, allowed)
+    stand_ins = question.stand_ins
+    ours = lanes(recorded.store, recorded.compile, scope, point, allowed, stand_ins=stand_ins)
     if ours is None:
         return Outcome((), "", "", ("no events were compared: the tape does not say where the "
                                     f"{point.entry} checkpoint is",))  # fmt: skip
     again = Point(point.entry, point.partition)
     known = facts_before(recorded.store, recorded.compile, point)
     theirs = lanes(
-        replayed.store, replayed.compile, scope, again, allowed, replay=True, known=known
-    )
+        replayed.store, replayed.compile, scope, again, allowed, replay=True, known=known,
+        stand_ins=stand_ins,
+    )  # fmt: skip
     left: Mapping[str, Lane] = ours
     right: Mapping[str, Lane] = theirs or {}
     place = None

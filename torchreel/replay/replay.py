@@ -21,6 +21,7 @@ from torchreel.replay.compared import LIBRARIES
 from torchreel.replay.facts import facts_of
 from torchreel.replay.launch import DEFAULT_TIMEOUT, Ended, launch
 from torchreel.replay.nursery import warm
+from torchreel.replay.operators import document_with_operators
 from torchreel.replay.options import (
     Options,
     check_version,
@@ -193,7 +194,8 @@ def _one(
     failure = queries.failure_of(store, compile)
     with tempfile.TemporaryDirectory(prefix="torchreel-request-") as folder:
         blob = Path(folder) / "checkpoint.json"
-        blob.write_bytes(what_if.applied(store.read_blob(checkpoint.digest), options.changes))
+        data = document_with_operators(store, compile, store.read_blob(checkpoint.digest))
+        blob.write_bytes(what_if.applied(data, options.changes))
         request = Request(
             checkpoint=str(blob),
             report=str(Path(folder) / "report.json"),
@@ -301,7 +303,8 @@ def _judge(
         point = Point(entry, checkpoint.partition, checkpoint.ordinal)
         cut = queries.is_cut(store, compile)
         allow = options.allow | ({"version"} if options.changes.python else set())
-        question = Question(point, allow, cut, options.until, _stop(ended))
+        stand_ins = frozenset(ended.report.stand_ins if isinstance(ended.report, Report) else ())
+        question = Question(point, allow, cut, options.until, _stop(ended), stand_ins)
         outcome = compare(Side(store, compile), Side(other, again), question)
         cause = "" if outcome.agrees else _cause((store, compile), (other, again), outcome)
     notes += outcome.notes

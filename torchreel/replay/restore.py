@@ -33,6 +33,7 @@ from torchreel.store.portable import (
 )
 from torchreel.store.portable.checkpoints import CheckpointDoc
 from torchreel.store.portable.graphs import decode_graph
+from torchreel.store.portable.operators import described, stand_ins
 from torchreel.store.portable.tensors import Decoder, synthesise_all
 from torchreel.store.portable.torch_names import (
     FakeTensorMode,
@@ -83,6 +84,7 @@ def restore(doc: CheckpointDoc) -> Restored:
         )
     names.check_comment(doc.extra)
     torch_names.register_operators()
+    stand_in_for(doc)
     table = shape_env.decode_symbols(doc.shape_env)
     env = shape_env.new_shape_env(doc.shape_env)
     shape_env.restore(env, doc.shape_env, table)
@@ -108,6 +110,12 @@ def restore(doc: CheckpointDoc) -> Restored:
     torch_names.forget_answers()
     shape_answers.restore(env, doc.extra.get("shape_answers"), table)
     return Restored(doc, graph, inputs, mode, env, lost, table)
+
+
+def stand_in_for(doc: CheckpointDoc) -> tuple[str, ...]:
+    """Register what stands in for operators that this process lacks; returns their names."""
+    table = doc.extra.get(described.KEY) or described.operators_of([doc.graph])
+    return stand_ins.register(table)
 
 
 def _check_kernels(graph: GraphModule) -> None:

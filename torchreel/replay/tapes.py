@@ -104,11 +104,13 @@ def lanes(
     *,
     replay: bool = False,
     known: frozenset[Fact] = frozenset(),
+    stand_ins: frozenset[str] = frozenset(),
 ) -> dict[str, Lane] | None:
     """The lanes of a compile, by name; None when its tape does not say where the checkpoint is.
 
     A `replay` begins at its checkpoint, so that everything in it is in scope, but for what was
-    `known` there (`facts_before`).
+    `known` there (`facts_before`).  `stand_ins` are operators whose fake kernels are not the
+    recorded ones: what they answer is compared, not how they come to it.
     """
     found: dict[str, Lane] = {}
     sieve = Sieve(scope, point, excuses, began=began(point, replay=replay), known=known)
@@ -123,7 +125,7 @@ def lanes(
         lane.begins.setdefault(event.stage or "", event.seq)
         if name not in readers:  # each lane numbers what it meets
             forms = DynamoForms((compile.frame_file, compile.frame_name), callers)
-            readers[name] = _Reader(store, Normaliser(files, dynamo=forms))
+            readers[name] = _Reader(store, Normaliser(files, dynamo=forms), stand_ins)
         readers[name].add(lane, event, sifted)
     if scope.checkpoint and point is not None and sieve.mark is None and not replay:
         return None
@@ -194,8 +196,8 @@ def _callers(store: Store, compile: Compile) -> frozenset[tuple[str, int, str]]:
 class _Reader:
     """Turns events into lines, in their order."""
 
-    def __init__(self, store: Store, normaliser: Normaliser) -> None:
-        self._store, self._normaliser = store, normaliser
+    def __init__(self, store: Store, normaliser: Normaliser, stand_ins: frozenset[str]) -> None:
+        self._store, self._normaliser, self._stand_ins = store, normaliser, stand_ins
         self._running: list[tuple[int, Operator]] = []
 
     def add(self, lane: Lane, event: Event, sifted: Sifted) -> None:
@@ -233,6 +235,8 @@ class _Reader:
             within.append(self._running.pop()[1])
         outcome = str(data.get("outcome"))
         result: Json = [data.get("reason"), data.get("result")]
+        if event.name in self._stand_ins:
+            within = []
         return Operator(event.name, outcome, result, tuple(within[::-1]))
 
     def _line(self, event: Event, operator: Operator | None, applying: Sequence[Excuse]) -> Line:

@@ -1,10 +1,10 @@
 """Runs a repro as a program of its own, and writes down the signature of what it raised.
 
 Run by `check` as `python -I runner.py REQUEST`, in an empty directory. Until the repro has ended,
-nothing can be imported but the standard library, torch and what torch depends on: torchreel itself
-least of all; but what a module needs that the user named may be imported too. Only then is `torchreel.store.signature` loaded, which is the one judge of what is the
-same error. Before all that the process confines itself, unless the store is trusted: what does it
-is unloaded again.
+nothing can be imported but the standard library, torch and what torch depends on, torchreel itself
+least of all; a module that the user named, and what it needs, may be imported too. Only then is
+`torchreel.store.signature` loaded, which is the one judge of what is the same error. Before all
+that the process confines itself, unless the store is trusted: what does it is unloaded again.
 """
 
 import importlib

@@ -167,6 +167,54 @@ def _registered() -> frozenset[str]:
     return frozenset(name.split(".")[0] for name in torch._C._dispatch_get_all_op_names())
 
 
+_KERNELS = (
+    "CPU", "CUDA", "Meta", "AutogradCPU", "AutogradCUDA", "Autograd", "CompositeImplicitAutograd",
+    "CompositeExplicitAutograd",
+)  # fmt: skip
+
+
+def operator_facts(operator: torch._ops.OpOverload) -> dict[str, Json]:
+    """How an operator is registered: which kernels it has, and how each came about.
+
+    `python`: by `torch.library.custom_op`; `fake`: with a fake kernel of its own; `autograd`: with
+    a formula for its backward; `effect`: ordered by tokens; `decomposes`: AOTAutograd traces it
+    through (a `triton_op`).
+    """
+    from torch._library.custom_ops import OPDEFS
+    from torch._library.simple_registry import singleton
+    from torch._subclasses.functional_tensor import FunctionalTensorMode
+
+    name = operator._schema.name
+    defined = OPDEFS.get(name)
+    entry = singleton.find(name)
+    has = torch._C._dispatch_has_kernel_for_dispatch_key
+    kernels = [key for key in _KERNELS if has(operator.name(), key)]
+    formula = any(key.startswith("Autograd") for key in kernels)
+    effect = getattr(entry, "effect", None)
+    return {
+        "kernels": list[Json](kernels),
+        "python": defined is not None,
+        "fake": entry.fake_impl.kernel is not None,
+        "autograd": formula if defined is None else defined._backward_fn is not None,
+        "effect": getattr(getattr(effect, "effect", None), "name", None),
+        "decomposes": entry.torch_dispatch_rules.find(FunctionalTensorMode) is not None,
+    }
+
+
+def register_effect(name: str, effect: str) -> None:
+    """Order the calls of an operator by tokens, as `torch.library` does on demand."""
+    from torch._higher_order_ops.effects import _EffectType, _register_effectful_op
+
+    found = getattr(_EffectType, effect, None)
+    if isinstance(found, _EffectType):
+        _register_effectful_op(name, found)
+
+
+def new_dynamic_size() -> object:
+    """A size that depends on data, in a fake kernel; one that is known where there is no symbol."""
+    return torch.library.get_ctx().new_dynamic_size(min=0)
+
+
 def config_modules() -> dict[str, ModuleType]:
     """The four configuration modules whose entries decide a compile."""
     import torch._dynamo.config

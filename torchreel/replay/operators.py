@@ -1,0 +1,47 @@
+"""What a store holds of a compile's own operators, joined into its checkpoint.
+
+Lives here: the union over the compile's graphs (the backward calls operators that the graph of a
+checkpoint does not) and the backward of each call. Not here: what is made of it
+(`store.portable.operators`). Called by `replay` and by the minifier, for compiles with such operators.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from torchreel.store import queries
+from torchreel.store.database import Store
+from torchreel.store.jsontypes import Json
+from torchreel.store.portable.checkpoints import CheckpointDoc
+from torchreel.store.portable.graphs import GraphDoc
+from torchreel.store.portable.operators.described import KEY, operators_of
+from torchreel.store.portable.operators.formulas import formulas_of
+from torchreel.store.records import Compile
+
+
+def with_operators(store: Store, compile: Compile, doc: CheckpointDoc) -> CheckpointDoc:
+    """The checkpoint with all that is known of the operators that torch does not define."""
+    if not operators_of([doc.graph]):
+        return doc
+    graphs = {
+        row.id: GraphDoc.from_bytes(store.read_blob(row.digest))
+        for row in queries.graphs(store, compile)
+    }
+    table = operators_of([doc.graph, *graphs.values()])
+    joint = next((row.id for row in queries.graphs(store, compile) if row.stage == "joint"), None)
+    formulas = formulas_of(graphs[joint]) if joint is not None and doc.entry == "graph" else {}
+    found: dict[str, Json] = {
+        name: {**one, "formulas": formulas.get(name, [])}
+        for name, one in table.items()
+        if isinstance(one, Mapping)
+    }
+    return replace(doc, extra={**doc.extra, KEY: found})
+
+
+def document_with_operators(store: Store, compile: Compile, data: bytes) -> bytes:
+    """The same for the bytes of a checkpoint, which are only read where there is a need."""
+    if f'"{KEY}":'.encode() not in data:
+        return data
+    doc = with_operators(store, compile, CheckpointDoc.from_bytes(data))
+    return doc.to_bytes()
