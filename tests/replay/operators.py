@@ -80,7 +80,7 @@ def _(x: Tensor) -> tuple[Tensor, Tensor]:
 
 
 _library.define("where(Tensor x) -> Tensor")
-_library.impl("where", lambda x: x.nonzero().to(x.dtype), "CPU")
+_library.impl("where", lambda x: x.nonzero().to(x.dtype).contiguous(), "CPU")
 
 
 @torch.library.register_fake("reeltest::where", lib=_library)

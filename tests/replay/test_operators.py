@@ -23,7 +23,8 @@ def recorded(path: Path, name: str, backend: str, *, dynamic: bool = False) -> P
     if name in ("trained", "scaled"):
         x.requires_grad_()
     captured = torch._dynamo.config.patch(capture_scalar_outputs=True)
-    with captured, torchreel.record(path):
+    uncached = torch._inductor.config.patch(force_disable_caches=True)
+    with captured, uncached, torchreel.record(path):
         compiled = torch.compile(FUNCTIONS[name], backend=backend, dynamic=dynamic, fullgraph=True)
         result = compiled(x)
         if x.requires_grad:
@@ -33,7 +34,7 @@ def recorded(path: Path, name: str, backend: str, *, dynamic: bool = False) -> P
 
 
 def the_compile(store: Store) -> Compile:
-    (recording,) = queries.recordings(store)
+    recording = queries.recordings(store)[0]
     (row,) = queries.compiles(store, recording.id)
     return row
 

@@ -139,7 +139,8 @@ def _replay(request: Request, report: Report) -> None:
     from torchreel.replay import restore, torch_machine, torch_names
     from torchreel.replay.comparison import compare
     from torchreel.replay.facts import Facts, recorder_settings, told
-    from torchreel.replay.verdict import NOT_RESTORED
+    from torchreel.replay.verdict import NOT_RECORDED, NOT_RESTORED
+    from torchreel.store.portable.operators import stand_ins
     from torchreel.store.portable.checkpoints import CheckpointDoc
 
     facts = Facts(**request.facts)
@@ -182,6 +183,11 @@ def _replay(request: Request, report: Report) -> None:
         ):
             report.write(request.report)  # should the stage kill this process
             compiled = restore.run(restored, backward=request.backward, trust=request.trust)
+            report.notes += [
+                f"{NOT_RECORDED}the backward of {name} (where the code came from a cache, there was "
+                "no joint graph)"
+                for name in stand_ins.guessed()
+            ]
             if request.compare:
                 with _apart(recorder):  # eager's run is no part of what was recorded
                     expected = restore.results_of(doc)

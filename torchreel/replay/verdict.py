@@ -104,7 +104,8 @@ class Reached:
 
 
 NOT_RESTORED = "config entry not restored: "
-"""How the note of a verdict begins that names an entry which the replay was made without."""
+NOT_RECORDED = "not recorded: "
+"""How the note of a verdict begins that names what the replay was made without."""
 
 
 @dataclass(frozen=True)
@@ -133,9 +134,14 @@ class Verdict:
 
     @property
     def missing(self) -> tuple[str, ...]:
-        """The config entries of the recorded compile that the replay was made without."""
-        found = (note for note in self.notes if note.startswith(NOT_RESTORED))
-        return tuple(note.removeprefix(NOT_RESTORED) for note in found)
+        """What the recorded compile had and the replay was made without."""
+        prefixes = (NOT_RESTORED, NOT_RECORDED)
+        return tuple(
+            note.removeprefix(prefix)
+            for note in self.notes
+            for prefix in prefixes
+            if note.startswith(prefix)
+        )
 
     def to_json(self) -> Json:
         """As data."""

@@ -31,6 +31,7 @@ _LONGEST_SCHEMA = 20_000
 _KERNELS = ("CPU", "CUDA", "CompositeExplicitAutograd")
 _made: dict[str, torch.library.Library] = {}
 """The stand-ins of this process; what is registered lasts as long as its library."""
+_guessed: set[str] = set()
 
 
 def register(table: Json) -> tuple[str, ...]:
@@ -54,9 +55,9 @@ def register(table: Json) -> tuple[str, ...]:
     return tuple(found)
 
 
-def is_stand_in(name: str) -> bool:
-    """Whether an operator of this process, by its name with overload, is a stand-in."""
-    return name in _made
+def guessed() -> tuple[str, ...]:
+    """The operators whose backward was needed and is not recorded: it was taken to be zeros."""
+    return tuple(sorted(_guessed))
 
 
 def _is_there(name: str) -> bool:
@@ -161,7 +162,7 @@ def _define_in_python(described: _Described) -> None:
     definition = torch.library.custom_op(  # type: ignore[call-overload]
         described.full_name,
         stand_in.real,
-        mutates_args=(),
+        mutates_args=stand_in.written,
         schema=described.schema,
         tags=[tag for tag in described.tags if tag is not torch.Tag.pt2_compliant_tag],
     )
@@ -200,6 +201,8 @@ class _StandIn:
     def __init__(self, described: _Described) -> None:
         self._described = described
         self._schema = torch._C.parse_schema(f"{described.full_name}{described.schema}")
+        self.written = [item.name for item in self._schema.arguments if item.is_write]
+        """The arguments that the operator writes to."""
 
     def real(self, *args: Any, **kwargs: Any) -> Any:
         """Answer with zeros."""
@@ -275,6 +278,7 @@ class _StandIn:
         if ctx.formula is not None:
             made = ctx.formula.run(given, results, grads)
         else:
+            _guessed.add(self._described.full_name)
             made = [
                 torch.zeros_like(value)
                 if isinstance(value, torch.Tensor) and value.is_floating_point()
