@@ -31,9 +31,9 @@ from torchreel.minifier.source.passes.settings import SimplerCall
 from torchreel.minifier.source.start import programs
 from torchreel.minifier.written import written_down
 from torchreel.replay.comparators import DEFAULT, tolerances
+from torchreel.replay.operators import document
 from torchreel.store import queries
 from torchreel.store.database import Store
-from torchreel.store.portable.checkpoints import CheckpointDoc
 from torchreel.store.records import Checkpoint, Compile, Failure
 
 
@@ -57,7 +57,7 @@ def find_difference(
     graphs = list(_graphs(store, compile))
     for number, (owner, row) in enumerate(graphs, 1):
         _tell(listener, f"graph {number} of {len(graphs)}", owner)
-        doc = CheckpointDoc.from_bytes(store.read_blob(row.digest))
+        doc = document(store, owner, row)
         case = Case.from_checkpoint(doc, "accuracy", imports=imports)
         case = replace(case, comparator=comparator)
         case, report = with_telling_inputs(case, oracle.judge)

@@ -20,10 +20,10 @@ from torchreel.minifier.events import Report, raise_missing, raise_refusal
 from torchreel.minifier.judge import Oracle
 from torchreel.minifier.oracle import WorkerOracle
 from torchreel.replay.comparators import tolerances
+from torchreel.replay.operators import document
 from torchreel.store import queries, spelling
 from torchreel.store.database import Store
 from torchreel.store.jsontypes import Json
-from torchreel.store.portable.checkpoints import CheckpointDoc
 from torchreel.store.portable.graphs import GraphDoc, NodeDoc
 from torchreel.store.records import Compile
 from torchreel.store.signature import wrong_result_signature
@@ -99,7 +99,7 @@ def _case(store: Store, compile: Compile, imports: tuple[str, ...], comparator: 
         raise UnsupportedError(
             f"The compile {compile.place} has no graph in the store, so there is nothing to run."
         )
-    doc = CheckpointDoc.from_bytes(store.read_blob(rows[-1].digest))
+    doc = document(store, compile, rows[-1])
     lean = Case.from_checkpoint(doc, "accuracy", imports=imports)
     lines = {node.name: node.meta.get("stack_trace") for node in doc.graph.nodes}
     nodes = tuple(

@@ -14,9 +14,9 @@ from torchreel.minifier.case import Case, Harness
 from torchreel.minifier.options import Options
 from torchreel.minifier.predicates import parse_predicate
 from torchreel.minifier.written import written_down
+from torchreel.replay.operators import document
 from torchreel.store import queries
 from torchreel.store.database import Store
-from torchreel.store.portable.checkpoints import CheckpointDoc
 from torchreel.store.records import Compile, Failure
 from torchreel.store.signature import ASKED, Signature, predicate_signature, script_signature
 
@@ -65,7 +65,7 @@ def asked_cases(
         raise UnsupportedError(
             f"The compile {compile.place} has no graph in the store, so there is nothing to reduce."
         )
-    doc = CheckpointDoc.from_bytes(store.read_blob(rows[-1].digest))
+    doc = document(store, compile, rows[-1])
     return [
         Case.from_checkpoint(doc, harness, imports=imports, lean=lean)
         for harness in _HARNESSES[wanted.failure_class]

@@ -22,6 +22,7 @@ from torchreel.replay.causes import CACHES
 from torchreel.store.jsontypes import Json, digest_of, parse_json
 from torchreel.store.portable.checkpoints import CheckpointDoc
 from torchreel.store.portable.graphs import GraphDoc, NodeDoc
+from torchreel.store.portable.operators.described import operators_of
 
 Harness = Literal["compile", "run", "train", "accuracy", "nodes"]
 HARNESSES: tuple[Harness, ...] = ("compile", "run", "train", "accuracy", "nodes")
@@ -35,7 +36,7 @@ VALUE_KEYS = ("val", "example_value")
 # What the compiler reads of a node's meta and the worker can't compute: nothing else is kept.
 _KEPT_META = texts.DERIVED_META
 # What a stage's entry point is given besides the graph and its inputs.
-_KEPT_EXTRA = ("backend", "options", "fake_mode", "kwargs", "specialized_floats")
+_KEPT_EXTRA = ("backend", "options", "fake_mode", "kwargs", "specialized_floats", "operators")
 # Arguments that count inputs or name an earlier graph: they mean nothing once the graph is edited.
 _STALE_KWARGS = ("static_input_idxs", "graph_id", "boxed_forward_device_index")
 # State of a ShapeEnv that says what its symbols are; the rest is what the recorded trace learnt.
@@ -262,8 +263,14 @@ def _lean(doc: CheckpointDoc) -> CheckpointDoc:
         inputs=_lean_inputs(doc.inputs),
         shape_env=lean_shape_env(doc.shape_env),
         config=tuple(entry for entry in doc.config if _entry_name(entry) not in CACHES),
-        extra=_lean_extra(doc.extra),
+        extra=_lean_extra({**_operators(doc), **doc.extra}),
     )
+
+
+def _operators(doc: CheckpointDoc) -> dict[str, Json]:
+    """What the graph says of operators that torch does not define: a lean graph says it no more."""
+    found: Json = operators_of([doc.graph])
+    return {"operators": found} if found else {}
 
 
 def _entry_name(entry: Json) -> tuple[Json, Json]:

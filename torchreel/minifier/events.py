@@ -88,7 +88,7 @@ def raise_missing(reports: Sequence[Report], seen: Sequence[str] = ()) -> None:
             raise UntrustedError(
                 "The recorded compile had what this run was made without: "
                 f"{', '.join(report.missing)}. So the run proves nothing.{what}"
-                "--trust restores what the store holds of it."
+                "Add --trust for config entries, or --import MODULE for the module that defines it."
             )
 
 

@@ -112,7 +112,7 @@ def _attempt(task: Task, announce: Announce) -> tuple[Finding, Exception | None]
         found = _answered(task, asked, prepared, found_out, stages)
     else:
         found = _finding(outcome, stages, task.signature, difference)
-    found = replace(found, note=holder.left_out, missing=missing)
+    found = replace(found, note=holder.left_out, missing=[*missing, *prepared.stand_ins])
     if parts:
         found = replace(found, part=parse_json(parts[-1].to_bytes()))
     if prepared.rows:
@@ -211,6 +211,7 @@ class _Prepared:
     def __init__(self, case: Case) -> None:
         self.case = case
         self.restored: restore.Restored
+        self.stand_ins: tuple[str, ...] = ()
         self.backend: Callable[..., object]
         self.references: References | None = None
         self.rows: dict[str, Json] = {}
@@ -220,6 +221,12 @@ class _Prepared:
         doc = self.case.checkpoint
         doc = replace(doc, inputs=tuple(map(_as_seen_by_dynamo, doc.inputs)))
         self.restored = restore.restore(doc if self.case.is_exact else _bare(doc))
+        called = {target for _, target, _ in doc.graph.targets()}
+        self.stand_ins = tuple(
+            f"the operator {name} (a stand-in returns zeros)"
+            for name in restore.stand_in_for(doc)
+            if called & {f"op:{name}", f"packet:{name.rpartition('.')[0]}"}
+        )
 
     def find_backend(self, *, trust: bool) -> None:
         """Resolve the backend, unless Inductor's own entry is called."""

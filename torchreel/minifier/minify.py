@@ -35,6 +35,7 @@ from torchreel.minifier.search import Search
 from torchreel.minifier.source.start import programs
 from torchreel.minifier.written import written_down
 from torchreel.replay.facts import facts_of
+from torchreel.replay.operators import document
 from torchreel.store import queries
 from torchreel.store.addressing import Address
 from torchreel.store.database import Store
@@ -398,4 +399,4 @@ def _documents(store: Store, compile: Compile, failure: Failure) -> list[Checkpo
     graphs = [row for row in found if row.entry == "graph"]
     parts = [row for row in found if row.entry == "aot" and row.partition == failure.partition]
     rows = graphs[-1:] + (parts[-1:] if failure.stage in _INDUCTOR else [])
-    return [CheckpointDoc.from_bytes(store.read_blob(row.digest)) for row in rows]
+    return [document(store, compile, row) for row in rows]

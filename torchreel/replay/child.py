@@ -140,8 +140,8 @@ def _replay(request: Request, report: Report) -> None:
     from torchreel.replay.comparison import compare
     from torchreel.replay.facts import Facts, recorder_settings, told
     from torchreel.replay.verdict import NOT_RECORDED, NOT_RESTORED
-    from torchreel.store.portable.operators import stand_ins
     from torchreel.store.portable.checkpoints import CheckpointDoc
+    from torchreel.store.portable.operators import stand_ins
 
     facts = Facts(**request.facts)
     doc = CheckpointDoc.from_bytes(Path(request.checkpoint).read_bytes())
@@ -184,8 +184,7 @@ def _replay(request: Request, report: Report) -> None:
             report.write(request.report)  # should the stage kill this process
             compiled = restore.run(restored, backward=request.backward, trust=request.trust)
             report.notes += [
-                f"{NOT_RECORDED}the backward of {name} (where the code came from a cache, there was "
-                "no joint graph)"
+                f"{NOT_RECORDED}the backward of {name} (code from a cache has no joint graph)"
                 for name in stand_ins.guessed()
             ]
             if request.compare:

@@ -2,7 +2,7 @@
 
 Lives here: the union over the compile's graphs (the backward calls operators that the graph of a
 checkpoint does not) and the backward of each call. Not here: what is made of it
-(`store.portable.operators`). Called by `replay` and by the minifier, for compiles with such operators.
+(`store.portable.operators`). Called by `replay` and by the minifier, for compiles that have some.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from torchreel.store.portable.checkpoints import CheckpointDoc
 from torchreel.store.portable.graphs import GraphDoc
 from torchreel.store.portable.operators.described import KEY, operators_of
 from torchreel.store.portable.operators.formulas import formulas_of
-from torchreel.store.records import Compile
+from torchreel.store.records import Checkpoint, Compile
 
 
 def with_operators(store: Store, compile: Compile, doc: CheckpointDoc) -> CheckpointDoc:
@@ -37,6 +37,11 @@ def with_operators(store: Store, compile: Compile, doc: CheckpointDoc) -> Checkp
         if isinstance(one, Mapping)
     }
     return replace(doc, extra={**doc.extra, KEY: found})
+
+
+def document(store: Store, compile: Compile, row: Checkpoint) -> CheckpointDoc:
+    """A checkpoint of a compile, with all that is known of its operators."""
+    return with_operators(store, compile, CheckpointDoc.from_bytes(store.read_blob(row.digest)))
 
 
 def document_with_operators(store: Store, compile: Compile, data: bytes) -> bytes:

@@ -227,6 +227,7 @@ def _forms(case: AnyCase, story: Story, refused: list[str]) -> Iterator[Script]:
         return
     known: set[str] = set()
     bare = case.with_imports(())
+    ways: list[tuple[Callable[..., Script], Case]]
     ways = [(compile_form, case), (partial(compile_form, careful=True), case), (graph_form, case)]
     # A module that the user named may not be needed: the smallest form is tried without.
     for form, one in [(compile_form, bare), *ways] if case.imports else ways:

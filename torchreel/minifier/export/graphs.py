@@ -12,7 +12,7 @@ from torchreel.errors import UnsupportedError
 from torchreel.escaping.python import identifier, literal
 from torchreel.minifier.case import Case
 from torchreel.minifier.descriptions import as_list, as_object
-from torchreel.minifier.export import settings
+from torchreel.minifier.export import operators, settings
 from torchreel.minifier.export.functions import INDENT, check_arguments, derived_sizes
 from torchreel.minifier.export.inputs import Inputs
 from torchreel.minifier.export.names import public_target, variables
@@ -66,7 +66,10 @@ def _nodes(case: Case, graph: GraphDoc) -> Iterator[str]:
         if node.op == "output":
             yield f"g.output({argument(as_list(node.args)[0])})"
         else:
-            parts = [_what(node, names[node.name], case.imports), *_arguments(node, argument)]
+            parts = [
+                _what(node, names[node.name], operators.sources(case)),
+                *_arguments(node, argument),
+            ]
             yield f"{names[node.name]} = g.{node.op}({', '.join(parts)})"
 
 

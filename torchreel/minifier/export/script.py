@@ -19,7 +19,7 @@ from torchreel.escaping.python import comment_lines
 from torchreel.minifier.case import Case
 from torchreel.minifier.descriptions import as_object
 from torchreel.minifier.effects import is_effectful
-from torchreel.minifier.export import graphs, measuring, settings
+from torchreel.minifier.export import graphs, measuring, operators, settings
 from torchreel.minifier.export.functions import INDENT, Function, derived_sizes, function
 from torchreel.minifier.export.inputs import Inputs
 from torchreel.minifier.export.measuring import measured, recompiling
@@ -66,7 +66,7 @@ class Script:
 def refuse_forbidden(case: Case) -> None:
     """Raises `ForbiddenError` for a graph with a forbidden call: it becomes no program."""
     register_operators()
-    check_graph(case.graph, case.checkpoint.inputs, case.imports)
+    check_graph(case.graph, case.checkpoint.inputs, operators.sources(case))
 
 
 def compile_form(
@@ -79,7 +79,7 @@ def compile_form(
     """
     refuse_forbidden(case)
     bare = case.harness != "train"
-    made = function("fn", case.graph, case.imports, bare=bare, touch=careful)
+    made = function("fn", case.graph, operators.sources(case), bare=bare, touch=careful)
     asked = _predicate(signature)
     if asked is not None and "recompiles" in asked.names():
         return Script("compile", _recompiling(case, signature, header, made, asked))
@@ -176,6 +176,7 @@ def _assembled(
     Raises `UnsupportedError` for what a repro may not hold.
     """
     before = [*precautions(signature), *_set(case)]
+    parts = [*operators.definitions(case), *parts]
     body = "\n\n\n".join("\n".join(part) for part in [before, *parts] if part)
     head = [*comments(header), "", *_import_lines(body, case.imports, imports), *imports]
     gap = "\n\n" if before else "\n\n\n"

@@ -18,6 +18,7 @@ from typing import Any
 
 import sympy
 import torch
+from torch.fx.immutable_collections import immutable_list
 
 from torchreel.errors import UnsupportedError
 from torchreel.store.jsontypes import Json
@@ -27,7 +28,9 @@ from torchreel.store.portable.torch_names import FakeTensor, FakeTensorMode, Sha
 MAX_LITERAL = 8  # elements; Inductor inlines 1-d constants of up to eight
 
 
-_SEQUENCES: dict[type, str] = {list: "list", tuple: "tuple", torch.Size: "size"}
+_SEQUENCES: dict[type, str] = {
+    list: "list", tuple: "tuple", torch.Size: "size", immutable_list: "immutable_list",
+}  # fmt: skip
 _BUILDERS: dict[str, Callable[[list[Any]], object]] = {
     name: cls for cls, name in _SEQUENCES.items()
 }

@@ -188,7 +188,7 @@ def operator_facts(operator: torch._ops.OpOverload) -> dict[str, Json]:
     defined = OPDEFS.get(name)
     entry = singleton.find(name)
     has = torch._C._dispatch_has_kernel_for_dispatch_key
-    kernels = [key for key in _KERNELS if has(operator.name(), key)]
+    kernels = [key for key in _KERNELS if has(operator.name(), key)]  # type: ignore[no-untyped-call]
     formula = any(key.startswith("Autograd") for key in kernels)
     effect = getattr(entry, "effect", None)
     return {

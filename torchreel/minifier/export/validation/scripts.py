@@ -71,6 +71,7 @@ _PATHS = _words(
     "faulthandler.enable faulthandler.dump_traceback_later resource.setrlimit resource.RLIMIT_AS "
     "resource.getrusage resource.RUSAGE_SELF time.perf_counter os.times cProfile.Profile "
     "logging.Logger.handle logging.WARNING warnings.simplefilter re.search re.MULTILINE "
+    "torch.library.define torch.library.impl torch.library.register_fake torch.library.get_ctx "
     "metrics.reset metrics.generated_kernel_count ShapeEnv.__init__ V.set_fake_mode "
     "DimDynamic.DUCK DimDynamic.STATIC"
 )
@@ -81,7 +82,7 @@ _SET_PATHS = _words(
 _ATTRIBUTES = _words(
     "append backward callcount disable enable from_tensor get getMessage getstats guards join "
     "levelno meta placeholder get_attr call_function call_method call_module output "
-    "propagate_dont_convert_inputs register_buffer ru_maxrss splitlines"
+    "new_dynamic_size propagate_dont_convert_inputs register_buffer ru_maxrss splitlines"
 )
 _ENCODING = re.compile(rb"^[ \t\f]*#.*?coding[:=][ \t]*([-\w.]+)")
 
@@ -142,6 +143,7 @@ class _Program(ast.NodeVisitor):
         self._modules: set[str] = set()
         """Names behind which there are more names: modules and classes."""
         self._names = _BUILTINS | _bound(program)
+        self._operators = _defined(program)
         self._set = {n.id for n in ast.walk(program) if isinstance(n, ast.Name) and _is_set(n)}
 
     def visit(self, node: ast.AST) -> None:
@@ -207,7 +209,7 @@ class _Program(ast.NodeVisitor):
     def _attribute(self, owner: ast.expr, name: str) -> None:
         path = _path(owner)
         if path is not None and path.partition(".")[0] in self._modules:
-            if not _may_be_used(f"{path}.{name}", self._imports):
+            if not _may_be_used(f"{path}.{name}", (*self._imports, *self._operators)):
                 raise _refused(f"the name {path}.{name}")
             return
         if name not in _ATTRIBUTES and not _is_of_tensors(name):
@@ -236,6 +238,19 @@ def _bound(program: ast.Module) -> frozenset[str]:
         if not is_identifier(name) or name.startswith("__"):
             raise _refused(f"the name {name!a:.60}")
     return frozenset(found)
+
+
+def _defined(program: ast.Module) -> tuple[str, ...]:
+    """The operators that a program defines.  Raises for one in a namespace of torch's own."""
+    found = []
+    for node in ast.walk(program):
+        if isinstance(node, ast.Call) and _path(node.func) == "torch.library.define":
+            name = node.args[0].value if isinstance(node.args[0], ast.Constant) else ""
+            namespace, _, operator = str(name).partition("::")
+            if not operator.isidentifier() or not targets.is_custom(f"op:{namespace}.{operator}"):
+                raise _refused(f"a definition of the operator {name!r:.60}")
+            found.append(f"torch.ops.{namespace}.{operator}")
+    return tuple(found)
 
 
 def _is_set(node: ast.Name) -> bool:
@@ -268,7 +283,9 @@ def _is_operator(path: str, custom: bool) -> bool:
 
 
 def _is_constant(path: str) -> bool:
-    """Whether a path is a dtype, a layout or a memory format."""
+    """Whether a path is a dtype, a layout, a memory format or a tag of operators."""
+    if path.startswith("torch.Tag."):
+        return isinstance(getattr(torch.Tag, path.removeprefix("torch.Tag."), None), torch.Tag)
     found = getattr(torch, path.removeprefix("torch."), None)
     return isinstance(found, (torch.dtype, torch.layout, torch.memory_format))
 

@@ -36,9 +36,9 @@ def check_graph(
 ) -> dict[str, Kind]:
     """The kind of each node of a graph all of whose calls are allowed, by name.
 
-    `inputs` are the descriptions of its inputs, where they are known.  With `imports`, operators of
-    other namespaces need not be registered yet.  Raises `ForbiddenError` with the node and the
-    reason, and what `targets.decode_target` raises.
+    `inputs` are the descriptions of its inputs, where they are known.  With `imports` (modules, or
+    operators that a script defines), operators of other namespaces need not be registered yet.
+    Raises `ForbiddenError` with the node and the reason, and what `targets.decode_target` raises.
     """
     placeholders = graph.placeholders
     if inputs is None or len(inputs) != len(placeholders):

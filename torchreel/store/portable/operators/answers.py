@@ -163,9 +163,10 @@ class Answer:
         raise UnsupportedError(f"no stand-in of an operator answers with {kind!r:.40}")
 
     def _tensor(self, recorded: Tensor) -> torch.Tensor:
-        like = self._like(recorded)
+        like, same = self._like(recorded, "device"), self._like(recorded, "dtype")
         size = [self.size(number, dim, recorded) for dim, number in enumerate(recorded.size)]
-        dtype = cast(torch.dtype, values.torch_constant("dtype", recorded.dtype))
+        known = cast(torch.dtype, values.torch_constant("dtype", recorded.dtype))
+        dtype = known if same is None else same.dtype
         device = self.device or (like.device if like is not None else recorded.device)
         order = _order(recorded)
         if order is None:
@@ -175,13 +176,14 @@ class Answer:
             made = torch.empty_permuted(size, order, dtype=dtype, device=device)
         return made.zero_() if self.fill else made
 
-    def _like(self, recorded: Tensor) -> torch.Tensor | None:
-        """The first argument on the device of a result."""
+    def _like(self, recorded: Tensor, what: str) -> torch.Tensor | None:
+        """The first argument that was on the device, or of the dtype, of a result."""
         for given, live in zip(self.call.given, self.live, strict=False):
             found = Tensor.of(given.get("value")) if isinstance(given, Mapping) else None
-            if found is not None and isinstance(live, torch.Tensor):
-                if found.device == recorded.device:
-                    return live
+            if found is None or not isinstance(live, torch.Tensor):
+                continue
+            if getattr(found, what) == getattr(recorded, what):
+                return live
         return None
 
     def size(self, number: Json, dim: int, recorded: Tensor) -> Any:

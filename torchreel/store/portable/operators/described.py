@@ -63,7 +63,7 @@ def _called(target: object) -> torch._ops.OpOverload | None:
     if isinstance(target, torch._ops.OpOverloadPacket):
         if not targets.is_custom(f"packet:{target}"):
             return None
-        target = getattr(target, target.overloads()[0])
+        target = getattr(target, target.overloads()[0])  # type: ignore[no-untyped-call]
     foreign = isinstance(target, torch._ops.OpOverload) and targets.is_custom(f"op:{target}")
     return target if foreign else None  # type: ignore[return-value]
 

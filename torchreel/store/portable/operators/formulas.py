@@ -12,8 +12,6 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-
-
 from torchreel.errors import UnsupportedError
 from torchreel.store.jsontypes import Json
 from torchreel.store.portable import targets
@@ -134,11 +132,8 @@ class _Extraction:
             *_arguments([kwargs[key] for key in sorted(kwargs)]),
         ]
         number = node.meta.get("seq_nr")
-        self.part = [
-            one
-            for one in joint.nodes
-            if one.is_call and one.meta.get("autograd_backward") and one.meta.get("seq_nr") == number
-        ]
+        backward = [one for one in joint.nodes if one.is_call and one.meta.get("autograd_backward")]
+        self.part = [one for one in backward if one.meta.get("seq_nr") == number]
         self.inside = {one.name for one in self.part}
         self.given: dict[str, Json] = {}
 
@@ -197,16 +192,18 @@ class _Extraction:
 
     def _result_of(self, gradient: NodeDoc) -> int:
         """Of which result of the call this is the gradient, by its sizes."""
-        taken = [row[1] for row in self.given.values() if isinstance(row, list) and row[0] == "grad"]
+        known = [row for row in self.given.values() if isinstance(row, list)]
+        taken = [row[1] for row in known if row[0] == "grad"]
         value = self.node.value
         items = value.get("items") if isinstance(value, Mapping) else None
         results = items if isinstance(items, list) else [value]
         wanted = Tensor.of(gradient.value)
         for number, result in enumerate(results):
             found = Tensor.of(result)
-            if wanted is not None and found is not None and number not in taken:
-                if (found.size, found.dtype) == (wanted.size, wanted.dtype):
-                    return number
+            if wanted is None or found is None or number in taken:
+                continue
+            if (found.size, found.dtype) == (wanted.size, wanted.dtype):
+                return number
         return 0
 
     def _returned(self) -> list[str | None]:
@@ -214,9 +211,11 @@ class _Extraction:
         left = [one for one in self.part if self._leaves(one)]
         found: list[str | None] = []
         for item in self.arguments:
-            node = self.joint.by_name.get(str(item["n"])) if isinstance(item, Mapping) and set(
-                item
-            ) == {"n"} else None
+            node = (
+                self.joint.by_name.get(str(item["n"]))
+                if isinstance(item, Mapping) and set(item) == {"n"}
+                else None
+            )
             wanted = None if node is None else Tensor.of(node.value)
             fitting = [one for one in left if wanted is not None and _is_like(one, wanted)]
             fitting.sort(key=lambda one: not self._goes_to(one, node))

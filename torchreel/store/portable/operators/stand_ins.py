@@ -41,7 +41,8 @@ def register(table: Json) -> tuple[str, ...]:
     of torch's own, and `UntrustedError` for an operator that the compiler looked into: what it does
     is code.
     """
-    found, formulas = [], []
+    found: list[str] = []
+    formulas: list[Formula] = []
     for name, data in table.items() if isinstance(table, Mapping) else ():
         if str(name) in _made:
             found.append(str(name))
@@ -145,7 +146,7 @@ def _list(data: Json) -> Sequence[Json]:
 
 
 def _register(described: _Described) -> None:
-    library = torch.library.Library(described.namespace, "FRAGMENT")
+    library = torch.library.Library(described.namespace, "FRAGMENT")  # type: ignore[no-untyped-call]
     overload = described.name.partition(".")[2] or "default"
     _made[f"{described.namespace}.{described.name.partition('.')[0]}.{overload}"] = library
     if described.python:
@@ -159,7 +160,7 @@ def _register(described: _Described) -> None:
 def _define_in_python(described: _Described) -> None:
     """As `torch.library.custom_op` does: autograd and versions of what is written come with it."""
     stand_in = _StandIn(described)
-    definition = torch.library.custom_op(  # type: ignore[call-overload]
+    definition = torch.library.custom_op(
         described.full_name,
         stand_in.real,
         mutates_args=stand_in.written,
@@ -172,7 +173,7 @@ def _define_in_python(described: _Described) -> None:
         definition.register_autograd(stand_in.backward, setup_context=stand_in.setup_context)
 
 
-def _define(described: _Described, library: torch.library.Library) -> None:
+def _define(described: _Described, library: Any) -> None:
     """As `torch.library.define` and `impl` do, or a library in C++."""
     stand_in = _StandIn(described)
     name, tags = described.name, described.tags

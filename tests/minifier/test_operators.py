@@ -1,0 +1,86 @@
+"""A failure beside operators of the program's own: reduced and written down without its module."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from tests.minifier.recorded import record
+from tests.replay.operators import join, split, twist
+from torchreel.errors import UnsupportedError, UntrustedError
+from torchreel.minifier.case import Case
+from torchreel.minifier.export import ExportOptions, export
+from torchreel.minifier.export.operators import definitions
+from torchreel.minifier.export.validation.scripts import check_script
+from torchreel.minifier.minify import minify, starting_cases
+from torchreel.store import queries
+from torchreel.store.database import Store
+from torchreel.store.jsontypes import Json
+
+
+def failing(x: torch.Tensor) -> torch.Tensor:
+    """pytorch#188213, after operators of every form."""
+    parts = split(twist(x.relu(), 2).cos(), [1, 3])
+    y = join([*parts, x])
+    z = torch.ops.reeltest.where(y)
+    b = y[:, :0]
+    return torch.scatter(b, -1, b, b).sum() + z.sum()
+
+
+@pytest.fixture(scope="module")
+def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    with torch._dynamo.config.patch(capture_dynamic_output_shape_ops=True):
+        return record(tmp_path_factory.mktemp("operators") / "run.db", failing, torch.ones(4, 3))
+
+
+def test_it_is_written_down_with_definitions(path: Path, tmp_path: Path) -> None:
+    """The script defines the operators itself, and shows the failure with torch alone."""
+    with Store.open(path) as store:
+        row = queries.latest_failing(store)
+        assert row is not None
+        exported = export(store, row, ExportOptions(tmp_path / "repro", formats=("repro",)))
+    assert exported.check.exact, exported.check.detail
+    assert exported.imports == ()
+    assert 'torch.library.define("reeltest::twist", "(Tensor x, SymInt k)' in exported.script.text
+
+
+def test_it_is_reduced_with_stand_ins(path: Path) -> None:
+    with Store.open(path, write=True) as store:
+        reduction = minify(store)
+    assert (reduction.status, reduction.case.call_nodes) == ("fixpoint", 1)
+
+
+def the_case(path: Path) -> Case:
+    with Store.open(path) as store:
+        row = queries.latest_failing(store)
+        assert row is not None
+        failure = queries.failure_of(store, row)
+        assert failure is not None
+        (case, *_) = starting_cases(store, row, failure)
+    assert isinstance(case, Case)
+    return case
+
+
+def test_a_definition_is_data(path: Path) -> None:
+    """Of what a script can't define, it says which module has to be named."""
+    case = the_case(path)
+    known: Json = case.checkpoint.extra["operators"]
+    assert isinstance(known, dict)
+    known["reeltest.twist.default"] = {**known["reeltest.twist.default"], "effect": "ORDERED"}  # type: ignore[dict-item]
+    with pytest.raises(UnsupportedError, match="--import"):
+        definitions(case)
+    known["reeltest.twist.default"] = {  # type: ignore[call-overload]
+        **known["reeltest.twist.default"], "effect": None,  # type: ignore[dict-item]
+        "schema": "reeltest::twist(Tensor x) -> Tensor\nimport os",
+    }  # fmt: skip
+    with pytest.raises(UnsupportedError, match="none"):
+        definitions(case)
+
+
+def test_no_script_defines_an_operator_of_torchs_own() -> None:
+    text = 'import torch\n\ntorch.library.define("aten::mine", "(Tensor x) -> Tensor")\n'
+    with pytest.raises((UnsupportedError, UntrustedError), match="aten::mine"):
+        check_script(text)
+    check_script(text.replace("aten", "mine"))

@@ -1,0 +1,205 @@
+"""The definition of a foreign operator in a repro, where the module that has it is not imported.
+
+Lives here: from what the recording says of an operator to a few lines of `torch.library`. Not here:
+the stand-ins that reductions run with (`store.portable.operators`). Called by `script`.
+
+What is written has the operator's schema and tags, and returns zeros of the recorded sizes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+import torch
+
+from torchreel.errors import UnsupportedError
+from torchreel.escaping.python import is_identifier, literal
+from torchreel.minifier.case import Case
+from torchreel.minifier.descriptions import as_list, as_object
+from torchreel.store.jsontypes import Json
+from torchreel.store.portable.graphs import GraphDoc
+from torchreel.store.portable.operators.answers import Call, Tensor
+from torchreel.store.portable.operators.described import KEY
+
+
+def defined(case: Case) -> dict[str, Mapping[str, Json]]:
+    """The operators that a case calls and that its script has to define, by name with overload.
+
+    None where the user named modules: they define them.
+    """
+    table = as_object(case.checkpoint.extra.get(KEY))
+    if case.imports:
+        return {}
+    called = set(_targets(case.graph))
+    return {
+        name: as_object(data)
+        for name, data in table.items()
+        if called & {f"op:{name}", f"packet:{name.rpartition('.')[0]}"}
+    }
+
+
+def sources(case: Case) -> tuple[str, ...]:
+    """What defines the foreign operators of a case: modules, or else the script itself."""
+    return case.imports or tuple(defined(case))
+
+
+def _targets(graph: GraphDoc) -> Iterator[str]:
+    for node in graph.nodes:
+        yield node.target
+    for inner in graph.modules.values():
+        yield from _targets(inner)
+
+
+def definitions(case: Case) -> list[list[str]]:
+    """The lines that define the operators of a case, a part of the script for each.
+
+    Raises `UnsupportedError` for one whose definition is more than sizes.
+    """
+    return [_definition(name, data, case) for name, data in defined(case).items()]
+
+
+def _definition(name: str, data: Mapping[str, Json], case: Case) -> list[str]:
+    namespace, operator, overload = name.split(".")
+    full = f"{namespace}::{operator}"
+    if overload != "default" or data.get("decomposes") or data.get("effect"):
+        raise UnsupportedError(_needs_module(name, "is more than a schema and sizes"))
+    if data.get("autograd") and _trains(case):
+        raise UnsupportedError(_needs_module(name, "has a backward of its own"))
+    schema = str(data.get("schema"))
+    try:
+        parsed = torch._C.parse_schema(schema)
+    except RuntimeError as error:
+        raise UnsupportedError(f"the schema of the operator {name!r:.80} is none") from error
+    parameters = [argument.name for argument in parsed.arguments]
+    if not all(map(is_identifier, [operator, *parameters])) or not schema.startswith(full):
+        raise UnsupportedError(f"the schema of the operator {name!r:.80} is none")
+    real, fake = _results(name, data, parameters, bool(parsed.returns))
+    tags = [f"torch.Tag.{tag}" for tag in as_list(data.get("tags")) if _is_tag(tag)]
+    given = f", tags=[{', '.join(tags)}]" if tags else ""
+    head = f"def {operator}_{{kind}}({_signature(parameters, data)}):"
+    shared = real == fake
+    lines = [head.format(kind="kernel"), f"    return {real}", "", ""]
+    if not shared:
+        lines += [head.format(kind="fake"), f"    return {fake}", "", ""]
+    name_of_fake = f"{operator}_kernel" if shared else f"{operator}_fake"
+    signature = schema.removeprefix(full)
+    return [
+        *lines,
+        f"torch.library.define({literal(full)}, {literal(signature)}{given})",
+        f"torch.library.impl({literal(full)}, 'default', {operator}_kernel)".replace("'", '"'),
+        f"torch.library.register_fake({literal(full)}, {name_of_fake})",
+    ]
+
+
+def _signature(parameters: list[str], data: Mapping[str, Json]) -> str:
+    """The parameters that are always given: the dispatcher leaves out what is as by default."""
+    calls = [as_object(call) for call in as_list(data.get("calls"))]
+    given = min((len(as_list(call.get("args"))) for call in calls), default=0)
+    rest = ["*others"] if given < len(parameters) else []
+    return ", ".join([*parameters[:given], *rest, *(["**named"] if rest else [])])
+
+
+def _needs_module(name: str, why: str) -> str:
+    return (
+        f"the operator {name!r:.80} {why}, so a script can't define it: "
+        "name the module that does with --import MODULE"
+    )
+
+
+def _is_tag(tag: Json) -> bool:
+    return isinstance(getattr(torch.Tag, str(tag), None), torch.Tag)
+
+
+def _trains(case: Case) -> bool:
+    return any(as_object(value).get("requires_grad") for value in case.checkpoint.inputs)
+
+
+def _results(
+    name: str, data: Mapping[str, Json], parameters: list[str], returns: bool
+) -> tuple[str, str]:
+    """What is returned for real tensors, and for fake ones."""
+    if not returns:
+        return "None", "None"
+    calls = as_list(data.get("calls"))
+    if not calls:
+        raise UnsupportedError(_needs_module(name, "has no recorded call"))
+    writer = _Writer(name, Call.of(calls[0]), _flat_names(calls[0], parameters))
+    return writer.text(writer.call.result, "1"), writer.text(writer.call.result, _NEW_SIZE)
+
+
+_NEW_SIZE = "torch.library.get_ctx().new_dynamic_size()"
+
+
+def _flat_names(call: Json, parameters: list[str]) -> list[str]:
+    """An expression for each argument of a call, in a row as `Call.given` has them."""
+    found: list[str] = []
+    args = as_list(as_object(call).get("args"))
+    kwargs = as_object(as_object(call).get("kwargs"))
+    named = [(f"named[{literal(key)}]", kwargs[key]) for key in sorted(kwargs)]
+    for parameter, item in [*zip(parameters, args, strict=False), *named]:
+        inner = as_object(item).get("list", as_object(as_object(item).get("value")).get("items"))
+        if isinstance(inner, list):
+            found += [f"{parameter}[{number}]" for number in range(len(inner))]
+        else:
+            found.append(parameter)
+    return found
+
+
+class _Writer:
+    """Writes what a recorded call returned over its arguments."""
+
+    def __init__(self, name: str, call: Call, names: list[str]) -> None:
+        self.name, self.call = name, call
+        self.tensors = [
+            (expression, tensor)
+            for expression, given in zip(names, call.given, strict=False)
+            if (tensor := Tensor.of(as_object(given).get("value"))) is not None
+        ]
+
+    def text(self, result: Json, new_size: str) -> str:
+        """A result as an expression."""
+        data = as_object(result)
+        tensor = Tensor.of(result)
+        if tensor is not None:
+            return self._tensor(tensor, new_size)
+        if data.get("k") in ("list", "tuple"):
+            items = [self.text(item, new_size) for item in as_list(data.get("items"))]
+            ends = "[]" if data["k"] == "list" else "()"
+            comma = "," if len(items) == 1 and ends == "()" else ""
+            return f"{ends[0]}{', '.join(items)}{comma}{ends[1]}"
+        if data.get("k") == "symint":
+            return self._size(data.get("expr"), 0, new_size)
+        raise UnsupportedError(_needs_module(self.name, "returns what is no tensor"))
+
+    def _tensor(self, tensor: Tensor, new_size: str) -> str:
+        for expression, given in self.tensors:
+            if (given.size, given.stride, given.dtype) == (
+                tensor.size,
+                tensor.stride,
+                tensor.dtype,
+            ):
+                return f"torch.zeros_like({expression})"
+        if list(tensor.stride) != sorted(tensor.stride, key=_largest_first):
+            raise UnsupportedError(_needs_module(self.name, "returns a transposed tensor"))
+        sizes = [self._size(size, dim, new_size) for dim, size in enumerate(tensor.size)]
+        shape = f"({', '.join(sizes)}{',' if len(sizes) == 1 else ''})"
+        if not tensor.dtype.isidentifier():
+            raise UnsupportedError(f"torch has no dtype {tensor.dtype!r:.40}")
+        return f"torch.zeros({shape}, dtype=torch.{tensor.dtype})"
+
+    def _size(self, size: Json, dim: int, new_size: str) -> str:
+        for expression, given in self.tensors:
+            if given.size[dim : dim + 1] == (size,):
+                return f"{expression}.shape[{dim}]"
+        if isinstance(size, int):
+            return str(size)
+        for expression, given in self.tensors:
+            if size in given.size:
+                return f"{expression}.shape[{given.size.index(size)}]"
+        if isinstance(size, str) and size.startswith("u") and size[1:].isdigit():
+            return new_size
+        raise UnsupportedError(_needs_module(self.name, f"computes a size ({size!s:.40})"))
+
+
+def _largest_first(stride: Json) -> tuple[int, int]:
+    return (0, 0) if isinstance(stride, str) else (1, -stride if isinstance(stride, int) else 0)
