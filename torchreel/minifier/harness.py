@@ -30,7 +30,7 @@ from torchreel.minifier.protocol import Finding, Task
 from torchreel.minifier.references import References, Results
 from torchreel.minifier.resized import resized
 from torchreel.minifier.stages import Position, Stages, followed
-from torchreel.recorder.failures import is_restart, lineage
+from torchreel.recorder.failures import is_restart
 from torchreel.replay import restore
 from torchreel.replay import torch_names as torch_replay
 from torchreel.replay.comparison import Difference, differences, layout_differences
@@ -42,6 +42,7 @@ from torchreel.store.portable.graphs import GraphDoc
 from torchreel.store.portable.tensors import Encoder, synthesise_all
 from torchreel.store.portable.torch_names import specialized_floats
 from torchreel.store.portable.values import decode_value
+from torchreel.store.raised import lineage
 from torchreel.store.signature import Signature, from_exception, predicate_signature
 
 Announce = Callable[[Position], None]

@@ -19,8 +19,8 @@ from unittest import mock
 
 from torchreel.minifier import torch_names
 from torchreel.recorder.attach import AttachPoint
-from torchreel.recorder.failures import lineage
 from torchreel.recorder.probes import aot, dynamo, inductor
+from torchreel.store.raised import lineage
 from torchreel.torch_compat.names import resolve
 
 # The steps of a compile, in order; two steps may belong to one stage.

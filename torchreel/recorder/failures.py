@@ -11,12 +11,12 @@ import sys
 import time
 import traceback
 from collections import deque
-from collections.abc import Iterator
 from typing import TYPE_CHECKING
 from weakref import ref
 
 from torchreel.recorder.rows import Add, Blob
 from torchreel.recorder.spans import CompileEntry, Mark
+from torchreel.store.raised import lineage
 
 if TYPE_CHECKING:
     from torchreel.store.signature import Signature
@@ -93,19 +93,6 @@ def is_control_flow(error: BaseException) -> bool:
 def is_soft(error: BaseException) -> bool:
     """Whether Dynamo falls back to eager on it, when it may."""
     return _is_a(error, _SOFT)
-
-
-def lineage(error: BaseException) -> Iterator[BaseException]:
-    """`error` and everything it may have been made from, implicit context included."""
-    seen: set[int] = set()
-    waiting: list[BaseException | None] = [error]
-    while waiting:
-        found = waiting.pop()
-        if not isinstance(found, BaseException) or id(found) in seen:
-            continue
-        seen.add(id(found))
-        yield found
-        waiting += [found.__context__, found.__cause__, getattr(found, "inner_exception", None)]
 
 
 def mark(before: Mark | None, error: BaseException, here: Mark) -> Mark:

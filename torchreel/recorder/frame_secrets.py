@@ -16,8 +16,8 @@ from functools import lru_cache
 from types import CellType, CodeType, FrameType
 from typing import Any
 
-from torchreel.recorder.failures import lineage
 from torchreel.recorder.redaction import SECRET_NAME
+from torchreel.store.raised import lineage
 
 _SHORTEST = 4
 _LONGEST = 4096

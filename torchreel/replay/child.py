@@ -24,7 +24,8 @@ from typing import TYPE_CHECKING, Any
 
 from torchreel import sandbox
 from torchreel.errors import TorchreelError, UnsupportedError, UsageError
-from torchreel.recorder.failures import Stopped, lineage
+from torchreel.recorder.failures import Stopped
+from torchreel.store.raised import lineage
 
 if TYPE_CHECKING:
     from torchreel.recorder.recorder import Recorder

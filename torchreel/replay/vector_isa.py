@@ -20,40 +20,49 @@ from pathlib import Path
 from platformdirs import user_cache_path
 
 _PROBE = "from torchreel.replay.torch_names import probe_vector_isa as probe; probe()"
+# The same where torchreel is not installed: what this can't do, Inductor does itself.
+_PROBE_ALONE = "from torch._inductor.cpu_vec_isa import valid_vec_isa_list as probe; probe()"
 _SECONDS = 300.0
 
 
-def copy_probes(directory: Path, *, make: bool) -> None:
+def copy_probes(directory: Path, *, make: bool, python: str = "", torch: str = "") -> None:
     """Put the probes into an Inductor cache directory, which is made if it is missing.
 
     `make` them if there are none yet.  Where there are none after that, as without a C++ compiler,
-    Inductor will look for itself.
+    Inductor will look for itself.  `python` and `torch` are the interpreter of another environment
+    and the version of its torch.
     """
     with suppress(OSError, subprocess.SubprocessError):
-        shutil.copytree(_probes(make), directory, dirs_exist_ok=True)
+        kept = _probes(make, python, torch or version("torch"))
+        shutil.copytree(kept, directory, dirs_exist_ok=True)
 
 
-def _probes(make: bool) -> Path:
+def _probes(make: bool, python: str, torch: str) -> Path:
     """The directory that holds them, filled the first time."""
-    kept = user_cache_path("torchreel") / "vector_isa" / version("torch")
+    kept = user_cache_path("torchreel") / "vector_isa" / torch
     if kept.is_dir() or not make:
         return kept
     kept.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=kept.parent) as folder:
         made = Path(folder) / "made"
         made.mkdir()
-        _run(made)
+        _run(made, python)
         with suppress(OSError):  # somebody else was faster
             made.rename(kept)
     return kept
 
 
-def _run(directory: Path) -> None:
+def _run(directory: Path, python: str) -> None:
     package = str(Path(__file__).resolve().parents[2])
-    path = os.pathsep.join([package, *filter(None, [os.environ.get("PYTHONPATH")])])
+    # Another environment's torch is to be found, not one that lies beside our package.
+    paths = [] if python else [package, *filter(None, [os.environ.get("PYTHONPATH")])]
     subprocess.run(
-        [sys.executable, "-c", _PROBE],
-        env={**os.environ, "PYTHONPATH": path, "TORCHINDUCTOR_CACHE_DIR": str(directory)},
+        [python or sys.executable, "-c", _PROBE_ALONE if python else _PROBE],
+        env={
+            **os.environ,
+            "PYTHONPATH": os.pathsep.join(paths),
+            "TORCHINDUCTOR_CACHE_DIR": str(directory),
+        },
         stdin=subprocess.DEVNULL,
         capture_output=True,
         timeout=_SECONDS,

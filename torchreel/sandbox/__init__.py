@@ -6,7 +6,7 @@ the other packages but `errors`: the check of a repro uses it in a process witho
 """
 
 from torchreel.sandbox.confinement import Confinement, confine, is_confined, prepare
-from torchreel.sandbox.denials import denied
+from torchreel.sandbox.denials import denial, denied
 from torchreel.sandbox.missing import missing, warn_once
 from torchreel.sandbox.programs import cpp_compiler, gpu_compilers, python
 from torchreel.sandbox.remains import read_file
@@ -15,6 +15,7 @@ __all__ = [
     "Confinement",
     "confine",
     "cpp_compiler",
+    "denial",
     "denied",
     "gpu_compilers",
     "is_confined",

@@ -23,13 +23,20 @@ def denied(errors: Iterable[BaseException]) -> str:
     """What the sandbox denied, of an exception and those that it was made from; '' for nothing."""
     if not is_confined():
         return ""
-    for error in errors:
-        text = str(error)
-        if (isinstance(error, OSError) and error.errno in _NUMBERS) or any(
-            known in text for known in _TEXTS
-        ):
-            return (
-                f"the sandbox denied what the store's graph led to ({type(error).__name__}: "
-                f"{' '.join(text.split()):.{_MOST}}). If you trust who made the store, add --trust."
-            )
-    return ""
+    found = (
+        denial(
+            type(error).__name__, error.errno if isinstance(error, OSError) else None, str(error)
+        )
+        for error in errors
+    )
+    return next(filter(None, found), "")
+
+
+def denial(type_name: str, number: int | None, text: str) -> str:
+    """What the sandbox denied, of an exception in a confined process; '' for nothing."""
+    if number not in _NUMBERS and not any(known in text for known in _TEXTS):
+        return ""
+    return (
+        f"the sandbox denied what the store's graph led to ({type_name}: "
+        f"{' '.join(text.split()):.{_MOST}}). If you trust who made the store, add --trust."
+    )

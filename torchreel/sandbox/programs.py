@@ -45,9 +45,9 @@ def gpu_compilers() -> tuple[Path, ...]:
 
 
 @cache
-def python() -> tuple[Path, ...]:
-    """This Python, and its dynamic loader."""
-    programs = _distinct([sys.executable])
+def python(executable: str = "") -> tuple[Path, ...]:
+    """This Python or that of another environment, and its dynamic loader."""
+    programs = _distinct([executable or sys.executable])
     return (*programs, *_distinct(filter(None, map(_loader, programs))))
 
 

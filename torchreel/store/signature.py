@@ -3,15 +3,14 @@
 The recorder computes a signature from the exception it sees, the minifier from what its oracle's
 child sees; a reduction step counts only if the two match. So everything that depends on the size or
 the numbering of a graph has to be gone from a signature, and nothing that tells bugs apart. How an
-exception's text is stripped is in `messages`; torch is not imported here: exceptions are known by
-the names of their types and by their tracebacks.
+exception's text is stripped is in `messages`, how an exception becomes data in `raised`; torch is
+not imported here: exceptions are known by the names of their types and by their tracebacks.
 """
 
 import signal as signals
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from itertools import groupby
-from types import TracebackType
 from typing import Literal, cast
 
 from torchreel.errors import DamagedStore
@@ -22,10 +21,13 @@ from torchreel.store.messages import (
     strip_hashes,
     without_numbers_of_names,
 )
+from torchreel.store.raised import Raised, exception_chain, raised_chain
 
 __all__ = [
     "Signature",
     "crash_signature",
+    "exception_chain",
+    "from_chain",
     "from_exception",
     "hang_signature",
     "memory_signature",
@@ -140,14 +142,19 @@ class Signature:
 
 def from_exception(exc: BaseException, stage: str, partition: str = "") -> Signature:
     """The signature of an exception that the pipeline raised in that stage."""
-    chain = [error for error in exception_chain(exc) if type(error).__name__ not in _WRAPPERS]
+    return from_chain(raised_chain(exc), stage, partition)
+
+
+def from_chain(raised: Sequence[Raised], stage: str, partition: str = "") -> Signature:
+    """The signature of an exception and what it was made from, described as data."""
+    chain = [error for error in raised if error.type_name not in _WRAPPERS]
     compiler = next((error for error in chain if _is_compile_error(error)), None)
     if compiler is not None:
-        message = normalise_message(str(compiler))
+        message = normalise_message(compiler.text)
         return Signature("exception", stage, partition, _COMPILE_ERROR, (), message)
-    chain = chain or [exc]
-    types = tuple(type(error).__name__ for error in chain)
-    message = normalise_message(str(chain[0]))
+    chain = chain or [raised[0]]
+    types = tuple(error.type_name for error in chain)
+    message = normalise_message(chain[0].text)
     return Signature("exception", stage, partition, types, _frames(chain), message)
 
 
@@ -201,62 +208,29 @@ def signal_name(signal: str | int | None) -> str | None:
         return f"signal {abs(int(signal))}"
 
 
-def exception_chain(exc: BaseException) -> Iterator[BaseException]:
-    """`exc` and what it was made from, the outermost first.
-
-    Explicit links only. An implicit `__context__` is whatever the program happened to be handling;
-    it is followed only where torch itself replaced an exception with `raise ... from None`.
-    """
-    seen: set[int] = set()
-    error: BaseException | None = exc
-    while error is not None and id(error) not in seen:
-        seen.add(id(error))
-        yield error
-        error = _made_from(error)
-
-
-def _made_from(error: BaseException) -> BaseException | None:
-    inner = getattr(error, "inner_exception", None)
-    if isinstance(inner, BaseException):
-        return inner
-    if error.__cause__ is not None:
-        return error.__cause__
-    replaced = error.__suppress_context__ and type(error).__module__.startswith("torch.")
-    return error.__context__ if replaced else None
-
-
-def _is_compile_error(error: BaseException) -> bool:
+def _is_compile_error(error: Raised) -> bool:
     """Whether the C++ compiler refused the generated code, here or in a compile worker."""
-    names = {base.__name__ for base in type(error).__mro__}
-    return "CppCompileError" in names or is_compiler_output(str(error))
+    return "CppCompileError" in error.bases or is_compiler_output(error.text)
 
 
-def _frames(chain: list[BaseException]) -> tuple[str, ...]:
+def _frames(chain: Sequence[Raised]) -> tuple[str, ...]:
     """The innermost frames of torch, from the exception nearest to the cause that has any."""
     for error in reversed(chain):
-        frames = [name for name in map(_frame_name, _walk(error.__traceback__)) if name]
+        frames = [name for place in error.frames if (name := _frame_name(*place))]
         telling = [name for name in frames if not _is_plumbing(name)] or frames
         if telling:
             return tuple(telling[: -_FRAMES - 1 : -1])
     return ()
 
 
-def _walk(traceback: TracebackType | None) -> Iterator[TracebackType]:
-    while traceback is not None:
-        yield traceback
-        traceback = traceback.tb_next
-
-
-def _frame_name(traceback: TracebackType) -> str | None:
+def _frame_name(module: str, function: str) -> str | None:
     """'module:function' of a frame of torch; None for any other."""
-    frame = traceback.tb_frame
-    module = frame.f_globals.get("__name__")
-    if not isinstance(module, str) or not f"{module}.".startswith("torch."):
+    if not f"{module}.".startswith("torch."):
         return None
     # Generated code is a module named after the hash of its source; its functions come and go
     # with the graph.
     known = strip_hashes(module)
-    return f"{known}:{frame.f_code.co_qualname if known == module else '<generated>'}"
+    return f"{known}:{function if known == module else '<generated>'}"
 
 
 def _is_plumbing(name: str) -> bool:

@@ -2,11 +2,13 @@
 
 import importlib
 import sys
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
 
-from torchreel.minifier.export.check import _packages, check
+from torchreel.minifier.export.check import Interpreter, check
+from torchreel.minifier.export.foreign import foreign_packages, packages
 from torchreel.store.signature import (
     Signature,
     crash_signature,
@@ -69,8 +71,8 @@ def test_what_a_named_module_needs_can_be_imported_too(
 def test_what_setuptools_brings_along_is_not_hidden() -> None:
     importlib.import_module("setuptools")  # as Inductor does, also in the process of the repro
     assert any(path.endswith("_vendor") for path in sys.path)
-    assert "jaraco" not in _packages()
-    assert "hypothesis" in _packages()
+    assert "jaraco" not in packages()
+    assert "hypothesis" in packages()
 
 
 def test_it_runs_in_an_empty_directory_as_a_main_program() -> None:
@@ -98,3 +100,30 @@ def test_a_wrong_result_is_what_assert_close_says() -> None:
     assert check(script, wrong_result_signature("values")).holds
     assert not check(script, wrong_result_signature("dtype")).holds
     assert not check("raise AssertionError", wrong_result_signature("values")).holds
+
+
+@pytest.mark.parametrize(
+    ("script", "detail"),
+    [
+        ("raise KeyError('weight')", "KeyError: 'weight'"),
+        ("import torch\nimport rich", "ModuleNotFoundError: No module named 'rich'"),
+        ("open('/etc/torchreel', 'w')", "the sandbox denied"),
+    ],
+)
+def test_another_interpreter_is_as_confined(script: str, detail: str) -> None:
+    other = Interpreter(sys.executable, version("torch"), foreign_packages())
+    found = check(script, ERROR, interpreter=other)
+    assert found.detail.startswith(detail)
+    assert found.holds == ("weight" in script)
+
+
+def test_in_eager_mode_nothing_is_compiled() -> None:
+    script = "import torch\ntorch.compile(print, fullgraph=True)('eager')\n"
+    script += "torch.compile(backend='inductor')(print)('again')"
+    found = check(script, ERROR, eager=True)
+    assert found.output == "eager\nagain\n"
+
+
+def test_an_exception_that_is_no_text_is_described() -> None:
+    found = check("raise KeyError('\\udc80weight')", ERROR)
+    assert found.chain[0].type_name == "KeyError"

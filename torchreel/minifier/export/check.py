@@ -1,8 +1,8 @@
 """Does a repro show the error that it was made for? Asked in a fresh process, without torchreel.
 
 Lives here: the process, what it may import and do, and the comparison of what it showed with the
-signature. Not here: what happens in that process (`runner`), and what follows from the answer
-(`export`).
+signature. Not here: what happens in that process (`runner`), which packages it may import
+(`foreign`), and what follows from the answer (`export`, `releases`).
 """
 
 from __future__ import annotations
@@ -15,25 +15,29 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import cache
-from importlib import metadata
+from importlib.util import find_spec
 from pathlib import Path
+
+import msgspec
 
 import torchreel
 from torchreel import sandbox
 from torchreel.errors import MinifyError
 from torchreel.minifier.export import runner
+from torchreel.minifier.export.foreign import foreign_packages, needed_packages
 from torchreel.minifier.export.measuring import HOLDS
 from torchreel.minifier.export.script import HANG_SECONDS
 from torchreel.minifier.oracle import NEEDS_KERNELS
 from torchreel.minifier.user_command import INTERESTING, run_command
 from torchreel.replay.vector_isa import copy_probes
-from torchreel.store.jsontypes import Json, parse_json
+from torchreel.store import raised
+from torchreel.store.raised import Denial, Raised
 from torchreel.store.signature import (
     Signature,
     crash_signature,
+    from_chain,
     hang_signature,
     memory_signature,
     wrong_result_signature,
@@ -41,8 +45,6 @@ from torchreel.store.signature import (
 
 _SECONDS = 900.0  # importing torch, compiling and running, on a loaded machine
 _TAIL = 20_000  # characters of its output that are kept
-# What torch imports where it finds it, without declaring it.
-_OPTIONAL = ("numpy", "packaging", "psutil", "triton")
 _REMOVED = re.compile(r"TORCHREEL|TORCH_(LOGS|TRACE|COMPILE_DEBUG)|TORCHDYNAMO_|PYTHON")
 # What Python, C++ and torch's allocator say when there is no more.
 _NO_MEMORY = re.compile(r"MemoryError|bad_alloc|[Cc]an't allocate memory|[Cc]annot allocate memory")
@@ -54,6 +56,22 @@ _SETTINGS_CONFINED = {
     "OPENBLAS_NUM_THREADS": "1",
     "TORCHINDUCTOR_CPP_CACHE_PRECOMPILE_HEADERS": "0",
 }
+
+
+@dataclass(frozen=True)
+class Interpreter:
+    """The Python that a repro is run with: of this environment, or of one with another torch."""
+
+    path: str = ""
+    """Of another environment; '' for this one."""
+    torch: str = ""
+    """The version of the other environment's torch."""
+    foreign: frozenset[str] = frozenset()
+    """The top-level packages in the other environment that its torch does not need."""
+
+
+HERE = Interpreter()
+"""This environment."""
 
 
 @dataclass(frozen=True)
@@ -72,6 +90,12 @@ class CheckResult:
     """In a few words, what happened."""
     message: str = ""
     """The first line of the exception, as it was raised."""
+    chain: tuple[Raised, ...] = ()
+    """The exception that ended it, as data."""
+    timed_out: bool = False
+    """Whether it was ended for the time that it took."""
+    denied: bool = False
+    """Whether the sandbox kept it from something that it tried."""
 
 
 def check(
@@ -82,6 +106,8 @@ def check(
     *,
     as_test: bool = False,
     trust: bool = False,
+    interpreter: Interpreter = HERE,
+    eager: bool = False,
 ) -> CheckResult:
     """Run a script in an empty directory and compare the error it shows with a signature.
 
@@ -90,6 +116,7 @@ def check(
     `imports` are modules of the user's that the script needs besides torch. Where a command of the
     user's is the judge, that is asked; it is never taken from the signature, which a store holds.
     `as_test`: the functions named `test_...` of the script are called, as pytest would.
+    `eager`: `torch.compile` does nothing.
     """
     if signature.failure_class == "script":
         return _asked(script, signature, command)
@@ -99,17 +126,21 @@ def check(
         path.parent.mkdir()
         path.write_text(script, encoding="utf-8")
         report = place / "report.json"
-        request = {**_request(path, report, signature, imports), "as_test": as_test}
+        request = _request(path, report, signature, imports, interpreter)
+        request |= {"as_test": as_test, "eager": eager}
         if not trust:
-            request |= _confinement(place)
-        status, output = _run(place, request)
+            request |= _confinement(place, interpreter)
+        status, output, timed_out = _run(place, request, interpreter)
         told = _reported(report)
-    if "denied" in told:
-        return CheckResult(False, False, None, status, output, str(told["denied"]))
-    seen = Signature.from_json(told["signature"]) if told else None
-    message = str(told.get("message", ""))
+    denied = "" if trust else next(filter(None, (sandbox.denial(*one) for one in told.denials)), "")
+    if denied:
+        return CheckResult(False, False, None, status, output, denied, denied=True)
+    seen = from_chain(told.chain, signature.stage, signature.partition) if told.chain else None
+    if timed_out:
+        why = f"it had not ended after {_SECONDS:.0f} s"
+        return CheckResult(False, False, None, status, output, why, timed_out=True)
     found = _judged(signature, _observed(signature, seen, status, output), status, output)
-    return replace(found, message=message)
+    return replace(found, message=told.message, chain=told.chain)
 
 
 def _asked(script: str, signature: Signature, command: Sequence[str]) -> CheckResult:
@@ -128,14 +159,19 @@ def _asked(script: str, signature: Signature, command: Sequence[str]) -> CheckRe
 
 
 def _request(
-    script: Path, report: Path, signature: Signature, imports: Sequence[str]
+    script: Path,
+    report: Path,
+    signature: Signature,
+    imports: Sequence[str],
+    interpreter: Interpreter,
 ) -> dict[str, object]:
-    allowed = _needed({name.partition(".")[0] for name in imports})
+    allowed = needed_packages({name.partition(".")[0] for name in imports})
+    hidden = interpreter.foreign if interpreter.path else foreign_packages()
     return {
         "script": str(script),
         "report": str(report),
-        "root": str(Path(torchreel.__file__).parent.parent),
-        "hidden": sorted(_foreign() - allowed),
+        "raised": raised.__file__,
+        "hidden": sorted(hidden - allowed),
         "imports": [*imports],
         "path": [os.getcwd(), *os.environ.get("PYTHONPATH", "").split(os.pathsep)]
         if imports
@@ -145,26 +181,49 @@ def _request(
     }
 
 
-def _confinement(place: Path) -> dict[str, object]:
+def _confinement(place: Path, interpreter: Interpreter) -> dict[str, object]:
     """What the process may do besides reading.
 
-    It may start this very Python too: Inductor tries out a probe in one, and the test of a repro
+    It may start its very Python too: Inductor tries out a probe in one, and the test of a repro
     that dies runs it in one. That process is confined like its parent.
     """
     sandbox.warn_once()
-    programs = (*sandbox.cpp_compiler(), *sandbox.python())
-    return {"folder": str(place), "programs": [*map(str, programs)]}
+    programs = (*sandbox.cpp_compiler(), *sandbox.python(interpreter.path))
+    package = Path(torchreel.__file__).parent
+    return {
+        "folder": str(place),
+        "programs": [*map(str, programs)],
+        "root": str(_root(place, package) if interpreter.path else package.parent),
+    }
 
 
-def _run(place: Path, request: dict[str, object]) -> tuple[int, str]:
+def _root(place: Path, package: Path) -> Path:
+    """A folder from which another Python imports what confines it, and nothing else of ours."""
+    root = place / "root"
+    root.mkdir()
+    (root / package.name).symlink_to(package)
+    library = find_spec("landlockpy")
+    if library is not None and library.origin is not None:
+        folder = Path(library.origin).parent
+        (root / folder.name).symlink_to(folder)
+    return root
+
+
+def _run(
+    place: Path, request: dict[str, object], interpreter: Interpreter
+) -> tuple[int, str, bool]:
+    """The exit status, the end of the output, and whether the time was up."""
     (place / "request.json").write_text(json.dumps(request), encoding="utf-8")
     environment = {k: v for k, v in os.environ.items() if not _REMOVED.match(k)}
     if "folder" in request:
         environment |= _SETTINGS_CONFINED
     environment |= {**_SETTINGS, "TORCHINDUCTOR_CACHE_DIR": str(place / "inductor")}
-    copy_probes(place / "inductor", make=request["stage"] in NEEDS_KERNELS)
+    make = request["stage"] in NEEDS_KERNELS
+    copy_probes(place / "inductor", make=make, python=interpreter.path, torch=interpreter.torch)
     # -X faulthandler is left out: a crash has to end the process as it would end the user's.
-    command = [sys.executable, "-I", str(Path(runner.__file__)), str(place / "request.json")]
+    python = interpreter.path or sys.executable
+    command = [python, "-I", str(Path(runner.__file__)), str(place / "request.json")]
+    timed_out = False
     with (place / "output").open("w+b") as output:
         child = subprocess.Popen(
             command,
@@ -178,11 +237,11 @@ def _run(place: Path, request: dict[str, object]) -> tuple[int, str]:
         try:
             status = child.wait(_SECONDS)
         except subprocess.TimeoutExpired:
-            status = -signal.SIGKILL
+            status, timed_out = -signal.SIGKILL, True
         finally:
             _end(child)
         output.seek(0)
-        return status, output.read().decode("utf-8", "replace")[-_TAIL:]
+        return status, output.read().decode("utf-8", "replace")[-_TAIL:], timed_out
 
 
 def _end(child: subprocess.Popen[bytes]) -> None:
@@ -192,17 +251,25 @@ def _end(child: subprocess.Popen[bytes]) -> None:
     child.wait()
 
 
-def _reported(report: Path) -> Mapping[str, Json]:
-    """What the runner wrote of an exception; nothing where there was none.
+class _Report(msgspec.Struct, frozen=True):
+    """What the runner wrote of an exception; empty where there was none."""
+
+    message: str = ""
+    chain: tuple[Raised, ...] = ()
+    denials: tuple[Denial, ...] = ()
+
+
+def _reported(report: Path) -> _Report:
+    """Read the runner's report.
 
     Raises MinifyError for what it would not write: the script may have.
     """
     data = sandbox.read_file(report)
     if data is None:
-        return {}
-    with contextlib.suppress(ValueError):
-        told = parse_json(data)
-        if isinstance(told, dict) and {"denied", "signature"} & told.keys():
+        return _Report()
+    with contextlib.suppress(msgspec.DecodeError, UnicodeDecodeError):
+        told = msgspec.json.decode(data, type=_Report)
+        if told.chain:
             return told
     raise MinifyError("The process that ran the repro left a report that can't be read.")
 
@@ -276,63 +343,3 @@ def _told(seen: Signature | None, status: int) -> str:
         return f"eager and compiled differ: {seen.message}"
     message = seen.message.partition("\n")[0]
     return f"{'/'.join(seen.exception_types)}: {message}".rstrip(": ")
-
-
-@cache
-def _foreign() -> frozenset[str]:
-    """The top-level packages of this environment that torch does not need."""
-    needed = _closure("torch")
-    # torchreel is named, because the metadata of an editable installation does not say it.
-    return frozenset({"torchreel"}) | frozenset(
-        package
-        for package, distributions in _packages().items()
-        if package not in _OPTIONAL and not needed & {_normalised(name) for name in distributions}
-    )
-
-
-def _needed(packages: set[str]) -> set[str]:
-    """Top-level packages, with those of the distributions that theirs require."""
-    known = _packages()
-    distributions = {name for package in packages for name in known.get(package, ())}
-    required = {name for found in distributions for name in _closure(found)}
-    return packages | {
-        package
-        for package, names in known.items()
-        if required & {_normalised(name) for name in names}
-    }
-
-
-def _packages() -> Mapping[str, list[str]]:
-    """The top-level packages of this environment, with the distributions that have them.
-
-    Without those that setuptools, once it is imported, adds to `sys.path` for itself: the repro's
-    process needs them as soon as Inductor imports setuptools.
-    """
-    path = sys.path
-    sys.path = [entry for entry in path if not entry.endswith("_vendor")]
-    try:
-        return metadata.packages_distributions()
-    finally:
-        sys.path = path
-
-
-def _closure(root: str) -> set[str]:
-    """A distribution and all that it requires, by normalised name."""
-    found: set[str] = set()
-    waiting = [root]
-    while waiting:
-        name = _normalised(waiting.pop())
-        if name in found:
-            continue
-        found.add(name)
-        try:
-            required = metadata.requires(name) or []
-        except metadata.PackageNotFoundError:
-            continue
-        names = (re.match(r"[\w.-]+", line) for line in required if "extra ==" not in line)
-        waiting += [match[0] for match in names if match]
-    return found
-
-
-def _normalised(name: str) -> str:
-    return re.sub(r"[-_.]+", "-", name).lower()

@@ -1,34 +1,38 @@
-"""Runs a repro as a program of its own, and writes down the signature of what it raised.
+"""Runs a repro as a program of its own, and writes down the exception that it raised, as data.
 
-Run by `check` as `python -I runner.py REQUEST`, in an empty directory. Until the repro has ended,
-nothing can be imported but the standard library, torch and what torch depends on, torchreel itself
-least of all; a module that the user named, and what it needs, may be imported too. Only then is
-`torchreel.store.signature` loaded, which is the one judge of what is the same error. Before all
-that the process confines itself, unless the store is trusted: what does it is unloaded again.
+Run by `check` as `python -I runner.py REQUEST`, in an empty directory, maybe by the Python of
+another environment. Until the repro has ended, nothing can be imported but the standard library,
+torch and what torch depends on: torchreel itself least of all; a module that the user named, and
+what it needs, may be imported too. What is the same error is judged by `check`. Before all that the
+process confines itself, unless the store is trusted: what does it is unloaded again.
 """
 
 import importlib
+import importlib.util
 import json
 import runpy
 import sys
 from pathlib import Path
+from typing import Any
+
+_LONGEST = 1 << 20  # characters of a text: what is longer is a dump
 
 
 class Filtered:
     """All finders of this process, which don't find hidden packages."""
 
-    def __init__(self, finders, hidden):  # type: ignore[no-untyped-def]
-        self.finders, self.hidden = finders, frozenset(hidden)
+    def __init__(self, finders: list[Any], hidden: frozenset[str]) -> None:
+        self.finders, self.hidden = finders, hidden
 
-    def find_spec(self, fullname, path=None, target=None):  # type: ignore[no-untyped-def]
+    def find_spec(self, fullname: str, path: Any = None, target: Any = None) -> Any:
         if fullname.partition(".")[0] in self.hidden:
             return None
         found = (finder.find_spec(fullname, path, target) for finder in self.finders)
         return next((spec for spec in found if spec is not None), None)
 
 
-def confined(request):  # type: ignore[no-untyped-def]
-    """Confine this process; returns what tells a denial of the sandbox from other errors."""
+def confine(request: dict[str, Any]) -> None:
+    """Confine this process, and unload what did it."""
     before = set(sys.modules)
     sys.path.insert(0, request["root"])
     from torchreel import sandbox
@@ -39,10 +43,45 @@ def confined(request):  # type: ignore[no-untyped-def]
     for name in set(sys.modules) - before:
         if name.partition(".")[0] in request["hidden"]:
             del sys.modules[name]
-    return sandbox.denied
 
 
-def needed(imports):  # type: ignore[no-untyped-def]
+def loaded(path: str) -> Any:
+    """Load a file of torchreel that needs the standard library alone."""
+    spec = importlib.util.spec_from_file_location("_raised", path)
+    assert spec is not None, "the path is that of a Python file"
+    assert spec.loader is not None, "a Python file has a loader"
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def without_compiler() -> None:
+    """Make `torch.compile` return what it is given: the repro in eager mode."""
+    import torch
+
+    def compile(model: Any = None, **options: object) -> Any:
+        return model if model is not None else lambda given: given
+
+    torch.compile = compile
+
+
+def described(error: Exception, raised: Any) -> dict[str, Any]:
+    """An exception as data, for a signature and for the search for a denial."""
+    lines = str(error).strip().splitlines() or [""]
+    chain, denials = raised.raised_chain(error), raised.denials(error)
+    return {
+        "message": written(f"{type(error).__name__}: {lines[0]}".rstrip(": ")),
+        "chain": [one._replace(text=written(one.text)) for one in chain],
+        "denials": [one._replace(text=written(one.text)) for one in denials],
+    }
+
+
+def written(text: str) -> str:
+    """Text that is no dump, and that UTF-8 can carry."""
+    return text[:_LONGEST].encode("utf-8", "replace").decode("utf-8")
+
+
+def needed(imports: list[str]) -> set[str]:
     """Import the user's own modules; returns the packages that they have imported."""
     before = set(sys.modules)
     for name in imports:
@@ -54,13 +93,16 @@ def main() -> None:
     """Run the script that the request names; its exceptions and its exit status are ours."""
     with open(sys.argv[1]) as file:
         request = json.load(file)
+    raised = loaded(request["raised"])
     sys.path.extend(request["path"])
-    hidden = frozenset(request["hidden"]) - needed(request["imports"])  # type: ignore[no-untyped-call]
-    denied = confined(request) if "folder" in request else lambda errors: ""  # type: ignore[no-untyped-call]
-    finders = sys.meta_path
-    sys.meta_path = [Filtered(finders, hidden)]  # type: ignore[no-untyped-call]
+    hidden = frozenset(request["hidden"]) - needed(request["imports"])
+    if "folder" in request:
+        confine(request)
+    sys.meta_path = [Filtered(sys.meta_path, hidden)]
     sys.argv = [request["script"]]
     try:
+        if request["eager"]:
+            without_compiler()
         if request["as_test"]:
             tests = runpy.run_path(request["script"], run_name="test_repro")
             for test in [value for name, value in tests.items() if name.startswith("test_")]:
@@ -68,20 +110,8 @@ def main() -> None:
         else:
             runpy.run_path(request["script"], run_name="__main__")
     except Exception as error:
-        sys.meta_path = finders
-        sys.path.insert(0, request["root"])
-        from torchreel.recorder.failures import lineage
-        from torchreel.store.signature import from_exception
-
-        if why := denied(lineage(error)):
-            with open(request["report"], "w") as file:
-                json.dump({"denied": why}, file)
-            raise
-        found = from_exception(error, request["stage"], request["partition"])
         with open(request["report"], "w") as file:
-            lines = str(error).strip().splitlines() or [""]
-            told = f"{type(error).__name__}: {lines[0]}".rstrip(": ")
-            json.dump({"signature": found.to_json(), "message": told}, file)
+            json.dump(described(error, raised), file)
         raise
 
 

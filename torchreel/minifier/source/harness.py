@@ -28,9 +28,10 @@ from torchreel.minifier.protocol import Finding, Task
 from torchreel.minifier.source.case import ANYTHING, OBSERVES, SourceCase, wrapped
 from torchreel.minifier.source.observed import CALLED, Run, departure, unsteady
 from torchreel.minifier.stages import DYNAMO_POINTS, Position, Stages, followed
-from torchreel.recorder.failures import is_control_flow, lineage
+from torchreel.recorder.failures import is_control_flow
 from torchreel.recorder.probes import dynamo
 from torchreel.store.jsontypes import Json
+from torchreel.store.raised import lineage
 from torchreel.store.signature import Signature, from_exception
 from torchreel.torch_compat.names import resolve
 
