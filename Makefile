@@ -121,7 +121,7 @@ quality: check-compiler $(STAMP)
 	$(PY) -m pytest -m quality tests/quality
 
 # Record, replay and minify under each release of torch, in environments in the user's cache
-# (5.4 GB each, made once: some three minutes); RELEASES="2.12 newest" names a few.
+# (up to 7 GB each, made once: some three minutes); RELEASES="2.12 newest" names a few.
 compat: check-compiler $(STAMP)
 	$(PY) -m tests.compat $(RELEASES)
 

@@ -616,6 +616,61 @@ def bisect(
 
 
 @app.command()
+def releases(
+    address: AddressArgument = "",
+    release: Annotated[
+        list[str] | None,
+        typer.Option("--release", metavar="VERSION", help="Try this one, as in 2.14 or 2.14.0."),
+    ] = None,
+    since: Annotated[
+        str | None,
+        typer.Option("--since", metavar="VERSION", help="Try all from this one on (2.12)."),
+    ] = None,
+    python: Annotated[
+        list[str] | None,
+        typer.Option("--python", metavar="PATH", help="Try the torch of this environment."),
+    ] = None,
+    runs: Annotated[
+        int, typer.Option("--runs", metavar="N", min=1, help="Run N times under each release.")
+    ] = 3,
+    yes: Annotated[
+        bool, typer.Option("--yes", "-y", help="Make environments that are missing, unasked.")
+    ] = False,
+    imports: ImportOption = None,
+    trust: TrustOption = False,
+    json: JsonOption = False,
+) -> None:
+    """Find the release of torch that broke it, and the one that fixed it.
+
+    The smallest case known (a reduced one if there is any, else the recorded one) runs as a script
+    under each release, three times in fresh processes: the same failure, another one, no failure,
+    or it can't be judged, with the reason. All releases are tried, for failures come back. What
+    follows from it goes into the issue that 'export' writes.
+
+    The releases are those since 2.12 and this environment's own, or those of --release, --since and
+    --python. Their environments are made with pip in the user's cache when they are first needed,
+    up to 7 GB each, after a question or with --yes; nothing else uses the network.
+
+    Exits with 0 when a release shows the failure, 1 when none does.
+    """
+    from torchreel.console import releases as console
+    from torchreel.minifier.export.releases import SurveyOptions, releases_to_try, survey
+    from torchreel.releases.environments import wanted_versions
+    from torchreel.store import parse
+
+    where = parse(address)
+    wanted = wanted_versions(release or (), since, named=bool(python))
+    options = SurveyOptions(runs, tuple(imports or ()), trust, console.say)
+    with _writable(where) as store:
+        row = _compile(store, where)
+        tried = releases_to_try(wanted, python or (), console.permission(yes=yes), console.say)
+        found = survey(store, row, tried, options)
+        kept = store.writable
+        status = console.report(f"{store.target}#{row.place}", found, json=json, kept=kept)
+    raise typer.Exit(status)
+
+
+@app.command()
 def analyze(
     address: AddressArgument = "",
     compare: CompareOption = "default",

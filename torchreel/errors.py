@@ -15,6 +15,7 @@ No other module defines an exception; the command line maps ``exit_status`` and 
     │   ├── UntrustedError        3   needs --trust or --import
     │   └── UnsupportedError      3   this torch, platform or recording can't do it
     │       └── ForbiddenError        a graph of the store does what no graph may do
+    ├── EnvironmentFailed         1   an environment with another torch could not be made
     ├── ReplayError               1   a replay could not be carried out
     └── MinifyError               1   a reduction could not be carried out
         ├── NotReproduced         1   the case doesn't fail here
@@ -76,6 +77,10 @@ class UnsupportedError(RefusedError):
 
 class ForbiddenError(UnsupportedError):
     """A graph of the store does what no traced graph does; nothing allows it."""
+
+
+class EnvironmentFailed(TorchreelError):
+    """An environment with another torch could not be made or used."""
 
 
 class ReplayError(TorchreelError):

@@ -97,6 +97,7 @@ def command(*words: object, cwd: Path) -> subprocess.CompletedProcess[str]:
 
 VERBS: dict[str, list[str]] = {
     "replay": [], "minify": ["-o", "repro"], "export": ["-o", "repro"], "bisect": [], "analyze": [],
+    "releases": ["--python", sys.executable, "--runs", "1"],
 }  # fmt: skip
 
 

@@ -33,6 +33,9 @@ from torchreel.minifier.explain import Explanation
 from torchreel.minifier.export.validation.issues import check_issue
 from torchreel.minifier.findings import keep_finding
 from torchreel.minifier.minify import starting_cases
+from torchreel.releases.results import Run as ReleaseRun
+from torchreel.releases.results import Survey
+from torchreel.releases.results import Tried as Release
 from torchreel.store import Signature, Store, canonical_json, queries, schema
 from torchreel.store.pages import write_pages
 from torchreel.store.writer import Writer
@@ -86,6 +89,8 @@ def plain(tmp_path_factory: pytest.TempPathFactory) -> Path:
         found = Bisection("inductor", "lowerings", 3, "aten.add", line, tried).to_json()
         keep_finding(store, "explanation", case, signature, "e", told)
         keep_finding(store, "bisection", case, signature, "e", found)  # type: ignore[arg-type]
+        survey = Survey("2.13.0", (Release("2.13.0", (ReleaseRun("same", "a detail"),)),))
+        keep_finding(store, "releases", case, signature, "e", survey.to_json())
     return path
 
 
@@ -304,6 +309,7 @@ def test_an_export_has_the_structure_of_one_with_harmless_text(
     assert check_issue(issue) == issue
     assert "ca\\U000e0041nary" in issue
     assert "**Component**" in issue, "what bisect found is not in it"
+    assert "**Releases**" in issue, "what releases found is not in it"
     assert "Met on the way" in issue, "what a reduction met is not in it"
     assert CANARY not in issue
 

@@ -1,29 +1,26 @@
-"""An environment for each known release of torch, in the user's cache.
+"""An environment for each known release of torch, with torchreel in it.
 
-Lives here: making one as a user would, and a look at whether it keeps its torch.  Not here: what
-runs in it (`__main__`).  The CUDA libraries that torch's wheels bring make 5.4 GB of each.
+Lives here: installing torchreel as a user would, and a look at whether the environment keeps its
+torch.  Not here: the environment without it (`torchreel.releases.environments`), what runs in it
+(`__main__`).
 """
 
 from __future__ import annotations
 
 import hashlib
-import shutil
 import subprocess
 import sys
 from pathlib import Path
 
-from platformdirs import user_cache_path
+from torchreel.errors import EnvironmentFailed
+from torchreel.releases import environments
+from torchreel.torch_compat.releases import KNOWN
 
+__all__ = ["ROOT", "VERSIONS", "EnvironmentFailed", "python_of"]
 ROOT = Path(__file__).parents[2]
-VERSIONS = {"2.12": "2.12.1", "2.13": "2.13.0", "2.14": "2.14.1", "2.15": "2.15.0"}
+VERSIONS = {str(release): environments.VERSIONS[str(release)] for release in KNOWN}
 """The version that stands for each release."""
-LONGEST = 1_800
-"""Seconds that an installation may take: three minutes, where 2.5 GB load in one."""
 _OF_TORCH = ("torch==", "triton==")
-
-
-class EnvironmentFailed(Exception):
-    """An environment could not be made, or is not as it should be."""
 
 
 def python_of(release: str) -> Path:
@@ -32,27 +29,23 @@ def python_of(release: str) -> Path:
     Raises EnvironmentFailed if an installation fails or changes the torch that was there.
     """
     version = VERSIONS[release]
-    folder = user_cache_path("torchreel") / "compat" / version
-    python, stamp = folder / "bin" / "python", folder / "stamp"
-    if not stamp.is_file() or stamp.read_text() != _recipe(version):
-        shutil.rmtree(folder, ignore_errors=True)
-        print(f"making {folder}: torch {version} and its libraries, about 5.4 GB", flush=True)
-        _run([sys.executable, "-m", "venv", str(folder)])
-        constraints = folder / "constraints.txt"
+    python = environments.make(version, lambda text: print(text, flush=True))
+    folder = environments.folder_of(version)
+    constraints, stamp = folder / "constraints.txt", folder / "torchreel.stamp"
+    if not stamp.is_file() or stamp.read_text() != _recipe():
         constraints.write_text(_constraints())
-        _install(python, constraints, f"torch=={version}")
         # As a user would, into an environment that has a torch.
-        _install(python, constraints, f"{ROOT}[test]")
-        stamp.write_text(_recipe(version))
+        environments.install(python, "-c", str(constraints), f"{ROOT}[test]")
+        stamp.write_text(_recipe())
     # Which checkout it was that made the environment does not matter.
-    _install(python, folder / "constraints.txt", "--no-deps", "--editable", str(ROOT))
+    environments.install(python, "-c", str(constraints), "--no-deps", "--editable", str(ROOT))
     _check(python, version)
     return python
 
 
-def _recipe(version: str) -> str:
-    """Return a digest of all that decides what is installed."""
-    parts = (version, sys.version, _constraints(), (ROOT / "pyproject.toml").read_text())
+def _recipe() -> str:
+    """Return a digest of all that decides what is installed besides torch."""
+    parts = (sys.version, _constraints(), (ROOT / "pyproject.toml").read_text())
     return hashlib.sha256("\n".join(parts).encode()).hexdigest()
 
 
@@ -61,25 +54,11 @@ def _constraints() -> str:
     return "\n".join(line for line in lines if not line.startswith(_OF_TORCH)) + "\n"
 
 
-def _install(python: Path, constraints: Path, *what: str) -> None:
-    _run([str(python), "-m", "pip", "install", "--quiet", "-c", str(constraints), *what])
-
-
 def _check(python: Path, version: str) -> None:
     program = "from importlib import metadata; print(metadata.version('torch'))"
-    found = _run([str(python), "-c", program]).strip()
+    done = subprocess.run([str(python), "-c", program], check=True, capture_output=True, text=True)
+    found = done.stdout.strip()
     if found.partition("+")[0] != version:
         raise EnvironmentFailed(
             f"torch {version} was installed, and {found} is there: installing torchreel changed it"
         )
-
-
-def _run(command: list[str]) -> str:
-    try:
-        return subprocess.run(
-            command, check=True, stdout=subprocess.PIPE, text=True, timeout=LONGEST
-        ).stdout
-    except subprocess.CalledProcessError as error:
-        raise EnvironmentFailed(f"{' '.join(command)} ended with {error.returncode}") from error
-    except subprocess.TimeoutExpired as error:
-        raise EnvironmentFailed(f"{' '.join(command)} took more than {LONGEST} s") from error

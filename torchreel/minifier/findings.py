@@ -1,8 +1,8 @@
 """What is found out about a case beyond its verdicts, kept in the store.
 
-Bisections, explanations, the part of it that Inductor gets. Called by `bisect`, `explain` and
-`minify`, and by the reports. A finding belongs to a case, a signature and an environment, as a
-verdict does; the newest counts.
+Bisections, explanations, the part of it that Inductor gets, the releases of torch that show its
+failure. Called by `bisect`, `explain`, `minify` and `releases`, and by the reports. A finding
+belongs to a case, a signature and an environment, as a verdict does; the newest counts.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from torchreel.store.database import Store
 from torchreel.store.jsontypes import Json
 from torchreel.store.signature import Signature
 
-Kind = Literal["bisection", "explanation", "part"]
+Kind = Literal["bisection", "explanation", "part", "releases"]
 
 
 def keep_finding(

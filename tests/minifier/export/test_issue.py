@@ -25,6 +25,8 @@ from torchreel.minifier.export.issue import issue
 from torchreel.minifier.export.script import Script, compile_form, with_header
 from torchreel.minifier.export.story import Story
 from torchreel.minifier.export.validation.issues import check_issue
+from torchreel.releases.results import Run, State, Survey
+from torchreel.releases.results import Tried as Release
 from torchreel.store.records import Reduction
 from torchreel.store.signature import CLASSES, Signature
 
@@ -55,7 +57,12 @@ def story(text: str, kind: str = "exception", stage: str = "") -> Story:
         by_catch=(signature,),
         explanation=Explanation((text,), False, text, (text, text)),
         bisection=Bisection(text, text, 3, text, text, (Tried(step, False, text, text),)),
+        releases=Survey(text, (_release(text, "other"), _release(text, "same"))),
     )
+
+
+def _release(text: str, state: State) -> Release:
+    return Release(text, (Run(state, text), Run("passes", text)))
 
 
 def written(text: str, kind: str = "exception", stage: str = "", *, holds: bool = False) -> str:

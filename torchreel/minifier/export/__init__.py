@@ -18,7 +18,7 @@ from torchreel.minifier.bisect import Bisection
 from torchreel.minifier.by_catch import caught
 from torchreel.minifier.case import Case
 from torchreel.minifier.explain import Explanation
-from torchreel.minifier.export.check import CheckResult, check
+from torchreel.minifier.export.check import HERE, CheckResult, Interpreter, check
 from torchreel.minifier.export.files import FORMATS, write_files
 from torchreel.minifier.export.issue import issue
 from torchreel.minifier.export.regression import check_as_test, text_of_test
@@ -37,6 +37,7 @@ from torchreel.minifier.options import Options
 from torchreel.minifier.order import sort_key
 from torchreel.minifier.source.case import ANYTHING, SourceCase
 from torchreel.minifier.source.export import comparing_forms, source_form
+from torchreel.releases.results import Survey
 from torchreel.store import Store
 from torchreel.store.records import Compile, Failure
 
@@ -45,6 +46,7 @@ __all__ = [
     "CheckResult",
     "ExportOptions",
     "Exported",
+    "best_form",
     "export",
     "export_by_catch",
     "export_case",
@@ -69,6 +71,8 @@ class ExportOptions:
     """Whether code from the store may be run: a failure of Dynamo's own is a program."""
     say: Say = field(default=lambda text: None)
     """Told what is being done: a check takes as long as the compile that it repeats."""
+    interpreter: Interpreter = HERE
+    """What a form of the script has to show the failure with, to be taken."""
 
 
 @dataclass(frozen=True)
@@ -111,12 +115,14 @@ def export(
 
 
 def _with_findings(store: Store, case: AnyCase, story: Story) -> Story:
-    """With what `minify` and `bisect` found out about the case."""
+    """With what `minify`, `bisect` and `releases` found out about the case."""
     explanation, bisection = (finding(store, k, case) for k in ("explanation", "bisection"))
+    releases = finding(store, "releases", case)
     return replace(
         story,
         explanation=None if explanation is None else Explanation.from_json(explanation),
         bisection=None if bisection is None else Bisection.from_json(bisection),
+        releases=None if releases is None else Survey.from_json(releases),
     )
 
 
@@ -150,14 +156,7 @@ def refuse_overwriting(options: ExportOptions) -> None:
 
 def export_case(case: AnyCase, story: Story, options: ExportOptions) -> Exported:
     """Write a case as a script that shows the failure when it runs by itself, and as an issue."""
-    if case.is_code and not options.trust:
-        raise UntrustedError(
-            "The case is a program that came with the store: to check it runs its code. If you "
-            "trust who made it, add --trust."
-        )
-    if isinstance(case, Case):
-        refuse_forbidden(case)
-    script, result = _best_form(case, story, options)
+    script, result = best_form(case, story, options)
     script, seen = _repeated(case, story, script, result, options)
     shown, runs = sum(found.holds for found in seen), len(seen)
     result = next((found for found in seen if found.holds), result)
@@ -177,6 +176,17 @@ def export_case(case: AnyCase, story: Story, options: ExportOptions) -> Exported
     return Exported(files, script, result, story, shown, runs, used, tested)
 
 
+def refuse_untrusted(case: AnyCase, *, trust: bool) -> None:
+    """Raises `UntrustedError` for code of a store, and `ForbiddenError` for a forbidden graph."""
+    if case.is_code and not trust:
+        raise UntrustedError(
+            "The case is a program that came with the store: to check it runs its code. If you "
+            "trust who made it, add --trust."
+        )
+    if isinstance(case, Case):
+        refuse_forbidden(case)
+
+
 def _repeated(
     case: AnyCase, story: Story, script: Script, result: CheckResult, options: ExportOptions
 ) -> tuple[Script, list[CheckResult]]:
@@ -193,12 +203,23 @@ def _repeated(
 
 def _checked(case: AnyCase, story: Story, script: Script, options: ExportOptions) -> CheckResult:
     """What a script shows, with the modules that it imports and no others."""
-    imports = script.imports(case.imports)
-    return check(script.text, story.signature, imports, options.command, trust=options.trust)
+    return check(
+        script.text,
+        story.signature,
+        script.imports(case.imports),
+        options.command,
+        trust=options.trust,
+        interpreter=options.interpreter,
+    )
 
 
-def _best_form(case: AnyCase, story: Story, options: ExportOptions) -> tuple[Script, CheckResult]:
-    """The first form that shows the very failure; else one that shows the same error; else any."""
+def best_form(case: AnyCase, story: Story, options: ExportOptions) -> tuple[Script, CheckResult]:
+    """The first form that shows the very failure; else one that shows the same error; else any.
+
+    Raises `UntrustedError` for a case that is code, unless it is trusted, and `UnsupportedError`
+    for one that no form of a script can hold.
+    """
+    refuse_untrusted(case, trust=options.trust)
     tried: list[tuple[Script, CheckResult]] = []
     refused: list[str] = []
     say = options.say

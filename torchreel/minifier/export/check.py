@@ -2,7 +2,7 @@
 
 Lives here: the process, what it may import and do, and the comparison of what it showed with the
 signature. Not here: what happens in that process (`runner`), which packages it may import
-(`foreign`), and what follows from the answer (`export`, `releases`).
+(`releases.packages`), and what follows from the answer (`export`, `releases`).
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ import torchreel
 from torchreel import sandbox
 from torchreel.errors import MinifyError
 from torchreel.minifier.export import runner
-from torchreel.minifier.export.foreign import foreign_packages, needed_packages
 from torchreel.minifier.export.measuring import HOLDS
 from torchreel.minifier.export.script import HANG_SECONDS
 from torchreel.minifier.oracle import NEEDS_KERNELS
 from torchreel.minifier.user_command import INTERESTING, run_command
+from torchreel.releases.packages import foreign_packages, needed_packages
 from torchreel.replay.vector_isa import copy_probes
 from torchreel.store import raised
 from torchreel.store.raised import Denial, Raised

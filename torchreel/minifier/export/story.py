@@ -15,6 +15,7 @@ from torchreel.minifier.explain.results import Explanation
 from torchreel.minifier.kinds import AnyCase, case_from_bytes
 from torchreel.minifier.minify import starting_cases
 from torchreel.minifier.options import Options
+from torchreel.releases.results import Survey
 from torchreel.store import Store, queries, schema
 from torchreel.store.records import Compile, Failure, Reduction
 from torchreel.store.signature import Signature
@@ -37,6 +38,8 @@ class Story:
     by_catch: tuple[Signature, ...] = ()
     explanation: Explanation | None = None
     bisection: Bisection | None = None
+    releases: Survey | None = None
+    """What the script did under several releases of torch."""
 
     @property
     def versions(self) -> dict[str, str]:

@@ -1,7 +1,8 @@
 """The packages of an environment that torch does not need: a repro may not import them.
 
 Lives here: looking at the metadata of installed distributions. Not here: hiding the packages
-(`runner`). Needs the standard library alone: for another environment, its Python runs this file.
+(`minifier.export.runner`). Needs the standard library alone: the Python of another environment runs
+this file.
 """
 
 from __future__ import annotations

@@ -1,0 +1,203 @@
+"""Which release of torch broke it, which one fixed it: the script of a case under several.
+
+Lives here: the choice of the script, its runs under each release, and what each run says. Not here:
+the environments and the conclusions (`torchreel.releases`), one run (`check`). Called by
+`torchreel releases`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from torchreel.errors import EnvironmentFailed
+from torchreel.minifier.export import ExportOptions, best_form
+from torchreel.minifier.export.check import HERE, CheckResult, Interpreter, check
+from torchreel.minifier.export.script import Script
+from torchreel.minifier.export.story import Story, best_known
+from torchreel.minifier.findings import keep_finding
+from torchreel.minifier.kinds import AnyCase
+from torchreel.minifier.options import Options
+from torchreel.releases import environments
+from torchreel.releases.environments import Environment
+from torchreel.releases.results import Run, Survey, Tried, in_order, order_of
+from torchreel.store import Store
+from torchreel.store.records import Compile
+from torchreel.torch_compat import releases
+
+# Modules of torch that run when something is compiled, and when results are compared after it.
+_COMPILER = (
+    "torch._dynamo.", "torch._inductor.", "torch._functorch.", "torch._higher_order_ops.",
+    "torch._subclasses.", "torch._export.", "torch.export.", "torch.fx.", "torch.testing.",
+)  # fmt: skip
+
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Release:
+    """A release to try: in this environment, in another one, or in none."""
+
+    torch: str
+    """The version."""
+    interpreter: Interpreter | None
+    reason: str = ""
+    """Why there is no interpreter."""
+
+
+@dataclass(frozen=True)
+class SurveyOptions:
+    """How a case is run under each release."""
+
+    runs: int = 3
+    imports: tuple[str, ...] = ()
+    trust: bool = False
+    say: Say = field(default=lambda text: None)
+
+
+def releases_to_try(
+    wanted: Sequence[str], pythons: Sequence[str], make: Callable[[Sequence[str]], bool], say: Say
+) -> tuple[Release, ...]:
+    """Find an interpreter for each wanted version, for this environment and for `pythons`.
+
+    `make` is given the versions without an environment, and says whether they may be made.
+    """
+    given = [_of_environment(environments.look_into(python)) for python in pythons]
+    here = releases.installed().version
+    covered = {_public(one.torch) for one in given} | {_public(here)}
+    missing = [v for v in wanted if v not in covered and environments.found(v) is None]
+    may_make = bool(missing) and make(missing)
+    others = [_in_cache(v, say, may_make) for v in wanted if v not in covered]
+    # An environment that was named stands for its version before this one does.
+    own = [] if _public(here) in {_public(one.torch) for one in given} else [Release(here, HERE)]
+    return tuple(sorted([*own, *given, *others], key=lambda one: order_of(one.torch)))
+
+
+def _of_environment(found: Environment) -> Release:
+    return Release(found.torch, Interpreter(str(found.python), found.torch, found.foreign))
+
+
+def _in_cache(version: str, say: Say, may_make: bool) -> Release:
+    try:
+        python = environments.found(version)
+        if python is None and not may_make:
+            return Release(version, None, "there is no environment with it: --yes makes one")
+        return _of_environment(environments.look_into(python or environments.make(version, say)))
+    except EnvironmentFailed as error:
+        return Release(version, None, str(error))
+
+
+def _public(version: str) -> str:
+    """A version without the part that names a build."""
+    return version.partition("+")[0]
+
+
+# -- the runs -------------------------------------------------------------------------------------
+
+
+def survey(
+    store: Store, compile: Compile, tried: Sequence[Release], options: SurveyOptions
+) -> Survey:
+    """Run the smallest case known of a compile's failure under each release; all are tried.
+
+    The result is kept in a store that can be written to.  Raises what `export` does for a compile
+    that did not fail, for code without trust and for a case that can't be a script.
+    """
+    known = Options(imports=options.imports, trust=options.trust)
+    case, story = best_known(store, compile, None, known)
+    recorded = story.versions.get("torch", "")
+    script = _script(case, story, recorded, tried, options)
+    judge = _Judge(script, case, story, options)
+    found = in_order([judge.release(release) for release in tried])
+    result = Survey(_public(recorded), found, script.form)
+    if store.writable:
+        keep_finding(store, "releases", case, story.signature, "", result.to_json())
+    return result
+
+
+def _script(
+    case: AnyCase, story: Story, recorded: str, tried: Sequence[Release], options: SurveyOptions
+) -> Script:
+    """The form of the script that shows the failure under the torch that recorded it."""
+    same = [one for one in tried if _public(one.torch) == _public(recorded) and one.interpreter]
+    interpreter = (same[0].interpreter if same else None) or HERE
+    asked = ExportOptions(
+        Path(),
+        imports=options.imports,
+        trust=options.trust,
+        say=options.say,
+        interpreter=interpreter,
+    )
+    return best_form(case, story, asked)[0]
+
+
+@dataclass(frozen=True)
+class _Judge:
+    """What a run of the script says about a release."""
+
+    script: Script
+    case: AnyCase
+    story: Story
+    options: SurveyOptions
+
+    def release(self, release: Release) -> Tried:
+        """Run the script as often as it is wanted; once is enough where nothing can be judged."""
+        if release.interpreter is None:
+            self._say(release, f"can't be judged: {release.reason}")
+            return Tried(_public(release.torch), reason=release.reason)
+        runs: list[Run] = []
+        for number in range(1, self.options.runs + 1):
+            run = self._run(release.interpreter)
+            runs.append(run)
+            self._say(release, f"run {number} of {self.options.runs}: {run.detail}")
+            if run.state == "unjudged":
+                break
+        return Tried(_public(release.torch), tuple(self._checked(runs, release.interpreter)))
+
+    def _say(self, release: Release, text: str) -> None:
+        self.options.say(f"torch {release.torch}: {text}")
+
+    def _run(self, interpreter: Interpreter) -> Run:
+        return run_of(self._check(interpreter))
+
+    def _check(self, interpreter: Interpreter, *, eager: bool = False) -> CheckResult:
+        return check(
+            self.script.text,
+            self.story.signature,
+            self.case.imports,
+            trust=self.options.trust,
+            interpreter=interpreter,
+            eager=eager,
+        )
+
+    def _checked(self, runs: list[Run], interpreter: Interpreter) -> list[Run]:
+        """The runs, unless eager mode fails as well: then the compiler has no part in it."""
+        failing = [run for run in runs if run.state in ("same", "other")]
+        if not failing or not self.case.eager or "torch.compile(" not in self.script.text:
+            return runs
+        eager = self._check(interpreter, eager=True)
+        if eager.observed is None and eager.exit_status == 0:
+            return runs
+        why = f"without torch.compile it fails as well: {eager.detail}"
+        return [replace(run, state="unjudged", detail=why) for run in runs]
+
+
+def run_of(result: CheckResult) -> Run:
+    """What one run of a script says."""
+    if result.holds:
+        return Run("same", result.detail)
+    if result.observed is None and result.exit_status == 0 and not result.denied:
+        return Run("passes", result.detail)
+    if result.observed is None or result.denied or result.timed_out:
+        return Run("unjudged", result.detail)
+    if result.observed.is_kill:
+        return Run("unjudged", f"{result.detail}, as a rule for want of memory")
+    if result.chain and not _reaches_compiler(result):
+        return Run("unjudged", f"it fails before anything is compiled: {result.detail}")
+    return Run("other", result.detail)
+
+
+def _reaches_compiler(result: CheckResult) -> bool:
+    modules = (f"{module}." for error in result.chain for module, _ in error.frames)
+    return any(module.startswith(_COMPILER) for module in modules)
