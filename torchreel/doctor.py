@@ -6,6 +6,7 @@ themselves (`recorder.attach`). Called by `torchreel doctor` and by programs.
 
 from __future__ import annotations
 
+import importlib
 import os
 import platform
 import shutil
@@ -25,6 +26,7 @@ from torchreel.store.addressing import default_store
 from torchreel.torch_compat import releases
 from torchreel.torch_compat.names import State as NameState
 from torchreel.torch_compat.names import TorchName
+from torchreel.torch_compat.used import missing_names, names_used
 
 State = Literal["ok", "missing", "warning"]
 
@@ -40,7 +42,7 @@ class Finding:
 
 
 def examine(target: str | None = None) -> list[Finding]:
-    """Look at Python, torch, the C++ compiler, the attach points and the store at `target`."""
+    """Look at Python, torch and its private names, the C++ compiler, and the store at `target`."""
     return [
         _python(),
         _torch(),
@@ -49,6 +51,7 @@ def examine(target: str | None = None) -> list[Finding]:
         _sandbox(),
         _store(target),
         *_attach_points(),
+        _names(),
     ]
 
 
@@ -130,6 +133,20 @@ def _attach_points() -> list[Finding]:
     found = [_attach_point(point, state) for point, state in points if state in _SHOWN]
     absent = [point for point, state in points if state == "not in this torch"]
     return [*found, *([_absent(absent, len(points))] if absent else [])]
+
+
+def _names() -> Finding:
+    """Look for every name of torch that replay, minifier and the formats use."""
+    try:
+        importlib.import_module("torch")
+    except ImportError as error:
+        return Finding("names of torch", "missing", str(error), "Install torch.")
+    absent, torch = missing_names(), releases.installed()
+    if not absent:
+        return Finding("names of torch", "ok", f"all {len(names_used())} that are used")
+    state: State = "missing" if torch.is_known else "warning"
+    told = f"{len(absent)} of {len(names_used())} not in torch {torch.version}: {', '.join(absent)}"
+    return Finding("names of torch", state, told, "What needs them fails, and says so.")
 
 
 _SHOWN = ("found", "missing")

@@ -345,7 +345,7 @@ def compile_fx_inner(
     graph: GraphModule, inputs: Sequence[object], kwargs: Mapping[str, object]
 ) -> object:
     """Inductor's entry for one ATen graph, with the recorded keyword arguments."""
-    from torch._inductor.compile_fx import compile_fx_inner as entry
+    from torch._inductor.compile_fx import compile_fx_inner as inner
     from torch._inductor.cudagraph_utils import BoxedDeviceIndex
     from torch._inductor.utils import BoxedBool
 
@@ -354,7 +354,7 @@ def compile_fx_inner(
         live["cudagraphs"] = BoxedBool(bool(live["cudagraphs"]))
     if "boxed_forward_device_index" in live:
         live["boxed_forward_device_index"] = BoxedDeviceIndex(live["boxed_forward_device_index"])
-    return entry(graph, inputs, **live)  # type: ignore[arg-type]
+    return inner(graph, inputs, **live)  # type: ignore[arg-type]
 
 
 def nearest_graph(frames: Sequence[FrameType]) -> GraphModule | None:

@@ -8,8 +8,9 @@ Called by the recorder, where it attaches, and by `torchreel doctor`.
 from __future__ import annotations
 
 import importlib
+import inspect
 import sys
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import Any, Literal, NamedTuple
 
 from torchreel.torch_compat import releases
@@ -69,9 +70,15 @@ def resolve(name: TorchName) -> tuple[Any, str]:
     *path, last = name.qualname.split(".")
     for part in path:
         owner = getattr(owner, part)
-    if last not in vars(owner) and last not in vars(owner).get("__annotations__", ()):
+    if last not in vars(owner) and last not in _annotated(owner):
         raise AttributeError(f"{name} does not exist in this torch")
     return owner, last
+
+
+def _annotated(owner: object) -> Collection[str]:
+    """The fields that a class or module declares itself; since Python 3.14 not in its `vars`."""
+    declares = inspect.isclass(owner) or inspect.ismodule(owner)
+    return inspect.get_annotations(owner) if declares else ()  # type: ignore[arg-type]
 
 
 def is_here(name: TorchName) -> bool:

@@ -327,11 +327,7 @@ def set_graph_names(graph: torch.fx.Graph, used: Iterable[str], counts: Mapping[
 
 def has_zero_tensor(tensor: torch.Tensor) -> bool:
     """Whether a tensor is a ZeroTensor (no memory behind it; the gradient of `sgn` is one)."""
-    return (
-        bool(torch._C._is_zerotensor(tensor))
-        if hasattr(torch._C, "_is_zerotensor")
-        else bool(tensor._is_zerotensor())
-    )
+    return bool(tensor._is_zerotensor())
 
 
 def zero_tensor(size: list[int], **kwargs: Any) -> torch.Tensor:

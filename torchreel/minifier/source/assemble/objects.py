@@ -433,7 +433,7 @@ def _is_generated(function: FunctionType) -> bool:
 
 def _annotated(kind: type) -> Collection[str]:
     """The names that a class itself annotates: those of its fields, of a dataclass."""
-    return frozenset(vars(kind).get("__annotations__", ()))
+    return frozenset(inspect.get_annotations(kind))
 
 
 def _is_literal(text: str) -> bool:
