@@ -52,14 +52,20 @@ def missing_names(torch: Installed | None = None) -> list[str]:
 
 
 def is_in_torch(name: str) -> bool:
-    """Return True if the installed torch has a name; imports the modules on the way."""
+    """Return True if the installed torch has a name; imports the modules on the way.
+
+    A name may be declared without a value. What an object has that is neither a module nor a class
+    is not looked at: it may be None until it is used.
+    """
     found = _longest_module(name)
     if found is None:
         return False
     owner, rest = found
     for part in rest:
+        if not (inspect.ismodule(owner) or inspect.isclass(owner)):
+            return True
         if not hasattr(owner, part):
-            return _is_declared(owner, part)
+            return part in inspect.get_annotations(owner)
         owner = getattr(owner, part)
     return True
 
@@ -104,9 +110,3 @@ def _longest_module(name: str) -> tuple[Any, list[str]] | None:
         except ImportError:
             continue
     return None
-
-
-def _is_declared(owner: Any, name: str) -> bool:
-    """Return True if a module or class declares a name that it gets a value for later."""
-    holds = inspect.isclass(owner) or inspect.ismodule(owner)
-    return holds and name in inspect.get_annotations(owner)
