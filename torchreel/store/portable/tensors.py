@@ -343,7 +343,10 @@ class Decoder:
         number = description.get("storage")
         base = self._bases.get(number) if isinstance(number, int) else None
         if base is None and self._is_tight(description):
-            base = torch.empty_strided(size, stride, **options)  # type: ignore[arg-type]
+            if torch_names.is_specialised([*size, *stride]):
+                base = torch_names.fake_of_meta(self.mode, size, stride, options)
+            else:
+                base = torch.empty_strided(size, stride, **options)  # type: ignore[arg-type]
             if isinstance(number, int):
                 self._bases[number] = base
             return base
@@ -373,14 +376,16 @@ class Decoder:
         A case that was reduced may have other sizes by now, or lack the symbol.
         """
         number = self.size(size)
-        if before == size or isinstance(number, int):
+        if before == size:
             return number
         try:
             spelled = self.size(before)
         except UnsupportedError:
             return number
-        same = isinstance(spelled, torch.SymInt) and spelled.node.expr == number.node.expr
-        return spelled if same else number
+        if not isinstance(spelled, torch.SymInt):
+            return number
+        now = number.node.expr if isinstance(number, torch.SymInt) else number
+        return spelled if spelled.node.expr == now else number
 
     def _is_tight(self, description: Mapping[str, Json]) -> bool:
         """Whether a tensor fills its storage, as far as the hints tell."""

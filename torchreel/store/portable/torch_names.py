@@ -409,6 +409,27 @@ def unreplaced(node: Any) -> Any:
     return node._expr if isinstance(node, SymNode) else expression(node)
 
 
+def is_specialised(sizes: Iterable[int | torch.SymInt]) -> bool:
+    """Whether one of them is a symbol that became a number."""
+    return any(isinstance(size, torch.SymInt) and expression(size.node).is_number for size in sizes)
+
+
+def fake_of_meta(
+    mode: FakeTensorMode,
+    size: Iterable[int | torch.SymInt],
+    stride: Iterable[int | torch.SymInt],
+    options: Mapping[str, Any],
+) -> FakeTensor:
+    """A fake made of a meta tensor, as the conversion of a real tensor makes one.
+
+    It has symbolic sizes though all of them are numbers by now; one that a FakeTensorMode makes in
+    `torch.empty_strided` has not.
+    """
+    with no_dispatch():
+        meta = torch.empty_strided(tuple(size), tuple(stride), **{**options, "device": "meta"})
+        return FakeTensor(mode, meta, torch.device(options["device"]))
+
+
 def expression(node: Any) -> sympy.Basic:
     """The expression of a SymInt's node; a nested int (the length of each row of a jagged tensor)
     has no symbol, and SymPy's name for it is a SingletonInt."""
