@@ -32,12 +32,16 @@ assert tests.minifier.planted_results, "imported for its side effect"
 class Here:
     """An oracle that runs cases in this process: nothing here crashes."""
 
+    trust = False
+
     def __init__(self, signature: Signature, **kwargs: object) -> None:
         self.signature = signature
 
     def judge(self, case: Case) -> Report:
         """One run."""
-        return Answer(run(Task(case, self.signature, 0.0, 0), lambda _: None), 0.0, 0).report()
+        return Answer(
+            run(Task(case, self.signature, 0.0, 0, trust=self.trust), lambda _: None), 0.0, 0
+        ).report()
 
     def __enter__(self) -> Here:
         return self

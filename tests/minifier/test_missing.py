@@ -3,21 +3,28 @@
 from __future__ import annotations
 
 import operator
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 import torch._inductor.config as inductor_config
+from torch._dynamo.backends.debugging import aot_eager
 
+import torchreel
 from tests.minifier.recorded import record
 from tests.minifier.test_analyze import Here
-from torchreel.errors import UntrustedError
+from torchreel.errors import UnsupportedError, UntrustedError
 from torchreel.minifier import analyze as analyzing
 from torchreel.minifier.accuracy import find_difference
 from torchreel.minifier.analyze import analyze
 from torchreel.minifier.events import Report, raise_missing
+from torchreel.minifier.minify import minify
+from torchreel.minifier.options import Options
+from torchreel.recorder.settings import Settings
 from torchreel.replay.replay import replay
-from torchreel.replay.verdict import REFUSED
+from torchreel.replay.verdict import IDENTICAL, REFUSED
 from torchreel.store import queries
 from torchreel.store.database import Store
 from torchreel.store.records import Compile
@@ -45,7 +52,7 @@ def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def the_compile(store: Store) -> Compile:
-    (recording,) = queries.recordings(store)
+    recording = queries.recordings(store)[0]
     (row,) = queries.compiles(store, recording.id)
     return row
 
@@ -75,6 +82,81 @@ def test_a_replay_without_the_pass_that_diverges_is_refused(path: Path) -> None:
     assert verdict.verdict == REFUSED
     assert PASS in verdict.detail
     assert verdict.missing == (PASS,)
+
+
+def test_with_trust_the_pass_is_out_of_the_store(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A function of the program: the analysis finds the first wrong node, the replay agrees."""
+
+    class Trusting(Here):
+        trust = True
+
+    monkeypatch.setattr(analyzing, "WorkerOracle", Trusting)
+    with Store.open(path) as store:
+        found = analyze(store, the_compile(store), trust=True)
+        verdict = replay(store, the_compile(store), trust=True)
+    assert found.difference
+    assert found.first == "mul"
+    assert verdict.verdict == IDENTICAL, f"{verdict}\n{verdict.difference}"
+    assert not verdict.missing
+
+
+def splitting(factor: int) -> Callable[..., Any]:
+    """A backend that closes over a number, and breaks every addition."""
+
+    def backend(graph: torch.fx.GraphModule, inputs: list[torch.Tensor]) -> Any:
+        for node in graph.graph.nodes:
+            if node.target is operator.add:
+                raise NotImplementedError(f"no addition in {factor} parts")
+        return aot_eager(graph, inputs)
+
+    return backend
+
+
+def test_the_programs_own_backend(tmp_path: Path) -> None:
+    """A closure: refused by its name without trust, and reduced with it."""
+    path = record(
+        tmp_path / "run.db", lambda x: (x.sin() + 1).cos(), torch.ones(4), backend=splitting(3)
+    )
+    with Store.open(path, write=True) as store:
+        without = replay(store, the_compile(store))
+        verdict = replay(store, the_compile(store), trust=True)
+        with pytest.raises(UnsupportedError, match=r"splitting\.<locals>\.backend"):
+            minify(store)
+        reduction = minify(store, options=Options(trust=True))
+    assert without.verdict == REFUSED
+    assert "splitting.<locals>.backend" in without.detail
+    assert "--trust" in without.detail
+    assert verdict.verdict == IDENTICAL, f"{verdict}\n{verdict.difference}"
+    assert reduction.case.call_nodes == 1
+    assert reduction.signature.exception_types[-1] == "NotImplementedError"
+
+
+def test_the_pass_of_one_call(tmp_path: Path) -> None:
+    """An option of `torch.compile` that holds a function."""
+    path = record(
+        tmp_path / "run.db",
+        product,
+        torch.ones(4),
+        options={"post_grad_custom_post_pass": lambda graph: wrong(graph)},
+    )
+    with Store.open(path) as store:
+        without = replay(store, the_compile(store))
+        verdict = replay(store, the_compile(store), trust=True)
+    assert without.verdict == REFUSED
+    assert "post_grad_custom_post_pass" in without.detail
+    assert verdict.verdict == IDENTICAL, f"{verdict}\n{verdict.difference}"
+
+
+def test_no_code_is_kept_where_no_frames_are(tmp_path: Path) -> None:
+    torch._dynamo.reset()
+    settings = Settings(frames="none")
+    with torchreel.record(tmp_path / "run.db", settings=settings):
+        torch.compile(product, backend=splitting(3))(torch.ones(4))
+    with Store.open(tmp_path / "run.db") as store:
+        (row,) = queries.checkpoints(store, the_compile(store))
+        assert b'"objects"' not in store.read_blob(row.digest)
 
 
 def test_what_failed_as_recorded_needs_nothing_more() -> None:

@@ -36,7 +36,15 @@ VALUE_KEYS = ("val", "example_value")
 # What the compiler reads of a node's meta and the worker can't compute: nothing else is kept.
 _KEPT_META = texts.DERIVED_META
 # What a stage's entry point is given besides the graph and its inputs.
-_KEPT_EXTRA = ("backend", "options", "fake_mode", "kwargs", "specialized_floats", "operators")
+_KEPT_EXTRA = (
+    "backend",
+    "options",
+    "fake_mode",
+    "kwargs",
+    "specialized_floats",
+    "operators",
+    "objects",
+)
 # Arguments that count inputs or name an earlier graph: they mean nothing once the graph is edited.
 _STALE_KWARGS = ("static_input_idxs", "graph_id", "boxed_forward_device_index")
 # State of a ShapeEnv that says what its symbols are; the rest is what the recorded trace learnt.

@@ -40,6 +40,8 @@ FORMAT = 2
 
 LARGEST = 4 << 20
 """Bytes: a hundred times what a frame with a large model takes."""
+_LARGEST_OBJECT = 1 << 18
+"""Bytes of one object, which each checkpoint holds anew."""
 LONGEST = 2.0
 """Seconds: looked at with every object, so that neither size nor time gets out of hand."""
 
@@ -176,7 +178,32 @@ def make(
     if redacted:
         notes.reasons.append(f"{redacted} strings were redacted")
     status = "partial" if notes.reasons else "complete"
-    return Bundle(status, notes.told(), data, canonical_json(_document(frame, call, notes)))
+    return Bundle(
+        status,
+        notes.told(),
+        data,
+        canonical_json({"call": call, **_document(notes, notes.modules | frame.module())}),
+    )
+
+
+def make_object(value: object, describe: Describe, redactor: Redactor | None) -> Bundle:
+    """The bundle of one object of the program's: a backend, a pass.  Raises nothing that it raises.
+
+    Nothing is left out of it: with a part missing it would be another pass.
+    """
+    if redactor is not None and redactor.rules.mode == "all":
+        return Bundle("refused", "all text is to be redacted, and code is made of text")
+    notes = _Notes()
+    data, reason = _pickle({"format": FORMAT, "object": value}, describe, notes)
+    if data is None or notes.reasons:
+        why = notes.stopped or notes.told() or f"it could not be pickled: {reason}"
+        return Bundle("refused", why)
+    data, redacted = _redacted(data, redactor, notes)
+    if redacted:
+        return Bundle("refused", f"{redacted} strings of it were redacted")
+    if len(data) > _LARGEST_OBJECT:
+        return Bundle("refused", f"it is larger than {_LARGEST_OBJECT} bytes")
+    return Bundle("complete", "", data, canonical_json(_document(notes, notes.modules)))
 
 
 def with_state(
@@ -221,13 +248,12 @@ def _filled(module: object, name: str) -> object:
     return None
 
 
-def _document(frame: Frame, call: Json, notes: _Notes) -> Json:
+def _document(notes: _Notes, modules: set[str]) -> dict[str, Json]:
     """What stands beside the pickle, and needs no trust to be read."""
     return {
         "tensors": notes.tensors,
-        "call": call,
         "lines": {file: _lines(file, spans) for file, spans in sorted(notes.lines.items())},
-        "modules": {name: _of_module(name) for name in sorted(notes.modules | frame.module())},
+        "modules": {name: _of_module(name) for name in sorted(modules)},
     }
 
 

@@ -116,6 +116,19 @@ def load_bundle(store: Store, compile: Compile, trust: bool = False) -> LoadedFr
     return read_bundle(store, compile, trust).load()
 
 
+def read_object(data: bytes, document: Json, name: str) -> object:
+    """Run the pickle of an object of the program's: only for those who trust it.
+
+    Raises what `Bundle.load` does.
+    """
+    found = document if isinstance(document, Mapping) else {}
+    _install_lines(found.get("lines"))
+    content = _unpickled(data, _tensors(found.get("tensors")), name, "What the store holds of")
+    if not isinstance(content, dict) or content.get("format") not in (1, FORMAT):
+        raise DamagedStore(f"What the store holds of {name} has a form that is not known.")
+    return content.get("object")
+
+
 def _without(compile: Compile, row: FrameBundle | None) -> str:
     if row is None:
         return (
@@ -234,16 +247,18 @@ class _Unpickler(pickle.Unpickler):
         return self._tensors[number]
 
 
-def _unpickled(data: bytes, tensors: list[object], place: str) -> Any:
+def _unpickled(
+    data: bytes, tensors: list[object], place: str, what: str = "The frame of compile"
+) -> Any:
     try:
         return _Unpickler(data, tensors).load()
     except (ImportError, AttributeError) as error:
         raise ReplayError(
-            f"The frame of compile {place} needs what is not here: {error}. Install it, or "
+            f"{what} {place} needs what is not here: {error}. Install it, or "
             "put its directory into PYTHONPATH."
         ) from error
     except (pickle.UnpicklingError, EOFError, ValueError, TypeError, LookupError) as error:
-        raise DamagedStore(f"The frame of compile {place} can't be read: {error}.") from error
+        raise DamagedStore(f"{what} {place} can't be read: {error}.") from error
 
 
 def _frame(

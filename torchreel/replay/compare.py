@@ -16,7 +16,7 @@ import itertools
 import json
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from torchreel.errors import DamagedStore
 from torchreel.replay.compared import CLASSES, ON_REQUEST, SCOPES, excuses
@@ -303,10 +303,25 @@ def _compare_failures(recorded: Side, replayed: Side, point: Point) -> tuple[lis
         ours = None
     if ours is None and theirs is None:
         return [], ""
-    same = ours is not None and theirs is not None and ours.signature.matches(theirs.signature)
+    same = ours is not None and theirs is not None and _is_same(ours, theirs, point)
     stage = (ours or theirs).stage  # type: ignore[union-attr]
     row = Comparison(stage, point.partition, "failure", ours is not None, theirs is not None, same)
     return [row], "" if same else f"the failure: {_name(ours)} recorded, {_name(theirs)} replayed"
+
+
+# What calls a backend: a replay from the graph calls it without.
+_CALLERS = ("torch._dynamo.output_graph:", "torch._dynamo.convert_frame:")
+
+
+def _is_same(ours: Failure, theirs: Failure, point: Point) -> bool:
+    """Whether both are one failure; where a backend itself raised, whoever called it."""
+    wanted, seen = ours.signature, theirs.signature
+    if point.entry == "graph":
+        wanted, seen = (
+            replace(one, frames=tuple(f for f in one.frames if not f.startswith(_CALLERS)))
+            for one in (wanted, seen)
+        )
+    return wanted.matches(seen)
 
 
 def _failure(side: Side) -> Failure | None:

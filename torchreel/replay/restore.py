@@ -18,7 +18,7 @@ import torch
 from torch.fx import GraphModule
 
 from torchreel.errors import UnsupportedError, UntrustedError
-from torchreel.replay import torch_names
+from torchreel.replay import objects, torch_names
 from torchreel.replay.comparison import tensors_of
 from torchreel.store.jsontypes import Json
 from torchreel.store.portable import (
@@ -82,7 +82,8 @@ def restore(doc: CheckpointDoc) -> Restored:
         raise UnsupportedError(
             f"the checkpoint holds what has no portable form: {'; '.join(missing)}"
         )
-    names.check_comment(doc.extra)
+    # The program's own code is in no comment that the compiler writes.
+    names.check_comment({k: v for k, v in doc.extra.items() if k != objects.KEY})
     torch_names.register_operators()
     stand_in_for(doc)
     table = shape_env.decode_symbols(doc.shape_env)
@@ -177,7 +178,9 @@ def imposed(doc: CheckpointDoc, *, trust: bool = False, attempt: int = 0) -> Ite
     Yields the config entries that were left out, with the reason.
     """
     with ExitStack() as stack:
-        left = stack.enter_context(config.patched(doc.config, trust=trust))
+        left = stack.enter_context(
+            config.patched(doc.config, trust=trust, objects=objects.kept(doc, trust=trust))
+        )
         stack.enter_context(torch_names.caches_off())
         stack.enter_context(ambient.imposed(doc.ambient))
         stack.enter_context(torch_names.compile_context(doc.extra.get("compile_id"), attempt))
@@ -199,10 +202,23 @@ def options_of(doc: CheckpointDoc, *, trust: bool = False) -> dict[str, object]:
             f"the compile was given options that name code, commands or paths: {', '.join(left)}; "
             "use --trust to restore them"
         )
-    return {
-        str(entry["key"]): values.decode_value(entry["value"], _no_leaf)  # type: ignore[call-overload,index]
-        for entry in kept
-    }
+    loaders = objects.kept(doc, trust=trust)
+    found: dict[str, object] = {}
+    for entry in kept:
+        key, tree = str(entry["key"]), entry["value"]  # type: ignore[call-overload,index]
+        load = loaders.get(f"{objects.OPTION}{key}")
+        found[key] = values.decode_value(tree, _no_leaf) if load is None else load()
+    return found
+
+
+def own_backend(doc: CheckpointDoc, *, trust: bool) -> Callable[..., object] | None:
+    """The program's own backend out of the store; None without trust, and where none is kept.
+
+    Raises `UnsupportedError` where it can't be loaded.
+    """
+    load = objects.kept(doc, trust=trust).get(objects.BACKEND)
+    found = None if load is None or ":" not in doc.backend else load()
+    return found if callable(found) else None
 
 
 def _no_leaf(kind: str, data: Json) -> object:
@@ -222,7 +238,9 @@ def run(restored: Restored, *, backward: bool = False, trust: bool = False) -> o
 
 def _run_graph(restored: Restored, backward: bool, trust: bool) -> object:
     doc = restored.doc
-    backend: Callable[..., object] = torch_names.backend(doc.backend, options_of(doc, trust=trust))
+    own = own_backend(doc, trust=trust)
+    options = options_of(doc, trust=trust)
+    backend: Callable[..., object] = own or torch_names.backend(doc.backend, options)
     with torch_names.tracing_context(restored.mode), torch_names.backward_now(backward):
         return backend(torch_names.before_backend(restored.graph), restored.inputs)
 

@@ -318,7 +318,8 @@ def backend(name: str, options: Mapping[str, object]) -> Callable[..., Any]:
     if ":" in name or name not in list_backends(exclude_tags=()):
         raise UntrustedError(
             f"the recorded backend {name!r} is not one of torch's own; "
-            "name the module that registers it with --import MODULE"
+            "name the module that registers it with --import MODULE, or add --trust to run what "
+            "the store holds of it"
         )
     return lookup_backend(name)
 

@@ -7,6 +7,8 @@ got of the frame; after a failure the frame's locals are still as they were, bec
 
 from __future__ import annotations
 
+import base64
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from torchreel.recorder.attach import AttachPoint, Call, Probe
@@ -19,6 +21,7 @@ if TYPE_CHECKING:
     from torchreel.recorder.recorder import Recorder
     from torchreel.recorder.spans import CompileEntry
     from torchreel.store.jsontypes import Json
+    from torchreel.store.portable.checkpoints import CheckpointDoc
     from torchreel.store.portable.frame_calls import FrameCall
 
 UNTOUCHED = AttachPoint(
@@ -57,6 +60,38 @@ def add_state(
         whole = with_state(made, found, _describer(), recorder.tape.redactor)
         if whole is not None:
             _append(recorder, entry, whole)
+
+
+def with_objects(recorder: Recorder, doc: CheckpointDoc, backend: object = None) -> CheckpointDoc:
+    """The checkpoint with the code of the program's own that decides the compile: each a bundle.
+
+    A backend that is none of torch's, and config entries and options that hold functions or
+    objects.  Nothing is kept where frames are not.
+    """
+    if recorder.options.settings.frames == "none":
+        return doc
+    with fail_open("objects of the program"):
+        from torchreel.recorder.bundles import make_object
+        from torchreel.store.portable import torch_names
+
+        found = torch_names.objects_of_compile(backend)
+        if not found:
+            return doc
+        made = {
+            name: _object(make_object(value, _describer(), recorder.tape.redactor))
+            for name, value in found.items()
+        }
+        return replace(doc, extra={**doc.extra, "objects": made})
+    return doc
+
+
+def _object(made: Bundle) -> Json:
+    from torchreel.store.jsontypes import parse_json
+
+    if made.data is None or made.tensors is None:
+        return {"reason": made.reason}
+    data = base64.b64encode(made.data).decode()
+    return {"data": data, "document": parse_json(made.tensors)}
 
 
 def _keep(recorder: Recorder, call: Call, entry: CompileEntry) -> Bundle | None:

@@ -171,7 +171,9 @@ def _backend(recorder: Recorder, call: Call) -> Visit:
     with fail_open("graph checkpoint"):
         if recorder.wants_checkpoint:
             doc = graph_checkpoint(gm, inputs, graph.compiler_fn, graph.param_name_to_source)
-            recorder.add_checkpoint(doc, "dynamo")
+            recorder.add_checkpoint(
+                bundles.with_objects(recorder, doc, graph.compiler_fn), "dynamo"
+            )
     outcome = yield
     recorder.leave(span, outcome.error)
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from torchreel.recorder.attach import AttachPoint, Call, Probe, Visit
 from torchreel.recorder.guard import fail_open
-from torchreel.recorder.probes import inductor_events
+from torchreel.recorder.probes import bundles, inductor_events
 from torchreel.recorder.probes.inductor_events import KINDS
 
 if TYPE_CHECKING:
@@ -80,7 +80,8 @@ def _inner(recorder: Recorder, call: Call) -> Visit:
     with fail_open("aot checkpoint"):
         gm, inputs = call.argument(0, "gm"), call.argument(1, "example_inputs")
         if recorder.wants_checkpoint:
-            recorder.add_checkpoint(aot_checkpoint(gm, inputs, call.kwargs), stage)
+            doc = aot_checkpoint(gm, inputs, call.kwargs)
+            recorder.add_checkpoint(bundles.with_objects(recorder, doc), stage)
     outcome = yield
     recorder.leave(span, outcome.error)
 

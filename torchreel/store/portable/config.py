@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 
 from torchreel.errors import UnsupportedError
@@ -96,10 +96,16 @@ def _fields(entry: Json) -> tuple[str, str, Json]:
 
 
 @contextlib.contextmanager
-def patched(entries: Sequence[Json], *, trust: bool = False) -> Iterator[list[str]]:
+def patched(
+    entries: Sequence[Json],
+    *,
+    trust: bool = False,
+    objects: Mapping[str, Callable[[], object]] | None = None,
+) -> Iterator[list[str]]:
     """Restore recorded entries for the length of a `with`; yields what was left out and why.
 
-    An entry that this torch does not have is left out, not an error: names come and go.
+    `objects` loads what an entry held, by its name, where that was code.  An entry that this torch
+    does not have is left out, not an error: names come and go.
     """
     kept, left = restorable(entries, trust=trust)
     modules = torch_names.config_modules()
@@ -110,8 +116,9 @@ def patched(entries: Sequence[Json], *, trust: bool = False) -> Iterator[list[st
             if config is None or key not in torch_names.config_keys(config):
                 left.append(f"{module}.{key} (unknown to this torch)")
                 continue
+            load = (objects or {}).get(f"{module}.{key}")
             try:
-                value = values.decode_value(tree, _no_leaf)
+                value = values.decode_value(tree, _no_leaf) if load is None else load()
             except UnsupportedError as error:
                 left.append(f"{module}.{key} ({error})")
                 continue

@@ -622,6 +622,41 @@ def fake_mode_settings(mode: FakeTensorMode | None) -> dict[str, bool]:
     return {name: bool(getattr(mode, name)) for name in names if hasattr(mode, name)}
 
 
+def objects_of_compile(backend: object) -> dict[str, object]:
+    """The program's own code that decides a compile, by name.
+
+    Config entries (`inductor.post_grad_custom_post_pass`) and options (`options.NAME`) that hold
+    what is no plain value, and the backend (`backend`), where it is none of torch's.
+    """
+    found: dict[str, object] = {
+        f"{module}.{key}": value
+        for module, config in config_modules().items()
+        for key, value in non_default_entries(config).items()
+        if _holds_code(value)
+    }
+    name, options = backend_of(backend)
+    found |= {f"options.{key}": value for key, value in options.items() if _holds_code(value)}
+    return {**found, "backend": _innermost(backend)} if ":" in name else found
+
+
+_PLAIN_VALUES = (bool, int, float, complex, str, bytes, type(None), torch.dtype, torch.device)
+
+
+def _holds_code(value: object) -> bool:
+    if isinstance(value, (list, tuple, set, frozenset)):
+        return any(map(_holds_code, value))
+    if isinstance(value, dict):
+        return any(map(_holds_code, value.values()))
+    return not isinstance(value, _PLAIN_VALUES)
+
+
+def _innermost(backend: object) -> object:
+    """The callable that the program gave, without torch's wrappers around it."""
+    while hasattr(backend, "_torchdynamo_orig_backend"):
+        backend = backend._torchdynamo_orig_backend
+    return backend.compiler_fn if isinstance(backend, torch._TorchCompileWrapper) else backend
+
+
 def backend_of(backend: object) -> tuple[str, dict[str, Any]]:
     """A backend's portable name and the options of its `torch.compile` call."""
     from torch._dynamo.backends.registry import _COMPILER_FNS
