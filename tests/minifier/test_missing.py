@@ -19,10 +19,15 @@ from torchreel.errors import UnsupportedError, UntrustedError
 from torchreel.minifier import analyze as analyzing
 from torchreel.minifier.accuracy import find_difference
 from torchreel.minifier.analyze import analyze
+from torchreel.minifier.case import Case
 from torchreel.minifier.events import Report, raise_missing
+from torchreel.minifier.export import ExportOptions, _checked
+from torchreel.minifier.export.script import Script
+from torchreel.minifier.export.story import Story
 from torchreel.minifier.minify import minify
 from torchreel.minifier.options import Options
 from torchreel.recorder.settings import Settings
+from torchreel.replay.operators import document
 from torchreel.replay.replay import replay
 from torchreel.replay.verdict import IDENTICAL, REFUSED
 from torchreel.store import queries
@@ -163,3 +168,15 @@ def test_what_failed_as_recorded_needs_nothing_more() -> None:
     raise_missing([Report("same", missing=(PASS,)), Report("none")])
     with pytest.raises(UntrustedError, match=PASS):
         raise_missing([Report("none", missing=(PASS,))])
+
+
+def test_a_script_that_lacks_the_pass_says_so(path: Path, tmp_path: Path) -> None:
+    """No script holds the pass, and the verdict on one names it."""
+    with Store.open(path) as store:
+        (row, *_) = queries.checkpoints(store, the_compile(store))
+        case = Case.from_checkpoint(document(store, the_compile(store), row), "accuracy")
+    story = Story(wrong_result_signature("values"))
+    script = Script("compile", "import torch\n")
+    found = _checked(case, story, script, ExportOptions(tmp_path))
+    assert not found.holds
+    assert f"without {PASS}" in found.detail

@@ -29,6 +29,7 @@ from torchreel.minifier.export.script import (
     refuse_forbidden,
     with_header,
 )
+from torchreel.minifier.export.settings import left_out
 from torchreel.minifier.export.story import Story, best_known, headline, of_by_catch
 from torchreel.minifier.export.validation.issues import check_issue
 from torchreel.minifier.findings import finding
@@ -203,7 +204,7 @@ def _repeated(
 
 def _checked(case: AnyCase, story: Story, script: Script, options: ExportOptions) -> CheckResult:
     """What a script shows, with the modules that it imports and no others."""
-    return check(
+    result = check(
         script.text,
         story.signature,
         script.imports(case.imports),
@@ -211,6 +212,11 @@ def _checked(case: AnyCase, story: Story, script: Script, options: ExportOptions
         trust=options.trust,
         interpreter=options.interpreter,
     )
+    left = left_out(case) if isinstance(case, Case) and not result.holds else []
+    if not left:
+        return result
+    what = f"{result.detail}; the script is without {', '.join(left)}, which no script can hold"
+    return replace(result, detail=what)
 
 
 def best_form(case: AnyCase, story: Story, options: ExportOptions) -> tuple[Script, CheckResult]:

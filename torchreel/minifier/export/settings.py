@@ -44,6 +44,12 @@ def _has_unbacked(graph: GraphDoc) -> bool:
     return any(_UNBACKED.fullmatch(name) for node in graph.nodes for name in symbols_of(node.value))
 
 
+def left_out(case: Case) -> list[str]:
+    """The config entries and options of a case that no script holds: they name code or paths."""
+    entries = [*case.checkpoint.config, *as_list(case.checkpoint.extra.get("options"))]
+    return config.restorable(entries, trust=False)[1]
+
+
 def ambient_lines(case: Case) -> list[str]:
     """One call per piece of process-wide state that is not what a fresh process has."""
     state = case.checkpoint.ambient
