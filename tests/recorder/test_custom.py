@@ -8,6 +8,7 @@ import pytest
 import torch
 from torch._dynamo.utils import counters
 from torch._library import fake_class_registry, opaque_object
+from torch._opaque_base import OpaqueBase
 from torch.testing._internal.two_tensor import TwoTensor
 
 from tests.recorder.conftest import Record, Tape
@@ -29,7 +30,7 @@ def _fake_mix(x: torch.Tensor, out: torch.Tensor, scale: float = 1.0) -> torch.T
     return torch.empty_like(x)
 
 
-class Handle(opaque_object.OpaqueBase):
+class Handle(OpaqueBase):
     """An object that only its operators look into."""
 
     def __init__(self, number: int) -> None:

@@ -1,0 +1,1 @@
+"""Public bugs of torch.compile, and the releases that have each."""
