@@ -5,10 +5,10 @@ VENV := .venv
 STAMP := $(VENV)/.stamp
 PY := $(VENV)/bin/python
 
-.PHONY: help venv test lint demo bench models cases recording instructions fidelity detection completeness rebuilding corpus replay minifier kills faults soak source overhead quality docs clean check-compiler check-python hostile compat known-forms exam damaged
+.PHONY: help venv test lint demo bench models cases recording instructions fidelity detection completeness rebuilding corpus replay minifier kills faults soak source overhead quality docs clean check-compiler check-python hostile compat releases known-forms exam damaged
 
 help:
-	@echo "make venv | test | lint | demo | bench | models | cases | recording | instructions | fidelity | detection | completeness | rebuilding | corpus | replay | minifier | kills | faults | soak | source | overhead | quality | docs | clean | hostile | compat | known-forms | exam | damaged"
+	@echo "make venv | test | lint | demo | bench | models | cases | recording | instructions | fidelity | detection | completeness | rebuilding | corpus | replay | minifier | kills | faults | soak | source | overhead | quality | docs | clean | hostile | compat | releases | known-forms | exam | damaged"
 
 venv: $(STAMP)
 
@@ -124,6 +124,11 @@ quality: check-compiler $(STAMP)
 # (up to 7 GB each, made once: some three minutes); RELEASES="2.12 newest" names a few.
 compat: check-compiler $(STAMP)
 	$(PY) -m tests.compat $(RELEASES)
+
+# What 'releases' says of public bugs under seven releases, against the bugs themselves (an hour, and
+# up to 7 GB of disk for each release; resumable); ARGS="lift --runs 1 --only 2.12,2.13".
+releases: check-compiler $(STAMP)
+	$(PY) -m benchmarks.releases $(ARGS)
 
 docs: $(STAMP)
 	$(PY) -m pytest tests/docs

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from torchreel.errors import EnvironmentFailed
+from torchreel.errors import EnvironmentFailed, UnsupportedError
 from torchreel.minifier.export import ExportOptions, best_form
 from torchreel.minifier.export.check import HERE, CheckResult, Interpreter, check
 from torchreel.minifier.export.script import Script
@@ -102,10 +102,16 @@ def survey(
     """Run the smallest case known of a compile's failure under each release; all are tried.
 
     The result is kept in a store that can be written to.  Raises what `export` does for a compile
-    that did not fail, for code without trust and for a case that can't be a script.
+    that did not fail, for code without trust and for a case that can't be a script, and
+    UnsupportedError for one that a command of the user's judges.
     """
     known = Options(imports=options.imports, trust=options.trust)
     case, story = best_known(store, compile, None, known)
+    if story.signature.failure_class == "script":
+        raise UnsupportedError(
+            "The case was reduced for a command of yours, and other releases are judged without "
+            "it: run the script that 'export' writes with each of them."
+        )
     recorded = story.versions.get("torch", "")
     script = _script(case, story, recorded, tried, options)
     judge = _Judge(script, case, story, options)
@@ -147,19 +153,19 @@ class _Judge:
             self._say(release, f"can't be judged: {release.reason}")
             return Tried(_public(release.torch), reason=release.reason)
         runs: list[Run] = []
+        exact = True
         for number in range(1, self.options.runs + 1):
-            run = self._run(release.interpreter)
-            runs.append(run)
-            self._say(release, f"run {number} of {self.options.runs}: {run.detail}")
-            if run.state == "unjudged":
+            result = self._check(release.interpreter)
+            runs.append(run_of(result))
+            exact = exact and (result.exact or runs[-1].state == "passes")
+            self._say(release, f"run {number} of {self.options.runs}: {runs[-1].detail}")
+            if runs[-1].state == "unjudged":
                 break
-        return Tried(_public(release.torch), tuple(self._checked(runs, release.interpreter)))
+        found = runs if exact else self._without_compiler(runs, release.interpreter)
+        return Tried(_public(release.torch), tuple(found))
 
     def _say(self, release: Release, text: str) -> None:
         self.options.say(f"torch {release.torch}: {text}")
-
-    def _run(self, interpreter: Interpreter) -> Run:
-        return run_of(self._check(interpreter))
 
     def _check(self, interpreter: Interpreter, *, eager: bool = False) -> CheckResult:
         return check(
@@ -171,8 +177,11 @@ class _Judge:
             eager=eager,
         )
 
-    def _checked(self, runs: list[Run], interpreter: Interpreter) -> list[Run]:
-        """The runs, unless eager mode fails as well: then the compiler has no part in it."""
+    def _without_compiler(self, runs: list[Run], interpreter: Interpreter) -> list[Run]:
+        """The runs, unless eager mode fails as well: then the compiler has no part in it.
+
+        Not asked of a failure with the very same innermost frame of torch's.
+        """
         failing = [run for run in runs if run.state in ("same", "other")]
         if not failing or not self.case.eager or "torch.compile(" not in self.script.text:
             return runs
