@@ -504,6 +504,14 @@ def minify(
     limit_runs: Annotated[
         int | None, typer.Option("--limit-runs", metavar="N", help="Stop after N oracle runs.")
     ] = None,
+    hang_after: Annotated[
+        float | None,
+        typer.Option(
+            "--hang-after",
+            metavar="SECONDS",
+            help="End a run after this long: a hang is longer.",
+        ),
+    ] = None,
     jobs: Annotated[
         int,
         typer.Option(
@@ -535,7 +543,7 @@ def minify(
     from torchreel.minifier.events import Limits
     from torchreel.minifier.export import ExportOptions, refuse_overwriting
     from torchreel.minifier.minify import minify as run
-    from torchreel.minifier.options import Options, usable_cores
+    from torchreel.minifier.options import Bounds, Options, usable_cores
     from torchreel.store import parse
 
     where = parse(address)
@@ -547,6 +555,7 @@ def minify(
         command=tuple(command or ()),
         checks=checks,
         trust=trust,
+        hang_after=hang_after,
     )
     refuse_overwriting(options)
     with _own(_writable(where), output) as store:
@@ -562,6 +571,7 @@ def minify(
                 predicate=predicate,
                 command=options.command,
                 jobs=jobs or usable_cores(),
+                bounds=Bounds(hang_after),
             )
             reduction = run(store, row, accuracy=accuracy, options=chosen, listener=listener)
         raise typer.Exit(console.finish(store, reduction, options))

@@ -81,6 +81,15 @@ def planted_ends(gm: GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
 
 
 @register_backend
+def planted_doubling(gm: GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
+    """Takes twice as long for each call of the graph as for the one before."""
+    calls = [node for node in gm.graph.nodes if node.op == "call_function"]
+    for number, _ in enumerate(calls):
+        time.sleep(0.001 * 2**number)
+    return gm.forward
+
+
+@register_backend
 def planted_wrong(gm: GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
     """Computes a cosine of a sine wrongly."""
     wrong = reaches(gm, "sin", "cos")

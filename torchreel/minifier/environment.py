@@ -17,11 +17,14 @@ import torch
 from torchreel.store.jsontypes import Json
 
 # Raise it when a change of the oracle changes what it says of the same case.
-ORACLE_VERSION = 4
+ORACLE_VERSION = 5
 
 
-def facts(imports: Sequence[str]) -> dict[str, Json]:
-    """Versions, processor, compiler, and the text of the modules that were imported."""
+def facts(imports: Sequence[str], *, confined: bool) -> dict[str, Json]:
+    """Versions, processor, compiler, the text of the modules that were imported.
+
+    And whether cases are confined: what the sandbox denied says nothing of a trusted run.
+    """
     return {
         "oracle": ORACLE_VERSION,
         "torch": torch.__version__,
@@ -30,6 +33,7 @@ def facts(imports: Sequence[str]) -> dict[str, Json]:
         "capability": torch.backends.cpu.get_cpu_capability(),
         "threads": torch.get_num_threads(),
         "compiler": _compiler(),
+        "confined": confined,
         "imports": {name: _source_digest(name) for name in imports},
     }
 

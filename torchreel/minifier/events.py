@@ -56,6 +56,10 @@ class Report:
     """Where a case holds a part of the compiler back (`bisect`): what was left out first."""
     missing: tuple[str, ...] = ()
     """What of the recording the run was made without: config entries, passes."""
+    stack: frozenset[str] = frozenset()
+    """Of a hang: the functions that were on the stack each time that it was looked at."""
+    presumed: bool = False
+    """Whether it was presumed before the whole limit was over."""
 
     @property
     def refusal(self) -> str:

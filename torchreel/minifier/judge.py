@@ -127,6 +127,11 @@ class Judge:
         if report.lasting:
             self.journal.keep(case, report)
 
+    def forget_presumed(self) -> None:
+        """Forget the hangs that were presumed: one of them was none."""
+        for digest in [found for found, report in self._seen.items() if report.presumed]:
+            del self._seen[digest]
+
     def accepted(self, case: AnyCase) -> AnyCase:
         """A case that failed with the signature, with fresh descriptions of its values."""
         found = self._with_values(case.digest)

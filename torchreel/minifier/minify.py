@@ -6,7 +6,6 @@ Not here: the search itself (`search`).
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import replace
@@ -25,8 +24,10 @@ from torchreel.minifier.by_catch import caught
 from torchreel.minifier.case import Case, Harness
 from torchreel.minifier.events import Listener, Reduction
 from torchreel.minifier.findings import finding, keep_finding
+from torchreel.minifier.hangs.limit import recorded_limit
+from torchreel.minifier.hangs.oracle import HangOracle
 from torchreel.minifier.journal import StoreJournal
-from torchreel.minifier.judge import Judge
+from torchreel.minifier.judge import Judge, Oracle
 from torchreel.minifier.kinds import AnyCase, phases_of
 from torchreel.minifier.options import Bounds, Options
 from torchreel.minifier.oracle import WorkerOracle
@@ -50,8 +51,6 @@ if TYPE_CHECKING:
 # Stages that belong to Dynamo: their input is a Python frame, not a graph.
 NEEDS_FRAME = ("dynamo", "guards", "")
 _RUNTIME_ASSERTS = frozenset({"op:aten._assert_scalar.default", "fn:torch._assert_scalar"})
-# For a hang whose recording does not say how long it waited.
-_HANG_SECONDS = 30.0
 _DYNAMO = ("torch._dynamo.output_graph:", "torch._dynamo.convert_frame:")
 # Stages in which Inductor works on one partition alone.
 _INDUCTOR = ("post_grad", "lowering", "codegen", "run", "forward", "backward")
@@ -198,8 +197,7 @@ def _bounds_for(failure: Failure, bounds: Bounds) -> Bounds:
     """A hang is recognised after the time in which the recording recognised it."""
     if failure.failure_class != "hang" or bounds.seconds is not None:
         return bounds
-    told = re.search(r"after ([\d.]+) s", failure.message)
-    return replace(bounds, seconds=float(told[1]) if told is not None else _HANG_SECONDS)
+    return replace(bounds, seconds=recorded_limit(failure.message))
 
 
 def open_oracle(
@@ -236,7 +234,7 @@ def _reduce(
         oracle.look_for(wanted)
         journal = StoreJournal(store, wanted, oracle.environment, failure.id)
         return Search(
-            oracle,
+            _for_hangs(oracle, wanted),
             wanted,
             journal=journal,
             limits=options.limits,
@@ -270,6 +268,13 @@ def _reduce(
         if _alike(first, starts, recorded) is None:
             raise
     return run(search(_alike(first, starts, recorded) or recorded), *starts)
+
+
+def _for_hangs(oracle: WorkerOracle | ScriptOracle, wanted: Signature) -> Oracle:
+    """The oracle to search with: one that presumes hangs where a hang is looked for."""
+    if wanted.failure_class != "hang" or not isinstance(oracle, WorkerOracle):
+        return oracle
+    return HangOracle(oracle, oracle.seconds)
 
 
 def _lowered(store: Store, oracle: WorkerOracle, case: Case, judge: Judge) -> Case | None:

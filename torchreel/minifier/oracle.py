@@ -121,6 +121,15 @@ class WorkerOracle:
         self._learn(answer)
         return answer.report()
 
+    @property
+    def seconds(self) -> float:
+        """The limit of a run now."""
+        return self._seconds()
+
+    def judge_hang(self, case: AnyCase, seconds: float, stack: frozenset[str]) -> Report:
+        """The verdict on one run, in which a hang is presumed after `seconds` within `stack`."""
+        return self._ask(replace(self._task(case), presume=seconds, stack=stack)).report()
+
     def part_of(self, case: AnyCase) -> Json:
         """The document of the last ATen graph that Inductor gets of a case; None if it gets none.
 

@@ -45,6 +45,10 @@ class Task:
     trust: bool = False
     """Whether config entries that name code, commands or paths are restored; a worker decides that
     for itself, so it is not in the line."""
+    presume: float = 0.0
+    """Seconds in the stage after which a hang is presumed; 0: after the whole limit only."""
+    stack: frozenset[str] = frozenset()
+    """The functions that have to be on the stack when a hang is presumed."""
 
     def to_line(self) -> bytes:
         """As one line."""
@@ -55,6 +59,8 @@ class Task:
                 "memory": self.memory,
                 "ceiling": self.ceiling,
                 "part": self.part,
+                "presume": self.presume,
+                "stack": sorted(self.stack),
             }
         )
         return b'{"case":%b,%b' % (self.case.to_bytes(), rest[1:])
@@ -69,6 +75,8 @@ class Task:
             int(str(data["memory"])),
             None if data["ceiling"] is None else str(data["ceiling"]),
             bool(data["part"]),
+            presume=float(str(data["presume"])),
+            stack=frozenset(cast("list[str]", data["stack"])),
         )
 
 
@@ -104,6 +112,10 @@ class Answer:
     peak: int
     """Most resident memory seen, in bytes."""
     lasting: bool = True
+    stack: tuple[str, ...] = ()
+    """See `Report`."""
+    presumed: bool = False
+    """See `Report`."""
 
     def to_line(self) -> bytes:
         """As one line."""
@@ -116,8 +128,9 @@ class Answer:
         data = cast("dict[str, Json]", parse_json(line))
         finding = Finding(**cast("dict[str, Json]", data["finding"]))  # type: ignore[arg-type]
         return cls(
-            finding, float(str(data["seconds"])), int(str(data["peak"])), bool(data["lasting"])
-        )
+            finding, float(str(data["seconds"])), int(str(data["peak"])), bool(data["lasting"]),
+            tuple(cast("list[str]", data["stack"])), bool(data["presumed"]),
+        )  # fmt: skip
 
     def report(self) -> Report:
         """For the search."""
@@ -125,7 +138,7 @@ class Answer:
         signature = Signature.from_json(found.signature) if found.signature is not None else None
         return Report(
             found.verdict, signature, found.detail, found.stage, self.seconds, found.values,
-            self.lasting, found.note, tuple(found.missing),
+            self.lasting, found.note, tuple(found.missing), frozenset(self.stack), self.presumed,
         )  # fmt: skip
 
 

@@ -26,6 +26,8 @@ from torchreel.minifier.events import (
     Report,
     Status,
 )
+from torchreel.minifier.hangs.oracle import HangOracle
+from torchreel.minifier.hangs.proof import Accepted
 from torchreel.minifier.journal import Journal, MemoryJournal
 from torchreel.minifier.judge import Judge, Oracle
 from torchreel.minifier.kinds import AnyCase
@@ -64,6 +66,7 @@ class Search:
         phases: Sequence[Sequence[Tier]] = PHASES,
     ) -> None:
         self.signature = signature
+        self._hangs = oracle if isinstance(oracle, HangOracle) else None
         self.judge = Judge(oracle, journal if journal is not None else MemoryJournal(), limits)
         self._listener, self._phases = listener, phases
         self._counts: dict[str, PassCount] = {}
@@ -101,16 +104,19 @@ class Search:
         self._begin(start)
         status: Status = "fixpoint"
         try:
+            self._prove_trivial(start.case)
             refuse_trivial(self.judge, start.case)
             self._guess(start.case, lowered)
             self._to_fixpoint()
             self._reduce_part(parts)
+            self._prove()
             self._confirm()
         except BudgetSpent:
             status = "budget"
         except KeyboardInterrupt:
             status = "interrupted"
         self._best, self._key = self._simplest()
+        self._leave_unproved()
         self._save(status)
         self._tell("end")
         return self._result(status)
@@ -118,6 +124,10 @@ class Search:
     def _begin(self, start: Start) -> None:
         self._start, self._best, self._key = start, start.case, sort_key(start.case)
         self._champion: tuple[AnyCase, Key] | None = None
+        self._accepted = Accepted(start.case)
+        if self._hangs is not None and not self._hangs.is_sure(start.case):
+            self.judge.count()  # known from an earlier reduction: where it hangs has to be seen
+            self._hangs.prove(start.case)
         self._number = self.judge.journal.begin(start.case)
         self._save("running")
         self._tell("start", message="" if start.flaky is None else _flaky_text(start.flaky))
@@ -157,6 +167,7 @@ class Search:
         if part is not None:
             self._champion = whole = (self._best, self._key)
             self._best, self._key = self.judge.accepted(part), sort_key(part)
+            self._accepted.add(self._best)
             self._guess(part)
             # As few calls as the whole has, and all of them named: none of these can go either.
             is_guessed = self._best.digest != part.digest
@@ -166,6 +177,55 @@ class Search:
                 self._to_fixpoint()
             else:  # the whole is what a user knows: the sizes of this need not be seen to
                 (self._best, self._key), self._champion = whole, None
+
+    def _prove(self) -> None:
+        """Run a hang for the whole limit; where it ends, go on from the last case that hangs."""
+        hangs = self._hangs
+        if hangs is None:
+            return
+        self._best, self._key = self._simplest()
+        self._champion = None
+        while not self._is_proved(hangs, self._best):
+            self._go_back(lambda case: self._is_proved(hangs, case))
+            self._to_fixpoint()
+
+    def _prove_trivial(self, case: AnyCase) -> None:
+        """That a case which does nothing hangs as well is not presumed."""
+        empty = case.trivial()
+        if self._hangs is not None and empty is not None:
+            self._is_proved(self._hangs, empty)
+
+    def _is_proved(self, hangs: HangOracle, case: AnyCase) -> bool:
+        if hangs.is_sure(case):
+            return True
+        known = self.judge.known(case)
+        if known is not None and not known.presumed:
+            return known.verdict == "same"
+        self.judge.count()
+        report = hangs.prove(case)
+        self.judge.keep(case, report)
+        return report.verdict == "same"
+
+    def _settle_doubts(self) -> None:
+        """Prove the best case as soon as what ended since says that it may end as well."""
+        hangs = self._hangs
+        if hangs is None or not hangs.doubts(self._best) or self._is_proved(hangs, self._best):
+            return
+        self._go_back(lambda case: not hangs.doubts(case) or self._is_proved(hangs, case))
+
+    def _go_back(self, is_taken: Callable[[AnyCase], bool]) -> None:
+        """Go on from the last case that was accepted and is taken to hang."""
+        self._best = self._accepted.last_that(is_taken)
+        self._key = sort_key(self._best)
+        self.judge.forget_presumed()
+        self._settled.clear()
+
+    def _leave_unproved(self) -> None:
+        """Give the last case that was proved, where a search ended before the best one was."""
+        hangs = self._hangs
+        if hangs is not None and not hangs.is_sure(self._best):
+            self._best = self._accepted.last_sure(hangs.is_sure)
+            self._key = sort_key(self._best)
 
     def _confirm(self) -> None:
         """Run the result again; if it fails only sometimes, go on with repetitions."""
@@ -204,6 +264,7 @@ class Search:
                 self._rest = [*passes[number + 1 :], *self._later]
                 self._run_pass(item)
                 self._settled[item.name] = found  # what it improved, it gets to see again
+                self._settle_doubts()
         return self._best.digest != before
 
     def _run_pass(self, item: Pass[Any]) -> None:
@@ -243,6 +304,7 @@ class Search:
         self._learn(likeness, same)
         if same:
             self._best, self._key = self.judge.accepted(candidate), sort_key(candidate)
+            self._accepted.add(self._best)
             self._save("running")
         self._count(tried=1, cached=self.judge.hits - hits, accepted=int(same))
         self._tell("accepted" if same else "rejected", report)

@@ -26,6 +26,7 @@ from pathlib import Path
 from typing import IO, NoReturn, cast
 
 from torchreel import sandbox
+from torchreel.minifier.hangs import stacks
 from torchreel.minifier.predicates import AtLeast, Measured, parse_predicate
 from torchreel.minifier.processes import (
     adopt_orphans,
@@ -54,6 +55,9 @@ from torchreel.store.signature import (
 )
 
 _POLL = 0.05  # seconds between two looks at a child's memory
+# Parts of the limit after which the stack of a child that may hang is looked at.
+_LOOKS = (1 / 16, 1 / 4, 1 / 2, 7 / 8)
+_MOST_STACKS = 1 << 20  # bytes of stacks that a child has written
 _TAIL = 2000  # bytes of a dead child's output that are kept
 _LARGEST_FILE = 4 << 30  # bytes; a child that prints without end must not fill the disk
 
@@ -138,25 +142,25 @@ def _warm_up(imports: list[str], kernels: bool, trust: bool) -> Mapping[str, Jso
     gc.freeze()  # a collection in a child would copy every page of the parent
     gc.enable()
     return {
-        **environment.facts(imports),
+        **environment.facts(imports, confined=not trust),
         **({"accelerator": _machine} if _machine else {}),
-        **({"trust": True} if trust else {}),
     }
 
 
 def _answer(data: Mapping[str, Json], lane: socket.socket, trust: bool) -> Answer:
     """Fork a child for a task and see what becomes of it."""
     reading, writing = os.pipe()
-    with tempfile.TemporaryFile() as output:
+    with tempfile.TemporaryFile() as output, tempfile.TemporaryFile() as seen:
         began = time.monotonic()
         pid = os.fork()
         if pid == 0:
             os.close(reading)
             lane.close()
+            stacks.answer_with_stack(seen)
             _child(data, writing, output, trust)
         os.close(writing)
         with os.fdopen(reading, "rb", buffering=0) as pipe:
-            watch = _Watch(pid, float(str(data["seconds"])), int(str(data["memory"])), began)
+            watch = _Watch(pid, data, began, _Looks(pid, data, seen))
             watch.run(pipe, lane)
         if watch.found is not None:
             kill_group(pid)
@@ -164,7 +168,8 @@ def _answer(data: Mapping[str, Json], lane: socket.socket, trust: bool) -> Answe
         kill_group(pid)  # a C++ compiler that outlived it
         end_children()  # and what has left the group
         finding, lasting = watch.finding(status, _tail(output), data)
-    return Answer(finding, time.monotonic() - began, watch.peak, lasting)
+    seconds, looks = time.monotonic() - began, watch.looks
+    return Answer(finding, seconds, watch.peak, lasting, looks.stayed_in, watch.is_presumed)
 
 
 def _child(data: Mapping[str, Json], pipe: int, output: IO[bytes], trust: bool) -> NoReturn:
@@ -212,12 +217,64 @@ def _write_all(pipe: int, data: bytes) -> None:
         data = data[os.write(pipe, data) :]
 
 
+class _Looks:
+    """Looks at the stack of a child that is where the hang is, at fractions of its limit."""
+
+    def __init__(self, pid: int, task: Mapping[str, Json], file: IO[bytes]) -> None:
+        self._pid, self._file = pid, file
+        self._wanted = Signature.from_json(task["signature"])
+        self._stack = frozenset(cast("list[str]", task["stack"]))
+        self._presume, limit = float(str(task["presume"])), float(str(task["seconds"]))
+        self._times = [limit * part for part in _LOOKS]
+        if self._presume:
+            self._times = sorted([*self._times, self._presume])
+        self._since: float | None = None
+        self._read = 0
+        self._awaited = False
+        self._found: list[frozenset[str]] = []
+
+    @property
+    def stayed_in(self) -> tuple[str, ...]:
+        """The functions that were on the stack each time."""
+        return tuple(sorted(stacks.shared(self._found)))
+
+    def entered(self, stage: str, partition: str) -> None:
+        """The child is in another stage."""
+        here = self._wanted.failure_class == "hang" and hang_signature(stage, partition)
+        self._since = time.monotonic() if here and here.matches(self._wanted) else None
+
+    def shows_hang(self) -> bool:
+        """Look at the stack if it is time to; whether the child is presumed to hang."""
+        if self._since is None:
+            return False
+        spent = time.monotonic() - self._since
+        if self._awaited:
+            self._awaited = not self._take()
+        elif self._times and spent > self._times[0]:
+            self._times = [later for later in self._times if later > spent]
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self._pid, stacks.WRITE_STACK)
+                self._awaited = True
+        if not self._presume or spent <= self._presume or not self._found or self._awaited:
+            return False
+        return bool(self._stack) and self._stack <= self._found[-1]
+
+    def _take(self) -> bool:
+        """Read the stack that was written since; whether there is one."""
+        text = os.pread(self._file.fileno(), _MOST_STACKS, self._read)
+        self._read += len(text)
+        if text:
+            self._found.append(stacks.functions_of(text.decode("utf-8", "replace")))
+        return bool(text)
+
+
 class _Watch:
     """Reads what a child says and enforces its limits."""
 
-    def __init__(self, pid: int, seconds: float, memory: int, began: float) -> None:
-        self._pid, self._memory = pid, memory
-        self._deadline = began + seconds
+    def __init__(self, pid: int, task: Mapping[str, Json], began: float, looks: _Looks) -> None:
+        self._pid, self._memory = pid, int(str(task["memory"]))
+        self._deadline = began + float(str(task["seconds"]))
+        self.looks = looks
         self._parent = os.getppid()
         self._buffer = b""
         self.peak = 0
@@ -253,6 +310,8 @@ class _Watch:
         self.peak = max(self.peak, resident(self._pid))
         if os.getppid() != self._parent:
             self.killed = "orphaned"
+        elif self.looks.shows_hang():
+            self.killed = "presumed"
         elif time.monotonic() > self._deadline:
             self.killed = "time"
         elif self.peak > self._memory:
@@ -268,6 +327,7 @@ class _Watch:
             if "entered" in said:
                 stage, partition = cast("list[str]", said["entered"])
                 self.entered = (stage, partition)
+                self.looks.entered(stage, partition)
                 if self._compiling is None and stage not in PREPARATION:
                     self._compiling = (time.monotonic(), resident(self._pid))
             elif "finding" in said:
@@ -280,6 +340,8 @@ class _Watch:
         wanted = Signature.from_json(task["signature"])
         if self.killed == "time":
             return self._timed_out(wanted), True
+        if self.is_presumed:
+            return self._timed_out(wanted), False
         if self.killed == "memory":
             return self._too_large(wanted), True
         if self.killed == "cancelled":
@@ -288,6 +350,11 @@ class _Watch:
             return self._crashed(os.WTERMSIG(status), wanted, output), True
         how = "was killed" if os.WIFSIGNALED(status) else f"exited {os.WEXITSTATUS(status)}"
         return self._unjudged(f"its process {how} without a verdict: {output}"), False
+
+    @property
+    def is_presumed(self) -> bool:
+        """Whether the child was ended because it is where others hang."""
+        return self.killed == "presumed"
 
     def _unjudged(self, why: str) -> Finding:
         return Finding("unjudged", None, why, self.entered[0])

@@ -27,12 +27,14 @@ from torchreel.minifier.export.script import (
     compile_form,
     graph_form,
     refuse_forbidden,
+    waiting,
     with_header,
 )
 from torchreel.minifier.export.settings import left_out
 from torchreel.minifier.export.story import Story, best_known, headline, of_by_catch
 from torchreel.minifier.export.validation.issues import check_issue
 from torchreel.minifier.findings import finding
+from torchreel.minifier.hangs.limit import recorded_limit
 from torchreel.minifier.kinds import AnyCase
 from torchreel.minifier.options import Options
 from torchreel.minifier.order import sort_key
@@ -70,6 +72,8 @@ class ExportOptions:
     """How often the script is run, each time in a fresh process."""
     trust: bool = False
     """Whether code from the store may be run: a failure of Dynamo's own is a program."""
+    hang_after: float | None = None
+    """Seconds after which a run counts as hung, where the user said so."""
     say: Say = field(default=lambda text: None)
     """Told what is being done: a check takes as long as the compile that it repeats."""
     interpreter: Interpreter = HERE
@@ -229,7 +233,8 @@ def best_form(case: AnyCase, story: Story, options: ExportOptions) -> tuple[Scri
     tried: list[tuple[Script, CheckResult]] = []
     refused: list[str] = []
     say = options.say
-    for script in _forms(case, story, refused):
+    seconds = options.hang_after or recorded_limit(story.message)
+    for script in waiting(_forms(case, story, refused), story.signature, seconds):
         say(f"running the {script.form} form of the repro in a fresh process")
         result = _checked(case, story, script, options)
         say(
@@ -274,7 +279,7 @@ _SYSTEM = re.compile(r"^\w+(?=-)|x86_64|aarch64|arm64|AMD64")
 # What a script does while the bug is there, where it is no exception.
 _ENDS = {
     "crash": "The process dies",
-    "hang": "Exit status 1, after a minute,",
+    "hang": "Exit status 1, and the stacks of all threads,",
     "memory": "The process runs out of memory",
 }
 

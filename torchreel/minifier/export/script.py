@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from torchreel.escaping.python import comment_lines
@@ -34,7 +34,7 @@ from torchreel.store.portable.graphs import GraphDoc
 from torchreel.store.signature import Signature
 
 HANG_SECONDS = 60
-"""How long a repro of a hang waits before it says that it hangs."""
+"""How long a repro of a hang waits before it says that it hangs, where that is enough."""
 MEMORY = 16 << 30
 """Bytes of address space after which a repro of a memory blow-up ends, to spare the machine."""
 
@@ -208,12 +208,31 @@ def _import_lines(body: str, imports: Sequence[str], known: Sequence[str]) -> li
     return [*standard, *([""] if standard else []), *others, *extra]
 
 
+def waiting(scripts: Iterable[Script], signature: Signature, seconds: float) -> Iterator[Script]:
+    """The scripts; of a hang, also as ones that wait for as long as the reduction did.
+
+    A compile that never ends is shown best by one that waits long. One that only takes longer than
+    the limit may be over by then.
+    """
+    if signature.failure_class != "hang":
+        yield from scripts
+        return
+    made = list(scripts)
+    for wait in sorted({max(HANG_SECONDS, seconds), seconds}, reverse=True):
+        for script in made:
+            yield replace(script, text=script.text.replace(_later(HANG_SECONDS), _later(wait)))
+
+
+def _later(seconds: float) -> str:
+    return f"faulthandler.dump_traceback_later({seconds:g}, exit=True)"
+
+
 def precautions(signature: Signature) -> list[str]:
     """What makes a script say more when it dies or hangs; it needs `faulthandler`."""
     if signature.failure_class == "crash":
         return ["faulthandler.enable()"]
     if signature.failure_class == "hang":
-        return [f"faulthandler.dump_traceback_later({HANG_SECONDS}, exit=True)"]
+        return [_later(HANG_SECONDS)]
     if signature.failure_class == "memory":
         return [f"resource.setrlimit(resource.RLIMIT_AS, ({MEMORY}, {MEMORY}))"]
     return []

@@ -1,0 +1,61 @@
+"""Which cases are presumed to end, because cases of the same calls were seen to end, slowly.
+
+Lives here: the calls of the cases that ended, and what they say of others. Not here: who counts as
+slow (`oracle`), how the time grows (`growth`). Near the minimum of a hang that grows with its
+calls, every case with one call less takes half the limit or more: one of each kind is enough.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from torchreel.minifier.case import Case
+from torchreel.minifier.kinds import AnyCase
+
+# So many kinds of cases with one number of calls have to end before all of them are said to.
+_KINDS = 3
+_Calls = frozenset[tuple[str, int]]
+"""How often a case calls what."""
+
+
+class Ends:
+    """The calls of the cases that ended, though they took long."""
+
+    def __init__(self) -> None:
+        self._ended: dict[int, set[_Calls]] = {}
+        self._hung: set[int] = set()
+
+    def ended(self, case: AnyCase) -> None:
+        """Add a case that ended after a long time."""
+        calls = _calls_of(case)
+        if calls is not None:
+            self._ended.setdefault(case.total_call_nodes, set()).add(calls)
+
+    def hung(self, case: AnyCase) -> None:
+        """Add a case that does not end, or is presumed not to."""
+        self._hung.add(case.total_call_nodes)
+
+    def covers(self, case: AnyCase) -> bool:
+        """Return True if a case makes no call that a case which ended does not make as often.
+
+        Also if enough other cases with as many calls ended, and none was seen to hang.
+        """
+        calls, count = _calls_of(case), case.total_call_nodes
+        if calls is None:
+            return False
+        if any(
+            Counter(dict(calls)) <= Counter(dict(known))
+            for number, found in self._ended.items()
+            if number >= count
+            for known in found
+        ):
+            return True
+        return count not in self._hung and len(self._ended.get(count, ())) >= _KINDS
+
+
+def _calls_of(case: AnyCase) -> _Calls | None:
+    """How often a case calls what; None for code, and for a graph with graphs inside."""
+    if not isinstance(case, Case):
+        return None
+    calls = Counter(node.target for node in case.graph.nodes if node.op.startswith("call_"))
+    return frozenset(calls.items()) if calls.total() == case.total_call_nodes else None

@@ -1,0 +1,19 @@
+"""How long a compile has to take to count as hung: as long as the recording waited.
+
+Lives here: reading that from a failure. Not here: the option that overrides it (`options.Bounds`).
+Called by `minify`, and by `export` for the scripts.
+"""
+
+from __future__ import annotations
+
+import re
+
+# For a hang whose recording does not say how long it waited.
+_UNKNOWN = 30.0
+_SECONDS = re.compile(r"after ([\d.]+) s")
+
+
+def recorded_limit(message: str) -> float:
+    """Return the seconds after which a compile counted as hung, by the message of its failure."""
+    told = _SECONDS.search(message)
+    return float(told[1]) if told is not None else _UNKNOWN

@@ -1,0 +1,41 @@
+"""Proving a reduced hang: the last case that was accepted and takes the whole limit.
+
+Lives here: the cases that were accepted one after the other, and looking among them. Not here:
+the runs (`oracle`), the search that goes on from what is found (`minifier.search`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from torchreel.minifier.kinds import AnyCase
+
+
+class Accepted:
+    """The cases that a search has accepted; the first one is known to hang."""
+
+    def __init__(self, start: AnyCase) -> None:
+        self._cases = [start]
+
+    def add(self, case: AnyCase) -> None:
+        """Add the case that is the best one now."""
+        self._cases.append(case)
+
+    def last_sure(self, is_sure: Callable[[AnyCase], bool]) -> AnyCase:
+        """Return the last case that was proved; the first one where none was."""
+        return next((case for case in reversed(self._cases) if is_sure(case)), self._cases[0])
+
+    def last_that(self, hangs: Callable[[AnyCase], bool]) -> AnyCase:
+        """Return the last case that hangs where the best one does not, and forget what follows.
+
+        Each is simpler than the one before, so half of them are left out with each look.
+        """
+        low, high = 0, len(self._cases) - 1
+        while high - low > 1:
+            middle = (low + high) // 2
+            if hangs(self._cases[middle]):
+                low = middle
+            else:
+                high = middle
+        del self._cases[low + 1 :]
+        return self._cases[low]
