@@ -344,6 +344,12 @@ def replay(
     timeout: Annotated[
         float | None, typer.Option("--timeout", metavar="SECONDS", help="Limit of the child.")
     ] = None,
+    memory: Annotated[
+        int | None,
+        typer.Option(
+            "--memory", metavar="MIB", min=1, help="Memory of the child; else most of what is free."
+        ),
+    ] = None,
     config: Annotated[
         list[str] | None,
         typer.Option("--config", metavar="NAME=VALUE", help="What if this config entry were so?"),
@@ -409,12 +415,14 @@ def replay(
     with _writable(where) as store:
         one = partial(
             run, store, trust=trust, imports=imports or (), timeout=timeout, allow=classes,
+            memory=memory << 20 if memory else None,
             changes=asked, until=goal,
         )  # fmt: skip
         if sequence:
             again = partial(
-                frames, trust=trust, imports=imports or (), timeout=timeout, allow=classes
-            )
+                frames, trust=trust, imports=imports or (), timeout=timeout, allow=classes,
+                memory=memory << 20 if memory else None,
+            )  # fmt: skip
             status = console.replay_sequence(store, where.recording, again, json=json)
         elif every:
             console.refuse_repeats(repeat)

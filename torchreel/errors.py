@@ -59,6 +59,10 @@ class DamagedStore(StoreError):
     """The store is truncated or corrupted, or a blob isn't what its digest says."""
 
 
+class UnreadableSource(StoreError):
+    """What a recording is to be copied from can't be read; what it is copied to is as it was."""
+
+
 class LockedStore(StoreError):
     """Another process holds the store for longer than we wait, or it can't be written to."""
 

@@ -15,7 +15,7 @@ from torchreel.minifier.events import Report
 from torchreel.minifier.minify import is_alike
 from torchreel.minifier.options import Bounds
 from torchreel.minifier.oracle import WorkerOracle
-from torchreel.minifier.processes import _children as children
+from torchreel.sandbox.processes import _children as children
 from torchreel.store.signature import (
     Signature,
     crash_signature,

@@ -18,7 +18,7 @@ from unittest import mock
 
 from torchreel.minifier import torch_names
 from torchreel.minifier.predicates import Measured
-from torchreel.minifier.processes import resident
+from torchreel.sandbox.processes import resident
 
 Found = dict[str, Measured]
 

@@ -24,7 +24,6 @@ from torchreel.minifier.by_catch import caught
 from torchreel.minifier.case import Case, Harness
 from torchreel.minifier.events import Listener, Reduction
 from torchreel.minifier.findings import finding, keep_finding
-from torchreel.minifier.hangs.limit import recorded_limit
 from torchreel.minifier.hangs.oracle import HangOracle
 from torchreel.minifier.journal import StoreJournal
 from torchreel.minifier.judge import Judge, Oracle
@@ -40,6 +39,7 @@ from torchreel.replay.operators import document
 from torchreel.store import queries
 from torchreel.store.addressing import Address
 from torchreel.store.database import Store
+from torchreel.store.hang_limit import recorded_limit
 from torchreel.store.jsontypes import Json
 from torchreel.store.portable.checkpoints import CheckpointDoc
 from torchreel.store.records import Compile, Failure

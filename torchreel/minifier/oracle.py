@@ -31,10 +31,10 @@ from torchreel.minifier.kinds import AnyCase
 from torchreel.minifier.lanes import Lane
 from torchreel.minifier.options import Bounds
 from torchreel.minifier.predicates import QUANTITIES, parse_predicate
-from torchreel.minifier.processes import available_memory, kill_group
 from torchreel.minifier.protocol import Answer, Finding, Task, parse_line
 from torchreel.replay.device import libraries
 from torchreel.replay.vector_isa import copy_probes
+from torchreel.sandbox.processes import available_memory, kill_group, named_parent
 from torchreel.store.jsontypes import Json, canonical_json, digest_of
 from torchreel.store.signature import Signature
 
@@ -241,7 +241,7 @@ class WorkerOracle:
                 stdout=subprocess.PIPE,
                 stderr=log,
                 pass_fds=[lane.other.fileno() for lane in lanes],
-                env=self._environment(),
+                env=named_parent(self._environment()),
                 start_new_session=True,  # an interrupt is ours to handle
             )
         for lane in lanes:

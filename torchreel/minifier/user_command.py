@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from torchreel.errors import UsageError
-from torchreel.minifier.processes import kill_group
+from torchreel.sandbox.processes import kill_group
 
 INTERESTING, CANNOT_JUDGE = 0, 125
 # What shells say of a command that can't be executed or found.

@@ -28,14 +28,6 @@ from typing import IO, NoReturn, cast
 from torchreel import sandbox
 from torchreel.minifier.hangs import stacks
 from torchreel.minifier.predicates import AtLeast, Measured, parse_predicate
-from torchreel.minifier.processes import (
-    adopt_orphans,
-    die_with_parent,
-    end_children,
-    has_ended,
-    kill_group,
-    resident,
-)
 from torchreel.minifier.protocol import (
     PREPARATION,
     Answer,
@@ -44,6 +36,15 @@ from torchreel.minifier.protocol import (
     entered_line,
     hello_line,
     parse_line,
+)
+from torchreel.sandbox.processes import (
+    adopt_orphans,
+    die_with_parent,
+    end_children,
+    follow_parent,
+    has_ended,
+    kill_group,
+    resident,
 )
 from torchreel.store.jsontypes import Json, parse_json
 from torchreel.store.signature import (
@@ -74,6 +75,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--lane", dest="lanes", type=int, action="append", help="a socket")
     parser.add_argument("--accelerator", type=Path, help="facts of the recorded machine's GPUs")
     options = parser.parse_args(arguments)
+    follow_parent()
     gc.disable()  # nearly nothing of what is imported is garbage: a quarter of the time is saved
     if options.accelerator is not None:
         found = parse_json(options.accelerator.read_bytes())
@@ -95,9 +97,10 @@ def main(arguments: list[str] | None = None) -> int:
 
 def _serve_each(lanes: Sequence[socket.socket], trust: bool) -> None:
     """One process for each lane, all of them as warm as this one, which only waits for them."""
+    me = os.getpid()
     for lane in lanes:
         if os.fork() == 0:
-            die_with_parent()
+            die_with_parent(me)
             for other in lanes:
                 if other is not lane:
                     other.close()
@@ -151,11 +154,12 @@ def _answer(data: Mapping[str, Json], lane: socket.socket, trust: bool) -> Answe
     """Fork a child for a task and see what becomes of it."""
     reading, writing = os.pipe()
     with tempfile.TemporaryFile() as output, tempfile.TemporaryFile() as seen:
-        began = time.monotonic()
+        began, me = time.monotonic(), os.getpid()
         pid = os.fork()
         if pid == 0:
             os.close(reading)
             lane.close()
+            die_with_parent(me)
             stacks.answer_with_stack(seen)
             _child(data, writing, output, trust)
         os.close(writing)
@@ -175,7 +179,6 @@ def _answer(data: Mapping[str, Json], lane: socket.socket, trust: bool) -> Answe
 def _child(data: Mapping[str, Json], pipe: int, output: IO[bytes], trust: bool) -> NoReturn:
     """Run the task and write down what came of it. Ends the process, without any clean-up."""
     os.setsid()
-    die_with_parent()
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     resource.setrlimit(resource.RLIMIT_FSIZE, (_LARGEST_FILE, _LARGEST_FILE))
     for descriptor in (1, 2):

@@ -25,6 +25,8 @@ from typing import TYPE_CHECKING, Any
 from torchreel import sandbox
 from torchreel.errors import TorchreelError, UnsupportedError, UsageError
 from torchreel.recorder.failures import Stopped
+from torchreel.replay.hang import ending_when_hung
+from torchreel.sandbox.processes import follow_parent
 from torchreel.store.raised import lineage
 
 if TYPE_CHECKING:
@@ -104,6 +106,7 @@ class Report:
 
 def main() -> None:
     """Carry out the request on standard input, or in the file that is named."""
+    follow_parent()
     text = Path(sys.argv[1]).read_text() if len(sys.argv) > 1 else sys.stdin.read()
     request = Request(**json.loads(text))
     report = Report()
@@ -178,6 +181,7 @@ def _replay(request: Request, report: Report) -> None:
                 replay_of=request.replay_of,
                 entry=request.entry,
             ) as recorder,
+            ending_when_hung(recorder, request.compile_timeout),
             _seen_before(recorder, restored, request),
             _stopping(recorder, restored, request, report),
             _OneCompile(recorder, doc),

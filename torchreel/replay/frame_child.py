@@ -19,6 +19,8 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from torchreel.errors import TorchreelError, UnsupportedError
+from torchreel.replay.hang import ending_when_hung
+from torchreel.sandbox.processes import follow_parent
 
 if TYPE_CHECKING:
     from torchreel.replay.bundles import LoadedFrame
@@ -104,6 +106,7 @@ class Report:
 
 def main() -> None:
     """Carry out the request on standard input, or in the file that is named."""
+    follow_parent()
     data = json.loads(Path(sys.argv[1]).read_text() if len(sys.argv) > 1 else sys.stdin.read())
     request = Request(**{**data, "steps": [Step(**step) for step in data["steps"]]})
     report = Report()
@@ -137,7 +140,7 @@ def _replay(request: Request, report: Report) -> None:
         for step in request.steps:
             if step.wanted and not recorded:
                 recorded = True
-                stack.enter_context(
+                recorder = stack.enter_context(
                     recording.record(
                         request.store,
                         compile_timeout=request.compile_timeout,
@@ -147,6 +150,7 @@ def _replay(request: Request, report: Report) -> None:
                         entry=request.entry,
                     )
                 )
+                stack.enter_context(ending_when_hung(recorder, request.compile_timeout))
             told = report.told[str(step.id)] = Told()
             _step(step, request, frames, told, report)
 

@@ -14,7 +14,7 @@ from torchreel.replay import module_state
 from torchreel.replay.causes import likely
 from torchreel.replay.compare import Outcome, Question, Side, compare
 from torchreel.replay.frame_child import Told
-from torchreel.replay.launch import Ended
+from torchreel.replay.launch import TOO_LARGE, Ended
 from torchreel.replay.options import Options
 from torchreel.replay.sieve import Point
 from torchreel.replay.travel import Stop
@@ -121,6 +121,8 @@ def _state_of_a_module(difference: str) -> str:
 
 def _silent(group: Attempts, ended: Ended) -> str:
     last = ended.errors.strip().splitlines()
+    if ended.too_large:
+        return TOO_LARGE
     how = "was stopped at its time limit" if ended.timed_out else f"ended with {ended.status}"
     why = f": {last[-1]}" if last and not ended.timed_out else ""
     return f"the process of the replay {how} before it came to compile {group.last.place}{why}"

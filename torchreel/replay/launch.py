@@ -18,11 +18,12 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from types import ModuleType
+from typing import Literal
 
 from platformdirs import user_cache_path
 
 from torchreel import sandbox
-from torchreel.errors import DamagedStore, MissingStore, NewerStore, NotAStore
+from torchreel.errors import StoreError, UnreadableSource
 from torchreel.replay import child
 from torchreel.replay.child import Report, Request
 from torchreel.replay.device import libraries
@@ -31,13 +32,22 @@ from torchreel.replay.frame_child import Report as FrameReport
 from torchreel.replay.frame_child import Request as FrameRequest
 from torchreel.replay.nursery import ERRORS, REQUEST, Child, forked
 from torchreel.replay.vector_isa import copy_probes
+from torchreel.sandbox.processes import available_memory, kill_group, named_parent, resident
 from torchreel.sandbox.remains import is_file
 from torchreel.store import queries
 from torchreel.store.copying import copy_recording
 from torchreel.store.database import Store
 
 DEFAULT_TIMEOUT = 600.0  # seconds; a compile that takes longer wants --timeout
+_POLL = 0.1  # seconds between two looks at a child's memory
+_SHARE_OF_MEMORY = 0.8
 _MOST_ERRORS = 1 << 20  # bytes of a child's last words that are read
+
+
+TOO_LARGE = (
+    "the replay took more memory than it may, which is most of what was free when it began; "
+    "--memory gives it more"
+)
 
 
 @dataclass(frozen=True)
@@ -47,16 +57,22 @@ class Ended:
     report: Report | FrameReport | None
     status: int
     timed_out: bool
+    too_large: bool
+    """Whether it took more memory than its limit."""
     errors: str
     recording_id: int | None
 
 
 def launch(
-    request: Request | FrameRequest, timeout: float = DEFAULT_TIMEOUT, program: ModuleType = child
+    request: Request | FrameRequest,
+    timeout: float = DEFAULT_TIMEOUT,
+    program: ModuleType = child,
+    memory: int | None = None,
 ) -> Ended:
     """Run the child `program`; afterwards its recording is settled, however it ended.
 
-    Without trust the child is confined to a folder: it records there, and its recording is copied.
+    It may take `memory` bytes, by default most of what is free. Without trust the child is confined
+    to a folder: it records there, and its recording is copied.
     """
     if getattr(request, "interactive", False):
         return _launch_here(request, program)
@@ -64,12 +80,13 @@ def launch(
         given = _confined(request, folder)
         Path(folder, REQUEST).write_text(json.dumps(asdict(given)))
         process = _start(given, program.__name__, folder)
-        timed_out = _wait(process, timeout)
+        over = _wait(process, timeout, memory or default_memory())
         recording = _settled(request, given, process.pid, process.returncode or 0)
         report = _read(given.report, program)
         errors = sandbox.read_file(Path(folder, ERRORS), _MOST_ERRORS) or b""
         text = errors.decode("utf-8", "replace")
-        return Ended(report, process.returncode or 0, timed_out, text, recording)
+        status = process.returncode or 0
+        return Ended(report, status, over == "time", over == "memory", text, recording)
 
 
 def _confined(request: Request | FrameRequest, folder: str) -> Request | FrameRequest:
@@ -103,7 +120,7 @@ def _start(
     with Path(folder, REQUEST).open("rb") as text, Path(folder, ERRORS).open("wb") as errors:
         return subprocess.Popen(
             [python, "-m", program], stdin=text, stdout=subprocess.DEVNULL, stderr=errors,
-            cwd=folder, env=environment, start_new_session=True,
+            cwd=folder, env=named_parent(environment), start_new_session=True,
         )  # fmt: skip
 
 
@@ -118,13 +135,13 @@ def _launch_here(request: Request | FrameRequest, program: ModuleType) -> Ended:
         try:
             process = subprocess.Popen(
                 [*_command(given, program), str(path)],
-                cwd=folder, env=_environment(given),
+                cwd=folder, env=named_parent(_environment(given)),
             )  # fmt: skip
             status = process.wait()
         finally:
             signal.signal(signal.SIGINT, before)
         recording = _settled(request, given, process.pid, status)
-        return Ended(_read(given.report, program), status, False, "", recording)
+        return Ended(_read(given.report, program), status, False, False, "", recording)
 
 
 def _command(request: Request | FrameRequest, program: ModuleType) -> list[str]:
@@ -160,27 +177,38 @@ def _is_setting(key: str) -> bool:
     )
 
 
-def _wait(child: subprocess.Popen[bytes] | Child, timeout: float) -> bool:
-    """Wait until the child has ended; whether it had to be made to."""
+def default_memory() -> int:
+    """The bytes that a child may take: most of what is free now."""
+    return int(available_memory() * _SHARE_OF_MEMORY)
+
+
+def _wait(
+    child: subprocess.Popen[bytes] | Child, timeout: float, memory: int
+) -> Literal["", "time", "memory"]:
+    """Wait until the child has ended; the limit that it went beyond, if it did."""
+    deadline = time.monotonic() + timeout
     try:
-        child.wait(timeout)
-        return False
-    except subprocess.TimeoutExpired:
-        _kill(child.pid)
-        child.wait()
-        return True
+        while True:
+            left = max(0.0, deadline - time.monotonic())
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                child.wait(min(left, _POLL))
+                return ""
+            if resident(child.pid) > memory:
+                return _ended(child, "memory")
+            if not left:
+                return _ended(child, "time")
     except BaseException:
-        _kill(child.pid)
+        kill_group(child.pid)
         raise
 
 
-def _kill(pid: int) -> None:
-    """End the child and the compilers that it started."""
-    try:
-        os.killpg(pid, signal.SIGKILL)
-    except ProcessLookupError:
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(pid, signal.SIGKILL)
+def _ended(
+    child: subprocess.Popen[bytes] | Child, over: Literal["time", "memory"]
+) -> Literal["time", "memory"]:
+    """End the child and the compilers that it started, for a limit."""
+    kill_group(child.pid)
+    child.wait()
+    return over
 
 
 def _read(path: str, program: ModuleType) -> Report | FrameReport | None:
@@ -197,14 +225,21 @@ def _settled(
     """Write down how the child ended; the id of its recording in the store that was named."""
     if given.store == request.store:
         return _settle(request, pid, status)
-    try:
-        made = _settle(given, pid, status) if is_file(given.store) else None
+    if not is_file(given.store):
+        return None
+    with contextlib.ExitStack() as stack:
+        try:  # whatever the child made of it; an error of the store that was named is the user's
+            made = _settle(given, pid, status)
+            own = stack.enter_context(Store.open(given.store))
+        except StoreError:
+            return None
         if made is None:
             return None
-        with Store.open(given.store) as own, Store.open(request.store, write=True) as store:
+        store = stack.enter_context(Store.open(request.store, write=True))
+        try:
             return copy_recording(own, made, store)
-    except (DamagedStore, MissingStore, NewerStore, NotAStore):  # whatever the child made of it
-        return None
+        except UnreadableSource:
+            return None
 
 
 def _settle(request: Request | FrameRequest, pid: int, status: int) -> int | None:

@@ -21,6 +21,8 @@ import time
 from collections.abc import Iterator, Mapping
 from typing import IO, NoReturn
 
+from torchreel.sandbox.processes import die_with_parent, kill_group
+
 REQUEST, ERRORS = "request.json", "errors.txt"
 """In a child's folder: what it reads on standard input, and what it writes to standard error."""
 
@@ -161,15 +163,30 @@ def main() -> None:
     _import(sys.argv[1])
     for line in iter(sys.stdin.buffer.readline, b""):
         program, folder = json.loads(line)
-        pid = os.fork()
+        me, pid = os.getpid(), os.fork()
         if pid == 0:
+            die_with_parent(me)
             channel.close()
             _become(program, folder)
         channel.write(f"{pid}\n".encode())
         channel.flush()
-        _, status = os.waitpid(pid, 0)
+        status = _end_of(pid)
         channel.write(f"{os.waitstatus_to_exitcode(status)}\n".encode())
         channel.flush()
+
+
+def _end_of(pid: int) -> int:
+    """Wait for a child; end it, and this process, when nobody is there to hear how it ended."""
+    child, other = os.pidfd_open(pid), sys.stdin.buffer.fileno()
+    looks = select.poll()
+    looks.register(child, select.POLLIN)
+    looks.register(other, 0)  # its end is told without being wanted
+    while child not in (found := dict(looks.poll())):
+        if found:
+            kill_group(pid)
+            os._exit(1)
+    os.close(child)
+    return os.waitpid(pid, 0)[1]
 
 
 def _private_channel() -> IO[bytes]:

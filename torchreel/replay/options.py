@@ -21,7 +21,8 @@ from torchreel.replay.verdict import Verdict
 from torchreel.replay.what_if import Changes
 from torchreel.store import queries
 from torchreel.store.database import Store
-from torchreel.store.records import Compile
+from torchreel.store.hang_limit import recorded_limit
+from torchreel.store.records import Compile, Failure
 
 
 @dataclass(frozen=True)
@@ -34,6 +35,8 @@ class Options:
     allow: frozenset[str] = frozenset()
     changes: Changes = field(default_factory=Changes)
     until: Until = field(default_factory=Until)
+    memory: int | None = None
+    """Bytes that each child may take; None: most of what is free."""
 
 
 def known_classes(allow: Iterable[str]) -> frozenset[str]:
@@ -45,6 +48,13 @@ def known_classes(allow: Iterable[str]) -> frozenset[str]:
             f"allow: there are {', '.join(ON_REQUEST)}."
         )
     return found
+
+
+def hang_limit(failure: Failure | None, timeout: float) -> float | None:
+    """A recorded hang is one again after as long; at most after half of what the child is given."""
+    if failure is None or failure.failure_class != "hang":
+        return None
+    return min(recorded_limit(failure.message), timeout / 2)
 
 
 def check_version(store: Store, compile: Compile, options: Options) -> None:

@@ -19,13 +19,14 @@ from torchreel.replay.child import Report, Request
 from torchreel.replay.compare import Outcome, Question, Side, compare
 from torchreel.replay.compared import LIBRARIES
 from torchreel.replay.facts import facts_of
-from torchreel.replay.launch import DEFAULT_TIMEOUT, Ended, launch
+from torchreel.replay.launch import DEFAULT_TIMEOUT, TOO_LARGE, Ended, launch
 from torchreel.replay.nursery import warm
 from torchreel.replay.operators import document_with_operators
 from torchreel.replay.options import (
     Options,
     check_version,
     had_backward,
+    hang_limit,
     known_classes,
     note,
     target_of,
@@ -49,6 +50,7 @@ def replay(
     trust: bool = False,
     imports: Sequence[str] = (),
     timeout: float | None = None,
+    memory: int | None = None,
     allow: Iterable[str] = (),
     changes: Changes | None = None,
     until: Until | None = None,
@@ -59,7 +61,8 @@ def replay(
     `entry` is 'graph' (the Dynamo graph), 'aot' (each ATen graph that entered Inductor), 'shapes'
     (the ShapeEnv alone, from its events) or 'frame' (Dynamo itself: a frame needs `trust`).
     `trust` restores config entries that name commands, paths or code; `imports` are modules that
-    define what torch itself does not (operators, backends); `timeout` in seconds for each child;
+    define what torch itself does not (operators, backends); `timeout` in seconds and
+    `memory` in bytes for each child;
     `allow` names classes of difference to be set aside (`compared.ON_REQUEST`); `changes` is what
     to do otherwise than recorded (`what_if.changes`): the verdict says what that changed; `until`
     is how far to go (`travel.until`), which the verdict says as well.
@@ -75,8 +78,9 @@ def replay(
     if goal:
         travel.check(goal, entry)
     options = Options(
-        trust, tuple(imports), timeout or DEFAULT_TIMEOUT, known_classes(allow), asked, goal
-    )
+        trust, tuple(imports), timeout or DEFAULT_TIMEOUT, known_classes(allow), asked, goal,
+        memory,
+    )  # fmt: skip
     check_version(store, compile, options)
     verdict = ENTRIES[entry](store, compile, entry, options, listener or (lambda text: None))
     verdict = what_if.concluded(verdict, asked) if asked else _without_missing(verdict)
@@ -211,14 +215,14 @@ def _one(
             imports=options.imports,
             traced_patterns=_traced_patterns(store, compile, checkpoint),
             known=_known_before(store, compile, checkpoint),
-            compile_timeout=_hang_limit(failure, options.timeout),
+            compile_timeout=hang_limit(failure, options.timeout),
             facts=asdict(what_if.machine(facts_of(store, compile), options.changes)),
             changed=options.changes.config,
             devices=tuple(new for _, new in options.changes.devices),
             python=options.changes.python or "",
             sought=None if sought is None else asdict(sought),
         )
-        ended = launch(request, options.timeout)
+        ended = launch(request, options.timeout, memory=options.memory)
     return _judge(store, compile, checkpoint, request.store, ended, options)
 
 
@@ -271,12 +275,6 @@ def _is_wrong(failure: Failure) -> bool:
     return failure.failure_class == "wrong_result" and not failure.is_found
 
 
-def _hang_limit(failure: Failure | None, timeout: float) -> float | None:
-    """A recorded hang is looked for in half the time that the child is given."""
-    hung = failure is not None and failure.failure_class == "hang"
-    return timeout / 2 if hung else None
-
-
 def _judge(
     store: Store,
     compile: Compile,
@@ -291,6 +289,8 @@ def _judge(
         raise UsageError(ended.report.misused)
     if ended.report is not None and ended.report.refused:
         return Verdict(REFUSED, entry, detail=ended.report.refused, notes=notes)
+    if ended.too_large:
+        return Verdict(REFUSED, entry, detail=TOO_LARGE, notes=notes)
     if ended.recording_id is None:
         why = _silent(ended)
         if ended.report is None and options.changes.python is not None:

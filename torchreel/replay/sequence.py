@@ -27,6 +27,7 @@ from torchreel.replay.options import (
     Options,
     check_version,
     had_backward,
+    hang_limit,
     known_classes,
     note,
     target_of,
@@ -85,15 +86,18 @@ def replay_sequence(
     trust: bool = False,
     imports: Sequence[str] = (),
     timeout: float | None = None,
+    memory: int | None = None,
     allow: Iterable[str] = (),
     listener: Callable[[str], None] | None = None,
 ) -> list[Row]:
     """Replay every frame of a recording in one process, in the order in which they were compiled.
 
     A compile whose frame was not kept is refused, and the sequence goes on without it; `timeout` in
-    seconds is for all.  Raises UntrustedError without trust.
+    seconds and `memory` in bytes are for all.  Raises UntrustedError without trust.
     """
-    options = Options(trust, tuple(imports), timeout or DEFAULT_TIMEOUT, known_classes(allow))
+    options = Options(
+        trust, tuple(imports), timeout or DEFAULT_TIMEOUT, known_classes(allow), memory=memory
+    )
     _check_trust(store, options)
     groups = _groups(store, recording.id)
     if groups:
@@ -190,10 +194,11 @@ def _replay(
             replay_of=next(group.last.id for group in groups if group.last.id in wanted),
             trust=options.trust,
             imports=options.imports,
+            compile_timeout=_hang_limit(store, groups, wanted, options.timeout),
             facts=_facts(store, groups),
             sought=None if sought is None else asdict(sought),
         )
-        ended = launch(request, options.timeout, frame_child)
+        ended = launch(request, options.timeout, frame_child, options.memory)
         told = ended.report.told if isinstance(ended.report, frame_child.Report) else {}
         again = _replayed(request.store, ended.recording_id)
         return {
@@ -201,6 +206,15 @@ def _replay(
             for group in groups
             if group.last.id in wanted
         }
+
+
+def _hang_limit(
+    store: Store, groups: Sequence[Attempts], wanted: set[int], timeout: float
+) -> float | None:
+    """Seconds after which a compile hangs again, where one of those that are wanted did."""
+    found = [queries.failure_of(store, group.last) for group in groups if group.last.id in wanted]
+    limits = [hang_limit(failure, timeout) for failure in found]
+    return max((limit for limit in limits if limit is not None), default=None)
 
 
 def _facts(store: Store, groups: Sequence[Attempts]) -> dict[str, Json]:

@@ -7,11 +7,13 @@ records them, and they are code.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import contextlib
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from sqlalchemy import Table, select
+from sqlalchemy import Row, Select, Table, select
 
+from torchreel.errors import StoreError, UnreadableSource
 from torchreel.store import schema
 from torchreel.store.configs import ConfigEntry
 from torchreel.store.database import Store
@@ -32,27 +34,43 @@ _Ids = dict[str, dict[Any, Any]]
 def copy_recording(source: Store, recording_id: int, target: Store) -> int:
     """Copy a recording and its blobs; returns its id in the target.
 
-    Raises DamagedStore for a source that can't be read.
+    Raises UnreadableSource for a source that can't be read, and what the target raises.
     """
     with target.writer() as writer:
-        (recording,) = source.rows(
-            select(schema.recordings).where(schema.recordings.c.id == recording_id)
+        (recording,) = _rows(
+            source, select(schema.recordings).where(schema.recordings.c.id == recording_id)
         )
         new = writer.add("recordings", **_without_id(dict(recording._mapping)))
         ids: _Ids = {"recordings": {recording_id: new}, "configs": _configs(source, writer)}
         for table in _COPIED:
             _copy_rows(source, table, writer, ids)
-        for row in source.rows(select(schema.blobs.c.digest)):
-            writer.blob(source.read_blob(row.digest))
+        for row in _rows(source, select(schema.blobs.c.digest)):
+            with _reading():
+                content = source.read_blob(row.digest)
+            writer.blob(content)
     return new
+
+
+@contextlib.contextmanager
+def _reading() -> Iterator[None]:
+    """Tell errors of the source from those of the target."""
+    try:
+        yield
+    except StoreError as error:
+        raise UnreadableSource(str(error)) from error
+
+
+def _rows(source: Store, query: Select[Any]) -> Sequence[Row[Any]]:
+    with _reading():
+        return source.rows(query)
 
 
 def _configs(source: Store, writer: Writer) -> dict[Any, Any]:
     """Each set of config entries is kept once in a store: its id there."""
     found: dict[int, list[ConfigEntry]] = {
-        row.id: [] for row in source.rows(select(schema.configs.c.id))
+        row.id: [] for row in _rows(source, select(schema.configs.c.id))
     }
-    for row in source.rows(select(schema.config_entries)):
+    for row in _rows(source, select(schema.config_entries)):
         if row.config_id in found:
             found[row.config_id].append(ConfigEntry(row.module, row.key, row.value, row.portable))
     return {id_: writer.config(entries) for id_, entries in found.items()}
@@ -62,7 +80,7 @@ def _copy_rows(source: Store, table: Table, writer: Writer, ids: _Ids) -> None:
     """The rows of a table that belong to what was copied; their ids are new ones."""
     keys = {column.name: key.column.table.name for column in table.c for key in column.foreign_keys}
     owner = next(name for name in keys if not table.c[name].nullable)
-    rows = [dict(row._mapping) for row in source.rows(select(table))]
+    rows = [dict(row._mapping) for row in _rows(source, select(table))]
     mine = [row for row in rows if row[owner] in ids[keys[owner]]]
     if "id" not in table.c:
         writer.add_many(table.name, [_moved(row, table, keys, ids) for row in mine])

@@ -10,11 +10,11 @@ from tests.minifier.real import case_from, chain_of, shared_worker
 from torchreel.minifier.events import Report
 from torchreel.minifier.hangs.ends import Ends
 from torchreel.minifier.hangs.growth import Growth
-from torchreel.minifier.hangs.limit import recorded_limit
 from torchreel.minifier.hangs.oracle import HangOracle
 from torchreel.minifier.kinds import AnyCase
 from torchreel.minifier.options import Bounds
 from torchreel.minifier.search import Search
+from torchreel.store.hang_limit import recorded_limit
 from torchreel.store.signature import hang_signature
 
 LIMIT = 3.0

@@ -34,7 +34,6 @@ from torchreel.minifier.export.settings import left_out
 from torchreel.minifier.export.story import Story, best_known, headline, of_by_catch
 from torchreel.minifier.export.validation.issues import check_issue
 from torchreel.minifier.findings import finding
-from torchreel.minifier.hangs.limit import recorded_limit
 from torchreel.minifier.kinds import AnyCase
 from torchreel.minifier.options import Options
 from torchreel.minifier.order import sort_key
@@ -42,6 +41,7 @@ from torchreel.minifier.source.case import ANYTHING, SourceCase
 from torchreel.minifier.source.export import comparing_forms, source_form
 from torchreel.releases.results import Survey
 from torchreel.store import Store
+from torchreel.store.hang_limit import recorded_limit
 from torchreel.store.records import Compile, Failure
 
 __all__ = [

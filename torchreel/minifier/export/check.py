@@ -31,6 +31,7 @@ from torchreel.minifier.oracle import NEEDS_KERNELS
 from torchreel.minifier.user_command import INTERESTING, run_command
 from torchreel.releases.packages import foreign_packages, needed_packages
 from torchreel.replay.vector_isa import copy_probes
+from torchreel.sandbox import processes
 from torchreel.store import raised
 from torchreel.store.raised import Denial, Raised
 from torchreel.store.signature import (
@@ -170,6 +171,7 @@ def _request(
         "script": str(script),
         "report": str(report),
         "raised": raised.__file__,
+        "processes": processes.__file__,
         "hidden": sorted(hidden - allowed),
         "imports": [*imports],
         "path": [os.getcwd(), *os.environ.get("PYTHONPATH", "").split(os.pathsep)]
@@ -227,7 +229,7 @@ def _run(
         child = subprocess.Popen(
             command,
             cwd=place / "empty",
-            env=environment,
+            env=processes.named_parent(environment),
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=subprocess.STDOUT,

@@ -47,7 +47,7 @@ def confine(request: dict[str, Any]) -> None:
 
 def loaded(path: str) -> Any:
     """Load a file of torchreel that needs the standard library alone."""
-    spec = importlib.util.spec_from_file_location("_raised", path)
+    spec = importlib.util.spec_from_file_location(f"_{Path(path).stem}", path)
     assert spec is not None, "the path is that of a Python file"
     assert spec.loader is not None, "a Python file has a loader"
     module = importlib.util.module_from_spec(spec)
@@ -93,6 +93,7 @@ def main() -> None:
     """Run the script that the request names; its exceptions and its exit status are ours."""
     with open(sys.argv[1]) as file:
         request = json.load(file)
+    loaded(request["processes"]).follow_parent()
     raised = loaded(request["raised"])
     sys.path.extend(request["path"])
     hidden = frozenset(request["hidden"]) - needed(request["imports"])

@@ -1,7 +1,7 @@
 """How long a compile has to take to count as hung: as long as the recording waited.
 
 Lives here: reading that from a failure. Not here: the option that overrides it (`options.Bounds`).
-Called by `minify`, and by `export` for the scripts.
+Called by `minify`, by `export` for the scripts, and by `replay`.
 """
 
 from __future__ import annotations

@@ -1,6 +1,8 @@
-"""Facts about running processes, from /proc; and ending a group of them.
+"""Child processes: that they end with their parent, what memory they take, ending a group of them.
 
-Called by `worker`, which has to watch its children. Nothing torch.
+Lives here: what the kernel is asked for (prctl(2), /proc). Not here: what a child may reach
+(`confinement`), what it does. Called by the children of replay and minifier, and by what watches
+them. Nothing torch.
 """
 
 from __future__ import annotations
@@ -10,11 +12,14 @@ import ctypes
 import os
 import signal
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 
 # Of <linux/prctl.h>: PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER.
 _SET_PARENT_DEATH_SIGNAL = 1
 _SET_CHILD_SUBREAPER = 36
+# The id of the process that a child ends with.
+_PARENT = "TORCHREEL_PARENT"
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 
 
@@ -46,10 +51,28 @@ def available_memory() -> int:
     return 8 << 30
 
 
-def die_with_parent() -> None:
-    """Let the kernel end this process when the one that forked it ends (prctl(2), Linux only)."""
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(_SET_PARENT_DEATH_SIGNAL, signal.SIGKILL)
+def named_parent(environment: Mapping[str, str]) -> dict[str, str]:
+    """Return the environment of a child that is started by this process and ends with it."""
+    return {**environment, _PARENT: str(os.getpid())}
+
+
+def follow_parent() -> None:
+    """End with the process that started this one, if it used `named_parent`."""
+    parent = os.environ.pop(_PARENT, "")
+    if parent.isdecimal():
+        die_with_parent(int(parent))
+
+
+def die_with_parent(parent: int) -> None:
+    """Let the kernel end this process when the one with the id `parent` ends (Linux only).
+
+    The kernel looks at the thread that forked: one that ends before its children would end them.
+    """
+    if sys.platform != "linux":
+        return
+    ctypes.CDLL(None).prctl(_SET_PARENT_DEATH_SIGNAL, signal.SIGKILL)
+    if os.getppid() != parent:  # which ended before the kernel was told
+        os.kill(os.getpid(), signal.SIGKILL)
 
 
 def adopt_orphans() -> None:
