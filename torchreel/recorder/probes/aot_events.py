@@ -340,6 +340,12 @@ def expect_backward(info: Any, entry: CompileEntry) -> None:
     _expected[key] = (weakref.ref(info, lambda _: _expected.pop(key, None)), entry)
 
 
+def expected(info: Any) -> CompileEntry | None:
+    """The compile that a backward belongs to; None for one that is not known."""
+    known = _expected.get(id(info))
+    return known[1] if known is not None and known[0]() is info else None
+
+
 def late_backward(recorder: Recorder, call: Call) -> Visit:
     """Around the last step before a backward is compiled at its first call."""
     outcome = yield

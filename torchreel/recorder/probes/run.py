@@ -1,8 +1,9 @@
 """The compiled code's own execution: the stage 'run', and errors of later calls.
 
 Lives here: the first call of every graph that Inductor compiled, and the attribution of uncaught
-exceptions, be it that a compile was forbidden (`set_stance("fail_on_recompile")`).  Not here:
-anything on the path of later calls: the first call that succeeds puts the original function back.
+exceptions: of what any backend returned, of compiled backwards, and that a compile was forbidden
+(`set_stance("fail_on_recompile")`).  Not here: anything on the path of later calls: the first call
+that succeeds puts the original function back.
 """
 
 from __future__ import annotations
@@ -14,10 +15,12 @@ from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 from torchreel.recorder import attach, guard
-from torchreel.recorder.attach import AttachPoint, Call, Probe, Visit, hide_frame, unwind
+from torchreel.recorder.attach import AttachPoint, Call, Probe, Tap, Visit, hide_frame, unwind
 from torchreel.recorder.guard import fail_open
 from torchreel.recorder.kinds import Kind
+from torchreel.recorder.probes import aot_events
 from torchreel.recorder.probes.inductor import partition_of
+from torchreel.recorder.probes.output_graph import GLOBAL
 from torchreel.recorder.spans import CompileEntry, Mark, Span
 from torchreel.store.addressing import UNNAMED
 
@@ -30,7 +33,7 @@ POST_COMPILE = AttachPoint(
     "the last step before a graph can be called, compiled or from a cache; `current_callable` is "
     "the attribute that every call looks up",
 )
-ATTACH_POINTS = (POST_COMPILE,)
+ATTACH_POINTS = (POST_COMPILE, GLOBAL)
 _NAMED_FRAME = re.compile(r"filename: '(.*?)', function name: '(.*?)', line number: (\d+)")
 KINDS: tuple[Kind, ...] = ()
 
@@ -108,7 +111,7 @@ def _leave(recorder: Recorder | None, span: Span | None, error: BaseException | 
 
 def note_uncaught(recorder: Recorder, error: Exception) -> None:
     """Write down an exception of a later call: of compiled code, or that it may not be compiled."""
-    if recorder.has_failed(error):
+    if recorder.has_failed(error) or isinstance(error, StopIteration):
         return
     frames = list(_frames(error))
     if found := [origin for frame in frames if (origin := _of_frame(frame)) is not None]:
@@ -142,12 +145,42 @@ def _named_frame(message: str) -> dict[str, object]:
     return {"frame_file": file, "frame_name": name, "frame_line": int(line)}
 
 
+# Dynamo's prefix of the name under which a frame calls its compiled graph.
+_GRAPH_NAME = "__compiled_fn"
+# What holds compiled code while it runs: the local variable, by the function that has it.
+_HOLDERS = {
+    "CompiledFxGraph.__call__": "self",
+    "DisableContext.__call__.<locals>._fn": "fn",
+}
+_BACKWARD = "CompiledFunction._backward_impl"
+
+
 def _of_frame(frame: FrameType) -> tuple[CompileEntry, str] | None:
-    if frame.f_code.co_qualname != "CompiledFxGraph.__call__":
-        return None
-    graph = frame.f_locals.get("self")
-    known = _origins.get(id(graph))
-    return known[1:] if known is not None and known[0]() is graph else None
+    """Whose compiled code a frame runs, and which partition; None where it runs none."""
+    name = frame.f_code.co_qualname
+    if name.endswith(_BACKWARD):
+        info = getattr(frame.f_locals.get("backward_compiler"), "lazy_backward_info", None)
+        entry = aot_events.expected(info)
+        return (entry, "backward") if entry is not None else None
+    holder = frame.f_locals.get(_HOLDERS[name]) if name in _HOLDERS else None
+    known = _origins.get(id(holder))
+    return known[1:] if known is not None and known[0]() is holder else None
 
 
-PROBES = (Probe(POST_COMPILE, _post_compile),)
+def _install(
+    recorder: Recorder,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    token: Any,
+    result: Any,
+    error: BaseException | None,
+) -> None:
+    """Remember what a frame calls as its compiled graph, whatever the backend returned."""
+    name, value = args[1:3]
+    if error is None and name.startswith(_GRAPH_NAME):
+        compiled = getattr(value, "_torchdynamo_orig_callable", None)
+        if compiled is not None:
+            _remember(compiled, recorder.entry_here("pre_grad"), "")
+
+
+PROBES = (Probe(POST_COMPILE, _post_compile), Tap(GLOBAL, _install))

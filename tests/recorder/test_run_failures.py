@@ -1,0 +1,73 @@
+"""An exception of compiled code, under any backend and in the backward, is a failure of its run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+
+import torchreel
+from torchreel.store import queries
+from torchreel.store.database import Store
+from torchreel.store.records import Failure
+
+
+class _Refuses(torch.autograd.Function):
+    """Has a backward that fails when it runs."""
+
+    @staticmethod
+    def forward(ctx: object, x: torch.Tensor) -> torch.Tensor:
+        return x.clone()
+
+    @staticmethod
+    def backward(ctx: object, *gradients: torch.Tensor) -> torch.Tensor:
+        # Out of range only for values that the compiler does not see.
+        return torch.ones(3)[(gradients[0] * 0 + 7).long()]
+
+
+def _index(x: torch.Tensor, at: torch.Tensor) -> torch.Tensor:
+    return x.sin()[at] + 1
+
+
+def failures(path: Path, backend: str, *, backward: bool = False) -> list[Failure]:
+    """Record a call that raises where its compiled code runs."""
+    torch._dynamo.reset()
+    function = _Refuses.apply if backward else _index
+    given = (torch.ones(3, requires_grad=True),) if backward else (torch.ones(3), torch.tensor([7]))
+
+    def program() -> None:
+        with torchreel.record(str(path)):
+            torch.compile(function, backend=backend)(*given).sum().backward()
+
+    with pytest.raises(IndexError):
+        program()
+    with Store.open(path) as store:
+        return queries.failures(store)
+
+
+@pytest.mark.parametrize("backend", ["eager", "aot_eager"])
+def test_of_a_forward(tmp_path: Path, backend: str) -> None:
+    (failure,) = failures(tmp_path / "run.db", backend)
+    assert (failure.stage, failure.partition) == ("run", "")
+    assert failure.exception_type.endswith("IndexError")
+
+
+def test_of_a_compiled_backward(tmp_path: Path) -> None:
+    (failure,) = failures(tmp_path / "run.db", "aot_eager", backward=True)
+    assert (failure.stage, failure.partition) == ("run", "backward")
+
+
+def test_an_exception_of_the_program_itself_is_none(tmp_path: Path) -> None:
+    """Though it is raised between calls of compiled code."""
+    torch._dynamo.reset()
+
+    def program() -> None:
+        with torchreel.record(str(tmp_path / "run.db")):
+            torch.compile(lambda x: x + 1, backend="eager")(torch.ones(3))
+            raise ValueError("the program's own")
+
+    with pytest.raises(ValueError, match="own"):
+        program()
+    with Store.open(tmp_path / "run.db") as store:
+        assert queries.failures(store) == []
