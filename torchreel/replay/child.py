@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Any
 from torchreel import sandbox
 from torchreel.errors import TorchreelError, UnsupportedError, UsageError
 from torchreel.recorder.failures import Stopped
+from torchreel.recorder.spans import Mark
 from torchreel.replay.hang import ending_when_hung
 from torchreel.sandbox.processes import follow_parent
 from torchreel.store.raised import lineage
@@ -184,7 +185,7 @@ def _replay(request: Request, report: Report) -> None:
             ending_when_hung(recorder, request.compile_timeout),
             _seen_before(recorder, restored, request),
             _stopping(recorder, restored, request, report),
-            _OneCompile(recorder, doc),
+            _OneCompile(recorder, doc) as replayed,
         ):
             report.write(request.report)  # should the stage kill this process
             compiled = restore.run(restored, backward=request.backward, trust=request.trust)
@@ -197,6 +198,7 @@ def _replay(request: Request, report: Report) -> None:
                     expected = restore.results_of(doc)
                 _note(recorder, compare(expected, restore.results_of(doc, compiled)))
             elif request.execute:
+                replayed.is_running = True
                 restore.execute(doc, compiled)
 
 
@@ -264,9 +266,10 @@ class _OneCompile:
     def __init__(self, recorder: Recorder, doc: CheckpointDoc) -> None:
         stage = "pre_grad" if doc.entry == "graph" else "forward"
         self.recorder, self.span = recorder, recorder.enter(stage, doc.partition)
+        self.is_running = False
 
-    def __enter__(self) -> None:
-        pass
+    def __enter__(self) -> _OneCompile:
+        return self
 
     def __exit__(
         self,
@@ -275,6 +278,9 @@ class _OneCompile:
         traceback: TracebackType | None,
     ) -> bool:
         replayed = isinstance(error, Exception) and not isinstance(error, TorchreelError)
+        if error is not None and replayed and self.is_running:
+            # As in the recorded program, where it left what the compiler had returned.
+            self.recorder.add_failure(error, Mark(id(error), self.span.entry, "run", ""))
         replayed = replayed or isinstance(error, Stopped)
         self.recorder.leave(self.span, error if replayed else None)
         if error is not None and (why := sandbox.denied(lineage(error))):
