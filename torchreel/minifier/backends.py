@@ -14,6 +14,7 @@ from typing import Any
 from torchreel.errors import UntrustedError
 from torchreel.minifier.case import Case
 from torchreel.replay import restore, torch_names
+from torchreel.torch_compat import debugging_backends
 
 
 def backend_of(case: Case, *, trust: bool = False) -> Callable[..., Any]:
@@ -22,6 +23,9 @@ def backend_of(case: Case, *, trust: bool = False) -> Callable[..., Any]:
     Raises `UntrustedError` for a backend that is code nobody named, and, without `trust`, for
     options that name code, commands or paths.
     """
+    made = debugging_backends.make(case.backend, lambda name: torch_names.backend(name, {}))
+    if made is not None:
+        return made  # type: ignore[no-any-return]
     module, colon, qualname = case.backend.partition(":")
     if not colon:
         return torch_names.backend(case.backend, restore.options_of(case.checkpoint, trust=trust))

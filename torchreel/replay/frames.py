@@ -30,6 +30,7 @@ from torchreel.store.portable.torch_names import (
     set_specialized_floats,
     set_traced_module,
 )
+from torchreel.torch_compat import debugging_backends
 
 SUBSTITUTE = "eager"
 """Compiles for a backend that can't be had: what Dynamo makes does not depend on it."""
@@ -134,6 +135,9 @@ def backend_of(call: FrameCall, imports: Sequence[str]) -> Any:
     One that is not registered is code of the program's: it is taken from a module that was named
     for it, and from no other.
     """
+    made = debugging_backends.make(call.backend, lambda inner: torch_names.backend(inner, {}))
+    if made is not None:
+        return made
     if ":" not in call.backend:
         return call.backend if call.backend in dynamo_names.registered_backends() else None
     module, _, qualname = call.backend.partition(":")

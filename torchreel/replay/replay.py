@@ -344,11 +344,18 @@ def _silent(ended: Ended) -> str:
     )
 
 
+_NOTHING = "the recording holds nothing after this checkpoint that could be compared"
+_NOTHING_AFTER = (
+    f"{_NOTHING}: its backend runs the graph as it is; what Dynamo did is replayed with --entry "
+    "frame --trust, where the frame was recorded (--frames all)"
+)
+
+
 def _conclude(
     entry: str, outcome: Outcome, recording: int, notes: tuple[str, ...], cause: str
 ) -> Verdict:
     if not outcome.compared or not any(row.recorded for row in outcome.compared):
-        detail = "the recording holds nothing after this checkpoint that could be compared"
+        detail = _NOTHING_AFTER if entry == "graph" else _NOTHING
         if outcome.reached is not None:
             detail = f"nothing that is compared happens before {outcome.reached.place}: go further"
         return Verdict(REFUSED, entry, outcome.compared, detail, "", recording, notes)

@@ -27,6 +27,7 @@ from torchreel.errors import UnsupportedError, UntrustedError, UsageError
 from torchreel.store.portable import config as portable_config
 from torchreel.store.portable import torch_names as portable_names
 from torchreel.store.portable import values
+from torchreel.torch_compat import debugging_backends
 
 if TYPE_CHECKING:
     from torchreel.recorder.recorder import Recorder
@@ -124,7 +125,11 @@ def forget_answers() -> None:
 
 def mark_as_dynamo_graph(graph: GraphModule, sources: Mapping[str, Any]) -> None:
     """What Dynamo sets on a graph beside its metadata: AOTAutograd finds static inputs by it."""
+    from torch._dynamo.output_graph import GraphCompileReason
+
     graph._param_name_to_source = dict(sources)  # type: ignore[assignment]
+    # Backends that explain graphs collect the reasons of graph breaks.
+    graph.compile_subgraph_reason = GraphCompileReason("replayed", [], graph_break=False)  # type: ignore[assignment]
     # OutputGraph.install_subgraph: the bodies of higher-order operators are known by these names.
     for path, module in graph.named_modules():
         if path and isinstance(module, GraphModule):
@@ -307,7 +312,7 @@ def backward_now(wanted: bool) -> Any:
 
 
 def backend(name: str, options: Mapping[str, object]) -> Callable[..., Any]:
-    """A backend of torch's own registry by name.
+    """A backend of torch's own by name: a registered one, or one for debugging.
 
     Raises `UntrustedError` for any other: a backend is code.
     """
@@ -315,6 +320,9 @@ def backend(name: str, options: Mapping[str, object]) -> Callable[..., Any]:
 
     if name == "inductor":
         return torch._TorchCompileInductorWrapper("default", dict(options), None)  # type: ignore[no-untyped-call]
+    made = debugging_backends.make(name, lambda inner: backend(inner, {}))
+    if made is not None:
+        return made  # type: ignore[no-any-return]
     if ":" in name or name not in list_backends(exclude_tags=()):
         raise UntrustedError(
             f"the recorded backend {name!r} is not one of torch's own; "

@@ -118,7 +118,8 @@ def backend_name(backend: object) -> str:
     """The name under which a backend was asked for: 'inductor', or that of a function."""
     for _ in range(10):
         name = getattr(backend, "compiler_name", None) or getattr(backend, "_compiler_name", None)
-        if isinstance(name, str):
+        # An object without a name of its own is shown with its address, which says nothing.
+        if isinstance(name, str) and " at 0x" not in name:
             return name
         inner = getattr(backend, "_torchdynamo_orig_backend", None)
         if inner is None:

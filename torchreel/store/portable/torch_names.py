@@ -32,7 +32,9 @@ from torch.utils._sympy.numbers import int_oo
 from torch.utils._sympy.singleton_int import SingletonInt
 from torch.utils._sympy.value_ranges import ValueRanges
 
+from torchreel.store.addressing import UNNAMED
 from torchreel.store.jsontypes import Json
+from torchreel.torch_compat import debugging_backends
 
 __all__ = [
     "CompileContext", "CompileId", "FakeTensor", "FakeTensorMode", "RuntimeAssert", "ShapeEnv",
@@ -672,7 +674,11 @@ def backend_of(backend: object) -> tuple[str, dict[str, Any]]:
         if function is inner:
             return name, {}
     module = getattr(inner, "__module__", type(inner).__module__)
-    return f"{module}:{getattr(inner, '__qualname__', type(inner).__qualname__)}", {}
+    name = f"{module}:{getattr(inner, '__qualname__', type(inner).__qualname__)}"
+    if debugging_backends.calls_another(name):
+        called = getattr(inner, "backend", None)
+        name += f"({called if isinstance(called, str) else backend_of(called)[0]})"
+    return name, {}
 
 
 def aot_graph_name() -> list[str]:
@@ -793,7 +799,7 @@ def set_frame_counters(counters: Mapping[str, int], compile_id: str) -> None:
         set_graph_counter(counters.get("graph", 0))
     if "checkpoint" in counters:
         set_checkpoint_counter(counters["checkpoint"])
-    found = CompileId.from_string(compile_id)
+    found = None if compile_id == UNNAMED else CompileId.from_string(compile_id)
     if found is not None and found.frame_id is not None and found.frame_compile_id is not None:
         convert_frame.FRAME_COUNTER = found.frame_id
         convert_frame.FRAME_COMPILE_COUNTER[found.frame_id] = found.frame_compile_id
