@@ -159,7 +159,8 @@ def graph_checkpoint(
         }
         if mode is not None and mode.shape_env is not None:
             extra["shape_answers"] = shape_answers.encode(mode.shape_env)
-        return _checkpoint("graph", "", encode_graph(gm, known=known), inputs, mode, extra)
+        graph = encode_graph(gm, known=known, state=parameter_sources or {})
+        return _checkpoint("graph", "", graph, inputs, mode, extra)
 
 
 def _input(encoder: Encoder, objects: dict[int, int], fake: object, real: object) -> Json:

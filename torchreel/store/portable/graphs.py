@@ -10,7 +10,7 @@ the name counters of the graph are restored, so that passes that add nodes name 
 from __future__ import annotations
 
 import collections
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -216,17 +216,21 @@ def _mapping(data: Json) -> Mapping[str, Json]:
 
 
 def encode_graph(
-    gm: GraphModule, encoder: Encoder | None = None, known: sources.Known | None = None
+    gm: GraphModule,
+    encoder: Encoder | None = None,
+    known: sources.Known | None = None,
+    state: Container[str] = (),
 ) -> GraphDoc:
     """A GraphModule as data; neither it nor any value in it is changed or kept.
 
-    `known` are Sources that were encoded before: those of its inputs may be among them.
+    `known` are Sources that were encoded before: those of its inputs may be among them.  `state`
+    names attributes that are parameters or buffers of the program: small ones are no literals.
     """
     with torch_names.no_dispatch():
-        return _encode(gm, MetaEncoder(encoder or Encoder(), known))
+        return _encode(gm, MetaEncoder(encoder or Encoder(), known), state)
 
 
-def _encode(gm: GraphModule, meta: MetaEncoder) -> GraphDoc:
+def _encode(gm: GraphModule, meta: MetaEncoder, state: Container[str] = ()) -> GraphDoc:
     modules, attributes = {}, {}
     for node in gm.graph.nodes:
         if node.op in ("get_attr", "call_module"):
@@ -234,7 +238,8 @@ def _encode(gm: GraphModule, meta: MetaEncoder) -> GraphDoc:
             if isinstance(value, GraphModule):
                 modules[node.target] = _encode(value, meta)
             else:
-                attributes[node.target] = meta.encoder.describe(value, literal=True)
+                literal = node.target not in state
+                attributes[node.target] = meta.encoder.describe(value, literal=literal)
     nodes = tuple(_encode_node(node, meta) for node in gm.graph.nodes)
     return GraphDoc(nodes, modules, attributes, _encode_extra(gm))
 
