@@ -7,7 +7,7 @@ replayed, and how (`sequence`, which calls this), the comparison of one attempt 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from torchreel.replay import module_state
@@ -24,6 +24,8 @@ from torchreel.store.database import Store
 from torchreel.store.records import Compile, FrameBundle
 
 ENTRY = "frame"
+CAPTURING = ("fullgraph_compiler",)
+"""The backends with which torch.export has Dynamo capture a graph: they compile nothing."""
 
 
 @dataclass(frozen=True)
@@ -39,6 +41,29 @@ class Attempts:
         return self.rows[-1]
 
 
+def is_export(compile: Compile) -> bool:
+    """Return True for the compile that a call of torch.export is."""
+    return compile.frame_id is None and compile.backend == "export"
+
+
+def is_within(row: Compile, export: Compile) -> bool:
+    """Return True for a compile that was made during an export."""
+    if row.id == export.id or row.recording_id != export.recording_id or row.id < export.id:
+        return False
+    return export.ended_ns is None or row.started_ns < export.ended_ns
+
+
+def export_around(compiles: Iterable[Compile], compile: Compile) -> Compile | None:
+    """The export that a compile is, or that it was made for; None for any other compile."""
+    exports = [row for row in compiles if is_export(row)]
+    return next((e for e in exports if e.id == compile.id or is_within(compile, e)), None)
+
+
+def in_order(rows: Iterable[Compile]) -> tuple[Compile, ...]:
+    """An export after what was compiled for it: Dynamo's part has a compile of its own."""
+    return tuple(sorted(rows, key=lambda row: (is_export(row), row.id)))
+
+
 def refused(why: str) -> Verdict:
     """The verdict on a frame that was not traced, with the reason."""
     return Verdict(REFUSED, ENTRY, detail=why)
@@ -47,7 +72,9 @@ def refused(why: str) -> Verdict:
 def _made(told: Told, compile: Compile, again: Sequence[Compile]) -> tuple[Compile, ...]:
     """Those that one step made, under the name of the recorded compile."""
     first, last = told.span
-    meanwhile = (row for row in again if first <= row.started_ns < last)
+    meanwhile = [row for row in again if first <= row.started_ns < last]
+    if is_export(compile):
+        return in_order(meanwhile)
     return tuple(row for row in meanwhile if row.compile_id == compile.compile_id)
 
 

@@ -20,6 +20,7 @@ import torch
 from torchreel.errors import UnsupportedError
 from torchreel.replay import dynamo_names, torch_names
 from torchreel.replay.bundles import LoadedFrame
+from torchreel.store.addressing import UNNAMED
 from torchreel.store.portable import ambient, config, values
 from torchreel.store.portable.frame_calls import FrameCall
 from torchreel.store.portable.torch_names import (
@@ -44,7 +45,7 @@ class Frames:
 
     def function(self, frame: LoadedFrame, compile_id: str) -> FunctionType:
         """The function of a frame; its code is new for the first compile of a frame."""
-        found = CompileId.from_string(compile_id)
+        found = CompileId.from_string(compile_id) if compile_id != UNNAMED else None
         number = found.frame_id if found is not None and found.frame_id is not None else -1
         own = frame.function
         first = found is None or found.frame_compile_id == 0
@@ -96,8 +97,11 @@ def imposed(call: FrameCall, compile_id: str, *, trust: bool) -> Iterator[list[s
 def trace(function: FunctionType, frame: LoadedFrame, call: FrameCall, backend: Any) -> None:
     """Call `torch.compile` on a function; it ends where the compiled code would begin to run.
 
-    Raises what Dynamo and the backend raise.
+    A call of torch.export is made as it is.  Raises what Dynamo, the backend or torch.export raise.
     """
+    if call.exported:
+        function(*frame.args, **frame.kwargs)
+        return
     set_seen_sizes(call.sizes, function.__code__, function.__closure__)
     with dynamo_names.compile_only(function.__code__), contextlib.suppress(dynamo_names.Stopped):
         compiled(function, call, backend)(*frame.args, **frame.kwargs)
@@ -105,6 +109,8 @@ def trace(function: FunctionType, frame: LoadedFrame, call: FrameCall, backend: 
 
 def run(function: FunctionType, frame: LoadedFrame, call: FrameCall, backend: Any) -> object:
     """Call `torch.compile` on a function and run what comes of it."""
+    if call.exported:
+        return function(*frame.args, **frame.kwargs)
     set_seen_sizes(call.sizes, function.__code__, function.__closure__)
     return compiled(function, call, backend)(*frame.args, **frame.kwargs)
 

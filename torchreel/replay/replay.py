@@ -19,6 +19,7 @@ from torchreel.replay.child import Report, Request
 from torchreel.replay.compare import Outcome, Question, Side, compare
 from torchreel.replay.compared import LIBRARIES
 from torchreel.replay.facts import facts_of
+from torchreel.replay.frame_verdicts import CAPTURING, export_around
 from torchreel.replay.launch import DEFAULT_TIMEOUT, TOO_LARGE, Ended, launch
 from torchreel.replay.nursery import warm
 from torchreel.replay.operators import document_with_operators
@@ -139,7 +140,8 @@ def _frame(
 
 def _checkpoints(store: Store, compile: Compile, entry: str) -> list[Checkpoint]:
     found = [c for c in queries.checkpoints(store, compile) if c.entry == entry]
-    if found:
+    export = export_around(queries.compiles(store, compile.recording_id), compile)
+    if found and (export is None or compile.backend not in CAPTURING):
         return found
     failure = queries.failure_of(store, compile)
     if failure is not None and failure.stage == "dynamo":
@@ -148,6 +150,8 @@ def _checkpoints(store: Store, compile: Compile, entry: str) -> list[Checkpoint]
             "graph reached a backend and there is nothing to replay from: replay Dynamo itself "
             "with --entry frame --trust."
         )
+    if export is not None:
+        raise UnsupportedError(_of_export(compile, export))
     if queries.is_without_graph(store, compile):
         raise UnsupportedError(
             f"Dynamo made no graph of the frame of compile {compile.place}: it left the frame to "
@@ -167,6 +171,16 @@ def _checkpoints(store: Store, compile: Compile, entry: str) -> list[Checkpoint]
     raise UnsupportedError(
         f"compile {compile.place} has no 'graph' checkpoint: it did not come through Dynamo, or "
         "was not recorded completely (see what was lost with 'torchreel show')."
+    )
+
+
+def _of_export(compile: Compile, export: Compile) -> str:
+    """Why an export, or Dynamo's part of it, is not replayed from a graph, and what does it."""
+    what = "a call of torch.export" if compile.id == export.id else "Dynamo's part of an export"
+    return (
+        f"compile {compile.place} is {what}, which begins with Python code of the program and not "
+        f"with a graph: replay {export.place} with --entry frame --trust, where the call was kept "
+        "(exports that fail are, others with --frames all)."
     )
 
 

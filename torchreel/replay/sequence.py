@@ -20,7 +20,14 @@ from torchreel.errors import UnsupportedError, UntrustedError
 from torchreel.replay import frame_child, travel
 from torchreel.replay.facts import facts_of
 from torchreel.replay.frame_child import Request, Step
-from torchreel.replay.frame_verdicts import Attempts, judge, refused
+from torchreel.replay.frame_verdicts import (
+    Attempts,
+    export_around,
+    in_order,
+    is_export,
+    judge,
+    refused,
+)
 from torchreel.replay.launch import DEFAULT_TIMEOUT, launch
 from torchreel.replay.many import Row
 from torchreel.replay.options import (
@@ -131,11 +138,18 @@ def _groups(store: Store, recording_id: int) -> list[Attempts]:
 
     Those that did not come through Dynamo are none of them.
     """
+    compiles = queries.compiles(store, recording_id)
     found: dict[tuple[int, str], list[Compile]] = {}
-    for row in queries.compiles(store, recording_id):
-        if row.frame_id is not None:
+    exports = {row.id: [row] for row in compiles if is_export(row)}
+    for row in compiles:
+        export = export_around(compiles, row)
+        if export is not None and export.id != row.id:
+            exports[export.id].append(row)
+        elif export is not None:
+            found[row.id, ""] = exports[row.id]
+        elif row.frame_id is not None:
             found.setdefault((row.generation, row.compile_id), []).append(row)
-    return [Attempts(tuple(rows), _bundle(store, rows)) for rows in found.values()]
+    return [Attempts(in_order(rows), _bundle(store, rows)) for rows in found.values()]
 
 
 def _bundle(store: Store, rows: Sequence[Compile]) -> FrameBundle | None:
@@ -236,7 +250,8 @@ def _step(store: Store, group: Attempts, folder: Path, wanted: bool) -> Step:
     return Step(
         id=last.id,
         place=last.place,
-        compile_id=last.compile_id,
+        # The name of Dynamo's part of an export is the one that it has to give again.
+        compile_id=group.rows[0].compile_id if is_export(last) else last.compile_id,
         data=str(data),
         document=str(document),
         missing=bundle.reason,

@@ -1,5 +1,7 @@
 """Frame bundles: the Python frame of a compile, kept when it failed (or always, on demand).
 
+A call of torch.export is kept in the same form.
+
 Lives here: when a bundle is made, and what is described rather than pickled.  Not here: the making
 (`torchreel.recorder.bundles`).  Called by the probe of `_compile` (`dynamo`), which has what Dynamo
 got of the frame; after a failure the frame's locals are still as they were, because none of it ran.
@@ -15,6 +17,7 @@ from torchreel.recorder.attach import AttachPoint, Call, Probe
 from torchreel.recorder.guard import fail_open
 from torchreel.recorder.kinds import Kind
 from torchreel.recorder.rows import Add, Blob
+from torchreel.torch_compat.export_call import OPTIONS, export_again
 
 if TYPE_CHECKING:
     from torchreel.recorder.bundles import Bundle, Describe, Frame
@@ -43,6 +46,42 @@ def after(recorder: Recorder, call: Call, entry: CompileEntry, error: BaseExcept
     if failed and recorder.options.settings.frames == "failing":
         _keep(recorder, call, entry)
         recorder.tape.hurry()
+
+
+def before_export(recorder: Recorder, call: Call, entry: CompileEntry) -> None:
+    """A module is about to be exported: keep it with its arguments, if all frames are kept."""
+    if recorder.options.settings.frames == "all":
+        _keep_export(recorder, call, entry)
+
+
+def after_export(
+    recorder: Recorder, call: Call, entry: CompileEntry, error: BaseException | None
+) -> None:
+    """A module was exported: keep it, if that failed."""
+    if isinstance(error, Exception) and recorder.options.settings.frames == "failing":
+        _keep_export(recorder, call, entry)
+        recorder.tape.hurry()
+
+
+def _keep_export(recorder: Recorder, call: Call, entry: CompileEntry) -> None:
+    with fail_open("export bundle"):
+        _append(recorder, entry, _make_export(recorder, call))
+
+
+def _make_export(recorder: Recorder, call: Call) -> Bundle:
+    """The bundle of a frame that calls torch.export in the same way."""
+    import torch
+
+    from torchreel.recorder.bundles import Frame, make
+    from torchreel.store.portable.frame_calls import encode_frame_call
+
+    names = ("mod", "args", "kwargs", "dynamic_shapes")
+    found = {name: call.argument(position, name) for position, name in enumerate(names)}
+    found["options"] = {key: call.kwargs[key] for key in OPTIONS if key in call.kwargs}
+    frame = Frame(export_again.__code__, export_again.__globals__, found, ())
+    document = encode_frame_call(frame.code, frame.closure, None, exported=True).to_json()
+    with torch._C.DisableTorchFunction():
+        return make(frame, _describer(), recorder.tape.redactor, document)
 
 
 def add_state(

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from torchreel.recorder.attach import AttachPoint, Call, Probe, Visit
 from torchreel.recorder.guard import fail_open
 from torchreel.recorder.kinds import Kind
+from torchreel.recorder.probes import bundles
 from torchreel.store.addressing import UNNAMED
 
 if TYPE_CHECKING:
@@ -84,6 +85,7 @@ def _export(recorder: Recorder, call: Call) -> Visit:
     module = call.argument(0, "mod")
     entry = _entry(recorder, module, "export")
     span = recorder.enter("joint", "", entry)
+    bundles.before_export(recorder, call, entry)
     here = recorder.spans.here
     outer = here.cause
     here.cause = _started(recorder, call, module)
@@ -94,6 +96,7 @@ def _export(recorder: Recorder, call: Call) -> Visit:
         text = str(outcome.error)
         recorder.note(FAILED, "", type(outcome.error).__name__, text, fixes(text))
     here.cause = outer
+    bundles.after_export(recorder, call, entry, outcome.error)
     recorder.leave(span, outcome.error)
 
 

@@ -30,6 +30,8 @@ class FrameCall:
     fullgraph: bool = False
     error_on_graph_break: bool = False
     export: bool = False
+    exported: bool = False
+    """Whether the frame is a call of torch.export, which is made again as it is."""
     filtered: bool = False
     """Whether a function of the program's chose among the guards."""
     config: list[Json] = field(default_factory=list)

@@ -1,0 +1,29 @@
+"""The call of torch.export that a bundle holds, in the place of a frame.
+
+Lives here: the function whose code and arguments are kept.  Not here: when they are kept (the
+recorder's probe of exports), and how they are called again (`torchreel.replay.frames`).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torchreel.torch_compat.names import TorchName
+
+EXPORT = TorchName("torch.export._trace", "_export", "what torch.export.export calls")
+OPTIONS = (
+    "strict",
+    "preserve_module_call_signature",
+    "pre_dispatch",
+    "prefer_deferred_runtime_asserts_over_guards",
+)
+"""The keywords of `_export` that decide what it does."""
+
+
+def export_again(
+    mod: Any, args: Any, kwargs: Any, dynamic_shapes: Any, options: dict[str, Any]
+) -> Any:
+    """Export a module as it was exported; cloudpickle keeps this function by its code."""
+    from torch.export import _trace
+
+    return _trace._export(mod, args, kwargs, dynamic_shapes, **options)
