@@ -15,7 +15,8 @@ from torchreel.store.database import Store
 from torchreel.store.jsontypes import Json
 from torchreel.store.portable.checkpoints import CheckpointDoc
 from torchreel.store.portable.graphs import GraphDoc
-from torchreel.store.portable.operators.described import KEY, operators_of
+from torchreel.store.portable.operators import KEY
+from torchreel.store.portable.operators.described import operators_of
 from torchreel.store.portable.operators.formulas import formulas_of
 from torchreel.store.records import Checkpoint, Compile
 
@@ -44,9 +45,6 @@ def document(store: Store, compile: Compile, row: Checkpoint) -> CheckpointDoc:
     return with_operators(store, compile, CheckpointDoc.from_bytes(store.read_blob(row.digest)))
 
 
-def document_with_operators(store: Store, compile: Compile, data: bytes) -> bytes:
-    """The same for the bytes of a checkpoint, which are only read where there is a need."""
-    if f'"{KEY}":'.encode() not in data:
-        return data
-    doc = with_operators(store, compile, CheckpointDoc.from_bytes(data))
-    return doc.to_bytes()
+def bytes_with_operators(store: Store, compile: Compile, data: bytes) -> bytes:
+    """The same for the bytes of a checkpoint."""
+    return with_operators(store, compile, CheckpointDoc.from_bytes(data)).to_bytes()

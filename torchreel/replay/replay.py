@@ -22,7 +22,6 @@ from torchreel.replay.facts import facts_of
 from torchreel.replay.frame_verdicts import CAPTURING, export_around
 from torchreel.replay.launch import DEFAULT_TIMEOUT, TOO_LARGE, Ended, launch
 from torchreel.replay.nursery import warm
-from torchreel.replay.operators import document_with_operators
 from torchreel.replay.options import (
     Options,
     check_version,
@@ -40,6 +39,7 @@ from torchreel.replay.what_if import Changes
 from torchreel.store import queries
 from torchreel.store.database import Store
 from torchreel.store.jsontypes import Json
+from torchreel.store.portable.operators import KEY as OPERATORS
 from torchreel.store.records import Checkpoint, Compile, Failure
 
 
@@ -212,7 +212,7 @@ def _one(
     failure = queries.failure_of(store, compile)
     with tempfile.TemporaryDirectory(prefix="torchreel-request-") as folder:
         blob = Path(folder) / "checkpoint.json"
-        data = document_with_operators(store, compile, store.read_blob(checkpoint.digest))
+        data = _document(store, compile, checkpoint)
         blob.write_bytes(what_if.applied(data, options.changes))
         request = Request(
             checkpoint=str(blob),
@@ -238,6 +238,16 @@ def _one(
         )
         ended = launch(request, options.timeout, memory=options.memory)
     return _judge(store, compile, checkpoint, request.store, ended, options)
+
+
+def _document(store: Store, compile: Compile, checkpoint: Checkpoint) -> bytes:
+    """A checkpoint; with all that is known of the program's own operators, if it calls any."""
+    data = store.read_blob(checkpoint.digest)
+    if f'"{OPERATORS}":'.encode() not in data:
+        return data
+    from torchreel.replay.operators import bytes_with_operators  # it imports torch
+
+    return bytes_with_operators(store, compile, data)
 
 
 def _traced_patterns(store: Store, compile: Compile, checkpoint: Checkpoint) -> tuple[str, ...]:

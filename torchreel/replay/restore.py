@@ -33,6 +33,7 @@ from torchreel.store.portable import (
 )
 from torchreel.store.portable.checkpoints import CheckpointDoc
 from torchreel.store.portable.graphs import decode_graph
+from torchreel.store.portable.operators import KEY as OPERATORS
 from torchreel.store.portable.operators import described, stand_ins
 from torchreel.store.portable.tensors import Decoder, synthesise_all
 from torchreel.store.portable.torch_names import (
@@ -115,7 +116,7 @@ def restore(doc: CheckpointDoc) -> Restored:
 
 def stand_in_for(doc: CheckpointDoc) -> tuple[str, ...]:
     """Register what stands in for operators that this process lacks; returns their names."""
-    table = doc.extra.get(described.KEY) or described.operators_of([doc.graph])
+    table = doc.extra.get(OPERATORS) or described.operators_of([doc.graph])
     return stand_ins.register(table)
 
 

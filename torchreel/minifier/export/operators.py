@@ -18,8 +18,8 @@ from torchreel.minifier.case import Case
 from torchreel.minifier.descriptions import as_list, as_object
 from torchreel.store.jsontypes import Json
 from torchreel.store.portable.graphs import GraphDoc
+from torchreel.store.portable.operators import KEY
 from torchreel.store.portable.operators.answers import Call, Tensor
-from torchreel.store.portable.operators.described import KEY
 
 
 def defined(case: Case) -> dict[str, Mapping[str, Json]]:

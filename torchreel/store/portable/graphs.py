@@ -24,7 +24,7 @@ from torchreel.store.jsontypes import Json, exact_json, parse_json
 from torchreel.store.portable import names, sources, targets, torch_names, values
 from torchreel.store.portable.allowed.graphs import check_graph
 from torchreel.store.portable.node_meta import MetaDecoder, MetaEncoder
-from torchreel.store.portable.operators import described
+from torchreel.store.portable.operators import KEY as OPERATORS
 from torchreel.store.portable.operators.described import encode_operators
 from torchreel.store.portable.tensors import Decoder, Encoder, synthesise
 from torchreel.store.portable.values import map_tree, node_refs
@@ -280,7 +280,7 @@ def _encode_extra(gm: GraphModule) -> dict[str, Json]:
     if original:
         extra["original_names"] = {str(k): str(v) for k, v in original.items()}
     if operators := encode_operators(gm):
-        extra[described.KEY] = operators
+        extra[OPERATORS] = operators
     if "dynamo_compile_id" in gm.meta:
         extra["compile_id"] = str(gm.meta["dynamo_compile_id"])
     return extra

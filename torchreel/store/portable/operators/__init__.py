@@ -6,3 +6,6 @@ in a process without the program's module (`stand_ins`, `answers`). Not here: th
 which operators a graph may call (`targets`). A stand-in runs nothing from a store: it answers with
 sizes, strides and dtypes.
 """
+
+KEY = "operators"
+"""Where they stand in the `extra` of a graph document."""

@@ -15,13 +15,12 @@ from torch.fx import GraphModule, Node
 
 from torchreel.store.jsontypes import Json, canonical_json
 from torchreel.store.portable import targets, torch_names, values
+from torchreel.store.portable.operators import KEY
 from torchreel.store.portable.tensors import Encoder
 
 if TYPE_CHECKING:
     from torchreel.store.portable.graphs import GraphDoc
 
-KEY = "operators"
-"""Where it stands in the `extra` of a graph document."""
 _MOST_CALLS = 64
 # Of a tensor's description, what an answer is made from.
 _KEPT = ("k", "size", "stride", "offset", "dtype", "device", "layout", "expr", "v", "items")
