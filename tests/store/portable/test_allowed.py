@@ -41,6 +41,7 @@ def check(*nodes: dict[str, Json], **modules: Json) -> Any:
     return check_graph(graph(*nodes, **modules), list(INPUTS.values()))
 
 
+SYM_OR = "fn:torch.fx.experimental.symbolic_shapes.sym_or"
 X, S, L = ({"n": name} for name in INPUTS)
 BODY: dict[str, Json] = {
     "nodes": [
@@ -167,11 +168,24 @@ def test_call_targets_follow_from_torch(function: Any) -> None:
     ["fn:torch._from_blob", "fn:torch.frombuffer", "fn:torch._C._functorch.peek_interpreter_stack",
      "fn:torch._C._construct_storage_from_data_pointer", "fn:torch._functorch.utils.exposed_in",
      "hop:call_torchbind", "hop:inline_asm_elementwise", "hop:aoti_call_delegate",
+     "fn:torch.signal.windows.windows._add_docstr", "fn:torch.signal.windows.windows.merge_dicts",
      "fn:_operator.concat", "fn:torch.cuda.memory._dump_snapshot", "fn:torch._Tensor"],
 )  # fmt: skip
 def test_what_reaches_further_is_no_call_target(text: str) -> None:
     with pytest.raises(UnsupportedError):
         targets.decode_target(text)
+
+
+@pytest.mark.parametrize(
+    ("call", "given_back"),
+    [(node("call_method", "type", X), "str"),
+     (node("call_function", SYM_OR, {"slice": [None, 1, None]}, False), "slice"),
+     (node("call_function", "op:aten.mul_.Scalar", S, 2), "int"),
+     (node("call_function", "op:aten._unpack_dual.default", X, 0), "NoneType")],
+)  # fmt: skip
+def test_what_a_call_may_give_back_is_of_its_kind(call: dict[str, Json], given_back: str) -> None:
+    """As a hundred thousand generated graphs once showed."""
+    assert given_back in check(call)[str(call["name"])].everything
 
 
 def test_every_attribute_is_data() -> None:

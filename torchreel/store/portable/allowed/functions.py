@@ -15,7 +15,7 @@ import builtins
 import math
 import operator
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import cache
 
 import torch
@@ -48,6 +48,8 @@ _MODULES = re.compile(
     r"|torch\.(_functorch\.(eager_transforms|vmap)|amp\.autocast_mode|autograd\.(grad_mode|forward_ad)"
     r")\._\w+"
 )
+# Helpers that modules of functions import, or that put values together.
+_DENIED_HELPERS = _words("_add_docstr merge_dicts")
 _DENIED = {
     "torch.nn.functional.handle_torch_function": "calls a function that it is given",
     "torch.nn.functional.boolean_dispatch": "gives a function back",
@@ -108,9 +110,15 @@ def takes_objects(name: str) -> bool:
     return name in _TAKING_OBJECTS
 
 
-def result(name: str) -> Kind:
-    """The kind of what a function gives back that is no operator of Python."""
-    return kinds.of("opaque") if name in _OBJECTS else kinds.RESULT
+def result(name: str, args: Iterable[Kind]) -> Kind:
+    """The kind of what a function gives back that is no operator of Python.
+
+    Those of symbolic numbers take any values, and may give one of them back.
+    """
+    if name in _OBJECTS:
+        return kinds.of("opaque")
+    handed_on = name.rpartition(".")[2].startswith("sym_")
+    return kinds.union([kinds.RESULT, *args]) if handed_on else kinds.RESULT
 
 
 def is_python(name: str) -> bool:
@@ -156,6 +164,8 @@ def _is_admitted(name: str, module: str, attribute: str) -> bool:
         )
     if name in _SINGLE or name in torch_names.reference_names():
         return True
+    if attribute in _DENIED_HELPERS:
+        return False
     known = torch_names.in_graph_names().get(name) == "TorchInGraphFunctionVariable"
     return known and name not in _DENIED and bool(_MODULES.fullmatch(name))
 

@@ -109,7 +109,8 @@ class _Check:
         _check_operands([*args, *named.values()], kinds.NO_DATA)
         _check_constructor(name, node) if name == "new" else None
         strings.check_method(name, _sequence(node.args), _mapping(node.kwargs))
-        return kinds.RESULT | kinds.item(args[0])
+        found = kinds.RESULT | kinds.item(args[0])
+        return found | kinds.of("str") if name in members.NAMING else found
 
     def _function(self, node: NodeDoc, args: Sequence[Kind], named: Mapping[str, Kind]) -> Kind:
         tag, _, name = node.target.partition(":")
@@ -118,7 +119,7 @@ class _Check:
             return self._higher_order(node, every)
         if tag in ("op", "packet"):
             _check_operands(every, kinds.NO_DATA)
-            return self._operator(node)
+            return self._operator(node, every)
         function = targets.decode_target(node.target)
         denied = kinds.NO_DATA - ({"opaque"} if functions.takes_objects(name) else set())
         _check_operands(every, denied)
@@ -127,9 +128,9 @@ class _Check:
         if functions.is_class(name):
             _check_constructor(name, node)
         strings.check_function(name, function, _sequence(node.args), _mapping(node.kwargs))
-        return functions.result(name)
+        return functions.result(name, every)
 
-    def _operator(self, node: NodeDoc) -> Kind:
+    def _operator(self, node: NodeDoc, every: Sequence[Kind]) -> Kind:
         if self.imports and targets.is_custom(node.target):
             return kinds.RESULT  # of a module that the user named
         operator = targets.decode_target(node.target)
@@ -141,6 +142,8 @@ class _Check:
             schemas = list(operator._schemas.values())
         strings.check_operator(schemas[0].name, args, kwargs)
         found = kinds.union(map(kinds.of_results, schemas))
+        if any(schema.is_mutable for schema in schemas):
+            found |= kinds.union(every)  # it gives back what it was given, be it a number
         # Of a packet, the overload for texts and dictionaries of TorchScript is never the one.
         return found if len(schemas) == 1 else Kind(found.types - {"opaque"} or found.types)
 

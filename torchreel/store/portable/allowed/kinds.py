@@ -140,7 +140,7 @@ def _of_tagged(tag: str, data: Json, known: Mapping[str, Kind], depth: int) -> K
 
 
 _RETURNED = {
-    "Tensor": "tensor", "int": "int", "SymInt": "int", "float": "float", "bool": "bool",
+    "int": "int", "SymInt": "int", "float": "float", "bool": "bool",
     "complex": "complex", "str": "str", "Device": "device", "Generator": "generator",
     "NoneType": "NoneType",
 }  # fmt: skip
@@ -154,6 +154,8 @@ def of_schema_type(text: str) -> Kind:
         return sequence("list", [of_schema_type(text[5:-1])])
     if text in ("number", "Scalar"):
         return Kind(NUMBERS)
+    if text == "Tensor":
+        return of("tensor", "NoneType")  # an undefined tensor is None in Python
     return of(_RETURNED.get(text, "opaque"))
 
 

@@ -86,6 +86,9 @@ def tensor_attributes() -> Mapping[str, Kind]:
     return found
 
 
+NAMING = _words("type")
+"""Methods that may give back a text: the name of a type."""
+
 # `grad_fn` is an object of autograd, whose attributes lead anywhere; `name` is that of a Variable,
 # and raises; `volatile` warns and is nothing any more.
 _DENIED_ATTRIBUTES = _words("grad_fn name volatile")
