@@ -112,7 +112,7 @@ def planted_attacks(gm: GraphModule, inputs: Sequence[Any]) -> Callable[..., Any
     if calls(gm, "tan"):
         raise ValueError(text)
     if calls(gm, "exp"):
-        ctypes.PyDLL(None).pause()  # in C, and nobody else gets the GIL
+        lock_twice()
     if calls(gm, "log") and os.fork() == 0:
         os.setsid()
         time.sleep(600)
@@ -126,6 +126,13 @@ def planted_attacks(gm: GraphModule, inputs: Sequence[Any]) -> Callable[..., Any
         os.closerange(3, 256)
         time.sleep(600)
     return late if calls(gm, "ceil") else gm.forward
+
+
+def lock_twice() -> None:
+    """Hang in C for good, in spite of signals, and let nobody else have the GIL."""
+    mutex = ctypes.create_string_buffer(64)  # PTHREAD_MUTEX_INITIALIZER is all zeros
+    for _ in range(2):
+        ctypes.PyDLL(None).pthread_mutex_lock(mutex)
 
 
 def late(*args: Any) -> Any:

@@ -159,7 +159,9 @@ def graph_checkpoint(
         }
         if mode is not None and mode.shape_env is not None:
             extra["shape_answers"] = shape_answers.encode(mode.shape_env)
-        graph = encode_graph(gm, known=known, state=parameter_sources or {})
+        # With freezing Inductor writes small parameters into its code: no replay without them.
+        state = {} if torch_names.is_freezing() else parameter_sources or {}
+        graph = encode_graph(gm, known=known, state=state)
         return _checkpoint("graph", "", graph, inputs, mode, extra)
 
 
