@@ -10,6 +10,7 @@ No other module defines an exception; the command line maps ``exit_status`` and 
     │   │   ├── NotAStore             the file is something else
     │   │   ├── NewerStore            a newer torchreel wrote it
     │   │   ├── DamagedStore          truncated, corrupted, or lying about its contents
+    │   │   ├── UnreadableSource      what is to be copied can't be read
     │   │   ├── LockedStore           another process holds it, or we may not write to it
     │   │   └── MissingStore          there is nothing at that path
     │   ├── UntrustedError        3   needs --trust or --import

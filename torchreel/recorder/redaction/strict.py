@@ -33,6 +33,8 @@ _TORCHS = ("op:aten.", "op:prims.", "op:inductor.", "op:_c10d_functional.", "op:
 """Operators whose text is for the compiler: the equation of an einsum, how to round."""
 _CONTAINERS = frozenset({"t", "d", "slice", "size"})
 """Tags of the portable form of values that hold values; all others say what a text stands for."""
+_LITERAL = {"literal"}
+"""What a call gave an operator of the program's own (`portable.operators`)."""
 _OPTIONS = "options"
 """Values that the program gives its backend."""
 _PROSE = lazy_text(r"['\"]|[A-Za-z]{2,} |[=!<>]=|\n")
@@ -137,6 +139,8 @@ class _Walk:
             return {**value, "value": self._strict.setting(str(value["module"]), value["value"])}
         if "target" in value and "op" in value and "args" in value:
             return self._node(value, numbers)
+        if value.keys() == _LITERAL:
+            return {"literal": _argument(value["literal"])}
         if value.get("source") == "DictGetItemSource" and isinstance(value.get("index"), str | int):
             value = {**value, "index": self._key(value["index"])}
         return {
