@@ -17,6 +17,7 @@ from torchreel.store import queries
 from torchreel.store.database import Store
 
 pytestmark = [pytest.mark.quality, pytest.mark.slow]
+planted_lowering.repair()  # all tests of this process have imported it
 
 
 def test_a_failure_in_the_backward(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
