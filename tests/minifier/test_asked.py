@@ -50,7 +50,7 @@ def judged(worker: WorkerOracle, case: Case, text: str) -> Report:
     [
         ('code ~ "\\bsin\\(" and kernels == 1 and code_lines > 20', True),
         ('code ~ "asinh"', False),
-        ("python_calls > 10K and memory >= 0 and cpu_seconds > 0.01", True),
+        ("python_calls > 5K and memory >= 0 and cpu_seconds > 0.01", True),
         ("guards > 0", False),
     ],
 )
