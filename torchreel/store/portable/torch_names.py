@@ -982,7 +982,7 @@ def remember_unknown(env: ShapeEnv, expr: sympy.Basic, keywords: Mapping[str, bo
     try:
         _with_attributes(
             env,
-            {"simplify": lambda unchanged, *_: unchanged, "axioms": {}},
+            {"simplify": lambda unchanged, *_, **__: unchanged, "axioms": {}},
             lambda: env._maybe_evaluate_static(expr, **keywords),
         )
     finally:
