@@ -77,15 +77,26 @@ def test_a_process_that_ended_in_order_and_could_not_say_so(store: Store, path: 
     assert (found, statuses(store, recording)) == ("done", ["ok"])
 
 
-def test_marks_without_a_recording_are_left_until_they_are_old(store: Store, path: Path) -> None:
-    # The process may be one of another machine that writes on this disk, and its recording not be
-    # in the store yet.
+def test_marks_of_another_machine_are_left_until_they_are_old(
+    store: Store, path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # It may write on this disk, and its recording not be in the store yet.
     now = time.time_ns()
     long_ago = now - 2 * 3600 * 10**9
-    for began in (now, long_ago):
-        assert Marks().create(str(path), DEAD, began) == BESIDE
+    with monkeypatch.context() as elsewhere:
+        elsewhere.setattr(marks, "machine_identity", lambda: "another boot pid:[1]")
+        for began in (now, long_ago):
+            assert Marks().create(str(path), DEAD, began) == BESIDE
     store.settle()
     assert list(marks.left_behind(str(path))) == [(DEAD, now)]
+
+
+def test_marks_of_a_process_of_this_machine_go_when_it_is_gone(store: Store, path: Path) -> None:
+    now = time.time_ns()
+    for pid in (DEAD, os.getpid()):
+        assert Marks().create(str(path), pid, now) == BESIDE
+    store.settle()
+    assert list(marks.left_behind(str(path))) == [(os.getpid(), now)]
 
 
 def test_an_end_that_the_store_knows_leaves_no_file(path: Path) -> None:

@@ -12,21 +12,29 @@ PROCESS = "process"
 """The key in `environment` under which a recorder keeps `process_identity()`."""
 
 
+def machine_identity() -> str | None:
+    """Boot and pid namespace: where the id of a process means the same; None if unknown."""
+    try:
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+        return f"{boot} {os.readlink('/proc/self/ns/pid')}"
+    except OSError:
+        return None
+
+
 def process_identity(pid: int | None = None) -> str | None:
     """Boot, pid namespace and start time of a process (by default this one); None if unknown.
 
     Linux only: read from /proc. The text is compared for equality and means nothing by itself.
     """
     directory = Path("/proc", str(os.getpid() if pid is None else pid))
+    machine = machine_identity()
     try:
-        boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-        namespace = os.readlink("/proc/self/ns/pid")
         # The second field of stat is the command in parentheses and may itself hold spaces; the
         # 22nd, counted from 1, is the start time in clock ticks since boot (man 5 proc).
         after_command = directory.joinpath("stat").read_text().rpartition(")")[2].split()
     except OSError:
         return None
-    return f"{boot} {namespace} {after_command[19]}"
+    return None if machine is None else f"{machine} {after_command[19]}"
 
 
 def is_alive(pid: int, identity: str | None) -> bool:

@@ -24,6 +24,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
+from torchreel.store.liveness import machine_identity
+
 KEY = "marks"
 """The key in `environment` under which a recording says where its marks are: `BESIDE` or `NOWHERE`.
 
@@ -31,8 +33,9 @@ A recording without it was made by a version that had none."""
 BESIDE, NOWHERE = "file", "none"
 
 _MAGIC = b"reelmark"
-_HEADER = struct.Struct("<8sQ16x")
-"""What the file is, and whether the process has ended in order."""
+_HEADER = struct.Struct("<8sQ16s")
+"""What the file is, whether the process has ended in order, and a digest of its machine."""
+_ENDED = struct.pack("<8sQ", _MAGIC, 1)
 _RECORD = struct.Struct("<QQQQ")
 """The number of the mark (from 1), when it was set, when its compile began, a status."""
 _SLOTS = 511
@@ -101,7 +104,7 @@ class Marks:
             if written:
                 path.unlink()
             else:
-                _write_at(path, 0, _HEADER.pack(_MAGIC, 1))
+                _write_at(path, 0, _ENDED)
 
     def _write(self) -> None:
         path = self._path
@@ -125,7 +128,7 @@ def _create(path: Path) -> bool:
         handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
     except (OSError, ValueError):
         return False
-    room = _HEADER.pack(_MAGIC, 0) + bytes(_SLOTS * _RECORD.size)
+    room = _HEADER.pack(_MAGIC, 0, _machine()) + bytes(_SLOTS * _RECORD.size)
     try:
         whole = os.write(handle, room) == len(room)
     except OSError:
@@ -136,6 +139,15 @@ def _create(path: Path) -> bool:
         with contextlib.suppress(OSError):
             path.unlink()
     return whole
+
+
+def _machine() -> bytes:
+    """A digest of where ids of processes mean what they mean here; zeros if unknown."""
+    import hashlib
+
+    identity = machine_identity()
+    digest = hashlib.blake2b((identity or "").encode(), digest_size=16).digest()
+    return digest if identity else bytes(16)
 
 
 def _write_at(path: Path, place: int, data: bytes) -> None:
@@ -165,6 +177,19 @@ class Ends(NamedTuple):
 
 def read(target: str, pid: int, started_ns: int) -> Ends | None:
     """The marks of a process; None where there are none, or the file is something else."""
+    data = _content(target, pid, started_ns)
+    return None if data is None else _parsed(data)
+
+
+def is_of_this_machine(target: str, pid: int, started_ns: int) -> bool:
+    """Whether the process ran where its id means what it means here."""
+    data = _content(target, pid, started_ns)
+    place = None if data is None else _HEADER.unpack_from(data)[2]
+    return place == _machine() != bytes(16)
+
+
+def _content(target: str, pid: int, started_ns: int) -> bytes | None:
+    """A file of marks, if it is one: it has its size and its beginning."""
     try:
         handle = os.open(path_of(target, pid, started_ns), _READING)
     except (OSError, ValueError):
@@ -177,16 +202,15 @@ def read(target: str, pid: int, started_ns: int) -> Ends | None:
         return None
     finally:
         os.close(handle)
-    return _parsed(data)
+    whole = len(data) == _HEADER.size + _SLOTS * _RECORD.size and data.startswith(_MAGIC)
+    return data if whole else None
 
 
 _READING = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
 """A stranger's file may be a pipe, or a link."""
 
 
-def _parsed(data: bytes) -> Ends | None:
-    if len(data) != _HEADER.size + _SLOTS * _RECORD.size or not data.startswith(_MAGIC):
-        return None
+def _parsed(data: bytes) -> Ends:
     found = sorted(record for record in _RECORD.iter_unpack(data[_HEADER.size :]) if record[0])
     statuses = {began: _STATUSES[code] for *_, began, code in found if code < len(_STATUSES)}
     is_full = len(found) == _SLOTS

@@ -93,7 +93,9 @@ def _remove_marks(store: Store, found: list[Recording], dead: list[Recording]) -
     alive = {(row.pid, row.started_ns) for row in found if row.status == "running"}
     for mark in {*marks.left_behind(store.target)} - alive:
         # Of a process that died before its recording was in the store, or in one since replaced.
-        if _is_old(mark[1]) and not is_alive(mark[0], None):
+        if not is_alive(mark[0], None) and (
+            _is_old(mark[1]) or marks.is_of_this_machine(store.target, *mark)
+        ):
             gone.add(mark)
     for pid, started_ns in gone:
         marks.remove(store.target, pid, started_ns)
@@ -102,8 +104,8 @@ def _remove_marks(store: Store, found: list[Recording], dead: list[Recording]) -
 def _is_old(started_ns: int) -> bool:
     """Whether the recording of a process that began then is in the store by now, if ever.
 
-    The id of a process of another container or machine, which writes on the same disk and has only
-    just begun, says nothing here.
+    Of a process of another container or machine, which writes on the same disk and has only just
+    begun, the id says nothing here.
     """
     return time.time_ns() - started_ns > _LONG_NS
 
