@@ -343,7 +343,8 @@ def _become(case: Case, folder: Path, store: Path, variables: Mapping[str, str])
     except SystemExit as ended:
         status = ended.code if isinstance(ended.code, int) else int(ended.code is not None)
         if isinstance(ended.code, str):
-            print(ended.code, file=sys.stderr)
+            with contextlib.suppress(OSError):  # as Python does
+                print(ended.code, file=sys.stderr)
     except BaseException as error:  # noqa: BLE001  (the end of a process)
         status = 130 if isinstance(error, KeyboardInterrupt) else 1
         trace = error.__traceback__
