@@ -13,7 +13,7 @@ from typing import Any
 
 from torchreel.errors import UntrustedError
 from torchreel.minifier.case import Case
-from torchreel.replay import restore, torch_names
+from torchreel.replay import pieces, restore, torch_names
 from torchreel.torch_compat import debugging_backends
 
 
@@ -23,6 +23,9 @@ def backend_of(case: Case, *, trust: bool = False) -> Callable[..., Any]:
     Raises `UntrustedError` for a backend that is code nobody named, and, without `trust`, for
     options that name code, commands or paths.
     """
+    doc = case.checkpoint
+    if pieces.is_piece(doc) and case.backend == pieces.backend_name(doc.extra[pieces.KEY]):
+        return pieces.backend(doc)
     made = debugging_backends.make(case.backend, lambda name: torch_names.backend(name, {}))
     if made is not None:
         return made  # type: ignore[no-any-return]

@@ -23,6 +23,7 @@ from torchreel.store.jsontypes import Json, digest_of, parse_json
 from torchreel.store.portable.checkpoints import CheckpointDoc
 from torchreel.store.portable.graphs import GraphDoc, NodeDoc
 from torchreel.store.portable.operators.described import operators_of
+from torchreel.store.portable.split_graphs import with_numbers
 
 Harness = Literal["compile", "run", "train", "accuracy", "nodes"]
 HARNESSES: tuple[Harness, ...] = ("compile", "run", "train", "accuracy", "nodes")
@@ -44,6 +45,7 @@ _KEPT_EXTRA = (
     "specialized_floats",
     "operators",
     "objects",
+    "piece",
 )
 # Arguments that count inputs or name an earlier graph: they mean nothing once the graph is edited.
 _STALE_KWARGS = ("static_input_idxs", "graph_id", "boxed_forward_device_index")
@@ -265,6 +267,7 @@ class Case:
 
 
 def _lean(doc: CheckpointDoc) -> CheckpointDoc:
+    doc = with_numbers(doc)
     return replace(
         doc,
         graph=_lean_graph(doc.graph),

@@ -14,6 +14,7 @@ import time
 import weakref
 from collections import Counter
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from torchreel.recorder.rows import Ref
@@ -26,6 +27,20 @@ _numbers = itertools.count(1)
 _ORDER = {"pre_grad": 0, "joint": 1, "forward": 2, "backward": 2}
 
 
+@dataclass
+class GraphCall:
+    """How far the compilation of the graph that a compile begins with has come (`pieces`)."""
+
+    graph: int
+    """The id of its graph module."""
+    is_any: bool = False
+    """Whether the backend is torch's own, which may compile a copy of the graph."""
+    level: int | None = None
+    """The innermost entry that was reached; None before the first, and after it returned."""
+    is_over: bool = False
+    """Whether the graph was compiled: what comes then is another one."""
+
+
 class CompileEntry:
     """One attempt at one frame, as long as the process lives (a backward may be compiled late)."""
 
@@ -35,6 +50,10 @@ class CompileEntry:
         self.compile_id, self.attempt, self.generation = compile_id, attempt, generation
         self.parent = parent
         """The compile whose graph this one compiles apart."""
+        self.call: GraphCall | None = None
+        """Of its own graph, while the backend has it."""
+        self.is_piece = False
+        """Whether a backend of the program compiles it apart."""
         self.number = next(_numbers)
         """By which its events know it, as long as they wait."""
         self.ref = Ref()
@@ -199,6 +218,8 @@ class Spans:
     def of_trace(self, metadata: Mapping[str, object]) -> CompileEntry | None:
         """The compile that a record of the structured trace belongs to."""
         top = self.top
+        if top is not None and top.entry.parent is not None:
+            return top.entry
         name = compile_name(metadata)
         if name is None:
             return top.entry if top is not None else None

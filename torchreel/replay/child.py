@@ -35,7 +35,6 @@ if TYPE_CHECKING:
     from torchreel.replay.comparison import Difference
     from torchreel.replay.restore import Restored
     from torchreel.store.jsontypes import Json
-    from torchreel.store.portable.checkpoints import CheckpointDoc
 
 
 @dataclass(frozen=True)
@@ -185,7 +184,7 @@ def _replay(request: Request, report: Report) -> None:
             ending_when_hung(recorder, request.compile_timeout),
             _seen_before(recorder, restored, request),
             _stopping(recorder, restored, request, report),
-            _OneCompile(recorder, doc) as replayed,
+            _OneCompile(recorder, restored) as replayed,
         ):
             report.write(request.report)  # should the stage kill this process
             compiled = restore.run(restored, backward=request.backward, trust=request.trust)
@@ -263,9 +262,15 @@ class _OneCompile:
     stop.
     """
 
-    def __init__(self, recorder: Recorder, doc: CheckpointDoc) -> None:
+    def __init__(self, recorder: Recorder, restored: Restored) -> None:
+        from torchreel.recorder.spans import GraphCall
+
+        doc = restored.doc
         stage = "pre_grad" if doc.entry == "graph" else "forward"
         self.recorder, self.span = recorder, recorder.enter(stage, doc.partition)
+        # A backend of the program may compile parts of the graph apart, as it did when recorded.
+        call = GraphCall(id(restored.graph), is_any=":" not in doc.backend)
+        self.span.entry.call = call
         self.is_running = False
 
     def __enter__(self) -> _OneCompile:

@@ -187,6 +187,8 @@ EXCUSES: tuple[Excuse, ...] = (
         "inductor_output_code",
         fields=("inductor_output_code.filename", "inductor_output_code.file_path"),
     ),
+    # What standalone_compile made can be kept: a replay makes nothing to keep.
+    Excuse("caches", "piece.artifact"),
     Excuse("C++ compiler", "inductor.cpp_compile"),
     Excuse("epochs", "fake_tensors.dispatch", fields=("epoch",)),
     Excuse("epochs", "fake_tensors.memo", fields=("epoch",)),

@@ -85,6 +85,8 @@ def replay(
     check_version(store, compile, options)
     verdict = ENTRIES[entry](store, compile, entry, options, listener or (lambda text: None))
     verdict = what_if.concluded(verdict, asked) if asked else _without_missing(verdict)
+    if verdict.verdict == REFUSED:
+        verdict = _with_pieces(store, compile, verdict)
     note(store, compile, verdict)
     return verdict
 
@@ -98,6 +100,16 @@ def _without_missing(verdict: Verdict) -> Verdict:
         f"(config entries that name code, commands or paths are restored with --trust). {verdict}"
     )
     return replace(verdict, verdict=REFUSED, detail=detail, cause="")
+
+
+def _with_pieces(store: Store, compile: Compile, verdict: Verdict) -> Verdict:
+    """A refusal that says which parts of the compile are replayed all the same."""
+    pieces = [row.place for row in queries.pieces_of(store, compile)]
+    if not pieces:
+        return verdict
+    places = " to ".join(dict.fromkeys((pieces[0], pieces[-1])))
+    said = f"the parts that its backend compiled apart are replayed by themselves: {places}"
+    return replace(verdict, detail=f"{verdict.detail}; {said}")
 
 
 def _from_checkpoints(

@@ -14,11 +14,12 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
 
+import sympy
 import torch
 from torch.fx import GraphModule
 
 from torchreel.errors import UnsupportedError, UntrustedError
-from torchreel.replay import objects, torch_names
+from torchreel.replay import objects, pieces, torch_names
 from torchreel.replay.comparison import tensors_of
 from torchreel.store.jsontypes import Json
 from torchreel.store.portable import (
@@ -91,17 +92,17 @@ def restore(doc: CheckpointDoc) -> Restored:
     env = shape_env.new_shape_env(doc.shape_env)
     shape_env.restore(env, doc.shape_env, table)
     mode = torch_names.fake_mode(env, _settings(doc))
-    if doc.entry == "graph":
+    if doc.entry == "graph" and not pieces.compiles_apart(doc):
         _warm_fake_cache(doc, Decoder(mode, table, doc.hints))
         shape_env.restore(env, doc.shape_env, table)
     decoder = Decoder(mode, table, doc.hints)
     inputs = [decoder.fake(description) for description in doc.inputs]
     lost: list[str] = []
     if doc.entry == "graph":  # there, storages of inputs and of values are numbered apart
-        decoder = Decoder(mode, table, doc.hints)
+        decoder = _decoder_of_graph(doc, mode, table)
     graph = decode_graph(doc.graph, decoder, lost, inputs=doc.inputs)
     _check_kernels(graph)
-    if doc.entry == "graph":
+    if doc.entry == "graph" and pieces.is_from_dynamo(doc):
         parameters = sources.decode_named(doc.extra.get("parameter_sources"))
         torch_names.mark_as_dynamo_graph(graph, parameters)
     classes = doc.extra.get("class_names")
@@ -112,6 +113,19 @@ def restore(doc: CheckpointDoc) -> Restored:
     torch_names.forget_answers()
     shape_answers.restore(env, doc.extra.get("shape_answers"), table)
     return Restored(doc, graph, inputs, mode, env, lost, table)
+
+
+def _decoder_of_graph(
+    doc: CheckpointDoc, mode: FakeTensorMode, table: Mapping[str, sympy.Symbol]
+) -> Decoder:
+    """What rebuilds the values in a graph: of the inputs' ShapeEnv, or of one of their own."""
+    traced = pieces.traced_with(doc)
+    if traced is None:
+        return Decoder(mode, table, doc.hints)
+    table = shape_env.decode_symbols(traced)
+    env = shape_env.new_shape_env(traced)
+    shape_env.restore(env, traced, table)
+    return Decoder(torch_names.fake_mode(env, _settings(doc)), table, shape_env.hints(traced))
 
 
 def stand_in_for(doc: CheckpointDoc) -> tuple[str, ...]:
@@ -239,6 +253,9 @@ def run(restored: Restored, *, backward: bool = False, trust: bool = False) -> o
 
 def _run_graph(restored: Restored, backward: bool, trust: bool) -> object:
     doc = restored.doc
+    if pieces.is_piece(doc):
+        with torch_names.tracing_context(restored.mode), torch_names.backward_now(backward):
+            return pieces.backend(doc)(restored.graph, restored.inputs)
     own = own_backend(doc, trust=trust)
     options = options_of(doc, trust=trust)
     backend: Callable[..., object] = own or torch_names.backend(doc.backend, options)

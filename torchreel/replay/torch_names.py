@@ -6,6 +6,8 @@ Called by `restore` and by the minifier's worker.  To support another torch, thi
 from __future__ import annotations
 
 import contextlib
+import functools
+import inspect
 import operator
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -330,6 +332,29 @@ def backend(name: str, options: Mapping[str, object]) -> Callable[..., Any]:
             "the store holds of it"
         )
     return lookup_backend(name)
+
+
+def compile_fx(
+    *, decompositions: Mapping[Any, Any] | None, ignore_shape_env: bool
+) -> Callable[..., Any]:
+    """Inductor's entry for a graph that a backend compiles apart."""
+    from torch._inductor import compile_fx as module
+
+    given: dict[str, Any] = {"ignore_shape_env": True} if ignore_shape_env else {}
+    if decompositions is not None:
+        given["decompositions"] = decompositions
+    return functools.partial(module.compile_fx, **given)
+
+
+def aot_alone(given: Mapping[str, Any], graph: GraphModule, inputs: Sequence[object]) -> object:
+    """AOTAutograd for a graph that a backend compiles apart; what it makes runs as it is."""
+    from torch._dynamo.backends.debugging import boxed_nop
+    from torch._functorch import aot_autograd
+
+    known = inspect.signature(aot_autograd.aot_module_simplified).parameters
+    kwargs = {name: value for name, value in given.items() if value or name in known}
+    compiler: Any = boxed_nop
+    return aot_autograd.aot_module_simplified(graph, inputs, fw_compiler=compiler, **kwargs)
 
 
 def before_backend(graph: GraphModule) -> GraphModule:

@@ -48,6 +48,9 @@ _Else = TypeVar("_Else")
 FAILING = ("failed", "crashed", "hung")
 """The statuses of a compile that failed ('restarted' is no failure: it was tried again)."""
 
+PIECES = frozenset({"standalone_compile", "compile_fx", "aot_autograd"})
+"""What the row of a compile names as its backend, if that is how a part of a graph was compiled."""
+
 FAULTS = frozenset({"SIGSEGV", "SIGBUS", "SIGILL", "SIGFPE", "SIGABRT"})
 """What compilers and compiled code die of. SIGKILL or SIGTERM may be anybody's doing."""
 
@@ -89,6 +92,17 @@ def compiles(store: Store, recording_id: int) -> list[Compile]:
     table = schema.compiles
     rows = _fetch(store, _of(table.c.recording_id, recording_id), Compile)
     return _with_true_statuses(store, recording(store, recording_id), rows)
+
+
+def pieces_of(store: Store, compile: Compile) -> list[Compile]:
+    """The compiles of parts of a compile's graph, which its backend compiled apart."""
+    return [
+        row
+        for row in compiles(store, compile.recording_id)
+        if row.compile_id.rpartition("/")[0] == compile.compile_id
+        and (row.attempt, row.generation) == (compile.attempt, compile.generation)
+        and row.backend in PIECES
+    ]
 
 
 def compile_by_id(store: Store, row_id: int) -> Compile:

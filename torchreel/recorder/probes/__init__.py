@@ -26,6 +26,7 @@ from torchreel.recorder.probes import (
     inductor,
     nondeterminism,
     output_graph,
+    pieces,
     proxies,
     run,
     shape_env,
@@ -52,6 +53,7 @@ _MODULES: tuple[ModuleType, ...] = (
     custom,
     backends,
     export,
+    pieces,
     trace,
 )
 

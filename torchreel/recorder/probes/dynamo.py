@@ -22,7 +22,7 @@ from torchreel.recorder.guard import fail_open
 from torchreel.recorder.kinds import Kind
 from torchreel.recorder.probes import bundles
 from torchreel.recorder.rows import Blob
-from torchreel.recorder.spans import CompileEntry, current_context
+from torchreel.recorder.spans import CompileEntry, GraphCall, current_context
 
 if TYPE_CHECKING:
     from torchreel.recorder.recorder import Recorder
@@ -166,6 +166,7 @@ def _guards(recorder: Recorder, call: Call) -> Visit:
 
 def _backend(recorder: Recorder, call: Call) -> Visit:
     from torchreel.store.portable.checkpoints import graph_checkpoint
+    from torchreel.store.portable.torch_names import compiles_whole_graphs
 
     graph, gm, inputs = call.args[0], call.argument(1, "gm"), call.argument(2, "example_inputs")
     span = recorder.enter("pre_grad", "", _entry_of(recorder, graph))
@@ -175,7 +176,10 @@ def _backend(recorder: Recorder, call: Call) -> Visit:
             recorder.add_checkpoint(
                 bundles.with_objects(recorder, doc, graph.compiler_fn), "dynamo"
             )
+    with fail_open("backend"):
+        span.entry.call = GraphCall(id(gm), is_any=compiles_whole_graphs(graph.compiler_fn))
     outcome = yield
+    span.entry.call = None
     recorder.leave(span, outcome.error)
 
 

@@ -127,17 +127,21 @@ def graph_checkpoint(
     example_inputs: Sequence[object],
     backend: object = None,
     parameter_sources: Mapping[str, Source] | None = None,
+    fakes: Sequence[object] | None = None,
 ) -> CheckpointDoc:
     """The `graph` checkpoint of a Dynamo graph, to be taken before the backend runs.
 
     `example_inputs` are what Dynamo hands to the backend: real tensors and SymInts.  The tensors
     are only looked at (layout, aliasing, flags), never read.  `parameter_sources` is the
     OutputGraph's `param_name_to_source`, which tells AOTAutograd that the graph is Dynamo's.
+    `fakes` are the fake values that the inputs stand for, None for one that is taken as it is; by
+    default those that Dynamo noted in the graph.
     """
     mode = torch_names.fake_mode_of(gm, example_inputs)
     encoder, known = Encoder(), sources.Known()
     with torch_names.no_dispatch():
-        fakes = [n.meta.get("example_value") for n in gm.graph.nodes if n.op == "placeholder"]
+        if fakes is None:
+            fakes = [n.meta.get("example_value") for n in gm.graph.nodes if n.op == "placeholder"]
         objects: dict[int, int] = {}
         inputs = tuple(
             _input(encoder, objects, fake, real)

@@ -411,6 +411,39 @@ def unreplaced(node: Any) -> Any:
     return node._expr if isinstance(node, SymNode) else expression(node)
 
 
+def is_fake(value: object) -> bool:
+    """Whether a value is a fake tensor, or a size without a number."""
+    return isinstance(value, (FakeTensor, torch.SymInt, torch.SymFloat, torch.SymBool))
+
+
+def is_traced_input(value: object) -> bool:
+    """Whether a real tensor is one that Dynamo has made a fake of, in the compile under way."""
+    context = TracingContext.try_get()
+    known = getattr(context, "tensor_to_context", None)
+    return isinstance(value, torch.Tensor) and known is not None and value in known
+
+
+def traced_env(gm: torch.fx.GraphModule) -> ShapeEnv | None:
+    """The ShapeEnv of the values that the nodes of a graph were traced with."""
+    for node in gm.graph.nodes:
+        value = node.meta.get("example_value", node.meta.get("val"))
+        if isinstance(value, FakeTensor):
+            return value.fake_mode.shape_env
+        if isinstance(value, torch.SymInt):
+            return value.node.shape_env  # type: ignore[no-any-return]
+    return None
+
+
+def range_of(node: SymNode) -> tuple[int | None, int | None]:
+    """The least and the most that a symbol can be; None where there is no limit."""
+    env = node.shape_env
+    found = env.var_to_range.get(node.expr) if env is not None else None
+    bounds = (found.lower, found.upper) if found is not None else (None, None)
+    least, most = [int(b) if isinstance(b, sympy.Integer) else None for b in bounds]
+    # Sizes of tensors end here, and torch writes that down as well as an infinite one.
+    return least, None if most is not None and most >= sys.maxsize - 1 else most
+
+
 def is_specialised(sizes: Iterable[int | torch.SymInt]) -> bool:
     """Whether one of them is a symbol that became a number."""
     return any(isinstance(size, torch.SymInt) and expression(size.node).is_number for size in sizes)
@@ -679,6 +712,12 @@ def backend_of(backend: object) -> tuple[str, dict[str, Any]]:
         called = getattr(inner, "backend", None)
         name += f"({called if isinstance(called, str) else backend_of(called)[0]})"
     return name, {}
+
+
+def compiles_whole_graphs(backend: object) -> bool:
+    """Whether a backend is one of torch's own that gives on the one graph that it is given."""
+    module = getattr(_innermost(backend), "__module__", "")
+    return ":" not in backend_of(backend)[0] and module.partition(".")[0] == "torch"
 
 
 def aot_graph_name() -> list[str]:

@@ -1,0 +1,42 @@
+"""Parts that a backend of the program compiles apart replay without that backend."""
+
+from pathlib import Path
+
+import pytest
+import torch
+
+import torchreel
+from tests import split_backends
+from torchreel.replay.replay import replay
+from torchreel.store import Store, queries
+from torchreel.store.records import Compile
+
+
+def _recorded(path: Path, entry: str, count: int = 2) -> list[Compile]:
+    torch._dynamo.reset()
+    with torchreel.record(path), torch._inductor.utils.fresh_cache():
+        split_backends.run(count, entry)
+    with Store.open(path) as store:
+        return queries.compiles(store, queries.recordings(store)[-1].id)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("entry", ["standalone", "compile_fx", "aot", "aot_backend"])
+def test_each_part_replays_identically(tmp_path: Path, entry: str) -> None:
+    _, *parts = _recorded(tmp_path / "run.db", entry)
+    stages = {"joint", "forward"} | ({"codegen"} if "aot" not in entry else set())
+    with Store.open(tmp_path / "run.db", write=True) as store:
+        for part in parts:
+            verdict = replay(store, part)
+            assert (verdict.verdict, verdict.detail, verdict.difference) == ("identical", "", "")
+            assert {row.stage for row in verdict.compared} >= stages
+    assert len(parts) == (4 if entry == "standalone" else 2)
+
+
+def test_the_whole_needs_the_backend_and_names_its_parts(tmp_path: Path) -> None:
+    whole, *_ = _recorded(tmp_path / "run.db", "aot")
+    with Store.open(tmp_path / "run.db", write=True) as store:
+        verdict = replay(store, whole)
+    assert verdict.verdict == "refused"
+    assert "splitting" in verdict.detail
+    assert "1/0/0/0 to 1/0/0/1" in verdict.detail
