@@ -338,12 +338,12 @@ def compile_fx(
     *, decompositions: Mapping[Any, Any] | None, ignore_shape_env: bool
 ) -> Callable[..., Any]:
     """Inductor's entry for a graph that a backend compiles apart."""
-    from torch._inductor import compile_fx as module
+    from torch._inductor import compile_fx as inductor
 
     given: dict[str, Any] = {"ignore_shape_env": True} if ignore_shape_env else {}
     if decompositions is not None:
         given["decompositions"] = decompositions
-    return functools.partial(module.compile_fx, **given)
+    return functools.partial(inductor.compile_fx, **given)
 
 
 def aot_alone(given: Mapping[str, Any], graph: GraphModule, inputs: Sequence[object]) -> object:
