@@ -155,6 +155,39 @@ def splitting(entry: str = "standalone", *, lazy: bool = False) -> Callable[...,
     return backend
 
 
+def regional(gm: GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
+    """Compile by AOTAutograd, which hands the annotated regions to Inductor."""
+    from torch._dynamo.backends.common import aot_autograd
+    from torch.fx.passes.regional_inductor import regional_inductor
+
+    return aot_autograd(fw_compiler=regional_inductor, bw_compiler=regional_inductor)(gm, inputs)
+
+
+def with_region(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    """Two calls in a region that is to be compiled, two around it."""
+    before = torch.sin(x)
+    with torch.fx.traceback.annotate({"compile_with_inductor": 0}):
+        inside = before * y + 1
+    return torch.sin(inside)
+
+
+def run_region() -> None:
+    """Compile a region forwards and backwards."""
+    x, y = (torch.randn(4, requires_grad=True) for _ in range(2))
+    with torch.fx.traceback.preserve_node_meta(enable=True):
+        torch.compile(with_region, backend=regional, fullgraph=True)(x, y).sum().backward()
+
+
+def run_alone() -> None:
+    """Hand a graph to Inductor, outside of any compile: with the sizes of a graph, and its own."""
+    from torch.fx.experimental.proxy_tensor import make_fx
+
+    x = torch.randn(4, 8)
+    gm = make_fx(lambda x: [x.sin() + 1])(x)
+    for how in ("from_graph", "from_example_inputs"):
+        standalone(gm, [x], how)(x)
+
+
 def run(count: int, entry: str = "standalone", *, lazy: bool = False, grad: bool = False) -> None:
     """Compile a model of `count` parts, and run it with two sizes."""
     model = Layers(count).requires_grad_(grad)

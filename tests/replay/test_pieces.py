@@ -1,5 +1,6 @@
 """Parts that a backend of the program compiles apart replay without that backend."""
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -12,10 +13,14 @@ from torchreel.store import Store, queries
 from torchreel.store.records import Compile
 
 
-def _recorded(path: Path, entry: str, count: int = 2) -> list[Compile]:
+def _recorded(path: Path, entry: str) -> list[Compile]:
+    return _record(path, lambda: split_backends.run(2, entry))
+
+
+def _record(path: Path, program: Callable[[], None]) -> list[Compile]:
     torch._dynamo.reset()
     with torchreel.record(path), torch._inductor.utils.fresh_cache():
-        split_backends.run(count, entry)
+        program()
     with Store.open(path) as store:
         return queries.compiles(store, queries.recordings(store)[-1].id)
 
@@ -40,3 +45,22 @@ def test_the_whole_needs_the_backend_and_names_its_parts(tmp_path: Path) -> None
     assert verdict.verdict == "refused"
     assert "splitting" in verdict.detail
     assert "1/0/0/0 to 1/0/0/1" in verdict.detail
+
+
+@pytest.mark.slow
+def test_regions_of_both_directions_replay_identically(tmp_path: Path) -> None:
+    _, *regions = _record(tmp_path / "run.db", split_backends.run_region)
+    assert [row.frame_name for row in regions] == ["__marked_inductor_submod0"] * 2
+    with Store.open(tmp_path / "run.db", write=True) as store:
+        verdicts = [replay(store, region) for region in regions]
+    assert [(row.verdict, row.detail) for row in verdicts] == [("identical", "")] * 2
+
+
+def test_a_graph_that_no_compile_is_around_replays_identically(tmp_path: Path) -> None:
+    _, *alone = _record(tmp_path / "run.db", split_backends.run_alone)
+    assert [row.compile_id for row in alone] == ["-", "-"]
+    with Store.open(tmp_path / "run.db", write=True) as store:
+        for compile in alone:
+            verdict = replay(store, compile)
+            assert (verdict.verdict, verdict.detail) == ("identical", "")
+            assert "forward" in {row.stage for row in verdict.compared if row.kind != "graph"}

@@ -7,16 +7,29 @@ Lives here: what takes the place of the program's backend.  Not here: the checkp
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
+
+import torch
+from torch.fx import GraphModule
 
 from torchreel.errors import UnsupportedError
 from torchreel.replay import torch_names
 from torchreel.store.jsontypes import Json
 from torchreel.store.portable import decompositions
+from torchreel.store.portable import torch_names as portable_names
 from torchreel.store.portable.checkpoints import CheckpointDoc
-from torchreel.store.portable.split_graphs import COMPILE_FX, KEY, TRACED, own_code
+from torchreel.store.portable.split_graphs import (
+    BEFORE,
+    COMPILE_FX,
+    KEY,
+    REAL,
+    REGION,
+    TRACED,
+    own_code,
+)
+from torchreel.store.portable.tensors import synthesise_all
 
 __all__ = [
     "KEY", "backend", "backend_name", "compiles_apart", "is_from_dynamo", "is_piece",
@@ -60,6 +73,40 @@ def backend(doc: CheckpointDoc) -> Callable[..., Any]:
             f"the piece was compiled with what is code of the program: {', '.join(own)}. The "
             "graphs that reached Inductor are replayed with --entry aot"
         )
+    call = _call(settings)
+
+    def run(graph: GraphModule, inputs: Sequence[object]) -> object:
+        with torch_names.inside_region(settings.get(REGION)):
+            return call(graph, _given(doc, settings, inputs))
+
+    return run
+
+
+def _given(
+    doc: CheckpointDoc, settings: Mapping[str, Json], inputs: Sequence[object]
+) -> list[object]:
+    """The inputs; those that were real tensors for AOTAutograd to make symbols of are so again."""
+    real = settings.get(REAL)
+    if not isinstance(real, list):
+        return list(inputs)
+    mode = portable_names.fake_mode_of(None, inputs)
+    if mode is not None and settings.get(BEFORE) == 0:
+        portable_names.forget_converted(mode)
+    made = synthesise_all(doc.inputs, seed=0, hints=doc.hints, table={})
+    return [_whole(made[i]) if i in real else given for i, given in enumerate(inputs)]
+
+
+def _whole(value: object) -> object:
+    """A tensor that is no view, where it can be one: there would be symbols for its base."""
+    if not isinstance(value, torch.Tensor) or not value._is_view():
+        return value
+    copy = value.detach().clone()
+    same = copy.stride() == value.stride() and value.storage_offset() == 0
+    return copy.requires_grad_(value.requires_grad) if same else value
+
+
+def _call(settings: Mapping[str, Json]) -> Callable[..., Any]:
+    """The entry that was called, with all but the graph and its inputs."""
     table = decompositions.decode(settings.get(decompositions.DECOMPOSITIONS))
     if settings.get("call") == COMPILE_FX:
         return torch_names.compile_fx(

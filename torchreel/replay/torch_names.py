@@ -346,6 +346,14 @@ def compile_fx(
     return functools.partial(inductor.compile_fx, **given)
 
 
+def inside_region(name: object) -> Any:
+    """What regional compilation sets around a region; nothing without a name."""
+    from torch.fx import traceback
+
+    setter = getattr(traceback, "_set_regional_inductor_subgraph_name", None)  # since 2.13
+    return contextlib.nullcontext() if setter is None or name is None else setter(str(name))
+
+
 def aot_alone(given: Mapping[str, Any], graph: GraphModule, inputs: Sequence[object]) -> object:
     """AOTAutograd for a graph that a backend compiles apart; what it makes runs as it is."""
     from torch._dynamo.backends.debugging import boxed_nop

@@ -7,7 +7,8 @@ its row, its `graph` checkpoint, its artifact.  Not here: what happens inside of
 A backend that compiles the graph it was given, once, is the ordinary case: that is no piece. One
 that splits the graph (vLLM, SGLang, DDPOptimizer, regional compilation) calls one of these entries
 for each part, perhaps once for a range of sizes and once for one size, perhaps only when the part
-runs.  The entries call each other downwards: `standalone_compile`, `compile_fx`, AOTAutograd.
+runs.  A program that calls one itself, outside of any compile, gets a compile of that too.  The
+entries call each other downwards: `standalone_compile`, `compile_fx`, AOTAutograd.
 """
 
 from __future__ import annotations
@@ -20,7 +21,8 @@ from torchreel.recorder.attach import AttachPoint, Call, Probe, Tap, Visit
 from torchreel.recorder.guard import fail_open
 from torchreel.recorder.kinds import Kind
 from torchreel.recorder.probes import bundles
-from torchreel.recorder.spans import CompileEntry, GraphCall, Span
+from torchreel.recorder.spans import CompileEntry, GraphCall, Span, current_context
+from torchreel.store.addressing import UNNAMED
 
 if TYPE_CHECKING:
     from torchreel.recorder.recorder import Recorder
@@ -156,17 +158,29 @@ def _begin(
         return None
     else:
         parent = top.entry
-    if parent is None:
+    if parent is None and not _is_alone():
         return None
     name, sizes = _name(gm, known), _sizes(gm, inputs)
-    frame = {**parent.frame, "frame_name": _label(name, sizes), "backend": entry.name}
-    piece = recorder.add_part(parent, **frame)
+    outer = parent.frame if parent is not None else {}
+    frame = {**outer, "frame_name": _label(name, sizes), "backend": entry.name}
+    if parent is not None:
+        piece = recorder.add_part(parent, **frame)
+    else:
+        piece = recorder.add_compile(UNNAMED, next(recorder.spans.unnamed), **frame)
     piece.frame, piece.call, piece.is_piece = frame, GraphCall(id(gm)), True
-    _remember(gm, parent=parent)
+    if parent is not None:
+        _remember(gm, parent=parent)
     span = recorder.enter("pre_grad", "", piece)
     dynamic = call.kwargs.get("dynamic_shapes")
     recorder.note(STARTED, name, entry.name, name, dynamic, sizes)
     return span
+
+
+def _is_alone() -> bool:
+    """Whether a program calls the entry outside of any compile, for itself."""
+    from torchreel.store.portable.torch_names import is_aot_compilation
+
+    return current_context() is None and not is_aot_compilation()
 
 
 def _belongs(call: GraphCall | None, level: int, gm: object) -> bool:

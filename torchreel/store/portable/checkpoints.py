@@ -135,9 +135,10 @@ def graph_checkpoint(
     are only looked at (layout, aliasing, flags), never read.  `parameter_sources` is the
     OutputGraph's `param_name_to_source`, which tells AOTAutograd that the graph is Dynamo's.
     `fakes` are the fake values that the inputs stand for, None for one that is taken as it is; by
-    default those that Dynamo noted in the graph.
+    default those that Dynamo noted in the graph.  Where they are given, the graph may have been
+    traced with another fake mode than it is compiled with.
     """
-    mode = torch_names.fake_mode_of(gm, example_inputs)
+    mode = torch_names.fake_mode_of(gm if fakes is None else None, example_inputs)
     encoder, known = Encoder(), sources.Known()
     with torch_names.no_dispatch():
         if fakes is None:

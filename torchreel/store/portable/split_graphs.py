@@ -27,6 +27,7 @@ OWN = "own"
 """Where that names what is code of the program: there is no replay of it from data."""
 TRACED = "traced_with"
 """Where that has the ShapeEnv of the graph's values, if its inputs have another."""
+REAL, BEFORE, REGION = "real_inputs", "converted_before", "subgraph_name"
 COMPILE_FX = "compile_fx"
 AOT = "aot_autograd"
 
@@ -82,7 +83,7 @@ def _checkpoint(
     backend = "inductor" if settings["call"] == COMPILE_FX else "aot_eager"
     said = {
         **settings, "from_dynamo": parameters is not None, **({OWN: own} if own else {}),
-        **_traced_with(gm, inputs),
+        **_traced_with(gm, inputs), **_real(inputs, apart=apart),
     }  # fmt: skip
     return replace(doc, extra={**doc.extra, "backend": backend, KEY: said})
 
@@ -90,13 +91,30 @@ def _checkpoint(
 def _traced_with(gm: GraphModule, inputs: Sequence[object]) -> dict[str, Json]:
     """The ShapeEnv that the graph was traced with, and the sizes, where its inputs have another."""
     with torch_names.no_dispatch():
-        mode, traced = torch_names.fake_mode_of(gm, inputs), torch_names.traced_env(gm)
-        if traced is None or mode is None or traced is mode.shape_env:
+        mode, traced = torch_names.fake_mode_of(None, inputs), torch_names.traced_env(gm)
+        if traced is None or (mode is not None and traced is mode.shape_env):
             return {}
         sizes: dict[str, Json] = {
             str(symbol): size for symbol, size in sizes_of(gm, inputs) if isinstance(size, int)
         }
         return {TRACED: shape_env.encode_shape_env(traced), "sizes": sizes}
+
+
+def _real(inputs: Sequence[object], *, apart: bool) -> dict[str, Json]:
+    """Which inputs are real tensors that AOTAutograd makes symbols of, and the region's name."""
+    found: list[Json] = [
+        i
+        for i, given in enumerate(inputs)
+        if isinstance(given, torch.Tensor)
+        and not torch_names.is_fake(given)
+        and not torch_names.is_traced_input(given)
+    ]
+    mode = torch_names.fake_mode_of(None, inputs)
+    name = torch_names.subgraph_name()
+    said: dict[str, Json] = {REGION: name} if name else {}
+    if found and not apart and mode is not None and mode.shape_env is not None:
+        said |= {REAL: found, BEFORE: torch_names.converted_tensors(mode)}
+    return said
 
 
 def with_numbers(doc: CheckpointDoc) -> CheckpointDoc:

@@ -434,6 +434,25 @@ def traced_env(gm: torch.fx.GraphModule) -> ShapeEnv | None:
     return None
 
 
+def converted_tensors(mode: FakeTensorMode) -> int:
+    """How many tensors a fake mode has converted: symbols without a source are named by it."""
+    return len(mode.fake_tensor_converter.meta_converter.tensor_memo)
+
+
+def forget_converted(mode: FakeTensorMode) -> None:
+    """Have a fake mode count its tensors from 0."""
+    mode.fake_tensor_converter.meta_converter.tensor_memo.clear()
+
+
+def subgraph_name() -> str | None:
+    """The name of the region that regional compilation is at: torch's trace records have it."""
+    from torch.fx import traceback
+
+    find = getattr(traceback, "_get_regional_inductor_subgraph_name", None)  # since 2.13
+    name = find() if find is not None else None
+    return name if isinstance(name, str) else None
+
+
 def range_of(node: SymNode) -> tuple[int | None, int | None]:
     """The least and the most that a symbol can be; None where there is no limit."""
     env = node.shape_env
@@ -640,14 +659,17 @@ def no_dispatch() -> Any:
     return _disable_current_modes()
 
 
-def fake_mode_of(gm: torch.fx.GraphModule, inputs: Iterable[object]) -> FakeTensorMode | None:
-    """The fake mode of the compile under way."""
+def fake_mode_of(
+    gm: torch.fx.GraphModule | None, inputs: Iterable[object]
+) -> FakeTensorMode | None:
+    """The fake mode of the compile under way; without one, that of the inputs or of a graph."""
     context = TracingContext.try_get()
     if context is not None and context.fake_mode is not None:
         return context.fake_mode
     from torch._guards import detect_fake_mode
 
-    metas = [n.meta.get("val", n.meta.get("example_value")) for n in gm.graph.nodes]
+    nodes = () if gm is None else gm.graph.nodes
+    metas = [n.meta.get("val", n.meta.get("example_value")) for n in nodes]
     return detect_fake_mode([*inputs, *metas])
 
 
