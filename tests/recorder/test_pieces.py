@@ -1,11 +1,16 @@
 """Parts of a graph that a backend compiles apart: each is a compile of its own in its parent."""
 
+import os
+import subprocess
+import sys
+from pathlib import Path
+
 import pytest
 import torch
 
 from tests import split_backends
 from tests.recorder.conftest import Record, Tape
-from torchreel.store import queries
+from torchreel.store import Store, queries
 
 
 def _parts(tape: Tape) -> dict[str, str]:
@@ -91,3 +96,33 @@ def test_a_failing_part_has_the_failure(record: Record) -> None:
     failure = queries.failure_of(tape.store, part)
     assert failure is not None
     assert failure.stage == "lowering"
+
+
+CRASH = """
+import os, signal, torch
+from torch._inductor.lowering import lowerings
+from tests import split_backends
+
+def dies(*args):
+    os.kill(os.getpid(), signal.SIGSEGV)
+
+lowerings[torch.ops.aten.relu.default] = dies
+model = split_backends.Layers(2).requires_grad_(False)
+torch.compile(model, backend=split_backends.splitting("compile_fx"))(torch.ones(3, 4))
+"""
+
+
+def test_a_death_in_a_part_is_one_failure(tmp_path: Path) -> None:
+    program = tmp_path / "dies.py"
+    program.write_text(CRASH)
+    root = Path(split_backends.__file__).parents[1]
+    command = ["record", "-o", str(tmp_path / "run.db"), "--", sys.executable, str(program)]
+    subprocess.run(
+        [sys.executable, "-m", "torchreel.cli", *command],
+        env={**os.environ, "PYTHONPATH": str(root)},
+        capture_output=True,
+        check=False,
+    )
+    with Store.open(tmp_path / "run.db") as store:
+        (failure,) = queries.failures(store)
+        assert queries.compile_by_id(store, failure.compile_id).compile_id == "0/0/0"

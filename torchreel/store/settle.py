@@ -113,10 +113,17 @@ def _is_old(started_ns: int) -> bool:
 def _crashes(store: Store, recording: Recording, compiles: list[Compile]) -> list[_Crash]:
     crashed = [row for row in compiles if row.status == "crashed"]
     if crashed:
-        return [_crash_in(store, row) for row in crashed if queries.failure_of(store, row) is None]
+        inner = [row for row in crashed if not any(_is_within(other, row) for other in crashed)]
+        return [_crash_in(store, row) for row in inner if queries.failure_of(store, row) is None]
     if compiles and recording.exit_signal in queries.FAULTS:
         return [_Crash(compiles[-1], "run", "", _checkpoint(store, compiles[-1]))]
     return []
+
+
+def _is_within(compile: Compile, outer: Compile) -> bool:
+    """Whether a compile is that of a part of another's graph: one death is one failure."""
+    same = (compile.attempt, compile.generation) == (outer.attempt, outer.generation)
+    return same and compile.compile_id.startswith(f"{outer.compile_id}/")
 
 
 def _crash_in(store: Store, compile: Compile) -> _Crash:
