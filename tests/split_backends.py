@@ -55,6 +55,17 @@ def by_inductor(gm: GraphModule, inputs: Sequence[Any]) -> Any:
     return compile_fx(copy.deepcopy(gm), inputs)
 
 
+def by_own_inner(gm: GraphModule, inputs: Sequence[Any]) -> Any:
+    """Compile by `compile_fx`, with a function of the program's own in place of Inductor's."""
+    from torch._inductor.compile_fx import compile_fx
+
+    return compile_fx(copy.deepcopy(gm), inputs, inner_compile=_inner)
+
+
+def _inner(gm: GraphModule, inputs: Sequence[Any], **kwargs: Any) -> Any:
+    return _as_it_is(gm, inputs)
+
+
 def by_aot(gm: GraphModule, inputs: Sequence[Any]) -> Any:
     """Compile by AOTAutograd, with a compiler of the program's own."""
     from torch._functorch.aot_autograd import aot_module_simplified
@@ -95,6 +106,7 @@ def _as_it_is(gm: GraphModule, inputs: Sequence[Any]) -> Any:
 ENTRIES: dict[str, Entry] = {
     "standalone": standalone,
     "compile_fx": by_inductor,
+    "own_inner": by_own_inner,
     "aot": by_aot,
     "aot_backend": by_aot_backend,
 }

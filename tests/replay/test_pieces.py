@@ -47,6 +47,14 @@ def test_the_whole_needs_the_backend_and_names_its_parts(tmp_path: Path) -> None
     assert "1/0/0/0 to 1/0/0/1" in verdict.detail
 
 
+def test_what_is_code_of_the_program_is_named(tmp_path: Path) -> None:
+    _, part, *_ = _recorded(tmp_path / "run.db", "own_inner")
+    with Store.open(tmp_path / "run.db", write=True) as store:
+        verdict = replay(store, part)
+    assert verdict.verdict == "refused"
+    assert "inner_compile" in verdict.detail
+
+
 @pytest.mark.slow
 def test_regions_of_both_directions_replay_identically(tmp_path: Path) -> None:
     _, *regions = _record(tmp_path / "run.db", split_backends.run_region)

@@ -89,8 +89,7 @@ def encode_partition(function: Any, own: list[Json]) -> dict[str, Json]:
     if function is None:
         return {}
     name = getattr(function, "__name__", "")
-    plain = all(isinstance(value, (str, int, bool)) for value in keywords.values())
-    if not is_of_torch(function) or name not in _PARTITIONS or not plain:
+    if not is_of_torch(function) or name not in _PARTITIONS or not _is_plain(keywords):
         own.append(PARTITION)
         return {}
     return {PARTITION: {"name": name, "keywords": dict(keywords)}}
@@ -106,5 +105,10 @@ def decode_partition(data: Json) -> Callable[..., Any] | None:
     if name not in _PARTITIONS or not isinstance(data, Mapping):
         raise UnsupportedError(f"there is no partitioner {name!r:.80}")
     keywords = data.get("keywords")
-    function = getattr(partitioners, str(name))
-    return functools.partial(function, **keywords) if isinstance(keywords, Mapping) else function
+    if not isinstance(keywords, Mapping) or not _is_plain(keywords):
+        raise UnsupportedError(f"malformed keywords of a partitioner {keywords!r:.80}")
+    return functools.partial(getattr(partitioners, str(name)), **keywords)
+
+
+def _is_plain(keywords: Mapping[str, object]) -> bool:
+    return all(isinstance(value, (str, int, bool)) for value in keywords.values())
