@@ -85,6 +85,9 @@ def print_next(store: Store, row: Compile) -> None:
     address = f"{store.target}#{row.place}"
     failed = row.status in queries.FAILING or queries.failure_of(store, row) is not None
     if not queries.checkpoints(store, row):
+        if failed and queries.has_frame(store, row):
+            streams.next_command("torchreel", "minify", address, "--trust")
+            return
         option = "--traceback" if failed else "--events"
         streams.next_command("torchreel", "show", address, option)
     elif failed:

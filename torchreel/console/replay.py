@@ -173,6 +173,7 @@ def _print_next(store: Store, row: Compile, verdict: Verdict) -> None:
     elif verdict.verdict == "diverged" and verdict.recording_id is not None:
         streams.next_command("torchreel", "show", f"{store.target}#{verdict.recording_id}")
     elif verdict.verdict == "identical" and row.status in ("failed", "crashed", "hung"):
-        streams.next_command("torchreel", "minify", f"{store.target}#{row.place}")
+        trust = [] if queries.checkpoints(store, row) else ["--trust"]
+        streams.next_command("torchreel", "minify", f"{store.target}#{row.place}", *trust)
     else:
         streams.next_command("torchreel", "show", f"{store.target}#{row.place}")

@@ -127,7 +127,9 @@ def _print_checkpoints(store: Store, row: Compile) -> None:
     found = queries.checkpoints(store, row)
     names = [f"{c.entry} {c.partition}".strip() for c in found]
     streams.result()
-    streams.result(f"checkpoints: {', '.join(names) or 'none, so it cannot be replayed'}")
+    by_frame = "none; its frame was kept: replay it with --entry frame --trust"
+    none = by_frame if queries.has_frame(store, row) else "none, so it cannot be replayed"
+    streams.result(f"checkpoints: {', '.join(names) or none}")
 
 
 def _print_history(store: Store, row: Compile) -> None:

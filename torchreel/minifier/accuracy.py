@@ -91,7 +91,7 @@ def find_in_frames(
     owners = [
         owner
         for owner in _owners(store, compile)
-        if owner.status != "restarted" and has_frame(store, owner)
+        if owner.status != "restarted" and queries.has_frame(store, owner)
     ]
     for number, owner in enumerate(owners, 1):
         _tell(listener, f"frame {number} of {len(owners)}", owner)
@@ -127,12 +127,6 @@ def wrong_programs(store: Store, compile: Compile, options: Options) -> list[Sou
         with_dynamo_alone = SimplerCall().apply(case, SimplerCall().edits(case)) or case
         found.append(replace(with_dynamo_alone, eager=True, observes=ANYTHING))
     return list(dict.fromkeys(found))
-
-
-def has_frame(store: Store, compile: Compile) -> bool:
-    """Whether the frame of a compile was kept."""
-    row = queries.frame_bundle(store, compile)
-    return row is not None and row.digest is not None
 
 
 def is_wrong(report: Report) -> bool:

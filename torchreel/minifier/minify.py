@@ -35,6 +35,7 @@ from torchreel.minifier.search import Search
 from torchreel.minifier.source.start import programs
 from torchreel.minifier.written import written_down
 from torchreel.replay.facts import facts_of
+from torchreel.replay.frame_verdicts import export_around
 from torchreel.replay.operators import document
 from torchreel.store import queries
 from torchreel.store.addressing import Address
@@ -253,7 +254,8 @@ def _reduce(
             return recorded_parts
         return [part, *recorded_parts] if is_worth(part, best) else []
 
-    recorded = below_dynamo(failure.signature)
+    wanted = failure.signature
+    recorded = wanted if starts[0].is_code else below_dynamo(wanted)
     exact = (c for c in starts if isinstance(c, Case) and c.is_part and c.is_exact)
     lowered = next((case.graph for case in exact), None)
     run = partial(Search.run, parts=parts, lowered=lowered)
@@ -336,7 +338,8 @@ def starting_cases(
 ) -> Sequence[AnyCase]:
     """The cases to try in turn.
 
-    Of a failure of Dynamo's own, programs made from its frame; else from the graph, then from the
+    Of a failure of Dynamo's own, programs made from its frame; of a call of torch.export, programs
+    that make it; else from the graph, then from the
     partition; lean, then exact; without the judgement of eager mode, or, where results are compared
     with eager's, with positive inputs. Raises `UntrustedError` where that would run code of the
     store's without `Options.trust`.
@@ -344,6 +347,9 @@ def starting_cases(
     imports = options.imports
     if failure.failure_class in ASKED:
         return asked_cases(store, compile, failure.signature, imports)
+    exported = export_around(queries.compiles(store, compile.recording_id), compile)
+    if exported is not None:
+        return programs(store, exported, options)
     if failure.stage in NEEDS_FRAME:
         wrong = failure.failure_class == "wrong_result"
         return (wrong_programs if wrong else programs)(store, compile, options)

@@ -19,7 +19,7 @@ from unittest import mock
 
 from torchreel.minifier import torch_names
 from torchreel.recorder.attach import AttachPoint
-from torchreel.recorder.probes import aot, dynamo, inductor
+from torchreel.recorder.probes import aot, dynamo, export, inductor
 from torchreel.store.raised import lineage
 from torchreel.torch_compat.names import resolve
 
@@ -166,6 +166,8 @@ DYNAMO_POINTS = (
     (dynamo.BACKEND, _in("pre_grad")),
 )
 """Those of a program that is traced: when a graph is compiled, Dynamo has nothing to do."""
+EXPORT_POINTS = (*DYNAMO_POINTS, (export.EXPORT, _in("joint")))
+"""Those of a program that is exported."""
 
 
 def _followed(stages: Stages, original: Callable[..., Any], locate: Locate) -> Callable[..., Any]:

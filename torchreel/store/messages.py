@@ -18,8 +18,9 @@ _PREFIX = re.compile(
 _ENDS = re.compile(
     r"^[ \t]*(?:from user code:|While executing |Original traceback:|Use tlparse |Set TORCH\w+=|"
     r"You can suppress this exception|For more information|For more details|User Stack |"
-    r"Developer debug context:|caused by: |args\[\d+\]: |kwargs: |Hint: |C\+\+ stack trace|"
-    r"Traceback \(most recent call last\)|To fix the error|This error most often comes from)",
+    r"Developer debug context:|[Cc]aused by: |args\[\d+\]: |kwargs: |Hint: |C\+\+ stack trace|"
+    r"Traceback \(most recent call last\)|To fix the error|This error most often comes from|"
+    r"The error above occurred when calling torch\.export|The branch condition involves a tensor)",
     re.MULTILINE,
 )
 

@@ -307,6 +307,12 @@ def frame_bundle(store: Store, compile: Compile) -> FrameBundle | None:
     return found[-1] if found else None
 
 
+def has_frame(store: Store, compile: Compile) -> bool:
+    """Return True if the Python frame of a compile, or the call of an export, was kept."""
+    row = frame_bundle(store, compile)
+    return row is not None and row.digest is not None
+
+
 def output_codes(store: Store, compile: Compile) -> list[OutputCode]:
     """The source that the backend generated for a compile."""
     return _fetch(store, _of(schema.output_codes.c.compile_id, compile.id), OutputCode)

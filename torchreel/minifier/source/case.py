@@ -1,9 +1,10 @@
 """A program as a case: its text is all there is.
 
 The text is a complete script. It makes what it needs (classes, functions, modules, settings) and
-ends with one call, `torch.compile(FUNCTION, ...)(ARGUMENTS)`, which may stand in `with` blocks.
-Without the `torch.compile` around it, that is the program in eager mode. Since settings and the
-arguments of `torch.compile` are text as well, one way of editing is enough for all of it.
+ends with one call, which may stand in `with` blocks: `torch.compile(FUNCTION, ...)(ARGUMENTS)`, or
+`torch.export.export(MODULE, (ARGUMENTS), ...)`. With FUNCTION or MODULE called instead, that is the
+program in eager mode. Since settings and the arguments of these calls are text as well, one way of
+editing is enough for all of it.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 from torchreel.errors import UnsupportedError
+from torchreel.minifier.source.last_call import is_export, last_call
 from torchreel.store.jsontypes import Json, canonical_json, digest_of
 
 KIND = "source"
@@ -33,11 +35,21 @@ def fn(x):
 
 torch.compile(fn)(torch.ones(2))
 """
+_NOTHING_EXPORTED = """\
+import torch
+
+class Model(torch.nn.Module):
+
+    def forward(self, x):
+        return x
+
+torch.export.export(Model(), (torch.ones(2),))
+"""
 
 
 @dataclass(frozen=True)
 class SourceCase:
-    """A program that Dynamo fails to trace, or traces wrongly.
+    """A program that Dynamo fails to trace, or traces wrongly, or that torch.export fails on.
 
     See `kinds.AnyCase` for what it has to have.
     """
@@ -72,6 +84,11 @@ class SourceCase:
         return body[0].value
 
     @property
+    def exports(self) -> bool:
+        """Whether it ends with a call of torch.export."""
+        return is_export(last_call(self.tree))
+
+    @property
     def call_nodes(self) -> int:
         """How many statements it has, the imports and nested ones included."""
         return sum(isinstance(node, ast.stmt) for node in ast.walk(self.tree))
@@ -100,7 +117,8 @@ class SourceCase:
 
     def trivial(self) -> SourceCase | None:
         """A program that returns its input; None for itself."""
-        return self.with_text(_NOTHING) if self.text != _NOTHING else None
+        nothing = _NOTHING_EXPORTED if self.exports else _NOTHING
+        return self.with_text(nothing) if self.text != nothing else None
 
     def to_json(self) -> dict[str, Json]:
         """As data."""
@@ -139,11 +157,3 @@ class SourceCase:
     def to_bytes(self) -> bytes:
         """The document that the store keeps."""
         return canonical_json(self.to_json())
-
-
-def wrapped(call: ast.Call) -> ast.expr:
-    """F of `torch.compile(F, ...)(...)`.  Raises `UnsupportedError` for any other call."""
-    inner = call.func
-    if isinstance(inner, ast.Call) and ast.unparse(inner.func) == "torch.compile" and inner.args:
-        return inner.args[0]
-    raise UnsupportedError("the program does not end with a call of what torch.compile gave")

@@ -1,10 +1,10 @@
 """One run of one program, from its text to what was seen. Runs in the worker's child.
 
-Lives here: the program as the module `__main__`, once without `torch.compile` (what eager rejects
-is no case) and once with it; where something is to come out differently, both are compared. Not
-here: the comparison (`observed`), processes and limits (`worker`), stages (`stages`). The signature
-is taken where the recorder takes it, as the exception leaves Dynamo: above that, torch cuts
-tracebacks short.
+Lives here: the program as the module `__main__`, once in eager mode (what that rejects is no case)
+and once with `torch.compile` or `torch.export`; where something is to come out differently, both
+are compared. Not here: the comparison (`observed`), processes and limits (`worker`), stages
+(`stages`). The signature is taken where the recorder takes it, as the exception leaves Dynamo or
+torch.export: above that, torch cuts tracebacks short, or adds to the message.
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ from unittest import mock
 
 import torch
 
-from torchreel.errors import UnsupportedError
 from torchreel.minifier.events import Verdict
 from torchreel.minifier.outcome import Outcome
 from torchreel.minifier.protocol import Finding, Task
-from torchreel.minifier.source.case import ANYTHING, OBSERVES, SourceCase, wrapped
+from torchreel.minifier.source.case import ANYTHING, OBSERVES, SourceCase
+from torchreel.minifier.source.last_call import in_eager_mode, last_call
 from torchreel.minifier.source.observed import CALLED, Run, departure, unsteady
-from torchreel.minifier.stages import DYNAMO_POINTS, Position, Stages, followed
-from torchreel.recorder.failures import is_control_flow
-from torchreel.recorder.probes import dynamo
+from torchreel.minifier.stages import DYNAMO_POINTS, EXPORT_POINTS, Position, Stages, followed
+from torchreel.recorder.failures import is_control_flow, is_soft
+from torchreel.recorder.probes import dynamo, export
 from torchreel.store.jsontypes import Json
 from torchreel.store.raised import lineage
 from torchreel.store.signature import Signature, from_exception
-from torchreel.torch_compat.names import resolve
+from torchreel.torch_compat.names import TorchName, resolve
 
 _FILE = "repro.py"
 
@@ -56,13 +56,14 @@ def run(task: Task, announce: Callable[[Position], None]) -> Finding:
                 execute(codes[0], case.text, runs[1])
         if outcome.error is not None:
             return Finding("invalid", None, _told(outcome.error), "eager")
-    announce(Position("dynamo"))
+    announce(Position("joint" if case.exports else "dynamo"))
     stages = Stages(announce)
+    points = EXPORT_POINTS if case.exports else DYNAMO_POINTS
     seen: list[tuple[Exception, Signature]] = []
     with (
         Outcome() as outcome,
-        followed(stages, lambda partition: "full", DYNAMO_POINTS),
-        _watched(stages, seen),
+        followed(stages, lambda partition: "full", points),
+        _watched(export.EXPORT if case.exports else dynamo.COMPILE, stages, seen),
     ):
         execute(codes[1], case.text, runs[2])
     if outcome.error is not None:
@@ -108,9 +109,11 @@ def execute(code: CodeType, text: str, run: Run) -> None:
 
 def _code(case: SourceCase, *, compiled: bool) -> CodeType:
     tree = ast.parse(case.text)
-    call = _last_call(tree)
+    call = last_call(tree)
     if not compiled:
-        call.func = wrapped(call)
+        eager = in_eager_mode(call)
+        call.func, call.args, call.keywords = eager.func, eager.args, eager.keywords
+        ast.fix_missing_locations(tree)
     if case.observes:
         watch = ast.Call(ast.Name(CALLED, ast.Load()), [call.func], [])
         call.func = ast.copy_location(watch, call.func)
@@ -118,35 +121,28 @@ def _code(case: SourceCase, *, compiled: bool) -> CodeType:
     return compile(tree, _FILE, "exec")
 
 
-def _last_call(tree: ast.Module) -> ast.Call:
-    """The call that ends a program.  Raises `UnsupportedError` where it ends otherwise."""
-    body = tree.body
-    while body and isinstance(body[-1], ast.With):
-        body = body[-1].body
-    if body and isinstance(body[-1], ast.Expr) and isinstance(body[-1].value, ast.Call):
-        wrapped(body[-1].value)
-        return body[-1].value
-    raise UnsupportedError("the program does not end with a call")
-
-
 @contextmanager
-def _watched(stages: Stages, seen: list[tuple[Exception, Signature]]) -> Iterator[None]:
-    """Take the signature of what leaves Dynamo, for the length of a `with`."""
-    owner, name = resolve(dynamo.COMPILE)
+def _watched(
+    point: TorchName, stages: Stages, seen: list[tuple[Exception, Signature]]
+) -> Iterator[None]:
+    """Take the signature of what leaves Dynamo or torch.export, for the length of a `with`."""
+    owner, name = resolve(point)
     original = vars(owner)[name]
 
-    def compile_frame(*args: Any, **kwargs: Any) -> Any:
+    def watched(*args: Any, **kwargs: Any) -> Any:
         outcome = Outcome()
         with outcome:
             return original(*args, **kwargs)
         assert outcome.error is not None, "anything else was returned or goes on"
         if not is_control_flow(outcome.error):
             at = stages.failed_at(outcome.error)
+            if point is export.EXPORT and at.stage == "dynamo" and is_soft(outcome.error):
+                at = Position("joint")  # Dynamo may leave it to eager mode: export may not
             found = from_exception(outcome.error, at.stage, at.partition)
             seen.append((outcome.error, found))
         raise outcome.error
 
-    with mock.patch.object(owner, name, compile_frame):
+    with mock.patch.object(owner, name, watched):
         yield
 
 

@@ -192,3 +192,15 @@ def final_place(module: cst.Module) -> Place:
         place = (*place, ("body", -1), ("body", len(node.body.body) - 1))
         node = node.body.body[-1]
     return place
+
+
+def instances(module: cst.Module) -> list[tuple[str, str]]:
+    """(name, class) of each `name = Class()` at the top, whatever the arguments."""
+    found = []
+    for node in module.body:
+        small = node.body[0] if isinstance(node, cst.SimpleStatementLine) else None
+        if isinstance(small, cst.Assign) and len(small.targets) == 1:
+            target, value = small.targets[0].target, small.value
+            if isinstance(target, cst.Name) and isinstance(value, cst.Call):
+                found.append((target.value, code_of(value.func)))
+    return found

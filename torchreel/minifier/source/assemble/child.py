@@ -56,8 +56,9 @@ def programs(data: bytes, document: bytes, place: str, imports: list[str]) -> li
 
 
 def _executed(bundle: Any) -> Mapping[tuple[str, int, str], Any]:
-    """The code that the frame runs in eager mode; nothing where that fails."""
+    """The code that the frame, or the module of an export, runs in eager mode; {} if that fails."""
     from torchreel.minifier.outcome import Outcome
+    from torchreel.minifier.source.assemble.exports import call_module
     from torchreel.minifier.source.assemble.program import Ran
     from torchreel.replay.frames import imposed
 
@@ -65,7 +66,10 @@ def _executed(bundle: Any) -> Mapping[tuple[str, int, str], Any]:
     with ExitStack() as stack, Outcome() as outcome:
         stack.enter_context(imposed(bundle.call, "0/0", trust=True))
         with ran:
-            frame.function(*frame.args, **frame.kwargs)
+            if bundle.call.exported:
+                call_module(frame)
+            else:
+                frame.function(*frame.args, **frame.kwargs)
     return {} if outcome.error is not None else ran.codes
 
 

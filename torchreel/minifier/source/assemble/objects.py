@@ -384,8 +384,15 @@ class Objects:
         """An object without attributes; of a module, with those that every module has."""
         if not isinstance(obj, torch.nn.Module):
             return f"{cls}.__new__({cls})" if self._has_init(obj) else f"{cls}()"
-        needs = layers.needs_arguments(type(obj), self.names.is_allowed)
-        return f"torch.nn.Module.__new__({cls})" if needs else f"{cls}()"
+        return f"torch.nn.Module.__new__({cls})" if self._needs_arguments(obj) else f"{cls}()"
+
+    def _needs_arguments(self, module: torch.nn.Module) -> bool:
+        """Whether a module can't be made by calling its class: its own constructor, or torch's."""
+        own = [k for k in type(module).__mro__ if not self.names.is_allowed(k.__module__)]
+        made = [vars(kind)["__init__"] for kind in own if "__init__" in vars(kind)]
+        if any(isinstance(init, FunctionType) and self._ran(init) for init in made):
+            return True
+        return layers.needs_arguments(type(module), self.names.is_allowed)
 
     def _has_init(self, obj: Any) -> bool:
         """Whether the class in the program will have an `__init__`."""
@@ -401,7 +408,7 @@ class Objects:
         given: dict[str, Any] = dict(getattr(obj, "__dict__", {}))
         if isinstance(obj, torch.nn.Module):
             given = layers.attributes(obj)
-            if layers.needs_arguments(type(obj), self.names.is_allowed):
+            if self._needs_arguments(obj):
                 found.append(("", lambda name, key: f"torch.nn.Module.__init__({name})"))
         for key, value in given.items():
             child = isinstance(value, (torch.nn.Module, torch.Tensor))
@@ -418,6 +425,12 @@ class Objects:
         if not key.isidentifier():
             return lambda name, key: f"setattr({name}, {key!r}, {text})"
         return lambda name, key: f"{name}.{key} = {text}"
+
+    def assigned(self, hint: str, text: str) -> str:
+        """The name of a variable that is like the hint, and is given what an expression makes."""
+        name = self.names.fresh(hint)
+        self.statements.append(f"{name} = {text}")
+        return name
 
     def _keep(self, obj: object, name: str) -> str:
         self._known[id(obj)] = name

@@ -11,6 +11,7 @@ from typing import Any
 from torchreel.errors import UnsupportedError
 from torchreel.minifier.case import Case
 from torchreel.minifier.export import settings
+from torchreel.minifier.source.assemble import exports
 from torchreel.minifier.source.assemble.functions import Lines, Sources
 from torchreel.minifier.source.assemble.names import Names
 from torchreel.minifier.source.assemble.objects import Choice, Definition, Objects
@@ -32,11 +33,15 @@ def write(
 ) -> str:
     """The text of a program that compiles and calls the frame as it was compiled.
 
-    `codes` are those that ran. Raises `UnsupportedError` when the frame's source is not known.
+    Where the frame is a call of torch.export, that is called. `codes` are those that ran. Raises
+    `UnsupportedError` when the frame's source is not known.
     """
     objects = Objects(Sources(lines), Names(imports), choice)
     if choice.executed is not None:
         objects.mention([frame.function.__code__, *codes])
+    shell = _shell(call)
+    if call.exported:
+        return _assembled(objects, call, shell, exports.written(frame, objects))
     function = _function(frame, objects)
     if function == "None":
         raise UnsupportedError(
@@ -45,8 +50,12 @@ def write(
         )
     given = [objects.expression(value, "model") for value in frame.args]
     given += [f"{key}={objects.expression(value, key)}" for key, value in frame.kwargs.items()]
-    shell = _shell(call)
     end = f"torch.compile({', '.join([function, *_arguments(call, shell)])})({', '.join(given)})"
+    return _assembled(objects, call, shell, end)
+
+
+def _assembled(objects: Objects, call: FrameCall, shell: Case, end: str) -> str:
+    """The text: everything that `end`, the last call, needs, and that call."""
     contexts = settings.contexts(shell)
     ending = [f"with {', '.join(contexts)}:", f"    {end}"] if contexts else [end]
     body = objects.tensors.written([*objects.statements, *ending])

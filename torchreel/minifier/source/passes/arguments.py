@@ -8,18 +8,23 @@ from dataclasses import dataclass
 import libcst as cst
 
 from torchreel.minifier.source.case import SourceCase
+from torchreel.minifier.source.last_call import EXPORT
 from torchreel.minifier.source.passes.statements import Remove
 from torchreel.minifier.source.syntax import (
     Place,
     Skip,
     SourceEdit,
     SourcePass,
+    code_of,
     final_place,
+    instances,
     names_in,
     parsed,
     walk,
 )
 
+_BY_PARAMETER = ("args", "kwargs", "dynamic_shapes")
+"""The arguments of torch.export that have something for each parameter of the module."""
 _LISTS = ("args", "elements", "bases", "keywords", "decorators", "handlers")
 
 
@@ -29,10 +34,11 @@ class Arguments(SourcePass):
     name = "arguments"
 
     def edits(self, case: SourceCase) -> Sequence[SourceEdit]:
-        """Each, the last first; what is compiled stays."""
+        """Each, the last first; what is compiled or exported stays."""
         module = parsed(case.text)
         final = final_place(module)
-        compiled = (*final, ("body", 0), ("value", -1), ("func", -1), ("args", 0))
+        call = (*final, ("body", 0), ("value", -1))
+        compiled = (*call, *([] if case.exports else [("func", -1)]), ("args", 0))
         found = [
             Remove(place)
             for place, _ in walk(module)
@@ -69,18 +75,22 @@ class DropParameter(SourceEdit):
     def change(self, node: cst.CSTNode) -> cst.CSTNode:
         """The module without both."""
         module = cst.ensure_type(node, cst.Module)
-        found = module.visit(_Dropping(self))
+        found = module.visit(_Dropping(self, module))
         if found is module or not isinstance(found, cst.Module):
             raise Skip
         return found
 
 
 class _Dropping(cst.CSTTransformer):
-    """Carries it out; in the call that ends the program the function is given to torch.compile."""
+    """Carries it out; in the call that ends the program the function is given to torch.compile.
 
-    def __init__(self, edit: DropParameter) -> None:
+    torch.export is given an object, whose `forward` it calls.
+    """
+
+    def __init__(self, edit: DropParameter, module: cst.Module) -> None:
         super().__init__()
         self._edit = edit
+        self._instances = dict(instances(module))
         self._classes: list[str] = [""]
         self._name = ""
 
@@ -115,6 +125,8 @@ class _Dropping(cst.CSTTransformer):
         return updated_node.with_changes(params=updated_node.params.with_changes(params=params))
 
     def leave_Call(self, original_node: cst.Call, updated_node: cst.Call) -> cst.Call:
+        if code_of(updated_node.func) == EXPORT:
+            return self._exported(updated_node)
         position = self._position(updated_node.func)
         if position is None:
             return updated_node
@@ -126,6 +138,39 @@ class _Dropping(cst.CSTTransformer):
             del args[gone]
         args = [a.with_changes(comma=cst.MaybeSentinel.DEFAULT) for a in args]
         return updated_node.with_changes(args=args)
+
+    def _exported(self, call: cst.Call) -> cst.Call:
+        """The call of torch.export without the argument, and without its dynamic shapes."""
+        if not call.args or self._edit.function != "forward":
+            return call
+        module = call.args[0].value
+        made = code_of(module.func) if isinstance(module, cst.Call) else ""
+        if self._edit.owner not in (made, self._instances.get(code_of(module))):
+            return call
+        args = [
+            arg.with_changes(value=self._without(arg.value))
+            if number and (arg.keyword is None or arg.keyword.value in _BY_PARAMETER)
+            else arg
+            for number, arg in enumerate(call.args)
+        ]
+        return call.with_changes(args=args)
+
+    def _without(self, value: cst.BaseExpression) -> cst.BaseExpression:
+        """A collection without what belongs to the parameter, by its position or its name."""
+        found: list[cst.BaseElement] | list[cst.BaseDictElement]
+        if isinstance(value, (cst.Tuple, cst.List)):
+            found = list(value.elements)
+            del found[self._edit.position - 1 : self._edit.position]
+        elif isinstance(value, cst.Dict):
+            found = [e for e in value.elements if not self._is_named(e)]
+        else:
+            return value
+        kept = [e.with_changes(comma=cst.MaybeSentinel.DEFAULT) for e in found]
+        return value.with_changes(elements=kept)
+
+    def _is_named(self, element: cst.BaseDictElement) -> bool:
+        key = element.key if isinstance(element, cst.DictElement) else None
+        return isinstance(key, cst.SimpleString) and key.evaluated_value == self._name
 
     def _position(self, func: cst.BaseExpression) -> int | None:
         """Which argument of a call goes; None where another function is called."""

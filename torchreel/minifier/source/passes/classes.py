@@ -15,24 +15,13 @@ from torchreel.minifier.source.syntax import (
     SourceEdit,
     SourcePass,
     code_of,
+    instances,
     names_in,
     parsed,
 )
 
 # Calling an object calls this method of it.
 _CALLED = ("forward", "__call__")
-
-
-def _instances(module: cst.Module) -> list[tuple[str, str]]:
-    """(name, class) of each `name = Class()` at the top, whatever the arguments."""
-    found = []
-    for node in module.body:
-        small = node.body[0] if isinstance(node, cst.SimpleStatementLine) else None
-        if isinstance(small, cst.Assign) and len(small.targets) == 1:
-            target, value = small.targets[0].target, small.value
-            if isinstance(target, cst.Name) and isinstance(value, cst.Call):
-                found.append((target.value, code_of(value.func)))
-    return found
 
 
 class Merge(SourcePass):
@@ -43,7 +32,7 @@ class Merge(SourcePass):
 
     def edits(self, case: SourceCase) -> Sequence[SourceEdit]:
         """Each by the first of its class, then by the others before it."""
-        found = _instances(parsed(case.text))
+        found = instances(parsed(case.text))
         pairs = [
             [other for other, its_kind in found[:position] if its_kind == kind]
             for position, (_, kind) in enumerate(found)
@@ -96,13 +85,13 @@ class Flatten(SourcePass):
     def edits(self, case: SourceCase) -> Sequence[SourceEdit]:
         """For each class with one object."""
         module = parsed(case.text)
-        instances = _instances(module)
-        kinds = [kind for _, kind in instances]
+        found = instances(module)
+        kinds = [kind for _, kind in found]
         return [
             FlattenClass(node.name.value, name)
             for node in module.body
             if isinstance(node, cst.ClassDef)
-            for name, kind in instances
+            for name, kind in found
             if kind == node.name.value and kinds.count(kind) == 1
         ]
 

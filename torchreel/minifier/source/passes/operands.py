@@ -120,7 +120,8 @@ def _expressions(case: SourceCase) -> list[tuple[Place, cst.BaseExpression]]:
     """The expressions of a program that may be edited."""
     module = parsed(case.text)
     call = (*final_place(module), ("body", 0), ("value", -1))
-    kept = {call, (*call, ("func", -1)), (*call, ("func", -1), ("func", -1))}
+    func = (*call, ("func", -1))
+    kept = {call, func, (*func, ("func", -1)), (*func, ("value", -1))}
     return [
         (place, node)
         for place, node in walk(module)

@@ -42,6 +42,8 @@ class SimplerCall(SourcePass):
     name = "backend"
 
     def edits(self, case: SourceCase) -> Sequence[SourceEdit]:
-        """One."""
+        """One; nothing where torch.export ends the program."""
+        if case.exports:
+            return []
         place = final_place(parsed(case.text))
         return [EagerBackend((*place, ("body", 0), ("value", -1), ("func", -1)))]
