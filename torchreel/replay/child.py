@@ -162,7 +162,7 @@ def _replay(request: Request, report: Report) -> None:
         nullcontext() if request.compile_cpp else torch_names.without_cpp_compiler(),
     ):
         torch_names.check_devices(request.devices)
-        restored = restore.restore(doc)
+        restored = restore.restore(doc, trust=request.trust)
         report.stand_ins += restore.stand_in_for(doc)
         report.notes += [
             f"{name} is not defined here: a stand-in answers what was recorded of it"
@@ -258,8 +258,8 @@ def _note(recorder: Recorder, difference: Difference | None) -> None:
 class _OneCompile:
     """A compile row for a stage that is entered without Dynamo.
 
-    An exception of the stage ends here, on the tape: it may be the recorded failure.  So does a
-    stop.
+    The decomposition of an exported program is a compile by itself.  An exception of the stage ends
+    here, on the tape: it may be the recorded failure.  So does a stop.
     """
 
     def __init__(self, recorder: Recorder, restored: Restored) -> None:
@@ -267,10 +267,13 @@ class _OneCompile:
 
         doc = restored.doc
         stage = "pre_grad" if doc.entry == "graph" else "forward"
-        self.recorder, self.span = recorder, recorder.enter(stage, doc.partition)
-        # A backend of the program may compile parts of the graph apart, as it did when recorded.
-        call = GraphCall(id(restored.graph), is_any=":" not in doc.backend)
-        self.span.entry.call = call
+        own = doc.entry == "export"
+        self.recorder = recorder
+        self.span = None if own else recorder.enter(stage, doc.partition)
+        if self.span is not None:
+            # A backend of the program may compile parts of the graph apart, as when recorded.
+            call = GraphCall(id(restored.graph), is_any=":" not in doc.backend)
+            self.span.entry.call = call
         self.is_running = False
 
     def __enter__(self) -> _OneCompile:
@@ -283,11 +286,12 @@ class _OneCompile:
         traceback: TracebackType | None,
     ) -> bool:
         replayed = isinstance(error, Exception) and not isinstance(error, TorchreelError)
-        if error is not None and replayed and self.is_running:
+        if error is not None and replayed and self.is_running and self.span is not None:
             # As in the recorded program, where it left what the compiler had returned.
             self.recorder.add_failure(error, Mark(id(error), self.span.entry, "run", ""))
         replayed = replayed or isinstance(error, Stopped)
-        self.recorder.leave(self.span, error if replayed else None)
+        if self.span is not None:
+            self.recorder.leave(self.span, error if replayed else None)
         if error is not None and (why := sandbox.denied(lineage(error))):
             raise UnsupportedError(why)
         return replayed

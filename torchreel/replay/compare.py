@@ -21,7 +21,7 @@ from dataclasses import dataclass, field, replace
 from torchreel.errors import DamagedStore
 from torchreel.replay.compared import CLASSES, ON_REQUEST, SCOPES, excuses
 from torchreel.replay.events import Walk
-from torchreel.replay.normalise import canonical_cached_code, canonical_code, installed
+from torchreel.replay.normalise import canonical_cached_code, canonical_code, canonical_files
 from torchreel.replay.sieve import Point
 from torchreel.replay.tapes import WHOLE, Lane, cache_hits, facts_before, holes, lanes
 from torchreel.replay.travel import Stop, Until, reached, up_to
@@ -56,9 +56,8 @@ class Item:
             # Folded, which not all stores are; whole, it may be a thousand times more.
             document = _without_operators(graph_documents.folded(parse_json(data)))
             whole = canonical_json(document)
-            return installed(whole.decode("utf-8", "surrogatepass")).encode(
-                "utf-8", "surrogatepass"
-            )
+            text = canonical_files(whole.decode("utf-8", "surrogatepass"))
+            return text.encode("utf-8", "surrogatepass")
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             raise DamagedStore(
                 f"What {self.store.target} has as {kind} ({self.digest[:12]}) is none: {error}."

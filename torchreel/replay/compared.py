@@ -75,6 +75,8 @@ _LANES = {
     "backward": BACKWARD,
 }  # fmt: skip
 
+TAKEN_AGAIN = ("aot", "export")
+"""The checkpoints that the recorder takes in a replay as well."""
 SCOPES: Mapping[str, Scope] = {
     # Everything, from the beginning on.
     "frame": Scope(
@@ -104,6 +106,8 @@ SCOPES: Mapping[str, Scope] = {
             "runtime_assert.known",
         ),
     ),
+    # An exported program that is decomposed, to its end.
+    "export": Scope(lanes=_LANES, without=frozenset({None}), graphs=("joint",)),
     # One ATen graph, from `compile_fx_inner` to its end: what AOTAutograd does next is not of it.
     "aot": Scope(
         lanes=_LANES,

@@ -34,6 +34,8 @@ _CACHE_FILE = re.compile(rf"(?<!{_PATH}){_PATH}*/[a-z0-9]{{2}}/(c[a-z0-9]{{50,52
 _AOT_ID = re.compile(r"(?m)^# AOT ID: \['\d+(_\w+)'\]$")
 # The unique name that Dynamo gives to each compiled function (a UUID).
 _COMPILED_FUNCTION = re.compile(r"__compiled_fn_\d+_[0-9a-f]{8}(?:_[0-9a-f]{4}){3}_[0-9a-f]{12}")
+# The file of a graph's code, numbered as the process makes them (torch/fx/graph_module.py).
+_GENERATED_FILE = re.compile(r"<eval_with_key>\.\d+")
 # `id(graph)` at the end of a printed graph (torch/fx/graph_module.py: print_readable).
 _GRAPH_ID = re.compile(r"(?m)^ ?# graph id: \d+$")
 # `hash(tensor)`, an address, of a constant that Inductor keeps beside its code (graph.py:
@@ -72,6 +74,11 @@ def installed(text: str) -> str:
     return _INSTALLED.sub("", text) if "/" in text else text
 
 
+def canonical_files(text: str) -> str:
+    """A text in which files have names that another process gives them as well."""
+    return _GENERATED_FILE.sub("<eval_with_key>", installed(text))
+
+
 def canonical_code(text: str) -> str:
     """Generated source without the directory it was written to and what only its process names."""
     text = _CONSTANT.sub(r"\1", _CACHE_FILE.sub(r"<cache>/\1", installed(text)))
@@ -86,6 +93,7 @@ def canonical_cached_code(text: str) -> str:
 def canonical_text(text: str) -> str:
     """Any text of a tape: generated source, a printed graph, a message."""
     text = _GUARD_FOLDER.sub("", _GRAPH_ID.sub("# graph id", canonical_code(text)))
+    text = _GENERATED_FILE.sub("<eval_with_key>", text)
     return _ADDRESS.sub("<address>", text)
 
 

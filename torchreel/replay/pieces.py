@@ -17,7 +17,7 @@ from torch.fx import GraphModule
 from torchreel.errors import UnsupportedError
 from torchreel.replay import torch_names
 from torchreel.store.jsontypes import Json
-from torchreel.store.portable import decompositions
+from torchreel.store.portable import aot_arguments
 from torchreel.store.portable import torch_names as portable_names
 from torchreel.store.portable.checkpoints import CheckpointDoc
 from torchreel.store.portable.split_graphs import (
@@ -107,13 +107,13 @@ def _whole(value: object) -> object:
 
 def _call(settings: Mapping[str, Json]) -> Callable[..., Any]:
     """The entry that was called, with all but the graph and its inputs."""
-    table = decompositions.decode(settings.get(decompositions.DECOMPOSITIONS))
+    table = aot_arguments.decode(settings.get(aot_arguments.DECOMPOSITIONS))
     if settings.get("call") == COMPILE_FX:
         return torch_names.compile_fx(
             decompositions=table, ignore_shape_env=bool(settings.get("ignore_shape_env"))
         )
     given: dict[str, Any] = {flag: bool(settings.get(flag)) for flag in _FLAGS}
-    partition = decompositions.decode_partition(settings.get(decompositions.PARTITION))
+    partition = aot_arguments.decode_partition(settings.get(aot_arguments.PARTITION))
     if partition is not None:
         given["partition_fn"] = partition
     return partial(torch_names.aot_alone, {**given, "decompositions": table})

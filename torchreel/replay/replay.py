@@ -59,8 +59,9 @@ def replay(
 ) -> Verdict:
     """Replay a compile from its checkpoint(s) and compare every later stage.
 
-    `entry` is 'graph' (the Dynamo graph), 'aot' (each ATen graph that entered Inductor), 'shapes'
-    (the ShapeEnv alone, from its events) or 'frame' (Dynamo itself: a frame needs `trust`).
+    `entry` is 'graph' (the Dynamo graph, or an exported program that is decomposed), 'aot' (each
+    ATen graph that entered Inductor), 'shapes' (the ShapeEnv alone, from its events) or 'frame'
+    (Dynamo itself: a frame needs `trust`).
     `trust` restores config entries that name commands, paths or code; `imports` are modules that
     define what torch itself does not (operators, backends); `timeout` in seconds and
     `memory` in bytes for each child;
@@ -117,6 +118,7 @@ def _from_checkpoints(
 ) -> Verdict:
     """From the one Dynamo graph, or from each ATen graph that entered Inductor."""
     checkpoints = _checkpoints(store, compile, entry)
+    entry = checkpoints[0].entry
     target = None
     if options.until:
         one, target = travel.chosen(store, compile, checkpoints, options.until)
@@ -151,7 +153,8 @@ def _frame(
 
 
 def _checkpoints(store: Store, compile: Compile, entry: str) -> list[Checkpoint]:
-    found = [c for c in queries.checkpoints(store, compile) if c.entry == entry]
+    entries = ("graph", "export") if entry == "graph" else (entry,)
+    found = [c for c in queries.checkpoints(store, compile) if c.entry in entries]
     export = export_around(queries.compiles(store, compile.recording_id), compile)
     if found and (export is None or compile.backend not in CAPTURING):
         return found
@@ -289,7 +292,9 @@ def _known_before(
     mark = mark_of(queries.events(store, compile, MARK), point)
     if mark is None or not isinstance(mark.data, Mapping):
         return ()
-    known = queries.events(store, compile, "runtime_assert.known")
+    # An exported program has the ShapeEnv of the export that made it.
+    where = compile if point.entry != "export" else queries.recording(store, compile.recording_id)
+    known = queries.events(store, where, "runtime_assert.known")
     converting = (
         {event.seq for event in real_inputs.conversion(store, compile, point)} if known else ()
     )

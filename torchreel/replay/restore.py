@@ -25,11 +25,13 @@ from torchreel.store.jsontypes import Json
 from torchreel.store.portable import (
     ambient,
     config,
+    exported_programs,
     names,
     shape_answers,
     shape_calls,
     shape_env,
     sources,
+    symbols,
     values,
 )
 from torchreel.store.portable.checkpoints import CheckpointDoc
@@ -40,6 +42,7 @@ from torchreel.store.portable.tensors import Decoder, synthesise_all
 from torchreel.store.portable.torch_names import (
     FakeTensorMode,
     ShapeEnv,
+    decompose,
     last_sequence,
     set_aot_counter,
     set_checkpoint_counter,
@@ -68,16 +71,19 @@ class Restored:
     env: ShapeEnv
     lost: list[str]
     symbols: Mapping[str, object]
+    request: exported_programs.Request | None = None
+    """What is decomposed, where that is an exported program."""
 
     def expression(self, spelled: Json) -> object:
         """A recorded expression over the checkpoint's symbols."""
         return shape_calls.decode("expr", spelled, dict(self.symbols))
 
 
-def restore(doc: CheckpointDoc) -> Restored:
+def restore(doc: CheckpointDoc, *, trust: bool = False) -> Restored:
     """Rebuild a checkpoint's ShapeEnv, fake inputs and graph.
 
-    Raises `UnsupportedError` (or `UntrustedError`) naming what cannot, or may not, be rebuilt.
+    `trust`: also the decompositions of the program's own. Raises `UnsupportedError` (or
+    `UntrustedError`) naming what cannot, or may not, be rebuilt.
     """
     missing = doc.opaque()
     if missing:
@@ -107,12 +113,23 @@ def restore(doc: CheckpointDoc) -> Restored:
         torch_names.mark_as_dynamo_graph(graph, parameters)
     classes = doc.extra.get("class_names")
     torch_names.set_class_names(graph, classes if isinstance(classes, Mapping) else {})
+    request = _request(doc, graph, table, trust=trust) if doc.entry == "export" else None
     shape_env.restore(env, doc.shape_env, table)  # making fakes may have noted guards
     if "last_sequence" in doc.extra:
         _renumber(graph, doc.extra["last_sequence"])
     torch_names.forget_answers()
     shape_answers.restore(env, doc.extra.get("shape_answers"), table)
-    return Restored(doc, graph, inputs, mode, env, lost, table)
+    return Restored(doc, graph, inputs, mode, env, lost, table, request)
+
+
+def _request(
+    doc: CheckpointDoc, graph: GraphModule, table: symbols.Symbols, *, trust: bool
+) -> exported_programs.Request:
+    found = doc.extra.get(exported_programs.KEY)
+    return exported_programs.decode(
+        found if isinstance(found, Mapping) else {},
+        graph, table, doc.hints, objects.kept(doc, trust=trust),
+    )  # fmt: skip
 
 
 def _decoder_of_graph(
@@ -248,6 +265,9 @@ def run(restored: Restored, *, backward: bool = False, trust: bool = False) -> o
     """
     if restored.doc.entry == "aot":
         return _run_aot(restored)
+    if restored.request is not None:
+        found = restored.request
+        return decompose(found.program, *found.tables, found.loss, found.triton)
     return _run_graph(restored, backward, trust)
 
 

@@ -18,7 +18,7 @@ from typing import Any
 from torchreel.recorder.failures import Stopped
 from torchreel.recorder.recorder import Recorder
 from torchreel.recorder.rows import Event, plain
-from torchreel.replay.compared import SCOPES, excuses
+from torchreel.replay.compared import SCOPES, TAKEN_AGAIN, excuses
 from torchreel.replay.sieve import READ, Point, Sieve
 from torchreel.replay.travel import BEFORE, Sought, Stop, Target
 from torchreel.store.jsontypes import Json
@@ -51,7 +51,7 @@ class Stops:
     """Where to stop next, and what has happened so far."""
 
     def __init__(self, sought: Sought, point: Point, ask: Ask | None = None) -> None:
-        began = point.entry != "aot"
+        began = point.entry not in TAKEN_AGAIN
         known = frozenset((kind, name, data.encode()) for kind, name, data in sought.known)
         self._sieve = Sieve(SCOPES[point.entry], point, excuses(), began=began, known=known)
         self._lanes = SCOPES[point.entry].lanes or {}

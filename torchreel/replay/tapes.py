@@ -13,7 +13,15 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
-from torchreel.replay.compared import FAKE_INPUTS, FROM_CACHE, ONCE, Excuse, Scope, without
+from torchreel.replay.compared import (
+    FAKE_INPUTS,
+    FROM_CACHE,
+    ONCE,
+    TAKEN_AGAIN,
+    Excuse,
+    Scope,
+    without,
+)
 from torchreel.replay.dynamo_forms import DynamoForms
 from torchreel.replay.normalise import Canonical, Normaliser, torch_file
 from torchreel.replay.sieve import DISPATCH, MARK, Fact, Point, Sieve, Sifted, fact
@@ -136,8 +144,8 @@ def lanes(
 
 
 def began(point: Point | None, *, replay: bool) -> bool:
-    """Whether a tape begins at the checkpoint: a replay takes that of an ATen graph again."""
-    return replay and point is not None and point.entry != "aot"
+    """Whether a tape begins at the checkpoint: a replay takes some checkpoints again."""
+    return replay and point is not None and point.entry not in TAKEN_AGAIN
 
 
 def cache_hits(store: Store, compile: Compile) -> frozenset[str]:

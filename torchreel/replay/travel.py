@@ -30,6 +30,7 @@ STAGES = ("joint", "forward", "backward", "post_grad", "lowering", "codegen")
 ENTRIES: Mapping[str, tuple[str, ...]] = {
     "frame": ("pre_grad", *STAGES, "guards"),
     "graph": STAGES,
+    "export": ("joint",),
     "aot": ("post_grad", "lowering", "codegen"),
 }
 """The entries from which a replay can stop at a stage, and the stages that come after each."""

@@ -10,6 +10,7 @@ got of the frame; after a failure the frame's locals are still as they were, bec
 from __future__ import annotations
 
 import base64
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -101,11 +102,16 @@ def add_state(
             _append(recorder, entry, whole)
 
 
-def with_objects(recorder: Recorder, doc: CheckpointDoc, backend: object = None) -> CheckpointDoc:
+def with_objects(
+    recorder: Recorder,
+    doc: CheckpointDoc,
+    backend: object = None,
+    more: Mapping[str, object] | None = None,
+) -> CheckpointDoc:
     """The checkpoint with the code of the program's own that decides the compile: each a bundle.
 
-    A backend that is none of torch's, and config entries and options that hold functions or
-    objects.  Nothing is kept where frames are not.
+    A backend that is none of torch's, config entries and options that hold functions or objects,
+    and what else is given by name.  Nothing is kept where frames are not.
     """
     if recorder.options.settings.frames == "none":
         return doc
@@ -113,7 +119,7 @@ def with_objects(recorder: Recorder, doc: CheckpointDoc, backend: object = None)
         from torchreel.recorder.bundles import make_object
         from torchreel.store.portable import torch_names
 
-        found = torch_names.objects_of_compile(backend)
+        found = {**torch_names.objects_of_compile(backend), **(more or {})}
         if not found:
             return doc
         made = {

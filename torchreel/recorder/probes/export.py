@@ -30,7 +30,11 @@ MODULE = AttachPoint(
 DECOMPOSE = AttachPoint(
     "torch.export._trace", "_aot_export_joint_with_descriptors", "decomposes an exported program"
 )
-ATTACH_POINTS = (EXPORT, TRACE, MODULE, DECOMPOSE)
+PROGRAM = AttachPoint(
+    "torch.export.exported_program", "_decompose_exported_program",
+    "an exported program that is about to be decomposed",
+)  # fmt: skip
+ATTACH_POINTS = (EXPORT, TRACE, MODULE, DECOMPOSE, PROGRAM)
 
 STARTED = Kind(
     name="export.start",
@@ -223,7 +227,44 @@ def _decompose(recorder: Recorder, call: Call) -> Visit:
     recorder.leave(span, outcome.error)
 
 
+def _program(recorder: Recorder, call: Call) -> Visit:
+    """The decomposition of an exported program: a compile that begins with a graph."""
+    if _is_inside(recorder):
+        yield
+        return
+    program = call.argument(0, "ep")
+    entry = _entry(recorder, program.graph_module, "run_decompositions")
+    span = recorder.enter("joint", "", entry)
+    with fail_open("export checkpoint"):
+        if recorder.wants_checkpoint:
+            _add_checkpoint(recorder, call, program)
+    outcome = yield
+    if outcome.error is None:
+        _keep(recorder, outcome.result.graph_module)
+    recorder.leave(span, outcome.error)
+
+
+def _add_checkpoint(recorder: Recorder, call: Call, program: Any) -> None:
+    from torchreel.recorder.probes.shape_env import note_checkpoint
+    from torchreel.store.portable import decompositions, torch_names
+    from torchreel.store.portable.checkpoints import export_checkpoint
+    from torchreel.store.portable.exported_programs import Request
+
+    names = ("cia_to_decomp", "python_decomp_table")
+    tables = decompositions.Tables(*(call.kwargs.get(name) or {} for name in names))
+    loss, triton = (
+        call.kwargs.get(name) for name in ("joint_loss_index", "decompose_custom_triton_ops")
+    )
+    doc = export_checkpoint(Request(program, tables, loss, bool(triton)))
+    own = decompositions.own(tables)
+    recorder.add_checkpoint(bundles.with_objects(recorder, doc, more=own), "pre_grad")
+    # No trace is under way yet, in which the ShapeEnv would be found.
+    mode = torch_names.fake_mode_of(program.graph_module, ())
+    note_checkpoint(recorder, mode.shape_env if mode is not None else None, doc.entry, "", 0)
+
+
 PROBES = (
+    Probe(PROGRAM, _program),
     Probe(EXPORT, _export, whole=True),
     Probe(TRACE, _trace),
     Probe(MODULE, _decompose),

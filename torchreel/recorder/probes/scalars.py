@@ -94,7 +94,8 @@ def _inserted(
     removed = token - {node.name for node in nodes}
     if added or removed:
         number = _number(recorder, _argument(args, kwargs, 1, "shape_env"))
-        name = str(_argument(args, kwargs, 2, "name"))
+        # Of an exported program torch adds the modules of the first call, by their addresses.
+        name = str(_argument(args, kwargs, 2, "name")).partition(": {")[0]
         recorder.note(INSERTED, name, number, added, sorted(removed))
 
 

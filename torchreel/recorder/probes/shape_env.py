@@ -228,12 +228,15 @@ def _boundary(recorder: Recorder, checkpoint: tuple[str, str, int] | None) -> No
         if env is not None and shadow.call is None:
             shadow.look(recorder, env)
     if checkpoint is not None:
-        env = _current_env()
-        if env is not None:
-            entry, partition, ordinal = checkpoint
-            shadow = shadow_of(recorder, env)
-            shadow.look(recorder, env)
-            recorder.note(CHECKPOINT, entry, shadow.number, partition, ordinal)
+        note_checkpoint(recorder, _current_env(), *checkpoint)
+
+
+def note_checkpoint(recorder: Recorder, env: Any, entry: str, partition: str, ordinal: int) -> None:
+    """Note that a checkpoint has this ShapeEnv as it is now, if there is one."""
+    if env is not None:
+        shadow = shadow_of(recorder, env)
+        shadow.look(recorder, env)
+        recorder.note(CHECKPOINT, entry, shadow.number, partition, ordinal)
 
 
 def _current_env() -> Any:

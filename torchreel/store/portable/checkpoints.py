@@ -1,10 +1,11 @@
 """Checkpoints: the complete input of a stage, enough to start a replay there.
 
-Lives here: `CheckpointDoc` and the two ways to take one.  Not here: restoring one
+Lives here: `CheckpointDoc` and the three ways to take one.  Not here: restoring one
 (`torchreel.replay.restore`), where it is kept (the `checkpoints` table).
 
 - `graph`: the Dynamo graph as it reaches the backend, its fake inputs, the ShapeEnv.
 - `aot`: an ATen graph as it enters Inductor (inference, forward or backward).
+- `export`: an exported program that is about to be decomposed, with the decompositions.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from torchreel.store.jsontypes import Json, canonical_json, parse_json
 from torchreel.store.portable import (
     ambient,
     config,
+    exported_programs,
     shape_answers,
     shape_env,
     sources,
@@ -31,6 +33,7 @@ from torchreel.store.portable.graphs import GraphDoc, encode_graph
 from torchreel.store.portable.tensors import Encoder
 from torchreel.store.portable.torch_names import FakeTensorMode, Source
 
+ENTRIES = ("graph", "aot", "export")
 _LAYOUT = ("leaf", "requires_grad", "parameter", "flags", "storage", "storage_size")
 
 
@@ -76,7 +79,7 @@ class CheckpointDoc:
     @classmethod
     def from_json(cls, doc: Json) -> CheckpointDoc:
         """The checkpoint of a parsed document.  Raises `UnsupportedError` as `from_bytes` does."""
-        if not isinstance(doc, Mapping) or doc.get("entry") not in ("graph", "aot"):
+        if not isinstance(doc, Mapping) or doc.get("entry") not in ENTRIES:
             raise UnsupportedError("the blob is not a checkpoint of a kind that this version knows")
         return cls(
             str(doc["entry"]), str(doc.get("partition", "")), GraphDoc.from_json(doc.get("graph")),
@@ -212,6 +215,32 @@ def aot_checkpoint(
         graph = encode_graph(gm, encoder)
         extra["last_sequence"] = _last_sequence(gm, graph)
         return _checkpoint("aot", _partition(kwargs), graph, inputs, mode, extra)
+
+
+def export_checkpoint(request: exported_programs.Request) -> CheckpointDoc:
+    """The `export` checkpoint of an exported program, to be taken before it is decomposed.
+
+    Its inputs are the values that its placeholders have; state and constants are described.
+    """
+    gm = request.program.graph_module
+    fakes = [n.meta.get("val") for n in gm.graph.nodes if n.op == "placeholder"]
+    mode = torch_names.fake_mode_of(gm, fakes)
+    encoder = Encoder(unreplaced=True)
+    with torch_names.no_dispatch():
+        inputs = tuple(encoder.describe(value) for value in fakes)
+        extra: dict[str, Json] = {
+            "backend": "run_decompositions",
+            "aot_counter": torch_names.aot_counter(),
+            "graph_counter": torch_names.graph_counter(),
+            "checkpoint_counter": torch_names.checkpoint_counter(),
+            "region_call_counter": torch_names.region_call_counter(),
+            "fake_mode": torch_names.fake_mode_settings(mode),
+            "class_names": _class_names(gm),
+            exported_programs.KEY: exported_programs.encode(request),
+        }
+        if mode is not None and mode.shape_env is not None:
+            extra["shape_answers"] = shape_answers.encode(mode.shape_env)
+        return _checkpoint("export", "", encode_graph(gm, encoder), inputs, mode, extra)
 
 
 def _last_sequence(gm: GraphModule, doc: GraphDoc) -> Json:

@@ -1,114 +1,123 @@
-"""Decompositions and partitioners of torch as data: by name, never by what a program made of them.
+"""Tables of decompositions as data: what differs from those that torch has by default.
 
-Lives here: what a call of AOTAutograd or Inductor is given of these, encoded and found again.  Not
-here: the rest of such a call (`pieces`).  Called by the recorder and by replay.
+Lives here: the two tables with which torch decomposes an exported program, by the operators' names.
+Not here: the program (`exported_programs`).  A function of the program's own is code: it is named
+here, and loaded by whoever is trusted with it.
 """
 
 from __future__ import annotations
 
 import functools
-import inspect
 from collections.abc import Callable, Mapping
-from typing import Any
+from types import FunctionType
+from typing import Any, NamedTuple
 
-from torchreel.errors import UnsupportedError
+from torchreel.errors import UnsupportedError, UntrustedError
 from torchreel.store.jsontypes import Json
+from torchreel.store.portable import targets, torch_names
 
-DECOMPOSITIONS, PARTITION = "decompositions", "partition_fn"
-_PARTITIONS = ("default_partition", "min_cut_rematerialization_partition")
-"""Those of torch._functorch.partitioners."""
-
-
-def is_of_torch(function: object) -> bool:
-    """Return whether a function, looked through partials and wrappers, is torch's; so is none."""
-    while isinstance(function, functools.partial):
-        function = function.func
-    function = inspect.unwrap(function) if callable(function) else function
-    return function is None or str(getattr(function, "__module__", "")).startswith("torch.")
+Table = dict[Any, Callable[..., Any]]
+OWN = "decomposition."
+"""How the name begins under which a function of the program's own is kept."""
 
 
-def encode(table: Mapping[Any, Any] | None, own: list[Json]) -> dict[str, Json]:
-    """Encode a table of decompositions by its operators; where some are not torch's, into `own`."""
-    if table is None:
-        return {}
-    if callable(table):
-        table = table()
-    tables = _tables()
-    for name, known in tables.items():
-        if len(known) == len(table) and all(table.get(op) is known[op] for op in known):
-            return {DECOMPOSITIONS: name}
-    found: dict[str, Json] = {}
-    for op, function in table.items():
-        name = next((name for name, known in tables.items() if known.get(op) is function), "")
-        if not name:
-            own.append(DECOMPOSITIONS)
-            return {}
-        found[str(op)] = name
-    return {DECOMPOSITIONS: found}
+class Tables(NamedTuple):
+    """What is done with each operator: in place of its own definition, and while AOT traces."""
+
+    composite: Table
+    python: Table
 
 
-def decode(data: Json) -> dict[Any, Any] | None:
-    """Find the table again that `encode` wrote.
-
-    Raises UnsupportedError for an operator that this torch has no decomposition for.
-    """
-    if data is None:
-        return None
-    tables = _tables()
-    if isinstance(data, str) and data in tables:
-        return dict(tables[data])
-    if not isinstance(data, Mapping):
-        raise UnsupportedError(f"malformed table of decompositions {data!r:.80}")
-    by_name = {
-        (str(op), name): (op, function)
-        for name, known in tables.items()
-        for op, function in known.items()
-    }
-    missing = [op for op, name in data.items() if (op, name) not in by_name]
-    if missing:
-        raise UnsupportedError(f"this torch has no decomposition of {', '.join(missing)!s:.200}")
-    return dict(by_name[str(op), str(name)] for op, name in data.items())
-
-
-def _tables() -> dict[str, Mapping[Any, Any]]:
-    from torch._decomp import core_aten_decompositions, decomposition_table
-    from torch._inductor.decomposition import select_decomp_table
-
+def encode(tables: Tables) -> Json:
+    """Two tables as the differences from the default ones."""
+    usual = Tables(*torch_names.default_decompositions())
     return {
-        "inductor": select_decomp_table(),
-        "core_aten": core_aten_decompositions(),
-        "torch": decomposition_table,
+        "composite": _difference(tables.composite, usual.composite),
+        "python": _difference(tables.python, usual.python),
     }
 
 
-def encode_partition(function: Any, own: list[Json]) -> dict[str, Json]:
-    """Encode a partitioner by its name; into `own` where it is not torch's."""
-    keywords: Mapping[str, Json] = {}
-    if isinstance(function, functools.partial) and not function.args:
-        function, keywords = function.func, function.keywords
-    if function is None:
-        return {}
-    name = getattr(function, "__name__", "")
-    if not is_of_torch(function) or name not in _PARTITIONS or not _is_plain(keywords):
-        own.append(PARTITION)
-        return {}
-    return {PARTITION: {"name": name, "keywords": dict(keywords)}}
+def own(tables: Tables) -> dict[str, object]:
+    """The functions of the program's own, by the name under which they are kept."""
+    return {
+        f"{OWN}{targets.encode_target(operator)}": function
+        for table in tables
+        for operator, function in table.items()
+        if _known(operator, function) is None
+    }
 
 
-def decode_partition(data: Json) -> Callable[..., Any] | None:
-    """Find the partitioner again that `encode_partition` wrote; UnsupportedError for another."""
-    from torch._functorch import partitioners
-
-    if data is None:
-        return None
-    name = data.get("name") if isinstance(data, Mapping) else None
-    if name not in _PARTITIONS or not isinstance(data, Mapping):
-        raise UnsupportedError(f"there is no partitioner {name!r:.80}")
-    keywords = data.get("keywords")
-    if not isinstance(keywords, Mapping) or not _is_plain(keywords):
-        raise UnsupportedError(f"malformed keywords of a partitioner {keywords!r:.80}")
-    return functools.partial(getattr(partitioners, str(name)), **keywords)
+def _difference(table: Table, usual: Table) -> Json:
+    less: list[Json] = [*sorted(targets.encode_target(op) for op in usual if op not in table)]
+    more: dict[str, Json] = {
+        targets.encode_target(operator): _known(operator, function)
+        for operator, function in table.items()
+        if operator not in usual or not _alike(function, usual[operator])
+    }
+    return {"less": less, "more": dict(sorted(more.items()))}
 
 
-def _is_plain(keywords: Mapping[str, object]) -> bool:
-    return all(isinstance(value, (str, int, bool)) for value in keywords.values())
+def _known(operator: Any, function: Any) -> str | None:
+    """What torch itself calls a decomposition; None for a function of the program's own."""
+    for name, find in torch_names.decompositions_of(operator).items():
+        if _alike(function, find):
+            return name
+    return None
+
+
+def _alike(one: Any, other: Any) -> bool:
+    """Whether two functions do the same, as torch makes some of them anew each time."""
+    if one is other:
+        return True
+    if isinstance(one, functools.partial) and isinstance(other, functools.partial):
+        return _alike(one.func, other.func) and one.keywords == other.keywords
+    if isinstance(one, FunctionType) and isinstance(other, FunctionType):
+        return one.__code__ is other.__code__ and not one.__closure__
+    return False
+
+
+def decode(data: Json, own: Mapping[str, Callable[[], object]]) -> Tables:
+    """The tables that `encode` was given; `own` loads the functions of the program's own.
+
+    Raises `UntrustedError` where one of these is needed and `own` is empty, and `UnsupportedError`
+    for a table that is none.
+    """
+    usual = torch_names.default_decompositions()
+    found = data if isinstance(data, Mapping) else {}
+    keys = ("composite", "python")
+    made = [_changed(table, found.get(key), own) for key, table in zip(keys, usual, strict=True)]
+    return Tables(*made)
+
+
+def _changed(usual: Table, data: Json, own: Mapping[str, Callable[[], object]]) -> Table:
+    if not isinstance(data, Mapping):
+        raise UnsupportedError("the exported program has no tables of decompositions")
+    less, more = data.get("less"), data.get("more")
+    if not isinstance(less, list) or not isinstance(more, Mapping):
+        raise UnsupportedError("a table of decompositions is malformed")
+    gone = {str(text) for text in less}
+    table = {op: f for op, f in usual.items() if targets.encode_target(op) not in gone}
+    for text, name in more.items():
+        operator = targets.decode_target(str(text))
+        table[operator] = _function(str(text), operator, name, own)
+    return table
+
+
+def _function(
+    text: str, operator: Any, name: Json, own: Mapping[str, Callable[[], object]]
+) -> Callable[..., Any]:
+    if name is not None:
+        known = torch_names.decompositions_of(operator)
+        if str(name) not in known:
+            raise UnsupportedError(f"this torch has no such decomposition of {text}: {name!r:.60}")
+        return known[str(name)]  # type: ignore[no-any-return]
+    if not own:
+        raise UntrustedError(
+            f"the program decomposes {text.partition(':')[2]} by a function of its own, which is "
+            "code from the store: if you trust who made it, add --trust"
+        )
+    load = own.get(f"{OWN}{text}")
+    function = load() if load is not None else None
+    if not callable(function):
+        raise UnsupportedError(f"the program's own decomposition of {text} was not kept")
+    return function

@@ -17,7 +17,7 @@ from torch.fx import GraphModule
 
 from torchreel.errors import UnsupportedError
 from torchreel.store.jsontypes import Json
-from torchreel.store.portable import decompositions, shape_env, symbols, torch_names
+from torchreel.store.portable import aot_arguments, shape_env, symbols, torch_names
 from torchreel.store.portable.checkpoints import CheckpointDoc, graph_checkpoint
 from torchreel.store.portable.graphs import GraphDoc
 
@@ -43,14 +43,14 @@ def inductor_checkpoint(
     graph says of its values refers to the ShapeEnv that it was traced with.
     """
     own: list[Json] = []
-    if not decompositions.is_of_torch(arguments.get("inner_compile")):
+    if not aot_arguments.is_of_torch(arguments.get("inner_compile")):
         own.append("inner_compile")
     find = arguments.get("get_decomp_fn")
     table = getattr(find, "table", None)
     settings: dict[str, Json] = {
         "call": COMPILE_FX,
         "ignore_shape_env": bool(arguments.get("ignore_shape_env")),
-        **decompositions.encode(table, own),
+        **aot_arguments.encode(table, own),
     }
     return _checkpoint(gm, inputs, settings, own)
 
@@ -67,8 +67,8 @@ def aot_checkpoint(
     settings: dict[str, Json] = {
         "call": AOT,
         **{flag: True for flag in flags if arguments.get(flag)},
-        **decompositions.encode_partition(arguments.get("partition_fn"), own),
-        **decompositions.encode(arguments.get("decompositions"), own),
+        **aot_arguments.encode_partition(arguments.get("partition_fn"), own),
+        **aot_arguments.encode(arguments.get("decompositions"), own),
     }
     return _checkpoint(gm, inputs, settings, own)
 

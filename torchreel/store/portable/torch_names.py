@@ -32,6 +32,7 @@ from torch.utils._sympy.numbers import int_oo
 from torch.utils._sympy.singleton_int import SingletonInt
 from torch.utils._sympy.value_ranges import ValueRanges
 
+from torchreel.errors import UnsupportedError
 from torchreel.store.addressing import UNNAMED
 from torchreel.store.jsontypes import Json
 from torchreel.torch_compat import debugging_backends
@@ -1061,3 +1062,119 @@ def _with_attributes(
     finally:
         vars(env).clear()
         vars(env).update(before)
+
+
+def default_decompositions() -> tuple[dict[Any, Any], dict[Any, Any]]:
+    """The tables with which torch decomposes an exported program, if it is given none.
+
+    For operators that are defined by others, and for those that AOTAutograd traces.
+    """
+    from torch.export import exported_program
+
+    table = exported_program.default_decompositions().materialize()
+    return exported_program._split_decomp_table_to_cia_and_python_decomp(table)  # type: ignore[return-value]
+
+
+def decompositions_of(operator: Any) -> dict[str, Any]:
+    """What torch itself has for an operator, by what it does."""
+    from torch._decomp import global_decomposition_table
+    from torch._export import utils
+
+    found = {"preserve": utils._special_op_to_preserve_cia}
+    if isinstance(operator, torch._ops.OpOverload):
+        found["decompose"] = utils._get_decomp_for_cia(operator)
+    for kind, table in global_decomposition_table.items():
+        if operator in table:
+            found[kind] = table[operator]
+    return found
+
+
+def export_verifier(dialect: str) -> Any:
+    """What checks an exported program of a dialect ('ATEN', 'TRAINING')."""
+    from torch._export.verifier import load_verifier
+
+    try:
+        return load_verifier(dialect)
+    except KeyError:
+        raise UnsupportedError(f"this torch has no dialect {dialect!r:.60} of exports") from None
+
+
+def known_of_fake(fake: object, real: object) -> str:
+    """What the mode of a fake tensor knows it for: a real 'tensor', its 'storage', or ''.
+
+    'another' where the mode has made another fake tensor of the real one. With ' constant' where
+    it takes the value for one.
+    """
+    if not isinstance(fake, FakeTensor) or not isinstance(real, torch.Tensor):
+        return ""
+    converter = fake.fake_mode.fake_tensor_converter
+    made = converter._get_memo(real)
+    if made is not None:
+        what = "tensor" if made is fake else "another"
+        return what if made.constant is None else f"{what} constant"
+    if real.layout is not torch.strided or is_wrapper_subclass(real):
+        return ""
+    metas = converter.meta_converter
+    number = metas.describer.lookup_storage.get(real.untyped_storage())  # type: ignore[no-untyped-call]
+    known = metas.storage_memo.get(number)
+    return "storage" if known is not None and known._cdata == fake.untyped_storage()._cdata else ""
+
+
+def set_known_of_fake(fake: object, real: torch.Tensor, what: str) -> object:
+    """Let the mode of a fake tensor know what `known_of_fake` gave.
+
+    Returns what has to live as long as the mode is to know it.
+    """
+    if not isinstance(fake, FakeTensor):
+        return None
+    converter = fake.fake_mode.fake_tensor_converter
+    what, _, constant = what.partition(" ")
+    if what in ("tensor", "another"):
+        known = fake if what == "tensor" else _again(fake, real)
+        known.constant = real.detach() if constant else None  # type: ignore[attr-defined]
+        converter.set_tensor_memo(real, known)  # type: ignore[arg-type]
+        return known
+    if what == "storage":
+        metas = converter.meta_converter
+        number = metas.describer.get_storage_id(real.untyped_storage())
+        metas.storage_memo[number] = fake.untyped_storage()
+    return None
+
+
+def _again(fake: FakeTensor, real: torch.Tensor) -> torch.Tensor:
+    """Another fake tensor of a real one, with the storage of the first."""
+    with fake.fake_mode, torch.no_grad():
+        made = fake.detach()
+        if isinstance(real, torch.nn.Parameter):
+            return torch.nn.Parameter(made, requires_grad=real.requires_grad)
+        return made.requires_grad_(real.requires_grad)
+
+
+def is_tracer_disabled() -> bool:
+    """Return True if Dynamo leaves FX's tracer out, as it does once torch.compile was used."""
+    return hasattr(torch.fx.Tracer.trace, "_torchdynamo_disable")
+
+
+def disable_tracer() -> None:
+    """Have Dynamo leave FX's tracer out."""
+    from torch._dynamo.eval_frame import TorchPatcher
+
+    TorchPatcher.patch()
+
+
+def guards_of_export(program: Any) -> list[str]:
+    """The conditions on the inputs of an exported program, as code."""
+    return list(program._guards_code)
+
+
+def decompose(program: Any, composite: Any, python: Any, loss: int | None, triton: bool) -> Any:
+    """Decompose an exported program as its `run_decompositions` does."""
+    from torch.export import exported_program
+
+    return exported_program._decompose_exported_program(
+        program,
+        cia_to_decomp=composite,
+        python_decomp_table=python,
+        joint_loss_index=loss,
+        decompose_custom_triton_ops=triton,
+    )

@@ -9,7 +9,7 @@ from torch._functorch.partitioners import min_cut_rematerialization_partition
 
 from torchreel.errors import UnsupportedError
 from torchreel.store.jsontypes import Json
-from torchreel.store.portable import decompositions
+from torchreel.store.portable import aot_arguments
 
 
 def test_a_table_of_torch_comes_back() -> None:
@@ -18,33 +18,33 @@ def test_a_table_of_torch_comes_back() -> None:
     own: list[Json] = []
     few = get_decompositions([torch.ops.aten.gelu, torch.ops.aten.silu])
     for table in (few, select_decomp_table()):
-        encoded = decompositions.encode(table, own)[decompositions.DECOMPOSITIONS]
-        assert decompositions.decode(encoded) == table
+        encoded = aot_arguments.encode(table, own)[aot_arguments.DECOMPOSITIONS]
+        assert aot_arguments.decode(encoded) == table
     assert own == []
-    assert decompositions.decode(None) is None
+    assert aot_arguments.decode(None) is None
 
 
 def test_a_decomposition_of_the_program_is_named() -> None:
     own: list[Json] = []
-    assert decompositions.encode({torch.ops.aten.gelu.default: lambda x: x}, own) == {}
-    assert own == [decompositions.DECOMPOSITIONS]
+    assert aot_arguments.encode({torch.ops.aten.gelu.default: lambda x: x}, own) == {}
+    assert own == [aot_arguments.DECOMPOSITIONS]
 
 
 @pytest.mark.parametrize("data", [{"os.system": "torch"}, {"aten.gelu.default": "os"}, 7, "os"])
 def test_only_tables_of_torch_are_read(data: Json) -> None:
     with pytest.raises(UnsupportedError):
-        decompositions.decode(data)
+        aot_arguments.decode(data)
 
 
 def test_a_partitioner_of_torch_comes_back() -> None:
     own: list[Json] = []
     given = partial(min_cut_rematerialization_partition, compiler="inductor")
-    encoded = decompositions.encode_partition(given, own)[decompositions.PARTITION]
-    found = decompositions.decode_partition(encoded)
+    encoded = aot_arguments.encode_partition(given, own)[aot_arguments.PARTITION]
+    found = aot_arguments.decode_partition(encoded)
     assert isinstance(found, partial)
     assert (found.func, found.keywords) == (given.func, given.keywords)
-    assert decompositions.encode_partition(lambda *args: None, own) == {}
-    assert own == [decompositions.PARTITION]
+    assert aot_arguments.encode_partition(lambda *args: None, own) == {}
+    assert own == [aot_arguments.PARTITION]
 
 
 @pytest.mark.parametrize(
@@ -57,4 +57,4 @@ def test_a_partitioner_of_torch_comes_back() -> None:
 )
 def test_only_partitioners_of_torch_are_read(data: Json) -> None:
     with pytest.raises(UnsupportedError):
-        decompositions.decode_partition(data)
+        aot_arguments.decode_partition(data)
