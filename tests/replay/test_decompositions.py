@@ -11,7 +11,9 @@ from typing import Any
 
 import pytest
 
+from torchreel.console import failure as console
 from torchreel.errors import UnsupportedError, UntrustedError
+from torchreel.minifier.minify import starting_cases
 from torchreel.replay import replay
 from torchreel.replay.restore import restore
 from torchreel.store import queries
@@ -103,6 +105,16 @@ def test_a_function_of_the_program_needs_trust(store: Store) -> None:
     verdict = replay(store, compile, trust=True)
     assert (verdict.verdict, verdict.difference) == ("identical", "")
     assert "failure" in {row.kind for row in verdict.compared if row.identical}
+
+
+def test_what_comes_next_is_to_replay_it(store: Store, capsys: pytest.CaptureFixture[str]) -> None:
+    compile = decomposed(store)[OWN]
+    console.print_next(store, compile)
+    assert "torchreel replay" in capsys.readouterr().err
+    failure = queries.failure_of(store, compile)
+    assert failure is not None
+    with pytest.raises(UnsupportedError, match="decomposition of an exported program"):
+        starting_cases(store, compile, failure)
 
 
 def document(store: Store, number: int) -> CheckpointDoc:

@@ -90,7 +90,7 @@ def print_next(store: Store, row: Compile) -> None:
             return
         option = "--traceback" if failed else "--events"
         streams.next_command("torchreel", "show", address, option)
-    elif failed:
+    elif failed and not queries.is_decomposition(store, row):
         streams.next_command("torchreel", "minify", address)
     else:
         streams.next_command("torchreel", "replay", address)

@@ -159,6 +159,11 @@ def _print_compared(compared: tuple[Comparison, ...]) -> None:
     streams.show(table)
 
 
+def _may_be_reduced(store: Store, row: Compile) -> bool:
+    failed = row.status in ("failed", "crashed", "hung")
+    return failed and not queries.is_decomposition(store, row)
+
+
 def _print_next(store: Store, row: Compile, verdict: Verdict) -> None:
     divergence, reached = verdict.divergence, verdict.reached
     if verdict.verdict == "identical" and reached is not None and reached.seq is not None:
@@ -172,7 +177,7 @@ def _print_next(store: Store, row: Compile, verdict: Verdict) -> None:
         streams.next_command("torchreel", "show", f"{store.target}#{row.place}@{divergence.seq}")
     elif verdict.verdict == "diverged" and verdict.recording_id is not None:
         streams.next_command("torchreel", "show", f"{store.target}#{verdict.recording_id}")
-    elif verdict.verdict == "identical" and row.status in ("failed", "crashed", "hung"):
+    elif verdict.verdict == "identical" and _may_be_reduced(store, row):
         trust = [] if queries.checkpoints(store, row) else ["--trust"]
         streams.next_command("torchreel", "minify", f"{store.target}#{row.place}", *trust)
     else:

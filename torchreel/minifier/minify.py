@@ -354,6 +354,11 @@ def starting_cases(
         wrong = failure.failure_class == "wrong_result"
         return (wrong_programs if wrong else programs)(store, compile, options)
     docs = _documents(store, compile, failure)
+    if not docs and queries.is_decomposition(store, compile):
+        raise UnsupportedError(
+            f"The compile {compile.place} is the decomposition of an exported program: it is "
+            "replayed from there ('torchreel replay'), but not reduced yet."
+        )
     if not docs:
         raise UnsupportedError(
             f"The compile {compile.place} has no checkpoint in the store, so there is no graph to "

@@ -307,6 +307,11 @@ def frame_bundle(store: Store, compile: Compile) -> FrameBundle | None:
     return found[-1] if found else None
 
 
+def is_decomposition(store: Store, compile: Compile) -> bool:
+    """Return True for the decomposition of an exported program: it has no other checkpoint."""
+    return {row.entry for row in checkpoints(store, compile)} == {"export"}
+
+
 def has_frame(store: Store, compile: Compile) -> bool:
     """Return True if the Python frame of a compile, or the call of an export, was kept."""
     row = frame_bundle(store, compile)
