@@ -20,6 +20,9 @@ from torchreel.errors import UnsupportedError, UntrustedError
 from torchreel.minifier.export import ExportOptions, export
 from torchreel.minifier.minify import minify, starting_cases
 from torchreel.minifier.options import Options
+from torchreel.minifier.source.assemble.functions import Sources
+from torchreel.minifier.source.assemble.names import Names
+from torchreel.minifier.source.assemble.objects import Choice, Objects
 from torchreel.minifier.source.case import SourceCase
 from torchreel.minifier.source.last_call import in_eager_mode, last_call
 from torchreel.minifier.source.passes import PHASES
@@ -224,3 +227,17 @@ def test_no_pass_breaks_the_call(branches: Path) -> None:
             made = item.apply(case, [edit])
             if isinstance(made, SourceCase):
                 assert made.exports, item.name
+
+
+@pytest.mark.parametrize(
+    ("module", "text"),
+    [
+        (nn.GRU(3, 4, batch_first=True), "torch.nn.GRU(3, 4, batch_first=True)"),
+        (nn.RNN(2, 2, nonlinearity="relu"), "torch.nn.RNN(2, 2, nonlinearity='relu')"),
+        (nn.LSTM(3, 4, 2, bidirectional=True), "torch.nn.LSTM(3, 4, 2, bidirectional=True)"),
+    ],
+)
+def test_a_recurrent_layer_is_one_call(module: nn.Module, text: str) -> None:
+    """Its constructor says what it takes in overloads alone."""
+    objects = Objects(Sources({}), Names(()), Choice())
+    assert objects.expression(module) == text

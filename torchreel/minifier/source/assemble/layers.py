@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import inspect
+import typing
 from collections.abc import Callable
 from typing import Any
 
@@ -46,7 +47,7 @@ def _arguments(module: torch.nn.Module) -> dict[str, tuple[Any, bool]] | None:
     """By name: the value and whether it is given by keyword; defaults are left out."""
     found: dict[str, tuple[Any, bool]] = {}
     try:
-        parameters = list(inspect.signature(type(module)).parameters.values())
+        parameters = _parameters(type(module))
     except (TypeError, ValueError):
         return None
     skipped = False
@@ -68,6 +69,19 @@ def _arguments(module: torch.nn.Module) -> dict[str, tuple[Any, bool]] | None:
     with contextlib.suppress(TypeError, ValueError, RuntimeError, AssertionError):
         made = type(module)(*given, **keywords)
     return found if made is not None and _alike(made, module) else None
+
+
+def _parameters(kind: type) -> list[inspect.Parameter]:
+    """Those of a constructor; of one that passes on what it is given, those of its first overload.
+
+    Recurrent layers have these.
+    """
+    found = list(inspect.signature(kind).parameters.values())
+    passing = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+    overloads = typing.get_overloads(vars(kind).get("__init__", kind))
+    if overloads and all(parameter.kind in passing for parameter in found):
+        return list(inspect.signature(overloads[0]).parameters.values())[1:]
+    return found
 
 
 def _value(module: torch.nn.Module, parameter: inspect.Parameter) -> Any:
