@@ -67,19 +67,20 @@ def fake_mode(env: ShapeEnv, settings: Mapping[str, bool]) -> FakeTensorMode:
 
 
 def run_nodes_on_fakes(graph: GraphModule, mode: FakeTensorMode) -> None:
-    """Dispatch each node of a Dynamo graph on the example values of its arguments.
+    """Dispatch each node of a Dynamo graph on what the nodes before it returned, as Dynamo did.
 
-    A node that cannot run so is passed over: it ran otherwise, or not at all, when recorded.
-    Within a transform of torch.func, what a node returned is taken: its example value has no level.
+    A node that cannot run so is passed over: it ran otherwise, or not at all, when recorded.  What
+    is not the example value (it has other symbols, say) gives way to that.  Within a transform of
+    torch.func it stays: an example value has no level.
     """
     from torch._dispatch.python import enable_python_dispatcher
     from torch.fx.node import map_arg
 
-    wrapped: dict[Node, Any] = {}
+    returned: dict[Node, Any] = {}
 
     def value(node: Node) -> Any:
-        if node in wrapped:
-            return wrapped[node]
+        if node in returned:
+            return returned[node]
         if node.op == "get_attr" and isinstance(body := _attribute(graph, node), GraphModule):
             return body
         return node.meta["example_value"]
@@ -94,8 +95,23 @@ def run_nodes_on_fakes(graph: GraphModule, mode: FakeTensorMode) -> None:
                     found = node.target(*args, **kwargs)
                 else:
                     found = getattr(args[0], node.target)(*args[1:], **kwargs)
-                if _is_of_a_transform(found):
-                    wrapped[node] = found
+                if _is_of_a_transform(found) or _is_same(found, node.meta.get("example_value")):
+                    returned[node] = found
+
+
+def _is_same(found: object, recorded: object) -> bool:
+    """Whether two values of a node have the same layouts and the same symbols."""
+    if isinstance(found, (tuple, list)) and isinstance(recorded, (tuple, list)):
+        pairs = zip(found, recorded, strict=False)
+        return len(found) == len(recorded) and all(_is_same(*pair) for pair in pairs)
+    return _spelled(found) == _spelled(recorded)
+
+
+def _spelled(value: object) -> object:
+    if not isinstance(value, torch.Tensor):
+        return type(value), str(value)
+    layout = (*value.shape, "|", *value.stride()) if value.layout == torch.strided else value.shape
+    return type(value), value.dtype, value.device, value.requires_grad, str(layout)
 
 
 def _is_of_a_transform(value: object) -> bool:

@@ -10,7 +10,7 @@ from torch.fx.experimental.symbolic_shapes import (
     StatelessSymbolicContext,
     guard_int,
 )
-from torch.utils._sympy.functions import Mod
+from torch.utils._sympy.functions import FloorDiv, Mod
 
 from torchreel.replay import torch_names
 from torchreel.store.jsontypes import Json
@@ -92,3 +92,30 @@ def test_answers_are_those_of_one_shape_env() -> None:
     before = shape_answers.encode(other)
     assert guard_int(size) == 96
     assert len(shape_answers.encode(other)["answers"]) == len(before["answers"]) + 1  # type: ignore[arg-type]
+
+
+def test_what_could_not_be_told_is_remembered_however_it_was_asked() -> None:
+    env = ShapeEnv()
+    size = a_symbol(env).node.expr
+    assert env._maybe_evaluate_static(sympy.Ge(Mod(size, 7), 5)) is None
+    assert env._maybe_evaluate_static(sympy.Ne(Mod(size, 7), 1), size_oblivious=False) is None
+    snapshot, answers = written(env)
+    assert len(answers["unknown"]) == 2  # type: ignore[arg-type]
+    copy = read(snapshot, answers)
+    # A guard may come that tells it; the recorded ShapeEnv does not look at that.
+    copy.axioms[sympy.Ge(Mod(size, 7), 5)] = sympy.true
+    assert copy._maybe_evaluate_static(sympy.Ge(Mod(size, 7), 5)) is None
+    assert shape_answers.encode(copy) == answers
+
+
+def test_axioms_that_were_simplified_are_not_simplified_again() -> None:
+    env = ShapeEnv()
+    half = FloorDiv(a_symbol(env).node.expr, 2)
+    ask(env, sympy.Ne(half, 7))
+    assert env._maybe_evaluate_static(sympy.Ne(half, 9)) is None
+    number = len(env.axioms)
+    copy = read(*written(env))
+    for each in (env, copy):
+        each._maybe_evaluate_static(sympy.Ne(half, 11))
+    assert len(copy.axioms) == len(env.axioms) == number
+    assert not copy._resimplify_floor_div_axioms

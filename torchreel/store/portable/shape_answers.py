@@ -44,23 +44,23 @@ def _answers(env: ShapeEnv) -> Iterator[Json]:
 
 
 def _unknown(env: ShapeEnv) -> Iterator[Json]:
-    """What could not be told when it was asked, and could be told now.
+    """What could not be told when it was asked: a guard may tell it by now, or one that comes.
 
-    The rest of that memory says what a new answer would say as well.
+    What could be told would be told again.
     """
     cache = torch_names.static_cache(env)
-    if cache is None or not env.axioms:
+    if cache is None:
         return
     mark = torch_names.keyword_mark(cache)
     for question, answer in _asked(cache, env):
-        if answer is not None or mark not in question:
+        if answer is not None:
             continue
-        place = question.index(mark)
+        place = question.index(mark) if mark in question else len(question)
         names, given = question[place + 1 :: 2], question[place + 2 :: 2]
         keywords = dict(zip(names, given, strict=True))
         if place == 1 and all(type(value) is bool for value in keywords.values()):
             expr = question[0]
-            if _is_portable((expr,)) and torch_names.is_implied(env, expr):
+            if _is_portable((expr,)):
                 yield [symbols.encode_expr(expr), dict(sorted(keywords.items()))]
 
 

@@ -577,7 +577,12 @@ def restore_deferred(
     }
 
 
-def settle_shape_env(env: ShapeEnv) -> None:
+def has_stale_axioms(env: ShapeEnv) -> bool:
+    """Whether the next question has the axioms with divisions simplified anew, and some added."""
+    return env._resimplify_floor_div_axioms
+
+
+def settle_shape_env(env: ShapeEnv, *, stale_axioms: bool) -> None:
     """Fill what goes beside the state (locations, stacks), and drop what was cached from it."""
     from torch.utils._traceback import CapturedTraceback
 
@@ -588,9 +593,9 @@ def settle_shape_env(env: ShapeEnv) -> None:
         env.var_to_stack.setdefault(symbol, stack)
     for symbol in env.replacements:
         env.replacements_slocs[symbol] = nowhere
-    env._resimplify_floor_div_axioms = True
     env._replacements_version_counter += 1
     env._update_version_counter()
+    env._resimplify_floor_div_axioms = stale_axioms
 
 
 @cache
@@ -1019,12 +1024,6 @@ def static_cache(env: ShapeEnv) -> functools._lru_cache_wrapper[Any] | None:
 def keyword_mark(cache: functools._lru_cache_wrapper[Any]) -> object:
     """What stands between positional and keyword arguments in the keys of a cache."""
     return next(item for item in reversed(gc.get_referents(cache)) if type(item) is object)
-
-
-def is_implied(env: ShapeEnv, expr: sympy.Basic) -> bool:
-    """Whether guards say what an expression is (`ShapeEnv._maybe_evaluate_static`)."""
-    canonical = symbolic_shapes.canonicalize_bool_expr(env.simplify(expr))
-    return not canonical.xreplace(env.axioms).free_symbols
 
 
 def remember_answer(env: ShapeEnv, question: tuple[Any, ...], answer: sympy.Basic) -> None:
