@@ -294,7 +294,7 @@ def _argument(data: Json) -> Any:
     kind, name = str(data.get("kind")), str(data.get("name"))
     if kind == signatures.ConstantArgument.__name__:
         value: Any = values.decode_value(data.get("value"), _no_leaf)
-        return signatures.ConstantArgument(name, value)
+        return signatures.ConstantArgument(names.check_name(name) if name else name, value)
     if kind not in _ARGUMENTS:
         raise UnsupportedError(f"an exported program takes what is not data: {kind!r:.80}")
     return _ARGUMENTS[kind](names.check_name(name))
@@ -302,6 +302,8 @@ def _argument(data: Json) -> Any:
 
 def _call(data: Mapping[str, Json]) -> ModuleCallEntry:
     path = str(data.get("path", ""))
+    if path:
+        names.check_member(path)
     if "in" not in data:
         return ModuleCallEntry(path)
     given = data.get("arguments")
