@@ -77,6 +77,20 @@ def test_a_backend_that_compiles_its_graph_has_no_part(record: Record, backend: 
     assert [row.compile_id for row in tape.compiles] == ["0/0"]
 
 
+def test_a_graph_that_takes_lists_has_no_part(record: Record) -> None:
+    # That of compiled autograd does: torch wraps it in a module of its own.
+    from torch._dynamo import compiled_autograd
+
+    def run() -> None:
+        x = torch.ones(3, requires_grad=True)
+        with compiled_autograd._enable(torch.compile(backend="aot_eager")):
+            x.sin().sum().backward()
+
+    tape = record(run)
+    assert tape.lost() == []
+    assert sorted(row.frame_name for row in tape.compiles) == ["backward", "forward"]
+
+
 def test_a_failing_part_has_the_failure(record: Record) -> None:
     def program() -> None:
         def fails(x: torch.Tensor) -> torch.Tensor:

@@ -88,9 +88,18 @@ class _Entry(NamedTuple):
     first: int = 0
 
     def arguments(self, call: Call) -> tuple[Any, Sequence[Any]]:
-        """The graph module and its inputs."""
+        """The graph module and its inputs.
+
+        Where inputs are lists, torch wraps the graph module in one that takes what is in them.
+        """
         gm = call.argument(self.first, self.graph)
-        return gm, call.argument(self.first + 1, self.inputs) or ()
+        return _unwrapped(gm), call.argument(self.first + 1, self.inputs) or ()
+
+
+def _unwrapped(gm: Any) -> Any:
+    from torch._dynamo.utils import GmWrapper
+
+    return gm.gm if isinstance(gm, GmWrapper) else gm
 
 
 _ENTRIES: Mapping[AttachPoint, _Entry] = {
