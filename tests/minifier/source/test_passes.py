@@ -230,6 +230,16 @@ def test_an_argument_goes() -> None:
     assert any("torch.compile(fn, dynamic=True)()" in text for text in found)
 
 
+def test_a_parameter_that_is_given_by_name_alone_goes() -> None:
+    text = "import torch\ndef fn(x, *, scale=None, mask=None):\n    return x.sin() * scale\n"
+    (found,) = candidates(Parameters(), f"{text}torch.compile(fn)(1, mask=2, scale=3)\n")
+    assert found.startswith("import torch\n\ndef fn(x, *, scale=None):")
+    assert found.endswith("torch.compile(fn)(1, scale=3)\n")
+    text = "import torch\ndef fn(x, *, mask):\n    return x.sin()\n"
+    (found,) = candidates(Parameters(), f"{text}torch.compile(fn)(1, mask=2)\n")
+    assert found == "import torch\n\ndef fn(x):\n    return x.sin()\ntorch.compile(fn)(1)\n"
+
+
 def test_a_parameter_goes_with_its_arguments() -> None:
     """Positional, by name, and in the call that ends the program."""
     text = "import torch\n\ndef fn(x, y):\n    return x\nfn(1, 2)\nfn(1, y=2)\n"

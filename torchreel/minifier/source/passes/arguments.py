@@ -93,6 +93,7 @@ class _Dropping(cst.CSTTransformer):
         self._instances = dict(instances(module))
         self._classes: list[str] = [""]
         self._name = ""
+        self._is_keyword = False
 
     def visit_ClassDef(self, node: cst.ClassDef) -> bool:
         self._classes.append(node.name.value)
@@ -106,7 +107,8 @@ class _Dropping(cst.CSTTransformer):
 
     def visit_FunctionDef(self, node: cst.FunctionDef) -> bool:
         if self._is_it(node):
-            self._name = node.params.params[self._edit.position].name.value
+            self._name = _parameters(node)[self._edit.position].name.value
+            self._is_keyword = self._edit.position >= len(node.params.params)
         self._classes.append("")
         return True
 
@@ -119,10 +121,16 @@ class _Dropping(cst.CSTTransformer):
         self._classes.pop()
         if not self._is_it(original_node):
             return updated_node
-        params = list(updated_node.params.params)
-        del params[self._edit.position]
-        params = [p.with_changes(comma=cst.MaybeSentinel.DEFAULT) for p in params]
-        return updated_node.with_changes(params=updated_node.params.with_changes(params=params))
+        found = updated_node.params
+        kept = [p for p in found.params if p.name.value != self._name]
+        words = [p for p in found.kwonly_params if p.name.value != self._name]
+        is_last = not words and isinstance(found.star_arg, cst.ParamStar)
+        params = found.with_changes(
+            params=[p.with_changes(comma=cst.MaybeSentinel.DEFAULT) for p in kept],
+            kwonly_params=[p.with_changes(comma=cst.MaybeSentinel.DEFAULT) for p in words],
+            star_arg=cst.MaybeSentinel.DEFAULT if is_last else found.star_arg,
+        )
+        return updated_node.with_changes(params=params)
 
     def leave_Call(self, original_node: cst.Call, updated_node: cst.Call) -> cst.Call:
         if code_of(updated_node.func) == EXPORT:
@@ -132,7 +140,7 @@ class _Dropping(cst.CSTTransformer):
             return updated_node
         args = list(updated_node.args)
         named = [i for i, a in enumerate(args) if a.keyword and a.keyword.value == self._name]
-        plain = position < len(args) and args[position].keyword is None
+        plain = not self._is_keyword and position < len(args) and args[position].keyword is None
         gone = named[0] if named else position if plain else None
         if gone is not None and not args[gone].star:
             del args[gone]
@@ -160,7 +168,8 @@ class _Dropping(cst.CSTTransformer):
         found: list[cst.BaseElement] | list[cst.BaseDictElement]
         if isinstance(value, (cst.Tuple, cst.List)):
             found = list(value.elements)
-            del found[self._edit.position - 1 : self._edit.position]
+            if not self._is_keyword:
+                del found[self._edit.position - 1 : self._edit.position]
         elif isinstance(value, cst.Dict):
             found = [e for e in value.elements if not self._is_named(e)]
         else:
@@ -200,10 +209,15 @@ class Parameters(SourcePass):
             used = set(names_in(node.body))
             found += [
                 DropParameter(node.name.value, position, owner)
-                for position, param in enumerate(node.params.params)
+                for position, param in enumerate(_parameters(node))
                 if param.name.value not in used and (position or not owner)
             ]
         return found[::-1]
+
+
+def _parameters(node: cst.FunctionDef) -> tuple[cst.Param, ...]:
+    """Those that a function has names for, the ones that are given by keyword alone at the end."""
+    return (*node.params.params, *node.params.kwonly_params)
 
 
 def _functions(node: cst.CSTNode, owner: str = "") -> Iterator[tuple[str, cst.FunctionDef]]:
