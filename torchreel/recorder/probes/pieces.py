@@ -92,14 +92,10 @@ class _Entry(NamedTuple):
 
         Where inputs are lists, torch wraps the graph module in one that takes what is in them.
         """
-        gm = call.argument(self.first, self.graph)
-        return _unwrapped(gm), call.argument(self.first + 1, self.inputs) or ()
+        from torchreel.store.portable.torch_names import within_wrapper
 
-
-def _unwrapped(gm: Any) -> Any:
-    from torch._dynamo.utils import GmWrapper
-
-    return gm.gm if isinstance(gm, GmWrapper) else gm
+        gm = within_wrapper(call.argument(self.first, self.graph))
+        return gm, call.argument(self.first + 1, self.inputs) or ()
 
 
 _ENTRIES: Mapping[AttachPoint, _Entry] = {

@@ -412,6 +412,13 @@ def unreplaced(node: Any) -> Any:
     return node._expr if isinstance(node, SymNode) else expression(node)
 
 
+def within_wrapper(gm: Any) -> Any:
+    """The graph module in the one that torch makes around it where its inputs are lists."""
+    from torch._dynamo.utils import GmWrapper
+
+    return gm.gm if isinstance(gm, GmWrapper) else gm
+
+
 def is_fake(value: object) -> bool:
     """Whether a value is a fake tensor, or a size without a number."""
     return isinstance(value, (FakeTensor, torch.SymInt, torch.SymFloat, torch.SymBool))
