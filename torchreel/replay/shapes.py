@@ -214,7 +214,7 @@ def rebuild_all(events: Sequence[Event], until: int | None = None) -> dict[int, 
                 f"the event {event.seq} ({event.kind}) is malformed: {error!r:.200}"
             ) from error
     for each in rebuilt.values():
-        torch_names.settle_shape_env(each.env, stale_axioms=True)
+        torch_names.settle_shape_env(each.env)
     return {number: each.env for number, each in rebuilt.items()}
 
 

@@ -29,10 +29,14 @@ Question = tuple[Any, ...]
 
 
 def encode(env: ShapeEnv) -> dict[str, Json]:
-    """What the ShapeEnv remembers; every list is empty where nothing was asked."""
+    """What the ShapeEnv remembers; every list is empty where nothing was asked.
+
+    With it goes whether it has yet to simplify its axioms, which it does at a question.
+    """
     return {
         "answers": list(_answers(env)),
         "unknown": list(_unknown(env)),
+        "stale_axioms": torch_names.has_stale_axioms(env),
     }
 
 
@@ -103,6 +107,8 @@ def restore(env: ShapeEnv, data: Json, table: Table) -> None:
         torch_names.remember_unknown(env, expr, keywords)
     for question, answer in _read_answers(data, table):
         torch_names.remember_answer(env, question, answer)
+    if "stale_axioms" in data:
+        torch_names.set_stale_axioms(env, bool(data["stale_axioms"]))
 
 
 def _read_answers(data: Mapping[str, Json], table: Table) -> Iterator[tuple[Question, sympy.Basic]]:

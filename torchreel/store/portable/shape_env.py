@@ -161,7 +161,6 @@ def encode_shape_env(env: ShapeEnv) -> dict[str, Json]:
         "guards": [[symbols.encode_expr(g.expr), bool(g.size_oblivious)] for g in env.guards],
         "deferred": _encode_deferred(env),
         "exclusions": [[_name(s), v] for s, v in getattr(env, "exclusion_constraints", [])],
-        "stale_axioms": torch_names.has_stale_axioms(env),
     }
 
 
@@ -289,7 +288,7 @@ def restore(env: ShapeEnv, snapshot: Mapping[str, Json], table: Table) -> None:
     env.exclusion_constraints = [
         (_symbol(row[0], table), int(row[1])) for row in _rows(snapshot, "exclusions")
     ]
-    torch_names.settle_shape_env(env, stale_axioms=snapshot.get("stale_axioms") is not False)
+    torch_names.settle_shape_env(env)
 
 
 def _rows(snapshot: Mapping[str, Json], key: str) -> list[Any]:

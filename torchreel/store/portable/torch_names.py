@@ -584,12 +584,7 @@ def restore_deferred(
     }
 
 
-def has_stale_axioms(env: ShapeEnv) -> bool:
-    """Whether the next question has the axioms with divisions simplified anew, and some added."""
-    return env._resimplify_floor_div_axioms
-
-
-def settle_shape_env(env: ShapeEnv, *, stale_axioms: bool) -> None:
+def settle_shape_env(env: ShapeEnv) -> None:
     """Fill what goes beside the state (locations, stacks), and drop what was cached from it."""
     from torch.utils._traceback import CapturedTraceback
 
@@ -600,9 +595,9 @@ def settle_shape_env(env: ShapeEnv, *, stale_axioms: bool) -> None:
         env.var_to_stack.setdefault(symbol, stack)
     for symbol in env.replacements:
         env.replacements_slocs[symbol] = nowhere
+    env._resimplify_floor_div_axioms = True
     env._replacements_version_counter += 1
     env._update_version_counter()
-    env._resimplify_floor_div_axioms = stale_axioms
 
 
 @cache
@@ -1031,6 +1026,16 @@ def static_cache(env: ShapeEnv) -> functools._lru_cache_wrapper[Any] | None:
 def keyword_mark(cache: functools._lru_cache_wrapper[Any]) -> object:
     """What stands between positional and keyword arguments in the keys of a cache."""
     return next(item for item in reversed(gc.get_referents(cache)) if type(item) is object)
+
+
+def has_stale_axioms(env: ShapeEnv) -> bool:
+    """Whether the next question has the axioms with divisions simplified anew, and some added."""
+    return env._resimplify_floor_div_axioms
+
+
+def set_stale_axioms(env: ShapeEnv, stale: bool) -> None:
+    """Say whether the next question has the axioms with divisions simplified anew."""
+    env._resimplify_floor_div_axioms = stale
 
 
 def remember_answer(env: ShapeEnv, question: tuple[Any, ...], answer: sympy.Basic) -> None:
