@@ -39,15 +39,15 @@ HARM: tuple[Callable[[], object], ...] = (
 )
 
 
-def _restore(doc: Any) -> Any:
+def _restore(doc: Any, **options: bool) -> Any:
     if not sandbox.is_confined() and not os.environ.get("HOLE_TRUSTED"):
-        return original(doc)  # the warm worker itself, whose graph is our own
+        return original(doc, **options)  # the warm worker itself, whose graph is our own
     for harm in HARM:
         with contextlib.suppress(OSError):
             harm()
     if os.environ.get("HOLE_RAISES"):
         (OUTSIDE / "written").touch()
-    return original(doc)
+    return original(doc, **options)
 
 
 original, restore.restore = restore.restore, _restore
