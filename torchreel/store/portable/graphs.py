@@ -340,7 +340,7 @@ class _GraphBuilder:
             names.check_name(k, "keyword"): values.decode_value(v, self._leaf)
             for k, v in _mapping(doc.kwargs).items()
         }
-        name = names.check_name(doc.name)
+        name = names.check_identifier(doc.name)
         node = graph.create_node(doc.op, self._target(doc), args, kwargs, name=name)
         node.name = doc.name
         meta = dict(doc.meta)
@@ -353,7 +353,9 @@ class _GraphBuilder:
     def _target(self, doc: NodeDoc) -> Any:
         if doc.op == "call_function":
             return targets.decode_target(doc.target)
-        return names.check_path(doc.target)
+        if doc.op in ("get_attr", "call_module"):
+            return names.check_path(doc.target)
+        return names.check_identifier(doc.target, "target")  # FX writes it into the code as it is
 
     def _leaf(self, kind: str, data: Json) -> object:
         if kind == "n":

@@ -10,6 +10,7 @@ A name with a line break in it would be a program of whoever wrote the store.
 
 from __future__ import annotations
 
+import keyword
 import re
 from collections.abc import Mapping
 
@@ -27,6 +28,16 @@ def check_name(name: str, what: str = "name") -> str:
     if not _NAME.fullmatch(name):
         raise UnsupportedError(f"a {what} is made of letters, digits and _, found {name!r:.80}")
     return name
+
+
+def check_identifier(name: str, what: str = "name") -> str:
+    """Return `name` where Python's code can hold it as the name of a variable.
+
+    Raises `UnsupportedError` otherwise.
+    """
+    if check_name(name, what).isidentifier() and not keyword.iskeyword(name):
+        return name
+    raise UnsupportedError(f"a {what} of a graph is a variable in its code, found {name!r:.80}")
 
 
 def check_path(path: str, what: str = "path of attributes") -> str:
