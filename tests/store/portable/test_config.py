@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import pytest
 import torch
 
+from torchreel.store.jsontypes import Json
 from torchreel.store.portable import config
 
 
@@ -22,3 +24,13 @@ def test_a_patch_is_recorded_while_it_holds() -> None:
 def test_a_default_of_another_type_is_no_default() -> None:
     with torch._dynamo.config.patch(specialize_int=0):
         assert recorded()["dynamo.specialize_int"] == 0
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [(None, True), (False, True), ("own.passes", False), ({"fn": "x"}, False)],
+)
+def test_an_entry_that_could_name_code_is_restored_where_it_names_none(
+    value: Json, expected: bool
+) -> None:
+    assert config.is_portable("inductor", "post_grad_custom_post_pass", value) is expected

@@ -55,7 +55,8 @@ def is_portable(module: str, key: str, tree: Json) -> bool:
     """Whether restoring an entry can neither run, open nor reach anything."""
     if f"{module}.{key}" in _PROCESS:
         return False
-    return _is_inert(tree) and (_OUTSIDE.search(key) is None or isinstance(tree, (bool, int)))
+    nowhere = tree is None or isinstance(tree, (bool, int))  # None: no such pass, no such path
+    return _is_inert(tree) and (nowhere or _OUTSIDE.search(key) is None)
 
 
 def _is_inert(tree: Json) -> bool:
