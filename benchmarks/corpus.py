@@ -4,33 +4,30 @@
                                 [--every N] [--offset M] [--keep STORE]
 
 Records the programs of `corpus_programs` in one process, with all frames kept, and replays each of
-their compiles: all frames as one sequence in one process, the other entries each in a process that
-is forked from this one, which has torch imported.  Prints each verdict that is not *identical*,
+their compiles: all frames as one sequence in one process, the other entries each in a process of
+its own, as `replay --all` does.  Prints each verdict that is not *identical*,
 with its reason, and a table of verdicts by entry; exits with 1 below the targets, or when something
 is called identical that compared nothing.  `--every N` takes each Nth program, from the Mth on
 (`--offset`, 0 by default): N runs of a share each cover them all.
 """
 
 import os
-import signal
 import subprocess
 import sys
 import tempfile
 import time
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from importlib import import_module
-from json import dumps
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 from rich.console import Console
 from rich.table import Table
 
-from torchreel.replay import child, launch
 from torchreel.replay.many import Row
+from torchreel.replay.nursery import warm
 from torchreel.replay.sequence import replay_sequence
 from torchreel.store import Store, queries
 from torchreel.store.records import Compile
@@ -102,7 +99,7 @@ def _rows(store: Store, chosen: Chosen) -> Iterator[Row]:
         for row in replay_sequence(store, program, trust=True, timeout=_TIMEOUT):
             yield _told(row)
     others = [entry for entry in chosen.entries if entry != "frame"]
-    with _Forking():
+    with warm():
         for compile in queries.compiles(store, program.id):
             for entry in others:
                 if _applies(store, compile, entry):
@@ -132,61 +129,6 @@ def _told(row: Row) -> Row:
         for line in verdict.difference.splitlines()[:12]:
             print(f"    {line:.160}", flush=True)
     return row
-
-
-class _Forking:
-    """Starts each replay by a fork of this process, which has torch imported."""
-
-    def __enter__(self) -> None:
-        for name in ("torch._dynamo", "torch._inductor.compile_fx", "torchreel.recorder.probes"):
-            import_module(name)
-        self._replay: Any = sys.modules["torchreel.replay.replay"]
-        self._launch = self._replay.launch
-        self._replay.launch = _forked
-
-    def __exit__(self, *error: object) -> None:
-        self._replay.launch = self._launch
-
-
-def _forked(request: Any, timeout: float, program: ModuleType = child) -> launch.Ended:
-    reading, writing = os.pipe()
-    pid = os.fork()
-    if pid == 0:
-        _carry_out(program, reading, writing)
-    os.close(reading)
-    with os.fdopen(writing, "w") as file:
-        file.write(dumps(asdict(request)))
-    status, timed_out = _wait(pid, timeout)
-    recording = launch._settle(request, pid, status)
-    return launch.Ended(launch._read(request.report, program), status, timed_out, "", recording)
-
-
-def _carry_out(program: ModuleType, reading: int, writing: int) -> None:
-    """In the fork: be the child."""
-    os.close(writing)
-    os.dup2(reading, 0)
-    status = 1
-    try:
-        with tempfile.TemporaryDirectory(prefix="torchreel-replay-") as folder:
-            os.chdir(folder)
-            sys.stdin = os.fdopen(0)
-            sys.argv[1:] = []  # our own words are not the child's
-            program.main()
-            status = 0
-    finally:
-        os._exit(status)
-
-
-def _wait(pid: int, timeout: float) -> tuple[int, bool]:
-    end = time.monotonic() + timeout
-    while True:
-        found, status = os.waitpid(pid, os.WNOHANG)
-        if found:
-            return os.waitstatus_to_exitcode(status), False
-        if time.monotonic() > end:
-            os.kill(pid, signal.SIGKILL)
-            return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), True
-        time.sleep(0.01)
 
 
 def _report(rows: list[Row]) -> int:
