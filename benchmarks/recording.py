@@ -1,17 +1,15 @@
 """What recording costs: the recorder, and torch's own means, against none, in alternated pairs.
 
     python -m benchmarks.recording [MODEL ...] [static dynamic] [aot_eager inductor]
-                                   [full flight torch_trace shape_events room] [--pairs N]
+                                   [full flight torch_trace shape_events] [--pairs N]
 
 Each round is one fresh process with none and one with each recorder, one right after the other (the
 order rotates from round to round), each with an Inductor cache of its own; a pair is a recorder's
 and the one with none of its round, and the figure is the median of the pairs' ratios of CPU seconds
 of the first call. Each round makes that call in another state of the interpreter (stack and
 collector), the same for all its processes: any one state is luck (Mytkowicz, Diwan, Hauswirth,
-Sweeney: Producing wrong data without doing anything obviously wrong!, ASPLOS 2009). `room` is no
-recorder, but a program that gives its compile the room that a recorder of ours gives it
-(torchreel/recorder/room.py): what that alone is worth, and what a recorder's ratio is to be divided
-by for its own cost; the targets are about what the program sees. Let N be a multiple of seven.
+Sweeney: Producing wrong data without doing anything obviously wrong!, ASPLOS 2009). Let N be a
+multiple of seven.
 torchreel's modules are compiled to byte code first, as pip does at an install. Peak memory is the
 median difference; bytes are what is left on disk, and beside those of torchreel stands their share
 of what `torch_trace` left, where that was measured as well. Exits with 1 when a target of the table
@@ -37,14 +35,14 @@ from rich.table import Table
 import torchreel
 from torchreel.store.database import Store
 
-SHAPE_EVENTS, ROOM, SETUP = "RECORD_SHAPE_EVENTS", "RECORD_WITH_ROOM", "RECORD_SETUP"
+SHAPE_EVENTS, SETUP = "RECORD_SHAPE_EVENTS", "RECORD_SETUP"
 """What recording_program.py looks for in its environment."""
 PROGRAM = Path(__file__).with_name("recording_program.py")
 AXES = (
     ("gpt2-2", "gpt2-12", "bert", "cnn-train"),
     ("static", "dynamic"),
     ("aot_eager", "inductor"),
-    ("full", "flight", "torch_trace", "shape_events", "room"),
+    ("full", "flight", "torch_trace", "shape_events"),
 )
 TARGETS = {
     ("full", "aot_eager"): 1.15, ("full", "inductor"): 1.05,
@@ -162,8 +160,6 @@ def _variables(recorder: str, out: Path) -> dict[str, str]:
         return {"TORCH_TRACE": str(out)}
     if recorder == "shape_events":
         return {SHAPE_EVENTS: "1"}
-    if recorder == "room":
-        return {ROOM: "1"}
     return {}
 
 

@@ -24,8 +24,6 @@ from torch.fx.experimental.symbolic_shapes import ShapeEnv
 CALLS = "300"
 SHAPE_EVENTS = "RECORD_SHAPE_EVENTS"
 """Set: torch's own recording of ShapeEnv events is on (it has no switch of its own)."""
-ROOM = "RECORD_WITH_ROOM"
-"""Set: the first call has the room on the interpreter's stack that a recorder would give it."""
 SETUP = "RECORD_SETUP"
 """A number: the state of the interpreter in which the program makes its first call, see `_set_up`.
 """
@@ -114,10 +112,6 @@ def main(name: str, shapes: str, backend: str, calls: str = CALLS) -> None:
     if shapes == "dynamic":
         torch._dynamo.mark_dynamic(inputs, 1 if inputs.dtype == torch.long else 0)
     compiled = torch.compile(model, backend=backend)
-    if ROOM in os.environ:
-        from torchreel.recorder.room import give_room
-
-        give_room(_here)
     depth, _survivors = _set_up(int(os.environ.get(SETUP, "0")))
     if calls == "0":
         os._exit(0)

@@ -1,7 +1,6 @@
 """Attaching: now, on import, and not at all."""
 
 import importlib
-import resource
 import sys
 import traceback
 from collections.abc import Iterator
@@ -14,7 +13,6 @@ import torch
 from torchreel.recorder import attach
 from torchreel.recorder.attach import PASS, Attachment, AttachPoint, Call, Probe, Tap, Visit
 from torchreel.recorder.guard import losses
-from torchreel.recorder.probes import PROBES, aot_events, dynamo, export
 from torchreel.recorder.recorder import Options, Recorder
 
 MODULE = "reel_attached"
@@ -28,19 +26,6 @@ def double(x, *, times=2):
 class Box:
     def open(self):
         return "open"
-
-def leaf():
-    pass
-
-def loop():
-    for _ in range(2_000):
-        leaf()
-
-def deep(depth):
-    return deep(depth - 1) if depth else loop()
-
-def compile(depth):
-    return deep(depth)
 """
 
 
@@ -120,37 +105,6 @@ def test_a_module_is_patched_when_it_is_imported() -> None:
     attachment.detach()
     assert not hasattr(module.double, "__wrapped__")
     assert not hasattr(module.Box.open, "__wrapped__")
-
-
-def test_a_whole_compile_has_room_on_the_interpreters_stack() -> None:
-    """A loop of 2,000 calls asks for pages at each, where a chunk of the stack ends just there."""
-    module = importlib.import_module(MODULE)
-
-    def faults(depth: int) -> int:
-        before = resource.getrusage(resource.RUSAGE_THREAD).ru_minflt
-        module.compile(depth)
-        return resource.getrusage(resource.RUSAGE_THREAD).ru_minflt - before
-
-    depths = range(300)
-    if sys.version_info < (3, 12):  # later ones may keep their chunks
-        assert max(map(faults, depths)) >= 1_000
-    attachment = Attachment([watch("compile", [])._replace(whole=True)])
-    attachment.attach()
-    assert max(map(faults, depths)) < 200
-    attachment.detach()
-
-
-def test_whole_compiles_are_those_of_dynamo_of_export_and_of_late_backwards() -> None:
-    whole = [probe for probe in PROBES if isinstance(probe, Probe) and probe.whole]
-    assert [str(probe.point) for probe in whole] == [str(dynamo.COMPILE), str(export.EXPORT)]
-    least = (128 << 10) // 8
-    assert aot_events._compile_backward.__code__.co_stacksize > least
-    attachment = Attachment(whole)
-    attachment.attach()
-    for probe in whole:
-        owner, name = attach.resolve(probe.point)
-        assert vars(owner)[name].__code__.co_stacksize > least
-    attachment.detach()
 
 
 def test_two_recorders_may_wait_for_one_module() -> None:

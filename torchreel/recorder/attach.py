@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 from torchreel.recorder import guard
 from torchreel.recorder.guard import fail_open
-from torchreel.recorder.room import give_room
 from torchreel.recorder.unseen import hide
 from torchreel.torch_compat import releases
 from torchreel.torch_compat.names import State, TorchName, attachable, resolve, state_of
@@ -59,15 +58,13 @@ class Probe(NamedTuple):
     """A function of torch, and what to do around each call of it.
 
     `skips` names the keyword, if there is one, by which the function is told how many frames of the
-    stack above it to leave out: ours is one more.  `whole`: a whole compile happens in the call
-    (see `room`).  `flight`: see `Tap`.
+    stack above it to leave out: ours is one more.  `flight`: see `Tap`.
     """
 
     point: AttachPoint
     visit: Callable[[Recorder, Call], Visit]
     skips: str | None = None
     flight: bool = True
-    whole: bool = False
 
 
 PASS = object()
@@ -151,8 +148,6 @@ def wrap(original: Any, probe: AnyProbe) -> Any:
         around = _wrap(original, probe) if isinstance(probe, Probe) else _tap(original, probe)
     wrapper: Any = functools.wraps(original)(around)
     _disguise(wrapper, original)
-    if isinstance(probe, Probe) and probe.whole:
-        give_room(wrapper)
     hide(wrapper)
     wrapper.__torchreel__ = True
     return wrapper

@@ -16,7 +16,6 @@ from torchreel.recorder import attach, guard
 from torchreel.recorder.attach import AttachPoint, Call, Visit, hide_frame, unwind
 from torchreel.recorder.guard import fail_open
 from torchreel.recorder.kinds import Kind
-from torchreel.recorder.room import give_room
 from torchreel.torch_compat.names import has
 
 if TYPE_CHECKING:
@@ -377,9 +376,6 @@ def _compile_backward(
         raise
     _leave(recorder, span, None)
     return result
-
-
-give_room(_compile_backward)
 
 
 def _enter(recorder: Recorder, entry: CompileEntry) -> Span | None:

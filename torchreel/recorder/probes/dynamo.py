@@ -216,7 +216,7 @@ def _reset(
 
 PROBES = (
     Tap(RESET, _reset),
-    Probe(COMPILE, _compile, skips="skip", whole=True),
+    Probe(COMPILE, _compile, skips="skip"),
     Probe(ATTEMPT, _attempt),
     Probe(GUARDS, _guards),
     Probe(BACKEND, _backend),

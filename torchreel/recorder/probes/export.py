@@ -265,7 +265,7 @@ def _add_checkpoint(recorder: Recorder, call: Call, program: Any) -> None:
 
 PROBES = (
     Probe(PROGRAM, _program),
-    Probe(EXPORT, _export, whole=True),
+    Probe(EXPORT, _export),
     Probe(TRACE, _trace),
     Probe(MODULE, _decompose),
     Probe(DECOMPOSE, _decompose),
