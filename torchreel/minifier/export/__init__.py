@@ -244,7 +244,8 @@ def best_form(case: AnyCase, story: Story, options: ExportOptions) -> tuple[Scri
         if result.exact:
             break
     if not tried:
-        raise UnsupportedError(f"The case can't be written as a script: {'; '.join(refused)}.")
+        reasons = "; ".join(dict.fromkeys(refused))  # often the same for every form
+        raise UnsupportedError(f"The case can't be written as a script: {reasons}.")
     return max(tried, key=lambda pair: (pair[1].exact, pair[1].holds))
 
 
