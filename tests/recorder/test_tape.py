@@ -140,12 +140,10 @@ def test_a_locked_store_is_waited_for(path: Path, monkeypatch: pytest.MonkeyPatc
     assert losses.snapshot() == []
 
 
-def test_the_first_rows_are_waited_for_a_moment_only(
-    path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(tape, "_BEGIN", 0.1)
+def test_the_first_rows_are_waited_for_a_moment_only(path: Path) -> None:
     Store.open(path, create=True).close()
     written = Tape(str(path), recording_row())
+    written.patience = tape.Patience(begin=0.1)
     written.append(event(written.recording, 1))
     with Store.open(path, write=True) as other, other.writer():
         began = time.monotonic()
@@ -174,6 +172,22 @@ def test_a_store_that_stays_locked_switches_the_recording_off(
     written.append(event(written.recording, 1))
     written.close()
     assert sequences(path) == []
+
+
+@pytest.mark.parametrize(("kind", "waits"), [("program", False), ("replay", True)])
+def test_a_replay_waits_at_its_end_until_all_is_written(path: Path, kind: str, waits: bool) -> None:
+    """Without its recording there is no verdict; a program is kept for two seconds at most."""
+    recorder = Recorder(Options(str(path), kind=kind))
+    assert recorder.tape.commit("test")
+    with Store.open(path, write=True) as other, other.writer():
+        recorder.tape.append(event(recorder.tape.recording, 1))
+        closing = threading.Thread(target=recorder.close)
+        closing.start()
+        closing.join(3.5)
+        assert closing.is_alive() is waits
+    closing.join()
+    if waits:
+        assert sequences(path) == [1]
 
 
 def test_no_store_at_all_switches_it_off_at_once(tmp_path: Path) -> None:

@@ -41,7 +41,7 @@ from torchreel.recorder.spans import (
     Spans,
     current_context,
 )
-from torchreel.recorder.tape import Tape
+from torchreel.recorder.tape import OF_A_REPLAY, Tape
 from torchreel.store.addressing import UNNAMED
 
 if TYPE_CHECKING:
@@ -117,6 +117,8 @@ class Recorder:
             tape = FlightTape(target, row, full=full, sample=settings.sample)
         else:
             tape = Tape(target, row)
+        if options.kind == "replay":
+            tape.patience = OF_A_REPLAY
         tape.redactor = Redactor(settings.rules, argv=_arguments())
         if settings.limits != Limits() and "://" not in target:
             tape.retention = Retention(settings.limits)

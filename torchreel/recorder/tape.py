@@ -14,7 +14,7 @@ import time
 from collections import OrderedDict, deque
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from torchreel.errors import LockedStore, MissingStore
 from torchreel.recorder import environment, guard
@@ -49,14 +49,6 @@ little when the process is killed."""
 _IDLE_ROUNDS = 4
 """Empty rounds after which the writer thread ends (it is started again when there is work): a
 process that has only one thread can fork without a warning."""
-_BEGIN = 1.0
-"""Seconds that the program waits for the first rows; they come later where that is too short."""
-_FIRST_COMMIT = 15.0
-"""Seconds that the first commit may take: it creates the store, and loads SQLAlchemy for a server.
-"""
-_COMMIT = 3.0
-"""Seconds that any later one may take before the program goes on without it."""
-_CLOSE = 2.0
 _MOST_OPERATIONS = 200_000
 """Rows in memory, at most: more than a minute of the busiest compile writes."""
 _MOST_COMPILES = 1_000
@@ -75,6 +67,23 @@ _MOST_FAILURES = 6
 """Failed batches in a row after which recording is switched off (each waits 5 s for a lock)."""
 
 
+class Patience(NamedTuple):
+    """How long the program may wait for the disk, in seconds."""
+
+    begin: float = 1.0
+    """For the first rows; they come later where that is too short."""
+    first_commit: float = 15.0
+    """For the first commit: it creates the store, and loads SQLAlchemy for a server."""
+    commit: float = 3.0
+    """For any later one, before the program goes on without it."""
+    close: float = 2.0
+    """For all that is left at the end."""
+
+
+OF_A_REPLAY = Patience(first_commit=300.0, commit=300.0, close=300.0)
+"""No program waits in the child of a replay, and without its recording there is no verdict."""
+
+
 class _Marker:
     """Stands on the tape where somebody waits until everything before it is on disk."""
 
@@ -87,6 +96,8 @@ class _Marker:
 
 class Tape:
     """An append-only buffer of operations, with the thread that empties it into `target`."""
+
+    patience = Patience()
 
     def __init__(self, target: str, recording: Add) -> None:
         self.target = self._wanted = target
@@ -189,12 +200,12 @@ class Tape:
         and each statement, the interpreter's lock is given away, and comes back after 5 ms.
         """
         if not self.off:
-            self._mark().reached.wait(_BEGIN)
+            self._mark().reached.wait(self.patience.begin)
 
     def commit(self, place: str) -> bool:
         """Wait until everything so far is on disk; False (and counted) when that takes too long."""
         marker = self._mark()
-        limit = _COMMIT if self._committed else _FIRST_COMMIT
+        limit = self.patience.commit if self._committed else self.patience.first_commit
         if not self.off and marker.reached.wait(limit) and not self.off:
             self._committed = True
             return True
@@ -210,7 +221,7 @@ class Tape:
         return marker
 
     def close(self) -> None:
-        """Write what is left, for at most two seconds, and give the store back."""
+        """Write what is left, within the limit of patience, and give the store back."""
         if (self._queue or self._events or self._losses_changed) and not self.off:
             self._start()
         self._hurried = True
@@ -229,7 +240,7 @@ class Tape:
         self._stop = True
         self._wake.set()
         try:
-            thread.join(_CLOSE)
+            thread.join(self.patience.close)
         finally:
             self._stop = False
 
