@@ -44,6 +44,17 @@ SPAWN = """import multiprocessing
 CLEARED = """import subprocess
     code = "import torch; print(torch.compile(lambda x: x + 1, backend='eager')(torch.ones(1)))"
     print(subprocess.run([sys.executable, "-c", code], env={}, capture_output=True).stdout)"""
+TRACED = """import runpy
+    def lines(frame, event, argument):
+        if frame.f_code.co_filename.endswith("program.py"):
+            print(event, frame.f_code.co_name, frame.f_lineno, flush=True)
+            return lines
+    sys.settrace(lines)
+    try:
+        runpy.run_path("program.py", run_name="__main__")
+    except SystemExit as error:
+        print("status", error.code, flush=True)
+    sys.settrace(None)"""
 WORKER = """
 import torch
 
@@ -61,7 +72,7 @@ FORMS = {
     "-m": "python -m program",
     "from standard input": "python - < program.py",
     "pdb": "python -m pdb -c continue program.py < /dev/null",
-    "trace": "python -m trace --listfuncs --ignore-dir / program.py",
+    "a tracer": "python traced.py",
     "ulimit -f": "ulimit -f 20; exec python program.py",
     "ulimit -n": "ulimit -n 64; exec python program.py",
     "standard input closed": "exec python program.py <&-",
@@ -80,7 +91,12 @@ def main(names: list[str]) -> int:
     """Run the forms; the exit status."""
     bad = 0
     with tempfile.TemporaryDirectory(prefix="torchreel-forms-") as folder:
-        for name, extra in (("program", "pass"), ("spawn", SPAWN), ("cleared", CLEARED)):
+        for name, extra in (
+            ("program", "pass"),
+            ("spawn", SPAWN),
+            ("cleared", CLEARED),
+            ("traced", TRACED),
+        ):
             Path(folder, f"{name}.py").write_text(PROGRAM.replace("EXTRA", extra))
         Path(folder, "worker.py").write_text(WORKER)
         for name in names or FORMS:
