@@ -30,7 +30,7 @@ import tempfile
 import time
 import warnings
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -258,18 +258,24 @@ def _is_within(value: object, kind: Any) -> bool:
 
 
 def child(first: int, count: int, planted: bool, only_walks: bool) -> None:
-    """Attempt some graphs, a share of them in each fork; one line on standard output for each."""
+    """Attempt some graphs, after what takes the rules away where that is wanted."""
+    if planted:
+        plant()
+    ground = Range(planted)
+    attempt_all(lambda number: ground.attempt(number, only_walks), first, count)
+
+
+def attempt_all(attempt: Callable[[int], dict[str, Any]], first: int, count: int) -> None:
+    """Attempt what has these numbers, a share in each fork; print one line of JSON for each."""
     warnings.simplefilter("ignore")
     import torch
 
     torch.set_num_threads(1)
-    if planted:
-        plant()
-    ground, at = Range(planted), mmap.mmap(-1, 8)
+    at = mmap.mmap(-1, 8)
     while count:
         share = min(_SHARE, count)
         if os.fork() == 0:
-            _share(ground, range(first, first + share), only_walks, at)
+            _share(attempt, range(first, first + share), at)
             os._exit(0)
         _, status = os.wait()
         reached = first + share if status == 0 else int.from_bytes(at[:], "little") + 1
@@ -278,14 +284,14 @@ def child(first: int, count: int, planted: bool, only_walks: bool) -> None:
         first, count = reached, count - (reached - first)
 
 
-def _share(ground: Range, numbers: range, only_walks: bool, at: mmap.mmap) -> None:
-    """In a fork, which may die: attempt some graphs; `at` says which one is under way."""
+def _share(attempt: Callable[[int], dict[str, Any]], numbers: range, at: mmap.mmap) -> None:
+    """In a fork, which may die: attempt some; `at` says which one is under way."""
     before = dict(os.environ)
     for number in numbers:
         at[:] = number.to_bytes(8, "little")
         signal.alarm(_MOST)  # which ends the fork, even within an operator
         with open(os.devnull, "w") as nothing, contextlib.redirect_stdout(nothing):
-            found = ground.attempt(number, only_walks)
+            found = attempt(number)
         if dict(os.environ) != before or any(Path.cwd().iterdir()):
             found["canaries"].append("the environment or the folder has changed")
             before = dict(os.environ)
@@ -395,11 +401,16 @@ def attack(
     tally: Tally | None = None,
 ) -> Tally:
     """Attempt graphs in child processes, and count."""
-    tally = tally or Tally()
+    options = (str(int(planted)), str(int(only_walks)))
+    return in_batches("benchmarks.hostile", graphs, first, options, tally or Tally())
+
+
+def in_batches(module: str, graphs: int, first: int, options: Sequence[str], tally: Tally) -> Tally:
+    """Let children of `module` attempt so many, from the first on, and count what they print."""
     end, at, began = first + graphs, first, time.monotonic()
     while at < end:
         count = min(BATCH, end - at)
-        at = _batch(at, count, planted, only_walks, tally)
+        at = _batch(module, at, count, options, tally)
         if graphs > BATCH:
             seconds = time.monotonic() - began
             print(
@@ -410,14 +421,14 @@ def attack(
     return tally
 
 
-def _batch(first: int, count: int, planted: bool, only_walks: bool, tally: Tally) -> int:
+def _batch(module: str, first: int, count: int, options: Sequence[str], tally: Tally) -> int:
     """The number of the graph after the last that was attempted: a child may die of one."""
-    words = [str(first), str(count), str(int(planted)), str(int(only_walks))]
+    words = [str(first), str(count), *options]
     current = first
     with tempfile.TemporaryDirectory(prefix="torchreel-hostile-") as folder:
         root = str(Path(__file__).resolve().parents[1])
         process = subprocess.Popen(
-            [sys.executable, "-m", "benchmarks.hostile", "--child", *words],
+            [sys.executable, "-m", module, "--child", *words],
             stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, cwd=folder,
             env={**os.environ, "PYTHONPATH": root, "PYTHONDONTWRITEBYTECODE": "1"},
         )  # fmt: skip
