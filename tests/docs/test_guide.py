@@ -13,8 +13,9 @@ from pathlib import Path
 
 import pytest
 
-GUIDE = Path(__file__).parent.parent.parent / "docs" / "guide.md"
-_BLOCK = re.compile(r"^```(\w+)(?: file=(\S+))?\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+from tests.docs.pages import guide
+
+_BLOCK = re.compile(r'^```(\w+)(?: title="(\S+)")?\n(.*?)^```$', re.MULTILINE | re.DOTALL)
 _STATUS = re.compile(r"\s*# exits with (\d+)$")
 
 
@@ -29,7 +30,7 @@ class Command:
 
 def steps() -> Iterator[tuple[str, str] | Command]:
     """Files to write and commands to run."""
-    for kind, name, text in _BLOCK.findall(GUIDE.read_text(encoding="utf-8")):
+    for kind, name, text in _BLOCK.findall(guide()):
         if name:
             yield name, text
         elif kind == "console":

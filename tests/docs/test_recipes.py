@@ -1,0 +1,71 @@
+"""The recipes of CONTRIBUTING.md, each carried out in a copy of the repository."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import pytest
+
+from tests.docs.pages import ROOT
+
+TEXT = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+RECIPES = dict(re.findall(r"^## (Add [^\n]*)\n(.*?)(?=^## |\Z)", TEXT, re.MULTILINE | re.DOTALL))
+BLOCK = re.compile(r'^ *```(\w+)(?: title="([^\n]*)")?\n(.*?)^ *```$', re.MULTILINE | re.DOTALL)
+CHANGE = re.compile(r"([^\s,]+)(?:, (before|instead of|at its end)(?:: (.*))?)?")
+
+
+def _carry_out(recipe: str, folder: Path) -> None:
+    for language, how, text in BLOCK.findall(recipe):
+        code = textwrap.dedent(text)
+        if language == "console":
+            for line in re.findall(r"^\$ (.*)$", code, re.MULTILINE):
+                _run(line, folder)
+        else:
+            _change(folder, how, textwrap.indent(code, _indent(text)))
+
+
+def _indent(text: str) -> str:
+    """What the text is indented by, beyond the four columns of its list."""
+    return " " * (min(len(line) - len(line.lstrip()) for line in text.splitlines() if line) - 4)
+
+
+def _change(folder: Path, how: str, code: str) -> None:
+    found = CHANGE.fullmatch(how)
+    assert found is not None, how
+    path, place, anchor = folder / found[1], found[2], found[3]
+    lines = path.read_text(encoding="utf-8").splitlines(keepends=True) if place else []
+    if anchor is None:
+        lines.append(f"\n{code}" if place else code)
+    else:
+        (at,) = (number for number, line in enumerate(lines) if line.lstrip().startswith(anchor))
+        lines[at : at + (place == "instead of")] = [code]
+    path.write_text("".join(lines), encoding="utf-8")
+
+
+def _run(line: str, folder: Path) -> None:
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    done = subprocess.run(
+        ["bash", "-o", "pipefail", "-c", line.replace("torchreel ", "python -m torchreel.cli ", 1)],
+        cwd=folder, env={**os.environ, "PATH": path, "PYTHONPATH": str(folder)},
+        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+    )  # fmt: skip
+    assert done.returncode == 0, f"$ {line}\n{done.stdout}"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", RECIPES)
+def test_a_recipe_works_as_it_is_written(name: str, tmp_path: Path) -> None:
+    for part in ("torchreel", "tests", "docs", "pyproject.toml"):
+        copy = shutil.copytree if (ROOT / part).is_dir() else shutil.copy
+        copy(ROOT / part, tmp_path / part)
+    _carry_out(RECIPES[name], tmp_path)
+
+
+def test_there_are_four_recipes() -> None:
+    assert len(RECIPES) == 4
