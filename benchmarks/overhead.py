@@ -18,10 +18,10 @@ from pathlib import Path
 import torch
 
 import torchreel
-from torchreel.minifier.case import Case
+from torchreel.minifier.cases.case import Case
+from torchreel.minifier.cases.kinds import AnyCase
 from torchreel.minifier.events import ProgressEvent, Report
 from torchreel.minifier.journal import StoreJournal
-from torchreel.minifier.kinds import AnyCase
 from torchreel.minifier.protocol import Task
 from torchreel.minifier.search import Search
 from torchreel.store import Store, queries

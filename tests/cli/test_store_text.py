@@ -28,7 +28,7 @@ from tests.escaping.nasty import EVERYTHING
 from torchreel.escaping.characters import is_visible
 from torchreel.minifier.bisect.results import Bisection, Tried
 from torchreel.minifier.bisect.steps import Step
-from torchreel.minifier.case import Case
+from torchreel.minifier.cases.case import Case
 from torchreel.minifier.explain import Explanation
 from torchreel.minifier.export.validation.issues import check_issue
 from torchreel.minifier.findings import keep_finding

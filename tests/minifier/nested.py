@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from tests.minifier.hand_made import call, case_of, ref, tensor
-from torchreel.minifier.case import Case
+from torchreel.minifier.cases.case import Case
 from torchreel.store.jsontypes import Json
 from torchreel.store.portable.graphs import GraphDoc, NodeDoc
 

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from tests.store.portable.compiles import compile_and_see
-from torchreel.minifier.case import Case, Harness
+from torchreel.minifier.cases.case import Case, Harness
 from torchreel.minifier.oracle import WorkerOracle
 from torchreel.store.signature import Signature
 

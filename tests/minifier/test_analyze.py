@@ -18,7 +18,7 @@ from torchreel.cli import app
 from torchreel.errors import NotReproduced, UsageError
 from torchreel.minifier import analyze as module
 from torchreel.minifier.analyze import Analysis, analyze
-from torchreel.minifier.case import Case
+from torchreel.minifier.cases.case import Case
 from torchreel.minifier.events import Report
 from torchreel.minifier.harness import run
 from torchreel.minifier.protocol import Answer, Task

@@ -14,7 +14,7 @@ from tests.minifier.hand_made import functions_of
 from tests.minifier.real import PLANTED, case_from, chain_of, shared_worker
 from tests.minifier.recorded import record
 from torchreel.errors import TrivialResult, UsageError
-from torchreel.minifier.case import Case
+from torchreel.minifier.cases.case import Case
 from torchreel.minifier.events import Report
 from torchreel.minifier.export.check import check
 from torchreel.minifier.export.script import compile_form

@@ -10,7 +10,7 @@ import torch
 
 from tests.minifier.real import case_from, chain_of, planted, shared_worker
 from torchreel.errors import UsageError
-from torchreel.minifier.case import Harness
+from torchreel.minifier.cases.case import Harness
 from torchreel.minifier.events import Report
 from torchreel.minifier.minify import is_alike
 from torchreel.minifier.options import Bounds

@@ -12,7 +12,7 @@ from sqlalchemy import event
 
 from tests.minifier.hand_made import BUG, Predicate, functions_of
 from tests.minifier.test_search import journal_of, long_chain, sin_reaches_cos
-from torchreel.minifier.case import Case
+from torchreel.minifier.cases.case import Case
 from torchreel.minifier.events import ProgressEvent, Report
 from torchreel.minifier.options import usable_cores
 from torchreel.minifier.search import Search

@@ -17,10 +17,10 @@ from tests.minifier.hand_made import BUG, Predicate, call, case_of, chain, funct
 from tests.minifier.real import PLANTED, case_from, chain_of, planted, shared_worker
 from tests.minifier.test_order import cases
 from tests.minifier.test_search import journal_of, long_chain, sin_reaches_cos
-from torchreel.minifier.case import Case
+from torchreel.minifier.cases.case import Case
+from torchreel.minifier.cases.kinds import AnyCase
 from torchreel.minifier.events import Report
 from torchreel.minifier.judge import Ahead, ParallelOracle
-from torchreel.minifier.kinds import AnyCase
 from torchreel.minifier.oracle import WorkerOracle
 from torchreel.minifier.search import Search
 from torchreel.store.database import Store

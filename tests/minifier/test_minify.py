@@ -14,10 +14,10 @@ from tests.minifier.real import PLANTED, chain_of, shared_worker
 from tests.minifier.recorded import record
 from torchreel.errors import NotReproduced, UnsupportedError, UntrustedError, UsageError
 from torchreel.minifier.bisect import bisect
+from torchreel.minifier.cases.source_case import SourceCase
 from torchreel.minifier.export import ExportOptions, export, export_by_catch
 from torchreel.minifier.minify import is_alike, minify
 from torchreel.minifier.options import Options
-from torchreel.minifier.source.case import SourceCase
 from torchreel.store import canonical_json, queries
 from torchreel.store.database import Store
 from torchreel.store.signature import Signature, crash_signature

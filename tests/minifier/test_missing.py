@@ -19,7 +19,7 @@ from torchreel.errors import UnsupportedError, UntrustedError
 from torchreel.minifier import analyze as analyzing
 from torchreel.minifier.accuracy import find_difference
 from torchreel.minifier.analyze import analyze
-from torchreel.minifier.case import Case
+from torchreel.minifier.cases.case import Case
 from torchreel.minifier.events import Report, raise_missing
 from torchreel.minifier.export import ExportOptions, _checked
 from torchreel.minifier.export.script import Script

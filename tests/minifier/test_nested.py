@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 
 from tests.minifier.hand_made import BUG, Predicate, functions_of
 from tests.minifier.nested import NESTED
-from torchreel.minifier.bodies import call_of, calls_in
-from torchreel.minifier.case import Case
-from torchreel.minifier.order import sort_key
+from torchreel.minifier.cases.case import Case
+from torchreel.minifier.cases.higher_order import call_of, calls_in
+from torchreel.minifier.cases.order import sort_key
 from torchreel.minifier.passes import Pass, all_passes
 from torchreel.minifier.passes.inline import Inline
 from torchreel.minifier.passes.lift import Lift, LiftValues

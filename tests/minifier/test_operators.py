@@ -10,7 +10,7 @@ import torch
 from tests.minifier.recorded import record
 from tests.replay.operators import join, split, twist
 from torchreel.errors import UnsupportedError, UntrustedError
-from torchreel.minifier.case import Case
+from torchreel.minifier.cases.case import Case
 from torchreel.minifier.export import ExportOptions, export
 from torchreel.minifier.export.operators import definitions
 from torchreel.minifier.export.validation.scripts import check_script

@@ -13,7 +13,7 @@ import torch
 from tests.minifier.hand_made import functions_of
 from tests.minifier.real import NOTHING, case_from, chain_of, planted, shared_worker
 from torchreel.errors import BudgetSpent, FlakyFailure, NotReproduced, UsageError
-from torchreel.minifier.case import Case
+from torchreel.minifier.cases.case import Case
 from torchreel.minifier.events import Limits, ProgressEvent, Report
 from torchreel.minifier.journal import MemoryJournal
 from torchreel.minifier.judge import Judge

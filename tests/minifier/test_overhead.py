@@ -10,10 +10,10 @@ import pytest
 
 from tests.minifier.hand_made import BUG, Predicate, chain, tensor
 from tests.minifier.test_search import journal_of, sin_reaches_cos
-from torchreel.minifier import texts
-from torchreel.minifier.case import Case
+from torchreel.minifier.cases import canonical_text as texts
+from torchreel.minifier.cases.case import Case
+from torchreel.minifier.cases.kinds import AnyCase
 from torchreel.minifier.events import Report
-from torchreel.minifier.kinds import AnyCase
 from torchreel.minifier.search import Search
 from torchreel.store.database import Store
 from torchreel.store.jsontypes import Json

@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 from tests.minifier.hand_made import call, case_of, chain, functions_of, ref, tensor
 from tests.minifier.test_order import cases
-from torchreel.minifier.case import Case
-from torchreel.minifier.descriptions import sizes
-from torchreel.minifier.draft import output_items
+from torchreel.minifier.cases.case import Case
+from torchreel.minifier.cases.descriptions import sizes
+from torchreel.minifier.cases.graph_edits import output_items
 from torchreel.minifier.passes import Pass, all_passes
 from torchreel.minifier.passes.all_plain import AllPlain
 from torchreel.minifier.passes.around import Around

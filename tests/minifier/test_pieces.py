@@ -8,7 +8,7 @@ import torch
 from tests import split_backends
 from tests.minifier import planted_lowering
 from tests.minifier.recorded import record
-from torchreel.minifier.case import Case
+from torchreel.minifier.cases.case import Case
 from torchreel.minifier.minify import minify
 from torchreel.minifier.options import Options
 from torchreel.store import Store, queries

@@ -14,9 +14,10 @@ from tests.minifier.hand_made import (
     tensor,
 )
 from tests.minifier.test_passes import applied, assert_well_formed
-from torchreel.minifier.case import Case
-from torchreel.minifier.descriptions import as_input, as_object
-from torchreel.minifier.draft import output_items
+from torchreel.minifier.cases.case import Case
+from torchreel.minifier.cases.descriptions import as_input, as_object
+from torchreel.minifier.cases.graph_edits import output_items
+from torchreel.minifier.cases.literals import less_and_less, plainer, weight
 from torchreel.minifier.passes.dtypes import PlainerDtypes, Retype
 from torchreel.minifier.passes.literals import (
     DropArgument,
@@ -31,7 +32,6 @@ from torchreel.minifier.passes.ranks import DropDimension, LowerRanks
 from torchreel.minifier.passes.regions import Regions
 from torchreel.minifier.passes.sizes import SmallerSizes
 from torchreel.minifier.passes.writes import NoWrites
-from torchreel.minifier.plainness import less_and_less, plainer, weight
 from torchreel.minifier.search import Search
 from torchreel.store.jsontypes import Json
 from torchreel.store.portable.graphs import NodeDoc

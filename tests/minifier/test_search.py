@@ -25,14 +25,14 @@ from tests.minifier.hand_made import (
 )
 from tests.minifier.test_order import cases
 from torchreel.errors import BudgetSpent, FlakyFailure, NotReproduced, TrivialResult
-from torchreel.minifier.case import Case
-from torchreel.minifier.descriptions import as_object, sizes
+from torchreel.minifier.cases.case import Case
+from torchreel.minifier.cases.descriptions import as_object, sizes
+from torchreel.minifier.cases.kinds import AnyCase
+from torchreel.minifier.cases.order import sort_key
 from torchreel.minifier.events import Limits, ProgressEvent, Report
 from torchreel.minifier.journal import StoreJournal
 from torchreel.minifier.judge import Judge
-from torchreel.minifier.kinds import AnyCase
 from torchreel.minifier.minify import is_alike
-from torchreel.minifier.order import sort_key
 from torchreel.minifier.passes import all_passes
 from torchreel.minifier.reach import can_reach
 from torchreel.minifier.search import Search

@@ -4,7 +4,7 @@ import torch
 import torch._dynamo
 
 from tests.store.portable.compiles import compile_and_see
-from torchreel.minifier.case import Case
+from torchreel.minifier.cases.case import Case
 from torchreel.minifier.minify import without_runtime_asserts
 
 

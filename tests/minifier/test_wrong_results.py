@@ -16,10 +16,10 @@ import tests.minifier.planted_results  # registers the backends
 from tests.minifier.real import case_from
 from torchreel.errors import UsageError
 from torchreel.minifier.accuracy import with_positive_inputs, with_telling_inputs
-from torchreel.minifier.case import Case
+from torchreel.minifier.cases.case import Case
+from torchreel.minifier.cases.order import sort_key
 from torchreel.minifier.export.script import compile_form
 from torchreel.minifier.harness import run
-from torchreel.minifier.order import sort_key
 from torchreel.minifier.passes.sizes import PlainContents
 from torchreel.minifier.protocol import Answer, Finding, Task
 from torchreel.replay.comparison import compare, differences

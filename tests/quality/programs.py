@@ -35,7 +35,7 @@ from tests.quality.plants import (
     segfault,
     value,
 )
-from torchreel.minifier.case import Harness
+from torchreel.minifier.cases.case import Harness
 
 
 @dataclass(frozen=True)

@@ -10,10 +10,10 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-from torchreel.minifier.case import Case
-from torchreel.minifier.descriptions import as_list, as_object
-from torchreel.minifier.draft import output_items
-from torchreel.minifier.plainness import float_of
+from torchreel.minifier.cases.case import Case
+from torchreel.minifier.cases.descriptions import as_list, as_object
+from torchreel.minifier.cases.graph_edits import output_items
+from torchreel.minifier.cases.literals import float_of
 from torchreel.store.jsontypes import Json
 from torchreel.store.portable.graphs import GraphDoc, NodeDoc
 

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from torchreel.minifier.cases.source_case import SourceCase
 from torchreel.minifier.export import ExportOptions, export
 from torchreel.minifier.minify import minify
 from torchreel.minifier.options import Options
-from torchreel.minifier.source.case import SourceCase
 from torchreel.store import Store, queries
 
 # pytorch/pytorch#197896: what a method of a class that the program holds in a closure does to a

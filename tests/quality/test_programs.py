@@ -18,7 +18,7 @@ from tests.minifier.real import NOTHING
 from tests.quality.programs import PROGRAMS, Program
 from tests.quality.shown import shown
 from tests.store.portable.compiles import compile_and_see
-from torchreel.minifier.case import Case
+from torchreel.minifier.cases.case import Case
 from torchreel.minifier.events import Reduction
 from torchreel.minifier.options import Bounds
 from torchreel.minifier.oracle import WorkerOracle

@@ -16,7 +16,7 @@ from torchreel.console.failure import facts
 from torchreel.console.text import count, seconds
 from torchreel.escaping.characters import visible
 from torchreel.escaping.shell import command
-from torchreel.minifier.case import Case
+from torchreel.minifier.cases.case import Case
 from torchreel.minifier.events import Limits, Listener, ProgressEvent, Reduction
 from torchreel.minifier.explain import Explanation
 from torchreel.minifier.export import ExportOptions, export

@@ -9,14 +9,14 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from torchreel.minifier.case import Case
+    from torchreel.minifier.cases.case import Case
     from torchreel.minifier.events import Limits, Listener, ProgressEvent, Reduction
     from torchreel.minifier.minify import minify
 
 __all__ = ["Case", "Limits", "Listener", "ProgressEvent", "Reduction", "minify"]
 
 _LAZY = {
-    "Case": "case",
+    "Case": "cases.case",
     "Limits": "events",
     "Listener": "events",
     "ProgressEvent": "events",

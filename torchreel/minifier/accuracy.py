@@ -14,8 +14,9 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
 from torchreel.errors import NotReproduced, UnsupportedError
-from torchreel.minifier.case import Case
-from torchreel.minifier.descriptions import as_object, is_tensor
+from torchreel.minifier.cases.case import Case
+from torchreel.minifier.cases.descriptions import as_object, is_tensor
+from torchreel.minifier.cases.source_case import ANYTHING, OBSERVES, SourceCase
 from torchreel.minifier.events import (
     Listener,
     Report,
@@ -26,7 +27,6 @@ from torchreel.minifier.events import (
 )
 from torchreel.minifier.judge import Oracle
 from torchreel.minifier.options import Options
-from torchreel.minifier.source.case import ANYTHING, OBSERVES, SourceCase
 from torchreel.minifier.source.passes.settings import SimplerCall
 from torchreel.minifier.source.start import programs
 from torchreel.minifier.written import written_down

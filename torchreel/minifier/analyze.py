@@ -13,9 +13,9 @@ from dataclasses import asdict, dataclass, replace
 
 from torchreel.errors import NotReproduced, UnsupportedError
 from torchreel.minifier.accuracy import is_wrong, with_telling_inputs
-from torchreel.minifier.case import Case
-from torchreel.minifier.descriptions import is_tensor
-from torchreel.minifier.effects import is_effectful
+from torchreel.minifier.cases.case import Case
+from torchreel.minifier.cases.descriptions import is_tensor
+from torchreel.minifier.cases.side_effects import is_effectful
 from torchreel.minifier.events import Report, raise_missing, raise_refusal
 from torchreel.minifier.judge import Oracle
 from torchreel.minifier.oracle import WorkerOracle

@@ -10,7 +10,7 @@ import shlex
 from dataclasses import replace
 
 from torchreel.errors import UnsupportedError, UsageError
-from torchreel.minifier.case import Case, Harness
+from torchreel.minifier.cases.case import Case, Harness
 from torchreel.minifier.options import Options
 from torchreel.minifier.predicates import parse_predicate
 from torchreel.minifier.written import written_down

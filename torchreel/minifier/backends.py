@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import Any
 
 from torchreel.errors import UntrustedError
-from torchreel.minifier.case import Case
+from torchreel.minifier.cases.case import Case
 from torchreel.replay import pieces, restore, torch_names
 from torchreel.torch_compat import debugging_backends
 

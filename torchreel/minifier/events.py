@@ -20,8 +20,8 @@ from torchreel.store.jsontypes import Json
 from torchreel.store.signature import Signature
 
 if TYPE_CHECKING:
+    from torchreel.minifier.cases.kinds import AnyCase
     from torchreel.minifier.explain.results import Explanation
-    from torchreel.minifier.kinds import AnyCase
 
 Verdict = Literal["same", "other", "none", "invalid", "unjudged"]
 """What an oracle says of a case.

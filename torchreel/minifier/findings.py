@@ -12,7 +12,7 @@ from typing import Literal
 
 from sqlalchemy import select
 
-from torchreel.minifier.kinds import AnyCase
+from torchreel.minifier.cases.kinds import AnyCase
 from torchreel.store import schema
 from torchreel.store.database import Store
 from torchreel.store.jsontypes import Json

@@ -19,8 +19,9 @@ from torchreel.errors import UnsupportedError
 from torchreel.minifier import torch_names
 from torchreel.minifier.backends import backend_of
 from torchreel.minifier.bisect.torch_names import held_back
-from torchreel.minifier.case import VALUE_KEYS, Case
-from torchreel.minifier.descriptions import as_list, as_object
+from torchreel.minifier.cases.case import VALUE_KEYS, Case
+from torchreel.minifier.cases.descriptions import as_list, as_object
+from torchreel.minifier.cases.resizing import resized
 from torchreel.minifier.measures import measured
 from torchreel.minifier.node_rows import node_rows
 from torchreel.minifier.outcome import Outcome
@@ -28,7 +29,6 @@ from torchreel.minifier.parts import parts_seen
 from torchreel.minifier.predicates import QUANTITIES, Measured, Predicate, parse_predicate
 from torchreel.minifier.protocol import Finding, Task
 from torchreel.minifier.references import References, Results
-from torchreel.minifier.resized import resized
 from torchreel.minifier.stages import Position, Stages, followed
 from torchreel.recorder.failures import is_restart
 from torchreel.replay import restore
@@ -70,7 +70,7 @@ def run(task: Task, announce: Announce) -> Finding:
 
 
 def _graph_case(task: Task) -> Case:
-    assert isinstance(task.case, Case), "`kinds.runner_of` chose this runner"
+    assert isinstance(task.case, Case), "`run_case` chose this runner"
     return task.case
 
 

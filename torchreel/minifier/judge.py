@@ -12,10 +12,10 @@ from dataclasses import replace
 from typing import Protocol, runtime_checkable
 
 from torchreel.errors import BudgetSpent
+from torchreel.minifier.cases.kinds import AnyCase, Key
+from torchreel.minifier.cases.order import sort_key
 from torchreel.minifier.events import ByCatchFound, Limits, Report
 from torchreel.minifier.journal import Journal
-from torchreel.minifier.kinds import AnyCase
-from torchreel.minifier.order import Key, sort_key
 from torchreel.store.signature import Signature
 
 # How many of the cases that failed last are at hand without reading them from the journal.

@@ -21,16 +21,17 @@ from torchreel.minifier.accuracy import (
 )
 from torchreel.minifier.asked import asked_again, asked_cases, asked_failure, asked_signature
 from torchreel.minifier.by_catch import caught
-from torchreel.minifier.case import Case, Harness
+from torchreel.minifier.cases.case import Case, Harness
+from torchreel.minifier.cases.kinds import AnyCase
 from torchreel.minifier.events import Listener, Reduction
 from torchreel.minifier.findings import finding, keep_finding
 from torchreel.minifier.hangs.oracle import HangOracle
 from torchreel.minifier.journal import StoreJournal
 from torchreel.minifier.judge import Judge, Oracle
-from torchreel.minifier.kinds import AnyCase, phases_of
 from torchreel.minifier.options import Bounds, Options
 from torchreel.minifier.oracle import WorkerOracle
 from torchreel.minifier.parts import is_worth, part_of
+from torchreel.minifier.phases import phases_of
 from torchreel.minifier.search import Search
 from torchreel.minifier.source.start import programs
 from torchreel.minifier.written import written_down

@@ -24,10 +24,10 @@ from typing import Self
 import torchreel
 from torchreel import sandbox
 from torchreel.errors import MinifyError, UsageError
+from torchreel.minifier.cases.kinds import AnyCase
 from torchreel.minifier.crew import Crew
 from torchreel.minifier.events import Report
 from torchreel.minifier.judge import Ahead
-from torchreel.minifier.kinds import AnyCase
 from torchreel.minifier.lanes import Lane
 from torchreel.minifier.options import Bounds
 from torchreel.minifier.predicates import QUANTITIES, parse_predicate

@@ -16,8 +16,8 @@ from dataclasses import replace
 from typing import Any
 from unittest import mock
 
-from torchreel.minifier.case import Case, Harness
-from torchreel.minifier.effects import base_name
+from torchreel.minifier.cases.case import Case, Harness
+from torchreel.minifier.cases.side_effects import base_name
 from torchreel.recorder.probes import inductor
 from torchreel.store.jsontypes import Json
 from torchreel.store.portable.checkpoints import CheckpointDoc, aot_checkpoint

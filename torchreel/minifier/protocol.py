@@ -19,8 +19,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import cast
 
+from torchreel.minifier.cases.kinds import AnyCase, case_from_json
 from torchreel.minifier.events import Report, Verdict
-from torchreel.minifier.kinds import AnyCase, case_from_json
 from torchreel.store.jsontypes import Json, canonical_json, parse_json
 from torchreel.store.signature import Signature
 

@@ -7,11 +7,11 @@ the cautious way (True) costs a run, the other way a step.
 
 from __future__ import annotations
 
-from torchreel.minifier.case import BACKENDS, Case
-from torchreel.minifier.descriptions import as_object
-from torchreel.minifier.draft import output_items, references
-from torchreel.minifier.kinds import AnyCase
-from torchreel.minifier.order import is_plain
+from torchreel.minifier.cases.case import BACKENDS, Case
+from torchreel.minifier.cases.descriptions import as_object
+from torchreel.minifier.cases.graph_edits import output_items, references
+from torchreel.minifier.cases.kinds import AnyCase
+from torchreel.minifier.cases.order import is_plain
 from torchreel.store.jsontypes import Json
 from torchreel.store.signature import Signature
 

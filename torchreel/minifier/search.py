@@ -16,7 +16,9 @@ from dataclasses import replace
 from typing import Any, Literal
 
 from torchreel.errors import BudgetSpent
-from torchreel.minifier.case import Case
+from torchreel.minifier.cases.case import Case
+from torchreel.minifier.cases.kinds import AnyCase, Key
+from torchreel.minifier.cases.order import sort_key
 from torchreel.minifier.events import (
     Limits,
     Listener,
@@ -30,8 +32,6 @@ from torchreel.minifier.hangs.oracle import HangOracle
 from torchreel.minifier.hangs.proof import Accepted
 from torchreel.minifier.journal import Journal, MemoryJournal
 from torchreel.minifier.judge import Judge, Oracle
-from torchreel.minifier.kinds import AnyCase
-from torchreel.minifier.order import Key, sort_key
 from torchreel.minifier.passes import PHASES, Pass, Tier
 from torchreel.minifier.passes.around import Around
 from torchreel.minifier.reach import can_reach

@@ -11,7 +11,7 @@ from functools import cache
 
 import torch
 
-from torchreel.minifier.effects import base_name
+from torchreel.minifier.cases.side_effects import base_name
 from torchreel.store.portable.graphs import NodeDoc
 
 _FUNCTIONAL = "fn:torch.nn.functional."

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from torchreel.minifier.kinds import AnyCase
+from torchreel.minifier.cases.kinds import AnyCase
 from torchreel.minifier.passes.base import Edit, Pass
 from torchreel.minifier.runs import Run
 

@@ -15,9 +15,9 @@ from types import TracebackType
 from typing import Self
 
 from torchreel.errors import UnsupportedError
-from torchreel.minifier.case import Case
+from torchreel.minifier.cases.case import Case
+from torchreel.minifier.cases.kinds import AnyCase
 from torchreel.minifier.events import Report
-from torchreel.minifier.kinds import AnyCase
 from torchreel.minifier.options import Bounds
 from torchreel.minifier.oracle import WorkerOracle
 from torchreel.minifier.user_command import CANNOT_JUDGE, INTERESTING, Ended, run_command

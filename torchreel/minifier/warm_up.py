@@ -16,7 +16,7 @@ from contextlib import contextmanager
 import torch
 
 from torchreel.errors import MinifyError
-from torchreel.minifier.case import Case, trivial
+from torchreel.minifier.cases.case import Case, trivial
 from torchreel.minifier.harness import run
 from torchreel.minifier.protocol import Task
 from torchreel.store.jsontypes import Json

@@ -6,9 +6,9 @@ before is not asked again until everything else has been done (`search`).
 
 from __future__ import annotations
 
-from torchreel.minifier.case import Case
-from torchreel.minifier.kinds import AnyCase
-from torchreel.minifier.texts import remembered
+from torchreel.minifier.cases.canonical_text import remembered
+from torchreel.minifier.cases.case import Case
+from torchreel.minifier.cases.kinds import AnyCase
 from torchreel.store.portable.graphs import GraphDoc
 
 

@@ -185,7 +185,7 @@ def _child(data: Mapping[str, Json], pipe: int, output: IO[bytes], trust: bool) 
         os.dup2(output.fileno(), descriptor)
     if not trust:
         _confine()
-    from torchreel.minifier.kinds import runner_of
+    from torchreel.minifier.runners import run_case
     from torchreel.minifier.stages import Position
     from torchreel.replay import torch_machine
     from torchreel.replay.facts import Facts
@@ -202,7 +202,7 @@ def _child(data: Mapping[str, Json], pipe: int, output: IO[bytes], trust: bool) 
         contextlib.nullcontext() if trust else torch_machine.without_other_programs(),
         torch_machine.imposed(Facts(accelerator=_machine or None)),
     ):
-        finding = runner_of(task.case)(task, announce)
+        finding = run_case(task, announce)
     _write_all(pipe, finding.to_line())
     os._exit(0)
 

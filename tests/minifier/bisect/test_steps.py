@@ -15,7 +15,7 @@ from torchreel.errors import UsageError
 from torchreel.minifier.bisect.results import Bisection, Tried
 from torchreel.minifier.bisect.steps import LADDER, PARTS, Step, applied, parse_step
 from torchreel.minifier.bisect.torch_names import held_back
-from torchreel.minifier.case import Case
+from torchreel.minifier.cases.case import Case
 
 
 @pytest.mark.parametrize(

@@ -13,8 +13,8 @@ import torch._inductor.config
 
 from tests.minifier.hand_made import BUG, call, case_of, ref, tensor
 from tests.minifier.real import case_from, shared_worker
-from torchreel.minifier.case import Case
-from torchreel.minifier.descriptions import as_object, sizes
+from torchreel.minifier.cases.case import Case
+from torchreel.minifier.cases.descriptions import as_object, sizes
 from torchreel.minifier.events import Limits, Report
 from torchreel.minifier.explain import Explanation, explain
 from torchreel.minifier.explain.asking import _Explaining

@@ -17,7 +17,7 @@ from torchreel.errors import DamagedStore
 from torchreel.escaping.characters import is_visible
 from torchreel.minifier.bisect.results import Bisection, Tried
 from torchreel.minifier.bisect.steps import Step
-from torchreel.minifier.case import Case
+from torchreel.minifier.cases.case import Case
 from torchreel.minifier.explain import Explanation
 from torchreel.minifier.export import _header
 from torchreel.minifier.export.check import CheckResult

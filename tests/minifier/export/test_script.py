@@ -13,7 +13,7 @@ from torch._higher_order_ops.while_loop import while_loop
 
 from tests.minifier.real import case_from
 from torchreel.errors import UnsupportedError
-from torchreel.minifier.case import Case
+from torchreel.minifier.cases.case import Case
 from torchreel.minifier.export.check import check
 from torchreel.minifier.export.script import compile_form, graph_form, with_header
 from torchreel.store.portable.graphs import map_tree

@@ -11,7 +11,7 @@ import pytest
 
 from tests.minifier.export.test_script import CASES, FORMS, SIGNATURE, without_imports
 from torchreel.errors import UnsupportedError
-from torchreel.minifier.case import Case
+from torchreel.minifier.cases.case import Case
 from torchreel.minifier.export.regression import text_of_test
 from torchreel.minifier.export.script import Script
 from torchreel.minifier.export.validation.issues import HEADINGS, check_issue

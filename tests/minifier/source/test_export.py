@@ -7,8 +7,8 @@ import ast
 import pytest
 
 from torchreel.errors import UnsupportedError
+from torchreel.minifier.cases.source_case import SourceCase
 from torchreel.minifier.export.script import Script
-from torchreel.minifier.source.case import SourceCase
 from torchreel.minifier.source.export import comparing_forms, source_form
 from torchreel.store.signature import Signature, crash_signature, memory_signature
 

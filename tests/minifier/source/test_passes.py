@@ -6,9 +6,9 @@ import ast
 
 import pytest
 
-from torchreel.minifier.order import sort_key
+from torchreel.minifier.cases.order import sort_key
+from torchreel.minifier.cases.source_case import SourceCase
 from torchreel.minifier.passes.base import Pass
-from torchreel.minifier.source.case import SourceCase
 from torchreel.minifier.source.passes import PHASES
 from torchreel.minifier.source.passes.arguments import Arguments, Parameters
 from torchreel.minifier.source.passes.blocks import Blocks, Ranges

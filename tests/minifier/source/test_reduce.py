@@ -18,6 +18,7 @@ from torch import nn
 import torchreel
 from tests.minifier.recorded import record
 from torchreel.errors import UnsupportedError, UntrustedError
+from torchreel.minifier.cases.source_case import SourceCase
 from torchreel.minifier.export import ExportOptions, export
 from torchreel.minifier.minify import minify
 from torchreel.minifier.options import Options
@@ -25,7 +26,6 @@ from torchreel.minifier.source.assemble.child import programs
 from torchreel.minifier.source.assemble.functions import Sources
 from torchreel.minifier.source.assemble.names import Names
 from torchreel.minifier.source.assemble.objects import Choice, Objects
-from torchreel.minifier.source.case import SourceCase
 from torchreel.replay.bundles import read_bundle
 from torchreel.store import Store, queries
 

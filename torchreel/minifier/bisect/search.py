@@ -15,14 +15,14 @@ from collections.abc import Callable, Sequence
 from torchreel.errors import NotReproduced, UnsupportedError, UsageError
 from torchreel.minifier.bisect.results import Bisection, Tried
 from torchreel.minifier.bisect.steps import LADDER, NONE, PARTS, Step, applied, part_step
-from torchreel.minifier.case import Case
+from torchreel.minifier.cases.case import Case
+from torchreel.minifier.cases.kinds import AnyCase
 from torchreel.minifier.events import Limits, Report, raise_forbidden, raise_refusal
 from torchreel.minifier.explain.workaround import find_workaround
 from torchreel.minifier.export.story import best_known
 from torchreel.minifier.findings import keep_finding
 from torchreel.minifier.journal import StoreJournal
 from torchreel.minifier.judge import Judge
-from torchreel.minifier.kinds import AnyCase
 from torchreel.minifier.minify import (
     NEEDS_FRAME,
     below_dynamo,

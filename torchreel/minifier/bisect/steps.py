@@ -19,8 +19,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from torchreel.errors import UsageError
-from torchreel.minifier.case import Case
-from torchreel.minifier.descriptions import as_list, as_object
+from torchreel.minifier.cases.case import Case
+from torchreel.minifier.cases.descriptions import as_list, as_object
 from torchreel.store.jsontypes import Json
 
 LADDER = ("eager", "aot_eager", "aot_eager_decomp_partition", "inductor")

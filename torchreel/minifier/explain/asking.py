@@ -11,7 +11,7 @@ import contextlib
 from collections.abc import Iterator
 
 from torchreel.errors import BudgetSpent, StoreError
-from torchreel.minifier.case import Case
+from torchreel.minifier.cases.case import Case
 from torchreel.minifier.events import Limits
 from torchreel.minifier.explain.difference import Edit, deciding_edit
 from torchreel.minifier.explain.results import Explanation

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from itertools import zip_longest
 
-from torchreel.minifier.case import Case
-from torchreel.minifier.descriptions import as_list, as_object
+from torchreel.minifier.cases.case import Case
+from torchreel.minifier.cases.descriptions import as_list, as_object
 from torchreel.minifier.export.names import variables
 from torchreel.minifier.passes.config import entry_name
 from torchreel.store import spelling

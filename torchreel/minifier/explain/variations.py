@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from torchreel.minifier.case import Case
-from torchreel.minifier.descriptions import as_list, as_object, is_tensor, sizes
+from torchreel.minifier.cases.case import Case
+from torchreel.minifier.cases.descriptions import as_list, as_object, is_tensor, sizes
 from torchreel.minifier.export.names import variables
 from torchreel.minifier.passes.sizes import Resize
 from torchreel.store.jsontypes import Json

@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from torchreel.minifier.bisect.steps import with_entry
-from torchreel.minifier.case import Case
-from torchreel.minifier.descriptions import as_object, symbols_of
+from torchreel.minifier.cases.case import Case
+from torchreel.minifier.cases.descriptions import as_object, symbols_of
 from torchreel.minifier.judge import Judge, Oracle
 from torchreel.store.jsontypes import Json
 

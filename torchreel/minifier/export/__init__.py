@@ -16,7 +16,10 @@ from pathlib import Path
 from torchreel.errors import UnsupportedError, UntrustedError, UsageError
 from torchreel.minifier.bisect import Bisection
 from torchreel.minifier.by_catch import caught
-from torchreel.minifier.case import Case
+from torchreel.minifier.cases.case import Case
+from torchreel.minifier.cases.kinds import AnyCase
+from torchreel.minifier.cases.order import sort_key
+from torchreel.minifier.cases.source_case import ANYTHING, SourceCase
 from torchreel.minifier.explain import Explanation
 from torchreel.minifier.export.check import HERE, CheckResult, Interpreter, check
 from torchreel.minifier.export.files import FORMATS, write_files
@@ -34,10 +37,7 @@ from torchreel.minifier.export.settings import left_out
 from torchreel.minifier.export.story import Story, best_known, headline, of_by_catch
 from torchreel.minifier.export.validation.issues import check_issue
 from torchreel.minifier.findings import finding
-from torchreel.minifier.kinds import AnyCase
 from torchreel.minifier.options import Options
-from torchreel.minifier.order import sort_key
-from torchreel.minifier.source.case import ANYTHING, SourceCase
 from torchreel.minifier.source.export import comparing_forms, source_form
 from torchreel.releases.results import Survey
 from torchreel.store import Store

@@ -13,9 +13,9 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 
 from torchreel.errors import UnsupportedError
-from torchreel.minifier.descriptions import as_list, as_object, is_symbolic
-from torchreel.minifier.draft import users_of
-from torchreel.minifier.effects import is_effectful
+from torchreel.minifier.cases.descriptions import as_list, as_object, is_symbolic
+from torchreel.minifier.cases.graph_edits import users_of
+from torchreel.minifier.cases.side_effects import is_effectful
 from torchreel.minifier.export.names import public_target, variables
 from torchreel.store import spelling
 from torchreel.store.jsontypes import Json

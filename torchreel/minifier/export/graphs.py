@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterator
 
 from torchreel.errors import UnsupportedError
 from torchreel.escaping.python import identifier, literal
-from torchreel.minifier.case import Case
-from torchreel.minifier.descriptions import as_list, as_object
+from torchreel.minifier.cases.case import Case
+from torchreel.minifier.cases.descriptions import as_list, as_object
 from torchreel.minifier.export import operators, settings
 from torchreel.minifier.export.functions import INDENT, check_arguments, derived_sizes
 from torchreel.minifier.export.inputs import Inputs

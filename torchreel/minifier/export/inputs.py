@@ -14,7 +14,7 @@ import torch
 
 from torchreel.errors import UnsupportedError
 from torchreel.escaping.python import literal
-from torchreel.minifier.descriptions import as_list, as_object, contiguous
+from torchreel.minifier.cases.descriptions import as_list, as_object, contiguous
 from torchreel.store import spelling
 from torchreel.store.jsontypes import Json
 from torchreel.store.portable import shape_env, symbols, values

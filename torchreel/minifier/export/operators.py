@@ -14,8 +14,8 @@ import torch
 
 from torchreel.errors import UnsupportedError
 from torchreel.escaping.python import is_identifier, literal
-from torchreel.minifier.case import Case
-from torchreel.minifier.descriptions import as_list, as_object
+from torchreel.minifier.cases.case import Case
+from torchreel.minifier.cases.descriptions import as_list, as_object
 from torchreel.store.jsontypes import Json
 from torchreel.store.portable.graphs import GraphDoc
 from torchreel.store.portable.operators import KEY

@@ -12,12 +12,12 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from torchreel.errors import EnvironmentFailed, UnsupportedError
+from torchreel.minifier.cases.kinds import AnyCase
 from torchreel.minifier.export import ExportOptions, best_form
 from torchreel.minifier.export.check import HERE, CheckResult, Interpreter, check
 from torchreel.minifier.export.script import Script
 from torchreel.minifier.export.story import Story, best_known
 from torchreel.minifier.findings import keep_finding
-from torchreel.minifier.kinds import AnyCase
 from torchreel.minifier.options import Options
 from torchreel.releases import environments
 from torchreel.releases.environments import Environment

@@ -16,9 +16,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from torchreel.escaping.python import comment_lines
-from torchreel.minifier.case import Case
-from torchreel.minifier.descriptions import as_object
-from torchreel.minifier.effects import is_effectful
+from torchreel.minifier.cases.case import Case
+from torchreel.minifier.cases.descriptions import as_object
+from torchreel.minifier.cases.resizing import resized
+from torchreel.minifier.cases.side_effects import is_effectful
 from torchreel.minifier.export import graphs, measuring, operators, settings
 from torchreel.minifier.export.functions import INDENT, Function, derived_sizes, function
 from torchreel.minifier.export.inputs import Inputs
@@ -26,7 +27,6 @@ from torchreel.minifier.export.measuring import measured, recompiling
 from torchreel.minifier.export.names import variables
 from torchreel.minifier.export.validation.scripts import check_script, parsed
 from torchreel.minifier.predicates import Predicate, parse_predicate
-from torchreel.minifier.resized import resized
 from torchreel.replay.torch_names import register_operators
 from torchreel.store.jsontypes import Json
 from torchreel.store.portable.allowed.graphs import check_graph

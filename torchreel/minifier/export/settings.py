@@ -7,8 +7,8 @@ from collections.abc import Mapping
 
 from torchreel.errors import UnsupportedError
 from torchreel.escaping.python import is_dotted, literal
-from torchreel.minifier.case import Case
-from torchreel.minifier.descriptions import as_list, as_object, symbols_of
+from torchreel.minifier.cases.case import Case
+from torchreel.minifier.cases.descriptions import as_list, as_object, symbols_of
 from torchreel.replay import comparators
 from torchreel.store import spelling
 from torchreel.store.jsontypes import Json

@@ -11,8 +11,8 @@ from sqlalchemy import select
 from torchreel.errors import DamagedStore, UnsupportedError, UsageError
 from torchreel.minifier.bisect.results import Bisection
 from torchreel.minifier.by_catch import Caught
+from torchreel.minifier.cases.kinds import AnyCase, case_from_bytes
 from torchreel.minifier.explain.results import Explanation
-from torchreel.minifier.kinds import AnyCase, case_from_bytes
 from torchreel.minifier.minify import starting_cases
 from torchreel.minifier.options import Options
 from torchreel.releases.results import Survey

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from torchreel.minifier.case import Case
-from torchreel.minifier.descriptions import is_tensor, sizes
+from torchreel.minifier.cases.case import Case
+from torchreel.minifier.cases.descriptions import is_tensor, sizes
 from torchreel.minifier.passes.base import CaseEdit, CasePass, Pass
 from torchreel.minifier.passes.config import Ambient, Config
 from torchreel.minifier.passes.literals import FewerArguments

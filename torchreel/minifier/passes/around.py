@@ -14,10 +14,16 @@ from collections import Counter, defaultdict, deque
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from torchreel.minifier.case import Case
-from torchreel.minifier.descriptions import as_list, as_object, compatible, is_symbolic, is_tensor
-from torchreel.minifier.draft import Draft, users_of
-from torchreel.minifier.effects import base_name, is_end
+from torchreel.minifier.cases.case import Case
+from torchreel.minifier.cases.descriptions import (
+    as_list,
+    as_object,
+    compatible,
+    is_symbolic,
+    is_tensor,
+)
+from torchreel.minifier.cases.graph_edits import Draft, users_of
+from torchreel.minifier.cases.side_effects import base_name, is_end
 from torchreel.minifier.passes.base import CaseEdit, CasePass
 from torchreel.minifier.passes.reshape import Reshape
 from torchreel.minifier.passes.sizes import SmallerSizes

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from torchreel.minifier.case import BACKENDS, Case
+from torchreel.minifier.cases.case import BACKENDS, Case
 from torchreel.minifier.passes.base import CaseEdit, CasePass
 
 

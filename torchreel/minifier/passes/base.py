@@ -26,8 +26,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Generic, TypeVar
 
-from torchreel.minifier.case import Case
-from torchreel.minifier.draft import Draft
+from torchreel.minifier.cases.case import Case
+from torchreel.minifier.cases.graph_edits import Draft
 from torchreel.store.portable.graphs import GraphDoc
 
 Path = tuple[str, ...]

@@ -11,11 +11,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 
-from torchreel.minifier.case import Case
-from torchreel.minifier.descriptions import compatible, is_tensor, likeness
-from torchreel.minifier.draft import Draft
+from torchreel.minifier.cases.canonical_text import remembered
+from torchreel.minifier.cases.case import Case
+from torchreel.minifier.cases.descriptions import compatible, is_tensor, likeness
+from torchreel.minifier.cases.graph_edits import Draft
 from torchreel.minifier.passes.base import GraphEdit, GraphPass, Path, graph_at, paths
-from torchreel.minifier.texts import remembered
 from torchreel.store.portable.graphs import GraphDoc, NodeDoc
 
 # How many values a search upwards looks at: a ladder of views around a matmul is about ten.

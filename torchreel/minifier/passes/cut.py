@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from torchreel.minifier.case import Case
-from torchreel.minifier.descriptions import as_input
-from torchreel.minifier.draft import Draft, users_of
-from torchreel.minifier.effects import is_end
+from torchreel.minifier.cases.case import Case
+from torchreel.minifier.cases.descriptions import as_input
+from torchreel.minifier.cases.graph_edits import Draft, users_of
+from torchreel.minifier.cases.side_effects import is_end
 from torchreel.minifier.passes.base import GraphEdit, GraphPass, Path
 from torchreel.store.portable.graphs import GraphDoc
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from torchreel.minifier.case import HARNESSES, Case, Harness
-from torchreel.minifier.descriptions import as_object
+from torchreel.minifier.cases.case import HARNESSES, Case, Harness
+from torchreel.minifier.cases.descriptions import as_object
 from torchreel.minifier.passes.base import CaseEdit, CasePass
 from torchreel.store.jsontypes import Json
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from torchreel.minifier.bodies import Call, Group, call_of, calls_in, sites
-from torchreel.minifier.case import Case
-from torchreel.minifier.descriptions import as_input
-from torchreel.minifier.draft import Draft, users_of
+from torchreel.minifier.cases.case import Case
+from torchreel.minifier.cases.descriptions import as_input
+from torchreel.minifier.cases.graph_edits import Draft, users_of
+from torchreel.minifier.cases.higher_order import Call, Group, call_of, calls_in, sites
 from torchreel.minifier.passes.base import CaseEdit, CasePass
 from torchreel.store.jsontypes import Json
 from torchreel.store.portable.graphs import GraphDoc, NodeDoc

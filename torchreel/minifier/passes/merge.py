@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from torchreel.minifier.case import Case
-from torchreel.minifier.descriptions import as_input, as_object, compatible
-from torchreel.minifier.draft import Draft, pruned, users_of
+from torchreel.minifier.cases.case import Case
+from torchreel.minifier.cases.descriptions import as_input, as_object, compatible
+from torchreel.minifier.cases.graph_edits import Draft, pruned, users_of
 from torchreel.minifier.passes.base import (
     CaseEdit,
     CasePass,

@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from torchreel.minifier.bodies import Call, Group, call_of, calls_in, getitems, sites
-from torchreel.minifier.case import Case
-from torchreel.minifier.descriptions import as_list
-from torchreel.minifier.draft import output_items, pruned, shaped_like, users_of
+from torchreel.minifier.cases.case import Case
+from torchreel.minifier.cases.descriptions import as_list
+from torchreel.minifier.cases.graph_edits import output_items, pruned, shaped_like, users_of
+from torchreel.minifier.cases.higher_order import Call, Group, call_of, calls_in, getitems, sites
 from torchreel.minifier.passes.base import CaseEdit, CasePass, Path, graph_at, paths, with_graph_at
 from torchreel.store.jsontypes import Json
 from torchreel.store.portable.graphs import GraphDoc, NodeDoc, map_tree

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from torchreel.minifier.case import Case
-from torchreel.minifier.descriptions import is_symbolic, is_tensor
-from torchreel.minifier.draft import Draft, output_items, references, users_of
-from torchreel.minifier.effects import is_end
+from torchreel.minifier.cases.case import Case
+from torchreel.minifier.cases.descriptions import is_symbolic, is_tensor
+from torchreel.minifier.cases.graph_edits import Draft, output_items, references, users_of
+from torchreel.minifier.cases.side_effects import is_end
 from torchreel.minifier.passes.base import GraphEdit, GraphPass, Path
 from torchreel.store.jsontypes import Json
 

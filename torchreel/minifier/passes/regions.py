@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from torchreel.minifier.case import Case
-from torchreel.minifier.descriptions import as_list
-from torchreel.minifier.draft import Draft, users_of
+from torchreel.minifier.cases.case import Case
+from torchreel.minifier.cases.descriptions import as_list
+from torchreel.minifier.cases.graph_edits import Draft, users_of
 from torchreel.minifier.passes.base import GraphEdit, GraphPass, Path, graph_at, paths
 from torchreel.store.jsontypes import Json
 from torchreel.store.portable.graphs import GraphDoc, NodeDoc

@@ -10,9 +10,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from torchreel.minifier.case import Case
-from torchreel.minifier.descriptions import as_input, as_list, as_object, compatible, is_tensor
-from torchreel.minifier.draft import Draft
+from torchreel.minifier.cases.case import Case
+from torchreel.minifier.cases.descriptions import (
+    as_input,
+    as_list,
+    as_object,
+    compatible,
+    is_tensor,
+)
+from torchreel.minifier.cases.graph_edits import Draft
 from torchreel.minifier.passes.base import CaseEdit, CasePass
 from torchreel.store.jsontypes import Json
 from torchreel.store.portable.graphs import GraphDoc, NodeDoc

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from torchreel.minifier.case import Case
-from torchreel.minifier.descriptions import UNBACKED_SIZE, as_object, constant_of, is_unbacked
-from torchreel.minifier.draft import Draft
+from torchreel.minifier.cases.case import Case
+from torchreel.minifier.cases.descriptions import UNBACKED_SIZE, as_object, constant_of, is_unbacked
+from torchreel.minifier.cases.graph_edits import Draft
 from torchreel.minifier.passes.base import GraphEdit, GraphPass, Path
 from torchreel.store.jsontypes import Json
 

@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from torchreel.minifier.case import VALUE_KEYS, Case
-from torchreel.minifier.descriptions import as_list, as_object, contiguous, is_tensor, sizes
+from torchreel.minifier.cases.case import VALUE_KEYS, Case
+from torchreel.minifier.cases.descriptions import as_list, as_object, contiguous, is_tensor, sizes
+from torchreel.minifier.cases.literals import less_and_less
 from torchreel.minifier.passes.base import CaseEdit, CasePass
-from torchreel.minifier.plainness import less_and_less
 from torchreel.store.jsontypes import Json
 from torchreel.store.portable.graphs import GraphDoc
 

@@ -8,8 +8,8 @@ from functools import partial
 
 import sympy
 
-from torchreel.minifier.case import Case
-from torchreel.minifier.descriptions import (
+from torchreel.minifier.cases.case import Case
+from torchreel.minifier.cases.descriptions import (
     as_list,
     as_object,
     constant_of,
@@ -17,7 +17,7 @@ from torchreel.minifier.descriptions import (
     map_expressions,
     sizes,
 )
-from torchreel.minifier.descriptions import symbols_of as described_symbols
+from torchreel.minifier.cases.descriptions import symbols_of as described_symbols
 from torchreel.minifier.passes.base import CaseEdit, CasePass
 from torchreel.store.jsontypes import Json
 from torchreel.store.portable import shape_env

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from torchreel.minifier.case import Case
-from torchreel.minifier.draft import Draft, users_of
-from torchreel.minifier.effects import is_effectful, is_end
+from torchreel.minifier.cases.case import Case
+from torchreel.minifier.cases.graph_edits import Draft, users_of
+from torchreel.minifier.cases.side_effects import is_effectful, is_end
 from torchreel.minifier.passes.base import GraphEdit, GraphPass, Path, graph_at, paths
 
 

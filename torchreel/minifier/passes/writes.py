@@ -6,9 +6,9 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from torchreel.minifier.case import Case
-from torchreel.minifier.descriptions import as_list
-from torchreel.minifier.effects import written_operand
+from torchreel.minifier.cases.case import Case
+from torchreel.minifier.cases.descriptions import as_list
+from torchreel.minifier.cases.side_effects import written_operand
 from torchreel.minifier.passes.base import CaseEdit, CasePass, Path, graph_at, paths, with_graph_at
 from torchreel.store.jsontypes import Json
 from torchreel.store.portable.graphs import GraphDoc, NodeDoc, map_tree

@@ -4,5 +4,3 @@ Lives here: the case, its order, how a program is assembled from the bundle of a
 its passes (`passes`, on the syntax tree) and its runs (`harness`). Not here: the search, which is
 the one that graphs have. A program from a store is code: nothing here runs without `--trust`.
 """
-
-from torchreel.minifier.source import order as order  # registers what is simpler

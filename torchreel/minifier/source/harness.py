@@ -21,11 +21,11 @@ from unittest import mock
 
 import torch
 
+from torchreel.minifier.cases.last_call import in_eager_mode, last_call
+from torchreel.minifier.cases.source_case import ANYTHING, OBSERVES, SourceCase
 from torchreel.minifier.events import Verdict
 from torchreel.minifier.outcome import Outcome
 from torchreel.minifier.protocol import Finding, Task
-from torchreel.minifier.source.case import ANYTHING, OBSERVES, SourceCase
-from torchreel.minifier.source.last_call import in_eager_mode, last_call
 from torchreel.minifier.source.observed import CALLED, Run, departure, unsteady
 from torchreel.minifier.stages import DYNAMO_POINTS, EXPORT_POINTS, Position, Stages, followed
 from torchreel.recorder.failures import is_control_flow, is_soft
@@ -41,7 +41,7 @@ _FILE = "repro.py"
 def run(task: Task, announce: Callable[[Position], None]) -> Finding:
     """Run a program and say what came of it; never raises an exception of that program."""
     case = task.case
-    assert isinstance(case, SourceCase), "`kinds.runner_of` chose this runner"
+    assert isinstance(case, SourceCase), "`run_case` chose this runner"
     announce(Position("decode"))
     with Outcome() as outcome:
         codes = [_code(case, compiled=compiled) for compiled in (False, True)]

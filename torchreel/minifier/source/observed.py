@@ -20,7 +20,7 @@ from typing import Any
 
 import torch
 
-from torchreel.minifier.source.case import ARGUMENTS, KEYWORDS, RESULT
+from torchreel.minifier.cases.source_case import ARGUMENTS, KEYWORDS, RESULT
 from torchreel.replay.comparison import differences
 from torchreel.store.signature import Signature, wrong_result_signature
 

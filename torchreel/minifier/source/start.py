@@ -13,9 +13,9 @@ import tempfile
 from pathlib import Path
 
 from torchreel.errors import MinifyError, UnsupportedError
+from torchreel.minifier.cases.source_case import SourceCase
 from torchreel.minifier.options import Options
 from torchreel.minifier.source.assemble import child
-from torchreel.minifier.source.case import SourceCase
 from torchreel.replay.bundles import read_bundle
 from torchreel.store.database import Store
 from torchreel.store.records import Compile

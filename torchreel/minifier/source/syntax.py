@@ -16,8 +16,8 @@ from functools import lru_cache
 
 import libcst as cst
 
+from torchreel.minifier.cases.source_case import SourceCase
 from torchreel.minifier.passes.base import Edit, Pass
-from torchreel.minifier.source.case import SourceCase
 from torchreel.minifier.source.liveness import without_newly_dead
 
 Place = tuple[tuple[str, int], ...]

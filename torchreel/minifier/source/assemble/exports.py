@@ -13,8 +13,8 @@ from typing import Any
 import torch
 from torch.utils._sympy.numbers import int_oo
 
+from torchreel.minifier.cases.last_call import EXPORT
 from torchreel.minifier.source.assemble.objects import Objects
-from torchreel.minifier.source.last_call import EXPORT
 from torchreel.replay.bundles import LoadedFrame
 
 # What `torch.export.export` passes on where its caller did not say otherwise.

@@ -9,7 +9,7 @@ from types import CodeType, FunctionType
 from typing import Any
 
 from torchreel.errors import UnsupportedError
-from torchreel.minifier.case import Case
+from torchreel.minifier.cases.case import Case
 from torchreel.minifier.export import settings
 from torchreel.minifier.source.assemble import exports
 from torchreel.minifier.source.assemble.functions import Lines, Sources

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import libcst as cst
 
-from torchreel.minifier.source.case import SourceCase
+from torchreel.minifier.cases.source_case import SourceCase
 from torchreel.minifier.source.passes.statements import statements
 from torchreel.minifier.source.syntax import (
     Place,

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import libcst as cst
 
-from torchreel.minifier.source.case import SourceCase
+from torchreel.minifier.cases.source_case import SourceCase
 from torchreel.minifier.source.syntax import Place, Skip, SourceEdit, SourcePass, parsed, walk
 
 # Not 0: what is left of a size or a loop then is nothing a person would call with.

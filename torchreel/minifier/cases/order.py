@@ -13,7 +13,7 @@ most to the least important:
 7.  dtypes: float32, then int64, bool, float64, complex64, then all others;
 8.  the backend (AOTAutograd alone, with decompositions, Inductor, any other), then what is done
     with the case: compile, run, train, compare;
-9.  calls that write to an operand; arguments that are written down (`plainness.leaves`), by their
+9.  calls that write to an operand; arguments that are written down (`literals.leaves`), by their
     number, then by how far they are from the plainest;
 10. config entries and options, then pieces of ambient state;
 11. the length of the canonical text, then the text itself, which makes the order total.
@@ -27,17 +27,17 @@ import math
 from collections.abc import Mapping
 from functools import singledispatch
 
-from torchreel.minifier.case import BACKENDS, HARNESSES, Case
-from torchreel.minifier.descriptions import as_list, as_object, contiguous, is_tensor, sizes
-from torchreel.minifier.draft import output_items
-from torchreel.minifier.effects import written_operand
-from torchreel.minifier.kinds import AnyCase
-from torchreel.minifier.plainness import dtype_rank, leaves, weight
-from torchreel.minifier.texts import key_of, remembered, remembered_of_part
+from torchreel.minifier.cases.canonical_text import key_of, remembered, remembered_of_part
+from torchreel.minifier.cases.case import BACKENDS, HARNESSES, Case
+from torchreel.minifier.cases.descriptions import as_list, as_object, contiguous, is_tensor, sizes
+from torchreel.minifier.cases.graph_edits import output_items
+from torchreel.minifier.cases.kinds import AnyCase, Key
+from torchreel.minifier.cases.literals import dtype_rank, leaves, weight
+from torchreel.minifier.cases.side_effects import written_operand
+from torchreel.minifier.cases.source_case import SourceCase
+from torchreel.minifier.cases.source_order import source_key
 from torchreel.store.jsontypes import Json
 from torchreel.store.portable.graphs import GraphDoc, NodeDoc
-
-Key = tuple[int | str, ...]
 
 
 @singledispatch
@@ -47,8 +47,12 @@ def sort_key(case: AnyCase) -> Key:
 
 
 @sort_key.register
+def _(case: SourceCase) -> Key:
+    return source_key(case)
+
+
+@sort_key.register
 def _(case: Case) -> Key:
-    """The key of a case; the smaller, the simpler. Keys are equal only for the same case."""
     doc, graph = case.checkpoint, case.graph
     text, constants = case.canonical, _constants(graph)
     inputs, hints = [_facts_of(value) for value in doc.inputs], doc.hints

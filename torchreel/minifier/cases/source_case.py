@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 from torchreel.errors import UnsupportedError
-from torchreel.minifier.source.last_call import is_export, last_call
+from torchreel.minifier.cases.last_call import is_export, last_call
 from torchreel.store.jsontypes import Json, canonical_json, digest_of
 
 KIND = "source"

@@ -16,7 +16,7 @@ from functools import cached_property
 from typing import Literal, cast
 
 from torchreel.errors import UnsupportedError
-from torchreel.minifier import texts
+from torchreel.minifier.cases import canonical_text as texts
 from torchreel.replay import comparators
 from torchreel.replay.causes import CACHES
 from torchreel.store.jsontypes import Json, digest_of, parse_json

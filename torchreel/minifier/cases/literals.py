@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from torchreel.minifier.descriptions import as_object
+from torchreel.minifier.cases.descriptions import as_object
 from torchreel.store.jsontypes import Json
 
 DTYPES = {"float32": 0, "int64": 1, "bool": 2, "float64": 3, "complex64": 4}

@@ -1,26 +1,23 @@
 """What a case is to those who don't look into it: the search, its memory, its processes.
 
-There are two kinds: a graph with its inputs (`case.Case`), and the source of a program that fails
-while Dynamo traces it (`source.case.SourceCase`). Each brings its passes; what is simpler is said
-by `order.sort_key`, which dispatches on the class. Lives here: what both have in common, and the
-two tables that lead from a document to its class and to the code that runs it.
+There are two kinds: a graph with its inputs (`case.Case`), and the source of a program
+(`source_case.SourceCase`). Lives here: what both have in common, and the way from a document to
+its case. Not here: which of two cases is simpler (`order`), the passes of a kind (`search.phases`),
+what runs it (`oracle.child`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from importlib import import_module
-from typing import TYPE_CHECKING, Protocol, cast
+from collections.abc import Mapping
+from typing import Protocol
 
 from torchreel.errors import UnsupportedError
+from torchreel.minifier.cases.case import Case
+from torchreel.minifier.cases.source_case import SourceCase
 from torchreel.store.jsontypes import Json, parse_json
 
-if TYPE_CHECKING:
-    from torchreel.minifier.passes import Tier
-    from torchreel.minifier.protocol import Finding, Task
-    from torchreel.minifier.stages import Position
-
-    Runner = Callable[[Task, Callable[[Position], None]], Finding]
+Key = tuple[int | str, ...]
+"""The place of a case in the order (`order.sort_key`)."""
 
 
 class AnyCase(Protocol):
@@ -89,19 +86,8 @@ class AnyCase(Protocol):
         """The document that the store keeps."""
 
 
-# By the kind that a document names: its class, its passes, and the module that runs one.
-_CLASSES = {
-    "graph": ("torchreel.minifier.case", "Case"),
-    "source": ("torchreel.minifier.source.case", "SourceCase"),
-}
-_PASSES = {
-    "graph": "torchreel.minifier.passes",
-    "source": "torchreel.minifier.source.passes",
-}
-_RUNNERS = {
-    "graph": "torchreel.minifier.harness",
-    "source": "torchreel.minifier.source.harness",
-}
+_CLASSES: Mapping[str, type[Case] | type[SourceCase]] = {"graph": Case, "source": SourceCase}
+"""The class of a case, by the kind that a document names."""
 
 
 def case_from_json(data: Json) -> AnyCase:
@@ -109,24 +95,12 @@ def case_from_json(data: Json) -> AnyCase:
     kind = _kind(data)
     if kind not in _CLASSES:
         raise UnsupportedError(f"the document is a case of a kind that is not known: {kind!r:.40}")
-    module, name = _CLASSES[kind]
-    return cast(AnyCase, getattr(import_module(module), name).from_json(data))
+    return _CLASSES[kind].from_json(data)
 
 
 def case_from_bytes(data: bytes) -> AnyCase:
     """What `to_bytes` wrote, less the modules to import: a store may not say what is imported."""
     return case_from_json(parse_json(data)).with_imports(())
-
-
-def runner_of(case: AnyCase) -> Runner:
-    """The function that runs a case of that kind; to be called in a worker's child only."""
-    return cast("Runner", import_module(_RUNNERS[case.kind]).run)
-
-
-def phases_of(case: AnyCase) -> Sequence[Sequence[Tier]]:
-    """The passes for a case of that kind."""
-    found: Sequence[Sequence[Tier]] = import_module(_PASSES[case.kind]).PHASES
-    return found
 
 
 def _kind(data: Json) -> str:

@@ -13,14 +13,13 @@ import ast
 import math
 from collections.abc import Iterator
 
-from torchreel.minifier.order import Key, sort_key
-from torchreel.minifier.source.case import SourceCase
+from torchreel.minifier.cases.kinds import Key
+from torchreel.minifier.cases.source_case import SourceCase
 
 # Larger than this, numbers are all alike: a sum has to stay a number that sqlite could hold.
 _LARGEST = 1_000_000
 
 
-@sort_key.register
 def source_key(case: SourceCase) -> Key:
     """The key of a program; the smaller, the simpler."""
     nodes = list(ast.walk(case.tree))

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from torchreel.minifier.descriptions import as_list, as_object, contiguous, is_tensor, sizes
+from torchreel.minifier.cases.descriptions import as_list, as_object, contiguous, is_tensor, sizes
 from torchreel.store.jsontypes import Json
 from torchreel.store.portable.checkpoints import CheckpointDoc
 

@@ -11,9 +11,9 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
-from torchreel.minifier.descriptions import as_input
-from torchreel.minifier.effects import is_effectful
-from torchreel.minifier.texts import remembered
+from torchreel.minifier.cases.canonical_text import remembered
+from torchreel.minifier.cases.descriptions import as_input
+from torchreel.minifier.cases.side_effects import is_effectful
 from torchreel.store.jsontypes import Json
 from torchreel.store.portable.graphs import GraphDoc, NodeDoc, map_tree, node_refs
 

@@ -11,8 +11,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from torchreel.minifier.descriptions import as_list, as_object
-from torchreel.minifier.draft import output_items
+from torchreel.minifier.cases.descriptions import as_list, as_object
+from torchreel.minifier.cases.graph_edits import output_items
 from torchreel.store.jsontypes import Json
 from torchreel.store.portable.graphs import GraphDoc, NodeDoc
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 
-from torchreel.minifier.descriptions import as_object
+from torchreel.minifier.cases.descriptions import as_object
 from torchreel.store.portable.graphs import NodeDoc
 
 _ARITHMETIC = (
