@@ -14,10 +14,10 @@ import sys
 from dataclasses import asdict
 from pathlib import Path
 
-from torchreel.minifier.events import ProgressEvent
 from torchreel.minifier.export import ExportOptions, export
 from torchreel.minifier.minify import minify
 from torchreel.minifier.options import Options
+from torchreel.minifier.results.reductions import ProgressEvent
 from torchreel.store import queries
 from torchreel.store.database import Store
 

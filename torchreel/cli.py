@@ -548,10 +548,9 @@ def minify(
     any command, as in 'torchreel minify run.db#1/0/0 -- ./check.sh'.
     """
     from torchreel.console import minify as console
-    from torchreel.minifier.events import Limits
     from torchreel.minifier.export import ExportOptions, refuse_overwriting
     from torchreel.minifier.minify import minify as run
-    from torchreel.minifier.options import Bounds, Options, usable_cores
+    from torchreel.minifier.options import Bounds, Limits, Options, usable_cores
     from torchreel.store import parse
 
     where = parse(address)
@@ -616,8 +615,7 @@ def bisect(
     from torchreel.console import bisect as console
     from torchreel.minifier.bisect import Step, parse_step, take_step
     from torchreel.minifier.bisect import bisect as run
-    from torchreel.minifier.events import Limits
-    from torchreel.minifier.options import Options
+    from torchreel.minifier.options import Limits, Options
     from torchreel.store import parse
 
     where = parse(address)

@@ -19,9 +19,9 @@ from torchreel.errors import NotReproduced, UsageError
 from torchreel.minifier import analyze as module
 from torchreel.minifier.analyze import Analysis, analyze
 from torchreel.minifier.cases.case import Case
-from torchreel.minifier.events import Report
 from torchreel.minifier.harness import run
 from torchreel.minifier.protocol import Answer, Task
+from torchreel.minifier.results.verdicts import Report
 from torchreel.store import queries
 from torchreel.store.database import Store
 from torchreel.store.signature import Signature

@@ -15,13 +15,13 @@ from tests.minifier.real import PLANTED, case_from, chain_of, shared_worker
 from tests.minifier.recorded import record
 from torchreel.errors import TrivialResult, UsageError
 from torchreel.minifier.cases.case import Case
-from torchreel.minifier.events import Report
 from torchreel.minifier.export.check import check
 from torchreel.minifier.export.script import compile_form
 from torchreel.minifier.minify import minify
 from torchreel.minifier.options import Bounds, Options
 from torchreel.minifier.oracle import WorkerOracle
 from torchreel.minifier.predicates import parse_predicate
+from torchreel.minifier.results.verdicts import Report
 from torchreel.minifier.search import Search
 from torchreel.minifier.user_script import ScriptOracle
 from torchreel.store import queries

@@ -13,8 +13,9 @@ from sqlalchemy import event
 from tests.minifier.hand_made import BUG, Predicate, functions_of
 from tests.minifier.test_search import journal_of, long_chain, sin_reaches_cos
 from torchreel.minifier.cases.case import Case
-from torchreel.minifier.events import ProgressEvent, Report
 from torchreel.minifier.options import usable_cores
+from torchreel.minifier.results.reductions import ProgressEvent
+from torchreel.minifier.results.verdicts import Report
 from torchreel.minifier.search import Search
 from torchreel.store import queries
 from torchreel.store.database import Store

@@ -12,7 +12,7 @@ from tests.minifier.real import case_from, planted
 from torchreel.errors import UnsupportedError
 from torchreel.minifier.cases.case import Case
 from torchreel.minifier.cases.kinds import AnyCase
-from torchreel.minifier.events import Report, raise_refusal
+from torchreel.minifier.results.verdicts import Report, raise_refusal
 from torchreel.minifier.search import Search
 
 MALFORMED = Report("invalid", detail="unknown kind of node 'absurd'", stage="decode")

@@ -13,7 +13,7 @@ from tests.minifier.test_search import journal_of, sin_reaches_cos
 from torchreel.minifier.cases import canonical_text as texts
 from torchreel.minifier.cases.case import Case
 from torchreel.minifier.cases.kinds import AnyCase
-from torchreel.minifier.events import Report
+from torchreel.minifier.results.verdicts import Report
 from torchreel.minifier.search import Search
 from torchreel.store.database import Store
 from torchreel.store.jsontypes import Json

@@ -29,12 +29,14 @@ from torchreel.minifier.cases.case import Case
 from torchreel.minifier.cases.descriptions import as_object, sizes
 from torchreel.minifier.cases.kinds import AnyCase
 from torchreel.minifier.cases.order import sort_key
-from torchreel.minifier.events import Limits, ProgressEvent, Report
 from torchreel.minifier.journal import StoreJournal
 from torchreel.minifier.judge import Judge
 from torchreel.minifier.minify import is_alike
+from torchreel.minifier.options import Limits
 from torchreel.minifier.passes import all_passes
 from torchreel.minifier.reach import can_reach
+from torchreel.minifier.results.reductions import ProgressEvent
+from torchreel.minifier.results.verdicts import Report
 from torchreel.minifier.search import Search
 from torchreel.minifier.start import repetitions
 from torchreel.minifier.wiring import wiring

@@ -17,9 +17,10 @@ from torchreel.console.text import count, seconds
 from torchreel.escaping.characters import visible
 from torchreel.escaping.shell import command
 from torchreel.minifier.cases.case import Case
-from torchreel.minifier.events import Limits, Listener, ProgressEvent, Reduction
-from torchreel.minifier.explain import Explanation
 from torchreel.minifier.export import ExportOptions, export
+from torchreel.minifier.options import Limits
+from torchreel.minifier.results.explanations import Explanation
+from torchreel.minifier.results.reductions import Listener, ProgressEvent, Reduction
 from torchreel.store import Store, queries
 from torchreel.store.records import Compile, Failure
 

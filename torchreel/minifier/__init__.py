@@ -10,17 +10,18 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from torchreel.minifier.cases.case import Case
-    from torchreel.minifier.events import Limits, Listener, ProgressEvent, Reduction
     from torchreel.minifier.minify import minify
+    from torchreel.minifier.options import Limits
+    from torchreel.minifier.results.reductions import Listener, ProgressEvent, Reduction
 
 __all__ = ["Case", "Limits", "Listener", "ProgressEvent", "Reduction", "minify"]
 
 _LAZY = {
     "Case": "cases.case",
-    "Limits": "events",
-    "Listener": "events",
-    "ProgressEvent": "events",
-    "Reduction": "events",
+    "Limits": "options",
+    "Listener": "results.reductions",
+    "ProgressEvent": "results.reductions",
+    "Reduction": "results.reductions",
     "minify": "minify",
 }
 

@@ -17,16 +17,15 @@ from torchreel.errors import NotReproduced, UnsupportedError
 from torchreel.minifier.cases.case import Case
 from torchreel.minifier.cases.descriptions import as_object, is_tensor
 from torchreel.minifier.cases.source_case import ANYTHING, OBSERVES, SourceCase
-from torchreel.minifier.events import (
-    Listener,
+from torchreel.minifier.interface import Oracle
+from torchreel.minifier.options import Options
+from torchreel.minifier.results.reductions import Listener, looking
+from torchreel.minifier.results.verdicts import (
     Report,
-    looking,
     raise_forbidden,
     raise_missing,
     raise_refusal,
 )
-from torchreel.minifier.judge import Oracle
-from torchreel.minifier.options import Options
 from torchreel.minifier.source.passes.settings import SimplerCall
 from torchreel.minifier.source.start import programs
 from torchreel.minifier.written import written_down

@@ -17,7 +17,7 @@ from sqlalchemy import Row, select
 from torchreel.errors import DamagedStore, StoreError
 from torchreel.minifier.cases.descriptions import as_list
 from torchreel.minifier.cases.kinds import AnyCase, case_from_bytes
-from torchreel.minifier.events import Report, Verdict
+from torchreel.minifier.results.verdicts import Report, Verdict
 from torchreel.store import schema
 from torchreel.store.database import Store
 from torchreel.store.jsontypes import Json

@@ -7,38 +7,21 @@ oracle had to run, and stops the search when the budget is spent. Called by `sta
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import Protocol, runtime_checkable
 
 from torchreel.errors import BudgetSpent
 from torchreel.minifier.cases.kinds import AnyCase, Key
 from torchreel.minifier.cases.order import sort_key
-from torchreel.minifier.events import ByCatchFound, Limits, Report
+from torchreel.minifier.interface import Ahead, Oracle, ParallelOracle
 from torchreel.minifier.journal import Journal
+from torchreel.minifier.options import Limits
+from torchreel.minifier.results.reductions import ByCatchFound
+from torchreel.minifier.results.verdicts import Report
 from torchreel.store.signature import Signature
 
 # How many of the cases that failed last are at hand without reading them from the journal.
 _LAST_FAILED = 8
-
-
-class Oracle(Protocol):
-    """Runs a case once and says what came of it."""
-
-    def judge(self, case: AnyCase) -> Report:
-        """The verdict on one run of the case."""
-
-
-Ahead = Callable[[], Iterator[AnyCase]]
-"""Gives what will probably be asked next, the most probable first."""
-
-
-@runtime_checkable
-class ParallelOracle(Oracle, Protocol):
-    """One that has workers for more than one case at a time."""
-
-    def expect(self, case: AnyCase, ahead: Ahead) -> None:
-        """Begin with a case, which is asked for next, and with some of those that may follow."""
 
 
 def _nothing() -> Iterator[AnyCase]:

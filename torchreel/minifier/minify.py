@@ -23,15 +23,16 @@ from torchreel.minifier.asked import asked_again, asked_cases, asked_failure, as
 from torchreel.minifier.by_catch import caught
 from torchreel.minifier.cases.case import Case, Harness
 from torchreel.minifier.cases.kinds import AnyCase
-from torchreel.minifier.events import Listener, Reduction
 from torchreel.minifier.findings import finding, keep_finding
 from torchreel.minifier.hangs.oracle import HangOracle
+from torchreel.minifier.interface import Oracle
 from torchreel.minifier.journal import StoreJournal
-from torchreel.minifier.judge import Judge, Oracle
+from torchreel.minifier.judge import Judge
 from torchreel.minifier.options import Bounds, Options
 from torchreel.minifier.oracle import WorkerOracle
 from torchreel.minifier.parts import is_worth, part_of
 from torchreel.minifier.phases import phases_of
+from torchreel.minifier.results.reductions import Listener, Reduction
 from torchreel.minifier.search import Search
 from torchreel.minifier.source.start import programs
 from torchreel.minifier.written import written_down
@@ -147,7 +148,8 @@ def _explained(
     case = reduction.case
     if not options.explain or reduction.status != "fixpoint" or not isinstance(case, Case):
         return reduction
-    from torchreel.minifier.explain import explain  # which looks at exports, and these at us
+    # which looks at exports, and these at us
+    from torchreel.minifier.explain.asking import explain
 
     with suppress(KeyboardInterrupt):
         found = explain(store, oracle, case, reduction.signature)

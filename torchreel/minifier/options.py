@@ -5,12 +5,18 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass, field
 
-from torchreel.minifier.events import Limits
-
 
 def usable_cores() -> int:
     """The cores that this process may use: fewer than the machine has where some are taken away."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+@dataclass(frozen=True)
+class Limits:
+    """When to stop before a fixpoint; None is no limit."""
+
+    seconds: float | None = None
+    runs: int | None = None
 
 
 @dataclass(frozen=True)

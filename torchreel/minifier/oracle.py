@@ -26,12 +26,12 @@ from torchreel import sandbox
 from torchreel.errors import MinifyError, UsageError
 from torchreel.minifier.cases.kinds import AnyCase
 from torchreel.minifier.crew import Crew
-from torchreel.minifier.events import Report
-from torchreel.minifier.judge import Ahead
+from torchreel.minifier.interface import Ahead
 from torchreel.minifier.lanes import Lane
 from torchreel.minifier.options import Bounds
 from torchreel.minifier.predicates import QUANTITIES, parse_predicate
 from torchreel.minifier.protocol import Answer, Finding, Task, parse_line
+from torchreel.minifier.results.verdicts import Report
 from torchreel.replay.device import libraries
 from torchreel.replay.vector_isa import copy_probes
 from torchreel.sandbox.processes import available_memory, kill_group, named_parent

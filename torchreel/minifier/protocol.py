@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from typing import cast
 
 from torchreel.minifier.cases.kinds import AnyCase, case_from_json
-from torchreel.minifier.events import Report, Verdict
+from torchreel.minifier.results.verdicts import Report, Verdict
 from torchreel.store.jsontypes import Json, canonical_json, parse_json
 from torchreel.store.signature import Signature
 

@@ -19,22 +19,23 @@ from torchreel.errors import BudgetSpent
 from torchreel.minifier.cases.case import Case
 from torchreel.minifier.cases.kinds import AnyCase, Key
 from torchreel.minifier.cases.order import sort_key
-from torchreel.minifier.events import (
-    Limits,
+from torchreel.minifier.hangs.oracle import HangOracle
+from torchreel.minifier.hangs.proof import Accepted
+from torchreel.minifier.interface import Oracle
+from torchreel.minifier.journal import Journal, MemoryJournal
+from torchreel.minifier.judge import Judge
+from torchreel.minifier.options import Limits
+from torchreel.minifier.passes import PHASES, Pass, Tier
+from torchreel.minifier.passes.around import Around
+from torchreel.minifier.reach import can_reach
+from torchreel.minifier.results.reductions import (
     Listener,
     PassCount,
     ProgressEvent,
     Reduction,
-    Report,
     Status,
 )
-from torchreel.minifier.hangs.oracle import HangOracle
-from torchreel.minifier.hangs.proof import Accepted
-from torchreel.minifier.journal import Journal, MemoryJournal
-from torchreel.minifier.judge import Judge, Oracle
-from torchreel.minifier.passes import PHASES, Pass, Tier
-from torchreel.minifier.passes.around import Around
-from torchreel.minifier.reach import can_reach
+from torchreel.minifier.results.verdicts import Report
 from torchreel.minifier.start import Start, confirmed, nothing_is, refuse_trivial, reproduce
 from torchreel.minifier.sweep import Sweep, ahead
 from torchreel.minifier.wiring import wiring

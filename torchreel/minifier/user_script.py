@@ -17,9 +17,9 @@ from typing import Self
 from torchreel.errors import UnsupportedError
 from torchreel.minifier.cases.case import Case
 from torchreel.minifier.cases.kinds import AnyCase
-from torchreel.minifier.events import Report
 from torchreel.minifier.options import Bounds
 from torchreel.minifier.oracle import WorkerOracle
+from torchreel.minifier.results.verdicts import Report
 from torchreel.minifier.user_command import CANNOT_JUDGE, INTERESTING, Ended, run_command
 from torchreel.store.jsontypes import canonical_json, digest_of
 from torchreel.store.signature import Signature

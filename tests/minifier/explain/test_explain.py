@@ -15,14 +15,15 @@ from tests.minifier.hand_made import BUG, call, case_of, ref, tensor
 from tests.minifier.real import case_from, shared_worker
 from torchreel.minifier.cases.case import Case
 from torchreel.minifier.cases.descriptions import as_object, sizes
-from torchreel.minifier.events import Limits, Report
-from torchreel.minifier.explain import Explanation, explain
-from torchreel.minifier.explain.asking import _Explaining
+from torchreel.minifier.explain.asking import _Explaining, explain
 from torchreel.minifier.explain.difference import deciding_edit
 from torchreel.minifier.explain.variations import factors
 from torchreel.minifier.explain.workaround import find_workaround, switches
 from torchreel.minifier.journal import MemoryJournal
 from torchreel.minifier.judge import Judge
+from torchreel.minifier.options import Limits
+from torchreel.minifier.results.explanations import Explanation
+from torchreel.minifier.results.verdicts import Report
 from torchreel.store.database import Store
 from torchreel.store.signature import Signature
 

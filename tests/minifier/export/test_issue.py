@@ -18,13 +18,13 @@ from torchreel.escaping.characters import is_visible
 from torchreel.minifier.bisect.results import Bisection, Tried
 from torchreel.minifier.bisect.steps import Step
 from torchreel.minifier.cases.case import Case
-from torchreel.minifier.explain import Explanation
 from torchreel.minifier.export import _header
 from torchreel.minifier.export.check import CheckResult
 from torchreel.minifier.export.issue import issue
 from torchreel.minifier.export.script import Script, compile_form, with_header
 from torchreel.minifier.export.story import Story
 from torchreel.minifier.export.validation.issues import check_issue
+from torchreel.minifier.results.explanations import Explanation
 from torchreel.releases.results import Run, State, Survey
 from torchreel.releases.results import Tried as Release
 from torchreel.store.records import Reduction

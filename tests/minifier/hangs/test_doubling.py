@@ -8,11 +8,11 @@ import torch
 from tests.minifier.hand_made import chain, functions_of
 from tests.minifier.real import case_from, chain_of, shared_worker
 from torchreel.minifier.cases.kinds import AnyCase
-from torchreel.minifier.events import Report
 from torchreel.minifier.hangs.ends import Ends
 from torchreel.minifier.hangs.growth import Growth
 from torchreel.minifier.hangs.oracle import HangOracle
 from torchreel.minifier.options import Bounds
+from torchreel.minifier.results.verdicts import Report
 from torchreel.minifier.search import Search
 from torchreel.store.hang_limit import recorded_limit
 from torchreel.store.signature import hang_signature

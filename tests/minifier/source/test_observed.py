@@ -15,12 +15,12 @@ import torchreel
 from torchreel.errors import NotReproduced, UnsupportedError
 from torchreel.minifier.accuracy import find_in_frames
 from torchreel.minifier.cases.source_case import ANYTHING, SourceCase
-from torchreel.minifier.events import ProgressEvent
 from torchreel.minifier.export import ExportOptions, export
 from torchreel.minifier.minify import minify
 from torchreel.minifier.options import Options
 from torchreel.minifier.oracle import WorkerOracle
 from torchreel.minifier.protocol import Finding, Task
+from torchreel.minifier.results.reductions import ProgressEvent
 from torchreel.minifier.source.harness import run
 from torchreel.minifier.source.observed import Run, departure
 from torchreel.recorder.settings import Settings

@@ -17,7 +17,6 @@ from torchreel.minifier.bisect.results import Bisection, Tried
 from torchreel.minifier.bisect.steps import LADDER, NONE, PARTS, Step, applied, part_step
 from torchreel.minifier.cases.case import Case
 from torchreel.minifier.cases.kinds import AnyCase
-from torchreel.minifier.events import Limits, Report, raise_forbidden, raise_refusal
 from torchreel.minifier.explain.workaround import find_workaround
 from torchreel.minifier.export.story import best_known
 from torchreel.minifier.findings import keep_finding
@@ -30,8 +29,9 @@ from torchreel.minifier.minify import (
     open_oracle,
     starting_cases,
 )
-from torchreel.minifier.options import Options
+from torchreel.minifier.options import Limits, Options
 from torchreel.minifier.oracle import WorkerOracle
+from torchreel.minifier.results.verdicts import Report, raise_forbidden, raise_refusal
 from torchreel.store import queries
 from torchreel.store.database import Store
 from torchreel.store.records import Compile, Failure

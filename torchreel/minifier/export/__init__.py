@@ -20,7 +20,6 @@ from torchreel.minifier.cases.case import Case
 from torchreel.minifier.cases.kinds import AnyCase
 from torchreel.minifier.cases.order import sort_key
 from torchreel.minifier.cases.source_case import ANYTHING, SourceCase
-from torchreel.minifier.explain import Explanation
 from torchreel.minifier.export.check import HERE, CheckResult, Interpreter, check
 from torchreel.minifier.export.files import FORMATS, write_files
 from torchreel.minifier.export.issue import issue
@@ -38,6 +37,7 @@ from torchreel.minifier.export.story import Story, best_known, headline, of_by_c
 from torchreel.minifier.export.validation.issues import check_issue
 from torchreel.minifier.findings import finding
 from torchreel.minifier.options import Options
+from torchreel.minifier.results.explanations import Explanation
 from torchreel.minifier.source.export import comparing_forms, source_form
 from torchreel.releases.results import Survey
 from torchreel.store import Store

@@ -12,9 +12,9 @@ from torchreel.errors import DamagedStore, UnsupportedError, UsageError
 from torchreel.minifier.bisect.results import Bisection
 from torchreel.minifier.by_catch import Caught
 from torchreel.minifier.cases.kinds import AnyCase, case_from_bytes
-from torchreel.minifier.explain.results import Explanation
 from torchreel.minifier.minify import starting_cases
 from torchreel.minifier.options import Options
+from torchreel.minifier.results.explanations import Explanation
 from torchreel.releases.results import Survey
 from torchreel.store import Store, queries, schema
 from torchreel.store.records import Compile, Failure, Reduction

@@ -13,10 +13,10 @@ from __future__ import annotations
 from typing import Protocol
 
 from torchreel.minifier.cases.kinds import AnyCase
-from torchreel.minifier.events import Report
 from torchreel.minifier.hangs.ends import Ends
 from torchreel.minifier.hangs.growth import Growth
 from torchreel.minifier.hangs.stacks import shared
+from torchreel.minifier.results.verdicts import Report
 
 # The part of the limit after which a hang is presumed.
 _SHARE = 1 / 16

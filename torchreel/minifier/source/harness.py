@@ -23,9 +23,9 @@ import torch
 
 from torchreel.minifier.cases.last_call import in_eager_mode, last_call
 from torchreel.minifier.cases.source_case import ANYTHING, OBSERVES, SourceCase
-from torchreel.minifier.events import Verdict
 from torchreel.minifier.outcome import Outcome
 from torchreel.minifier.protocol import Finding, Task
+from torchreel.minifier.results.verdicts import Verdict
 from torchreel.minifier.source.observed import CALLED, Run, departure, unsteady
 from torchreel.minifier.stages import DYNAMO_POINTS, EXPORT_POINTS, Position, Stages, followed
 from torchreel.recorder.failures import is_control_flow, is_soft

@@ -1,0 +1,31 @@
+"""An oracle, to those who ask one: the search, explanations, bisections.
+
+The oracles themselves: `worker_oracle`, `command_oracle`, and `hangs.oracle`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Protocol, runtime_checkable
+
+from torchreel.minifier.cases.kinds import AnyCase
+from torchreel.minifier.results.verdicts import Report
+
+
+class Oracle(Protocol):
+    """Runs a case once and says what came of it."""
+
+    def judge(self, case: AnyCase) -> Report:
+        """The verdict on one run of the case."""
+
+
+Ahead = Callable[[], Iterator[AnyCase]]
+"""Gives what will probably be asked next, the most probable first."""
+
+
+@runtime_checkable
+class ParallelOracle(Oracle, Protocol):
+    """One that has workers for more than one case at a time."""
+
+    def expect(self, case: AnyCase, ahead: Ahead) -> None:
+        """Begin with a case, which is asked for next, and with some of those that may follow."""

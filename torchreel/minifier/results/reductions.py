@@ -1,0 +1,102 @@
+"""The result of a reduction, and its progress as a listener sees it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, Protocol
+
+from torchreel.errors import BudgetSpent, MinifyError
+from torchreel.minifier.cases.kinds import AnyCase
+from torchreel.minifier.results.explanations import Explanation
+from torchreel.minifier.results.verdicts import Verdict
+from torchreel.store.signature import Signature
+
+Status = Literal["fixpoint", "budget", "interrupted"]
+
+
+@dataclass(frozen=True)
+class PassCount:
+    """What one pass did: how many candidates were tried, found in the cache, and accepted."""
+
+    name: str
+    tried: int = 0
+    cached: int = 0
+    accepted: int = 0
+    removed_nodes: int = 0
+    seconds: float = 0.0
+
+
+@dataclass(frozen=True)
+class ProgressEvent:
+    """One candidate was judged (or taken from the cache), or is looked for."""
+
+    kind: Literal["looking", "start", "accepted", "rejected", "note", "end"]
+    pass_name: str
+    call_nodes: int
+    """Call nodes of the best case so far."""
+    start_call_nodes: int
+    oracle_runs: int
+    cache_hits: int
+    seconds: float
+    verdict: Verdict | None = None
+    message: str = ""
+    left: int | None = None
+    """How many candidates there are to a fixpoint if no step succeeds any more; None as long as
+    some pass has not been seen, so that nobody knows."""
+    unit: str = "call node"
+    """What is counted: call nodes of a graph, statements of a program."""
+
+
+def looking(message: str) -> ProgressEvent:
+    """What is run now to find something that can be reduced."""
+    return ProgressEvent("looking", "", 0, 0, 0, 0, 0.0, message=message)
+
+
+class Listener(Protocol):
+    """Who wants to see progress; the command line renders it."""
+
+    def on_step(self, event: ProgressEvent) -> None:
+        """One step was made. Called from the search's thread; must not raise."""
+
+
+@dataclass(frozen=True)
+class ByCatchFound:
+    """Another bug that was met: its signature, and the smallest case that shows it."""
+
+    signature: Signature
+    case_digest: str
+    call_nodes: int
+
+
+@dataclass(frozen=True)
+class Reduction:
+    """The result of a search."""
+
+    case: AnyCase
+    """The simplest case that still fails with the signature."""
+    signature: Signature
+    before_call_nodes: int
+    after_call_nodes: int
+    oracle_runs: int
+    cache_hits: int
+    seconds: float
+    passes: tuple[PassCount, ...]
+    by_catch: tuple[ByCatchFound, ...]
+    status: Status
+    flaky: tuple[int, int] | None = None
+    """(failures, tries) where the case fails only sometimes."""
+    reduction_id: int | None = None
+    """The row of `reductions`, where there is a store."""
+    explanation: Explanation | None = None
+    """What was found out about the case beyond that it fails, where that was asked for."""
+
+    def error(self) -> MinifyError | None:
+        """What a command that wanted a fixpoint says when there is none; None if there is one."""
+        if self.status == "fixpoint":
+            return None
+        why = "was interrupted" if self.status == "interrupted" else "spent its budget"
+        return BudgetSpent(
+            f"The reduction {why} after {self.oracle_runs} oracle runs, at {self.after_call_nodes} "
+            f"of {self.before_call_nodes} call nodes. The best case is in the store: run the same "
+            "command again to go on from there."
+        )

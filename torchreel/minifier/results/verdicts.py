@@ -1,0 +1,87 @@
+"""A verdict on one run of a case, with what was seen, and the errors that follow from verdicts."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+from torchreel.errors import ForbiddenError, UnsupportedError, UntrustedError
+from torchreel.store.jsontypes import Json
+from torchreel.store.signature import Signature
+
+Verdict = Literal["same", "other", "none", "invalid", "unjudged"]
+"""What an oracle says of a case.
+
+- same: it fails, with the signature that is looked for
+- other: it fails with another signature
+- none: it does not fail
+- invalid: it is no program: eager (or fake propagation) rejects it, or it can't be rebuilt
+- unjudged: nobody knows: killed for its time or memory, or the worker itself broke
+"""
+
+
+@dataclass(frozen=True)
+class Report:
+    """A verdict with what was seen."""
+
+    verdict: Verdict
+    observed: Signature | None = None
+    """The signature of the failure, for `same` and `other`."""
+    detail: str = ""
+    """The failure's message, or why the case is invalid or could not be judged."""
+    stage: str = ""
+    """The last stage that was entered."""
+    seconds: float = 0.0
+    values: Mapping[str, Json] = field(default_factory=dict)
+    """Fresh descriptions of the values of call nodes, by name, where the case has others."""
+    lasting: bool = True
+    """Whether the same case would get the same verdict again: it may be kept."""
+    note: str = ""
+    """Where a case holds a part of the compiler back (`bisect`): what was left out first."""
+    missing: tuple[str, ...] = ()
+    """What of the recording the run was made without: config entries, passes."""
+    stack: frozenset[str] = frozenset()
+    """Of a hang: the functions that were on the stack each time that it was looked at."""
+    presumed: bool = False
+    """Whether it was presumed before the whole limit was over."""
+
+    @property
+    def refusal(self) -> str:
+        """Why the case may not, or cannot, be built; empty for any other verdict."""
+        if self.verdict != "invalid" or self.stage != "decode":
+            return ""
+        kind, _, reason = self.detail.partition(": ")
+        known = reason if kind in _REFUSALS else ""
+        return known or f"The recorded graph can't be built here, so nothing was run: {self.detail}"
+
+
+_REFUSALS = {kind.__name__ for kind in (UnsupportedError, UntrustedError, ForbiddenError)}
+
+
+def raise_refusal(reports: Sequence[Report]) -> None:
+    """Raise `UnsupportedError` with the first reason when each of the cases was refused."""
+    if reports and all(report.refusal for report in reports):
+        raise UnsupportedError(reports[0].refusal)
+
+
+def raise_missing(reports: Sequence[Report], seen: Sequence[str] = ()) -> None:
+    """Raise `UntrustedError` when a case did not fail, and was run without what may make it fail.
+
+    That nothing happened proves nothing then: the failure may lie in what is missing.  `seen` is
+    what happened, a line each.
+    """
+    for report in reports:
+        if report.verdict in ("none", "other") and report.missing:
+            what = "\n".join([" What happened:", *seen, ""]) if seen else " "
+            raise UntrustedError(
+                "The recorded compile had what this run was made without: "
+                f"{', '.join(report.missing)}. So the run proves nothing.{what}"
+                "Add --trust for config entries, or --import MODULE for the module that defines it."
+            )
+
+
+def raise_forbidden(report: Report) -> None:
+    """Raise `ForbiddenError` for a case out of a store that nobody recorded."""
+    if report.refusal and report.detail.startswith(ForbiddenError.__name__):
+        raise ForbiddenError(report.refusal)
