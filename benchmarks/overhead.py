@@ -21,7 +21,7 @@ import torchreel
 from torchreel.minifier.cases.case import Case
 from torchreel.minifier.cases.kinds import AnyCase
 from torchreel.minifier.journal import StoreJournal
-from torchreel.minifier.protocol import Task
+from torchreel.minifier.oracle.protocol import Task
 from torchreel.minifier.results.reductions import ProgressEvent
 from torchreel.minifier.results.verdicts import Report
 from torchreel.minifier.search import Search

@@ -17,7 +17,7 @@ from tests.compat.test_systems import calls_of, compiles_of, worker
 from torchreel.errors import UnsupportedError
 from torchreel.minifier.minify import minify
 from torchreel.minifier.options import Options
-from torchreel.minifier.oracle import WorkerOracle
+from torchreel.minifier.oracle.worker_oracle import WorkerOracle
 from torchreel.replay import replay
 from torchreel.store.database import Store
 

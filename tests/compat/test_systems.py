@@ -8,7 +8,7 @@ import pytest
 from tests.compat.programs import PLANTED, PROGRAMS, ROOT, record
 from torchreel.minifier.minify import minify
 from torchreel.minifier.options import Options
-from torchreel.minifier.oracle import WorkerOracle
+from torchreel.minifier.oracle.worker_oracle import WorkerOracle
 from torchreel.recorder.catalogue import SYSTEMS
 from torchreel.replay import replay
 from torchreel.store import queries

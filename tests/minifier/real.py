@@ -14,7 +14,7 @@ import torch
 
 from tests.store.portable.compiles import compile_and_see
 from torchreel.minifier.cases.case import Case, Harness
-from torchreel.minifier.oracle import WorkerOracle
+from torchreel.minifier.oracle.worker_oracle import WorkerOracle
 from torchreel.store.signature import Signature
 
 NOTHING = Signature("exception", "lowering", message="nothing fails like this")

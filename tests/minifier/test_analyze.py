@@ -19,8 +19,8 @@ from torchreel.errors import NotReproduced, UsageError
 from torchreel.minifier import analyze as module
 from torchreel.minifier.analyze import Analysis, analyze
 from torchreel.minifier.cases.case import Case
-from torchreel.minifier.harness import run
-from torchreel.minifier.protocol import Answer, Task
+from torchreel.minifier.oracle.child.graph_runner import run
+from torchreel.minifier.oracle.protocol import Answer, Task
 from torchreel.minifier.results.verdicts import Report
 from torchreel.store import queries
 from torchreel.store.database import Store

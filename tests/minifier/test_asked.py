@@ -16,14 +16,14 @@ from tests.minifier.recorded import record
 from torchreel.errors import TrivialResult, UsageError
 from torchreel.minifier.cases.case import Case
 from torchreel.minifier.export.check import check
-from torchreel.minifier.export.script import compile_form
+from torchreel.minifier.export.script import candidate_script, compile_form
 from torchreel.minifier.minify import minify
 from torchreel.minifier.options import Bounds, Options
-from torchreel.minifier.oracle import WorkerOracle
-from torchreel.minifier.predicates import parse_predicate
+from torchreel.minifier.oracle.command_oracle import ScriptOracle
+from torchreel.minifier.oracle.predicates import parse_predicate
+from torchreel.minifier.oracle.worker_oracle import WorkerOracle
 from torchreel.minifier.results.verdicts import Report
 from torchreel.minifier.search import Search
-from torchreel.minifier.user_script import ScriptOracle
 from torchreel.store import queries
 from torchreel.store.database import Store
 from torchreel.store.signature import predicate_signature, script_signature
@@ -167,15 +167,15 @@ def test_what_a_command_may_say(tmp_path: Path, worker: WorkerOracle) -> None:
         "sleep 60": "unjudged",
     }
     for text, verdict in expected.items():
-        judge = ScriptOracle(worker, command(tmp_path, text), wanted, Bounds(1.0))
+        judge = ScriptOracle(worker, command(tmp_path, text), wanted, candidate_script, Bounds(1.0))
         assert judge.judge(case).verdict == verdict, text
     x = case.checkpoint.inputs[0]
     broken = replace(case, checkpoint=replace(case.checkpoint, inputs=(x, x)))
-    judge = ScriptOracle(worker, command(tmp_path, "exit 0"), wanted)
+    judge = ScriptOracle(worker, command(tmp_path, "exit 0"), wanted, candidate_script)
     assert judge.judge(broken).verdict == "invalid"
     for words in (("no-such-command-anywhere",), (sys.executable, "-c", "exit(127)")):
         with pytest.raises(UsageError, match="can't be run"):
-            ScriptOracle(worker, words, wanted).judge(case)
+            ScriptOracle(worker, words, wanted, candidate_script).judge(case)
 
 
 def test_both_ways_of_asking_are_too_many(tmp_path: Path, worker: WorkerOracle) -> None:

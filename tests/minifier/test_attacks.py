@@ -13,7 +13,7 @@ from torchreel.errors import UsageError
 from torchreel.minifier.cases.case import Harness
 from torchreel.minifier.minify import is_alike
 from torchreel.minifier.options import Bounds
-from torchreel.minifier.oracle import WorkerOracle
+from torchreel.minifier.oracle.worker_oracle import WorkerOracle
 from torchreel.minifier.results.verdicts import Report
 from torchreel.sandbox.processes import _children as children
 from torchreel.store.signature import (

@@ -19,8 +19,8 @@ from tests.minifier.test_order import cases
 from tests.minifier.test_search import journal_of, long_chain, sin_reaches_cos
 from torchreel.minifier.cases.case import Case
 from torchreel.minifier.cases.kinds import AnyCase
-from torchreel.minifier.interface import Ahead, ParallelOracle
-from torchreel.minifier.oracle import WorkerOracle
+from torchreel.minifier.oracle.interface import Ahead, ParallelOracle
+from torchreel.minifier.oracle.worker_oracle import WorkerOracle
 from torchreel.minifier.results.verdicts import Report
 from torchreel.minifier.search import Search
 from torchreel.store.database import Store

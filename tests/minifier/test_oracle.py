@@ -18,10 +18,10 @@ from torchreel.minifier.journal import MemoryJournal
 from torchreel.minifier.judge import Judge
 from torchreel.minifier.minify import _lowered
 from torchreel.minifier.options import Bounds, Limits
-from torchreel.minifier.oracle import WorkerOracle
+from torchreel.minifier.oracle.protocol import Answer, Finding
+from torchreel.minifier.oracle.worker_oracle import WorkerOracle
 from torchreel.minifier.parts import is_worth
 from torchreel.minifier.passes.outputs import Suffix
-from torchreel.minifier.protocol import Answer, Finding
 from torchreel.minifier.results.reductions import ProgressEvent
 from torchreel.minifier.results.verdicts import Report
 from torchreel.minifier.search import Search

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from torchreel.errors import UsageError
-from torchreel.minifier.predicates import (
+from torchreel.minifier.oracle.predicates import (
     QUANTITIES,
     AtLeast,
     Compared,

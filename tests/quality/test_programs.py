@@ -20,7 +20,7 @@ from tests.quality.shown import shown
 from tests.store.portable.compiles import compile_and_see
 from torchreel.minifier.cases.case import Case
 from torchreel.minifier.options import Bounds
-from torchreel.minifier.oracle import WorkerOracle
+from torchreel.minifier.oracle.worker_oracle import WorkerOracle
 from torchreel.minifier.results.reductions import Reduction
 from torchreel.minifier.search import Search
 from torchreel.store.signature import Signature

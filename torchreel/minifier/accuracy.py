@@ -17,8 +17,8 @@ from torchreel.errors import NotReproduced, UnsupportedError
 from torchreel.minifier.cases.case import Case
 from torchreel.minifier.cases.descriptions import as_object, is_tensor
 from torchreel.minifier.cases.source_case import ANYTHING, OBSERVES, SourceCase
-from torchreel.minifier.interface import Oracle
 from torchreel.minifier.options import Options
+from torchreel.minifier.oracle.interface import Oracle
 from torchreel.minifier.results.reductions import Listener, looking
 from torchreel.minifier.results.verdicts import (
     Report,

@@ -16,8 +16,8 @@ from torchreel.minifier.accuracy import is_wrong, with_telling_inputs
 from torchreel.minifier.cases.case import Case
 from torchreel.minifier.cases.descriptions import is_tensor
 from torchreel.minifier.cases.side_effects import is_effectful
-from torchreel.minifier.interface import Oracle
-from torchreel.minifier.oracle import WorkerOracle
+from torchreel.minifier.oracle.interface import Oracle
+from torchreel.minifier.oracle.worker_oracle import WorkerOracle
 from torchreel.minifier.results.verdicts import Report, raise_missing, raise_refusal
 from torchreel.replay.comparators import tolerances
 from torchreel.replay.operators import document

@@ -12,7 +12,7 @@ from dataclasses import replace
 from torchreel.errors import UnsupportedError, UsageError
 from torchreel.minifier.cases.case import Case, Harness
 from torchreel.minifier.options import Options
-from torchreel.minifier.predicates import parse_predicate
+from torchreel.minifier.oracle.predicates import parse_predicate
 from torchreel.minifier.written import written_down
 from torchreel.replay.operators import document
 from torchreel.store import queries

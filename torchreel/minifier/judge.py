@@ -13,9 +13,9 @@ from dataclasses import replace
 from torchreel.errors import BudgetSpent
 from torchreel.minifier.cases.kinds import AnyCase, Key
 from torchreel.minifier.cases.order import sort_key
-from torchreel.minifier.interface import Ahead, Oracle, ParallelOracle
 from torchreel.minifier.journal import Journal
 from torchreel.minifier.options import Limits
+from torchreel.minifier.oracle.interface import Ahead, Oracle, ParallelOracle
 from torchreel.minifier.results.reductions import ByCatchFound
 from torchreel.minifier.results.verdicts import Report
 from torchreel.store.signature import Signature

@@ -10,7 +10,6 @@ from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING
 
 from torchreel.errors import NotReproduced, StoreError, UnsupportedError, UsageError
 from torchreel.minifier.accuracy import (
@@ -25,11 +24,12 @@ from torchreel.minifier.cases.case import Case, Harness
 from torchreel.minifier.cases.kinds import AnyCase
 from torchreel.minifier.findings import finding, keep_finding
 from torchreel.minifier.hangs.oracle import HangOracle
-from torchreel.minifier.interface import Oracle
 from torchreel.minifier.journal import StoreJournal
 from torchreel.minifier.judge import Judge
 from torchreel.minifier.options import Bounds, Options
-from torchreel.minifier.oracle import WorkerOracle
+from torchreel.minifier.oracle.command_oracle import ScriptOracle
+from torchreel.minifier.oracle.interface import Oracle
+from torchreel.minifier.oracle.worker_oracle import WorkerOracle
 from torchreel.minifier.parts import is_worth, part_of
 from torchreel.minifier.phases import phases_of
 from torchreel.minifier.results.reductions import Listener, Reduction
@@ -47,9 +47,6 @@ from torchreel.store.jsontypes import Json
 from torchreel.store.portable.checkpoints import CheckpointDoc
 from torchreel.store.records import Compile, Failure
 from torchreel.store.signature import ASKED, Signature, telling_frames, wrong_result_signature
-
-if TYPE_CHECKING:
-    from torchreel.minifier.user_script import ScriptOracle
 
 # Stages that belong to Dynamo: their input is a Python frame, not a graph.
 NEEDS_FRAME = ("dynamo", "guards", "")
@@ -189,11 +186,12 @@ def _reduce_asked(
         if not options.command:
             reduction = _reduce(store, worker, starts, failure, options, listener)
             return _explained(store, worker, reduction, options)
-        from torchreel.minifier.user_script import (
-            ScriptOracle,
-        )  # which writes scripts as exports do
+        from torchreel.minifier.export.script import candidate_script  # exports look at us
 
-        with ScriptOracle(worker, options.command, wanted, options.bounds) as judge:
+        script_oracle = ScriptOracle(
+            worker, options.command, wanted, candidate_script, options.bounds
+        )
+        with script_oracle as judge:
             return _reduce(store, judge, starts, failure, options, listener)
 
 

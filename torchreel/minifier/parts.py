@@ -1,43 +1,18 @@
 """One partition in the place of a whole graph: the ATen graph that Inductor gets of a case.
 
 It is smaller than the case where an operator of the program is several in ATen and the failure
-needs one of them. Lives here: how that graph is seen in the worker's child (`parts_seen`, called by
-`harness`) and made a case of (`part_of`, called by `minify`). Not here: the reduction of it
-(`search`).
+needs one of them. Lives here: the case that is made of that graph. Not here: how the graph is seen
+(`oracle.child.partitions`), the reduction of it (`search`).
 """
 
 from __future__ import annotations
 
-import functools
-import importlib
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import replace
-from typing import Any
-from unittest import mock
 
 from torchreel.minifier.cases.case import Case, Harness
 from torchreel.minifier.cases.side_effects import base_name
-from torchreel.recorder.probes import inductor
 from torchreel.store.jsontypes import Json
-from torchreel.store.portable.checkpoints import CheckpointDoc, aot_checkpoint
-from torchreel.torch_compat.names import resolve
-
-
-@contextmanager
-def parts_seen(see: Callable[[CheckpointDoc], None]) -> Iterator[None]:
-    """Give each ATen graph to `see` as it enters Inductor, for the length of a `with`."""
-    importlib.import_module(inductor.INNER.module)
-    owner, name = resolve(inductor.INNER)
-    original = vars(owner)[name]
-
-    @functools.wraps(original)
-    def wrapper(gm: Any, example_inputs: Sequence[object], *args: Any, **kwargs: Any) -> Any:
-        see(aot_checkpoint(gm, example_inputs, kwargs))
-        return original(gm, example_inputs, *args, **kwargs)
-
-    with mock.patch.object(owner, name, wrapper):
-        yield
+from torchreel.store.portable.checkpoints import CheckpointDoc
 
 
 def part_of(case: Case, document: Json) -> Case | None:

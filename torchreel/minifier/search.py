@@ -21,10 +21,10 @@ from torchreel.minifier.cases.kinds import AnyCase, Key
 from torchreel.minifier.cases.order import sort_key
 from torchreel.minifier.hangs.oracle import HangOracle
 from torchreel.minifier.hangs.proof import Accepted
-from torchreel.minifier.interface import Oracle
 from torchreel.minifier.journal import Journal, MemoryJournal
 from torchreel.minifier.judge import Judge
 from torchreel.minifier.options import Limits
+from torchreel.minifier.oracle.interface import Oracle
 from torchreel.minifier.passes import PHASES, Pass, Tier
 from torchreel.minifier.passes.around import Around
 from torchreel.minifier.reach import can_reach

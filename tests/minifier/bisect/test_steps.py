@@ -14,8 +14,8 @@ from tests.minifier.hand_made import chain
 from torchreel.errors import UsageError
 from torchreel.minifier.bisect.results import Bisection, Tried
 from torchreel.minifier.bisect.steps import LADDER, PARTS, Step, applied, parse_step
-from torchreel.minifier.bisect.torch_names import held_back
 from torchreel.minifier.cases.case import Case
+from torchreel.minifier.oracle.child.bisector import held_back
 
 
 @pytest.mark.parametrize(

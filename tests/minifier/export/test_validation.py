@@ -16,7 +16,7 @@ from torchreel.minifier.export.regression import text_of_test
 from torchreel.minifier.export.script import Script
 from torchreel.minifier.export.validation.issues import HEADINGS, check_issue
 from torchreel.minifier.export.validation.scripts import check_program, check_script
-from torchreel.minifier.predicates import QUANTITIES
+from torchreel.minifier.oracle.predicates import QUANTITIES
 from torchreel.store.signature import (
     crash_signature,
     hang_signature,

@@ -18,11 +18,11 @@ from torchreel.minifier.cases.source_case import ANYTHING, SourceCase
 from torchreel.minifier.export import ExportOptions, export
 from torchreel.minifier.minify import minify
 from torchreel.minifier.options import Options
-from torchreel.minifier.oracle import WorkerOracle
-from torchreel.minifier.protocol import Finding, Task
+from torchreel.minifier.oracle.child.program_runner import run
+from torchreel.minifier.oracle.child.program_state import Run, departure
+from torchreel.minifier.oracle.protocol import Finding, Task
+from torchreel.minifier.oracle.worker_oracle import WorkerOracle
 from torchreel.minifier.results.reductions import ProgressEvent
-from torchreel.minifier.source.harness import run
-from torchreel.minifier.source.observed import Run, departure
 from torchreel.recorder.settings import Settings
 from torchreel.replay import replay
 from torchreel.store import Store, queries

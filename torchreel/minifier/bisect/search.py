@@ -30,7 +30,7 @@ from torchreel.minifier.minify import (
     starting_cases,
 )
 from torchreel.minifier.options import Limits, Options
-from torchreel.minifier.oracle import WorkerOracle
+from torchreel.minifier.oracle.worker_oracle import WorkerOracle
 from torchreel.minifier.results.verdicts import Report, raise_forbidden, raise_refusal
 from torchreel.store import queries
 from torchreel.store.database import Store

@@ -19,7 +19,7 @@ from torchreel.minifier.findings import finding, keep_finding
 from torchreel.minifier.journal import StoreJournal
 from torchreel.minifier.judge import Judge
 from torchreel.minifier.options import Limits
-from torchreel.minifier.oracle import WorkerOracle
+from torchreel.minifier.oracle.worker_oracle import WorkerOracle
 from torchreel.minifier.passes import all_passes
 from torchreel.minifier.results.explanations import Explanation
 from torchreel.store.database import Store

@@ -1,6 +1,6 @@
 """How a repro measures what a predicate speaks of, in plain Python, and says whether it holds.
 
-Not here: how the search measures (`minifier.measures`). A predicate that holds is an
+Not here: how the search measures (`minifier.oracle.child.measures`). A predicate that holds is an
 AssertionError, so that the exit status is 1 while the compile is what was looked for.
 """
 
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from torchreel.minifier.predicates import Predicate
+from torchreel.minifier.oracle.predicates import Predicate
 
 HOLDS = "the predicate holds: "
 """What the message of the error begins with."""

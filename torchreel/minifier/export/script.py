@@ -15,9 +15,11 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
+from torchreel.errors import UnsupportedError
 from torchreel.escaping.python import comment_lines
 from torchreel.minifier.cases.case import Case
 from torchreel.minifier.cases.descriptions import as_object
+from torchreel.minifier.cases.kinds import AnyCase
 from torchreel.minifier.cases.resizing import resized
 from torchreel.minifier.cases.side_effects import is_effectful
 from torchreel.minifier.export import graphs, measuring, operators, settings
@@ -26,7 +28,7 @@ from torchreel.minifier.export.inputs import Inputs
 from torchreel.minifier.export.measuring import measured, recompiling
 from torchreel.minifier.export.names import variables
 from torchreel.minifier.export.validation.scripts import check_script, parsed
-from torchreel.minifier.predicates import Predicate, parse_predicate
+from torchreel.minifier.oracle.predicates import Predicate, parse_predicate
 from torchreel.replay.torch_names import register_operators
 from torchreel.store.jsontypes import Json
 from torchreel.store.portable.allowed.graphs import check_graph
@@ -340,3 +342,17 @@ def _comparison(case: Case, signature: Signature) -> str:
         f"torch.testing.assert_close(actual, expected, "
         f"rtol={rtol}, atol={atol}, equal_nan=True{stride})"
     )
+
+
+def candidate_script(case: AnyCase, wanted: Signature) -> str:
+    """Return the script of a candidate, for a user's command.
+
+    Raises `UnsupportedError` if there is none.
+    """
+    if not isinstance(case, Case):
+        raise UnsupportedError(f"{case.told} is no graph")
+    header = ["A candidate of torchreel: the command says whether it is interesting."]
+    try:
+        return compile_form(case, wanted, header).text
+    except UnsupportedError:
+        return graph_form(case, wanted, header).text

@@ -57,7 +57,7 @@ def programs(data: bytes, document: bytes, place: str, imports: list[str]) -> li
 
 def _executed(bundle: Any) -> Mapping[tuple[str, int, str], Any]:
     """The code that the frame, or the module of an export, runs in eager mode; {} if that fails."""
-    from torchreel.minifier.outcome import Outcome
+    from torchreel.minifier.oracle.child.caught import Outcome
     from torchreel.minifier.source.assemble.exports import call_module
     from torchreel.minifier.source.assemble.program import Ran
     from torchreel.replay.frames import imposed

@@ -10,7 +10,7 @@ import contextlib
 import select
 import socket
 
-from torchreel.minifier.protocol import CANCEL, Answer, Task
+from torchreel.minifier.oracle.protocol import CANCEL, Answer, Task
 
 
 class Lane:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from types import TracebackType
 
-from torchreel.minifier.stages import StageOver
+from torchreel.minifier.oracle.child.stages import StageOver
 
 
 class Outcome:

@@ -17,7 +17,7 @@ from types import TracebackType
 from typing import Any
 from unittest import mock
 
-from torchreel.minifier import torch_names
+from torchreel.minifier.oracle.child import torch_names
 from torchreel.recorder.attach import AttachPoint
 from torchreel.recorder.probes import aot, dynamo, export, inductor
 from torchreel.store.raised import lineage
@@ -47,10 +47,14 @@ class Position:
     partition: str = ""
 
 
+Announce = Callable[[Position], None]
+"""Is called with each stage that a run enters."""
+
+
 class Stages:
     """Follows one run through its stages."""
 
-    def __init__(self, announce: Callable[[Position], None], ceiling: str | None = None) -> None:
+    def __init__(self, announce: Announce, ceiling: str | None = None) -> None:
         self._announce = announce
         self._ceiling = STEPS.index(ceiling) if ceiling in STEPS else len(STEPS)
         self._stack: list[Position] = []

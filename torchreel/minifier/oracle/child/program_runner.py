@@ -13,7 +13,7 @@ import ast
 import linecache
 import random
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from types import CodeType, ModuleType
 from typing import Any
@@ -23,11 +23,18 @@ import torch
 
 from torchreel.minifier.cases.last_call import in_eager_mode, last_call
 from torchreel.minifier.cases.source_case import ANYTHING, OBSERVES, SourceCase
-from torchreel.minifier.outcome import Outcome
-from torchreel.minifier.protocol import Finding, Task
+from torchreel.minifier.oracle.child.caught import Outcome
+from torchreel.minifier.oracle.child.program_state import CALLED, Run, departure, unsteady
+from torchreel.minifier.oracle.child.stages import (
+    DYNAMO_POINTS,
+    EXPORT_POINTS,
+    Announce,
+    Position,
+    Stages,
+    followed,
+)
+from torchreel.minifier.oracle.protocol import Finding, Task
 from torchreel.minifier.results.verdicts import Verdict
-from torchreel.minifier.source.observed import CALLED, Run, departure, unsteady
-from torchreel.minifier.stages import DYNAMO_POINTS, EXPORT_POINTS, Position, Stages, followed
 from torchreel.recorder.failures import is_control_flow, is_soft
 from torchreel.recorder.probes import dynamo, export
 from torchreel.store.jsontypes import Json
@@ -38,7 +45,7 @@ from torchreel.torch_compat.names import TorchName, resolve
 _FILE = "repro.py"
 
 
-def run(task: Task, announce: Callable[[Position], None]) -> Finding:
+def run(task: Task, announce: Announce) -> Finding:
     """Run a program and say what came of it; never raises an exception of that program."""
     case = task.case
     assert isinstance(case, SourceCase), "`run_case` chose this runner"

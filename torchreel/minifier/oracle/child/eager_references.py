@@ -21,7 +21,7 @@ import torch
 from torch.fx import GraphModule, Interpreter, Node
 from torch.fx.node import map_aggregate
 
-from torchreel.minifier.outcome import Outcome
+from torchreel.minifier.oracle.child.caught import Outcome
 from torchreel.replay.comparison import Evidence, tensors_of
 
 _RUNS = 3  # with noise; their largest distance is what rounding can do

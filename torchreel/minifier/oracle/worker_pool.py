@@ -11,8 +11,8 @@ import select
 import time
 from collections.abc import Collection, Sequence
 
-from torchreel.minifier.lanes import Lane
-from torchreel.minifier.protocol import Answer, Task
+from torchreel.minifier.oracle.job_slots import Lane
+from torchreel.minifier.oracle.protocol import Answer, Task
 
 # Answers nobody has asked for yet; older ones were guesses that did not come true.
 _MOST_ANSWERS = 256

@@ -8,19 +8,18 @@ from __future__ import annotations
 
 import hashlib
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
 from torchreel.errors import UnsupportedError
-from torchreel.minifier.cases.case import Case
 from torchreel.minifier.cases.kinds import AnyCase
 from torchreel.minifier.options import Bounds
-from torchreel.minifier.oracle import WorkerOracle
+from torchreel.minifier.oracle.command import CANNOT_JUDGE, INTERESTING, Ended, run_command
+from torchreel.minifier.oracle.worker_oracle import WorkerOracle
 from torchreel.minifier.results.verdicts import Report
-from torchreel.minifier.user_command import CANNOT_JUDGE, INTERESTING, Ended, run_command
 from torchreel.store.jsontypes import canonical_json, digest_of
 from torchreel.store.signature import Signature
 
@@ -31,15 +30,21 @@ _NO_BOUNDS = Bounds()
 
 
 class ScriptOracle:
-    """Judges cases by a user's command, once eager has accepted them in a worker."""
+    """Judges cases by a user's command, once eager has accepted them in a worker.
+
+    `script_of` writes the script that the command gets; it raises `UnsupportedError` for a case
+    that no script can hold.
+    """
 
     def __init__(
         self,
         worker: WorkerOracle,
         command: Sequence[str],
         wanted: Signature,
+        script_of: Callable[[AnyCase, Signature], str],
         bounds: Bounds = _NO_BOUNDS,
     ) -> None:
+        self._script_of = script_of
         self._worker, self._command, self.signature = worker, tuple(command), wanted
         self._seconds = bounds.seconds
         self._first: float | None = None
@@ -66,7 +71,7 @@ class ScriptOracle:
         if report.verdict != "none":
             return report
         try:
-            text = script_of(case, self.signature)
+            text = self._script_of(case, self.signature)
         except UnsupportedError as error:
             return replace(report, verdict="invalid", detail=f"no script can hold it: {error}")
         path = Path(self._directory.name) / "repro.py"
@@ -111,17 +116,3 @@ class ScriptOracle:
         traceback: TracebackType | None,
     ) -> None:
         self.close()
-
-
-def script_of(case: AnyCase, wanted: Signature) -> str:
-    """A case as the script that the command gets.  Raises `UnsupportedError` if there is none."""
-    # Not at the top: the story that an export tells begins with `minify`, which imports this.
-    from torchreel.minifier.export.script import compile_form, graph_form
-
-    if not isinstance(case, Case):
-        raise UnsupportedError(f"{case.told} is no graph")
-    header = ["A candidate of torchreel: the command says whether it is interesting."]
-    try:
-        return compile_form(case, wanted, header).text
-    except UnsupportedError:
-        return graph_form(case, wanted, header).text

@@ -25,12 +25,12 @@ import torchreel
 from torchreel import sandbox
 from torchreel.errors import MinifyError, UsageError
 from torchreel.minifier.cases.kinds import AnyCase
-from torchreel.minifier.crew import Crew
-from torchreel.minifier.interface import Ahead
-from torchreel.minifier.lanes import Lane
 from torchreel.minifier.options import Bounds
-from torchreel.minifier.predicates import QUANTITIES, parse_predicate
-from torchreel.minifier.protocol import Answer, Finding, Task, parse_line
+from torchreel.minifier.oracle.interface import Ahead
+from torchreel.minifier.oracle.job_slots import Lane
+from torchreel.minifier.oracle.predicates import QUANTITIES, parse_predicate
+from torchreel.minifier.oracle.protocol import Answer, Finding, Task, parse_line
+from torchreel.minifier.oracle.worker_pool import Crew
 from torchreel.minifier.results.verdicts import Report
 from torchreel.replay.device import libraries
 from torchreel.replay.vector_isa import copy_probes
@@ -215,7 +215,7 @@ class WorkerOracle:
         return line
 
     def _start(self) -> None:
-        command = [sys.executable, "-m", "torchreel.minifier.worker"]
+        command = [sys.executable, "-m", "torchreel.minifier.oracle.worker"]
         for name in self._imports:
             command += ["--import", name]
         if self._trust:

@@ -10,7 +10,7 @@ import math
 import torch
 
 from torchreel.minifier.cases.case import Case
-from torchreel.minifier.references import References, Results
+from torchreel.minifier.oracle.child.eager_references import References, Results
 from torchreel.replay.comparison import differences, largest_error, plain
 from torchreel.store.jsontypes import Json
 

@@ -16,8 +16,8 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from unittest import mock
 
-from torchreel.minifier import torch_names
-from torchreel.minifier.predicates import Measured
+from torchreel.minifier.oracle.child import torch_names
+from torchreel.minifier.oracle.predicates import Measured
 from torchreel.sandbox.processes import resident
 
 Found = dict[str, Measured]

@@ -14,11 +14,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import torch
+from torch.utils.checkpoint import checkpoint
 
 from torchreel.errors import MinifyError
 from torchreel.minifier.cases.case import Case, trivial
-from torchreel.minifier.harness import run
-from torchreel.minifier.protocol import Task
+from torchreel.minifier.oracle.child.runners import run_case
+from torchreel.minifier.oracle.protocol import Task
 from torchreel.store.jsontypes import Json
 from torchreel.store.portable.checkpoints import CheckpointDoc
 from torchreel.store.portable.graphs import GraphDoc, NodeDoc
@@ -35,7 +36,7 @@ def compile_once(*, kernels: bool) -> None:
     nothing = Signature("exception", "lowering")
     ceiling = None if kernels else "lowering"
     with _one_thread():
-        found = run(Task(_case(), nothing, 0.0, 0, ceiling), lambda position: None)
+        found = run_case(Task(_case(), nothing, 0.0, 0, ceiling), lambda position: None)
     if found.verdict != "none":
         raise MinifyError(f"A trivial graph does not compile here: {found.detail}")
 
@@ -67,3 +68,27 @@ def _case() -> Case:
 def _call(name: str, *operands: NodeDoc) -> NodeDoc:
     args: list[Json] = [{"n": operand.name} for operand in operands]
     return NodeDoc(name, "call_function", f"fn:torch.{name}", args)
+
+
+class _Layer(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm = torch.nn.LayerNorm(1)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        result: torch.Tensor = self.norm(x)
+        return result
+
+
+def trace_once() -> None:
+    """Let Dynamo trace a module, a loop and a checkpoint, with a dynamic size."""
+    layer = _Layer()
+
+    def program(x: torch.Tensor) -> object:
+        for _ in range(2):
+            x = layer(x)
+        return checkpoint(torch.relu, x, use_reentrant=False)
+
+    with torch.no_grad():
+        torch.compile(program, backend="eager", dynamic=True)(torch.ones(1, 1))
+    torch.compiler.reset()

@@ -16,20 +16,20 @@ import torch
 
 from torchreel import sandbox
 from torchreel.errors import UnsupportedError
-from torchreel.minifier import torch_names
-from torchreel.minifier.backends import backend_of
-from torchreel.minifier.bisect.torch_names import held_back
 from torchreel.minifier.cases.case import VALUE_KEYS, Case
 from torchreel.minifier.cases.descriptions import as_list, as_object
 from torchreel.minifier.cases.resizing import resized
-from torchreel.minifier.measures import measured
-from torchreel.minifier.node_rows import node_rows
-from torchreel.minifier.outcome import Outcome
-from torchreel.minifier.parts import parts_seen
-from torchreel.minifier.predicates import QUANTITIES, Measured, Predicate, parse_predicate
-from torchreel.minifier.protocol import Finding, Task
-from torchreel.minifier.references import References, Results
-from torchreel.minifier.stages import Position, Stages, followed
+from torchreel.minifier.oracle.child import torch_names
+from torchreel.minifier.oracle.child.backends import backend_of
+from torchreel.minifier.oracle.child.bisector import held_back
+from torchreel.minifier.oracle.child.caught import Outcome
+from torchreel.minifier.oracle.child.eager_references import References, Results
+from torchreel.minifier.oracle.child.measures import measured
+from torchreel.minifier.oracle.child.node_errors import node_rows
+from torchreel.minifier.oracle.child.partitions import parts_seen
+from torchreel.minifier.oracle.child.stages import Announce, Position, Stages, followed
+from torchreel.minifier.oracle.predicates import QUANTITIES, Measured, Predicate, parse_predicate
+from torchreel.minifier.oracle.protocol import Finding, Task
 from torchreel.recorder.failures import is_restart
 from torchreel.replay import restore
 from torchreel.replay import torch_names as torch_replay
@@ -44,8 +44,6 @@ from torchreel.store.portable.torch_names import specialized_floats
 from torchreel.store.portable.values import decode_value
 from torchreel.store.raised import lineage
 from torchreel.store.signature import Signature, from_exception, predicate_signature
-
-Announce = Callable[[Position], None]
 
 # Larger inputs than this are not made only to check a case in eager mode.
 _MOST_ELEMENTS = 20_000_000

@@ -1,0 +1,208 @@
+"""The worker's own loop: answers tasks, each with a child that it forks and watches.
+
+It imports torch and Inductor once, so that a case costs a fork and the compile itself, not ten
+seconds of imports. It must never run a parallel region: the threads of OpenMP do not survive a
+fork. A child that crashes, hangs or eats the memory takes nothing with it. Not here: the watch on a
+child (`watch`), what a child runs (`oracle.child`), the other end (`oracle.worker_oracle`).
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import gc
+import importlib
+import os
+import resource
+import socket
+import sys
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import IO, NoReturn
+
+from torchreel import sandbox
+from torchreel.minifier.hangs import stacks
+from torchreel.minifier.oracle.protocol import (
+    Answer,
+    Finding,
+    Task,
+    entered_line,
+    hello_line,
+    parse_line,
+)
+from torchreel.minifier.oracle.worker.watch import ChildWatch, StackSamples
+from torchreel.sandbox.processes import (
+    adopt_orphans,
+    die_with_parent,
+    end_children,
+    follow_parent,
+    kill_group,
+)
+from torchreel.store.jsontypes import Json, parse_json
+
+_TAIL = 2000  # bytes of a dead child's output that are kept
+_LARGEST_FILE = 4 << 30  # bytes; a child that prints without end must not fill the disk
+
+_machine: dict[str, Json] = {}
+"""What the recording says of its GPUs, for a case that compiles for one."""
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Answer tasks from stdin until it ends."""
+    parser = argparse.ArgumentParser(prog="torchreel-minifier-worker")
+    parser.add_argument("--import", dest="imports", action="append", default=[])
+    parser.add_argument("--trust", action="store_true", help="run cases that are code")
+    parser.add_argument("--kernels", action="store_true", help="be ready to compile kernels")
+    parser.add_argument("--lane", dest="lanes", type=int, action="append", help="a socket")
+    parser.add_argument("--accelerator", type=Path, help="facts of the recorded machine's GPUs")
+    options = parser.parse_args(arguments)
+    follow_parent()
+    gc.disable()  # nearly nothing of what is imported is garbage: a quarter of the time is saved
+    if options.accelerator is not None:
+        found = parse_json(options.accelerator.read_bytes())
+        assert isinstance(found, Mapping), "`oracle` wrote it"
+        _machine.update(found)
+    channel = _private_channel()
+    sys.path.insert(0, os.getcwd())
+    for name in options.imports:
+        importlib.import_module(name)
+    channel.write(hello_line(_warm_up(options.imports, options.kernels, options.trust)))
+    channel.close()
+    lanes = [socket.socket(fileno=number) for number in options.lanes]
+    if len(lanes) == 1:
+        _serve(lanes[0], options.trust)
+    else:
+        _serve_each(lanes, options.trust)
+    return 0
+
+
+def _serve_each(lanes: Sequence[socket.socket], trust: bool) -> None:
+    """One process for each lane, all of them as warm as this one, which only waits for them."""
+    me = os.getpid()
+    for lane in lanes:
+        if os.fork() == 0:
+            die_with_parent(me)
+            for other in lanes:
+                if other is not lane:
+                    other.close()
+            _serve(lane, trust)
+            os._exit(0)
+    for lane in lanes:
+        lane.close()
+    with contextlib.suppress(ChildProcessError):
+        while True:
+            os.wait()
+
+
+def _serve(lane: socket.socket, trust: bool) -> None:
+    """Answer the tasks of a lane, one after the other, until it is closed."""
+    adopt_orphans()
+    for line in lane.makefile("rb"):
+        data = parse_line(line)
+        if "cancel" not in data:  # of a task that had been answered already
+            lane.sendall(_answer(data, lane, trust).to_line())
+
+
+def _private_channel() -> IO[bytes]:
+    """Keep stdout for ourselves: whatever else prints, prints to stderr."""
+    channel = os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)
+    return channel
+
+
+def _warm_up(imports: list[str], kernels: bool, trust: bool) -> Mapping[str, Json]:
+    """Import and initialise what every case needs; returns what verdicts depend on."""
+    from torchreel.minifier.oracle.child import torch_names
+    from torchreel.minifier.oracle.worker import environment, warm_up
+
+    if not trust:  # what the sandbox asks of the kernel and of the compiler is kept
+        sandbox.prepare()
+        sandbox.cpp_compiler()
+    torch_names.warm_up()
+    warm_up.compile_once(kernels=kernels)
+    if trust:
+        warm_up.trace_once()
+    gc.freeze()  # a collection in a child would copy every page of the parent
+    gc.enable()
+    return {
+        **environment.facts(imports, confined=not trust),
+        **({"accelerator": _machine} if _machine else {}),
+    }
+
+
+def _answer(data: Mapping[str, Json], lane: socket.socket, trust: bool) -> Answer:
+    """Fork a child for a task and see what becomes of it."""
+    reading, writing = os.pipe()
+    with tempfile.TemporaryFile() as output, tempfile.TemporaryFile() as seen:
+        began, me = time.monotonic(), os.getpid()
+        pid = os.fork()
+        if pid == 0:
+            os.close(reading)
+            lane.close()
+            die_with_parent(me)
+            stacks.answer_with_stack(seen)
+            _child(data, writing, output, trust)
+        os.close(writing)
+        with os.fdopen(reading, "rb", buffering=0) as pipe:
+            watch = ChildWatch(pid, data, began, StackSamples(pid, data, seen))
+            watch.run(pipe, lane)
+        if watch.found is not None:
+            kill_group(pid)
+        _, status = os.waitpid(pid, 0)
+        kill_group(pid)  # a C++ compiler that outlived it
+        end_children()  # and what has left the group
+        finding, lasting = watch.finding(status, _tail(output), data)
+    seconds, looks = time.monotonic() - began, watch.looks
+    return Answer(finding, seconds, watch.peak, lasting, looks.stayed_in, watch.is_presumed)
+
+
+def _child(data: Mapping[str, Json], pipe: int, output: IO[bytes], trust: bool) -> NoReturn:
+    """Run the task and write down what came of it. Ends the process, without any clean-up."""
+    os.setsid()
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    resource.setrlimit(resource.RLIMIT_FSIZE, (_LARGEST_FILE, _LARGEST_FILE))
+    for descriptor in (1, 2):
+        os.dup2(output.fileno(), descriptor)
+    if not trust:
+        _confine()
+    from torchreel.minifier.oracle.child.runners import run_case
+    from torchreel.minifier.oracle.child.stages import Position
+    from torchreel.replay import torch_machine
+    from torchreel.replay.facts import Facts
+
+    def announce(position: Position) -> None:
+        os.write(pipe, entered_line(position.stage, position.partition))
+
+    task = replace(Task.from_json(data), trust=trust)
+    if task.case.is_code and not trust:
+        _write_all(pipe, Finding("invalid", None, "the case is not trusted", "decode").to_line())
+        os._exit(0)
+    # Not in the parent: the threads of autograd for a device would not survive the fork.
+    with (
+        contextlib.nullcontext() if trust else torch_machine.without_other_programs(),
+        torch_machine.imposed(Facts(accelerator=_machine or None)),
+    ):
+        finding = run_case(task, announce)
+    _write_all(pipe, finding.to_line())
+    os._exit(0)
+
+
+def _confine() -> None:
+    """Let a case do no harm, whatever it calls: it may write to Inductor's cache of this worker."""
+    folder = Path(os.environ["TORCHINDUCTOR_CACHE_DIR"])
+    folder.mkdir(exist_ok=True)
+    programs = sandbox.cpp_compiler() + (sandbox.gpu_compilers() if _machine else ())
+    sandbox.confine(sandbox.Confinement(folder, programs))
+
+
+def _write_all(pipe: int, data: bytes) -> None:
+    while data:
+        data = data[os.write(pipe, data) :]
+
+
+def _tail(output: IO[bytes]) -> str:
+    output.seek(max(0, output.seek(0, os.SEEK_END) - _TAIL))
+    return output.read().decode("utf-8", "replace").strip()
