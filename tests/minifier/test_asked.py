@@ -16,13 +16,13 @@ from tests.minifier.recorded import record
 from torchreel.errors import TrivialResult, UsageError
 from torchreel.minifier.cases.case import Case
 from torchreel.minifier.export.check import check
-from torchreel.minifier.export.script import candidate_script, compile_form
 from torchreel.minifier.minify import minify
 from torchreel.minifier.options import Bounds, Options
 from torchreel.minifier.oracle.command_oracle import ScriptOracle
 from torchreel.minifier.oracle.predicates import parse_predicate
 from torchreel.minifier.oracle.worker_oracle import WorkerOracle
 from torchreel.minifier.results.verdicts import Report
+from torchreel.minifier.scripts.forms import candidate_script, compile_form
 from torchreel.minifier.search import Search
 from torchreel.store import queries
 from torchreel.store.database import Store

@@ -21,11 +21,11 @@ from torchreel.minifier.accuracy import find_difference
 from torchreel.minifier.analyze import analyze
 from torchreel.minifier.cases.case import Case
 from torchreel.minifier.export import ExportOptions, _checked
-from torchreel.minifier.export.script import Script
 from torchreel.minifier.export.story import Story
 from torchreel.minifier.minify import minify
 from torchreel.minifier.options import Options
 from torchreel.minifier.results.verdicts import Report, raise_missing
+from torchreel.minifier.scripts.forms import Script
 from torchreel.recorder.settings import Settings
 from torchreel.replay.operators import document
 from torchreel.replay.replay import replay

@@ -12,9 +12,9 @@ from tests.replay.operators import join, split, twist
 from torchreel.errors import UnsupportedError, UntrustedError
 from torchreel.minifier.cases.case import Case
 from torchreel.minifier.export import ExportOptions, export
-from torchreel.minifier.export.operators import definitions
-from torchreel.minifier.export.validation.scripts import check_script
 from torchreel.minifier.minify import minify, starting_cases
+from torchreel.minifier.scripts.operators import definitions
+from torchreel.minifier.scripts.validation.scripts import check_script
 from torchreel.store import queries
 from torchreel.store.database import Store
 from torchreel.store.jsontypes import Json

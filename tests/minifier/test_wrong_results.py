@@ -18,10 +18,10 @@ from torchreel.errors import UsageError
 from torchreel.minifier.accuracy import with_positive_inputs, with_telling_inputs
 from torchreel.minifier.cases.case import Case
 from torchreel.minifier.cases.order import sort_key
-from torchreel.minifier.export.script import compile_form
 from torchreel.minifier.oracle.child.graph_runner import run
 from torchreel.minifier.oracle.protocol import Answer, Finding, Task
 from torchreel.minifier.passes.sizes import PlainContents
+from torchreel.minifier.scripts.forms import compile_form
 from torchreel.replay.comparison import compare, differences
 from torchreel.store.signature import Signature, wrong_result_signature
 

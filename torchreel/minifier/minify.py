@@ -33,6 +33,7 @@ from torchreel.minifier.oracle.worker_oracle import WorkerOracle
 from torchreel.minifier.parts import is_worth, part_of
 from torchreel.minifier.phases import phases_of
 from torchreel.minifier.results.reductions import Listener, Reduction
+from torchreel.minifier.scripts.forms import candidate_script
 from torchreel.minifier.search import Search
 from torchreel.minifier.source.start import programs
 from torchreel.minifier.written import written_down
@@ -186,8 +187,6 @@ def _reduce_asked(
         if not options.command:
             reduction = _reduce(store, worker, starts, failure, options, listener)
             return _explained(store, worker, reduction, options)
-        from torchreel.minifier.export.script import candidate_script  # exports look at us
-
         script_oracle = ScriptOracle(
             worker, options.command, wanted, candidate_script, options.bounds
         )

@@ -8,8 +8,8 @@ import torch.nn.functional as F
 from torch._dynamo.testing import EagerAndRecordGraphs
 
 from torchreel.errors import TorchreelError
-from torchreel.minifier.export.functions import function
-from torchreel.minifier.export.names import variables
+from torchreel.minifier.scripts.functions import function
+from torchreel.minifier.scripts.names import variables
 from torchreel.store.portable.graphs import GraphDoc, NodeDoc, encode_graph
 
 

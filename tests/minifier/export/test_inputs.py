@@ -9,7 +9,7 @@ import torch
 
 from tests.minifier.hand_made import NO_SYMBOLS, case_of, tensor
 from torchreel.errors import UnsupportedError
-from torchreel.minifier.export.inputs import Inputs
+from torchreel.minifier.scripts.inputs import Inputs
 from torchreel.store.jsontypes import Json
 from torchreel.store.portable.checkpoints import CheckpointDoc
 from torchreel.store.portable.tensors import Encoder, synthesise_all

@@ -21,10 +21,10 @@ from torchreel.minifier.cases.case import Case
 from torchreel.minifier.export import _header
 from torchreel.minifier.export.check import CheckResult
 from torchreel.minifier.export.issue import issue
-from torchreel.minifier.export.script import Script, compile_form, with_header
 from torchreel.minifier.export.story import Story
-from torchreel.minifier.export.validation.issues import check_issue
 from torchreel.minifier.results.explanations import Explanation
+from torchreel.minifier.scripts.forms import Script, compile_form, with_header
+from torchreel.minifier.scripts.validation.issues import check_issue
 from torchreel.releases.results import Run, State, Survey
 from torchreel.releases.results import Tried as Release
 from torchreel.store.records import Reduction

@@ -15,7 +15,7 @@ from tests.minifier.real import case_from
 from torchreel.errors import UnsupportedError
 from torchreel.minifier.cases.case import Case
 from torchreel.minifier.export.check import check
-from torchreel.minifier.export.script import compile_form, graph_form, with_header
+from torchreel.minifier.scripts.forms import compile_form, graph_form, with_header
 from torchreel.store.portable.graphs import map_tree
 from torchreel.store.signature import Signature, crash_signature, hang_signature
 

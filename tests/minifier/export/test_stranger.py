@@ -17,7 +17,7 @@ import pytest
 from tests.minifier.export.test_script import CASES, FORMS, SIGNATURE
 from torchreel.errors import UnsupportedError
 from torchreel.minifier.cases.kinds import case_from_bytes
-from torchreel.minifier.export.inputs import Inputs
+from torchreel.minifier.scripts.inputs import Inputs
 from torchreel.store import canonical_json
 from torchreel.store.portable.checkpoints import CheckpointDoc
 

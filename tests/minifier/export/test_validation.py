@@ -13,10 +13,10 @@ from tests.minifier.export.test_script import CASES, FORMS, SIGNATURE, without_i
 from torchreel.errors import UnsupportedError
 from torchreel.minifier.cases.case import Case
 from torchreel.minifier.export.regression import text_of_test
-from torchreel.minifier.export.script import Script
-from torchreel.minifier.export.validation.issues import HEADINGS, check_issue
-from torchreel.minifier.export.validation.scripts import check_program, check_script
 from torchreel.minifier.oracle.predicates import QUANTITIES
+from torchreel.minifier.scripts.forms import Script
+from torchreel.minifier.scripts.validation.issues import HEADINGS, check_issue
+from torchreel.minifier.scripts.validation.scripts import check_program, check_script
 from torchreel.store.signature import (
     crash_signature,
     hang_signature,

@@ -10,8 +10,8 @@ from itertools import zip_longest
 
 from torchreel.minifier.cases.case import Case
 from torchreel.minifier.cases.descriptions import as_list, as_object
-from torchreel.minifier.export.names import variables
 from torchreel.minifier.passes.config import entry_name
+from torchreel.minifier.scripts.names import variables
 from torchreel.store import spelling
 from torchreel.store.jsontypes import Json
 from torchreel.store.portable.graphs import GraphDoc, NodeDoc

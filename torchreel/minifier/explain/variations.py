@@ -11,8 +11,8 @@ from dataclasses import dataclass, replace
 
 from torchreel.minifier.cases.case import Case
 from torchreel.minifier.cases.descriptions import as_list, as_object, is_tensor, sizes
-from torchreel.minifier.export.names import variables
 from torchreel.minifier.passes.sizes import Resize
+from torchreel.minifier.scripts.names import variables
 from torchreel.store.jsontypes import Json
 
 # Beyond the size itself: the next one, one that is no multiple of anything, one that fills more

@@ -24,7 +24,11 @@ from torchreel.minifier.export.check import HERE, CheckResult, Interpreter, chec
 from torchreel.minifier.export.files import FORMATS, write_files
 from torchreel.minifier.export.issue import issue
 from torchreel.minifier.export.regression import check_as_test, text_of_test
-from torchreel.minifier.export.script import (
+from torchreel.minifier.export.story import Story, best_known, headline, of_by_catch
+from torchreel.minifier.findings import finding
+from torchreel.minifier.options import Options
+from torchreel.minifier.results.explanations import Explanation
+from torchreel.minifier.scripts.forms import (
     Script,
     compile_form,
     graph_form,
@@ -32,13 +36,9 @@ from torchreel.minifier.export.script import (
     waiting,
     with_header,
 )
-from torchreel.minifier.export.settings import left_out
-from torchreel.minifier.export.story import Story, best_known, headline, of_by_catch
-from torchreel.minifier.export.validation.issues import check_issue
-from torchreel.minifier.findings import finding
-from torchreel.minifier.options import Options
-from torchreel.minifier.results.explanations import Explanation
-from torchreel.minifier.source.export import comparing_forms, source_form
+from torchreel.minifier.scripts.settings import left_out
+from torchreel.minifier.scripts.source_form import comparing_forms, source_form
+from torchreel.minifier.scripts.validation.issues import check_issue
 from torchreel.releases.results import Survey
 from torchreel.store import Store
 from torchreel.store.hang_limit import recorded_limit

@@ -26,9 +26,9 @@ import torchreel
 from torchreel import sandbox
 from torchreel.errors import MinifyError
 from torchreel.minifier.export import runner
-from torchreel.minifier.export.measuring import HOLDS
 from torchreel.minifier.oracle.command import INTERESTING, run_command
 from torchreel.minifier.oracle.worker_oracle import NEEDS_KERNELS
+from torchreel.minifier.scripts.measuring import HOLDS
 from torchreel.releases.packages import foreign_packages, needed_packages
 from torchreel.replay.vector_isa import copy_probes
 from torchreel.sandbox import processes

@@ -18,8 +18,8 @@ from torchreel.minifier.bisect.results import Bisection
 from torchreel.minifier.bisect.steps import Step
 from torchreel.minifier.cases.kinds import AnyCase
 from torchreel.minifier.export.check import CheckResult
-from torchreel.minifier.export.script import Script
 from torchreel.minifier.export.story import Story, headline, title
+from torchreel.minifier.scripts.forms import Script
 
 _LOG_LINES = 60  # of a traceback; the rest is in the recording
 # Where the interpreter and the checked script lie is nobody's business, and the same for all.

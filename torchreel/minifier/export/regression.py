@@ -10,8 +10,8 @@ import ast
 from collections.abc import Sequence
 
 from torchreel.minifier.export.check import CheckResult, check
-from torchreel.minifier.export.script import Script
-from torchreel.minifier.export.validation.scripts import check_program
+from torchreel.minifier.scripts.forms import Script
+from torchreel.minifier.scripts.validation.scripts import check_program
 from torchreel.store.signature import Signature
 
 _IN_A_PROCESS = """{head}

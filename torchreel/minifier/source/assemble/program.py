@@ -10,7 +10,7 @@ from typing import Any
 
 from torchreel.errors import UnsupportedError
 from torchreel.minifier.cases.case import Case
-from torchreel.minifier.export import settings
+from torchreel.minifier.scripts import settings
 from torchreel.minifier.source.assemble import exports
 from torchreel.minifier.source.assemble.functions import Lines, Sources
 from torchreel.minifier.source.assemble.names import Names

@@ -10,7 +10,7 @@ import re
 
 import torch
 
-from torchreel.minifier.export.inputs import Inputs
+from torchreel.minifier.scripts.inputs import Inputs
 from torchreel.store.jsontypes import Json
 from torchreel.store.portable.checkpoints import CheckpointDoc
 from torchreel.store.portable.graphs import GraphDoc

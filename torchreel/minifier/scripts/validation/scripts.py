@@ -19,7 +19,7 @@ import torch
 from torchreel.errors import TorchreelError, UnsupportedError
 from torchreel.escaping.characters import is_visible
 from torchreel.escaping.python import is_identifier
-from torchreel.minifier.export.names import public_functions
+from torchreel.minifier.scripts.names import public_functions
 from torchreel.store.jsontypes import Json
 from torchreel.store.portable import config, targets, torch_names
 from torchreel.store.portable.allowed.members import tensor_attributes, tensor_methods

@@ -12,10 +12,10 @@ from torchreel.errors import UnsupportedError
 from torchreel.escaping.python import identifier, literal
 from torchreel.minifier.cases.case import Case
 from torchreel.minifier.cases.descriptions import as_list, as_object
-from torchreel.minifier.export import operators, settings
-from torchreel.minifier.export.functions import INDENT, check_arguments, derived_sizes
-from torchreel.minifier.export.inputs import Inputs
-from torchreel.minifier.export.names import public_target, variables
+from torchreel.minifier.scripts import operators, settings
+from torchreel.minifier.scripts.functions import INDENT, check_arguments, derived_sizes
+from torchreel.minifier.scripts.inputs import Inputs
+from torchreel.minifier.scripts.names import public_target, variables
 from torchreel.store import spelling
 from torchreel.store.jsontypes import Json
 from torchreel.store.portable import names

@@ -22,13 +22,13 @@ from torchreel.minifier.cases.descriptions import as_object
 from torchreel.minifier.cases.kinds import AnyCase
 from torchreel.minifier.cases.resizing import resized
 from torchreel.minifier.cases.side_effects import is_effectful
-from torchreel.minifier.export import graphs, measuring, operators, settings
-from torchreel.minifier.export.functions import INDENT, Function, derived_sizes, function
-from torchreel.minifier.export.inputs import Inputs
-from torchreel.minifier.export.measuring import measured, recompiling
-from torchreel.minifier.export.names import variables
-from torchreel.minifier.export.validation.scripts import check_script, parsed
 from torchreel.minifier.oracle.predicates import Predicate, parse_predicate
+from torchreel.minifier.scripts import graphs, measuring, operators, settings
+from torchreel.minifier.scripts.functions import INDENT, Function, derived_sizes, function
+from torchreel.minifier.scripts.inputs import Inputs
+from torchreel.minifier.scripts.measuring import measured, recompiling
+from torchreel.minifier.scripts.names import variables
+from torchreel.minifier.scripts.validation.scripts import check_script, parsed
 from torchreel.replay.torch_names import register_operators
 from torchreel.store.jsontypes import Json
 from torchreel.store.portable.allowed.graphs import check_graph

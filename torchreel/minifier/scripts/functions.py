@@ -16,7 +16,7 @@ from torchreel.errors import UnsupportedError
 from torchreel.minifier.cases.descriptions import as_list, as_object, is_symbolic
 from torchreel.minifier.cases.graph_edits import users_of
 from torchreel.minifier.cases.side_effects import is_effectful
-from torchreel.minifier.export.names import public_target, variables
+from torchreel.minifier.scripts.names import public_target, variables
 from torchreel.store import spelling
 from torchreel.store.jsontypes import Json
 from torchreel.store.portable import names, targets, values
