@@ -29,7 +29,6 @@ from torchreel.minifier.cases.case import Case
 from torchreel.minifier.cases.descriptions import as_object, sizes
 from torchreel.minifier.cases.kinds import AnyCase
 from torchreel.minifier.cases.order import sort_key
-from torchreel.minifier.journal import StoreJournal
 from torchreel.minifier.judge import Judge
 from torchreel.minifier.minify import is_alike
 from torchreel.minifier.options import Limits
@@ -39,6 +38,7 @@ from torchreel.minifier.results.reductions import ProgressEvent
 from torchreel.minifier.results.verdicts import Report
 from torchreel.minifier.search import Search
 from torchreel.minifier.start import repetitions
+from torchreel.minifier.storage.journal import StoreJournal
 from torchreel.minifier.wiring import wiring
 from torchreel.store import queries
 from torchreel.store.database import Store

@@ -7,7 +7,7 @@ import pytest
 
 from tests.replay.programs import PROGRAMS, UNCACHED, record
 from torchreel.errors import UnsupportedError, UsageError
-from torchreel.minifier.written import written_down
+from torchreel.minifier.storage.added_failures import written_down
 from torchreel.replay import Verdict, replay
 from torchreel.replay.nursery import warm
 from torchreel.replay.vector_isa import copy_probes

@@ -28,7 +28,7 @@ from torchreel.minifier.results.verdicts import (
 )
 from torchreel.minifier.source.passes.settings import SimplerCall
 from torchreel.minifier.source.start import programs
-from torchreel.minifier.written import written_down
+from torchreel.minifier.storage.added_failures import written_down
 from torchreel.replay.comparators import DEFAULT, tolerances
 from torchreel.replay.operators import document
 from torchreel.store import queries

@@ -13,7 +13,7 @@ from torchreel.errors import UnsupportedError, UsageError
 from torchreel.minifier.cases.case import Case, Harness
 from torchreel.minifier.options import Options
 from torchreel.minifier.oracle.predicates import parse_predicate
-from torchreel.minifier.written import written_down
+from torchreel.minifier.storage.added_failures import written_down
 from torchreel.replay.operators import document
 from torchreel.store import queries
 from torchreel.store.database import Store

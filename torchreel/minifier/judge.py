@@ -13,11 +13,11 @@ from dataclasses import replace
 from torchreel.errors import BudgetSpent
 from torchreel.minifier.cases.kinds import AnyCase, Key
 from torchreel.minifier.cases.order import sort_key
-from torchreel.minifier.journal import Journal
 from torchreel.minifier.options import Limits
 from torchreel.minifier.oracle.interface import Ahead, Oracle, ParallelOracle
 from torchreel.minifier.results.reductions import ByCatchFound
 from torchreel.minifier.results.verdicts import Report
+from torchreel.minifier.storage.journal import Journal
 from torchreel.store.signature import Signature
 
 # How many of the cases that failed last are at hand without reading them from the journal.

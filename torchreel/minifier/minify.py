@@ -19,12 +19,9 @@ from torchreel.minifier.accuracy import (
     wrong_programs,
 )
 from torchreel.minifier.asked import asked_again, asked_cases, asked_failure, asked_signature
-from torchreel.minifier.by_catch import caught
 from torchreel.minifier.cases.case import Case, Harness
 from torchreel.minifier.cases.kinds import AnyCase
-from torchreel.minifier.findings import finding, keep_finding
 from torchreel.minifier.hangs.oracle import HangOracle
-from torchreel.minifier.journal import StoreJournal
 from torchreel.minifier.judge import Judge
 from torchreel.minifier.options import Bounds, Options
 from torchreel.minifier.oracle.command_oracle import ScriptOracle
@@ -36,7 +33,10 @@ from torchreel.minifier.results.reductions import Listener, Reduction
 from torchreel.minifier.scripts.forms import candidate_script
 from torchreel.minifier.search import Search
 from torchreel.minifier.source.start import programs
-from torchreel.minifier.written import written_down
+from torchreel.minifier.storage.added_failures import written_down
+from torchreel.minifier.storage.findings import finding, keep_finding
+from torchreel.minifier.storage.journal import StoreJournal
+from torchreel.minifier.storage.other_failures import caught
 from torchreel.replay.facts import facts_of
 from torchreel.replay.frame_verdicts import export_around
 from torchreel.replay.operators import document

@@ -21,7 +21,6 @@ from torchreel.minifier.cases.kinds import AnyCase, Key
 from torchreel.minifier.cases.order import sort_key
 from torchreel.minifier.hangs.oracle import HangOracle
 from torchreel.minifier.hangs.proof import Accepted
-from torchreel.minifier.journal import Journal, MemoryJournal
 from torchreel.minifier.judge import Judge
 from torchreel.minifier.options import Limits
 from torchreel.minifier.oracle.interface import Oracle
@@ -37,6 +36,7 @@ from torchreel.minifier.results.reductions import (
 )
 from torchreel.minifier.results.verdicts import Report
 from torchreel.minifier.start import Start, confirmed, nothing_is, refuse_trivial, reproduce
+from torchreel.minifier.storage.journal import Journal, MemoryJournal
 from torchreel.minifier.sweep import Sweep, ahead
 from torchreel.minifier.wiring import wiring
 from torchreel.store.portable.graphs import GraphDoc

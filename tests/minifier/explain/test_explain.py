@@ -19,11 +19,11 @@ from torchreel.minifier.explain.asking import _Explaining, explain
 from torchreel.minifier.explain.difference import deciding_edit
 from torchreel.minifier.explain.variations import factors
 from torchreel.minifier.explain.workaround import find_workaround, switches
-from torchreel.minifier.journal import MemoryJournal
 from torchreel.minifier.judge import Judge
 from torchreel.minifier.options import Limits
 from torchreel.minifier.results.explanations import Explanation
 from torchreel.minifier.results.verdicts import Report
+from torchreel.minifier.storage.journal import MemoryJournal
 from torchreel.store.database import Store
 from torchreel.store.signature import Signature
 

@@ -16,11 +16,7 @@ from torchreel.errors import NotReproduced, UnsupportedError, UsageError
 from torchreel.minifier.bisect.results import Bisection, Tried
 from torchreel.minifier.bisect.steps import LADDER, NONE, PARTS, Step, applied, part_step
 from torchreel.minifier.cases.case import Case
-from torchreel.minifier.cases.kinds import AnyCase
 from torchreel.minifier.explain.workaround import find_workaround
-from torchreel.minifier.export.story import best_known
-from torchreel.minifier.findings import keep_finding
-from torchreel.minifier.journal import StoreJournal
 from torchreel.minifier.judge import Judge
 from torchreel.minifier.minify import (
     NEEDS_FRAME,
@@ -32,6 +28,9 @@ from torchreel.minifier.minify import (
 from torchreel.minifier.options import Limits, Options
 from torchreel.minifier.oracle.worker_oracle import WorkerOracle
 from torchreel.minifier.results.verdicts import Report, raise_forbidden, raise_refusal
+from torchreel.minifier.storage.best_cases import best_case
+from torchreel.minifier.storage.findings import keep_finding
+from torchreel.minifier.storage.journal import StoreJournal
 from torchreel.store import queries
 from torchreel.store.database import Store
 from torchreel.store.records import Compile, Failure
@@ -96,10 +95,8 @@ def _cases(store: Store, compile: Compile, options: Options) -> tuple[Failure, l
             "asked: it comes from Dynamo itself, whatever the backend and the config of Inductor. "
             f"'torchreel minify {store.target}#{compile.place} --trust' shortens the program."
         )
-    if queries.reductions(store, failure):
-        found: Sequence[AnyCase] = [best_known(store, compile, failure, options)[0]]
-    else:
-        found = starting_cases(store, compile, failure, options)
+    best = best_case(store, failure, options.imports)
+    found = [best.case] if best else starting_cases(store, compile, failure, options)
     cases = [case for case in found if isinstance(case, Case)]
     if not cases:
         raise UnsupportedError(

@@ -15,7 +15,6 @@ from pathlib import Path
 
 from torchreel.errors import UnsupportedError, UntrustedError, UsageError
 from torchreel.minifier.bisect import Bisection
-from torchreel.minifier.by_catch import caught
 from torchreel.minifier.cases.case import Case
 from torchreel.minifier.cases.kinds import AnyCase
 from torchreel.minifier.cases.order import sort_key
@@ -25,7 +24,6 @@ from torchreel.minifier.export.files import FORMATS, write_files
 from torchreel.minifier.export.issue import issue
 from torchreel.minifier.export.regression import check_as_test, text_of_test
 from torchreel.minifier.export.story import Story, best_known, headline, of_by_catch
-from torchreel.minifier.findings import finding
 from torchreel.minifier.options import Options
 from torchreel.minifier.results.explanations import Explanation
 from torchreel.minifier.scripts.forms import (
@@ -39,6 +37,8 @@ from torchreel.minifier.scripts.forms import (
 from torchreel.minifier.scripts.settings import left_out
 from torchreel.minifier.scripts.source_form import comparing_forms, source_form
 from torchreel.minifier.scripts.validation.issues import check_issue
+from torchreel.minifier.storage.findings import finding
+from torchreel.minifier.storage.other_failures import caught
 from torchreel.releases.results import Survey
 from torchreel.store import Store
 from torchreel.store.hang_limit import recorded_limit

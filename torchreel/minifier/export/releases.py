@@ -16,9 +16,9 @@ from torchreel.minifier.cases.kinds import AnyCase
 from torchreel.minifier.export import ExportOptions, best_form
 from torchreel.minifier.export.check import HERE, CheckResult, Interpreter, check
 from torchreel.minifier.export.story import Story, best_known
-from torchreel.minifier.findings import keep_finding
 from torchreel.minifier.options import Options
 from torchreel.minifier.scripts.forms import Script
+from torchreel.minifier.storage.findings import keep_finding
 from torchreel.releases import environments
 from torchreel.releases.environments import Environment
 from torchreel.releases.results import Run, Survey, Tried, in_order, order_of

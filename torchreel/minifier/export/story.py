@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import PurePath
 
-from sqlalchemy import select
-
-from torchreel.errors import DamagedStore, UnsupportedError, UsageError
+from torchreel.errors import UsageError
 from torchreel.minifier.bisect.results import Bisection
-from torchreel.minifier.by_catch import Caught
-from torchreel.minifier.cases.kinds import AnyCase, case_from_bytes
+from torchreel.minifier.cases.kinds import AnyCase
 from torchreel.minifier.minify import starting_cases
 from torchreel.minifier.options import Options
 from torchreel.minifier.results.explanations import Explanation
+from torchreel.minifier.storage.best_cases import best_case
+from torchreel.minifier.storage.other_failures import Caught
 from torchreel.releases.results import Survey
-from torchreel.store import Store, queries, schema
+from torchreel.store import Store, queries
 from torchreel.store.records import Compile, Failure, Reduction
 from torchreel.store.signature import Signature
 
@@ -104,15 +103,11 @@ def best_known(
             f"The compile {compile.place} did not fail, so there is nothing to export. If it "
             "computes something wrong, run 'torchreel minify --accuracy' first."
         )
-    reductions = queries.reductions(store, failure)
-    if not reductions:
+    best = best_case(store, failure, options.imports)
+    if best is None:
         case = starting_cases(store, compile, failure, options)[0]
         return case, _story(store, compile, failure, case.call_nodes, None)
-    sizes = {row.id: _case(store, row.best_case).call_nodes for row in reductions}
-    best = min(reductions, key=lambda row: (sizes[row.id], -row.id))
-    before = _case(store, best.start_case).call_nodes
-    case = _case(store, best.best_case).with_imports(options.imports)
-    return case, _story(store, compile, failure, before, _altogether(best, reductions))
+    return best.case, _story(store, compile, failure, best.before, best.reduction)
 
 
 def of_by_catch(store: Store, found: Caught) -> Story:
@@ -125,12 +120,6 @@ def of_by_catch(store: Store, found: Caught) -> Story:
         environment=queries.environment(store, row.recording_id),
         before=found.case.call_nodes,
     )
-
-
-def _altogether(best: Reduction, reductions: list[Reduction]) -> Reduction:
-    """The best reduction with the effort of all: each goes on where the one before it stopped."""
-    runs = sum(row.oracle_runs for row in reductions)
-    return replace(best, oracle_runs=runs, seconds=sum(row.seconds for row in reductions))
 
 
 def _story(
@@ -147,14 +136,3 @@ def _story(
         reduction=reduction,
         by_catch=tuple(item.signature for item in caught),
     )
-
-
-def _case(store: Store, digest: str) -> AnyCase:
-    query = select(schema.cases.c.document).where(schema.cases.c.digest == digest)
-    rows = store.rows(query)
-    if not rows:
-        raise DamagedStore(f"{store.target} refers to a case ({digest[:12]}) that it lacks.")
-    try:
-        return case_from_bytes(store.read_blob(rows[0].document))
-    except UnsupportedError as error:
-        raise DamagedStore(f"{store.target} holds a case that is none: {error}.") from error

@@ -10,7 +10,7 @@ from torchreel.minifier.cases.descriptions import as_list, as_object
 from torchreel.minifier.cases.higher_order import LAYOUTS, calls_in
 from torchreel.minifier.cases.literals import Place, at_place, leaves, lists, plainer, with_place
 from torchreel.minifier.passes.base import CaseEdit, CasePass, Path, graph_at, paths, with_graph_at
-from torchreel.minifier.signatures import is_required
+from torchreel.minifier.passes.required_arguments import is_required
 from torchreel.store.jsontypes import Json
 from torchreel.store.portable.graphs import GraphDoc, NodeDoc
 

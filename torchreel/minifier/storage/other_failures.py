@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from torchreel.errors import DamagedStore, UntrustedError, UsageError
 from torchreel.minifier.cases.kinds import AnyCase
-from torchreel.minifier.journal import StoreJournal
+from torchreel.minifier.storage.journal import StoreJournal
 from torchreel.store import queries
 from torchreel.store.database import Store
 from torchreel.store.records import ByCatch, Compile

@@ -1,0 +1,6 @@
+"""What a reduction keeps in the store, and finds there again.
+
+Lives here: verdicts and cases (`journal`), other failures that were met (`other_failures`),
+failures that no recording holds (`added_failures`), findings about a case (`findings`), the
+simplest case known (`best_cases`). Not here: tables and queries (`torchreel.store`).
+"""

@@ -1,0 +1,52 @@
+"""The simplest case that the store knows of a failure: what its reductions came to."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from sqlalchemy import select
+
+from torchreel.errors import DamagedStore, UnsupportedError
+from torchreel.minifier.cases.kinds import AnyCase, case_from_bytes
+from torchreel.store import Store, queries, schema
+from torchreel.store.records import Failure, Reduction
+
+
+@dataclass(frozen=True)
+class BestCase:
+    """The simplest case of a failure, and the reduction that found it."""
+
+    case: AnyCase
+    before: int
+    """Call nodes of the case that the reduction started with."""
+    reduction: Reduction
+    """With the runs and seconds of all reductions of the failure."""
+
+
+def best_case(store: Store, failure: Failure, imports: tuple[str, ...]) -> BestCase | None:
+    """Return the simplest case known of a failure; None if it was never reduced."""
+    reductions = queries.reductions(store, failure)
+    if not reductions:
+        return None
+    sizes = {row.id: _case(store, row.best_case).call_nodes for row in reductions}
+    best = min(reductions, key=lambda row: (sizes[row.id], -row.id))
+    before = _case(store, best.start_case).call_nodes
+    case = _case(store, best.best_case).with_imports(imports)
+    return BestCase(case, before, _altogether(best, reductions))
+
+
+def _altogether(best: Reduction, reductions: list[Reduction]) -> Reduction:
+    """Return the best reduction with the effort of all: each goes on where the last one stopped."""
+    runs = sum(row.oracle_runs for row in reductions)
+    return replace(best, oracle_runs=runs, seconds=sum(row.seconds for row in reductions))
+
+
+def _case(store: Store, digest: str) -> AnyCase:
+    query = select(schema.cases.c.document).where(schema.cases.c.digest == digest)
+    rows = store.rows(query)
+    if not rows:
+        raise DamagedStore(f"{store.target} refers to a case ({digest[:12]}) that it lacks.")
+    try:
+        return case_from_bytes(store.read_blob(rows[0].document))
+    except UnsupportedError as error:
+        raise DamagedStore(f"{store.target} holds a case that is none: {error}.") from error
