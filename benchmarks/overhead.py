@@ -23,7 +23,7 @@ from torchreel.minifier.cases.kinds import AnyCase
 from torchreel.minifier.oracle.protocol import Task
 from torchreel.minifier.results.reductions import ProgressEvent
 from torchreel.minifier.results.verdicts import Report
-from torchreel.minifier.search import Search
+from torchreel.minifier.search.search import Search
 from torchreel.minifier.storage.journal import StoreJournal
 from torchreel.store import Store, queries
 from torchreel.store.jsontypes import Json

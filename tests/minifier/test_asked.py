@@ -23,7 +23,7 @@ from torchreel.minifier.oracle.predicates import parse_predicate
 from torchreel.minifier.oracle.worker_oracle import WorkerOracle
 from torchreel.minifier.results.verdicts import Report
 from torchreel.minifier.scripts.forms import candidate_script, compile_form
-from torchreel.minifier.search import Search
+from torchreel.minifier.search.search import Search
 from torchreel.store import queries
 from torchreel.store.database import Store
 from torchreel.store.signature import predicate_signature, script_signature

@@ -16,7 +16,7 @@ from torchreel.minifier.cases.case import Case
 from torchreel.minifier.options import usable_cores
 from torchreel.minifier.results.reductions import ProgressEvent
 from torchreel.minifier.results.verdicts import Report
-from torchreel.minifier.search import Search
+from torchreel.minifier.search.search import Search
 from torchreel.store import queries
 from torchreel.store.database import Store
 

@@ -22,7 +22,7 @@ from torchreel.minifier.cases.kinds import AnyCase
 from torchreel.minifier.oracle.interface import Ahead, ParallelOracle
 from torchreel.minifier.oracle.worker_oracle import WorkerOracle
 from torchreel.minifier.results.verdicts import Report
-from torchreel.minifier.search import Search
+from torchreel.minifier.search.search import Search
 from torchreel.store.database import Store
 
 

@@ -13,7 +13,7 @@ from torchreel.errors import UnsupportedError
 from torchreel.minifier.cases.case import Case
 from torchreel.minifier.cases.kinds import AnyCase
 from torchreel.minifier.results.verdicts import Report, raise_refusal
-from torchreel.minifier.search import Search
+from torchreel.minifier.search.search import Search
 
 MALFORMED = Report("invalid", detail="unknown kind of node 'absurd'", stage="decode")
 

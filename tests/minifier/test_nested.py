@@ -15,7 +15,7 @@ from torchreel.minifier.passes import Pass, all_passes
 from torchreel.minifier.passes.inline import Inline
 from torchreel.minifier.passes.lift import Lift, LiftValues
 from torchreel.minifier.passes.operands import DropOperand, DropResult, Freeze, SameBranch
-from torchreel.minifier.search import Search
+from torchreel.minifier.search.search import Search
 from torchreel.store.portable.graphs import GraphDoc
 
 

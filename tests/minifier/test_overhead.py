@@ -14,7 +14,7 @@ from torchreel.minifier.cases import canonical_text as texts
 from torchreel.minifier.cases.case import Case
 from torchreel.minifier.cases.kinds import AnyCase
 from torchreel.minifier.results.verdicts import Report
-from torchreel.minifier.search import Search
+from torchreel.minifier.search.search import Search
 from torchreel.store.database import Store
 from torchreel.store.jsontypes import Json
 

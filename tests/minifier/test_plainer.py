@@ -32,7 +32,7 @@ from torchreel.minifier.passes.ranks import DropDimension, LowerRanks
 from torchreel.minifier.passes.regions import Regions
 from torchreel.minifier.passes.sizes import SmallerSizes
 from torchreel.minifier.passes.writes import NoWrites
-from torchreel.minifier.search import Search
+from torchreel.minifier.search.search import Search
 from torchreel.store.jsontypes import Json
 from torchreel.store.portable.graphs import NodeDoc
 

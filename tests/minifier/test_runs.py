@@ -7,7 +7,7 @@ import math
 from hypothesis import given
 from hypothesis import strategies as st
 
-from torchreel.minifier.runs import find_prefix, find_run
+from torchreel.minifier.search.run_lengths import find_prefix, find_run
 
 
 @given(st.integers(0, 3000), st.integers(0, 1000))

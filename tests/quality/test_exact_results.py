@@ -7,7 +7,7 @@ import pytest
 from tests.minifier.hand_made import BUG, Predicate, call, case_of, chain, functions_of, ref, tensor
 from tests.minifier.hand_made import reaches as flows
 from torchreel.minifier.cases.case import Case
-from torchreel.minifier.search import Search
+from torchreel.minifier.search.search import Search
 
 pytestmark = pytest.mark.quality
 

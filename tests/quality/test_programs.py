@@ -22,7 +22,7 @@ from torchreel.minifier.cases.case import Case
 from torchreel.minifier.options import Bounds
 from torchreel.minifier.oracle.worker_oracle import WorkerOracle
 from torchreel.minifier.results.reductions import Reduction
-from torchreel.minifier.search import Search
+from torchreel.minifier.search.search import Search
 from torchreel.store.signature import Signature
 
 pytestmark = pytest.mark.quality

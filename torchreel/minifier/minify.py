@@ -22,16 +22,16 @@ from torchreel.minifier.asked import asked_again, asked_cases, asked_failure, as
 from torchreel.minifier.cases.case import Case, Harness
 from torchreel.minifier.cases.kinds import AnyCase
 from torchreel.minifier.hangs.oracle import HangOracle
-from torchreel.minifier.judge import Judge
+from torchreel.minifier.search.cached_oracle import Judge
 from torchreel.minifier.options import Bounds, Options
 from torchreel.minifier.oracle.command_oracle import ScriptOracle
 from torchreel.minifier.oracle.interface import Oracle
 from torchreel.minifier.oracle.worker_oracle import WorkerOracle
-from torchreel.minifier.parts import is_worth, part_of
-from torchreel.minifier.phases import phases_of
+from torchreel.minifier.search.partitions import is_worth, part_of
+from torchreel.minifier.search.phases import phases_of
 from torchreel.minifier.results.reductions import Listener, Reduction
 from torchreel.minifier.scripts.forms import candidate_script
-from torchreel.minifier.search import Search
+from torchreel.minifier.search.search import Search
 from torchreel.minifier.source.start import programs
 from torchreel.minifier.storage.added_failures import written_down
 from torchreel.minifier.storage.findings import finding, keep_finding

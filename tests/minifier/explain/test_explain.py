@@ -19,7 +19,7 @@ from torchreel.minifier.explain.asking import _Explaining, explain
 from torchreel.minifier.explain.difference import deciding_edit
 from torchreel.minifier.explain.variations import factors
 from torchreel.minifier.explain.workaround import find_workaround, switches
-from torchreel.minifier.judge import Judge
+from torchreel.minifier.search.cached_oracle import Judge
 from torchreel.minifier.options import Limits
 from torchreel.minifier.results.explanations import Explanation
 from torchreel.minifier.results.verdicts import Report

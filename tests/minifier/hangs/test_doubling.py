@@ -13,7 +13,7 @@ from torchreel.minifier.hangs.growth import Growth
 from torchreel.minifier.hangs.oracle import HangOracle
 from torchreel.minifier.options import Bounds
 from torchreel.minifier.results.verdicts import Report
-from torchreel.minifier.search import Search
+from torchreel.minifier.search.search import Search
 from torchreel.store.hang_limit import recorded_limit
 from torchreel.store.signature import hang_signature
 

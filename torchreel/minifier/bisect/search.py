@@ -17,7 +17,7 @@ from torchreel.minifier.bisect.results import Bisection, Tried
 from torchreel.minifier.bisect.steps import LADDER, NONE, PARTS, Step, applied, part_step
 from torchreel.minifier.cases.case import Case
 from torchreel.minifier.explain.workaround import find_workaround
-from torchreel.minifier.judge import Judge
+from torchreel.minifier.search.cached_oracle import Judge
 from torchreel.minifier.minify import (
     NEEDS_FRAME,
     below_dynamo,

@@ -15,7 +15,7 @@ from torchreel.minifier.cases.case import Case
 from torchreel.minifier.explain.difference import Edit, deciding_edit
 from torchreel.minifier.explain.variations import factors
 from torchreel.minifier.explain.workaround import Workaround, find_workaround
-from torchreel.minifier.judge import Judge
+from torchreel.minifier.search.cached_oracle import Judge
 from torchreel.minifier.options import Limits
 from torchreel.minifier.oracle.worker_oracle import WorkerOracle
 from torchreel.minifier.passes import all_passes

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from torchreel.minifier.bisect.steps import with_entry
 from torchreel.minifier.cases.case import Case
 from torchreel.minifier.cases.descriptions import as_object, symbols_of
-from torchreel.minifier.judge import Judge
+from torchreel.minifier.search.cached_oracle import Judge
 from torchreel.minifier.oracle.interface import Oracle
 from torchreel.store.jsontypes import Json
 

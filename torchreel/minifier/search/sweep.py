@@ -15,7 +15,7 @@ from typing import Any
 
 from torchreel.minifier.cases.kinds import AnyCase
 from torchreel.minifier.passes.base import Edit, Pass
-from torchreel.minifier.runs import Run
+from torchreel.minifier.search.run_lengths import Run
 
 # So many states are looked at for one answer that is waited for: most need no run to be decided.
 _MOST_STATES = 64

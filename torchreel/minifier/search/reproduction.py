@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 from torchreel.errors import FlakyFailure, NotReproduced, TrivialResult
 from torchreel.minifier.cases.kinds import AnyCase
-from torchreel.minifier.judge import Judge
+from torchreel.minifier.search.cached_oracle import Judge
 from torchreel.minifier.results.verdicts import (
     Report,
     raise_forbidden,
