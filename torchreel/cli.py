@@ -705,7 +705,7 @@ def analyze(
     with 3 and names what is missing.
     """
     from torchreel.console.analyze import report
-    from torchreel.minifier.analyze import analyze as run
+    from torchreel.minifier.accuracy.analyze import analyze as run
     from torchreel.store import Store, parse
 
     where = parse(address)

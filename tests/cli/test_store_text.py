@@ -29,9 +29,9 @@ from torchreel.escaping.characters import is_visible
 from torchreel.minifier.bisect.results import Bisection, Tried
 from torchreel.minifier.bisect.steps import Step
 from torchreel.minifier.cases.case import Case
-from torchreel.minifier.minify import starting_cases
 from torchreel.minifier.results.explanations import Explanation
 from torchreel.minifier.scripts.validation.issues import check_issue
+from torchreel.minifier.starts.failures import starting_cases
 from torchreel.minifier.storage.findings import keep_finding
 from torchreel.releases.results import Run as ReleaseRun
 from torchreel.releases.results import Survey

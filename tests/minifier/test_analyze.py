@@ -16,8 +16,8 @@ import tests.minifier.planted_results  # registers the backends
 from tests.minifier.recorded import record
 from torchreel.cli import app
 from torchreel.errors import NotReproduced, UsageError
-from torchreel.minifier import analyze as module
-from torchreel.minifier.analyze import Analysis, analyze
+from torchreel.minifier.accuracy import analyze as module
+from torchreel.minifier.accuracy.analyze import Analysis, analyze
 from torchreel.minifier.cases.case import Case
 from torchreel.minifier.oracle.child.graph_runner import run
 from torchreel.minifier.oracle.protocol import Answer, Task

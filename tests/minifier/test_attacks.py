@@ -11,10 +11,10 @@ import torch
 from tests.minifier.real import case_from, chain_of, planted, shared_worker
 from torchreel.errors import UsageError
 from torchreel.minifier.cases.case import Harness
-from torchreel.minifier.minify import is_alike
 from torchreel.minifier.options import Bounds
 from torchreel.minifier.oracle.worker_oracle import WorkerOracle
 from torchreel.minifier.results.verdicts import Report
+from torchreel.minifier.starts.signatures import is_alike
 from torchreel.sandbox.processes import _children as children
 from torchreel.store.signature import (
     Signature,

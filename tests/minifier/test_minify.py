@@ -16,8 +16,9 @@ from torchreel.errors import NotReproduced, UnsupportedError, UntrustedError, Us
 from torchreel.minifier.bisect import bisect
 from torchreel.minifier.cases.source_case import SourceCase
 from torchreel.minifier.export import ExportOptions, export, export_by_catch
-from torchreel.minifier.minify import is_alike, minify
+from torchreel.minifier.minify import minify
 from torchreel.minifier.options import Options
+from torchreel.minifier.starts.signatures import is_alike
 from torchreel.store import canonical_json, queries
 from torchreel.store.database import Store
 from torchreel.store.signature import Signature, crash_signature

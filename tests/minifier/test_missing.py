@@ -16,9 +16,9 @@ import torchreel
 from tests.minifier.recorded import record
 from tests.minifier.test_analyze import Here
 from torchreel.errors import UnsupportedError, UntrustedError
-from torchreel.minifier import analyze as analyzing
-from torchreel.minifier.accuracy import find_difference
-from torchreel.minifier.analyze import analyze
+from torchreel.minifier.accuracy import analyze as analyzing
+from torchreel.minifier.accuracy.analyze import analyze
+from torchreel.minifier.accuracy.wrong_results import find_difference
 from torchreel.minifier.cases.case import Case
 from torchreel.minifier.export import ExportOptions, _checked
 from torchreel.minifier.export.story import Story

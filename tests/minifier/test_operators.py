@@ -12,9 +12,10 @@ from tests.replay.operators import join, split, twist
 from torchreel.errors import UnsupportedError, UntrustedError
 from torchreel.minifier.cases.case import Case
 from torchreel.minifier.export import ExportOptions, export
-from torchreel.minifier.minify import minify, starting_cases
+from torchreel.minifier.minify import minify
 from torchreel.minifier.scripts.operators import definitions
 from torchreel.minifier.scripts.validation.scripts import check_script
+from torchreel.minifier.starts.failures import starting_cases
 from torchreel.store import queries
 from torchreel.store.database import Store
 from torchreel.store.jsontypes import Json

@@ -14,15 +14,15 @@ from tests.minifier.hand_made import functions_of
 from tests.minifier.real import NOTHING, case_from, chain_of, planted, shared_worker
 from torchreel.errors import BudgetSpent, FlakyFailure, NotReproduced, UsageError
 from torchreel.minifier.cases.case import Case
-from torchreel.minifier.search.cached_oracle import Judge
 from torchreel.minifier.minify import _lowered
 from torchreel.minifier.options import Bounds, Limits
 from torchreel.minifier.oracle.protocol import Answer, Finding
 from torchreel.minifier.oracle.worker_oracle import WorkerOracle
-from torchreel.minifier.search.partitions import is_worth
 from torchreel.minifier.passes.outputs import Suffix
 from torchreel.minifier.results.reductions import ProgressEvent
 from torchreel.minifier.results.verdicts import Report
+from torchreel.minifier.search.cached_oracle import Judge
+from torchreel.minifier.search.partitions import is_worth
 from torchreel.minifier.search.search import Search
 from torchreel.minifier.storage.journal import MemoryJournal
 from torchreel.store.database import Store

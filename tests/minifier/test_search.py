@@ -29,17 +29,17 @@ from torchreel.minifier.cases.case import Case
 from torchreel.minifier.cases.descriptions import as_object, sizes
 from torchreel.minifier.cases.kinds import AnyCase
 from torchreel.minifier.cases.order import sort_key
-from torchreel.minifier.search.cached_oracle import Judge
-from torchreel.minifier.minify import is_alike
 from torchreel.minifier.options import Limits
 from torchreel.minifier.passes import all_passes
-from torchreel.minifier.search.reachability import can_reach
 from torchreel.minifier.results.reductions import ProgressEvent
 from torchreel.minifier.results.verdicts import Report
-from torchreel.minifier.search.search import Search
-from torchreel.minifier.search.reproduction import repetitions
-from torchreel.minifier.storage.journal import StoreJournal
+from torchreel.minifier.search.cached_oracle import Judge
 from torchreel.minifier.search.data_flow import wiring
+from torchreel.minifier.search.reachability import can_reach
+from torchreel.minifier.search.reproduction import repetitions
+from torchreel.minifier.search.search import Search
+from torchreel.minifier.starts.signatures import is_alike
+from torchreel.minifier.storage.journal import StoreJournal
 from torchreel.store import queries
 from torchreel.store.database import Store
 from torchreel.store.signature import Signature, crash_signature

@@ -15,7 +15,7 @@ import torch
 import tests.minifier.planted_results  # registers the backends
 from tests.minifier.real import case_from
 from torchreel.errors import UsageError
-from torchreel.minifier.accuracy import with_positive_inputs, with_telling_inputs
+from torchreel.minifier.accuracy.inputs import with_positive_inputs, with_telling_inputs
 from torchreel.minifier.cases.case import Case
 from torchreel.minifier.cases.order import sort_key
 from torchreel.minifier.oracle.child.graph_runner import run

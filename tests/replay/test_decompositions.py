@@ -13,7 +13,7 @@ import pytest
 
 from torchreel.console import failure as console
 from torchreel.errors import UnsupportedError, UntrustedError
-from torchreel.minifier.minify import starting_cases
+from torchreel.minifier.starts.failures import starting_cases
 from torchreel.replay import replay
 from torchreel.replay.restore import restore
 from torchreel.store import queries

@@ -10,7 +10,7 @@ from pathlib import Path
 from torchreel.console import streams
 from torchreel.console.text import shortened
 from torchreel.escaping.characters import visible
-from torchreel.minifier.analyze import Analysis, NodeRow
+from torchreel.minifier.accuracy.analyze import Analysis, NodeRow
 
 # Relative errors are drawn on a logarithmic scale: nothing below the first, all beyond the second.
 _SMALLEST, _LARGEST = 1e-18, 1e2

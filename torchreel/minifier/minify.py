@@ -7,54 +7,50 @@ Not here: the search itself (`search`).
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext, suppress
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 
 from torchreel.errors import NotReproduced, StoreError, UnsupportedError, UsageError
-from torchreel.minifier.accuracy import (
+from torchreel.minifier.accuracy.wrong_results import (
     find_difference,
     find_in_frames,
-    with_positive_inputs,
-    wrong_programs,
 )
-from torchreel.minifier.asked import asked_again, asked_cases, asked_failure, asked_signature
-from torchreel.minifier.cases.case import Case, Harness
+from torchreel.minifier.cases.case import Case
 from torchreel.minifier.cases.kinds import AnyCase
+from torchreel.minifier.explain.asking import explain
 from torchreel.minifier.hangs.oracle import HangOracle
-from torchreel.minifier.search.cached_oracle import Judge
 from torchreel.minifier.options import Bounds, Options
 from torchreel.minifier.oracle.command_oracle import ScriptOracle
 from torchreel.minifier.oracle.interface import Oracle
-from torchreel.minifier.oracle.worker_oracle import WorkerOracle
-from torchreel.minifier.search.partitions import is_worth, part_of
-from torchreel.minifier.search.phases import phases_of
+from torchreel.minifier.oracle.worker_oracle import WorkerOracle, open_oracle
 from torchreel.minifier.results.reductions import Listener, Reduction
 from torchreel.minifier.scripts.forms import candidate_script
+from torchreel.minifier.search.cached_oracle import Judge
+from torchreel.minifier.search.partitions import is_worth, part_of
+from torchreel.minifier.search.phases import phases_of
 from torchreel.minifier.search.search import Search
-from torchreel.minifier.source.start import programs
+from torchreel.minifier.starts.failures import starting_cases
+from torchreel.minifier.starts.interestingness import (
+    asked_again,
+    asked_cases,
+    asked_failure,
+    asked_signature,
+)
+from torchreel.minifier.starts.signatures import NEEDS_FRAME, below_dynamo, is_alike
 from torchreel.minifier.storage.added_failures import written_down
 from torchreel.minifier.storage.findings import finding, keep_finding
 from torchreel.minifier.storage.journal import StoreJournal
 from torchreel.minifier.storage.other_failures import caught
 from torchreel.replay.facts import facts_of
-from torchreel.replay.frame_verdicts import export_around
-from torchreel.replay.operators import document
 from torchreel.store import queries
 from torchreel.store.addressing import Address
 from torchreel.store.database import Store
 from torchreel.store.hang_limit import recorded_limit
 from torchreel.store.jsontypes import Json
-from torchreel.store.portable.checkpoints import CheckpointDoc
 from torchreel.store.records import Compile, Failure
-from torchreel.store.signature import ASKED, Signature, telling_frames, wrong_result_signature
+from torchreel.store.signature import ASKED, Signature, wrong_result_signature
 
-# Stages that belong to Dynamo: their input is a Python frame, not a graph.
-NEEDS_FRAME = ("dynamo", "guards", "")
-_RUNTIME_ASSERTS = frozenset({"op:aten._assert_scalar.default", "fn:torch._assert_scalar"})
-_DYNAMO = ("torch._dynamo.output_graph:", "torch._dynamo.convert_frame:")
-# Stages in which Inductor works on one partition alone.
-_INDUCTOR = ("post_grad", "lowering", "codegen", "run", "forward", "backward")
 _DEFAULTS = Options()
 
 
@@ -146,9 +142,6 @@ def _explained(
     case = reduction.case
     if not options.explain or reduction.status != "fixpoint" or not isinstance(case, Case):
         return reduction
-    # which looks at exports, and these at us
-    from torchreel.minifier.explain.asking import explain
-
     with suppress(KeyboardInterrupt):
         found = explain(store, oracle, case, reduction.signature)
         return replace(reduction, explanation=found)
@@ -199,26 +192,6 @@ def _bounds_for(failure: Failure, bounds: Bounds) -> Bounds:
     if failure.failure_class != "hang" or bounds.seconds is not None:
         return bounds
     return replace(bounds, seconds=recorded_limit(failure.message))
-
-
-def open_oracle(
-    given: WorkerOracle | None,
-    signature: Signature,
-    options: Options,
-    accelerator: Mapping[str, Json] | None = None,
-) -> AbstractContextManager[WorkerOracle]:
-    """The oracle to use, for the length of a `with`: the given one, or one of our own."""
-    if given is not None:
-        given.look_for(signature, options.bounds)
-        return nullcontext(given)
-    return WorkerOracle(
-        signature,
-        imports=options.imports,
-        trust=options.trust,
-        bounds=options.bounds,
-        jobs=options.jobs,
-        accelerator=accelerator,
-    )
 
 
 def _reduce(
@@ -299,120 +272,3 @@ def _alike(search: Search, starts: Sequence[AnyCase], recorded: Signature) -> Si
     if any(seen.matches(recorded) for seen in observed):
         return None
     return next((seen for seen in observed if is_alike(seen, recorded)), None)
-
-
-def below_dynamo(signature: Signature) -> Signature:
-    """A signature without frames of Dynamo's own, where the failure came after Dynamo.
-
-    They stand at the innermost place when a backend of the user's raised: what called the backend
-    is not there when a case is run without the program around it.
-    """
-    if signature.stage in NEEDS_FRAME:
-        return signature
-    frames = tuple(name for name in signature.frames if not name.startswith(_DYNAMO))
-    return replace(signature, frames=frames)
-
-
-def is_alike(seen: Signature, recorded: Signature) -> bool:
-    """Whether a failure is the recorded one but for what a recording may not know exactly.
-
-    A process that died may not have told its signal, and the stage of an exception is where the
-    recorder stood, which a run without the program around it may name differently. One that was
-    killed was killed for its memory, if that is what the case takes here. Of a failure that came
-    right from a backend there is no frame of torch's but those of Dynamo around it, or those that
-    pass a call on to it.
-    """
-    if recorded.is_kill and seen.failure_class == "memory":
-        return seen.stage == recorded.stage
-    return replace(
-        seen,
-        frames=telling_frames(seen.frames),
-        stage=recorded.stage,
-        partition=recorded.partition,
-        signal=recorded.signal if recorded.signal is None else seen.signal,
-    ).matches(replace(recorded, frames=telling_frames(recorded.frames)))
-
-
-def starting_cases(
-    store: Store, compile: Compile, failure: Failure, options: Options = _DEFAULTS
-) -> Sequence[AnyCase]:
-    """The cases to try in turn.
-
-    Of a failure of Dynamo's own, programs made from its frame; of a call of torch.export, programs
-    that make it; else from the graph, then from the
-    partition; lean, then exact; without the judgement of eager mode, or, where results are compared
-    with eager's, with positive inputs. Raises `UntrustedError` where that would run code of the
-    store's without `Options.trust`.
-    """
-    imports = options.imports
-    if failure.failure_class in ASKED:
-        return asked_cases(store, compile, failure.signature, imports)
-    exported = export_around(queries.compiles(store, compile.recording_id), compile)
-    if exported is not None:
-        return programs(store, exported, options)
-    if failure.stage in NEEDS_FRAME:
-        wrong = failure.failure_class == "wrong_result"
-        return (wrong_programs if wrong else programs)(store, compile, options)
-    docs = _documents(store, compile, failure)
-    if not docs and queries.is_decomposition(store, compile):
-        raise UnsupportedError(
-            f"The compile {compile.place} is the decomposition of an exported program: it is "
-            "replayed from there ('torchreel replay'), but not reduced yet."
-        )
-    if not docs:
-        raise UnsupportedError(
-            f"The compile {compile.place} has no checkpoint in the store, so there is no graph to "
-            "reduce. 'torchreel show' says what was lost."
-        )
-    harness = harness_for(failure.signature)
-    cases = [
-        Case.from_checkpoint(doc, _allowed(harness, doc), imports=imports, lean=lean)
-        for doc in docs
-        for lean in (True, False)
-    ]
-    if harness == "accuracy":
-        cases = [replace(case, comparator=options.comparator) for case in cases]
-    return [one for case in cases for one in _ways(case)]
-
-
-def _ways(case: Case) -> tuple[Case, ...]:
-    """A case, and what to try where it does not fail."""
-    last = replace(case, eager=False) if case.harness != "accuracy" else with_positive_inputs(case)
-    return case, without_runtime_asserts(case), last
-
-
-def without_runtime_asserts(case: Case) -> Case:
-    """The case without the runtime asserts that Dynamo derived.
-
-    Where Dynamo itself drew a wrong conclusion (a broadcast of an unbacked size), they make eager
-    mode reject the graph, although it accepted the program. With them gone eager can judge again:
-    without its judgement, a reduction slips to graphs that are nothing but a false assert.
-    """
-    graph = case.checkpoint.graph
-    nodes = tuple(node for node in graph.nodes if node.target not in _RUNTIME_ASSERTS)
-    return case.with_graph(replace(graph, nodes=nodes))
-
-
-def harness_for(signature: Signature) -> Harness:
-    """What has to be done with a case for a failure of this kind."""
-    if signature.failure_class == "wrong_result":
-        return "accuracy"
-    if signature.partition == "backward":
-        return "train"
-    return "run" if signature.stage == "run" else "compile"
-
-
-def _allowed(harness: Harness, doc: CheckpointDoc) -> Harness:
-    """One partition alone can't be trained."""
-    if doc.entry == "aot" and harness == "train":
-        return "compile"
-    return harness
-
-
-def _documents(store: Store, compile: Compile, failure: Failure) -> list[CheckpointDoc]:
-    """The recorded checkpoints from which the failure may be reached, the best first."""
-    found = queries.checkpoints(store, compile)
-    graphs = [row for row in found if row.entry == "graph"]
-    parts = [row for row in found if row.entry == "aot" and row.partition == failure.partition]
-    rows = graphs[-1:] + (parts[-1:] if failure.stage in _INDUCTOR else [])
-    return [document(store, compile, row) for row in rows]

@@ -13,16 +13,16 @@ import torch._inductor.config
 
 from tests.minifier.hand_made import BUG, call, case_of, ref, tensor
 from tests.minifier.real import case_from, shared_worker
+from torchreel.minifier.bisect.workaround import find_workaround, switches
 from torchreel.minifier.cases.case import Case
 from torchreel.minifier.cases.descriptions import as_object, sizes
 from torchreel.minifier.explain.asking import _Explaining, explain
 from torchreel.minifier.explain.difference import deciding_edit
 from torchreel.minifier.explain.variations import factors
-from torchreel.minifier.explain.workaround import find_workaround, switches
-from torchreel.minifier.search.cached_oracle import Judge
 from torchreel.minifier.options import Limits
 from torchreel.minifier.results.explanations import Explanation
 from torchreel.minifier.results.verdicts import Report
+from torchreel.minifier.search.cached_oracle import Judge
 from torchreel.minifier.storage.journal import MemoryJournal
 from torchreel.store.database import Store
 from torchreel.store.signature import Signature

@@ -20,13 +20,14 @@ from torchreel.errors import UnsupportedError, UntrustedError
 from torchreel.minifier.cases.last_call import in_eager_mode, last_call
 from torchreel.minifier.cases.source_case import SourceCase
 from torchreel.minifier.export import ExportOptions, export
-from torchreel.minifier.minify import minify, starting_cases
+from torchreel.minifier.minify import minify
 from torchreel.minifier.options import Options
 from torchreel.minifier.source.assemble.functions import Sources
 from torchreel.minifier.source.assemble.names import Names
 from torchreel.minifier.source.assemble.objects import Choice, Objects
 from torchreel.minifier.source.passes import PHASES
 from torchreel.minifier.source.passes.arguments import DropParameter, Parameters
+from torchreel.minifier.starts.failures import starting_cases
 from torchreel.store import Store, queries
 from torchreel.store.records import Compile
 

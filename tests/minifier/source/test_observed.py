@@ -13,7 +13,7 @@ import torch
 
 import torchreel
 from torchreel.errors import NotReproduced, UnsupportedError
-from torchreel.minifier.accuracy import find_in_frames
+from torchreel.minifier.accuracy.wrong_results import find_in_frames
 from torchreel.minifier.cases.source_case import ANYTHING, SourceCase
 from torchreel.minifier.export import ExportOptions, export
 from torchreel.minifier.minify import minify

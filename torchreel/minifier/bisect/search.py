@@ -15,19 +15,14 @@ from collections.abc import Callable, Sequence
 from torchreel.errors import NotReproduced, UnsupportedError, UsageError
 from torchreel.minifier.bisect.results import Bisection, Tried
 from torchreel.minifier.bisect.steps import LADDER, NONE, PARTS, Step, applied, part_step
+from torchreel.minifier.bisect.workaround import find_workaround
 from torchreel.minifier.cases.case import Case
-from torchreel.minifier.explain.workaround import find_workaround
-from torchreel.minifier.search.cached_oracle import Judge
-from torchreel.minifier.minify import (
-    NEEDS_FRAME,
-    below_dynamo,
-    is_alike,
-    open_oracle,
-    starting_cases,
-)
 from torchreel.minifier.options import Limits, Options
-from torchreel.minifier.oracle.worker_oracle import WorkerOracle
+from torchreel.minifier.oracle.worker_oracle import WorkerOracle, open_oracle
 from torchreel.minifier.results.verdicts import Report, raise_forbidden, raise_refusal
+from torchreel.minifier.search.cached_oracle import Judge
+from torchreel.minifier.starts.failures import starting_cases
+from torchreel.minifier.starts.signatures import NEEDS_FRAME, below_dynamo, is_alike
 from torchreel.minifier.storage.best_cases import best_case
 from torchreel.minifier.storage.findings import keep_finding
 from torchreel.minifier.storage.journal import StoreJournal

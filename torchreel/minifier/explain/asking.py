@@ -11,15 +11,15 @@ import contextlib
 from collections.abc import Iterator
 
 from torchreel.errors import BudgetSpent, StoreError
+from torchreel.minifier.bisect.workaround import Workaround, find_workaround
 from torchreel.minifier.cases.case import Case
 from torchreel.minifier.explain.difference import Edit, deciding_edit
 from torchreel.minifier.explain.variations import factors
-from torchreel.minifier.explain.workaround import Workaround, find_workaround
-from torchreel.minifier.search.cached_oracle import Judge
 from torchreel.minifier.options import Limits
 from torchreel.minifier.oracle.worker_oracle import WorkerOracle
 from torchreel.minifier.passes import all_passes
 from torchreel.minifier.results.explanations import Explanation
+from torchreel.minifier.search.cached_oracle import Judge
 from torchreel.minifier.storage.findings import finding, keep_finding
 from torchreel.minifier.storage.journal import StoreJournal
 from torchreel.store.database import Store

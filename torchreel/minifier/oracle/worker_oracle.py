@@ -15,6 +15,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
@@ -25,7 +26,7 @@ import torchreel
 from torchreel import sandbox
 from torchreel.errors import MinifyError, UsageError
 from torchreel.minifier.cases.kinds import AnyCase
-from torchreel.minifier.options import Bounds
+from torchreel.minifier.options import Bounds, Options
 from torchreel.minifier.oracle.interface import Ahead
 from torchreel.minifier.oracle.job_slots import Lane
 from torchreel.minifier.oracle.predicates import QUANTITIES, parse_predicate
@@ -296,3 +297,23 @@ class WorkerOracle:
         traceback: TracebackType | None,
     ) -> None:
         self.close()
+
+
+def open_oracle(
+    given: WorkerOracle | None,
+    signature: Signature,
+    options: Options,
+    accelerator: Mapping[str, Json] | None = None,
+) -> AbstractContextManager[WorkerOracle]:
+    """The oracle to use, for the length of a `with`: the given one, or one of our own."""
+    if given is not None:
+        given.look_for(signature, options.bounds)
+        return nullcontext(given)
+    return WorkerOracle(
+        signature,
+        imports=options.imports,
+        trust=options.trust,
+        bounds=options.bounds,
+        jobs=options.jobs,
+        accelerator=accelerator,
+    )

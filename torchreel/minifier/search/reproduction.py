@@ -16,13 +16,13 @@ from dataclasses import dataclass
 
 from torchreel.errors import FlakyFailure, NotReproduced, TrivialResult
 from torchreel.minifier.cases.kinds import AnyCase
-from torchreel.minifier.search.cached_oracle import Judge
 from torchreel.minifier.results.verdicts import (
     Report,
     raise_forbidden,
     raise_missing,
     raise_refusal,
 )
+from torchreel.minifier.search.cached_oracle import Judge
 from torchreel.store.signature import Signature
 
 # How flaky a case is, is said after this many runs, in which it failed at least so often: then the

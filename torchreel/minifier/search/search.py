@@ -21,12 +21,10 @@ from torchreel.minifier.cases.kinds import AnyCase, Key
 from torchreel.minifier.cases.order import sort_key
 from torchreel.minifier.hangs.oracle import HangOracle
 from torchreel.minifier.hangs.proof import Accepted
-from torchreel.minifier.search.cached_oracle import Judge
 from torchreel.minifier.options import Limits
 from torchreel.minifier.oracle.interface import Oracle
 from torchreel.minifier.passes import PHASES, Pass, Tier
 from torchreel.minifier.passes.around import Around
-from torchreel.minifier.search.reachability import can_reach
 from torchreel.minifier.results.reductions import (
     Listener,
     PassCount,
@@ -35,10 +33,18 @@ from torchreel.minifier.results.reductions import (
     Status,
 )
 from torchreel.minifier.results.verdicts import Report
-from torchreel.minifier.search.reproduction import Start, confirmed, nothing_is, refuse_trivial, reproduce
-from torchreel.minifier.storage.journal import Journal, MemoryJournal
-from torchreel.minifier.search.sweep import Sweep, ahead
+from torchreel.minifier.search.cached_oracle import Judge
 from torchreel.minifier.search.data_flow import wiring
+from torchreel.minifier.search.reachability import can_reach
+from torchreel.minifier.search.reproduction import (
+    Start,
+    confirmed,
+    nothing_is,
+    refuse_trivial,
+    reproduce,
+)
+from torchreel.minifier.search.sweep import Sweep, ahead
+from torchreel.minifier.storage.journal import Journal, MemoryJournal
 from torchreel.store.portable.graphs import GraphDoc
 from torchreel.store.signature import Signature
 

@@ -10,12 +10,12 @@ Called by `minify`, and by `analyze` for the inputs that tell.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from torchreel.errors import NotReproduced, UnsupportedError
+from torchreel.minifier.accuracy.inputs import is_wrong, with_telling_inputs
 from torchreel.minifier.cases.case import Case
-from torchreel.minifier.cases.descriptions import as_object, is_tensor
 from torchreel.minifier.cases.source_case import ANYTHING, OBSERVES, SourceCase
 from torchreel.minifier.options import Options
 from torchreel.minifier.oracle.interface import Oracle
@@ -26,8 +26,8 @@ from torchreel.minifier.results.verdicts import (
     raise_missing,
     raise_refusal,
 )
+from torchreel.minifier.source.frame_programs import programs
 from torchreel.minifier.source.passes.settings import SimplerCall
-from torchreel.minifier.source.start import programs
 from torchreel.minifier.storage.added_failures import written_down
 from torchreel.replay.comparators import DEFAULT, tolerances
 from torchreel.replay.operators import document
@@ -126,34 +126,6 @@ def wrong_programs(store: Store, compile: Compile, options: Options) -> list[Sou
         with_dynamo_alone = SimplerCall().apply(case, SimplerCall().edits(case)) or case
         found.append(replace(with_dynamo_alone, eager=True, observes=ANYTHING))
     return list(dict.fromkeys(found))
-
-
-def is_wrong(report: Report) -> bool:
-    """Whether a run computed something else than eager."""
-    return report.observed is not None and report.observed.failure_class == "wrong_result"
-
-
-def with_telling_inputs(case: Case, judge: Callable[[Case], Report]) -> tuple[Case, Report]:
-    """The case with inputs with which it is wrong, if there are such, and what came of it.
-
-    Of invented numbers a square root or a logarithm makes NaN, which hide what comes after them.
-    """
-    report = judge(case)
-    if report.verdict != "invalid" and not (report.verdict == "none" and report.detail):
-        return case, report
-    positive = with_positive_inputs(case)
-    found = judge(positive)
-    taken = is_wrong(found) or report.verdict == "invalid"
-    return (positive, found) if taken else (case, report)
-
-
-def with_positive_inputs(case: Case) -> Case:
-    """The case with no negative number in its inputs."""
-    inputs = tuple(
-        {**as_object(value), "contents": "positive"} if is_tensor(value) else value
-        for value in case.checkpoint.inputs
-    )
-    return case.with_graph(case.graph, inputs)
 
 
 def _told(report: Report) -> str:

@@ -13,8 +13,8 @@ from dataclasses import dataclass, replace
 from torchreel.minifier.bisect.steps import with_entry
 from torchreel.minifier.cases.case import Case
 from torchreel.minifier.cases.descriptions import as_object, symbols_of
-from torchreel.minifier.search.cached_oracle import Judge
 from torchreel.minifier.oracle.interface import Oracle
+from torchreel.minifier.search.cached_oracle import Judge
 from torchreel.store.jsontypes import Json
 
 _MODULES = {"functorch": "torch._functorch.config", "inductor": "torch._inductor.config"}

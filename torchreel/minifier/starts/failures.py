@@ -1,0 +1,117 @@
+"""The cases to reduce for a recorded failure: its graph, one partition, or programs of its frame.
+
+Lives here: which checkpoint and which harness a reduction starts with, and what is refused. Not
+here: whether a case fails (`search.reproduction`), how a program is made (`source`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from torchreel.errors import UnsupportedError
+from torchreel.minifier.accuracy.inputs import with_positive_inputs
+from torchreel.minifier.accuracy.wrong_results import wrong_programs
+from torchreel.minifier.cases.case import Case, Harness
+from torchreel.minifier.cases.kinds import AnyCase
+from torchreel.minifier.options import Options
+from torchreel.minifier.source.frame_programs import programs
+from torchreel.minifier.starts.interestingness import asked_cases
+from torchreel.minifier.starts.signatures import NEEDS_FRAME
+from torchreel.replay.frame_verdicts import export_around
+from torchreel.replay.operators import document
+from torchreel.store import queries
+from torchreel.store.database import Store
+from torchreel.store.portable.checkpoints import CheckpointDoc
+from torchreel.store.records import Compile, Failure
+from torchreel.store.signature import ASKED, Signature
+
+_RUNTIME_ASSERTS = frozenset({"op:aten._assert_scalar.default", "fn:torch._assert_scalar"})
+# Stages in which Inductor works on one partition alone.
+_INDUCTOR = ("post_grad", "lowering", "codegen", "run", "forward", "backward")
+_DEFAULTS = Options()
+
+
+def starting_cases(
+    store: Store, compile: Compile, failure: Failure, options: Options = _DEFAULTS
+) -> Sequence[AnyCase]:
+    """The cases to try in turn.
+
+    Of a failure of Dynamo's own, programs made from its frame; of a call of torch.export, programs
+    that make it; else from the graph, then from the
+    partition; lean, then exact; without the judgement of eager mode, or, where results are compared
+    with eager's, with positive inputs. Raises `UntrustedError` where that would run code of the
+    store's without `Options.trust`.
+    """
+    imports = options.imports
+    if failure.failure_class in ASKED:
+        return asked_cases(store, compile, failure.signature, imports)
+    exported = export_around(queries.compiles(store, compile.recording_id), compile)
+    if exported is not None:
+        return programs(store, exported, options)
+    if failure.stage in NEEDS_FRAME:
+        wrong = failure.failure_class == "wrong_result"
+        return (wrong_programs if wrong else programs)(store, compile, options)
+    docs = _documents(store, compile, failure)
+    if not docs and queries.is_decomposition(store, compile):
+        raise UnsupportedError(
+            f"The compile {compile.place} is the decomposition of an exported program: it is "
+            "replayed from there ('torchreel replay'), but not reduced yet."
+        )
+    if not docs:
+        raise UnsupportedError(
+            f"The compile {compile.place} has no checkpoint in the store, so there is no graph to "
+            "reduce. 'torchreel show' says what was lost."
+        )
+    harness = harness_for(failure.signature)
+    cases = [
+        Case.from_checkpoint(doc, _allowed(harness, doc), imports=imports, lean=lean)
+        for doc in docs
+        for lean in (True, False)
+    ]
+    if harness == "accuracy":
+        cases = [replace(case, comparator=options.comparator) for case in cases]
+    return [one for case in cases for one in _ways(case)]
+
+
+def _ways(case: Case) -> tuple[Case, ...]:
+    """A case, and what to try where it does not fail."""
+    last = replace(case, eager=False) if case.harness != "accuracy" else with_positive_inputs(case)
+    return case, without_runtime_asserts(case), last
+
+
+def without_runtime_asserts(case: Case) -> Case:
+    """The case without the runtime asserts that Dynamo derived.
+
+    Where Dynamo itself drew a wrong conclusion (a broadcast of an unbacked size), they make eager
+    mode reject the graph, although it accepted the program. With them gone eager can judge again:
+    without its judgement, a reduction slips to graphs that are nothing but a false assert.
+    """
+    graph = case.checkpoint.graph
+    nodes = tuple(node for node in graph.nodes if node.target not in _RUNTIME_ASSERTS)
+    return case.with_graph(replace(graph, nodes=nodes))
+
+
+def harness_for(signature: Signature) -> Harness:
+    """What has to be done with a case for a failure of this kind."""
+    if signature.failure_class == "wrong_result":
+        return "accuracy"
+    if signature.partition == "backward":
+        return "train"
+    return "run" if signature.stage == "run" else "compile"
+
+
+def _allowed(harness: Harness, doc: CheckpointDoc) -> Harness:
+    """One partition alone can't be trained."""
+    if doc.entry == "aot" and harness == "train":
+        return "compile"
+    return harness
+
+
+def _documents(store: Store, compile: Compile, failure: Failure) -> list[CheckpointDoc]:
+    """The recorded checkpoints from which the failure may be reached, the best first."""
+    found = queries.checkpoints(store, compile)
+    graphs = [row for row in found if row.entry == "graph"]
+    parts = [row for row in found if row.entry == "aot" and row.partition == failure.partition]
+    rows = graphs[-1:] + (parts[-1:] if failure.stage in _INDUCTOR else [])
+    return [document(store, compile, row) for row in rows]

@@ -1,0 +1,43 @@
+"""When a failure is the recorded one but for what a recording may not know exactly."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from torchreel.store.signature import Signature, telling_frames
+
+# Stages that belong to Dynamo: their input is a Python frame, not a graph.
+NEEDS_FRAME = ("dynamo", "guards", "")
+_DYNAMO = ("torch._dynamo.output_graph:", "torch._dynamo.convert_frame:")
+
+
+def below_dynamo(signature: Signature) -> Signature:
+    """A signature without frames of Dynamo's own, where the failure came after Dynamo.
+
+    They stand at the innermost place when a backend of the user's raised: what called the backend
+    is not there when a case is run without the program around it.
+    """
+    if signature.stage in NEEDS_FRAME:
+        return signature
+    frames = tuple(name for name in signature.frames if not name.startswith(_DYNAMO))
+    return replace(signature, frames=frames)
+
+
+def is_alike(seen: Signature, recorded: Signature) -> bool:
+    """Whether a failure is the recorded one but for what a recording may not know exactly.
+
+    A process that died may not have told its signal, and the stage of an exception is where the
+    recorder stood, which a run without the program around it may name differently. One that was
+    killed was killed for its memory, if that is what the case takes here. Of a failure that came
+    right from a backend there is no frame of torch's but those of Dynamo around it, or those that
+    pass a call on to it.
+    """
+    if recorded.is_kill and seen.failure_class == "memory":
+        return seen.stage == recorded.stage
+    return replace(
+        seen,
+        frames=telling_frames(seen.frames),
+        stage=recorded.stage,
+        partition=recorded.partition,
+        signal=recorded.signal if recorded.signal is None else seen.signal,
+    ).matches(replace(recorded, frames=telling_frames(recorded.frames)))
