@@ -13,8 +13,8 @@ import torch._inductor.config as inductor_config
 from torch._dynamo.backends.debugging import aot_eager
 
 import torchreel
+from tests.minifier.accuracy.test_analyze import Here
 from tests.minifier.recorded import record
-from tests.minifier.test_analyze import Here
 from torchreel.errors import UnsupportedError, UntrustedError
 from torchreel.minifier.accuracy import analyze as analyzing
 from torchreel.minifier.accuracy.analyze import analyze

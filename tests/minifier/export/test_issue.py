@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
 from tests.escaping.nasty import EVERYTHING, FRAGMENTS, TEXTS, with_every_fragment
-from tests.minifier.export.test_script import CASES, without_imports
+from tests.minifier.scripts.test_forms import CASES, without_imports
 from torchreel.errors import DamagedStore
 from torchreel.escaping.characters import is_visible
 from torchreel.minifier.bisect.results import Bisection, Tried

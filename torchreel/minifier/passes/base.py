@@ -7,7 +7,7 @@ search applies runs of neighbouring edits (four at a time, then twice as many, t
 a candidate that the order (`order.sort_key`) does not call simpler, and asks the oracle about the
 others.
 
-The contract, which `tests/minifier/test_passes.py` checks for every pass of the list:
+The contract, which `tests/minifier/passes/test_passes.py` checks for every pass of the list:
 
 - the same case gives the same edits, in the same order: no randomness, no time, no set order;
 - a pass only proposes: it changes nothing, runs nothing and asks nobody;

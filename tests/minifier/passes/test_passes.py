@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.minifier.cases.test_order import cases
 from tests.minifier.hand_made import call, case_of, chain, functions_of, ref, tensor
-from tests.minifier.test_order import cases
 from torchreel.minifier.cases.case import Case
 from torchreel.minifier.cases.descriptions import sizes
 from torchreel.minifier.cases.graph_edits import output_items

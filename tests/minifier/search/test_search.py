@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.minifier.cases.test_order import cases
 from tests.minifier.hand_made import (
     BUG,
     OTHER_BUG,
@@ -23,7 +24,6 @@ from tests.minifier.hand_made import (
     ref,
     tensor,
 )
-from tests.minifier.test_order import cases
 from torchreel.errors import BudgetSpent, FlakyFailure, NotReproduced, TrivialResult
 from torchreel.minifier.cases.case import Case
 from torchreel.minifier.cases.descriptions import as_object, sizes

@@ -13,7 +13,7 @@ from tests.minifier.hand_made import (
     ref,
     tensor,
 )
-from tests.minifier.test_passes import applied, assert_well_formed
+from tests.minifier.passes.test_passes import applied, assert_well_formed
 from torchreel.minifier.cases.case import Case
 from torchreel.minifier.cases.descriptions import as_input, as_object
 from torchreel.minifier.cases.graph_edits import output_items

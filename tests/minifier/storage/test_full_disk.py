@@ -11,7 +11,7 @@ import pytest
 from sqlalchemy import event
 
 from tests.minifier.hand_made import BUG, Predicate, functions_of
-from tests.minifier.test_search import journal_of, long_chain, sin_reaches_cos
+from tests.minifier.search.test_search import journal_of, long_chain, sin_reaches_cos
 from torchreel.minifier.cases.case import Case
 from torchreel.minifier.options import usable_cores
 from torchreel.minifier.results.reductions import ProgressEvent
@@ -97,7 +97,7 @@ def test_the_best_case_is_kept_as_soon_as_there_is_room(tmp_path: Path) -> None:
 def test_a_disk_that_is_really_full(tmp_path: Path) -> None:
     """A file system of 700 kB, in a namespace of its own, where that is allowed."""
     script = (
-        "from tests.minifier.test_full_disk import *\n"
+        "from tests.minifier.storage.test_full_disk import *\n"
         "store = Store.open('disk/run.db', write=True, create=True)\n"
         "filler = open('disk/filler', 'wb', buffering=0)\n"
         "class Filling(Predicate):\n"
@@ -116,7 +116,7 @@ def test_a_disk_that_is_really_full(tmp_path: Path) -> None:
     mount = "mount -t tmpfs -o size=700k tmpfs disk"
     if subprocess.run(["unshare", "-rm", "sh", "-c", mount], cwd=tmp_path).returncode:
         pytest.skip("no file system can be mounted here")
-    path = os.pathsep.join([str(Path(__file__).parents[2]), os.environ.get("PYTHONPATH", "")])
+    path = os.pathsep.join([str(Path(__file__).parents[3]), os.environ.get("PYTHONPATH", "")])
     done = subprocess.run(
         ["unshare", "-rm", "sh", "-c", f'{mount} && exec "$0" -c "$1"', sys.executable, script],
         cwd=tmp_path, env={**os.environ, "PYTHONPATH": path}, capture_output=True, text=True,

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.minifier.hand_made import BUG, Predicate, chain, tensor
-from tests.minifier.test_search import journal_of, sin_reaches_cos
+from tests.minifier.search.test_search import journal_of, sin_reaches_cos
 from torchreel.minifier.cases import canonical_text as texts
 from torchreel.minifier.cases.case import Case
 from torchreel.minifier.cases.kinds import AnyCase

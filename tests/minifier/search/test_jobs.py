@@ -13,10 +13,10 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.minifier.cases.test_order import cases
 from tests.minifier.hand_made import BUG, Predicate, call, case_of, chain, functions_of, ref, tensor
 from tests.minifier.real import PLANTED, case_from, chain_of, planted, shared_worker
-from tests.minifier.test_order import cases
-from tests.minifier.test_search import journal_of, long_chain, sin_reaches_cos
+from tests.minifier.search.test_search import journal_of, long_chain, sin_reaches_cos
 from torchreel.minifier.cases.case import Case
 from torchreel.minifier.cases.kinds import AnyCase
 from torchreel.minifier.oracle.interface import Ahead, ParallelOracle

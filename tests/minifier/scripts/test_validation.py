@@ -9,7 +9,7 @@ from functools import cache
 
 import pytest
 
-from tests.minifier.export.test_script import CASES, FORMS, SIGNATURE, without_imports
+from tests.minifier.scripts.test_forms import CASES, FORMS, SIGNATURE, without_imports
 from torchreel.errors import UnsupportedError
 from torchreel.minifier.cases.case import Case
 from torchreel.minifier.export.regression import text_of_test
