@@ -16,7 +16,7 @@ from pathlib import Path
 
 from torchreel.minifier.export import ExportOptions, export
 from torchreel.minifier.minify import minify
-from torchreel.minifier.options import Options
+from torchreel.minifier.options import MinifyOptions
 from torchreel.minifier.results.reductions import ProgressEvent
 from torchreel.store import queries
 from torchreel.store.database import Store
@@ -42,7 +42,7 @@ class Progress:
 def main(target: str, directory: str, imports: str, accuracy: str = "") -> None:
     """Reduce, measure, export."""
     progress = Progress()
-    options = Options(imports=tuple(imports.split(",")) if imports else ())
+    options = MinifyOptions(imports=tuple(imports.split(",")) if imports else ())
     with Store.open(Path(target), write=True) as store:
         before = cpu()
         found = minify(store, accuracy=bool(accuracy), options=options, listener=progress)

@@ -22,7 +22,7 @@ from torchreel.minifier.cases.case import Case
 from torchreel.minifier.cases.kinds import AnyCase
 from torchreel.minifier.oracle.protocol import Task
 from torchreel.minifier.results.reductions import ProgressEvent
-from torchreel.minifier.results.verdicts import Report
+from torchreel.minifier.results.verdicts import OracleReport
 from torchreel.minifier.search.search import Search
 from torchreel.minifier.storage.journal import StoreJournal
 from torchreel.store import Store, queries
@@ -92,12 +92,12 @@ class Looking:
         self.candidates = self.nodes = 0
         self._size = 0
 
-    def judge(self, case: AnyCase) -> Report:
+    def judge(self, case: AnyCase) -> OracleReport:
         """What a worker would find; the line to it is written as for one."""
         assert isinstance(case, Case), "all of them are graphs"
         Task(case, _BUG, 1.0, 1).to_line()
         began = time.process_time()
-        report = Report("same", _BUG) if _fails(case, *self._ends) else Report("none")
+        report = OracleReport("same", _BUG) if _fails(case, *self._ends) else OracleReport("none")
         self.seconds += time.process_time() - began
         return report
 

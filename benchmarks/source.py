@@ -18,7 +18,7 @@ import torchreel
 from benchmarks import source_program
 from torchreel.minifier.export import ExportOptions, export
 from torchreel.minifier.minify import minify
-from torchreel.minifier.options import Options
+from torchreel.minifier.options import MinifyOptions
 from torchreel.store import Store, queries
 
 MOST_LINES = 15
@@ -32,7 +32,7 @@ def main() -> int:
             torch.compile(source_program.build(), fullgraph=True)(*source_program.inputs())
         before = _children()
         with Store.open(path, write=True) as store:
-            reduction = minify(store, options=Options(trust=True))
+            reduction = minify(store, options=MinifyOptions(trust=True))
             seconds = _children() - before
             compile = queries.latest_failing(store)
             assert compile is not None, "the program fails"

@@ -550,11 +550,11 @@ def minify(
     from torchreel.console import minify as console
     from torchreel.minifier.export import ExportOptions, refuse_overwriting
     from torchreel.minifier.minify import minify as run
-    from torchreel.minifier.options import Bounds, Limits, Options, usable_cores
+    from torchreel.minifier.options import Budget, MinifyOptions, RunLimits, usable_cores
     from torchreel.store import parse
 
     where = parse(address)
-    limits = Limits(limit_time, limit_runs)
+    limits = Budget(limit_time, limit_runs)
     options = ExportOptions(
         output,
         force=force,
@@ -568,7 +568,7 @@ def minify(
     with _own(_writable(where), output) as store:
         row = None if accuracy and where.compile is None else _compile(store, where)
         with console.watched(limits, accuracy=accuracy) as listener:
-            chosen = Options(
+            chosen = MinifyOptions(
                 imports=options.imports,
                 trust=trust,
                 limits=limits,
@@ -578,7 +578,7 @@ def minify(
                 predicate=predicate,
                 command=options.command,
                 jobs=jobs or usable_cores(),
-                bounds=Bounds(hang_after),
+                bounds=RunLimits(hang_after),
             )
             reduction = run(store, row, accuracy=accuracy, options=chosen, listener=listener)
         raise typer.Exit(console.finish(store, reduction, options))
@@ -613,14 +613,14 @@ def bisect(
     step again, whatever is known of it: exits with 0 when the failure was there, 1 when not.
     """
     from torchreel.console import bisect as console
-    from torchreel.minifier.bisect import Step, parse_step, take_step
+    from torchreel.minifier.bisect import BisectStep, parse_step, take_step
     from torchreel.minifier.bisect import bisect as run
-    from torchreel.minifier.options import Limits, Options
+    from torchreel.minifier.options import Budget, MinifyOptions
     from torchreel.store import parse
 
     where = parse(address)
-    options = Options(imports=tuple(imports or ()), limits=Limits(limit_time, limit_runs))
-    chosen = None if step is None else Step() if step == "as-it-is" else parse_step(step)
+    options = MinifyOptions(imports=tuple(imports or ()), limits=Budget(limit_time, limit_runs))
+    chosen = None if step is None else BisectStep() if step == "as-it-is" else parse_step(step)
     with _writable(where) as store:
         row = _compile(store, where)
         place = f"{store.target}#{row.place}"

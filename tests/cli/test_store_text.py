@@ -26,16 +26,16 @@ import torchreel
 from tests.cli.conftest import Run
 from tests.escaping.nasty import EVERYTHING
 from torchreel.escaping.characters import is_visible
-from torchreel.minifier.bisect.results import Bisection, Tried
-from torchreel.minifier.bisect.steps import Step
+from torchreel.minifier.bisect.results import Bisection, StepResult
+from torchreel.minifier.bisect.steps import BisectStep
 from torchreel.minifier.cases.case import Case
 from torchreel.minifier.results.explanations import Explanation
 from torchreel.minifier.scripts.validation.issues import check_issue
 from torchreel.minifier.starts.failures import starting_cases
 from torchreel.minifier.storage.findings import keep_finding
 from torchreel.releases.results import Run as ReleaseRun
+from torchreel.releases.results import StepResult as Release
 from torchreel.releases.results import Survey
-from torchreel.releases.results import Tried as Release
 from torchreel.store import Signature, Store, canonical_json, queries, schema
 from torchreel.store.pages import write_pages
 from torchreel.store.writer import Writer
@@ -82,10 +82,10 @@ def plain(tmp_path_factory: pytest.TempPathFactory) -> Path:
         assert isinstance(case, Case)
         with store.writer() as w:
             _add_history(w, compile.id, failure.id, case)
-        signature, step = failure.signature, Step("inductor", "lowerings", 2)
+        signature, step = failure.signature, BisectStep("inductor", "lowerings", 2)
         line = "torch._inductor.config.cpp.simdlen = 0"
         told = Explanation((line,), False, "x is y", ("any dtype",)).to_json()
-        tried = (Tried(step, False, "other", "a detail"), Tried(step, True, "same"))
+        tried = (StepResult(step, False, "other", "a detail"), StepResult(step, True, "same"))
         found = Bisection("inductor", "lowerings", 3, "aten.add", line, tried).to_json()
         keep_finding(store, "explanation", case, signature, "e", told)
         keep_finding(store, "bisection", case, signature, "e", found)  # type: ignore[arg-type]

@@ -16,7 +16,7 @@ from tests.compat.programs import PLANTED, STORES
 from tests.compat.test_systems import calls_of, compiles_of, worker
 from torchreel.errors import UnsupportedError
 from torchreel.minifier.minify import minify
-from torchreel.minifier.options import Options
+from torchreel.minifier.options import MinifyOptions
 from torchreel.minifier.oracle.worker_oracle import WorkerOracle
 from torchreel.replay import replay
 from torchreel.store.database import Store
@@ -67,5 +67,5 @@ def test_its_failure_is_reduced(other: Path, tmp_path: Path, worker: WorkerOracl
     path = copied(other.with_name("failed.db"), tmp_path)
     with Store.open(path, write=True) as store:
         (compile,) = (row for row in compiles_of(store, "guards") if row.status == "failed")
-        found = minify(store, compile, options=Options(imports=(PLANTED,)), oracle=worker)
+        found = minify(store, compile, options=MinifyOptions(imports=(PLANTED,)), oracle=worker)
     assert calls_of(found.case.checkpoint.graph) == ("sin", "cos")

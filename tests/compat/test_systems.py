@@ -7,7 +7,7 @@ import pytest
 
 from tests.compat.programs import PLANTED, PROGRAMS, ROOT, record
 from torchreel.minifier.minify import minify
-from torchreel.minifier.options import Options
+from torchreel.minifier.options import MinifyOptions
 from torchreel.minifier.oracle.worker_oracle import WorkerOracle
 from torchreel.recorder.catalogue import SYSTEMS
 from torchreel.replay import replay
@@ -98,7 +98,7 @@ def test_its_compile_is_replayed_identically(name: str, recorded: Store) -> None
 @pytest.mark.parametrize("name", FAILING)
 def test_its_failure_is_reduced(name: str, failed: Store, worker: WorkerOracle) -> None:
     (compile,) = (row for row in compiles_of(failed, name) if row.status == "failed")
-    found = minify(failed, compile, options=Options(imports=(PLANTED,)), oracle=worker)
+    found = minify(failed, compile, options=MinifyOptions(imports=(PLANTED,)), oracle=worker)
     assert (found.status, calls_of(found.case.checkpoint.graph)) == (
         "fixpoint",
         PROGRAMS[name].minimum,

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from torchreel.minifier.cases.case import Case
-from torchreel.minifier.results.verdicts import Report
+from torchreel.minifier.results.verdicts import OracleReport
 from torchreel.store.jsontypes import Json
 from torchreel.store.portable.checkpoints import CheckpointDoc
 from torchreel.store.portable.graphs import GraphDoc, NodeDoc
@@ -89,9 +89,11 @@ class Predicate:
     fails_otherwise: Callable[[Case], bool] = lambda case: False
     seen: list[str] = field(default_factory=list)
 
-    def judge(self, case: Case) -> Report:
+    def judge(self, case: Case) -> OracleReport:
         """The verdict of the predicate."""
         self.seen.append(case.digest)
         if self.fails(case):
-            return Report("same", BUG)
-        return Report("other", OTHER_BUG) if self.fails_otherwise(case) else Report("none")
+            return OracleReport("same", BUG)
+        return (
+            OracleReport("other", OTHER_BUG) if self.fails_otherwise(case) else OracleReport("none")
+        )

@@ -9,7 +9,7 @@ from pathlib import Path
 from tests.minifier.hand_made import functions_of
 from tests.minifier.real import PLANTED, shared_worker
 from torchreel.minifier.minify import minify
-from torchreel.minifier.options import Options
+from torchreel.minifier.options import MinifyOptions
 from torchreel.recorder.launch import run_recorded
 from torchreel.store import queries
 from torchreel.store.database import Store
@@ -27,7 +27,7 @@ PROGRAM = f"""
     threading.Timer(20, os._exit, [1]).start()
     torch.compile(fn, backend="planted_ends")(torch.ones(4, 8))
 """
-OPTIONS = Options(imports=(PLANTED,))
+OPTIONS = MinifyOptions(imports=(PLANTED,))
 
 
 def recorded(path: Path, function: str, **kwargs: float) -> int:

@@ -17,7 +17,7 @@ from torchreel.minifier.bisect import bisect
 from torchreel.minifier.cases.source_case import SourceCase
 from torchreel.minifier.export import ExportOptions, export, export_by_catch
 from torchreel.minifier.minify import minify
-from torchreel.minifier.options import Options
+from torchreel.minifier.options import MinifyOptions
 from torchreel.minifier.starts.signatures import is_alike
 from torchreel.store import canonical_json, queries
 from torchreel.store.database import Store
@@ -25,7 +25,7 @@ from torchreel.store.signature import Signature, crash_signature
 
 assert tests.minifier.planted, "imported for its side effect"
 
-OPTIONS = Options(imports=(PLANTED,))
+OPTIONS = MinifyOptions(imports=(PLANTED,))
 
 
 def test_two_bugs_in_one_program(tmp_path: Path) -> None:

@@ -21,10 +21,10 @@ from torchreel.minifier.accuracy.analyze import analyze
 from torchreel.minifier.accuracy.wrong_results import find_difference
 from torchreel.minifier.cases.case import Case
 from torchreel.minifier.export import ExportOptions, _checked
-from torchreel.minifier.export.story import Story
+from torchreel.minifier.export.story import FailureSummary
 from torchreel.minifier.minify import minify
-from torchreel.minifier.options import Options
-from torchreel.minifier.results.verdicts import Report, raise_missing
+from torchreel.minifier.options import MinifyOptions
+from torchreel.minifier.results.verdicts import OracleReport, raise_missing
 from torchreel.minifier.scripts.forms import Script
 from torchreel.recorder.settings import Settings
 from torchreel.replay.operators import document
@@ -129,7 +129,7 @@ def test_the_programs_own_backend(tmp_path: Path) -> None:
         verdict = replay(store, the_compile(store), trust=True)
         with pytest.raises(UnsupportedError, match=r"splitting\.<locals>\.backend"):
             minify(store)
-        reduction = minify(store, options=Options(trust=True))
+        reduction = minify(store, options=MinifyOptions(trust=True))
     assert without.verdict == REFUSED
     assert "splitting.<locals>.backend" in without.detail
     assert "--trust" in without.detail
@@ -165,9 +165,9 @@ def test_no_code_is_kept_where_no_frames_are(tmp_path: Path) -> None:
 
 
 def test_what_failed_as_recorded_needs_nothing_more() -> None:
-    raise_missing([Report("same", missing=(PASS,)), Report("none")])
+    raise_missing([OracleReport("same", missing=(PASS,)), OracleReport("none")])
     with pytest.raises(UntrustedError, match=PASS):
-        raise_missing([Report("none", missing=(PASS,))])
+        raise_missing([OracleReport("none", missing=(PASS,))])
 
 
 def test_a_script_that_lacks_the_pass_says_so(path: Path, tmp_path: Path) -> None:
@@ -175,7 +175,7 @@ def test_a_script_that_lacks_the_pass_says_so(path: Path, tmp_path: Path) -> Non
     with Store.open(path) as store:
         (row, *_) = queries.checkpoints(store, the_compile(store))
         case = Case.from_checkpoint(document(store, the_compile(store), row), "accuracy")
-    story = Story(wrong_result_signature("values"))
+    story = FailureSummary(wrong_result_signature("values"))
     script = Script("compile", "import torch\n")
     found = _checked(case, story, script, ExportOptions(tmp_path))
     assert not found.holds

@@ -10,7 +10,7 @@ from tests.minifier import planted_lowering
 from tests.minifier.recorded import record
 from torchreel.minifier.cases.case import Case
 from torchreel.minifier.minify import minify
-from torchreel.minifier.options import Options
+from torchreel.minifier.options import MinifyOptions
 from torchreel.store import Store, queries
 from torchreel.store.portable.checkpoints import CheckpointDoc
 
@@ -56,7 +56,7 @@ def test_a_failing_part_is_reduced_without_the_backend(tmp_path: Path) -> None:
     finally:
         planted_lowering.repair()
     with Store.open(path, write=True) as store:
-        found = minify(store, options=Options(imports=("tests.minifier.planted_lowering",)))
+        found = minify(store, options=MinifyOptions(imports=("tests.minifier.planted_lowering",)))
     assert [node.target for node in found.case.graph.nodes if node.is_call] == ["cos"]
     assert found.case.backend == "inductor"
     assert not found.case.checkpoint.shape_env.get("symbols")

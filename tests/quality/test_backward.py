@@ -12,7 +12,7 @@ import torchreel
 from tests.minifier import planted_lowering
 from tests.minifier.hand_made import functions_of
 from torchreel.minifier.minify import minify
-from torchreel.minifier.options import Options
+from torchreel.minifier.options import MinifyOptions
 from torchreel.store import queries
 from torchreel.store.database import Store
 
@@ -39,6 +39,6 @@ def test_a_failure_in_the_backward(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     with Store.open(path, write=True) as store:
         (failure,) = queries.failures(store)
         assert (failure.stage, failure.partition) == ("lowering", "backward")
-        found = minify(store, options=Options(imports=("tests.minifier.planted_lowering",)))
+        found = minify(store, options=MinifyOptions(imports=("tests.minifier.planted_lowering",)))
     assert functions_of(found.case) == ["sin"]
     assert found.case.harness == "train"

@@ -12,7 +12,7 @@ import pytest
 from torchreel.minifier.cases.source_case import SourceCase
 from torchreel.minifier.export import ExportOptions, export
 from torchreel.minifier.minify import minify
-from torchreel.minifier.options import Options
+from torchreel.minifier.options import MinifyOptions
 from torchreel.store import Store, queries
 
 # pytorch/pytorch#197896: what a method of a class that the program holds in a closure does to a
@@ -110,7 +110,7 @@ def test_what_dynamo_does_wrong(tmp_path: Path, text: str, least: str, place: st
     command = ["record", "-o", str(path), "--frames", "all", "--", sys.executable, str(program)]
     subprocess.run([sys.executable, "-m", "torchreel.cli", *command], check=True)
     with Store.open(path, write=True) as store:
-        reduction = minify(store, accuracy=True, options=Options(trust=True))
+        reduction = minify(store, accuracy=True, options=MinifyOptions(trust=True))
         assert reduction.status == "fixpoint"
         case = reduction.case
         assert isinstance(case, SourceCase)

@@ -19,9 +19,9 @@ from tests.quality.programs import PROGRAMS, Program
 from tests.quality.shown import shown
 from tests.store.portable.compiles import compile_and_see
 from torchreel.minifier.cases.case import Case
-from torchreel.minifier.options import Bounds
+from torchreel.minifier.options import RunLimits
 from torchreel.minifier.oracle.worker_oracle import WorkerOracle
-from torchreel.minifier.results.reductions import Reduction
+from torchreel.minifier.results.reductions import MinifyResult
 from torchreel.minifier.search.search import Search
 from torchreel.store.signature import Signature
 
@@ -43,7 +43,7 @@ def worker() -> WorkerOracle:
     return oracle
 
 
-def reduce(program: Program) -> Reduction:
+def reduce(program: Program) -> MinifyResult:
     """The reduction of the failure that the program shows when it is run once."""
     with torch._dynamo.config.patch(
         capture_scalar_outputs=True, capture_dynamic_output_shape_ops=True
@@ -60,7 +60,7 @@ def reduce(program: Program) -> Reduction:
 def _wanted(case: Case) -> Signature:
     """The signature of the program's failure, as one run of it shows it."""
     oracle = worker()
-    oracle.look_for(NOTHING, Bounds())
+    oracle.look_for(NOTHING, RunLimits())
     report = oracle.judge(case)
     assert report.observed is not None, report.detail
     return report.observed

@@ -12,7 +12,7 @@ from tests.minifier.hand_made import functions_of
 from tests.minifier.real import PLANTED, chain_of, shared_worker
 from tests.minifier.recorded import record
 from torchreel.minifier.minify import minify
-from torchreel.minifier.options import Options
+from torchreel.minifier.options import MinifyOptions
 from torchreel.store.database import Store
 
 assert tests.minifier.planted, "imported for its side effect"
@@ -28,7 +28,7 @@ def test_a_chain_of_500(tmp_path: Path) -> None:
         tmp_path / "run.db", chain_of(functions), torch.ones(4, 8), backend="planted_path"
     )
     with Store.open(path, write=True) as store:
-        found = minify(store, options=Options(imports=(PLANTED,)), oracle=shared_worker())
+        found = minify(store, options=MinifyOptions(imports=(PLANTED,)), oracle=shared_worker())
         with store.connect() as connection:
             verdicts = connection.exec_driver_sql("SELECT count(*) FROM verdicts").scalar_one()
     assert (found.before_call_nodes, found.after_call_nodes) == (500, 2)

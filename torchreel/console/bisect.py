@@ -5,16 +5,16 @@ from __future__ import annotations
 from torchreel.console import listing, streams
 from torchreel.console.text import count, shortened
 from torchreel.escaping.shell import command, with_variables
-from torchreel.minifier.bisect import Bisection, Step, Tried
+from torchreel.minifier.bisect import Bisection, BisectStep, StepResult
 from torchreel.store.jsontypes import Json
 
 
-def told(tried: Tried) -> None:
+def told(tried: StepResult) -> None:
     """Print a step for the person who waits."""
     streams.say(f"  {_verdict(tried):<9} {tried.step.told()}")
 
 
-def _verdict(tried: Tried) -> str:
+def _verdict(tried: StepResult) -> str:
     if tried.fails:
         return "fails"
     words = {"none": "passes", "other": "otherwise", "invalid": "invalid"}
@@ -42,15 +42,15 @@ def report(address: str, found: Bisection, *, json: bool) -> int:
     return 0
 
 
-def _print_without_us(step: Step) -> None:
+def _print_without_us(step: BisectStep) -> None:
     """The same with torch alone, which reads these variables."""
     if step.variables():
         words = with_variables(step.variables(), "python", "repro.py")
         streams.result(f"           {words}")
 
 
-def _again(address: str, step: Step) -> str:
-    if step == Step():
+def _again(address: str, step: BisectStep) -> str:
+    if step == BisectStep():
         return command("torchreel", "bisect", address, "--step", "as-it-is")
     return command("torchreel", "bisect", address, "--step", str(step))
 
@@ -64,7 +64,7 @@ def _print_next(address: str, found: Bisection) -> None:
 def _as_json(address: str, found: Bisection) -> Json:
     steps: list[Json] = [
         {
-            "step": str(tried.step) if tried.step != Step() else "as-it-is",
+            "step": str(tried.step) if tried.step != BisectStep() else "as-it-is",
             "told": tried.step.told(),
             "failure": _verdict(tried),
             "verdict": tried.verdict,
@@ -90,7 +90,7 @@ def _as_json(address: str, found: Bisection) -> Json:
     }
 
 
-def report_step(address: str, tried: Tried, *, json: bool) -> int:
+def report_step(address: str, tried: StepResult, *, json: bool) -> int:
     """Print one step; returns the exit status: 0 when the failure is there."""
     status = 0 if tried.fails else 1
     if json:

@@ -18,9 +18,9 @@ from torchreel.escaping.characters import visible
 from torchreel.escaping.shell import command
 from torchreel.minifier.cases.case import Case
 from torchreel.minifier.export import ExportOptions, export
-from torchreel.minifier.options import Limits
+from torchreel.minifier.options import Budget
 from torchreel.minifier.results.explanations import Explanation
-from torchreel.minifier.results.reductions import Listener, ProgressEvent, Reduction
+from torchreel.minifier.results.reductions import Listener, MinifyResult, ProgressEvent
 from torchreel.store import Store, queries
 from torchreel.store.records import Compile, Failure
 
@@ -30,7 +30,7 @@ _EVERY = 10.0  # seconds between two lines, where nobody watches and nothing is 
 class Progress:
     """Shows where a search is: a live line on a terminal, lines elsewhere."""
 
-    def __init__(self, limits: Limits, status: Status | None) -> None:
+    def __init__(self, limits: Budget, status: Status | None) -> None:
         self._limits, self._status = limits, status
         self._last = time.monotonic()
 
@@ -55,7 +55,7 @@ class Progress:
             self._status.console.print(Text(visible(text)))
 
 
-def _told(event: ProgressEvent, limits: Limits) -> str:
+def _told(event: ProgressEvent, limits: Budget) -> str:
     rate = event.oracle_runs / event.seconds if event.seconds else 0.0
     parts = [
         f"{event.start_call_nodes} -> {count(event.call_nodes, event.unit)}",
@@ -66,7 +66,7 @@ def _told(event: ProgressEvent, limits: Limits) -> str:
     return ", ".join(part for part in parts if part)
 
 
-def _left(event: ProgressEvent, limits: Limits) -> str:
+def _left(event: ProgressEvent, limits: Budget) -> str:
     if limits.seconds is not None:
         return f", {seconds(max(0.0, limits.seconds - event.seconds))} left"
     if limits.runs is not None:
@@ -78,7 +78,7 @@ def _left(event: ProgressEvent, limits: Limits) -> str:
 
 
 @contextmanager
-def watched(limits: Limits, *, accuracy: bool = False) -> Iterator[Listener]:
+def watched(limits: Budget, *, accuracy: bool = False) -> Iterator[Listener]:
     """A listener that shows progress for the length of a `with`."""
     console = streams.err()
     then = "looking for a wrong result" if accuracy else "running the failing case twice"
@@ -91,7 +91,7 @@ def watched(limits: Limits, *, accuracy: bool = False) -> Iterator[Listener]:
         yield Progress(limits, status)
 
 
-def report(reduction: Reduction) -> None:
+def report(reduction: MinifyResult) -> None:
     """Print what a search came to: the passes, the sizes, the by-catch."""
     _print_passes(reduction)
     before, after = reduction.before_call_nodes, reduction.after_call_nodes
@@ -105,7 +105,7 @@ def report(reduction: Reduction) -> None:
         streams.result(f"The case is flaky: it failed in {failures} of {tries} runs.")
 
 
-def _print_by_catch(store: Store, reduction: Reduction, asked: Sequence[str]) -> None:
+def _print_by_catch(store: Store, reduction: MinifyResult, asked: Sequence[str]) -> None:
     """Other failures that were met, each with the command that exports it."""
     rows = {row.id: row for row in queries.reductions(store)}
     row = rows.get(reduction.reduction_id or 0)
@@ -137,7 +137,7 @@ def explain(found: Explanation) -> None:
     streams.say(f"found out in {count(found.runs, 'more run')}{unfinished}")
 
 
-def _print_passes(reduction: Reduction) -> None:
+def _print_passes(reduction: MinifyResult) -> None:
     columns = (">tried", ">from cache", ">accepted", ">nodes removed", ">time")
     table = streams.table("pass", *columns)
     for item in (found for found in reduction.passes if found.tried):
@@ -147,7 +147,7 @@ def _print_passes(reduction: Reduction) -> None:
         streams.show(table)
 
 
-def finish(store: Store, reduction: Reduction, options: ExportOptions) -> int:
+def finish(store: Store, reduction: MinifyResult, options: ExportOptions) -> int:
     """Report a search, export what it found, and return the exit status."""
     asked = [word for name in options.imports for word in ("--import", name)]
     asked += ["--trust"] if reduction.case.is_code else []
@@ -171,7 +171,7 @@ def finish(store: Store, reduction: Reduction, options: ExportOptions) -> int:
     return status
 
 
-def _origin(store: Store, reduction: Reduction) -> tuple[Failure, Compile]:
+def _origin(store: Store, reduction: MinifyResult) -> tuple[Failure, Compile]:
     """The failure that was reduced, and its compile."""
     rows = {row.id: row for row in queries.reductions(store)}
     found = {failure.id: failure for failure in queries.failures(store)}

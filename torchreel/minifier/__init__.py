@@ -11,17 +11,17 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from torchreel.minifier.cases.case import Case
     from torchreel.minifier.minify import minify
-    from torchreel.minifier.options import Limits
-    from torchreel.minifier.results.reductions import Listener, ProgressEvent, Reduction
+    from torchreel.minifier.options import Budget
+    from torchreel.minifier.results.reductions import Listener, MinifyResult, ProgressEvent
 
-__all__ = ["Case", "Limits", "Listener", "ProgressEvent", "Reduction", "minify"]
+__all__ = ["Budget", "Case", "Listener", "MinifyResult", "ProgressEvent", "minify"]
 
 _LAZY = {
     "Case": "cases.case",
-    "Limits": "options",
+    "Budget": "options",
     "Listener": "results.reductions",
     "ProgressEvent": "results.reductions",
-    "Reduction": "results.reductions",
+    "MinifyResult": "results.reductions",
     "minify": "minify",
 }
 

@@ -20,13 +20,13 @@ from torchreel.minifier.cases.case import Case
 from torchreel.minifier.cases.kinds import AnyCase
 from torchreel.minifier.explain.asking import explain
 from torchreel.minifier.hangs.oracle import HangOracle
-from torchreel.minifier.options import Bounds, Options
-from torchreel.minifier.oracle.command_oracle import ScriptOracle
+from torchreel.minifier.options import MinifyOptions, RunLimits
+from torchreel.minifier.oracle.command_oracle import CommandOracle
 from torchreel.minifier.oracle.interface import Oracle
 from torchreel.minifier.oracle.worker_oracle import WorkerOracle, open_oracle
-from torchreel.minifier.results.reductions import Listener, Reduction
+from torchreel.minifier.results.reductions import Listener, MinifyResult
 from torchreel.minifier.scripts.forms import candidate_script
-from torchreel.minifier.search.cached_oracle import Judge
+from torchreel.minifier.search.cached_oracle import CachedOracle
 from torchreel.minifier.search.partitions import is_worth, part_of
 from torchreel.minifier.search.phases import phases_of
 from torchreel.minifier.search.search import Search
@@ -51,7 +51,7 @@ from torchreel.store.jsontypes import Json
 from torchreel.store.records import Compile, Failure
 from torchreel.store.signature import ASKED, Signature, wrong_result_signature
 
-_DEFAULTS = Options()
+_DEFAULTS = MinifyOptions()
 
 
 def minify(
@@ -59,10 +59,10 @@ def minify(
     compile: Compile | None = None,
     *,
     accuracy: bool = False,
-    options: Options = _DEFAULTS,
+    options: MinifyOptions = _DEFAULTS,
     listener: Listener | None = None,
     oracle: WorkerOracle | None = None,
-) -> Reduction:
+) -> MinifyResult:
     """Reduce the failure of a compile (left out: of the latest failing one).
 
     `store` has to be open for writing: verdicts and the best case so far are kept in it, so that
@@ -72,8 +72,8 @@ def minify(
 
     Raises `UnsupportedError` for a failure without a graph, `NotReproduced`, `FlakyFailure` and
     `TrivialResult` as `Search.run` does. A budget that ran out and an interrupt are no exceptions
-    here: see `Reduction.status`. With a predicate or a command in the options no failure is needed
-    either: the compile is reduced as long as that holds (of the latest, where none is named).
+    here: see `MinifyResult.status`. With a predicate or a command in the options no failure is
+    needed either: the compile is reduced as long as that holds (of the latest, where none is named).
     """
     if accuracy:
         with open_oracle(oracle, wrong_result_signature("values"), options) as worker:
@@ -114,7 +114,7 @@ def minify(
 def _wrong_result(
     store: Store,
     compile: Compile | None,
-    options: Options,
+    options: MinifyOptions,
     oracle: WorkerOracle,
     listener: Listener | None,
 ) -> tuple[AnyCase, Failure]:
@@ -136,8 +136,8 @@ def _wrong_result(
 
 
 def _explained(
-    store: Store, oracle: WorkerOracle, reduction: Reduction, options: Options
-) -> Reduction:
+    store: Store, oracle: WorkerOracle, reduction: MinifyResult, options: MinifyOptions
+) -> MinifyResult:
     """With what there is to say of the smallest case; an interrupt leaves that out."""
     case = reduction.case
     if not options.explain or reduction.status != "fixpoint" or not isinstance(case, Case):
@@ -151,10 +151,10 @@ def _explained(
 def _reduce_by_catch(
     store: Store,
     number: int,
-    options: Options,
+    options: MinifyOptions,
     listener: Listener | None,
     oracle: WorkerOracle | None,
-) -> Reduction:
+) -> MinifyResult:
     """Reduce another failure that a reduction met, as a failure of the same compile."""
     found = caught(store, number, trust=options.trust)
     wanted = found.row.signature
@@ -169,10 +169,10 @@ def _reduce_asked(
     store: Store,
     compile: Compile,
     failure: Failure,
-    options: Options,
+    options: MinifyOptions,
     listener: Listener | None,
     oracle: WorkerOracle | None,
-) -> Reduction:
+) -> MinifyResult:
     """Reduce what a predicate or a command finds interesting."""
     wanted = failure.signature
     starts = asked_cases(store, compile, wanted, options.imports)
@@ -180,14 +180,14 @@ def _reduce_asked(
         if not options.command:
             reduction = _reduce(store, worker, starts, failure, options, listener)
             return _explained(store, worker, reduction, options)
-        script_oracle = ScriptOracle(
+        script_oracle = CommandOracle(
             worker, options.command, wanted, candidate_script, options.bounds
         )
         with script_oracle as judge:
             return _reduce(store, judge, starts, failure, options, listener)
 
 
-def _bounds_for(failure: Failure, bounds: Bounds) -> Bounds:
+def _bounds_for(failure: Failure, bounds: RunLimits) -> RunLimits:
     """A hang is recognised after the time in which the recording recognised it."""
     if failure.failure_class != "hang" or bounds.seconds is not None:
         return bounds
@@ -196,12 +196,12 @@ def _bounds_for(failure: Failure, bounds: Bounds) -> Bounds:
 
 def _reduce(
     store: Store,
-    oracle: WorkerOracle | ScriptOracle,
+    oracle: WorkerOracle | CommandOracle,
     starts: Sequence[AnyCase],
     failure: Failure,
-    options: Options,
+    options: MinifyOptions,
     listener: Listener | None,
-) -> Reduction:
+) -> MinifyResult:
     """Search from the first of the cases that fails with the signature, or with one like it."""
 
     def search(wanted: Signature) -> Search:
@@ -218,7 +218,7 @@ def _reduce(
 
     recorded_parts = [c for c in starts if isinstance(c, Case) and c.is_part and not c.is_exact]
 
-    def parts(best: AnyCase, judge: Judge) -> Sequence[AnyCase]:
+    def parts(best: AnyCase, judge: CachedOracle) -> Sequence[AnyCase]:
         """The one of the case that is left, which is small, before those that were recorded."""
         if not recorded_parts or not isinstance(best, Case) or not isinstance(oracle, WorkerOracle):
             return recorded_parts
@@ -245,14 +245,14 @@ def _reduce(
     return run(search(_alike(first, starts, recorded) or recorded), *starts)
 
 
-def _for_hangs(oracle: WorkerOracle | ScriptOracle, wanted: Signature) -> Oracle:
+def _for_hangs(oracle: WorkerOracle | CommandOracle, wanted: Signature) -> Oracle:
     """The oracle to search with: one that presumes hangs where a hang is looked for."""
     if wanted.failure_class != "hang" or not isinstance(oracle, WorkerOracle):
         return oracle
     return HangOracle(oracle, oracle.seconds)
 
 
-def _lowered(store: Store, oracle: WorkerOracle, case: Case, judge: Judge) -> Case | None:
+def _lowered(store: Store, oracle: WorkerOracle, case: Case, judge: CachedOracle) -> Case | None:
     """What Inductor gets of a case, as far as an earlier reduction has not found it out."""
     found = finding(store, "part", case, oracle.environment)
     if isinstance(found, Mapping) and "document" in found:

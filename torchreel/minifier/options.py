@@ -12,7 +12,7 @@ def usable_cores() -> int:
 
 
 @dataclass(frozen=True)
-class Limits:
+class Budget:
     """When to stop before a fixpoint; None is no limit."""
 
     seconds: float | None = None
@@ -20,7 +20,7 @@ class Limits:
 
 
 @dataclass(frozen=True)
-class Bounds:
+class RunLimits:
     """Limits of one run of a case; None is what the first run suggests."""
 
     seconds: float | None = None
@@ -29,15 +29,15 @@ class Bounds:
 
 
 @dataclass(frozen=True)
-class Options:
+class MinifyOptions:
     """Everything that a user can choose about a reduction."""
 
     imports: tuple[str, ...] = ()
     """Modules that the worker imports: they define backends and operators. Trusted."""
     trust: bool = False
     """Whether to run the program's own code, which is in the bundle of a frame."""
-    limits: Limits = field(default_factory=Limits)
-    bounds: Bounds = field(default_factory=Bounds)
+    limits: Budget = field(default_factory=Budget)
+    bounds: RunLimits = field(default_factory=RunLimits)
     explain: bool = False
     """Whether to look for a workaround, the nearest neighbour that passes, and what does not
     matter: at most `explain.MOST_RUNS` more runs, after a fixpoint."""

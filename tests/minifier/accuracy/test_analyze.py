@@ -20,8 +20,8 @@ from torchreel.minifier.accuracy import analyze as module
 from torchreel.minifier.accuracy.analyze import Analysis, analyze
 from torchreel.minifier.cases.case import Case
 from torchreel.minifier.oracle.child.graph_runner import run
-from torchreel.minifier.oracle.protocol import Answer, Task
-from torchreel.minifier.results.verdicts import Report
+from torchreel.minifier.oracle.protocol import Task, TaskResult
+from torchreel.minifier.results.verdicts import OracleReport
 from torchreel.store import queries
 from torchreel.store.database import Store
 from torchreel.store.signature import Signature
@@ -37,9 +37,9 @@ class Here:
     def __init__(self, signature: Signature, **kwargs: object) -> None:
         self.signature = signature
 
-    def judge(self, case: Case) -> Report:
+    def judge(self, case: Case) -> OracleReport:
         """One run."""
-        return Answer(
+        return TaskResult(
             run(Task(case, self.signature, 0.0, 0, trust=self.trust), lambda _: None), 0.0, 0
         ).report()
 

@@ -19,7 +19,7 @@ from torchreel.minifier.accuracy.inputs import with_positive_inputs, with_tellin
 from torchreel.minifier.cases.case import Case
 from torchreel.minifier.cases.order import sort_key
 from torchreel.minifier.oracle.child.graph_runner import run
-from torchreel.minifier.oracle.protocol import Answer, Finding, Task
+from torchreel.minifier.oracle.protocol import ChildReport, Task, TaskResult
 from torchreel.minifier.passes.sizes import PlainContents
 from torchreel.minifier.scripts.forms import compile_form
 from torchreel.replay.comparison import compare, differences
@@ -30,7 +30,7 @@ assert tests.minifier.planted_results, "imported for its side effect"
 Function = Callable[..., Any]
 
 
-def found(case: Case, kind: str = "values", comparator: str = "default") -> Finding:
+def found(case: Case, kind: str = "values", comparator: str = "default") -> ChildReport:
     """What the oracle's child says of a case."""
     case = replace(case, harness="accuracy", comparator=comparator, imports=())
     return run(Task(case, wrong_result_signature(kind), 0.0, 0), lambda position: None)
@@ -77,7 +77,7 @@ def test_an_error_where_eager_computes_no_number() -> None:
     assert (found(case).verdict, "in places" in found(case).detail) == ("none", True)
     telling, report = with_telling_inputs(
         replace(case, harness="accuracy", imports=()),
-        lambda one: Answer(found(one), 0.0, 0).report(),
+        lambda one: TaskResult(found(one), 0.0, 0).report(),
     )
     assert (report.verdict, telling.checkpoint.inputs) == (
         "same", with_positive_inputs(case).checkpoint.inputs,

@@ -14,7 +14,7 @@ from tests.minifier.real import PLANTED, shared_worker
 from tests.minifier.recorded import record
 from torchreel.errors import UnsupportedError, UsageError
 from torchreel.minifier.bisect import Bisection, bisect, parse_step, take_step
-from torchreel.minifier.options import Options
+from torchreel.minifier.options import MinifyOptions
 from torchreel.store import queries, schema
 from torchreel.store.database import Store
 from torchreel.store.records import Compile
@@ -109,6 +109,6 @@ def test_a_backend_that_nobody_imports_is_named(tmp_path: Path) -> None:
     with Store.open(path, write=True) as store:
         failing = queries.latest_failing(store)
         assert failing is not None
-        options = Options(imports=(PLANTED,))
+        options = MinifyOptions(imports=(PLANTED,))
         with pytest.raises(UnsupportedError, match="defines 'unhealthy' with --import MODULE"):
             bisect(store, failing, options=options, oracle=shared_worker())

@@ -12,8 +12,8 @@ from torch._inductor.compiler_bisector import (
 
 from tests.minifier.hand_made import chain
 from torchreel.errors import UsageError
-from torchreel.minifier.bisect.results import Bisection, Tried
-from torchreel.minifier.bisect.steps import LADDER, PARTS, Step, applied, parse_step
+from torchreel.minifier.bisect.results import Bisection, StepResult
+from torchreel.minifier.bisect.steps import LADDER, PARTS, BisectStep, applied, parse_step
 from torchreel.minifier.cases.case import Case
 from torchreel.minifier.oracle.child.bisector import held_back
 
@@ -60,7 +60,7 @@ def test_a_step_goes_into_the_case_and_its_digest() -> None:
     assert len({case.digest, *digests}) == 5
     made = applied(parse_step("inductor:lowerings:2"), case)
     assert Case.from_bytes(made.to_bytes()).digest == made.digest
-    assert applied(Step(), case) is case
+    assert applied(BisectStep(), case) is case
 
 
 def test_torch_is_told_what_to_leave_out_and_no_longer_when_it_is_over() -> None:
@@ -80,7 +80,10 @@ def test_torch_is_told_what_to_leave_out_and_no_longer_when_it_is_over() -> None
 
 
 def test_a_bisection_is_kept_as_data() -> None:
-    tried = (Tried(Step("aot_eager"), False, "none"), Tried(Step("inductor"), True, "same", "x"))
+    tried = (
+        StepResult(BisectStep("aot_eager"), False, "none"),
+        StepResult(BisectStep("inductor"), True, "same", "x"),
+    )
     found = Bisection("inductor", "lowerings", 3, "aten.scatter", "a = b", tried, 7, True, 12)
     assert Bisection.from_json(found.to_json()) == found
     assert str(found.passing) == "inductor:lowerings:2"

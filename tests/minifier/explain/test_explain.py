@@ -19,10 +19,10 @@ from torchreel.minifier.cases.descriptions import as_object, sizes
 from torchreel.minifier.explain.asking import _Explaining, explain
 from torchreel.minifier.explain.difference import deciding_edit
 from torchreel.minifier.explain.variations import factors
-from torchreel.minifier.options import Limits
+from torchreel.minifier.options import Budget
 from torchreel.minifier.results.explanations import Explanation
-from torchreel.minifier.results.verdicts import Report
-from torchreel.minifier.search.cached_oracle import Judge
+from torchreel.minifier.results.verdicts import OracleReport
+from torchreel.minifier.search.cached_oracle import CachedOracle
 from torchreel.minifier.storage.journal import MemoryJournal
 from torchreel.store.database import Store
 from torchreel.store.signature import Signature
@@ -37,15 +37,15 @@ class Oracle:
     fails: Callable[[Case], object]
     runs: list[Case] = field(default_factory=list)
 
-    def judge(self, case: Case) -> Report:
+    def judge(self, case: Case) -> OracleReport:
         """The verdict."""
         self.runs.append(case)
-        return Report("same", BUG) if self.fails(case) else Report("none")
+        return OracleReport("same", BUG) if self.fails(case) else OracleReport("none")
 
 
 def explained(fails: Callable[[Case], bool], case: Case = SINE, runs: int = 40) -> Explanation:
     oracle = Oracle(fails)
-    judge = Judge(oracle, MemoryJournal(), Limits(runs=runs))  # type: ignore[arg-type]
+    judge = CachedOracle(oracle, MemoryJournal(), Budget(runs=runs))  # type: ignore[arg-type]
     judge.verdict(case)
     return _Explaining(judge, oracle, case).all()  # type: ignore[arg-type]
 
@@ -76,7 +76,7 @@ def test_two_entries_that_cure_only_together_are_found_together() -> None:
 
 def test_no_entry_cures_costs_one_run() -> None:
     oracle = Oracle(lambda case: True)
-    judge = Judge(oracle, MemoryJournal(), Limits())  # type: ignore[arg-type]
+    judge = CachedOracle(oracle, MemoryJournal(), Budget())  # type: ignore[arg-type]
     assert find_workaround(judge, oracle, SINE) is None  # type: ignore[arg-type]
     assert len(oracle.runs) == 1
 
@@ -90,13 +90,13 @@ def test_what_only_lets_a_wrong_result_through_is_no_cure(first: int) -> None:
             not entries(case) or (case.harness == "accuracy" and wrong & set(entries(case)))
         )
     )
-    judge = Judge(oracle, MemoryJournal(), Limits())  # type: ignore[arg-type]
+    judge = CachedOracle(oracle, MemoryJournal(), Budget())  # type: ignore[arg-type]
     found = find_workaround(judge, oracle, SINE)  # type: ignore[arg-type]
     assert found is not None
     assert found.lines == (switches(SINE)[first].line,)
     assert found.checked
     never = Oracle(lambda case: not entries(case) or case.harness == "accuracy")
-    judge = Judge(never, MemoryJournal(), Limits())  # type: ignore[arg-type]
+    judge = CachedOracle(never, MemoryJournal(), Budget())  # type: ignore[arg-type]
     assert find_workaround(judge, never, SINE) is None  # type: ignore[arg-type]
 
 

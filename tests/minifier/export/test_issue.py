@@ -15,18 +15,18 @@ from tests.escaping.nasty import EVERYTHING, FRAGMENTS, TEXTS, with_every_fragme
 from tests.minifier.scripts.test_forms import CASES, without_imports
 from torchreel.errors import DamagedStore
 from torchreel.escaping.characters import is_visible
-from torchreel.minifier.bisect.results import Bisection, Tried
-from torchreel.minifier.bisect.steps import Step
+from torchreel.minifier.bisect.results import Bisection, StepResult
+from torchreel.minifier.bisect.steps import BisectStep
 from torchreel.minifier.cases.case import Case
 from torchreel.minifier.export import _header
 from torchreel.minifier.export.check import CheckResult
 from torchreel.minifier.export.issue import issue
-from torchreel.minifier.export.story import Story
+from torchreel.minifier.export.story import FailureSummary
 from torchreel.minifier.results.explanations import Explanation
 from torchreel.minifier.scripts.forms import Script, compile_form, with_header
 from torchreel.minifier.scripts.validation.issues import check_issue
 from torchreel.releases.results import Run, State, Survey
-from torchreel.releases.results import Tried as Release
+from torchreel.releases.results import StepResult as Release
 from torchreel.store.records import Reduction
 from torchreel.store.signature import CLASSES, Signature
 
@@ -36,13 +36,13 @@ def the_case() -> Case:
     return without_imports(CASES["inference"]())
 
 
-def story(text: str, kind: str = "exception", stage: str = "") -> Story:
+def story(text: str, kind: str = "exception", stage: str = "") -> FailureSummary:
     """A story in which every text is that one."""
     signature = Signature(
         kind, stage or text, text, (text, text), (text,), text, signal=text  # type: ignore[arg-type]
     )  # fmt: skip
-    step = Step(text, text, 3)
-    return Story(
+    step = BisectStep(text, text, 3)
+    return FailureSummary(
         signature=signature,
         frame=text,
         message=text,
@@ -56,7 +56,7 @@ def story(text: str, kind: str = "exception", stage: str = "") -> Story:
         reduction=Reduction(1, 1, "a", "b", text, 4, 0, 2.6, 1),
         by_catch=(signature,),
         explanation=Explanation((text,), False, text, (text, text)),
-        bisection=Bisection(text, text, 3, text, text, (Tried(step, False, text, text),)),
+        bisection=Bisection(text, text, 3, text, text, (StepResult(step, False, text, text),)),
         releases=Survey(text, (_release(text, "other"), _release(text, "same"))),
     )
 

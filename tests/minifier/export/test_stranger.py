@@ -17,7 +17,7 @@ import pytest
 from tests.minifier.scripts.test_forms import CASES, FORMS, SIGNATURE
 from torchreel.errors import UnsupportedError
 from torchreel.minifier.cases.kinds import case_from_bytes
-from torchreel.minifier.scripts.inputs import Inputs
+from torchreel.minifier.scripts.inputs import InputLines
 from torchreel.store import canonical_json
 from torchreel.store.portable.checkpoints import CheckpointDoc
 
@@ -98,4 +98,4 @@ def test_a_store_does_not_say_what_is_imported() -> None:
 def test_a_number_is_no_reference(kind: str) -> None:
     doc = CheckpointDoc.from_json(CASES["branch"]().to_json()["checkpoint"])
     with pytest.raises(UnsupportedError, match="refers to"):
-        list(Inputs(doc, [{"k": kind, "v": {"n": CALL}}]).lines(["x"]))
+        list(InputLines(doc, [{"k": kind, "v": {"n": CALL}}]).lines(["x"]))

@@ -8,11 +8,11 @@ import torch
 from tests.minifier.hand_made import chain, functions_of
 from tests.minifier.real import case_from, chain_of, shared_worker
 from torchreel.minifier.cases.kinds import AnyCase
-from torchreel.minifier.hangs.ends import Ends
+from torchreel.minifier.hangs.ends import EndedCases
 from torchreel.minifier.hangs.growth import Growth
 from torchreel.minifier.hangs.oracle import HangOracle
-from torchreel.minifier.options import Bounds
-from torchreel.minifier.results.verdicts import Report
+from torchreel.minifier.options import RunLimits
+from torchreel.minifier.results.verdicts import OracleReport
 from torchreel.minifier.search.search import Search
 from torchreel.store.hang_limit import recorded_limit
 from torchreel.store.signature import hang_signature
@@ -27,7 +27,7 @@ def test_a_chain_whose_time_doubles() -> None:
     functions = ["sin", "cos", "neg"] * 11
     case = case_from(chain_of(functions), torch.ones(3, 4), backend="planted_doubling")
     worker, signature = shared_worker(), hang_signature("pre_grad")
-    worker.look_for(signature, Bounds(LIMIT))
+    worker.look_for(signature, RunLimits(LIMIT))
     found = Search(HangOracle(worker, LIMIT), signature).run(case)
     assert found.status == "fixpoint"
     assert len(functions_of(found.case)) == LEAST
@@ -41,16 +41,16 @@ class _Slow:
     def __init__(self, least: int) -> None:
         self.least, self.waited = least, 0.0
 
-    def judge_hang(self, case: AnyCase, seconds: float, stack: frozenset[str]) -> Report:
+    def judge_hang(self, case: AnyCase, seconds: float, stack: frozenset[str]) -> OracleReport:
         """A hang of all that has `least` calls; the stack is always the same."""
         took = 0.1 + 100.0 * 2.0 ** (case.total_call_nodes - self.least)
         if stack and took > seconds > 0:
             self.waited += seconds
-            return Report("same", lasting=False, presumed=True, stack=stack)
+            return OracleReport("same", lasting=False, presumed=True, stack=stack)
         self.waited += min(took, 100.0)
         if took > 100:
-            return Report("same", stack=frozenset({"f"}), seconds=100.0)
-        return Report("none", seconds=took)
+            return OracleReport("same", stack=frozenset({"f"}), seconds=100.0)
+        return OracleReport("none", seconds=took)
 
 
 @pytest.mark.parametrize("least", [1, 2, 5, 12, 20, 32, 33])
@@ -75,7 +75,7 @@ def test_growth_is_known_from_two_slow_cases() -> None:
 
 def test_cases_of_the_same_calls_end_as_well() -> None:
     """In any order, and with fewer; not with one that no case had, unless many ended."""
-    ends = Ends()
+    ends = EndedCases()
     ends.ended(chain(["sin", "cos", "sin"]))
     assert ends.covers(chain(["sin", "sin", "cos"]))
     assert ends.covers(chain(["cos"]))

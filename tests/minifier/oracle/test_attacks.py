@@ -11,9 +11,9 @@ import torch
 from tests.minifier.real import case_from, chain_of, planted, shared_worker
 from torchreel.errors import UsageError
 from torchreel.minifier.cases.case import Harness
-from torchreel.minifier.options import Bounds
+from torchreel.minifier.options import RunLimits
 from torchreel.minifier.oracle.worker_oracle import WorkerOracle
-from torchreel.minifier.results.verdicts import Report
+from torchreel.minifier.results.verdicts import OracleReport
 from torchreel.minifier.starts.signatures import is_alike
 from torchreel.sandbox.processes import _children as children
 from torchreel.store.signature import (
@@ -30,7 +30,7 @@ WANTED = planted("planted: a sine reaches a cosine")
 def worker(monkeypatch: pytest.MonkeyPatch) -> WorkerOracle:
     """The warm worker, with limits that no honest case here comes near."""
     oracle = shared_worker()
-    monkeypatch.setattr(oracle, "_bounds", Bounds(60.0, 8 << 30))
+    monkeypatch.setattr(oracle, "_bounds", RunLimits(60.0, 8 << 30))
     return oracle
 
 
@@ -41,7 +41,7 @@ def judged(
     *,
     harness: Harness = "compile",
     backend: str = "planted_attacks",
-) -> Report:
+) -> OracleReport:
     """What is said of a graph that calls one function, which names the attack."""
     case = case_from(chain_of([function]), torch.ones(3), backend=backend, harness=harness)
     worker.look_for(wanted)
@@ -92,7 +92,7 @@ def test_a_hang_in_c_with_the_interpreter_locked(
     worker: WorkerOracle, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Is ended from outside."""
-    monkeypatch.setattr(worker, "_bounds", Bounds(2.0))
+    monkeypatch.setattr(worker, "_bounds", RunLimits(2.0))
     assert judged(worker, "exp", hang_signature("pre_grad")).verdict == "same"
     assert judged(worker, "exp").verdict == "unjudged"
 
@@ -117,7 +117,7 @@ def test_a_child_that_closes_the_pipe(
     worker: WorkerOracle, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """And then sleeps: its time runs out as anybody's."""
-    monkeypatch.setattr(worker, "_bounds", Bounds(2.0))
+    monkeypatch.setattr(worker, "_bounds", RunLimits(2.0))
     assert judged(worker, "floor").verdict == "unjudged"
 
 
@@ -133,7 +133,7 @@ def test_too_much_memory_is_a_failure_where_one_is_looked_for(
     worker: WorkerOracle, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """In the same stage; a recorded kill is recognised in it."""
-    monkeypatch.setattr(worker, "_bounds", Bounds(60.0, 2 << 30))
+    monkeypatch.setattr(worker, "_bounds", RunLimits(60.0, 2 << 30))
     wanted = memory_signature("pre_grad")
     assert judged(worker, "exp", wanted, backend="planted_ends").verdict == "same"
     kill = crash_signature("pre_grad", "", "SIGKILL")

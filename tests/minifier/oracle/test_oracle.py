@@ -15,13 +15,13 @@ from tests.minifier.real import NOTHING, case_from, chain_of, planted, shared_wo
 from torchreel.errors import BudgetSpent, FlakyFailure, NotReproduced, UsageError
 from torchreel.minifier.cases.case import Case
 from torchreel.minifier.minify import _lowered
-from torchreel.minifier.options import Bounds, Limits
-from torchreel.minifier.oracle.protocol import Answer, Finding
+from torchreel.minifier.options import Budget, RunLimits
+from torchreel.minifier.oracle.protocol import ChildReport, TaskResult
 from torchreel.minifier.oracle.worker_oracle import WorkerOracle
 from torchreel.minifier.passes.outputs import Suffix
 from torchreel.minifier.results.reductions import ProgressEvent
-from torchreel.minifier.results.verdicts import Report
-from torchreel.minifier.search.cached_oracle import Judge
+from torchreel.minifier.results.verdicts import OracleReport
+from torchreel.minifier.search.cached_oracle import CachedOracle
 from torchreel.minifier.search.partitions import is_worth
 from torchreel.minifier.search.search import Search
 from torchreel.minifier.storage.journal import MemoryJournal
@@ -41,11 +41,11 @@ PATH = planted("planted: a sine reaches a cosine")
 def worker(monkeypatch: pytest.MonkeyPatch) -> WorkerOracle:
     """The warm worker, with fixed limits."""
     oracle = shared_worker()
-    monkeypatch.setattr(oracle, "_bounds", Bounds(60.0, 8 << 30))
+    monkeypatch.setattr(oracle, "_bounds", RunLimits(60.0, 8 << 30))
     return oracle
 
 
-def judged(worker: WorkerOracle, case: Case, signature: Signature) -> Report:
+def judged(worker: WorkerOracle, case: Case, signature: Signature) -> OracleReport:
     """One run of a case, for one signature."""
     worker.look_for(signature)
     return worker.judge(case)
@@ -84,7 +84,7 @@ def test_what_is_slow_the_first_time_is_done_before_the_fork(worker: WorkerOracl
 
 def test_a_case_may_use_threads(worker: WorkerOracle, monkeypatch: pytest.MonkeyPatch) -> None:
     """The worker has started none before it forks, or the case would wait for them."""
-    monkeypatch.setattr(worker, "_bounds", Bounds(20.0))
+    monkeypatch.setattr(worker, "_bounds", RunLimits(20.0))
     case = case_from(chain_of(["sin"]), torch.ones(300, 300), harness="run", backend="eager")
     assert judged(worker, case, PATH).verdict == "none"
 
@@ -129,7 +129,7 @@ def test_a_crash(worker: WorkerOracle) -> None:
 
 def test_a_hang(worker: WorkerOracle, monkeypatch: pytest.MonkeyPatch) -> None:
     """In the same stage it is what is looked for, else nobody knows what it would have been."""
-    monkeypatch.setattr(worker, "_bounds", Bounds(3.0))
+    monkeypatch.setattr(worker, "_bounds", RunLimits(3.0))
     case = case_from(chain_of(["cos"]), torch.ones(3), backend="planted_ends")
     assert judged(worker, case, hang_signature("pre_grad")).verdict == "same"
     assert judged(worker, case, hang_signature("lowering")).verdict == "unjudged"
@@ -140,7 +140,7 @@ def test_a_hang(worker: WorkerOracle, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_too_much_memory(worker: WorkerOracle, monkeypatch: pytest.MonkeyPatch) -> None:
     """Is killed, and unjudged."""
-    monkeypatch.setattr(worker, "_bounds", Bounds(60.0, 2 << 30))
+    monkeypatch.setattr(worker, "_bounds", RunLimits(60.0, 2 << 30))
     case = case_from(chain_of(["exp"]), torch.ones(3), backend="planted_ends")
     report = judged(worker, case, PATH)
     assert report.verdict == "unjudged"
@@ -191,7 +191,7 @@ def test_a_process_that_ended_shows_how_far_to_go(
 ) -> None:
     """Where its stage is one step, of which nothing comes after others."""
     worker.look_for(crash_signature(stage, partition, "SIGSEGV"))
-    worker._learn(Answer(Finding("same"), 1.0, 0))
+    worker._learn(TaskResult(ChildReport("same"), 1.0, 0))
     assert worker._task(case_from(chain_of(["sin"]), torch.ones(3))).ceiling == last
 
 
@@ -203,7 +203,7 @@ def test_the_graph_that_inductor_gets(
     worker.look_for(NOTHING)
     monkeypatch.setattr(worker, "_ceiling", "lowering")
     with Store.open(tmp_path / "run.db", write=True, create=True) as store:
-        judge = Judge(worker, MemoryJournal(), Limits(runs=1))
+        judge = CachedOracle(worker, MemoryJournal(), Budget(runs=1))
         part, again = (_lowered(store, worker, case, judge) for _ in range(2))
         assert judge.runs == 1
         with pytest.raises(BudgetSpent):

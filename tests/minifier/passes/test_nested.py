@@ -12,7 +12,7 @@ from torchreel.minifier.cases.case import Case
 from torchreel.minifier.cases.higher_order import call_of, calls_in
 from torchreel.minifier.cases.order import sort_key
 from torchreel.minifier.passes import Pass, all_passes
-from torchreel.minifier.passes.inline import Inline
+from torchreel.minifier.passes.inline import InlineBody
 from torchreel.minifier.passes.lift import Lift, LiftValues
 from torchreel.minifier.passes.operands import DropOperand, DropResult, Freeze, SameBranch
 from torchreel.minifier.search.search import Search
@@ -97,7 +97,7 @@ def test_one_branch_for_two() -> None:
 
 def test_a_loop_is_its_body_once() -> None:
     """With what it carries in and out."""
-    flat = Inline((), "hop", 1).on(NESTED["while_loop"])
+    flat = InlineBody((), "hop", 1).on(NESTED["while_loop"])
     assert flat is not None
     assert functions_of(flat) == ["sin", "relu", "add", "cos", "cos"]
     assert sort_key(flat) < sort_key(NESTED["while_loop"])
@@ -105,7 +105,7 @@ def test_a_loop_is_its_body_once() -> None:
 
 def test_slices_and_stacks_become_inputs() -> None:
     """What a scan's body gets slice by slice has no name outside."""
-    flat = Inline((), "hop", 0).on(NESTED["scan"])
+    flat = InlineBody((), "hop", 0).on(NESTED["scan"])
     assert flat is not None
     assert functions_of(flat) == ["sin", "add", "exp", "cos", "cos"]
     sizes = [value["size"] for value in flat.checkpoint.inputs]  # type: ignore[call-overload,index]

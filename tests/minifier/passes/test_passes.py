@@ -17,13 +17,13 @@ from torchreel.minifier.passes import Pass, all_passes
 from torchreel.minifier.passes.all_plain import AllPlain
 from torchreel.minifier.passes.around import Around
 from torchreel.minifier.passes.bypass import Bypass, BypassByEqual
-from torchreel.minifier.passes.config import Ambient, Config
+from torchreel.minifier.passes.config import Ambient, DropConfigEntries
 from torchreel.minifier.passes.cut import Chunks, Cut, Prefix, depth_first
 from torchreel.minifier.passes.gradients import Gradients, NoGradients
 from torchreel.minifier.passes.outputs import Outputs, Suffix
 from torchreel.minifier.passes.reshape import Reshape, ReshapeInputs
 from torchreel.minifier.passes.sizes import Resize, SmallerSizes
-from torchreel.minifier.passes.unused import DeadCode, Inputs
+from torchreel.minifier.passes.unused import DeadCode, UnusedInputs
 from torchreel.store.jsontypes import Json
 from torchreel.store.portable.graphs import GraphDoc, NodeDoc
 
@@ -224,7 +224,7 @@ def test_writes_are_not_dropped_silently() -> None:
 def test_unused_inputs_go() -> None:
     """With their descriptions."""
     case = case_of([call("a", "sin", ref("y"))], ["a"], x=tensor(2), y=tensor(4, 8))
-    assert applied(Inputs(), case).checkpoint.inputs == (tensor(4, 8),)
+    assert applied(UnusedInputs(), case).checkpoint.inputs == (tensor(4, 8),)
 
 
 def test_outputs_go_one_by_one() -> None:
@@ -261,7 +261,7 @@ def test_sizes_change_consistently() -> None:
 def test_settings_go_together() -> None:
     """All settings are dropped by one edit list."""
     case = chain(["sin"])
-    assert not Config().edits(case)
+    assert not DropConfigEntries().edits(case)
     assert not Ambient().edits(case)
 
 

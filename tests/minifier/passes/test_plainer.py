@@ -26,7 +26,7 @@ from torchreel.minifier.passes.literals import (
     FewerItems,
     Literals,
 )
-from torchreel.minifier.passes.merge import Constants, MergeInputs
+from torchreel.minifier.passes.merge import ConstantsToInputs, MergeInputs
 from torchreel.minifier.passes.outputs import KeepAlive
 from torchreel.minifier.passes.ranks import DropDimension, LowerRanks
 from torchreel.minifier.passes.regions import Regions
@@ -144,7 +144,7 @@ def test_a_constant_becomes_an_input() -> None:
     case = case_of(calls, ["a"], x=tensor(4))
     graph = case.graph
     case = case.with_graph(type(graph)(graph.nodes, {}, {"k": tensor(4)}))
-    plain = applied(Constants(), case)
+    plain = applied(ConstantsToInputs(), case)
     assert sizes_of(plain) == [[4], [4]]
     assert not plain.graph.attributes
     assert_well_formed(plain)

@@ -9,7 +9,7 @@ import torch
 
 from tests.minifier.hand_made import NO_SYMBOLS, case_of, tensor
 from torchreel.errors import UnsupportedError
-from torchreel.minifier.scripts.inputs import Inputs
+from torchreel.minifier.scripts.inputs import InputLines
 from torchreel.store.jsontypes import Json
 from torchreel.store.portable.checkpoints import CheckpointDoc
 from torchreel.store.portable.tensors import Encoder, synthesise_all
@@ -56,7 +56,7 @@ INPUTS: dict[str, Descriptions] = {
 
 def _made(doc: CheckpointDoc, descriptions: Descriptions) -> list[object]:
     names = [f"x{number}" for number in range(len(descriptions))]
-    source = "\n".join(["torch.manual_seed(0)", *Inputs(doc, descriptions).lines(names)])
+    source = "\n".join(["torch.manual_seed(0)", *InputLines(doc, descriptions).lines(names)])
     scope: dict[str, object] = {"torch": torch}
     exec(source, scope)
     return [scope[name] for name in names]

@@ -21,7 +21,7 @@ from torchreel.minifier.cases.case import Case
 from torchreel.minifier.cases.kinds import AnyCase
 from torchreel.minifier.oracle.interface import Ahead, ParallelOracle
 from torchreel.minifier.oracle.worker_oracle import WorkerOracle
-from torchreel.minifier.results.verdicts import Report
+from torchreel.minifier.results.verdicts import OracleReport
 from torchreel.minifier.search.search import Search
 from torchreel.store.database import Store
 
@@ -95,7 +95,7 @@ def test_a_kill_in_the_middle_changes_nothing(tmp_path: Path, runs: int) -> None
     class Killed(Predicate):
         fails: Callable[[Case], bool] = sin_reaches_cos
 
-        def judge(self, case: Case) -> Report:
+        def judge(self, case: Case) -> OracleReport:
             if len(self.seen) == runs:
                 os.kill(os.getpid(), signal.SIGKILL)
             return super().judge(case)

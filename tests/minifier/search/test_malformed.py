@@ -12,19 +12,19 @@ from tests.minifier.real import case_from, planted
 from torchreel.errors import UnsupportedError
 from torchreel.minifier.cases.case import Case
 from torchreel.minifier.cases.kinds import AnyCase
-from torchreel.minifier.results.verdicts import Report, raise_refusal
+from torchreel.minifier.results.verdicts import OracleReport, raise_refusal
 from torchreel.minifier.search.search import Search
 
-MALFORMED = Report("invalid", detail="unknown kind of node 'absurd'", stage="decode")
+MALFORMED = OracleReport("invalid", detail="unknown kind of node 'absurd'", stage="decode")
 
 
 class Answers:
     """An oracle that gives every case one answer."""
 
-    def __init__(self, report: Report) -> None:
+    def __init__(self, report: OracleReport) -> None:
         self._report = report
 
-    def judge(self, case: AnyCase) -> Report:
+    def judge(self, case: AnyCase) -> OracleReport:
         return self._report
 
 
@@ -44,9 +44,9 @@ def test_a_search_refuses_what_cannot_be_built() -> None:
     "reports",
     [
         [],
-        [MALFORMED, Report("none")],
-        [Report("invalid", detail="eager raises", stage="eager")],
+        [MALFORMED, OracleReport("none")],
+        [OracleReport("invalid", detail="eager raises", stage="eager")],
     ],
 )
-def test_what_was_run_is_not_refused(reports: Sequence[Report]) -> None:
+def test_what_was_run_is_not_refused(reports: Sequence[OracleReport]) -> None:
     raise_refusal(reports)

@@ -13,7 +13,7 @@ from tests.minifier.search.test_search import journal_of, sin_reaches_cos
 from torchreel.minifier.cases import canonical_text as texts
 from torchreel.minifier.cases.case import Case
 from torchreel.minifier.cases.kinds import AnyCase
-from torchreel.minifier.results.verdicts import Report
+from torchreel.minifier.results.verdicts import OracleReport
 from torchreel.minifier.search.search import Search
 from torchreel.store.database import Store
 from torchreel.store.jsontypes import Json
@@ -47,7 +47,7 @@ def test_memory_does_not_grow_with_the_runs() -> None:
     """Verdicts are remembered without what every node computed, cases only the last few."""
 
     class Wordy(Predicate):
-        def judge(self, case: AnyCase) -> Report:
+        def judge(self, case: AnyCase) -> OracleReport:
             assert isinstance(case, Case)
             report = super().judge(case)
             return replace(report, values={node.name: tensor(4, 8) for node in case.graph.nodes})

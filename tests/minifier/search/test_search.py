@@ -29,11 +29,11 @@ from torchreel.minifier.cases.case import Case
 from torchreel.minifier.cases.descriptions import as_object, sizes
 from torchreel.minifier.cases.kinds import AnyCase
 from torchreel.minifier.cases.order import sort_key
-from torchreel.minifier.options import Limits
+from torchreel.minifier.options import Budget
 from torchreel.minifier.passes import all_passes
 from torchreel.minifier.results.reductions import ProgressEvent
-from torchreel.minifier.results.verdicts import Report
-from torchreel.minifier.search.cached_oracle import Judge
+from torchreel.minifier.results.verdicts import OracleReport
+from torchreel.minifier.search.cached_oracle import CachedOracle
 from torchreel.minifier.search.data_flow import wiring
 from torchreel.minifier.search.reachability import can_reach
 from torchreel.minifier.search.reproduction import repetitions
@@ -130,7 +130,7 @@ def test_a_part_of_what_is_left_is_reduced_as_well() -> None:
     """Of the smallest case, not of the first; and the simpler of the two results is taken."""
     asked: list[list[str]] = []
 
-    def parts(best: AnyCase, judge: Judge) -> list[AnyCase]:
+    def parts(best: AnyCase, judge: CachedOracle) -> list[AnyCase]:
         assert isinstance(best, Case)
         asked.append(functions_of(best))
         return [chain(["relu"]), chain(["relu", "tan", "relu"])]
@@ -158,7 +158,7 @@ def test_a_part_of_as_many_calls_is_left() -> None:
 class Telling(Predicate):
     """Names what it does not like."""
 
-    def judge(self, case: Case) -> Report:
+    def judge(self, case: Case) -> OracleReport:
         """The verdict, with a message."""
         return replace(super().judge(case), detail="LoweringException: target: aten.tan.default")
 
@@ -237,7 +237,7 @@ def test_wiring_knows_calls_and_nothing_else() -> None:
 
 def test_a_spent_budget_gives_the_best_so_far() -> None:
     """And a status that says so."""
-    found = Search(Predicate(sin_reaches_cos), BUG, limits=Limits(runs=9)).run(long_chain())
+    found = Search(Predicate(sin_reaches_cos), BUG, limits=Budget(runs=9)).run(long_chain())
     assert found.status == "budget"
     assert found.oracle_runs == 9
     assert 2 < found.after_call_nodes < 20
@@ -251,7 +251,7 @@ def test_an_interrupt_gives_the_best_so_far() -> None:
     class Interrupted(Predicate):
         fails: Callable[[Case], bool] = sin_reaches_cos
 
-        def judge(self, case: Case) -> Report:
+        def judge(self, case: Case) -> OracleReport:
             if len(self.seen) == 9:
                 raise KeyboardInterrupt
             return super().judge(case)
@@ -269,11 +269,11 @@ class Flaky:
     runs: int = 0
     seen: list[int] = field(default_factory=list)
 
-    def judge(self, case: Case) -> Report:
+    def judge(self, case: Case) -> OracleReport:
         """The next of the pattern, if the case fails at all."""
         self.runs += 1
         fails = self.pattern[self.runs % len(self.pattern)] and sin_reaches_cos(case)
-        return Report("same", BUG) if fails else Report("none")
+        return OracleReport("same", BUG) if fails else OracleReport("none")
 
 
 @dataclass
@@ -283,13 +283,13 @@ class DiesElsewhere:
     second: str
     wanted: Signature
 
-    def judge(self, case: Case) -> Report:
+    def judge(self, case: Case) -> OracleReport:
         """As `wanted`, or in the stage `joint`."""
         fails = sin_reaches_cos(case)
         if fails and (case.digest == self.second or len(case.graph.nodes) < 20):
-            return Report("same", self.wanted)
+            return OracleReport("same", self.wanted)
         other = replace(self.wanted, stage="joint")
-        return Report("other", other) if fails else Report("none")
+        return OracleReport("other", other) if fails else OracleReport("none")
 
 
 def test_a_start_that_dies_elsewhere_does_not_end_the_attempt() -> None:
@@ -317,11 +317,15 @@ class Dice:
     seed: int
     calls: int = 0
 
-    def judge(self, case: Case) -> Report:
+    def judge(self, case: Case) -> OracleReport:
         """By a number that depends on the seed and on how many runs there were before."""
         self.calls += 1
         luck = random.Random(f"{self.seed} {self.calls}").random()
-        return Report("same", BUG) if luck < 0.3 and sin_reaches_cos(case) else Report("none")
+        return (
+            OracleReport("same", BUG)
+            if luck < 0.3 and sin_reaches_cos(case)
+            else OracleReport("none")
+        )
 
 
 def test_what_fails_in_three_runs_of_ten_is_reduced_and_reported() -> None:
@@ -392,7 +396,7 @@ def test_an_interrupted_search_goes_on_where_it_stopped(tmp_path: Path) -> None:
     whole = Search(Predicate(sin_reaches_cos), BUG).run(long_chain())
     with Store.open(tmp_path / "run.db", write=True, create=True) as store:
         half = Search(
-            Predicate(sin_reaches_cos), BUG, journal=journal_of(store), limits=Limits(runs=15)
+            Predicate(sin_reaches_cos), BUG, journal=journal_of(store), limits=Budget(runs=15)
         ).run(long_chain())
         rest = Search(Predicate(sin_reaches_cos), BUG, journal=journal_of(store)).run(long_chain())
         rows = queries.reductions(store)

@@ -21,7 +21,7 @@ from torchreel.minifier.cases.last_call import in_eager_mode, last_call
 from torchreel.minifier.cases.source_case import SourceCase
 from torchreel.minifier.export import ExportOptions, export
 from torchreel.minifier.minify import minify
-from torchreel.minifier.options import Options
+from torchreel.minifier.options import MinifyOptions
 from torchreel.minifier.source.assemble.functions import Sources
 from torchreel.minifier.source.assemble.names import Names
 from torchreel.minifier.source.assemble.objects import Choice, Objects
@@ -31,7 +31,7 @@ from torchreel.minifier.starts.failures import starting_cases
 from torchreel.store import Store, queries
 from torchreel.store.records import Compile
 
-TRUST = Options(trust=True)
+TRUST = MinifyOptions(trust=True)
 
 
 class Layer(nn.Module):

@@ -17,10 +17,10 @@ from torchreel.minifier.accuracy.wrong_results import find_in_frames
 from torchreel.minifier.cases.source_case import ANYTHING, SourceCase
 from torchreel.minifier.export import ExportOptions, export
 from torchreel.minifier.minify import minify
-from torchreel.minifier.options import Options
+from torchreel.minifier.options import MinifyOptions
 from torchreel.minifier.oracle.child.program_runner import run
-from torchreel.minifier.oracle.child.program_state import Run, departure
-from torchreel.minifier.oracle.protocol import Finding, Task
+from torchreel.minifier.oracle.child.program_state import ProgramRun, departure
+from torchreel.minifier.oracle.protocol import ChildReport, Task
 from torchreel.minifier.oracle.worker_oracle import WorkerOracle
 from torchreel.minifier.results.reductions import ProgressEvent
 from torchreel.recorder.settings import Settings
@@ -102,8 +102,11 @@ def alike() -> list[object]:
     ]  # fmt: skip
 
 
-def runs(eager: object, compiled: object) -> list[Run]:
-    return [Run({"result": value, "arguments": (), "keywords": {}}) for value in (eager, compiled)]
+def runs(eager: object, compiled: object) -> list[ProgramRun]:
+    return [
+        ProgramRun({"result": value, "arguments": (), "keywords": {}})
+        for value in (eager, compiled)
+    ]
 
 
 def test_what_is_alike_does_not_differ() -> None:
@@ -170,11 +173,11 @@ def test_a_gradient_and_a_global_count() -> None:
 
 
 @pytest.fixture
-def judged(monkeypatch: pytest.MonkeyPatch) -> Callable[[str, str], Finding]:
+def judged(monkeypatch: pytest.MonkeyPatch) -> Callable[[str, str], ChildReport]:
     """What came of a program in this process, which keeps its own `__main__`."""
     monkeypatch.setitem(sys.modules, "__main__", sys.modules["__main__"])
 
-    def judge(text: str, observes: str) -> Finding:
+    def judge(text: str, observes: str) -> ChildReport:
         torch._dynamo.reset()
         case = SourceCase(text, observes=observes)
         assert SourceCase.from_json(parse_json(case.to_bytes())) == case
@@ -187,7 +190,9 @@ def _ignore(position: object) -> None:
     """Nobody follows."""
 
 
-def test_a_side_effect_that_dynamo_drops_is_found(judged: Callable[[str, str], Finding]) -> None:
+def test_a_side_effect_that_dynamo_drops_is_found(
+    judged: Callable[[str, str], ChildReport],
+) -> None:
     found = judged(DROPPED, ANYTHING)
     assert (found.verdict, found.stage, dict(found.values)) == (
         "same",
@@ -201,12 +206,12 @@ def test_a_side_effect_that_dynamo_drops_is_found(judged: Callable[[str, str], F
     assert judged(DROPPED, "no_such_name").verdict == "invalid"
 
 
-def test_what_dynamo_keeps_is_no_difference(judged: Callable[[str, str], Finding]) -> None:
+def test_what_dynamo_keeps_is_no_difference(judged: Callable[[str, str], ChildReport]) -> None:
     assert judged(KEPT, ANYTHING).verdict == "none"
 
 
 def test_what_eager_mode_itself_does_anew_is_left_out(
-    judged: Callable[[str, str], Finding],
+    judged: Callable[[str, str], ChildReport],
 ) -> None:
     unsteady = "import time\nstart, objects = time.time_ns(), {object()}\n"
     found = judged(unsteady + DROPPED, ANYTHING)
@@ -261,7 +266,7 @@ def test_a_recorded_frame_is_reduced(tmp_path: Path) -> None:
             minify(store, accuracy=True, oracle=one)
         seen = Seen()
         reduction = minify(
-            store, accuracy=True, options=Options(trust=True), listener=seen, oracle=one
+            store, accuracy=True, options=MinifyOptions(trust=True), listener=seen, oracle=one
         )
         looking = [event.message for event in seen.events if event.kind == "looking"]
         assert any("comparing eager and compiled: graph 1 of " in text for text in looking)
@@ -271,7 +276,7 @@ def test_a_recorded_frame_is_reduced(tmp_path: Path) -> None:
         case = reduction.case
         assert isinstance(case, SourceCase)
         assert (case.observes, "sum" in case.text) == ("log", False)
-        assert minify(store, options=Options(trust=True), oracle=one).oracle_runs == 0
+        assert minify(store, options=MinifyOptions(trust=True), oracle=one).oracle_runs == 0
         compile = queries.latest_failing(store)
         assert compile is not None
         # No compile shows it by itself.
@@ -291,4 +296,4 @@ def test_without_a_frame_there_is_nothing_to_look_at(tmp_path: Path) -> None:
         Store.open(tmp_path / "run.db") as store,
         pytest.raises(UnsupportedError, match="record with --frames all"),
     ):
-        find_in_frames(store, None, Options(trust=True), nobody)
+        find_in_frames(store, None, MinifyOptions(trust=True), nobody)

@@ -12,10 +12,10 @@ from torchreel.minifier.passes.base import Pass
 from torchreel.minifier.source.passes import PHASES
 from torchreel.minifier.source.passes.arguments import Arguments, Parameters
 from torchreel.minifier.source.passes.blocks import Blocks, Ranges
-from torchreel.minifier.source.passes.classes import Flatten, Merge
+from torchreel.minifier.source.passes.classes import Flatten, MergeInstances
 from torchreel.minifier.source.passes.inline import InlineFunctions, InlineVariables
 from torchreel.minifier.source.passes.numbers import Numbers
-from torchreel.minifier.source.passes.operands import Operands, OwnCalls
+from torchreel.minifier.source.passes.operands import HoistOperands, OwnCalls
 from torchreel.minifier.source.passes.settings import SimplerCall
 from torchreel.minifier.source.passes.statements import Statements, Unused, Values
 
@@ -161,7 +161,7 @@ def fn(x):
     return layer(x)
 torch.compile(fn)(torch.ones(2))
 """
-    left = candidates(Operands(), text)
+    left = candidates(HoistOperands(), text)
     (whole,) = [found for found in left if "    return x\ntorch" in found]
     assert "layer" not in whole.lower()
     (first,) = [found for found in left if "return self.norm(x)\n" in found]
@@ -213,7 +213,7 @@ def only_body(texts: list[str]) -> list[str]:
 def test_an_operand_stands_for_an_operation() -> None:
     """With the parentheses that it needs, and no module for a value."""
     text = "import torch\n\ndef fn(x):\n    return torch.relu(x + 1) * 2\ntorch.compile(fn)(3)\n"
-    assert only_body(candidates(Operands(), text)) == [
+    assert only_body(candidates(HoistOperands(), text)) == [
         "torch.relu(x + 1)", "2", "(x + 1) * 2", "torch.relu(x) * 2", "torch.relu(1) * 2",
     ]  # fmt: skip
 
@@ -376,7 +376,7 @@ torch.compile(layer)(torch.ones(2))
 
 def test_one_object_stands_for_two() -> None:
     """Of the same class."""
-    (found,) = [text for text in candidates(Merge(), PROGRAM) if "second" not in text]
+    (found,) = [text for text in candidates(MergeInstances(), PROGRAM) if "second" not in text]
     assert found.count("first(") == 2
 
 

@@ -21,7 +21,7 @@ from torchreel.errors import UnsupportedError, UntrustedError
 from torchreel.minifier.cases.source_case import SourceCase
 from torchreel.minifier.export import ExportOptions, export
 from torchreel.minifier.minify import minify
-from torchreel.minifier.options import Options
+from torchreel.minifier.options import MinifyOptions
 from torchreel.minifier.source.assemble.child import programs
 from torchreel.minifier.source.assemble.functions import Sources
 from torchreel.minifier.source.assemble.names import Names
@@ -147,7 +147,7 @@ def test_a_document_that_is_no_program_is_refused() -> None:
 @pytest.mark.quality
 def test_the_shortest_program(store: Path, tmp_path: Path) -> None:
     """A few lines are left, and show the same in a fresh process that has torch alone."""
-    options = Options(trust=True)
+    options = MinifyOptions(trust=True)
     with Store.open(store, write=True) as opened:
         reduction = minify(opened, options=options)
         assert reduction.status == "fixpoint"

@@ -17,11 +17,11 @@ from torchreel.errors import TrivialResult, UsageError
 from torchreel.minifier.cases.case import Case
 from torchreel.minifier.export.check import check
 from torchreel.minifier.minify import minify
-from torchreel.minifier.options import Bounds, Options
-from torchreel.minifier.oracle.command_oracle import ScriptOracle
+from torchreel.minifier.options import MinifyOptions, RunLimits
+from torchreel.minifier.oracle.command_oracle import CommandOracle
 from torchreel.minifier.oracle.predicates import parse_predicate
 from torchreel.minifier.oracle.worker_oracle import WorkerOracle
-from torchreel.minifier.results.verdicts import Report
+from torchreel.minifier.results.verdicts import OracleReport
 from torchreel.minifier.scripts.forms import candidate_script, compile_form
 from torchreel.minifier.search.search import Search
 from torchreel.store import queries
@@ -35,11 +35,11 @@ assert tests.minifier.planted, "imported for its side effect"
 def worker(monkeypatch: pytest.MonkeyPatch) -> WorkerOracle:
     """The warm worker, with fixed limits."""
     oracle = shared_worker()
-    monkeypatch.setattr(oracle, "_bounds", Bounds(60.0, 8 << 30))
+    monkeypatch.setattr(oracle, "_bounds", RunLimits(60.0, 8 << 30))
     return oracle
 
 
-def judged(worker: WorkerOracle, case: Case, text: str) -> Report:
+def judged(worker: WorkerOracle, case: Case, text: str) -> OracleReport:
     """Whether a predicate holds."""
     worker.look_for(predicate_signature(str(parse_predicate(text))))
     return worker.judge(case)
@@ -84,7 +84,7 @@ def test_a_limit_that_is_reached_decides_what_it_can(
     worker: WorkerOracle, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A compile that was ended after two seconds took more than one."""
-    monkeypatch.setattr(worker, "_bounds", Bounds(2.0))
+    monkeypatch.setattr(worker, "_bounds", RunLimits(2.0))
     case = case_from(chain_of(["cos"]), torch.ones(3), backend="planted_ends")
     assert judged(worker, case, "compile_seconds > 0.5").verdict == "same"
     assert judged(worker, case, "compile_seconds > 100").verdict == "unjudged"
@@ -120,10 +120,10 @@ def test_the_question_is_in_the_store(tmp_path: Path, worker: WorkerOracle) -> N
     path = record(
         tmp_path / "run.db", chain_of(functions), torch.ones(4, 8), backend="planted_warnings"
     )
-    options = Options(imports=(PLANTED,), predicate='warning ~ "logged:.*exp"')
+    options = MinifyOptions(imports=(PLANTED,), predicate='warning ~ "logged:.*exp"')
     with Store.open(path, write=True) as store:
         first = minify(store, options=options, oracle=worker)
-        again = minify(store, options=Options(imports=(PLANTED,)), oracle=worker)
+        again = minify(store, options=MinifyOptions(imports=(PLANTED,)), oracle=worker)
         (failure,) = queries.failures(store)
     assert functions_of(first.case) == ["exp"]
     assert (again.oracle_runs, again.case.digest) == (0, first.case.digest)
@@ -143,7 +143,7 @@ def test_any_command_is_an_interestingness_test(tmp_path: Path, worker: WorkerOr
     path = record(tmp_path / "run.db", chain_of(functions), torch.ones(4, 8), backend="eager")
     judge = command(tmp_path, 'grep -q "torch.sin(" "$1" && grep -q "torch.cos(" "$1"\n')
     with Store.open(path, write=True) as store:
-        found = minify(store, options=Options(command=judge), oracle=worker)
+        found = minify(store, options=MinifyOptions(command=judge), oracle=worker)
         with pytest.raises(UsageError, match="no command is taken from a store"):
             minify(store, oracle=worker)
     assert functions_of(found.case) == ["sin", "cos"]
@@ -167,15 +167,17 @@ def test_what_a_command_may_say(tmp_path: Path, worker: WorkerOracle) -> None:
         "sleep 60": "unjudged",
     }
     for text, verdict in expected.items():
-        judge = ScriptOracle(worker, command(tmp_path, text), wanted, candidate_script, Bounds(1.0))
+        judge = CommandOracle(
+            worker, command(tmp_path, text), wanted, candidate_script, RunLimits(1.0)
+        )
         assert judge.judge(case).verdict == verdict, text
     x = case.checkpoint.inputs[0]
     broken = replace(case, checkpoint=replace(case.checkpoint, inputs=(x, x)))
-    judge = ScriptOracle(worker, command(tmp_path, "exit 0"), wanted, candidate_script)
+    judge = CommandOracle(worker, command(tmp_path, "exit 0"), wanted, candidate_script)
     assert judge.judge(broken).verdict == "invalid"
     for words in (("no-such-command-anywhere",), (sys.executable, "-c", "exit(127)")):
         with pytest.raises(UsageError, match="can't be run"):
-            ScriptOracle(worker, words, wanted, candidate_script).judge(case)
+            CommandOracle(worker, words, wanted, candidate_script).judge(case)
 
 
 def test_both_ways_of_asking_are_too_many(tmp_path: Path, worker: WorkerOracle) -> None:
@@ -184,7 +186,9 @@ def test_both_ways_of_asking_are_too_many(tmp_path: Path, worker: WorkerOracle) 
         Store.open(tmp_path / "run.db", write=True, create=True) as store,
         pytest.raises(UsageError, match="only one"),
     ):
-        minify(store, options=Options(predicate="guards > 1", command=("true",)), oracle=worker)
+        minify(
+            store, options=MinifyOptions(predicate="guards > 1", command=("true",)), oracle=worker
+        )
 
 
 @pytest.mark.slow

@@ -15,7 +15,7 @@ from tests.minifier.search.test_search import journal_of, long_chain, sin_reache
 from torchreel.minifier.cases.case import Case
 from torchreel.minifier.options import usable_cores
 from torchreel.minifier.results.reductions import ProgressEvent
-from torchreel.minifier.results.verdicts import Report
+from torchreel.minifier.results.verdicts import OracleReport
 from torchreel.minifier.search.search import Search
 from torchreel.store import queries
 from torchreel.store.database import Store
@@ -50,7 +50,7 @@ def test_a_full_disk_does_not_end_the_search(tmp_path: Path) -> None:
     Store.open(path, write=True, create=True).close()
 
     class Filling(Predicate):
-        def judge(self, case: Case) -> Report:
+        def judge(self, case: Case) -> OracleReport:
             if len(self.seen) == 8:
                 limited(store, 1)  # SQLite makes that the pages there are
             return super().judge(case)
@@ -74,7 +74,7 @@ def test_the_best_case_is_kept_as_soon_as_there_is_room(tmp_path: Path) -> None:
     Store.open(path, write=True, create=True).close()
 
     class Passing(Predicate):
-        def judge(self, case: Case) -> Report:
+        def judge(self, case: Case) -> OracleReport:
             if len(self.seen) == 6:
                 limited(store, 1)
             if len(self.seen) == 20:

@@ -18,7 +18,7 @@ from torchreel.minifier.cases.descriptions import is_tensor
 from torchreel.minifier.cases.side_effects import is_effectful
 from torchreel.minifier.oracle.interface import Oracle
 from torchreel.minifier.oracle.worker_oracle import WorkerOracle
-from torchreel.minifier.results.verdicts import Report, raise_missing, raise_refusal
+from torchreel.minifier.results.verdicts import OracleReport, raise_missing, raise_refusal
 from torchreel.replay.comparators import tolerances
 from torchreel.replay.operators import document
 from torchreel.store import queries, spelling
@@ -199,7 +199,7 @@ def _returning(graph: GraphDoc, names: Sequence[str]) -> NodeDoc:
     return replace(output, args=[{"t": [{"n": name} for name in names]}], meta={})
 
 
-def _rows(case: Case, report: Report) -> tuple[NodeRow, ...]:
+def _rows(case: Case, report: OracleReport) -> tuple[NodeRow, ...]:
     """What the worker found about each value, with the node's text; none where that failed."""
     if report.verdict != "none":
         return ()

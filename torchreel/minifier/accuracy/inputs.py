@@ -6,15 +6,17 @@ from collections.abc import Callable
 
 from torchreel.minifier.cases.case import Case
 from torchreel.minifier.cases.descriptions import as_object, is_tensor
-from torchreel.minifier.results.verdicts import Report
+from torchreel.minifier.results.verdicts import OracleReport
 
 
-def is_wrong(report: Report) -> bool:
+def is_wrong(report: OracleReport) -> bool:
     """Whether a run computed something else than eager."""
     return report.observed is not None and report.observed.failure_class == "wrong_result"
 
 
-def with_telling_inputs(case: Case, judge: Callable[[Case], Report]) -> tuple[Case, Report]:
+def with_telling_inputs(
+    case: Case, judge: Callable[[Case], OracleReport]
+) -> tuple[Case, OracleReport]:
     """The case with inputs with which it is wrong, if there are such, and what came of it.
 
     Of invented numbers a square root or a logarithm makes NaN, which hide what comes after them.

@@ -17,11 +17,11 @@ from torchreel.errors import NotReproduced, UnsupportedError
 from torchreel.minifier.accuracy.inputs import is_wrong, with_telling_inputs
 from torchreel.minifier.cases.case import Case
 from torchreel.minifier.cases.source_case import ANYTHING, OBSERVES, SourceCase
-from torchreel.minifier.options import Options
+from torchreel.minifier.options import MinifyOptions
 from torchreel.minifier.oracle.interface import Oracle
 from torchreel.minifier.results.reductions import Listener, looking
 from torchreel.minifier.results.verdicts import (
-    Report,
+    OracleReport,
     raise_forbidden,
     raise_missing,
     raise_refusal,
@@ -52,7 +52,7 @@ def find_difference(
     """
     tolerances(comparator)  # which raises what it has against a comparator
     seen: list[str] = []
-    reports: list[Report] = []
+    reports: list[OracleReport] = []
     graphs = list(_graphs(store, compile))
     for number, (owner, row) in enumerate(graphs, 1):
         _tell(listener, f"graph {number} of {len(graphs)}", owner)
@@ -77,7 +77,7 @@ def find_difference(
 def find_in_frames(
     store: Store,
     compile: Compile | None,
-    options: Options,
+    options: MinifyOptions,
     oracle: Oracle,
     listener: Listener | None = None,
 ) -> tuple[SourceCase, Failure]:
@@ -119,7 +119,7 @@ def _tell(listener: Listener | None, what: str, owner: Compile) -> None:
         listener.on_step(looking(f"comparing eager and compiled: {what}, {where}"))
 
 
-def wrong_programs(store: Store, compile: Compile, options: Options) -> list[SourceCase]:
+def wrong_programs(store: Store, compile: Compile, options: MinifyOptions) -> list[SourceCase]:
     """The programs of a frame that are looked through for what Dynamo does wrong."""
     found = []
     for case in programs(store, compile, options):
@@ -128,7 +128,7 @@ def wrong_programs(store: Store, compile: Compile, options: Options) -> list[Sou
     return list(dict.fromkeys(found))
 
 
-def _told(report: Report) -> str:
+def _told(report: OracleReport) -> str:
     if report.verdict == "none":
         return f"same results; {report.detail}" if report.detail else "same results"
     return f"not compared: {report.detail}"

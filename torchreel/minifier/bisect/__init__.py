@@ -9,16 +9,16 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from torchreel.minifier.bisect.results import Bisection, Tried
+    from torchreel.minifier.bisect.results import Bisection, StepResult
     from torchreel.minifier.bisect.search import bisect, take_step
-    from torchreel.minifier.bisect.steps import Step, parse_step
+    from torchreel.minifier.bisect.steps import BisectStep, parse_step
 
-__all__ = ["Bisection", "Step", "Tried", "bisect", "parse_step", "take_step"]
+__all__ = ["BisectStep", "Bisection", "StepResult", "bisect", "parse_step", "take_step"]
 
 _LAZY = {
     "Bisection": "results",
-    "Tried": "results",
-    "Step": "steps",
+    "StepResult": "results",
+    "BisectStep": "steps",
     "parse_step": "steps",
     "bisect": "search",
     "take_step": "search",

@@ -6,15 +6,15 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 
 from torchreel.errors import DamagedStore
-from torchreel.minifier.bisect.steps import NONE, Step, words
+from torchreel.minifier.bisect.steps import NONE, BisectStep, words
 from torchreel.store.jsontypes import Json
 
 
 @dataclass(frozen=True)
-class Tried:
+class StepResult:
     """One step that was taken, and what came of it."""
 
-    step: Step
+    step: BisectStep
     fails: bool
     """Whether the failure was there."""
     verdict: str
@@ -36,7 +36,7 @@ class Bisection:
     """What that application is: a pass, an operator."""
     cure: str = ""
     """The smallest change of the config without the failure, as a line of Python."""
-    tried: tuple[Tried, ...] = ()
+    tried: tuple[StepResult, ...] = ()
     call_nodes: int = 0
     """Call nodes of the case that was run."""
     reduced: bool = False
@@ -44,25 +44,25 @@ class Bisection:
     runs: int = 0
 
     @property
-    def passing(self) -> Step | None:
+    def passing(self) -> BisectStep | None:
         """The step nearest to the failure that passes: all but the guilty application."""
         if self.number is not None:
-            return Step(self.backend, self.part, self.number - 1)
+            return BisectStep(self.backend, self.part, self.number - 1)
         return self._part_step()
 
     @property
-    def failing(self) -> Step:
+    def failing(self) -> BisectStep:
         """The step that does the least and fails."""
         if self.number is not None:
-            return Step(self.backend, self.part, self.number)
-        return Step(self.backend)
+            return BisectStep(self.backend, self.part, self.number)
+        return BisectStep(self.backend)
 
-    def _part_step(self) -> Step | None:
+    def _part_step(self) -> BisectStep | None:
         if not self.part:
             return None
         if "=" in self.part:
-            return Step(self.backend, entry=self.part)
-        return Step(self.backend, self.part, NONE)
+            return BisectStep(self.backend, entry=self.part)
+        return BisectStep(self.backend, self.part, NONE)
 
     def told(self) -> str:
         """The component in a line."""
@@ -120,12 +120,14 @@ def _list(data: Json) -> list[Json]:
     return data
 
 
-def _tried(data: Json) -> Tried:
+def _tried(data: Json) -> StepResult:
     if not isinstance(data, Mapping) or not isinstance(data["step"], Mapping):
         raise TypeError("no step")
     step = data["step"]
-    return Tried(
-        Step(str(step["backend"]), str(step["part"]), int(str(step["limit"])), str(step["entry"])),
+    return StepResult(
+        BisectStep(
+            str(step["backend"]), str(step["part"]), int(str(step["limit"])), str(step["entry"])
+        ),
         bool(data["fails"]),
         str(data["verdict"]),
         str(data["detail"]),

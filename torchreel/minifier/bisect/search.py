@@ -13,14 +13,14 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from torchreel.errors import NotReproduced, UnsupportedError, UsageError
-from torchreel.minifier.bisect.results import Bisection, Tried
-from torchreel.minifier.bisect.steps import LADDER, NONE, PARTS, Step, applied, part_step
+from torchreel.minifier.bisect.results import Bisection, StepResult
+from torchreel.minifier.bisect.steps import LADDER, NONE, PARTS, BisectStep, applied, part_step
 from torchreel.minifier.bisect.workaround import find_workaround
 from torchreel.minifier.cases.case import Case
-from torchreel.minifier.options import Limits, Options
+from torchreel.minifier.options import Budget, MinifyOptions
 from torchreel.minifier.oracle.worker_oracle import WorkerOracle, open_oracle
-from torchreel.minifier.results.verdicts import Report, raise_forbidden, raise_refusal
-from torchreel.minifier.search.cached_oracle import Judge
+from torchreel.minifier.results.verdicts import OracleReport, raise_forbidden, raise_refusal
+from torchreel.minifier.search.cached_oracle import CachedOracle
 from torchreel.minifier.starts.failures import starting_cases
 from torchreel.minifier.starts.signatures import NEEDS_FRAME, below_dynamo, is_alike
 from torchreel.minifier.storage.best_cases import best_case
@@ -30,8 +30,8 @@ from torchreel.store import queries
 from torchreel.store.database import Store
 from torchreel.store.records import Compile, Failure
 
-Told = Callable[[Tried], None]
-_DEFAULTS = Options()
+Told = Callable[[StepResult], None]
+_DEFAULTS = MinifyOptions()
 _MOST_APPLICATIONS = 1 << 20
 
 
@@ -39,7 +39,7 @@ def bisect(
     store: Store,
     compile: Compile,
     *,
-    options: Options = _DEFAULTS,
+    options: MinifyOptions = _DEFAULTS,
     told: Told = lambda tried: None,
     oracle: WorkerOracle | None = None,
 ) -> Bisection:
@@ -64,11 +64,11 @@ def bisect(
 def take_step(
     store: Store,
     compile: Compile,
-    step: Step,
+    step: BisectStep,
     *,
-    options: Options = _DEFAULTS,
+    options: MinifyOptions = _DEFAULTS,
     oracle: WorkerOracle | None = None,
-) -> Tried:
+) -> StepResult:
     """Run the case of a failure in the way of one step, again: nothing known is believed."""
     failure, cases = _cases(store, compile, options)
     with open_oracle(oracle, failure.signature, options) as worker:
@@ -77,7 +77,7 @@ def take_step(
         return stairs.again(step)
 
 
-def _cases(store: Store, compile: Compile, options: Options) -> tuple[Failure, list[Case]]:
+def _cases(store: Store, compile: Compile, options: MinifyOptions) -> tuple[Failure, list[Case]]:
     failure = queries.failure_of(store, compile)
     if failure is None:
         raise UsageError(
@@ -110,7 +110,7 @@ class _Stairs:
         oracle: WorkerOracle,
         failure: Failure,
         cases: Sequence[Case],
-        limits: Limits,
+        limits: Budget,
         told: Told,
     ) -> None:
         self._store, self._oracle, self._failure = store, oracle, failure
@@ -118,12 +118,12 @@ class _Stairs:
         self.wanted = below_dynamo(failure.signature)
         self.case = cases[0]
         self._judge = self._new_judge()
-        self._tried: list[Tried] = []
+        self._tried: list[StepResult] = []
 
-    def _new_judge(self) -> Judge:
+    def _new_judge(self) -> CachedOracle:
         self._oracle.look_for(self.wanted)
         journal = StoreJournal(self._store, self.wanted, self._oracle.environment, self._failure.id)
-        return Judge(self._oracle, journal, self._limits)
+        return CachedOracle(self._oracle, journal, self._limits)
 
     def climb(self) -> Bisection:
         """All of it."""
@@ -131,7 +131,7 @@ class _Stairs:
         self._oracle.look_for(self.wanted)  # a simpler backend may fail later than this one did
         backend = self._guilty_backend()
         part, number, application = self._guilty_part(backend)
-        base = applied(Step(backend), self.case) if backend in LADDER else self.case
+        base = applied(BisectStep(backend), self.case) if backend in LADDER else self.case
         cure = find_workaround(self._judge, self._oracle, base)
         return Bisection(
             backend,
@@ -148,7 +148,7 @@ class _Stairs:
     def stand(self) -> None:
         """The first case that fails, and the signature that it fails with."""
         seen: list[str] = []
-        reports: list[Report] = []
+        reports: list[OracleReport] = []
         for case in self._cases:
             report = self._judge.verdict(case)
             raise_forbidden(report)
@@ -159,7 +159,7 @@ class _Stairs:
                 if report.verdict != "same" and report.observed is not None:
                     self.wanted = report.observed
                     self._judge = self._new_judge()
-                self._tell(Step(), report)
+                self._tell(BisectStep(), report)
                 return
             seen.append(f"  {report.verdict}: {report.detail}")
         raise_refusal(reports)
@@ -168,28 +168,28 @@ class _Stairs:
             "happened instead:\n" + "\n".join(seen)
         )
 
-    def _is_alike(self, report: Report) -> bool:
+    def _is_alike(self, report: OracleReport) -> bool:
         seen = report.observed
         return seen is not None and is_alike(seen, self.wanted)
 
-    def again(self, step: Step) -> Tried:
+    def again(self, step: BisectStep) -> StepResult:
         """One step, run whatever is known of it."""
         return self._tell(step, self._judge.run(self._made(step)))
 
-    def _try(self, step: Step) -> tuple[Tried, Report]:
+    def _try(self, step: BisectStep) -> tuple[StepResult, OracleReport]:
         report = self._judge.verdict(self._made(step))
         return self._tell(step, report), report
 
-    def _made(self, step: Step) -> Case:
+    def _made(self, step: BisectStep) -> Case:
         if step.backend and self.case.checkpoint.entry == "aot" and step.backend != "inductor":
             raise UnsupportedError(
                 "The case is a graph that Inductor got from AOTAutograd: no other backend takes it."
             )
         return applied(step, self.case)
 
-    def _tell(self, step: Step, report: Report) -> Tried:
+    def _tell(self, step: BisectStep, report: OracleReport) -> StepResult:
         fails = report.verdict == "same" or self._is_alike(report)
-        tried = Tried(step, fails, report.verdict, report.detail)
+        tried = StepResult(step, fails, report.verdict, report.detail)
         self._tried.append(tried)
         self._told(tried)
         return tried
@@ -202,7 +202,7 @@ class _Stairs:
         rungs = LADDER[: LADDER.index(own)] if own in LADDER else LADDER
         # The case was run in eager mode before it was compiled: it passed, or it would be invalid.
         for rung in rungs[1:] if self.case.eager and own in LADDER else rungs:
-            if self._try(Step(rung))[0].fails:
+            if self._try(BisectStep(rung))[0].fails:
                 return rung
         return own
 
@@ -226,14 +226,14 @@ class _Stairs:
         passing, names = NONE, {NONE: first}
         failing = 0
         while failing < _MOST_APPLICATIONS:
-            tried, report = self._try(Step(backend, part, failing))
+            tried, report = self._try(BisectStep(backend, part, failing))
             names[failing] = report.note
             if tried.fails:
                 break
             passing, failing = failing, 2 * failing + 1
         while passing + 1 < failing:
             middle = (passing + failing) // 2
-            tried, report = self._try(Step(backend, part, middle))
+            tried, report = self._try(BisectStep(backend, part, middle))
             names[middle] = report.note
             passing, failing = (passing, middle) if tried.fails else (middle, failing)
         return failing, names[failing - 1]

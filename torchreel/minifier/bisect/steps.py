@@ -45,7 +45,7 @@ _PART = re.compile(r"(\w+)(?::(\d+))?", re.ASCII)
 
 
 @dataclass(frozen=True)
-class Step:
+class BisectStep:
     """How a case is run; by default as it is."""
 
     backend: str = ""
@@ -89,7 +89,7 @@ def words(part: str) -> str:
     return part.removesuffix("_passes") + " passes" if part.endswith("_passes") else part
 
 
-def parse_step(text: str) -> Step:
+def parse_step(text: str) -> BisectStep:
     """A step from its spelling.  Raises UsageError."""
     backend, colon, rest = text.partition(":")
     if backend not in LADDER:
@@ -97,23 +97,23 @@ def parse_step(text: str) -> Step:
             f"A step begins with a backend, one of {', '.join(LADDER)}, not {backend!r:.60}."
         )
     if not colon:
-        return Step(backend)
+        return BisectStep(backend)
     if _ENTRY.fullmatch(rest):
-        return Step(backend, entry=rest)
+        return BisectStep(backend, entry=rest)
     match = _PART.fullmatch(rest)
     parts = [part for part in PARTS.get(backend, ()) if "=" not in part]
     if match is None or match[1] not in parts:
         known = f"one of {', '.join(parts)}" if parts else "none"
         raise UsageError(f"The backend {backend} has the parts {known}, not {rest!r:.60}.")
-    return Step(backend, match[1], NONE if match[2] is None else int(match[2]))
+    return BisectStep(backend, match[1], NONE if match[2] is None else int(match[2]))
 
 
-def part_step(backend: str, part: str) -> Step:
+def part_step(backend: str, part: str) -> BisectStep:
     """The step that takes a whole part away, or that sets an entry of the config."""
-    return Step(backend, entry=part) if "=" in part else Step(backend, part)
+    return BisectStep(backend, entry=part) if "=" in part else BisectStep(backend, part)
 
 
-def applied(step: Step, case: Case) -> Case:
+def applied(step: BisectStep, case: Case) -> Case:
     """The case run in the way of a step."""
     if step.backend and step.backend != case.backend:
         case = _with_backend(case, step.backend)

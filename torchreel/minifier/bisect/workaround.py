@@ -14,7 +14,7 @@ from torchreel.minifier.bisect.steps import with_entry
 from torchreel.minifier.cases.case import Case
 from torchreel.minifier.cases.descriptions import as_object, symbols_of
 from torchreel.minifier.oracle.interface import Oracle
-from torchreel.minifier.search.cached_oracle import Judge
+from torchreel.minifier.search.cached_oracle import CachedOracle
 from torchreel.store.jsontypes import Json
 
 _MODULES = {"functorch": "torch._functorch.config", "inductor": "torch._inductor.config"}
@@ -106,7 +106,7 @@ def switches(case: Case) -> tuple[Switch, ...]:
     return tuple(switch for switch in found if (switch.module, switch.key) not in known)
 
 
-def find_workaround(judge: Judge, oracle: Oracle, case: Case) -> Workaround | None:
+def find_workaround(judge: CachedOracle, oracle: Oracle, case: Case) -> Workaround | None:
     """The cheapest change of the config that was found to cure a case; None if none was.
 
     All switches at once come first: if the case fails with them too, no one of them helps. Then the
@@ -127,7 +127,7 @@ def find_workaround(judge: Judge, oracle: Oracle, case: Case) -> Workaround | No
     return None
 
 
-def _smallest(judge: Judge, case: Case, known: Sequence[Switch]) -> list[Switch] | None:
+def _smallest(judge: CachedOracle, case: Case, known: Sequence[Switch]) -> list[Switch] | None:
     def cures(some: Sequence[Switch]) -> bool:
         return _passes(judge.verdict(_with(case, some)))
 

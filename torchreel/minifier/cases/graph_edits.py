@@ -18,7 +18,7 @@ from torchreel.store.jsontypes import Json
 from torchreel.store.portable.graphs import GraphDoc, NodeDoc, map_tree, node_refs
 
 
-class Draft:
+class GraphEditor:
     """Edits noted on a graph; `finish` builds the edited one."""
 
     def __init__(self, graph: GraphDoc, inputs: Iterable[Json] = ()) -> None:

@@ -94,7 +94,7 @@ LAYOUTS: Mapping[str, Layout] = {
 
 
 @dataclass(frozen=True)
-class Call:
+class HigherOrderCall:
     """One call of a higher-order operator, with its bodies at hand."""
 
     node: NodeDoc
@@ -167,7 +167,7 @@ class Call:
         return len(outputs) <= 1
 
 
-def call_of(graph: GraphDoc, node: NodeDoc) -> Call | None:
+def call_of(graph: GraphDoc, node: NodeDoc) -> HigherOrderCall | None:
     """A node as the call of a known higher-order operator; None where it is none."""
     layout = LAYOUTS.get(node.target)
     if layout is None or not node.is_call:
@@ -176,11 +176,11 @@ def call_of(graph: GraphDoc, node: NodeDoc) -> Call | None:
     if any(name is None for name in names):
         return None
     known = tuple(name for name in names if name is not None)
-    call = Call(node, layout, known, tuple(graph.modules[name] for name in known))
+    call = HigherOrderCall(node, layout, known, tuple(graph.modules[name] for name in known))
     return call if call.is_sound else None
 
 
-def calls_in(graph: GraphDoc) -> Iterator[Call]:
+def calls_in(graph: GraphDoc) -> Iterator[HigherOrderCall]:
     """The calls of known higher-order operators in a graph, in order."""
     if not graph.modules:
         return
@@ -190,7 +190,7 @@ def calls_in(graph: GraphDoc) -> Iterator[Call]:
             yield call
 
 
-def sites(graph: GraphDoc, call: Call) -> list[Call] | None:
+def sites(graph: GraphDoc, call: HigherOrderCall) -> list[HigherOrderCall] | None:
     """Every call that shares a body with one; None if one is of another make, or they are fixed.
 
     What is changed about a body has to be changed in all of them.
@@ -204,7 +204,7 @@ def sites(graph: GraphDoc, call: Call) -> list[Call] | None:
     return found if alike and all(node.name in named for node in used) else None
 
 
-def getitems(graph: GraphDoc, call: Call) -> dict[str, int] | None:
+def getitems(graph: GraphDoc, call: HigherOrderCall) -> dict[str, int] | None:
     """The nodes that pick a result of a call, with its number; None if it is used otherwise."""
     found: dict[str, int] = {}
     for node in graph.nodes:

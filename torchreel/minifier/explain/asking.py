@@ -15,11 +15,11 @@ from torchreel.minifier.bisect.workaround import Workaround, find_workaround
 from torchreel.minifier.cases.case import Case
 from torchreel.minifier.explain.difference import Edit, deciding_edit
 from torchreel.minifier.explain.variations import factors
-from torchreel.minifier.options import Limits
+from torchreel.minifier.options import Budget
 from torchreel.minifier.oracle.worker_oracle import WorkerOracle
 from torchreel.minifier.passes import all_passes
 from torchreel.minifier.results.explanations import Explanation
-from torchreel.minifier.search.cached_oracle import Judge
+from torchreel.minifier.search.cached_oracle import CachedOracle
 from torchreel.minifier.storage.findings import finding, keep_finding
 from torchreel.minifier.storage.journal import StoreJournal
 from torchreel.store.database import Store
@@ -39,7 +39,7 @@ def explain(
         return Explanation.from_json(known)
     oracle.look_for(signature)  # what cures may be seen later than where the failure was
     journal = StoreJournal(store, signature, oracle.environment, None)
-    found = _Explaining(Judge(oracle, journal, Limits(runs=runs)), oracle, case).all()
+    found = _Explaining(CachedOracle(oracle, journal, Budget(runs=runs)), oracle, case).all()
     # A full disk must not cost what was found: the reduction itself goes on in memory as well.
     with contextlib.suppress(StoreError):
         keep_finding(store, "explanation", case, signature, oracle.environment, found.to_json())
@@ -49,7 +49,7 @@ def explain(
 class _Explaining:
     """One explanation in the making."""
 
-    def __init__(self, judge: Judge, oracle: WorkerOracle, case: Case) -> None:
+    def __init__(self, judge: CachedOracle, oracle: WorkerOracle, case: Case) -> None:
         self._judge, self._oracle, self._case = judge, oracle, case
         self._passing: list[Edit] = []
         self._same: list[str] = []

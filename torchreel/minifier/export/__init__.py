@@ -23,8 +23,8 @@ from torchreel.minifier.export.check import HERE, CheckResult, Interpreter, chec
 from torchreel.minifier.export.files import FORMATS, write_files
 from torchreel.minifier.export.issue import issue
 from torchreel.minifier.export.regression import check_as_test, text_of_test
-from torchreel.minifier.export.story import Story, best_known, headline, of_by_catch
-from torchreel.minifier.options import Options
+from torchreel.minifier.export.story import FailureSummary, best_known, headline, of_by_catch
+from torchreel.minifier.options import MinifyOptions
 from torchreel.minifier.results.explanations import Explanation
 from torchreel.minifier.scripts.forms import (
     Script,
@@ -87,7 +87,7 @@ class Exported:
     files: tuple[Path, ...]
     script: Script
     check: CheckResult
-    story: Story
+    story: FailureSummary
     shown: int = 1
     """In how many of `runs` the script showed the failure."""
     runs: int = 1
@@ -119,7 +119,7 @@ def export(
     return export_case(case, _with_findings(store, case, story), options)
 
 
-def _with_findings(store: Store, case: AnyCase, story: Story) -> Story:
+def _with_findings(store: Store, case: AnyCase, story: FailureSummary) -> FailureSummary:
     """With what `minify`, `bisect` and `releases` found out about the case."""
     explanation, bisection = (finding(store, k, case) for k in ("explanation", "bisection"))
     releases = finding(store, "releases", case)
@@ -142,8 +142,8 @@ def export_by_catch(store: Store, number: int, options: ExportOptions) -> Export
     return export_case(case, of_by_catch(store, found), options)
 
 
-def _reduction_options(options: ExportOptions) -> Options:
-    return Options(imports=options.imports, trust=options.trust)
+def _reduction_options(options: ExportOptions) -> MinifyOptions:
+    return MinifyOptions(imports=options.imports, trust=options.trust)
 
 
 def refuse_overwriting(options: ExportOptions) -> None:
@@ -159,7 +159,7 @@ def refuse_overwriting(options: ExportOptions) -> None:
         )
 
 
-def export_case(case: AnyCase, story: Story, options: ExportOptions) -> Exported:
+def export_case(case: AnyCase, story: FailureSummary, options: ExportOptions) -> Exported:
     """Write a case as a script that shows the failure when it runs by itself, and as an issue."""
     script, result = best_form(case, story, options)
     script, seen = _repeated(case, story, script, result, options)
@@ -193,7 +193,11 @@ def refuse_untrusted(case: AnyCase, *, trust: bool) -> None:
 
 
 def _repeated(
-    case: AnyCase, story: Story, script: Script, result: CheckResult, options: ExportOptions
+    case: AnyCase,
+    story: FailureSummary,
+    script: Script,
+    result: CheckResult,
+    options: ExportOptions,
 ) -> tuple[Script, list[CheckResult]]:
     """The script with the message that it gave, run as often as was asked for."""
     seen = [result]
@@ -206,7 +210,9 @@ def _repeated(
     return script, seen
 
 
-def _checked(case: AnyCase, story: Story, script: Script, options: ExportOptions) -> CheckResult:
+def _checked(
+    case: AnyCase, story: FailureSummary, script: Script, options: ExportOptions
+) -> CheckResult:
     """What a script shows, with the modules that it imports and no others."""
     result = check(
         script.text,
@@ -223,7 +229,9 @@ def _checked(case: AnyCase, story: Story, script: Script, options: ExportOptions
     return replace(result, detail=what)
 
 
-def best_form(case: AnyCase, story: Story, options: ExportOptions) -> tuple[Script, CheckResult]:
+def best_form(
+    case: AnyCase, story: FailureSummary, options: ExportOptions
+) -> tuple[Script, CheckResult]:
     """The first form that shows the very failure; else one that shows the same error; else any.
 
     Raises `UntrustedError` for a case that is code, unless it is trusted, and `UnsupportedError`
@@ -249,7 +257,7 @@ def best_form(case: AnyCase, story: Story, options: ExportOptions) -> tuple[Scri
     return max(tried, key=lambda pair: (pair[1].exact, pair[1].holds))
 
 
-def _forms(case: AnyCase, story: Story, refused: list[str]) -> Iterator[Script]:
+def _forms(case: AnyCase, story: FailureSummary, refused: list[str]) -> Iterator[Script]:
     if isinstance(case, SourceCase) and case.observes == ANYTHING:
         refused.append("what it computes or leaves is only known once it has been reduced")
     elif isinstance(case, SourceCase) and case.observes:
@@ -285,7 +293,7 @@ _ENDS = {
 }
 
 
-def _header(case: AnyCase, story: Story, message: str = "") -> Sequence[str]:
+def _header(case: AnyCase, story: FailureSummary, message: str = "") -> Sequence[str]:
     versions, signature = story.versions, story.signature
     names = {"torch": "torch ", "python": "Python "}
     known = [name + versions[key] for key, name in names.items() if key in versions]
@@ -300,7 +308,7 @@ def _header(case: AnyCase, story: Story, message: str = "") -> Sequence[str]:
     ]
 
 
-def _made(case: AnyCase, story: Story) -> str:
+def _made(case: AnyCase, story: FailureSummary) -> str:
     if story.reduction is None:
         return f"recorded by torchreel, not reduced: {case.call_nodes} {case.unit}s"
     return (

@@ -15,10 +15,10 @@ from torchreel.escaping.characters import visible
 from torchreel.escaping.markdown import Markdown, environment
 from torchreel.escaping.shell import with_variables
 from torchreel.minifier.bisect.results import Bisection
-from torchreel.minifier.bisect.steps import Step
+from torchreel.minifier.bisect.steps import BisectStep
 from torchreel.minifier.cases.kinds import AnyCase
 from torchreel.minifier.export.check import CheckResult
-from torchreel.minifier.export.story import Story, headline, title
+from torchreel.minifier.export.story import FailureSummary, headline, title
 from torchreel.minifier.scripts.forms import Script
 
 _LOG_LINES = 60  # of a traceback; the rest is in the recording
@@ -27,7 +27,11 @@ _PLACES = re.compile(r"(?<=[\"' (])/[^\"'\n ]*/(?:site-packages/|(?=repro\.py))"
 
 
 def issue(
-    case: AnyCase, script: Script, check: CheckResult, story: Story, shown: tuple[int, int] = (1, 1)
+    case: AnyCase,
+    script: Script,
+    check: CheckResult,
+    story: FailureSummary,
+    shown: tuple[int, int] = (1, 1),
 ) -> str:
     """The text of the issue; `shown` is in how many runs of how many the script failed."""
     log = _log(check, story)
@@ -47,7 +51,7 @@ def issue(
     )
 
 
-def _log(check: CheckResult, story: Story) -> str:
+def _log(check: CheckResult, story: FailureSummary) -> str:
     """What the repro printed; what was recorded where that is another error."""
     text = check.output if check.holds and check.output.strip() else story.message
     lines = _PLACES.sub("", text).rstrip().split("\n")
@@ -55,7 +59,7 @@ def _log(check: CheckResult, story: Story) -> str:
     return "\n".join(["..." if left > 0 else "", *lines[-_LOG_LINES:]]).lstrip("\n")
 
 
-def _versions(story: Story) -> str:
+def _versions(story: FailureSummary) -> str:
     """A line each, whatever is in a value."""
     versions = [f"{key}: {value}" for key, value in story.versions.items()]
     variables = [f"{key}={value}" for key, value in story.variables.items()]
@@ -70,7 +74,7 @@ def _commands(found: Bisection | None) -> str:
     return "\n".join(f"{_command(step)}  # {end}" for end, step in ends.items())
 
 
-def _command(step: Step) -> str:
+def _command(step: BisectStep) -> str:
     return with_variables(step.variables(), "python", "repro.py")
 
 

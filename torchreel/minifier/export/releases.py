@@ -15,8 +15,8 @@ from torchreel.errors import EnvironmentFailed, UnsupportedError
 from torchreel.minifier.cases.kinds import AnyCase
 from torchreel.minifier.export import ExportOptions, best_form
 from torchreel.minifier.export.check import HERE, CheckResult, Interpreter, check
-from torchreel.minifier.export.story import Story, best_known
-from torchreel.minifier.options import Options
+from torchreel.minifier.export.story import FailureSummary, best_known
+from torchreel.minifier.options import MinifyOptions
 from torchreel.minifier.scripts.forms import Script
 from torchreel.minifier.storage.findings import keep_finding
 from torchreel.releases import environments
@@ -36,7 +36,7 @@ Say = Callable[[str], None]
 
 
 @dataclass(frozen=True)
-class Release:
+class ReleaseToTry:
     """A release to try: in this environment, in another one, or in none."""
 
     torch: str
@@ -58,7 +58,7 @@ class SurveyOptions:
 
 def releases_to_try(
     wanted: Sequence[str], pythons: Sequence[str], make: Callable[[Sequence[str]], bool], say: Say
-) -> tuple[Release, ...]:
+) -> tuple[ReleaseToTry, ...]:
     """Find an interpreter for each wanted version, for this environment and for `pythons`.
 
     `make` is given the versions without an environment, and says whether they may be made.
@@ -70,22 +70,24 @@ def releases_to_try(
     may_make = bool(missing) and make(missing)
     others = [_in_cache(v, say, may_make) for v in wanted if v not in covered]
     # An environment that was named stands for its version before this one does.
-    own = [] if _public(here) in {_public(one.torch) for one in given} else [Release(here, HERE)]
+    own = (
+        [] if _public(here) in {_public(one.torch) for one in given} else [ReleaseToTry(here, HERE)]
+    )
     return tuple(sorted([*own, *given, *others], key=lambda one: order_of(one.torch)))
 
 
-def _of_environment(found: Environment) -> Release:
-    return Release(found.torch, Interpreter(str(found.python), found.torch, found.foreign))
+def _of_environment(found: Environment) -> ReleaseToTry:
+    return ReleaseToTry(found.torch, Interpreter(str(found.python), found.torch, found.foreign))
 
 
-def _in_cache(version: str, say: Say, may_make: bool) -> Release:
+def _in_cache(version: str, say: Say, may_make: bool) -> ReleaseToTry:
     try:
         python = environments.found(version)
         if python is None and not may_make:
-            return Release(version, None, "there is no environment with it: --yes makes one")
+            return ReleaseToTry(version, None, "there is no environment with it: --yes makes one")
         return _of_environment(environments.look_into(python or environments.make(version, say)))
     except EnvironmentFailed as error:
-        return Release(version, None, str(error))
+        return ReleaseToTry(version, None, str(error))
 
 
 def _public(version: str) -> str:
@@ -97,7 +99,7 @@ def _public(version: str) -> str:
 
 
 def survey(
-    store: Store, compile: Compile, tried: Sequence[Release], options: SurveyOptions
+    store: Store, compile: Compile, tried: Sequence[ReleaseToTry], options: SurveyOptions
 ) -> Survey:
     """Run the smallest case known of a compile's failure under each release; all are tried.
 
@@ -105,7 +107,7 @@ def survey(
     that did not fail, for code without trust and for a case that can't be a script, and
     UnsupportedError for one that a command of the user's judges.
     """
-    known = Options(imports=options.imports, trust=options.trust)
+    known = MinifyOptions(imports=options.imports, trust=options.trust)
     case, story = best_known(store, compile, None, known)
     if story.signature.failure_class == "script":
         raise UnsupportedError(
@@ -123,7 +125,11 @@ def survey(
 
 
 def _script(
-    case: AnyCase, story: Story, recorded: str, tried: Sequence[Release], options: SurveyOptions
+    case: AnyCase,
+    story: FailureSummary,
+    recorded: str,
+    tried: Sequence[ReleaseToTry],
+    options: SurveyOptions,
 ) -> Script:
     """The form of the script that shows the failure under the torch that recorded it."""
     same = [one for one in tried if _public(one.torch) == _public(recorded) and one.interpreter]
@@ -144,10 +150,10 @@ class _Judge:
 
     script: Script
     case: AnyCase
-    story: Story
+    story: FailureSummary
     options: SurveyOptions
 
-    def release(self, release: Release) -> Tried:
+    def release(self, release: ReleaseToTry) -> Tried:
         """Run the script as often as it is wanted; once is enough where nothing can be judged."""
         if release.interpreter is None:
             self._say(release, f"can't be judged: {release.reason}")
@@ -164,7 +170,7 @@ class _Judge:
         found = runs if exact else self._without_compiler(runs, release.interpreter)
         return Tried(_public(release.torch), tuple(found))
 
-    def _say(self, release: Release, text: str) -> None:
+    def _say(self, release: ReleaseToTry, text: str) -> None:
         self.options.say(f"torch {release.torch}: {text}")
 
     def _check(self, interpreter: Interpreter, *, eager: bool = False) -> CheckResult:

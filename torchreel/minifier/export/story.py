@@ -9,11 +9,11 @@ from pathlib import PurePath
 from torchreel.errors import UsageError
 from torchreel.minifier.bisect.results import Bisection
 from torchreel.minifier.cases.kinds import AnyCase
-from torchreel.minifier.options import Options
+from torchreel.minifier.options import MinifyOptions
 from torchreel.minifier.results.explanations import Explanation
 from torchreel.minifier.starts.failures import starting_cases
 from torchreel.minifier.storage.best_cases import best_case
-from torchreel.minifier.storage.other_failures import Caught
+from torchreel.minifier.storage.other_failures import StoredOtherFailure
 from torchreel.releases.results import Survey
 from torchreel.store import Store, queries
 from torchreel.store.records import Compile, Failure, Reduction
@@ -24,7 +24,7 @@ _VERSIONS = ("torch", "python", "platform", "machine", "cpu", "cpu_count", "num_
 
 
 @dataclass(frozen=True)
-class Story:
+class FailureSummary:
     """A failure, as far as an export tells of it."""
 
     signature: Signature
@@ -90,8 +90,8 @@ def headline(signature: Signature, message: str) -> str:
 
 
 def best_known(
-    store: Store, compile: Compile, failure: Failure | None, options: Options
-) -> tuple[AnyCase, Story]:
+    store: Store, compile: Compile, failure: Failure | None, options: MinifyOptions
+) -> tuple[AnyCase, FailureSummary]:
     """The simplest case known of a failure (left out: of the compile's first), and its story.
 
     Raises UsageError for a compile that did not fail and `UnsupportedError` for a failure without a
@@ -110,11 +110,11 @@ def best_known(
     return best.case, _story(store, compile, failure, best.before, best.reduction)
 
 
-def of_by_catch(store: Store, found: Caught) -> Story:
+def of_by_catch(store: Store, found: StoredOtherFailure) -> FailureSummary:
     """The story of another bug that a reduction met."""
     row = found.owner
     name = f"{row.frame_name} in {PurePath(row.frame_file).name}:{row.frame_line}"
-    return Story(
+    return FailureSummary(
         signature=found.row.signature,
         frame=name if row.frame_name else "",
         environment=queries.environment(store, row.recording_id),
@@ -124,10 +124,10 @@ def of_by_catch(store: Store, found: Caught) -> Story:
 
 def _story(
     store: Store, compile: Compile, failure: Failure, before: int, reduction: Reduction | None
-) -> Story:
+) -> FailureSummary:
     caught = queries.by_catch(store, reduction) if reduction is not None else []
     name = f"{compile.frame_name} in {PurePath(compile.frame_file).name}:{compile.frame_line}"
-    return Story(
+    return FailureSummary(
         signature=failure.signature,
         frame=name if compile.frame_name else "",
         message=failure.message,

@@ -18,7 +18,7 @@ _Calls = frozenset[tuple[str, int]]
 """How often a case calls what."""
 
 
-class Ends:
+class EndedCases:
     """The calls of the cases that ended, though they took long."""
 
     def __init__(self) -> None:

@@ -13,10 +13,10 @@ from __future__ import annotations
 from typing import Protocol
 
 from torchreel.minifier.cases.kinds import AnyCase
-from torchreel.minifier.hangs.ends import Ends
+from torchreel.minifier.hangs.ends import EndedCases
 from torchreel.minifier.hangs.growth import Growth
 from torchreel.minifier.hangs.stacks import shared
-from torchreel.minifier.results.verdicts import Report
+from torchreel.minifier.results.verdicts import OracleReport
 
 # The part of the limit after which a hang is presumed.
 _SHARE = 1 / 16
@@ -32,7 +32,7 @@ _PRESUMED = "presumed to end: a case of the same calls took long, and ended"
 class PatientOracle(Protocol):
     """Runs a case for the whole limit, or for as long as it takes to presume that it hangs."""
 
-    def judge_hang(self, case: AnyCase, seconds: float, stack: frozenset[str]) -> Report:
+    def judge_hang(self, case: AnyCase, seconds: float, stack: frozenset[str]) -> OracleReport:
         """Return the verdict; a hang is presumed after `seconds` within the functions `stack`."""
 
 
@@ -43,17 +43,17 @@ class HangOracle:
         self._oracle, self._limit = oracle, limit
         self._brief = limit * _SHARE
         self._stack: frozenset[str] = frozenset()
-        self._growth, self._ends = Growth(), Ends()
+        self._growth, self._ends = Growth(), EndedCases()
         self._sure: dict[str, int] = {}  # calls of the cases that used up the whole limit
 
-    def judge(self, case: AnyCase) -> Report:
+    def judge(self, case: AnyCase) -> OracleReport:
         """Return the verdict on a case, presumed where that is enough."""
         known = self.is_sure(case)
         if not known and self._is_near(case) and self._ends.covers(case):
-            return Report("none", detail=_PRESUMED, lasting=False, presumed=True)
+            return OracleReport("none", detail=_PRESUMED, lasting=False, presumed=True)
         return self._run(case, brief=known or not self._is_near(case))
 
-    def prove(self, case: AnyCase) -> Report:
+    def prove(self, case: AnyCase) -> OracleReport:
         """Return the verdict after the whole limit."""
         report = self._run(case, brief=False)
         if report.verdict == "none" and not self._is_near(case):
@@ -77,7 +77,7 @@ class HangOracle:
         expected = self._growth.expected(calls)
         return expected is not None and expected < _NEAR * self._limit
 
-    def _run(self, case: AnyCase, *, brief: bool) -> Report:
+    def _run(self, case: AnyCase, *, brief: bool) -> OracleReport:
         seconds = self._brief if brief and self._stack else 0.0
         report = self._oracle.judge_hang(case, seconds, self._stack)
         if report.verdict == "none":

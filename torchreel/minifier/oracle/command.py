@@ -25,7 +25,7 @@ _TAIL = 2000
 
 
 @dataclass(frozen=True)
-class Ended:
+class CommandResult:
     """What became of a command: its exit status (None: ended for its time) and its last words."""
 
     status: int | None
@@ -33,7 +33,7 @@ class Ended:
     seconds: float
 
 
-def run_command(command: Sequence[str], script: Path, seconds: float) -> Ended:
+def run_command(command: Sequence[str], script: Path, seconds: float) -> CommandResult:
     """Run a command on a script, in the working directory, for so many seconds at most.
 
     Raises UsageError for a command that can't be run at all.
@@ -59,4 +59,4 @@ def run_command(command: Sequence[str], script: Path, seconds: float) -> Ended:
         said = output.read().decode("utf-8", "replace").strip()
     if status in _BROKEN:
         raise UsageError(f"{command[0]!r} can't be run (exit status {status}): {said}")
-    return Ended(status, said, time.monotonic() - began)
+    return CommandResult(status, said, time.monotonic() - began)

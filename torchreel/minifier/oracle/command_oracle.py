@@ -16,20 +16,20 @@ from typing import Self
 
 from torchreel.errors import UnsupportedError
 from torchreel.minifier.cases.kinds import AnyCase
-from torchreel.minifier.options import Bounds
-from torchreel.minifier.oracle.command import CANNOT_JUDGE, INTERESTING, Ended, run_command
+from torchreel.minifier.options import RunLimits
+from torchreel.minifier.oracle.command import CANNOT_JUDGE, INTERESTING, CommandResult, run_command
 from torchreel.minifier.oracle.worker_oracle import WorkerOracle
-from torchreel.minifier.results.verdicts import Report
+from torchreel.minifier.results.verdicts import OracleReport
 from torchreel.store.jsontypes import canonical_json, digest_of
 from torchreel.store.signature import Signature
 
 # The command may take ten times as long as it did when it first found a case interesting.
 _FIRST_SECONDS = 600.0
 _TIMES, _LEAST_SECONDS = 10.0, 30.0
-_NO_BOUNDS = Bounds()
+_NO_BOUNDS = RunLimits()
 
 
-class ScriptOracle:
+class CommandOracle:
     """Judges cases by a user's command, once eager has accepted them in a worker.
 
     `script_of` writes the script that the command gets; it raises `UnsupportedError` for a case
@@ -42,7 +42,7 @@ class ScriptOracle:
         command: Sequence[str],
         wanted: Signature,
         script_of: Callable[[AnyCase, Signature], str],
-        bounds: Bounds = _NO_BOUNDS,
+        bounds: RunLimits = _NO_BOUNDS,
     ) -> None:
         self._script_of = script_of
         self._worker, self._command, self.signature = worker, tuple(command), wanted
@@ -65,7 +65,7 @@ class ScriptOracle:
         self.signature = signature
         self._worker.look_for(signature)
 
-    def judge(self, case: AnyCase) -> Report:
+    def judge(self, case: AnyCase) -> OracleReport:
         """The command's verdict on a case that eager accepts."""
         report = self._worker.judge(case)
         if report.verdict != "none":
@@ -85,7 +85,7 @@ class ScriptOracle:
             return _FIRST_SECONDS
         return max(_TIMES * self._first, _LEAST_SECONDS)
 
-    def _judged(self, report: Report, ended: Ended) -> Report:
+    def _judged(self, report: OracleReport, ended: CommandResult) -> OracleReport:
         seconds = report.seconds + ended.seconds
         if ended.status == INTERESTING:
             self._first = self._first or ended.seconds

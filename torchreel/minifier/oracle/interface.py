@@ -9,13 +9,13 @@ from collections.abc import Callable, Iterator
 from typing import Protocol, runtime_checkable
 
 from torchreel.minifier.cases.kinds import AnyCase
-from torchreel.minifier.results.verdicts import Report
+from torchreel.minifier.results.verdicts import OracleReport
 
 
 class Oracle(Protocol):
     """Runs a case once and says what came of it."""
 
-    def judge(self, case: AnyCase) -> Report:
+    def judge(self, case: AnyCase) -> OracleReport:
         """The verdict on one run of the case."""
 
 

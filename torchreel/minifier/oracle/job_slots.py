@@ -10,10 +10,10 @@ import contextlib
 import select
 import socket
 
-from torchreel.minifier.oracle.protocol import CANCEL, Answer, Task
+from torchreel.minifier.oracle.protocol import CANCEL, Task, TaskResult
 
 
-class Lane:
+class JobSlot:
     """One connection; at most one task is under way on it."""
 
     def __init__(self) -> None:
@@ -28,14 +28,14 @@ class Lane:
         """Begin with a task.  Raises `OSError` when the other end is gone."""
         self._socket.sendall(task.to_line())
 
-    def receive(self, seconds: float) -> Answer:
+    def receive(self, seconds: float) -> TaskResult:
         """The answer to the task.  Raises `OSError` when there is none in time, or nobody."""
         if not self._is_ready(seconds):
             raise OSError(f"no answer within {seconds:.0f} s")
         line = self._lines.readline()
         if not line.endswith(b"\n"):
             raise OSError("it is gone")
-        return Answer.from_line(line)
+        return TaskResult.from_line(line)
 
     @property
     def has_answer(self) -> bool:

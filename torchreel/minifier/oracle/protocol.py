@@ -5,11 +5,10 @@ verdict is only what a child wrote down itself, or what the worker saw happen to
 
 - `Task`, oracle to worker: a case, the signature to look for, limits.
 - `CANCEL`, oracle to worker: nobody waits for that answer any more.
-- `Hello`, worker to oracle, once: the environment that verdicts hold for.
-- `Answer`, worker to oracle, one for each task.
-- `Entered` and `Finding`, child to worker, over a pipe of the child's own: the stage that it is in,
-  and at its end what it found. Each line tells who wrote it: a process that the child forked has no
-  say in the verdict.
+- A greeting, worker to oracle, once: the environment that verdicts hold for.
+- `TaskResult`, worker to oracle, one for each task.
+- The stage that it enters, and at its end a `ChildReport`, child to worker, over a pipe. Each line
+  names its writer: a process that the child forked has no say in the verdict.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from dataclasses import dataclass, field
 from typing import cast
 
 from torchreel.minifier.cases.kinds import AnyCase, case_from_json
-from torchreel.minifier.results.verdicts import Report, Verdict
+from torchreel.minifier.results.verdicts import OracleReport, Verdict
 from torchreel.store.jsontypes import Json, canonical_json, parse_json
 from torchreel.store.signature import Signature
 
@@ -81,7 +80,7 @@ class Task:
 
 
 @dataclass(frozen=True)
-class Finding:
+class ChildReport:
     """What a child saw of its case."""
 
     verdict: Verdict
@@ -92,9 +91,9 @@ class Finding:
     """The last step (`stages.STEPS`) that was reached."""
     values: Mapping[str, Json] = field(default_factory=dict)
     note: str = ""
-    """See `Report`."""
+    """See `OracleReport`."""
     missing: Sequence[str] = ()
-    """See `Report`."""
+    """See `OracleReport`."""
     part: Json = None
     """The document of the ATen graph that a task asked for."""
 
@@ -104,18 +103,18 @@ class Finding:
 
 
 @dataclass(frozen=True)
-class Answer:
+class TaskResult:
     """What came of a task: the child's finding, or what happened to the child."""
 
-    finding: Finding
+    finding: ChildReport
     seconds: float
     peak: int
     """Most resident memory seen, in bytes."""
     lasting: bool = True
     stack: tuple[str, ...] = ()
-    """See `Report`."""
+    """See `OracleReport`."""
     presumed: bool = False
-    """See `Report`."""
+    """See `OracleReport`."""
 
     def to_line(self) -> bytes:
         """As one line."""
@@ -123,20 +122,20 @@ class Answer:
         return _line({**vars(self), "finding": vars(self.finding)})
 
     @classmethod
-    def from_line(cls, line: bytes) -> Answer:
+    def from_line(cls, line: bytes) -> TaskResult:
         """What `to_line` wrote."""
         data = cast("dict[str, Json]", parse_json(line))
-        finding = Finding(**cast("dict[str, Json]", data["finding"]))  # type: ignore[arg-type]
+        finding = ChildReport(**cast("dict[str, Json]", data["finding"]))  # type: ignore[arg-type]
         return cls(
             finding, float(str(data["seconds"])), int(str(data["peak"])), bool(data["lasting"]),
             tuple(cast("list[str]", data["stack"])), bool(data["presumed"]),
         )  # fmt: skip
 
-    def report(self) -> Report:
+    def report(self) -> OracleReport:
         """For the search."""
         found = self.finding
         signature = Signature.from_json(found.signature) if found.signature is not None else None
-        return Report(
+        return OracleReport(
             found.verdict, signature, found.detail, found.stage, self.seconds, found.values,
             self.lasting, found.note, tuple(found.missing), frozenset(self.stack), self.presumed,
         )  # fmt: skip

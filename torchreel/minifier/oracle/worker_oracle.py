@@ -26,13 +26,13 @@ import torchreel
 from torchreel import sandbox
 from torchreel.errors import MinifyError, UsageError
 from torchreel.minifier.cases.kinds import AnyCase
-from torchreel.minifier.options import Bounds, Options
+from torchreel.minifier.options import MinifyOptions, RunLimits
 from torchreel.minifier.oracle.interface import Ahead
-from torchreel.minifier.oracle.job_slots import Lane
+from torchreel.minifier.oracle.job_slots import JobSlot
 from torchreel.minifier.oracle.predicates import QUANTITIES, parse_predicate
-from torchreel.minifier.oracle.protocol import Answer, Finding, Task, parse_line
-from torchreel.minifier.oracle.worker_pool import Crew
-from torchreel.minifier.results.verdicts import Report
+from torchreel.minifier.oracle.protocol import ChildReport, Task, TaskResult, parse_line
+from torchreel.minifier.oracle.worker_pool import WorkerPool
+from torchreel.minifier.results.verdicts import OracleReport
 from torchreel.replay.device import libraries
 from torchreel.replay.vector_isa import copy_probes
 from torchreel.sandbox.processes import available_memory, kill_group, named_parent
@@ -73,7 +73,7 @@ _SETTINGS = {
 }
 
 
-_NO_BOUNDS = Bounds()
+_NO_BOUNDS = RunLimits()
 
 
 def _code_is_enough(wanted: Signature) -> bool:
@@ -92,7 +92,7 @@ class WorkerOracle:
         *,
         imports: Sequence[str] = (),
         trust: bool = False,
-        bounds: Bounds = _NO_BOUNDS,
+        bounds: RunLimits = _NO_BOUNDS,
         jobs: int = 1,
         accelerator: Mapping[str, Json] | None = None,
     ) -> None:
@@ -100,23 +100,23 @@ class WorkerOracle:
         self.signature, self._imports, self._bounds = signature, tuple(imports), bounds
         self._trust = trust
         self._jobs = max(1, jobs)
-        self._crew = Crew(())
+        self._crew = WorkerPool(())
         self._directory = Path(tempfile.mkdtemp(prefix="torchreel-minify-"))
-        self._first: Answer | None = None
+        self._first: TaskResult | None = None
         self._ceiling: str | None = None
         self._process: subprocess.Popen[bytes] | None = None
         self.environment = ""
         """The digest of what verdicts depend on besides the case."""
         self._start()
 
-    def look_for(self, signature: Signature, bounds: Bounds | None = None) -> None:
+    def look_for(self, signature: Signature, bounds: RunLimits | None = None) -> None:
         """Judge for another signature from now on, in the same warm worker."""
         self._bounds = bounds if bounds is not None else self._bounds
         self.signature, self._first, self._ceiling = signature, None, None
         with self._restarted_if_broken():
             self._crew.forget()
 
-    def judge(self, case: AnyCase) -> Report:
+    def judge(self, case: AnyCase) -> OracleReport:
         """The verdict on one run of the case."""
         answer = self._ask(self._task(case))
         self._learn(answer)
@@ -127,7 +127,7 @@ class WorkerOracle:
         """The limit of a run now."""
         return self._seconds()
 
-    def judge_hang(self, case: AnyCase, seconds: float, stack: frozenset[str]) -> Report:
+    def judge_hang(self, case: AnyCase, seconds: float, stack: frozenset[str]) -> OracleReport:
         """The verdict on one run, in which a hang is presumed after `seconds` within `stack`."""
         return self._ask(replace(self._task(case), presume=seconds, stack=stack)).report()
 
@@ -160,7 +160,7 @@ class WorkerOracle:
             ceiling = "codegen"
         return Task(case, self.signature, self._seconds(), self._memory(), ceiling)
 
-    def _learn(self, answer: Answer) -> None:
+    def _learn(self, answer: TaskResult) -> None:
         """The first run that fails as recorded sets the limits and the last step that counts."""
         if self._first is not None or answer.finding.verdict != "same":
             return
@@ -185,8 +185,10 @@ class WorkerOracle:
         share = available_memory() * _SHARE_OF_MEMORY / self._jobs
         return min(max(wanted, _LEAST_MEMORY), int(share))
 
-    def _ask(self, task: Task) -> Answer:
-        answer = Answer(Finding("unjudged", None, "the worker itself ended"), 0.0, 0, lasting=False)
+    def _ask(self, task: Task) -> TaskResult:
+        answer = TaskResult(
+            ChildReport("unjudged", None, "the worker itself ended"), 0.0, 0, lasting=False
+        )
         with self._restarted_if_broken():
             crew = self._open()
             crew.begin(task.case.digest, task)
@@ -201,7 +203,7 @@ class WorkerOracle:
         except (OSError, ValueError):
             self._stop()
 
-    def _open(self) -> Crew:
+    def _open(self) -> WorkerPool:
         if self._process is None:
             self._start()
         return self._crew
@@ -232,7 +234,7 @@ class WorkerOracle:
             facts.write_bytes(canonical_json(self._accelerator))
             command += ["--accelerator", str(facts)]
             libraries.prepare(self._directory / "inductor")
-        lanes = [Lane() for _ in range(self._jobs)]
+        lanes = [JobSlot() for _ in range(self._jobs)]
         for lane in lanes:
             command += ["--lane", str(lane.other.fileno())]
         with (self._directory / "worker.log").open("wb") as log:
@@ -247,7 +249,7 @@ class WorkerOracle:
             )
         for lane in lanes:
             lane.hand_over()
-        self._process, self._crew = process, Crew(lanes)
+        self._process, self._crew = process, WorkerPool(lanes)
         try:
             hello = parse_line(self._hello(process))
         except (OSError, ValueError) as error:
@@ -302,7 +304,7 @@ class WorkerOracle:
 def open_oracle(
     given: WorkerOracle | None,
     signature: Signature,
-    options: Options,
+    options: MinifyOptions,
     accelerator: Mapping[str, Json] | None = None,
 ) -> AbstractContextManager[WorkerOracle]:
     """The oracle to use, for the length of a `with`: the given one, or one of our own."""

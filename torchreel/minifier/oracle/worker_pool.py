@@ -11,8 +11,8 @@ import select
 import time
 from collections.abc import Collection, Sequence
 
-from torchreel.minifier.oracle.job_slots import Lane
-from torchreel.minifier.oracle.protocol import Answer, Task
+from torchreel.minifier.oracle.job_slots import JobSlot
+from torchreel.minifier.oracle.protocol import Task, TaskResult
 
 # Answers nobody has asked for yet; older ones were guesses that did not come true.
 _MOST_ANSWERS = 256
@@ -20,14 +20,14 @@ _MOST_ANSWERS = 256
 _TO_CANCEL = 60.0
 
 
-class Crew:
+class WorkerPool:
     """The workers, by the digest of the case that each is at."""
 
-    def __init__(self, lanes: Sequence[Lane]) -> None:
+    def __init__(self, lanes: Sequence[JobSlot]) -> None:
         self._free = list(lanes)
-        self._busy: dict[str, Lane] = {}
-        self._ending: list[Lane] = []
-        self._answers: dict[str, Answer] = {}
+        self._busy: dict[str, JobSlot] = {}
+        self._ending: list[JobSlot] = []
+        self._answers: dict[str, TaskResult] = {}
 
     @property
     def has_room(self) -> bool:
@@ -52,7 +52,7 @@ class Crew:
         lane.send(task)
         self._busy[digest] = lane
 
-    def answer(self, digest: str, seconds: float) -> Answer:
+    def answer(self, digest: str, seconds: float) -> TaskResult:
         """The answer to a task that was begun.  Raises `OSError` when none comes in time."""
         if digest not in self._answers:
             lane = self._busy[digest]

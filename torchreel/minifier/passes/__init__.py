@@ -12,23 +12,23 @@ from torchreel.minifier.passes.all_plain import AllPlain
 from torchreel.minifier.passes.backend import SimplerBackend
 from torchreel.minifier.passes.base import Edit, Pass
 from torchreel.minifier.passes.bypass import BypassByAny, BypassByEqual
-from torchreel.minifier.passes.config import Ambient, Config
+from torchreel.minifier.passes.config import Ambient, DropConfigEntries
 from torchreel.minifier.passes.cut import Chunks, Cut, Prefix
 from torchreel.minifier.passes.dtypes import PlainerDtypes
 from torchreel.minifier.passes.gradients import Gradients, LessHarness, NoGradients
 from torchreel.minifier.passes.inline import InlineBodies
 from torchreel.minifier.passes.lift import LiftValues
 from torchreel.minifier.passes.literals import FewerArguments, FewerItems, Literals, Trips
-from torchreel.minifier.passes.merge import Constants, MergeInputs
-from torchreel.minifier.passes.operands import Carries, OneBranch, Operands
-from torchreel.minifier.passes.outputs import Ends, KeepAlive, Outputs, Suffix
+from torchreel.minifier.passes.merge import ConstantsToInputs, MergeInputs
+from torchreel.minifier.passes.operands import BodyOperands, Carries, OneBranch
+from torchreel.minifier.passes.outputs import KeepAlive, LastCalls, Outputs, Suffix
 from torchreel.minifier.passes.ranks import LowerRanks
 from torchreel.minifier.passes.regions import Regions
 from torchreel.minifier.passes.reshape import ReshapeInputs
 from torchreel.minifier.passes.scalars import Scalars
 from torchreel.minifier.passes.sizes import PlainContents, PlainLayout, SmallerSizes
 from torchreel.minifier.passes.symbols import FewerSymbols, StaticSizes, UnusedSymbols
-from torchreel.minifier.passes.unused import DeadCode, Inputs
+from torchreel.minifier.passes.unused import DeadCode, UnusedInputs
 from torchreel.minifier.passes.writes import NoWrites
 
 __all__ = ["PHASES", "Edit", "Pass", "Tier", "all_passes"]
@@ -41,14 +41,21 @@ PHASES: tuple[tuple[Tier, ...], ...] = (
     # what is computed
     (
         (Trips(),),
-        (Outputs(), Suffix(), Prefix(), BypassByEqual(), DeadCode(), Operands()),
+        (Outputs(), Suffix(), Prefix(), BypassByEqual(), DeadCode(), BodyOperands()),
         (Chunks(), InlineBodies(), OneBranch(), Regions(), Carries()),
-        (Ends(), Cut(), KeepAlive(), LiftValues(), Scalars(), BypassByAny(), ReshapeInputs()),
+        (LastCalls(), Cut(), KeepAlive(), LiftValues(), Scalars(), BypassByAny(), ReshapeInputs()),
     ),
     # what it is computed from, and with which settings: they seldom matter, and runs are fast now
     (
-        (AllPlain(), Inputs(), MergeInputs(), Constants()),
-        (FewerSymbols(), Gradients(), Config(), Ambient(), FewerArguments(), FewerItems()),
+        (AllPlain(), UnusedInputs(), MergeInputs(), ConstantsToInputs()),
+        (
+            FewerSymbols(),
+            Gradients(),
+            DropConfigEntries(),
+            Ambient(),
+            FewerArguments(),
+            FewerItems(),
+        ),
         (SmallerSizes(1), SmallerSizes(2), SmallerSizes(3), SmallerSizes(None), LowerRanks()),
         (PlainLayout(), PlainContents(), PlainerDtypes()),
         (NoWrites(), Literals()),

@@ -12,12 +12,12 @@ from dataclasses import dataclass
 from torchreel.minifier.cases.case import Case
 from torchreel.minifier.cases.descriptions import is_tensor, sizes
 from torchreel.minifier.passes.base import CaseEdit, CasePass, Pass
-from torchreel.minifier.passes.config import Ambient, Config
+from torchreel.minifier.passes.config import Ambient, DropConfigEntries
 from torchreel.minifier.passes.literals import FewerArguments
 from torchreel.minifier.passes.merge import MergeInputs
 from torchreel.minifier.passes.ranks import DropDimension
 from torchreel.minifier.passes.sizes import PlainContents, PlainLayout, SmallerSizes
-from torchreel.minifier.passes.unused import Inputs
+from torchreel.minifier.passes.unused import UnusedInputs
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ class MakePlain(CaseEdit):
     def on(self, case: Case) -> Case | None:
         """As plain as that; None where it is."""
         made = case
-        for item in (*((Config(),) if self.config else ()), *_PLAIN):
+        for item in (*((DropConfigEntries(),) if self.config else ()), *_PLAIN):
             made = item.apply(made, item.edits(made)) or made
         for rank in range(_most_dimensions(made), 0, -1) if self.flat else ():
             made = DropDimension(rank, 0, follow=True).on(made) or made
@@ -52,7 +52,7 @@ class AllPlain(CasePass):
 
 
 _PLAIN: tuple[Pass[Case], ...] = (
-    Ambient(), SmallerSizes(1), PlainLayout(), PlainContents(), FewerArguments(), Inputs(),
+    Ambient(), SmallerSizes(1), PlainLayout(), PlainContents(), FewerArguments(), UnusedInputs(),
     MergeInputs(),
 )  # fmt: skip
 

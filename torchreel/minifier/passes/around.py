@@ -22,7 +22,7 @@ from torchreel.minifier.cases.descriptions import (
     is_symbolic,
     is_tensor,
 )
-from torchreel.minifier.cases.graph_edits import Draft, users_of
+from torchreel.minifier.cases.graph_edits import GraphEditor, users_of
 from torchreel.minifier.cases.side_effects import base_name, is_end
 from torchreel.minifier.passes.base import CaseEdit, CasePass
 from torchreel.minifier.passes.reshape import Reshape
@@ -61,7 +61,7 @@ class KeepOnly(CaseEdit):
 
     def on(self, case: Case) -> Case | None:
         """With those of them that are still there; None if none is."""
-        draft = Draft(case.graph, case.checkpoint.inputs)
+        draft = GraphEditor(case.graph, case.checkpoint.inputs)
         calls = [node.name for node in case.graph.nodes if node.is_call]
         kept = self.nodes.intersection(calls)
         if not kept:
@@ -138,7 +138,7 @@ def _is_alike(one: NodeDoc, other: NodeDoc) -> bool:
 
 
 def _substituted(case: Case, name: str, by: str) -> Case | None:
-    draft = Draft(case.graph, case.checkpoint.inputs)
+    draft = GraphEditor(case.graph, case.checkpoint.inputs)
     draft.substitute(name, {"n": by})
     made = draft.finish()
     return case.with_graph(*made) if made is not None else None

@@ -27,7 +27,7 @@ from dataclasses import replace
 from typing import Generic, TypeVar
 
 from torchreel.minifier.cases.case import Case
-from torchreel.minifier.cases.graph_edits import Draft
+from torchreel.minifier.cases.graph_edits import GraphEditor
 from torchreel.store.portable.graphs import GraphDoc
 
 Path = tuple[str, ...]
@@ -44,7 +44,7 @@ class GraphEdit(Edit):
     path: Path
 
     @abstractmethod
-    def note(self, draft: Draft) -> None:
+    def note(self, draft: GraphEditor) -> None:
         """Note the edit on a draft of that graph (nothing, if it makes no sense any more)."""
 
 
@@ -124,7 +124,7 @@ def _apply_at(case: Case, path: Path, edits: Sequence[GraphEdit]) -> Case | None
     graph = graph_at(case, path)
     if graph is None:
         return case
-    draft = Draft(graph, () if path else case.checkpoint.inputs)
+    draft = GraphEditor(graph, () if path else case.checkpoint.inputs)
     for edit in edits:
         edit.note(draft)
     if draft.is_untouched:

@@ -14,7 +14,7 @@ from itertools import islice
 from torchreel.minifier.cases.canonical_text import remembered
 from torchreel.minifier.cases.case import Case
 from torchreel.minifier.cases.descriptions import compatible, is_tensor, likeness
-from torchreel.minifier.cases.graph_edits import Draft
+from torchreel.minifier.cases.graph_edits import GraphEditor
 from torchreel.minifier.passes.base import GraphEdit, GraphPass, Path, graph_at, paths
 from torchreel.store.portable.graphs import GraphDoc, NodeDoc
 
@@ -32,7 +32,7 @@ class Bypass(GraphEdit):
     node: str
     by: str
 
-    def note(self, draft: Draft) -> None:
+    def note(self, draft: GraphEditor) -> None:
         """Note it, if both nodes are still there."""
         if draft.has(self.node) and self.by in draft.graph.by_name:
             draft.substitute(self.node, {"n": self.by})

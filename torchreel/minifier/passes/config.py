@@ -51,7 +51,7 @@ class DropAmbient(CaseEdit):
         return replace(case, checkpoint=replace(doc, ambient=kept))
 
 
-class Config(CasePass):
+class DropConfigEntries(CasePass):
     """Drop config entries and options."""
 
     name = "config"

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from torchreel.minifier.cases.case import Case
 from torchreel.minifier.cases.descriptions import as_input
-from torchreel.minifier.cases.graph_edits import Draft, users_of
+from torchreel.minifier.cases.graph_edits import GraphEditor, users_of
 from torchreel.minifier.cases.side_effects import is_end
 from torchreel.minifier.passes.base import GraphEdit, GraphPass, Path
 from torchreel.store.portable.graphs import GraphDoc
@@ -28,20 +28,20 @@ class ToInput(GraphEdit):
     node: str
     path: Path = ()
 
-    def note(self, draft: Draft) -> None:
+    def note(self, draft: GraphEditor) -> None:
         """Note it, if the node is still there."""
         if draft.has(self.node):
             draft.cut(self.node)
 
 
 @dataclass(frozen=True)
-class Start(GraphEdit):
+class CutPrefix(GraphEdit):
     """`node` comes before the part that is kept: an input if it can be one, else nothing."""
 
     node: str
     path: Path = ()
 
-    def note(self, draft: Draft) -> None:
+    def note(self, draft: GraphEditor) -> None:
         """Note it; a node that others still need and that can't be an input stays."""
         if not draft.has(self.node):
             return
@@ -58,7 +58,7 @@ class Region(GraphEdit):
     nodes: tuple[str, ...]
     path: Path = ()
 
-    def note(self, draft: Draft) -> None:
+    def note(self, draft: GraphEditor) -> None:
         """Note it for those that are still there; what only the region used goes by itself."""
         inside = set(self.nodes)
         for name in filter(draft.has, self.nodes):
@@ -77,7 +77,7 @@ class Prefix(GraphPass):
 
     def edits(self, case: Case) -> Sequence[GraphEdit]:
         """The calls in order, so that a run of edits is a prefix."""
-        return [Start(node.name) for node in case.graph.nodes if node.is_call]
+        return [CutPrefix(node.name) for node in case.graph.nodes if node.is_call]
 
 
 class Cut(GraphPass):

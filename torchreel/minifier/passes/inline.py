@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from torchreel.minifier.cases.case import Case
 from torchreel.minifier.cases.descriptions import as_input
 from torchreel.minifier.cases.graph_edits import output_items, pruned, references, shaped_like
-from torchreel.minifier.cases.higher_order import Call, call_of, getitems
+from torchreel.minifier.cases.higher_order import HigherOrderCall, call_of, getitems
 from torchreel.minifier.passes.base import CaseEdit, CasePass, Path, graph_at, with_graph_at
 from torchreel.minifier.passes.operands import nested_calls
 from torchreel.store.jsontypes import Json
@@ -19,7 +19,7 @@ from torchreel.store.portable.graphs import GraphDoc, NodeDoc, map_tree
 
 
 @dataclass(frozen=True)
-class Inline(CaseEdit):
+class InlineBody(CaseEdit):
     """The body at `index` once, instead of the call."""
 
     path: Path
@@ -55,14 +55,14 @@ class InlineBodies(CasePass):
             others = [n for n in numbers if n not in call.layout.givers]
             order = [*call.layout.givers, *others]
             distinct = [n for n in order if call.names.index(call.names[n]) == n]
-            found += [Inline(path, call.node.name, number) for number in distinct]
+            found += [InlineBody(path, call.node.name, number) for number in distinct]
         return found
 
 
 class _Inlining:
     """One body being put in the place of one call."""
 
-    def __init__(self, graph: GraphDoc, call: Call, index: int, *, outer: bool) -> None:
+    def __init__(self, graph: GraphDoc, call: HigherOrderCall, index: int, *, outer: bool) -> None:
         self.graph, self.call, self.index, self.outer = graph, call, index, outer
         self.body = call.bodies[index]
         self.inputs: dict[str, Json] = {}  # new inputs of the outer graph, by name
@@ -172,7 +172,7 @@ class _Inlining:
         return replace(graph, nodes=(*graph.nodes[:-1], replace(output, args=args)))
 
 
-def _split(nodes: Sequence[NodeDoc], call: Call) -> tuple[list[NodeDoc], list[NodeDoc]]:
+def _split(nodes: Sequence[NodeDoc], call: HigherOrderCall) -> tuple[list[NodeDoc], list[NodeDoc]]:
     at = next(i for i, node in enumerate(nodes) if node.name == call.node.name)
     return list(nodes[:at]), list(nodes[at + 1 :])
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 
 from torchreel.minifier.cases.case import Case
 from torchreel.minifier.cases.descriptions import as_input
-from torchreel.minifier.cases.graph_edits import Draft, users_of
-from torchreel.minifier.cases.higher_order import Call, Group, call_of, calls_in, sites
+from torchreel.minifier.cases.graph_edits import GraphEditor, users_of
+from torchreel.minifier.cases.higher_order import Group, HigherOrderCall, call_of, calls_in, sites
 from torchreel.minifier.passes.base import CaseEdit, CasePass
 from torchreel.store.jsontypes import Json
 from torchreel.store.portable.graphs import GraphDoc, NodeDoc
@@ -60,11 +60,13 @@ class LiftValues(CasePass):
         return found
 
 
-def _operands(call: Call, body: int) -> Group | None:
+def _operands(call: HigherOrderCall, body: int) -> Group | None:
     return call.group("operand", body)
 
 
-def _lifted(case: Case, call: Call, group: Group, edit: Lift, description: Json) -> Case | None:
+def _lifted(
+    case: Case, call: HigherOrderCall, group: Group, edit: Lift, description: Json
+) -> Case | None:
     graph = case.graph
     name = _fresh(edit.node, {node.name for node in graph.nodes})
     key = "val" if "val" in call.node.meta else "example_value"
@@ -77,7 +79,7 @@ def _lifted(case: Case, call: Call, group: Group, edit: Lift, description: Json)
             new = _with_input(call, body, inner)
             modules[call.names[body]] = new
             if call.names[body] == call.names[edit.body]:
-                draft = Draft(new)
+                draft = GraphEditor(new)
                 draft.substitute(edit.node, {"n": inner.name})
                 made = draft.finish()
                 if made is None:
@@ -89,7 +91,7 @@ def _lifted(case: Case, call: Call, group: Group, edit: Lift, description: Json)
     return case.with_graph(new_graph, (*case.checkpoint.inputs, description))
 
 
-def _with_input(call: Call, body: int, node: NodeDoc) -> GraphDoc:
+def _with_input(call: HigherOrderCall, body: int, node: NodeDoc) -> GraphDoc:
     """A body with one input more, after all others: operands come last."""
     graph = call.bodies[body]
     rest = [n for n in graph.nodes if n.op != "placeholder"]

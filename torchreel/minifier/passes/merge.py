@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from torchreel.minifier.cases.case import Case
 from torchreel.minifier.cases.descriptions import as_input, as_object, compatible
-from torchreel.minifier.cases.graph_edits import Draft, pruned, users_of
+from torchreel.minifier.cases.graph_edits import GraphEditor, pruned, users_of
 from torchreel.minifier.passes.base import (
     CaseEdit,
     CasePass,
@@ -22,14 +22,14 @@ from torchreel.store.portable.graphs import GraphDoc, NodeDoc
 
 
 @dataclass(frozen=True)
-class Merge(GraphEdit):
+class MergeInput(GraphEdit):
     """Uses of input `node` become uses of input `by`."""
 
     path: Path
     node: str
     by: str
 
-    def note(self, draft: Draft) -> None:
+    def note(self, draft: GraphEditor) -> None:
         """Note it; an input of a body stays (its call hands it over), without a use."""
         if draft.has(self.node) and draft.has(self.by):
             draft.substitute(self.node, {"n": self.by}, keep=bool(self.path))
@@ -50,7 +50,9 @@ class ConstantToInput(CaseEdit):
             return None
         key = "val" if case.checkpoint.entry == "aot" else "example_value"
         new = NodeDoc(nodes[0].name, "placeholder", nodes[0].name, [], {}, {key: description})
-        draft = Draft(_with_input(graph, nodes[0], new), (*case.checkpoint.inputs, description))
+        draft = GraphEditor(
+            _with_input(graph, nodes[0], new), (*case.checkpoint.inputs, description)
+        )
         for node in nodes[1:]:
             draft.substitute(node.name, {"n": new.name})
         made = draft.finish()
@@ -75,7 +77,7 @@ class MergeInputs(GraphPass):
         return found
 
 
-class Constants(CasePass):
+class ConstantsToInputs(CasePass):
     """Constants become inputs."""
 
     name = "constants"
@@ -94,7 +96,7 @@ def _alike(path: Path, graph: GraphDoc, values: list[Json]) -> list[GraphEdit]:
             continue
         first = next((i for i in range(at) if _same(values[i], value)), None)
         if first is not None:
-            found.append(Merge(path, name, names[first]))
+            found.append(MergeInput(path, name, names[first]))
     return found
 
 

@@ -13,12 +13,19 @@ from dataclasses import dataclass, replace
 from torchreel.minifier.cases.case import Case
 from torchreel.minifier.cases.descriptions import as_list
 from torchreel.minifier.cases.graph_edits import output_items, pruned, shaped_like, users_of
-from torchreel.minifier.cases.higher_order import Call, Group, call_of, calls_in, getitems, sites
+from torchreel.minifier.cases.higher_order import (
+    Group,
+    HigherOrderCall,
+    call_of,
+    calls_in,
+    getitems,
+    sites,
+)
 from torchreel.minifier.passes.base import CaseEdit, CasePass, Path, graph_at, paths, with_graph_at
 from torchreel.store.jsontypes import Json
 from torchreel.store.portable.graphs import GraphDoc, NodeDoc, map_tree
 
-Change = Callable[[GraphDoc, Call], GraphDoc | None]
+Change = Callable[[GraphDoc, HigherOrderCall], GraphDoc | None]
 
 
 @dataclass(frozen=True)
@@ -33,7 +40,7 @@ class DropOperand(CaseEdit):
     def on(self, case: Case) -> Case | None:
         """Without it, in the call and in the bodies; None if a body uses it after all."""
 
-        def change(graph: GraphDoc, call: Call) -> GraphDoc | None:
+        def change(graph: GraphDoc, call: HigherOrderCall) -> GraphDoc | None:
             group = _group(call, self.at)
             found = sites(graph, call)
             if group is None or found is None or not _is_unused(call, group, self.index):
@@ -64,7 +71,7 @@ class DropResult(CaseEdit):
     def on(self, case: Case) -> Case | None:
         """Without it, in the bodies and in what picks the others."""
 
-        def change(graph: GraphDoc, call: Call) -> GraphDoc | None:
+        def change(graph: GraphDoc, call: HigherOrderCall) -> GraphDoc | None:
             found = sites(graph, call)
             if found is None or not call.carries <= self.index < call.results:
                 return None
@@ -84,7 +91,7 @@ class Freeze(CaseEdit):
     def on(self, case: Case) -> Case | None:
         """With an operand for the carry; whoever used its last value uses its first."""
 
-        def change(graph: GraphDoc, call: Call) -> GraphDoc | None:
+        def change(graph: GraphDoc, call: HigherOrderCall) -> GraphDoc | None:
             carry, operand = _of_kind(call, "carry"), _of_kind(call, "operand")
             found = sites(graph, call)
             if carry is None or operand is None or found is None or len(found) != 1:
@@ -109,7 +116,7 @@ class SameBranch(CaseEdit):
     def on(self, case: Case) -> Case | None:
         """With one branch twice, under one name."""
 
-        def change(graph: GraphDoc, call: Call) -> GraphDoc | None:
+        def change(graph: GraphDoc, call: HigherOrderCall) -> GraphDoc | None:
             if call.node.target != "hop:cond" or call.names[0] == call.names[1]:
                 return None
             args = as_list(call.node.args)
@@ -119,7 +126,7 @@ class SameBranch(CaseEdit):
         return _changed(case, self.path, self.call, change)
 
 
-class Operands(CasePass):
+class BodyOperands(CasePass):
     """Drop operands that no body uses, and results that nobody does."""
 
     name = "operands of bodies"
@@ -179,7 +186,7 @@ class OneBranch(CasePass):
         ]
 
 
-def nested_calls(case: Case) -> Iterator[tuple[Path, GraphDoc, Call]]:
+def nested_calls(case: Case) -> Iterator[tuple[Path, GraphDoc, HigherOrderCall]]:
     """The calls of higher-order operators in every graph, the outer graph first."""
     for path in paths(case.graph):
         graph = graph_at(case, path)
@@ -197,21 +204,21 @@ def _changed(case: Case, path: Path, name: str, change: Change) -> Case | None:
     return with_graph_at(case, path, new) if new is not None else None
 
 
-def _is_decisive(call: Call, carry: Group, index: int) -> bool:
+def _is_decisive(call: HigherOrderCall, carry: Group, index: int) -> bool:
     """Whether the condition of a loop looks at a carry."""
     (at,) = call.inputs_of(0, carry, index)
     return call.bodies[0].placeholders[at].name in users_of(call.bodies[0])
 
 
-def _group(call: Call, at: int) -> Group | None:
+def _group(call: HigherOrderCall, at: int) -> Group | None:
     return next((group for group in call.layout.groups if group.at == at), None)
 
 
-def _of_kind(call: Call, kind: str) -> Group | None:
+def _of_kind(call: HigherOrderCall, kind: str) -> Group | None:
     return next((group for group in call.layout.groups if group.kind == kind), None)
 
 
-def _is_unused(call: Call, group: Group, index: int) -> bool:
+def _is_unused(call: HigherOrderCall, group: Group, index: int) -> bool:
     """Whether no body uses what it is handed for an item."""
     for body in group.bodies:
         placeholders = call.bodies[body].placeholders
@@ -222,7 +229,7 @@ def _is_unused(call: Call, group: Group, index: int) -> bool:
     return index < len(call.items(group))
 
 
-def _used_results(graph: GraphDoc, found: list[Call]) -> set[int] | None:
+def _used_results(graph: GraphDoc, found: list[HigherOrderCall]) -> set[int] | None:
     used: set[int] = set()
     for call in found:
         picked = getitems(graph, call)
@@ -232,7 +239,9 @@ def _used_results(graph: GraphDoc, found: list[Call]) -> set[int] | None:
     return used
 
 
-def without_item(graph: GraphDoc, found: Sequence[Call], group: Group, index: int) -> GraphDoc:
+def without_item(
+    graph: GraphDoc, found: Sequence[HigherOrderCall], group: Group, index: int
+) -> GraphDoc:
     """The graph in which an operand is handed to no body; the bodies no longer have the input."""
     call = found[0]
     modules = dict(graph.modules)
@@ -246,14 +255,16 @@ def without_item(graph: GraphDoc, found: Sequence[Call], group: Group, index: in
     return _with_nodes(replace(graph, modules=modules), nodes)
 
 
-def _without_inputs(graph: GraphDoc, gone: set[int], call: Call, body: int) -> GraphDoc:
+def _without_inputs(graph: GraphDoc, gone: set[int], call: HigherOrderCall, body: int) -> GraphDoc:
     if call.names.index(call.names[body]) != body:
         return graph  # the same body twice: it was seen to under the first number
     names = {graph.placeholders[at].name for at in gone}
     return replace(graph, nodes=tuple(n for n in graph.nodes if n.name not in names))
 
 
-def without_result(graph: GraphDoc, found: Sequence[Call], index: int) -> GraphDoc | None:
+def without_result(
+    graph: GraphDoc, found: Sequence[HigherOrderCall], index: int
+) -> GraphDoc | None:
     """The graph in which the calls have one result less; None where somebody uses it."""
     call = found[0]
     nodes: dict[str, NodeDoc] = {}
@@ -293,7 +304,7 @@ def _without_value(node: NodeDoc, index: int) -> NodeDoc:
 
 
 def _frozen(
-    graph: GraphDoc, call: Call, carry: Group, operand: Group, index: int
+    graph: GraphDoc, call: HigherOrderCall, carry: Group, operand: Group, index: int
 ) -> GraphDoc | None:
     """One carry less, one operand more: the placeholders move, the output goes."""
     first = call.items(carry)[index]

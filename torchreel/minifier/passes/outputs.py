@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from torchreel.minifier.cases.case import Case
 from torchreel.minifier.cases.descriptions import is_symbolic, is_tensor
-from torchreel.minifier.cases.graph_edits import Draft, output_items, references, users_of
+from torchreel.minifier.cases.graph_edits import GraphEditor, output_items, references, users_of
 from torchreel.minifier.cases.side_effects import is_end
 from torchreel.minifier.passes.base import GraphEdit, GraphPass, Path
 from torchreel.store.jsontypes import Json
@@ -21,7 +21,7 @@ class DropOutput(GraphEdit):
     value: str
     path: Path = ()
 
-    def note(self, draft: Draft) -> None:
+    def note(self, draft: GraphEditor) -> None:
         """Note it, if the value is still returned."""
         items = draft.outputs
         for index, item in enumerate(items):
@@ -37,7 +37,7 @@ class DropLast(GraphEdit):
     node: str
     path: Path = ()
 
-    def note(self, draft: Draft) -> None:
+    def note(self, draft: GraphEditor) -> None:
         """Note it, if nothing else uses the node by now."""
         if not draft.has(self.node) or not draft.is_output_only(self.node):
             return
@@ -57,7 +57,7 @@ class Keep(GraphEdit):
     node: str
     path: Path = ()
 
-    def note(self, draft: Draft) -> None:
+    def note(self, draft: GraphEditor) -> None:
         """Note it, if the node is still there and can be an input."""
         if not draft.has(self.node):
             return
@@ -110,7 +110,7 @@ class Suffix(GraphPass):
         return [DropLast(node.name) for node in reversed(case.graph.nodes) if node.is_call]
 
 
-class Ends(GraphPass):
+class LastCalls(GraphPass):
     """Leave out single calls that only the output uses; their operands are returned instead."""
 
     name = "ends"
@@ -130,7 +130,7 @@ def _spelled(item: Json) -> str:
     return names[0] if names else repr(item)
 
 
-def _returnable(draft: Draft, name: str) -> list[str]:
+def _returnable(draft: GraphEditor, name: str) -> list[str]:
     """The operands of a node that a graph may return: computed tensors and symbolic numbers."""
     by_name = draft.graph.by_name
     operands = [by_name[operand] for operand in dict.fromkeys(by_name[name].inputs())]

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from torchreel.minifier.cases.case import Case
 from torchreel.minifier.cases.descriptions import as_list
-from torchreel.minifier.cases.graph_edits import Draft, users_of
+from torchreel.minifier.cases.graph_edits import GraphEditor, users_of
 from torchreel.minifier.passes.base import GraphEdit, GraphPass, Path, graph_at, paths
 from torchreel.store.jsontypes import Json
 from torchreel.store.portable.graphs import GraphDoc, NodeDoc
@@ -25,7 +25,7 @@ class DropRegion(GraphEdit):
     nodes: tuple[str, ...]
     uses: tuple[tuple[str, str], ...] = ()
 
-    def note(self, draft: Draft) -> None:
+    def note(self, draft: GraphEditor) -> None:
         """Note it, if all of it is still there."""
         if not all(draft.has(name) for name in self.nodes):
             return

@@ -18,7 +18,7 @@ from torchreel.minifier.cases.descriptions import (
     compatible,
     is_tensor,
 )
-from torchreel.minifier.cases.graph_edits import Draft
+from torchreel.minifier.cases.graph_edits import GraphEditor
 from torchreel.minifier.passes.base import CaseEdit, CasePass
 from torchreel.store.jsontypes import Json
 from torchreel.store.portable.graphs import GraphDoc, NodeDoc
@@ -41,7 +41,7 @@ class Reshape(CaseEdit):
         made = as_object(as_input(node.value))
         if not inputs or not made:
             return None
-        draft = Draft(case.graph, case.checkpoint.inputs)
+        draft = GraphEditor(case.graph, case.checkpoint.inputs)
         draft.substitute(node.name, {"n": by.name})
         finished = draft.finish()
         if finished is None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from torchreel.minifier.cases.case import Case
 from torchreel.minifier.cases.descriptions import UNBACKED_SIZE, as_object, constant_of, is_unbacked
-from torchreel.minifier.cases.graph_edits import Draft
+from torchreel.minifier.cases.graph_edits import GraphEditor
 from torchreel.minifier.passes.base import GraphEdit, GraphPass, Path
 from torchreel.store.jsontypes import Json
 
@@ -20,7 +20,7 @@ class Constant(GraphEdit):
     value: Json
     path: Path = ()
 
-    def note(self, draft: Draft) -> None:
+    def note(self, draft: GraphEditor) -> None:
         """Note it, if the node is still there."""
         if draft.has(self.node):
             draft.substitute(self.node, self.value)

@@ -6,19 +6,19 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from torchreel.minifier.cases.case import Case
-from torchreel.minifier.cases.graph_edits import Draft, users_of
+from torchreel.minifier.cases.graph_edits import GraphEditor, users_of
 from torchreel.minifier.cases.side_effects import is_effectful, is_end
 from torchreel.minifier.passes.base import GraphEdit, GraphPass, Path, graph_at, paths
 
 
 @dataclass(frozen=True)
-class Drop(GraphEdit):
+class DropNode(GraphEdit):
     """An unused node goes."""
 
     node: str
     path: Path = ()
 
-    def note(self, draft: Draft) -> None:
+    def note(self, draft: GraphEditor) -> None:
         """Note it, if the node is still there."""
         if draft.has(self.node):
             draft.drop(self.node)
@@ -40,10 +40,10 @@ class DeadCode(GraphPass):
             dead += [(is_effectful(n), path, n.name) for n in reversed(graph.nodes)
                      if n.op not in ("placeholder", "output") and n.name not in used
                      and not is_end(n)]  # fmt: skip
-        return [Drop(name, path) for _, path, name in sorted(dead, key=lambda row: row[0])]
+        return [DropNode(name, path) for _, path, name in sorted(dead, key=lambda row: row[0])]
 
 
-class Inputs(GraphPass):
+class UnusedInputs(GraphPass):
     """Drop inputs that nothing uses."""
 
     name = "unused inputs"
@@ -52,4 +52,4 @@ class Inputs(GraphPass):
     def edits(self, case: Case) -> Sequence[GraphEdit]:
         """Every unused placeholder of the outer graph."""
         used = users_of(case.graph)
-        return [Drop(node.name) for node in case.graph.placeholders if node.name not in used]
+        return [DropNode(node.name) for node in case.graph.placeholders if node.name not in used]

@@ -60,7 +60,7 @@ class Listener(Protocol):
 
 
 @dataclass(frozen=True)
-class ByCatchFound:
+class OtherFailure:
     """Another bug that was met: its signature, and the smallest case that shows it."""
 
     signature: Signature
@@ -69,7 +69,7 @@ class ByCatchFound:
 
 
 @dataclass(frozen=True)
-class Reduction:
+class MinifyResult:
     """The result of a search."""
 
     case: AnyCase
@@ -81,7 +81,7 @@ class Reduction:
     cache_hits: int
     seconds: float
     passes: tuple[PassCount, ...]
-    by_catch: tuple[ByCatchFound, ...]
+    by_catch: tuple[OtherFailure, ...]
     status: Status
     flaky: tuple[int, int] | None = None
     """(failures, tries) where the case fails only sometimes."""

@@ -22,7 +22,7 @@ Verdict = Literal["same", "other", "none", "invalid", "unjudged"]
 
 
 @dataclass(frozen=True)
-class Report:
+class OracleReport:
     """A verdict with what was seen."""
 
     verdict: Verdict
@@ -59,13 +59,13 @@ class Report:
 _REFUSALS = {kind.__name__ for kind in (UnsupportedError, UntrustedError, ForbiddenError)}
 
 
-def raise_refusal(reports: Sequence[Report]) -> None:
+def raise_refusal(reports: Sequence[OracleReport]) -> None:
     """Raise `UnsupportedError` with the first reason when each of the cases was refused."""
     if reports and all(report.refusal for report in reports):
         raise UnsupportedError(reports[0].refusal)
 
 
-def raise_missing(reports: Sequence[Report], seen: Sequence[str] = ()) -> None:
+def raise_missing(reports: Sequence[OracleReport], seen: Sequence[str] = ()) -> None:
     """Raise `UntrustedError` when a case did not fail, and was run without what may make it fail.
 
     That nothing happened proves nothing then: the failure may lie in what is missing.  `seen` is
@@ -81,7 +81,7 @@ def raise_missing(reports: Sequence[Report], seen: Sequence[str] = ()) -> None:
             )
 
 
-def raise_forbidden(report: Report) -> None:
+def raise_forbidden(report: OracleReport) -> None:
     """Raise `ForbiddenError` for a case out of a store that nobody recorded."""
     if report.refusal and report.detail.startswith(ForbiddenError.__name__):
         raise ForbiddenError(report.refusal)

@@ -25,7 +25,7 @@ from torchreel.minifier.cases.side_effects import is_effectful
 from torchreel.minifier.oracle.predicates import Predicate, parse_predicate
 from torchreel.minifier.scripts import graphs, measuring, operators, settings
 from torchreel.minifier.scripts.functions import INDENT, Function, derived_sizes, function
-from torchreel.minifier.scripts.inputs import Inputs
+from torchreel.minifier.scripts.inputs import InputLines
 from torchreel.minifier.scripts.measuring import measured, recompiling
 from torchreel.minifier.scripts.names import variables
 from torchreel.minifier.scripts.validation.scripts import check_script, parsed
@@ -244,7 +244,7 @@ def _constants(case: Case, made: Function) -> list[str]:
     """Tensors that the graph holds and whose values were not recorded."""
     if not made.constants:
         return []
-    writer = Inputs(case.checkpoint, list(made.constants.values()))
+    writer = InputLines(case.checkpoint, list(made.constants.values()))
     return ["torch.manual_seed(0)", *writer.lines(list(made.constants))]
 
 
@@ -266,7 +266,7 @@ def _values(
     left = {} if keep_sizes else derived_sizes(graph)
     given = dict(zip([n.name for n in graph.placeholders], case.checkpoint.inputs, strict=True))
     kept = {names[key]: value for key, value in given.items() if key not in left}
-    made = list(Inputs(case.checkpoint, list(kept.values())).lines(list(kept)))
+    made = list(InputLines(case.checkpoint, list(kept.values())).lines(list(kept)))
     if seed or any("torch.rand" in line for line in made) or _draws(case):
         made.insert(0, f"torch.manual_seed({case.seed})")
     return made + (_marks(case, kept, mark) if mark else []), list(kept)

@@ -14,7 +14,7 @@ from torchreel.minifier.cases.case import Case
 from torchreel.minifier.cases.descriptions import as_list, as_object
 from torchreel.minifier.scripts import operators, settings
 from torchreel.minifier.scripts.functions import INDENT, check_arguments, derived_sizes
-from torchreel.minifier.scripts.inputs import Inputs
+from torchreel.minifier.scripts.inputs import InputLines
 from torchreel.minifier.scripts.names import public_target, variables
 from torchreel.store import spelling
 from torchreel.store.jsontypes import Json
@@ -51,7 +51,7 @@ def _constants(case: Case, graph: GraphDoc) -> Iterator[str]:
     for path, description in graph.attributes.items():
         name = _attribute(path)
         yield "torch.manual_seed(0)"
-        yield from Inputs(case.checkpoint, [description]).lines([name])
+        yield from InputLines(case.checkpoint, [description]).lines([name])
         yield f"root.register_buffer({literal(name)}, {name})"
 
 

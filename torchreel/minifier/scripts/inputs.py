@@ -27,7 +27,7 @@ _SHORT = {
 }  # fmt: skip
 
 
-class Inputs:
+class InputLines:
     """Writes values of descriptions that belong to one document."""
 
     def __init__(self, doc: CheckpointDoc, descriptions: Sequence[Json]) -> None:

@@ -1,7 +1,7 @@
-"""Verdicts with a memory, a budget and a net for by-catch, between the search and the oracle.
+"""An oracle with a cache and a budget, which also collects other failures that it meets.
 
-`Judge.verdict` asks the journal first, so that no verdict is ever computed twice, counts what the
-oracle had to run, and stops the search when the budget is spent. Called by `start` and `search`.
+`CachedOracle.verdict` looks into the journal first, so that no verdict is computed twice. It counts
+the runs, and stops the search when the budget is spent. Called by `reproduction` and `search`.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ from dataclasses import replace
 from torchreel.errors import BudgetSpent
 from torchreel.minifier.cases.kinds import AnyCase, Key
 from torchreel.minifier.cases.order import sort_key
-from torchreel.minifier.options import Limits
+from torchreel.minifier.options import Budget
 from torchreel.minifier.oracle.interface import Ahead, Oracle, ParallelOracle
-from torchreel.minifier.results.reductions import ByCatchFound
-from torchreel.minifier.results.verdicts import Report
+from torchreel.minifier.results.reductions import OtherFailure
+from torchreel.minifier.results.verdicts import OracleReport
 from torchreel.minifier.storage.journal import Journal
 from torchreel.store.signature import Signature
 
@@ -28,15 +28,15 @@ def _nothing() -> Iterator[AnyCase]:
     return iter(())
 
 
-class Judge:
+class CachedOracle:
     """Verdicts on cases, each computed once."""
 
-    def __init__(self, oracle: Oracle, journal: Journal, limits: Limits) -> None:
+    def __init__(self, oracle: Oracle, journal: Journal, limits: Budget) -> None:
         self._oracle, self.journal, self._limits = oracle, journal, limits
         self._began = time.monotonic()
-        self._seen: dict[str, Report] = {}
+        self._seen: dict[str, OracleReport] = {}
         self._failed: dict[str, AnyCase] = {}  # the last ones, with fresh descriptions
-        self._caught: dict[str, tuple[Key, ByCatchFound]] = {}
+        self._caught: dict[str, tuple[Key, OtherFailure]] = {}
         self.runs = self.hits = 0
 
     @property
@@ -44,7 +44,7 @@ class Judge:
         """Since the search began."""
         return time.monotonic() - self._began
 
-    def verdict(self, case: AnyCase, ahead: Ahead = _nothing) -> Report:
+    def verdict(self, case: AnyCase, ahead: Ahead = _nothing) -> OracleReport:
         """What is known about a case, found out if need be.  Raises `BudgetSpent`.
 
         Where there are workers to spare, what may be asked next is run at the same time.  That is
@@ -65,15 +65,15 @@ class Judge:
             self._catch(case, report.observed)
         return report
 
-    def known(self, case: AnyCase) -> Report | None:
+    def known(self, case: AnyCase) -> OracleReport | None:
         """What has been found out about a case already."""
         return self._seen.get(case.digest) or self.journal.verdict(case)
 
-    def _is_lost(self, case: AnyCase, known: Report) -> bool:
+    def _is_lost(self, case: AnyCase, known: OracleReport) -> bool:
         """Whether the document of a case that has to be gone on from was dropped."""
         return known.verdict == "same" and self._with_values(case.digest) is None
 
-    def _repeated(self, case: AnyCase) -> Report:
+    def _repeated(self, case: AnyCase) -> OracleReport:
         """As many runs as it takes to see a flaky case fail, or to believe that it does not."""
         report = self.run(case)
         for _ in range(case.repeats - 1):
@@ -82,7 +82,7 @@ class Judge:
             report = self.run(case)
         return report
 
-    def run(self, case: AnyCase) -> Report:
+    def run(self, case: AnyCase) -> OracleReport:
         """One run, whatever is known.  Raises `BudgetSpent`."""
         self.count()
         return self._oracle.judge(case)
@@ -98,7 +98,7 @@ class Judge:
         if self._limits.seconds is not None and self.seconds >= self._limits.seconds:
             raise BudgetSpent(f"The limit of {self._limits.seconds:g} s is reached.")
 
-    def keep(self, case: AnyCase, report: Report) -> None:
+    def keep(self, case: AnyCase, report: OracleReport) -> None:
         """Remember a verdict: in the journal if it would be the same tomorrow."""
         # Thousands of verdicts are remembered, but not what every node of each case computed.
         self._seen[case.digest] = replace(report, values={})
@@ -132,11 +132,11 @@ class Judge:
         key = sort_key(case)
         known = self._caught.get(signature.digest)
         if known is None or key < known[0]:
-            found = ByCatchFound(signature, case.digest, case.call_nodes)
+            found = OtherFailure(signature, case.digest, case.call_nodes)
             self._caught[signature.digest] = (key, found)
             self.journal.by_catch(signature, case)
 
     @property
-    def by_catch(self) -> tuple[ByCatchFound, ...]:
+    def by_catch(self) -> tuple[OtherFailure, ...]:
         """The other bugs that were met, in the order in which they were met."""
         return tuple(found for _, found in self._caught.values())

@@ -17,12 +17,12 @@ from dataclasses import dataclass
 from torchreel.errors import FlakyFailure, NotReproduced, TrivialResult
 from torchreel.minifier.cases.kinds import AnyCase
 from torchreel.minifier.results.verdicts import (
-    Report,
+    OracleReport,
     raise_forbidden,
     raise_missing,
     raise_refusal,
 )
-from torchreel.minifier.search.cached_oracle import Judge
+from torchreel.minifier.search.cached_oracle import CachedOracle
 from torchreel.store.signature import Signature
 
 # How flaky a case is, is said after this many runs, in which it failed at least so often: then the
@@ -39,7 +39,7 @@ _MOST_REPEATS = 29
 
 
 @dataclass(frozen=True)
-class Start:
+class ReproducedCase:
     """Where a search begins."""
 
     case: AnyCase
@@ -53,8 +53,10 @@ def nothing_is(seen: Signature) -> bool:
 
 
 def reproduce(
-    judge: Judge, cases: Sequence[AnyCase], is_alike: Callable[[Signature], bool] = nothing_is
-) -> Start:
+    judge: CachedOracle,
+    cases: Sequence[AnyCase],
+    is_alike: Callable[[Signature], bool] = nothing_is,
+) -> ReproducedCase:
     """The first of the cases that fails with the signature.
 
     Raises `NotReproduced` with what each did instead, `FlakyFailure` where one failed once and
@@ -65,9 +67,9 @@ def reproduce(
     for case in cases:
         if _is_known(judge, case):
             judge.verdict(case)
-            return Start(judge.accepted(case))
+            return ReproducedCase(judge.accepted(case))
     seen: list[str] = []
-    reports: list[Report] = []
+    reports: list[OracleReport] = []
     passed: list[AnyCase] = []
     for case in cases:
         start, report = _looked_at(judge, case)
@@ -98,25 +100,25 @@ def _not_reproduced(seen: Sequence[str]) -> NotReproduced:
     )
 
 
-def _is_known(judge: Judge, case: AnyCase) -> bool:
+def _is_known(judge: CachedOracle, case: AnyCase) -> bool:
     """Whether an earlier reduction saw the case fail: it went on from there, and so does this."""
     known = judge.journal.verdict(case)
     return known is not None and known.verdict == "same"
 
 
-def _looked_at(judge: Judge, case: AnyCase) -> tuple[Start | None, Report]:
+def _looked_at(judge: CachedOracle, case: AnyCase) -> tuple[ReproducedCase | None, OracleReport]:
     """Run a case twice."""
     reports = [judge.run(case), judge.run(case)]
     failed = [report for report in reports if report.verdict == "same"]
     if len(failed) == 1:
         return _measured(judge, case, reports), failed[0]
     judge.keep(case, reports[0])
-    return (Start(judge.accepted(case)) if failed else None), reports[0]
+    return (ReproducedCase(judge.accepted(case)) if failed else None), reports[0]
 
 
-def _insisted(judge: Judge, case: AnyCase) -> Start | None:
+def _insisted(judge: CachedOracle, case: AnyCase) -> ReproducedCase | None:
     """Run a case that passed twice a few times more: it may fail only sometimes."""
-    reports = [Report("none"), Report("none")]
+    reports = [OracleReport("none"), OracleReport("none")]
     while len(reports) < _TRIES:
         reports.append(judge.run(case))
         if reports[-1].verdict == "same":
@@ -124,7 +126,7 @@ def _insisted(judge: Judge, case: AnyCase) -> Start | None:
     return None
 
 
-def confirmed(judge: Judge, start: Start, best: AnyCase) -> Start:
+def confirmed(judge: CachedOracle, start: ReproducedCase, best: AnyCase) -> ReproducedCase:
     """`start`, or what it is after the result of the reduction failed only sometimes.
 
     The case of such a start is the result, to go on from with repetitions.
@@ -135,7 +137,9 @@ def confirmed(judge: Judge, start: Start, best: AnyCase) -> Start:
     return _repeating(judge, best, _sampled(judge, best, reports))
 
 
-def _measured(judge: Judge, case: AnyCase, reports: Sequence[Report]) -> Start:
+def _measured(
+    judge: CachedOracle, case: AnyCase, reports: Sequence[OracleReport]
+) -> ReproducedCase:
     """A flaky case with its repetitions.  Raises `FlakyFailure` where it fails too seldom."""
     found = _sampled(judge, case, reports)
     if _failures(found) < _FAILURES:
@@ -147,7 +151,9 @@ def _measured(judge: Judge, case: AnyCase, reports: Sequence[Report]) -> Start:
     return _repeating(judge, case, found)
 
 
-def _sampled(judge: Judge, case: AnyCase, reports: Sequence[Report]) -> list[Report]:
+def _sampled(
+    judge: CachedOracle, case: AnyCase, reports: Sequence[OracleReport]
+) -> list[OracleReport]:
     """`reports` and those of more runs: enough to say how often the case fails, if that can be."""
     found = list(reports)
     while len(found) < _TRIES or (_failures(found) < _FAILURES and len(found) < _MOST_TRIES):
@@ -155,16 +161,18 @@ def _sampled(judge: Judge, case: AnyCase, reports: Sequence[Report]) -> list[Rep
     return found
 
 
-def _repeating(judge: Judge, case: AnyCase, reports: Sequence[Report]) -> Start:
+def _repeating(
+    judge: CachedOracle, case: AnyCase, reports: Sequence[OracleReport]
+) -> ReproducedCase:
     """The start with the case that is run as often as follows from how often it failed."""
     failures = _failures(reports)
     case = case.repeating(repetitions(failures / len(reports)))
     failed = [report for report in reports if report.verdict == "same"]
-    judge.keep(case, failed[0] if failed else Report("same"))
-    return Start(judge.accepted(case), (failures, len(reports)))
+    judge.keep(case, failed[0] if failed else OracleReport("same"))
+    return ReproducedCase(judge.accepted(case), (failures, len(reports)))
 
 
-def _failures(reports: Sequence[Report]) -> int:
+def _failures(reports: Sequence[OracleReport]) -> int:
     return sum(report.verdict == "same" for report in reports)
 
 
@@ -178,7 +186,7 @@ def repetitions(rate: float) -> int:
     return min(max(needed, 1), _MOST_REPEATS)
 
 
-def refuse_trivial(judge: Judge, case: AnyCase) -> None:
+def refuse_trivial(judge: CachedOracle, case: AnyCase) -> None:
     """Raises `TrivialResult` when a case that does nothing fails in the same way."""
     empty = case.trivial()
     if empty is not None and judge.verdict(empty).verdict == "same":
@@ -189,7 +197,7 @@ def refuse_trivial(judge: Judge, case: AnyCase) -> None:
         )
 
 
-def _told(report: Report) -> str:
+def _told(report: OracleReport) -> str:
     where = f" in stage {report.stage!r}" if report.stage else ""
     text = {
         "none": "it did not fail",

@@ -12,7 +12,7 @@ _ONE_BY_ONE = 4
 
 
 @dataclass(frozen=True)
-class Run:
+class RunLength:
     """Looks for a long run that holds; what to try next follows from what held so far.
 
     Immutable, so that one can see where each answer would lead before it is known.
@@ -43,22 +43,22 @@ class Run:
             return (self.low + high) // 2
         return self.low + 1 if self.low < _ONE_BY_ONE else min(2 * self.low, self.limit)
 
-    def after(self, held: bool) -> Run:
+    def after(self, held: bool) -> RunLength:
         """The state after the answer for `length`."""
         return replace(self, low=self.length) if held else replace(self, refused=self.length)
 
 
 def find_run(holds: Callable[[int], bool], limit: int) -> int:
-    """The n that a `Run` finds; 0 if not even 1 holds."""
-    return _found(Run(limit), holds)
+    """The n that a `RunLength` finds; 0 if not even 1 holds."""
+    return _found(RunLength(limit), holds)
 
 
 def find_prefix(holds: Callable[[int], bool], limit: int) -> int:
     """The same by bisection alone."""
-    return _found(Run(limit, bisect=True), holds)
+    return _found(RunLength(limit, bisect=True), holds)
 
 
-def _found(run: Run, holds: Callable[[int], bool]) -> int:
+def _found(run: RunLength, holds: Callable[[int], bool]) -> int:
     while run.length:
         run = run.after(holds(run.length))
     return run.low

@@ -21,23 +21,23 @@ from torchreel.minifier.cases.kinds import AnyCase, Key
 from torchreel.minifier.cases.order import sort_key
 from torchreel.minifier.hangs.oracle import HangOracle
 from torchreel.minifier.hangs.proof import Accepted
-from torchreel.minifier.options import Limits
+from torchreel.minifier.options import Budget
 from torchreel.minifier.oracle.interface import Oracle
 from torchreel.minifier.passes import PHASES, Pass, Tier
 from torchreel.minifier.passes.around import Around
 from torchreel.minifier.results.reductions import (
     Listener,
+    MinifyResult,
     PassCount,
     ProgressEvent,
-    Reduction,
     Status,
 )
-from torchreel.minifier.results.verdicts import Report
-from torchreel.minifier.search.cached_oracle import Judge
+from torchreel.minifier.results.verdicts import OracleReport
+from torchreel.minifier.search.cached_oracle import CachedOracle
 from torchreel.minifier.search.data_flow import wiring
 from torchreel.minifier.search.reachability import can_reach
 from torchreel.minifier.search.reproduction import (
-    Start,
+    ReproducedCase,
     confirmed,
     nothing_is,
     refuse_trivial,
@@ -48,11 +48,11 @@ from torchreel.minifier.storage.journal import Journal, MemoryJournal
 from torchreel.store.portable.graphs import GraphDoc
 from torchreel.store.signature import Signature
 
-_NO_LIMITS = Limits()
+_NO_LIMITS = Budget()
 # A graph of one call hardly becomes smaller by being lowered.
 _WORTH_A_PART = 2
 
-Parts = Callable[[AnyCase, Judge], Iterable[AnyCase]]
+Parts = Callable[[AnyCase, CachedOracle], Iterable[AnyCase]]
 """Gives cases of one partition for a case of a whole graph, the best first.
 
 What it runs for that is within the judge's budget.
@@ -68,13 +68,15 @@ class Search:
         signature: Signature,
         *,
         journal: Journal | None = None,
-        limits: Limits = _NO_LIMITS,
+        limits: Budget = _NO_LIMITS,
         listener: Listener | None = None,
         phases: Sequence[Sequence[Tier]] = PHASES,
     ) -> None:
         self.signature = signature
         self._hangs = oracle if isinstance(oracle, HangOracle) else None
-        self.judge = Judge(oracle, journal if journal is not None else MemoryJournal(), limits)
+        self.judge = CachedOracle(
+            oracle, journal if journal is not None else MemoryJournal(), limits
+        )
         self._listener, self._phases = listener, phases
         self._counts: dict[str, PassCount] = {}
         self._settled: dict[str, str] = {}  # by pass: the best case that it could not improve
@@ -94,7 +96,7 @@ class Search:
         parts: Parts = lambda best, judge: (),
         lowered: GraphDoc | None = None,
         is_alike: Callable[[Signature], bool] = nothing_is,
-    ) -> Reduction:
+    ) -> MinifyResult:
         """Reduce the first of the cases that fails with the signature.
 
         `parts` gives other ways to the same failure, through one partition alone, for the case that
@@ -128,7 +130,7 @@ class Search:
         self._tell("end")
         return self._result(status)
 
-    def _begin(self, start: Start) -> None:
+    def _begin(self, start: ReproducedCase) -> None:
         self._start, self._best, self._key = start, start.case, sort_key(start.case)
         self._champion: tuple[AnyCase, Key] | None = None
         self._accepted = Accepted(start.case)
@@ -397,7 +399,7 @@ class Search:
     def _tell(
         self,
         kind: Literal["start", "accepted", "rejected", "note", "end"],
-        report: Report | None = None,
+        report: OracleReport | None = None,
         message: str = "",
     ) -> None:
         if self._listener is None:
@@ -417,8 +419,8 @@ class Search:
         )
         self._listener.on_step(event)
 
-    def _result(self, status: Status) -> Reduction:
-        return Reduction(
+    def _result(self, status: Status) -> MinifyResult:
+        return MinifyResult(
             case=self._best,
             signature=self.signature,
             before_call_nodes=self._start.case.call_nodes,

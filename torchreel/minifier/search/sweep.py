@@ -15,7 +15,7 @@ from typing import Any
 
 from torchreel.minifier.cases.kinds import AnyCase
 from torchreel.minifier.passes.base import Edit, Pass
-from torchreel.minifier.search.run_lengths import Run
+from torchreel.minifier.search.run_lengths import RunLength
 
 # So many states are looked at for one answer that is waited for: most need no run to be decided.
 _MOST_STATES = 64
@@ -31,7 +31,7 @@ class Sweep:
     """What the edits of the present run are carried out on."""
     edits: Sequence[Edit]
     at: int
-    run: Run
+    run: RunLength
     whole: bool
     """Whether all edits are tried at once, before any run."""
 
@@ -76,9 +76,9 @@ class Sweep:
         return Sweep(self.item, best, best, edits, at, run, whole=False)
 
 
-def _run(item: Pass[Any], left: int) -> Run:
+def _run(item: Pass[Any], left: int) -> RunLength:
     """How many of the edits that are left to carry out at once."""
-    return Run(min(left, 1) if item.alternatives else left, bisect=item.only_prefix)
+    return RunLength(min(left, 1) if item.alternatives else left, bisect=item.only_prefix)
 
 
 Decide = Callable[[Sweep, AnyCase | None], bool | None]

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from torchreel.errors import MinifyError, UnsupportedError
 from torchreel.minifier.cases.source_case import SourceCase
-from torchreel.minifier.options import Options
+from torchreel.minifier.options import MinifyOptions
 from torchreel.minifier.source.assemble import child
 from torchreel.replay.bundles import read_bundle
 from torchreel.store.database import Store
@@ -23,11 +23,11 @@ from torchreel.store.records import Compile
 _SECONDS = 600.0  # importing torch and what the program needs, and running the frame once
 
 
-def programs(store: Store, compile: Compile, options: Options) -> list[SourceCase]:
+def programs(store: Store, compile: Compile, options: MinifyOptions) -> list[SourceCase]:
     """The programs of a compile's frame, the shortest first.
 
-    Raises `UntrustedError` without `Options.trust`, and `UnsupportedError` when there is no bundle
-    or no source in it.
+    Raises `UntrustedError` without `MinifyOptions.trust`, and `UnsupportedError` when there is no
+    bundle or no source in it.
     """
     bundle = read_bundle(store, compile, options.trust)
     with tempfile.TemporaryDirectory(prefix="torchreel-frame-") as folder:

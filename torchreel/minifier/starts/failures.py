@@ -14,7 +14,7 @@ from torchreel.minifier.accuracy.inputs import with_positive_inputs
 from torchreel.minifier.accuracy.wrong_results import wrong_programs
 from torchreel.minifier.cases.case import Case, Harness
 from torchreel.minifier.cases.kinds import AnyCase
-from torchreel.minifier.options import Options
+from torchreel.minifier.options import MinifyOptions
 from torchreel.minifier.source.frame_programs import programs
 from torchreel.minifier.starts.interestingness import asked_cases
 from torchreel.minifier.starts.signatures import NEEDS_FRAME
@@ -29,11 +29,11 @@ from torchreel.store.signature import ASKED, Signature
 _RUNTIME_ASSERTS = frozenset({"op:aten._assert_scalar.default", "fn:torch._assert_scalar"})
 # Stages in which Inductor works on one partition alone.
 _INDUCTOR = ("post_grad", "lowering", "codegen", "run", "forward", "backward")
-_DEFAULTS = Options()
+_DEFAULTS = MinifyOptions()
 
 
 def starting_cases(
-    store: Store, compile: Compile, failure: Failure, options: Options = _DEFAULTS
+    store: Store, compile: Compile, failure: Failure, options: MinifyOptions = _DEFAULTS
 ) -> Sequence[AnyCase]:
     """The cases to try in turn.
 
@@ -41,7 +41,7 @@ def starting_cases(
     that make it; else from the graph, then from the
     partition; lean, then exact; without the judgement of eager mode, or, where results are compared
     with eager's, with positive inputs. Raises `UntrustedError` where that would run code of the
-    store's without `Options.trust`.
+    store's without `MinifyOptions.trust`.
     """
     imports = options.imports
     if failure.failure_class in ASKED:

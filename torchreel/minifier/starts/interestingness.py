@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from torchreel.errors import UnsupportedError, UsageError
 from torchreel.minifier.cases.case import Case, Harness
-from torchreel.minifier.options import Options
+from torchreel.minifier.options import MinifyOptions
 from torchreel.minifier.oracle.predicates import parse_predicate
 from torchreel.minifier.storage.added_failures import written_down
 from torchreel.replay.operators import document
@@ -27,7 +27,7 @@ _HARNESSES: dict[str, tuple[Harness, ...]] = {
 }
 
 
-def asked_signature(options: Options) -> Signature | None:
+def asked_signature(options: MinifyOptions) -> Signature | None:
     """What the options ask for instead of a failure.  Raises UsageError for no predicate."""
     if options.predicate is not None and options.command:
         raise UsageError("A predicate and a command: only one can say what is interesting.")
@@ -41,7 +41,7 @@ def asked_failure(store: Store, compile: Compile, wanted: Signature) -> Failure:
     return written_down(store, compile, wanted, wanted.message)
 
 
-def asked_again(failure: Failure, options: Options) -> Options:
+def asked_again(failure: Failure, options: MinifyOptions) -> MinifyOptions:
     """The options for a failure that was asked for before, and is named again.
 
     Raises UsageError for a command: what a store holds is never executed.

@@ -17,7 +17,7 @@ from sqlalchemy import Row, select
 from torchreel.errors import DamagedStore, StoreError
 from torchreel.minifier.cases.descriptions import as_list
 from torchreel.minifier.cases.kinds import AnyCase, case_from_bytes
-from torchreel.minifier.results.verdicts import Report, Verdict
+from torchreel.minifier.results.verdicts import OracleReport, Verdict
 from torchreel.store import schema
 from torchreel.store.database import Store
 from torchreel.store.jsontypes import Json
@@ -31,13 +31,13 @@ class Journal(Protocol):
     problem: str
     """Why something could not be kept; empty as long as everything was."""
 
-    def verdict(self, case: AnyCase) -> Report | None:
+    def verdict(self, case: AnyCase) -> OracleReport | None:
         """What was found out about a case, in this environment and for this signature."""
 
     def accepted(self, digest: str) -> AnyCase | None:
         """A case that failed with the signature, with the descriptions that its run computed."""
 
-    def keep(self, case: AnyCase, report: Report) -> None:
+    def keep(self, case: AnyCase, report: OracleReport) -> None:
         """Keep a verdict; `case` is kept as a document when its verdict is `same` or `other`."""
 
     def begin(self, start: AnyCase) -> int | None:
@@ -56,10 +56,10 @@ class MemoryJournal:
     problem = ""
 
     def __init__(self) -> None:
-        self.verdicts: dict[str, Report] = {}
+        self.verdicts: dict[str, OracleReport] = {}
         self.cases: dict[str, AnyCase] = {}
 
-    def verdict(self, case: AnyCase) -> Report | None:
+    def verdict(self, case: AnyCase) -> OracleReport | None:
         """See `Journal`."""
         return self.verdicts.get(case.digest)
 
@@ -67,7 +67,7 @@ class MemoryJournal:
         """See `Journal`."""
         return self.cases.get(digest)
 
-    def keep(self, case: AnyCase, report: Report) -> None:
+    def keep(self, case: AnyCase, report: OracleReport) -> None:
         """See `Journal`."""
         self.verdicts[case.digest] = report
         self.cases[case.digest] = case
@@ -116,7 +116,7 @@ class StoreJournal:
             return False
         return True
 
-    def verdict(self, case: AnyCase) -> Report | None:
+    def verdict(self, case: AnyCase) -> OracleReport | None:
         """See `Journal`."""
         if (known := self._memory.verdict(case)) is not None:
             return known
@@ -137,7 +137,7 @@ class StoreJournal:
         rows = self._store.rows(query)
         return case_from_bytes(self._store.read_blob(rows[0].document)) if rows else None
 
-    def keep(self, case: AnyCase, report: Report) -> None:
+    def keep(self, case: AnyCase, report: OracleReport) -> None:
         """See `Journal`."""
         observed: dict[str, Json] = {
             "signature": report.observed.to_json() if report.observed is not None else None,
@@ -232,12 +232,12 @@ class StoreJournal:
             self._caught.pop(signature.digest, None)  # the row may have been rolled back
 
 
-def _report(row: Row[tuple[object, ...]]) -> Report:
+def _report(row: Row[tuple[object, ...]]) -> OracleReport:
     observed = row.observed
     if not isinstance(observed, Mapping):
         raise DamagedStore("A verdict of the store does not say what was observed.")
     signature = observed.get("signature")
-    return Report(
+    return OracleReport(
         cast(Verdict, row.verdict),
         Signature.from_json(signature) if signature is not None else None,
         str(observed.get("detail", "")),

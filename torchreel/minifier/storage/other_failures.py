@@ -16,7 +16,7 @@ from torchreel.store.records import ByCatch, Compile
 
 
 @dataclass(frozen=True)
-class Caught:
+class StoredOtherFailure:
     """A row of the by-catch, with the smallest case that showed it and the compile it came from."""
 
     row: ByCatch
@@ -24,7 +24,7 @@ class Caught:
     owner: Compile
 
 
-def caught(store: Store, number: int, *, trust: bool) -> Caught:
+def caught(store: Store, number: int, *, trust: bool) -> StoredOtherFailure:
     """The by-catch of that number.
 
     Raises UsageError when there is none, and `UntrustedError` for a program without `trust`.
@@ -44,7 +44,7 @@ def caught(store: Store, number: int, *, trust: bool) -> Caught:
             f"The by-catch {number} is a program that came with the store, which would be run. If "
             "you trust who made it, add --trust."
         )
-    return Caught(row, case, _owner(store, row))
+    return StoredOtherFailure(row, case, _owner(store, row))
 
 
 def _owner(store: Store, row: ByCatch) -> Compile:

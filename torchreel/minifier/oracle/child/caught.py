@@ -7,14 +7,14 @@ from types import TracebackType
 from torchreel.minifier.oracle.child.stages import StageOver
 
 
-class Outcome:
+class ErrorCatcher:
     """Swallows an exception of the program under test and keeps it; control flow too."""
 
     def __init__(self) -> None:
         self.error: Exception | None = None
         self.over = False
 
-    def __enter__(self) -> Outcome:
+    def __enter__(self) -> ErrorCatcher:
         return self
 
     def __exit__(

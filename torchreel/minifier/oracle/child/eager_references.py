@@ -21,7 +21,7 @@ import torch
 from torch.fx import GraphModule, Interpreter, Node
 from torch.fx.node import map_aggregate
 
-from torchreel.minifier.oracle.child.caught import Outcome
+from torchreel.minifier.oracle.child.caught import ErrorCatcher
 from torchreel.replay.comparison import Evidence, tensors_of
 
 _RUNS = 3  # with noise; their largest distance is what rounding can do
@@ -93,14 +93,14 @@ class References:
         if not _has_uninitialised(self._graph):
             return None
         found: Results | None = None
-        with Outcome():
+        with ErrorCatcher():
             found = self._run(poisoned(self._graph, math.nan), self._inputs())
         return found
 
     @cached_property
     def _exact(self) -> Results | None:
         found: Results | None = None
-        with Outcome():
+        with ErrorCatcher():
             found = self._run(
                 poisoned(in_float64(self._graph), 1.0), [_widened(v) for v in self._inputs()]
             )
@@ -110,7 +110,7 @@ class References:
     def _noisy(self) -> list[Results]:
         found: list[Results] = []
         for number in range(_RUNS):
-            with Outcome():
+            with ErrorCatcher():
                 noise = Noise(poisoned(self._graph, 1.0), number)
                 found.append(self._run(noise.run, [noise.perturbed(v) for v in self._inputs()]))
         return found

@@ -2,7 +2,7 @@
 
 Lives here: rebuilding a case, checking it on fake values and in eager mode, compiling, running,
 comparing. Not here: processes and limits (`worker`), stages (`stages`). Nothing is caught here but
-by `Outcome`, where an exception of the compiled program becomes data.
+by `ErrorCatcher`, where an exception of the compiled program becomes data.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from torchreel.minifier.cases.resizing import resized
 from torchreel.minifier.oracle.child import torch_names
 from torchreel.minifier.oracle.child.backends import backend_of
 from torchreel.minifier.oracle.child.bisector import held_back
-from torchreel.minifier.oracle.child.caught import Outcome
+from torchreel.minifier.oracle.child.caught import ErrorCatcher
 from torchreel.minifier.oracle.child.eager_references import References, Results
 from torchreel.minifier.oracle.child.measures import measured
 from torchreel.minifier.oracle.child.node_errors import node_rows
 from torchreel.minifier.oracle.child.partitions import parts_seen
 from torchreel.minifier.oracle.child.stages import Announce, Position, Stages, followed
 from torchreel.minifier.oracle.predicates import QUANTITIES, Measured, Predicate, parse_predicate
-from torchreel.minifier.oracle.protocol import Finding, Task
+from torchreel.minifier.oracle.protocol import ChildReport, Task
 from torchreel.recorder.failures import is_restart
 from torchreel.replay import restore
 from torchreel.replay import torch_names as torch_replay
@@ -54,7 +54,7 @@ _ATTEMPTS = 4
 _NUMBERS = frozenset(name for name, found in QUANTITIES.items() if found.kind == "number")
 
 
-def run(task: Task, announce: Announce) -> Finding:
+def run(task: Task, announce: Announce) -> ChildReport:
     """Run a case and say what came of it; never raises an exception of the program under test."""
     case = _graph_case(task)
     for _ in range(_ATTEMPTS):
@@ -72,7 +72,7 @@ def _graph_case(task: Task) -> Case:
     return task.case
 
 
-def _attempt(task: Task, announce: Announce) -> tuple[Finding, Exception | None]:
+def _attempt(task: Task, announce: Announce) -> tuple[ChildReport, Exception | None]:
     """One attempt, and the exception that ended it, if one did."""
     case = _graph_case(task)
     prepared = _Prepared(case)
@@ -82,16 +82,16 @@ def _attempt(task: Task, announce: Announce) -> tuple[Finding, Exception | None]
         ("eager", prepared.run_eagerly),
     ):
         announce(Position(stage))
-        with Outcome() as outcome, _imposed(task):
+        with ErrorCatcher() as outcome, _imposed(task):
             step()
         if outcome.error is not None:
-            return Finding("invalid", None, _told(outcome.error), stage), None
+            return ChildReport("invalid", None, _told(outcome.error), stage), None
     if task.signature.failure_class == "script":  # of which the user's command is the judge
-        return Finding("none", None, "", "eager", "", prepared.values()), None
-    with Outcome() as outcome, _imposed(task):
+        return ChildReport("none", None, "", "eager", "", prepared.values()), None
+    with ErrorCatcher() as outcome, _imposed(task):
         prepared.find_backend(trust=task.trust)
     if outcome.error is not None:
-        return Finding("invalid", None, _told(outcome.error), "decode"), None
+        return ChildReport("invalid", None, _told(outcome.error), "decode"), None
     stages = Stages(announce, task.ceiling)
     difference: Difference | None = None
     holder = held_back(case.checkpoint.extra.get("held_back"))
@@ -99,7 +99,7 @@ def _attempt(task: Task, announce: Announce) -> tuple[Finding, Exception | None]
     found_out: dict[str, Measured] = {}
     parts: list[CheckpointDoc] = []
     with (
-        Outcome() as outcome,
+        ErrorCatcher() as outcome,
         _imposed(task) as missing,
         followed(stages, _effort(task.signature)),
         holder,
@@ -131,11 +131,11 @@ def _asked(wanted: Signature) -> Predicate | None:
 
 def _answered(
     task: Task, asked: Predicate, prepared: _Prepared, found: dict[str, Measured], stages: Stages
-) -> Finding:
+) -> ChildReport:
     """Whether a predicate holds, of what was measured of a compile without an error."""
     found["guards"] = float(len(prepared.restored.env.guards))
     if "recompiles" in asked.names():
-        with Outcome() as outcome, _imposed(task):
+        with ErrorCatcher() as outcome, _imposed(task):
             found["recompiles"] = float(_recompiles(prepared))
         if outcome.error is not None:
             return _finding(outcome, stages, predicate_signature(str(asked)), None)
@@ -143,16 +143,16 @@ def _answered(
         f"{name} = {found[name]:.6g}" for name in sorted(asked.names()) if name in _NUMBERS
     )
     if not asked.holds(found):
-        return Finding("none", None, told, "", stages.reached)
+        return ChildReport("none", None, told, "", stages.reached)
     seen = predicate_signature(str(asked))
-    return Finding("same", seen.to_json(), told or str(asked), "", stages.reached)
+    return ChildReport("same", seen.to_json(), told or str(asked), "", stages.reached)
 
 
 def _recompiles(prepared: _Prepared) -> int:
     """Compiles after the first, when each size in turn becomes larger by one."""
     calls = [prepared.inputs()]
     for doc in resized(prepared.case.checkpoint):
-        with Outcome() as outcome:
+        with ErrorCatcher() as outcome:
             prepared.restored.graph(*prepared.inputs(doc))
         if outcome.error is None:
             calls.append(prepared.inputs(doc))
@@ -170,21 +170,21 @@ def _effort(wanted: Signature) -> Callable[[str], torch_names.Effort]:
 
 
 def _finding(
-    outcome: Outcome, stages: Stages, wanted: Signature, difference: Difference | None
-) -> Finding:
+    outcome: ErrorCatcher, stages: Stages, wanted: Signature, difference: Difference | None
+) -> ChildReport:
     if outcome.error is not None:
         at = stages.failed_at(outcome.error)
         if why := sandbox.denied(lineage(outcome.error)):
             # Never the failure that is looked for, not even where that is a PermissionError.
-            return Finding("unjudged", None, why, at.stage)
+            return ChildReport("unjudged", None, why, at.stage)
         seen = from_exception(outcome.error, at.stage, at.partition)
         detail, stage = _told(outcome.error), at.stage
     elif difference is not None:
         seen, detail, stage = difference.signature(), str(difference), "run"
     else:
-        return Finding("none", None, "", "", stages.reached)
+        return ChildReport("none", None, "", "", stages.reached)
     verdict = "same" if seen.matches(wanted) else "other"
-    return Finding(verdict, seen.to_json(), detail, stage, stages.reached)  # type: ignore[arg-type]
+    return ChildReport(verdict, seen.to_json(), detail, stage, stages.reached)  # type: ignore[arg-type]
 
 
 def _told(error: BaseException) -> str:

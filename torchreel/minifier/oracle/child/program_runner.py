@@ -23,8 +23,8 @@ import torch
 
 from torchreel.minifier.cases.last_call import in_eager_mode, last_call
 from torchreel.minifier.cases.source_case import ANYTHING, OBSERVES, SourceCase
-from torchreel.minifier.oracle.child.caught import Outcome
-from torchreel.minifier.oracle.child.program_state import CALLED, Run, departure, unsteady
+from torchreel.minifier.oracle.child.caught import ErrorCatcher
+from torchreel.minifier.oracle.child.program_state import CALLED, ProgramRun, departure, unsteady
 from torchreel.minifier.oracle.child.stages import (
     DYNAMO_POINTS,
     EXPORT_POINTS,
@@ -33,7 +33,7 @@ from torchreel.minifier.oracle.child.stages import (
     Stages,
     followed,
 )
-from torchreel.minifier.oracle.protocol import Finding, Task
+from torchreel.minifier.oracle.protocol import ChildReport, Task
 from torchreel.minifier.results.verdicts import Verdict
 from torchreel.recorder.failures import is_control_flow, is_soft
 from torchreel.recorder.probes import dynamo, export
@@ -45,30 +45,30 @@ from torchreel.torch_compat.names import TorchName, resolve
 _FILE = "repro.py"
 
 
-def run(task: Task, announce: Announce) -> Finding:
+def run(task: Task, announce: Announce) -> ChildReport:
     """Run a program and say what came of it; never raises an exception of that program."""
     case = task.case
     assert isinstance(case, SourceCase), "`run_case` chose this runner"
     announce(Position("decode"))
-    with Outcome() as outcome:
+    with ErrorCatcher() as outcome:
         codes = [_code(case, compiled=compiled) for compiled in (False, True)]
     if outcome.error is not None:
-        return Finding("invalid", None, _told(outcome.error), "decode")
-    runs = [Run(), Run(), Run()]
+        return ChildReport("invalid", None, _told(outcome.error), "decode")
+    runs = [ProgramRun(), ProgramRun(), ProgramRun()]
     if case.eager or case.observes:
         announce(Position("eager"))
-        with Outcome() as outcome:
+        with ErrorCatcher() as outcome:
             execute(codes[0], case.text, runs[0])
             if case.observes:
                 execute(codes[0], case.text, runs[1])
         if outcome.error is not None:
-            return Finding("invalid", None, _told(outcome.error), "eager")
+            return ChildReport("invalid", None, _told(outcome.error), "eager")
     announce(Position("joint" if case.exports else "dynamo"))
     stages = Stages(announce)
     points = EXPORT_POINTS if case.exports else DYNAMO_POINTS
     seen: list[tuple[Exception, Signature]] = []
     with (
-        Outcome() as outcome,
+        ErrorCatcher() as outcome,
         followed(stages, lambda partition: "full", points),
         _watched(export.EXPORT if case.exports else dynamo.COMPILE, stages, seen),
     ):
@@ -76,13 +76,15 @@ def run(task: Task, announce: Announce) -> Finding:
     if outcome.error is not None:
         return _finding(outcome.error, seen, stages, task.signature)
     if not case.observes:
-        return Finding("none", None, "", "", stages.reached)
-    with Outcome() as outcome:
+        return ChildReport("none", None, "", "", stages.reached)
+    with ErrorCatcher() as outcome:
         return _compared(case, runs, task.signature, stages)
-    return Finding("invalid", None, _told(outcome.error or ValueError()), "run", stages.reached)
+    return ChildReport("invalid", None, _told(outcome.error or ValueError()), "run", stages.reached)
 
 
-def _compared(case: SourceCase, runs: Sequence[Run], wanted: Signature, stages: Stages) -> Finding:
+def _compared(
+    case: SourceCase, runs: Sequence[ProgramRun], wanted: Signature, stages: Stages
+) -> ChildReport:
     """What a program computed or left differently, if eager mode itself always does the same."""
     eager, again, compiled = runs
     if case.observes == ANYTHING:
@@ -90,18 +92,18 @@ def _compared(case: SourceCase, runs: Sequence[Run], wanted: Signature, stages: 
     else:
         noise = departure(eager, again, case.observes)
         if noise is not None:
-            return Finding("invalid", None, f"eager mode twice: {noise}", "eager")
+            return ChildReport("invalid", None, f"eager mode twice: {noise}", "eager")
         parted = departure(eager, compiled, case.observes)
     if parted is None:
-        return Finding("none", None, "", "", stages.reached)
+        return ChildReport("none", None, "", "", stages.reached)
     eager.at(parted.place)  # which raises what keeps it from being asked again
     found = parted.signature()
     verdict: Verdict = "same" if found.matches(wanted) else "other"
     values: dict[str, Json] = {OBSERVES: parted.place}
-    return Finding(verdict, found.to_json(), str(parted), "dynamo", stages.reached, values)
+    return ChildReport(verdict, found.to_json(), str(parted), "dynamo", stages.reached, values)
 
 
-def execute(code: CodeType, text: str, run: Run) -> None:
+def execute(code: CodeType, text: str, run: ProgramRun) -> None:
     """Run a program as the module `__main__`, whose source can be quoted."""
     module = ModuleType("__main__")
     run.names = vars(module)
@@ -137,7 +139,7 @@ def _watched(
     original = vars(owner)[name]
 
     def watched(*args: Any, **kwargs: Any) -> Any:
-        outcome = Outcome()
+        outcome = ErrorCatcher()
         with outcome:
             return original(*args, **kwargs)
         assert outcome.error is not None, "anything else was returned or goes on"
@@ -158,7 +160,7 @@ def _finding(
     seen: list[tuple[Exception, Signature]],
     stages: Stages,
     wanted: Signature,
-) -> Finding:
+) -> ChildReport:
     known = list(lineage(error))
     at = stages.failed_at(error)
     found = next(
@@ -166,7 +168,7 @@ def _finding(
         from_exception(error, at.stage, at.partition),
     )
     verdict = "same" if found.matches(wanted) else "other"
-    return Finding(verdict, found.to_json(), _told(error), found.stage, stages.reached)  # type: ignore[arg-type]
+    return ChildReport(verdict, found.to_json(), _told(error), found.stage, stages.reached)  # type: ignore[arg-type]
 
 
 def _told(error: BaseException) -> str:

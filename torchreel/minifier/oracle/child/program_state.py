@@ -53,7 +53,7 @@ class Departure:
 
 
 @dataclass
-class Run:
+class ProgramRun:
     """One run of a program: its globals, with what `CALLED` saw among them."""
 
     names: dict[str, Any] = field(default_factory=dict)
@@ -82,7 +82,7 @@ class Run:
 
 
 def departure(
-    eager: Run, compiled: Run, place: str = "", but: Collection[str] = ()
+    eager: ProgramRun, compiled: ProgramRun, place: str = "", but: Collection[str] = ()
 ) -> Departure | None:
     """The first difference of two runs at a place; at any but some, where none is given."""
     walk = _Walk(but)
@@ -98,7 +98,7 @@ def departure(
     return None
 
 
-def unsteady(eager: Run, again: Run) -> set[str]:
+def unsteady(eager: ProgramRun, again: ProgramRun) -> set[str]:
     """Where eager mode gives something else each time: addresses, counts of the process, noise."""
     places: set[str] = set()
     while len(places) < _MOST_UNSTEADY:

@@ -26,9 +26,9 @@ from typing import IO, NoReturn
 from torchreel import sandbox
 from torchreel.minifier.hangs import stacks
 from torchreel.minifier.oracle.protocol import (
-    Answer,
-    Finding,
+    ChildReport,
     Task,
+    TaskResult,
     entered_line,
     hello_line,
     parse_line,
@@ -133,7 +133,7 @@ def _warm_up(imports: list[str], kernels: bool, trust: bool) -> Mapping[str, Jso
     }
 
 
-def _answer(data: Mapping[str, Json], lane: socket.socket, trust: bool) -> Answer:
+def _answer(data: Mapping[str, Json], lane: socket.socket, trust: bool) -> TaskResult:
     """Fork a child for a task and see what becomes of it."""
     reading, writing = os.pipe()
     with tempfile.TemporaryFile() as output, tempfile.TemporaryFile() as seen:
@@ -156,7 +156,7 @@ def _answer(data: Mapping[str, Json], lane: socket.socket, trust: bool) -> Answe
         end_children()  # and what has left the group
         finding, lasting = watch.finding(status, _tail(output), data)
     seconds, looks = time.monotonic() - began, watch.looks
-    return Answer(finding, seconds, watch.peak, lasting, looks.stayed_in, watch.is_presumed)
+    return TaskResult(finding, seconds, watch.peak, lasting, looks.stayed_in, watch.is_presumed)
 
 
 def _child(data: Mapping[str, Json], pipe: int, output: IO[bytes], trust: bool) -> NoReturn:
@@ -178,7 +178,9 @@ def _child(data: Mapping[str, Json], pipe: int, output: IO[bytes], trust: bool) 
 
     task = replace(Task.from_json(data), trust=trust)
     if task.case.is_code and not trust:
-        _write_all(pipe, Finding("invalid", None, "the case is not trusted", "decode").to_line())
+        _write_all(
+            pipe, ChildReport("invalid", None, "the case is not trusted", "decode").to_line()
+        )
         os._exit(0)
     # Not in the parent: the threads of autograd for a device would not survive the fork.
     with (

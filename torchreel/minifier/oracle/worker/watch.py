@@ -18,7 +18,7 @@ from typing import IO, cast
 
 from torchreel.minifier.hangs import stacks
 from torchreel.minifier.oracle.predicates import AtLeast, Measured, parse_predicate
-from torchreel.minifier.oracle.protocol import PREPARATION, Finding, parse_line
+from torchreel.minifier.oracle.protocol import PREPARATION, ChildReport, parse_line
 from torchreel.sandbox.processes import has_ended, kill_group, resident
 from torchreel.store.jsontypes import Json
 from torchreel.store.signature import (
@@ -100,7 +100,7 @@ class ChildWatch:
         self.peak = 0
         self.killed = ""
         self.entered = ("", "")
-        self.found: Finding | None = None
+        self.found: ChildReport | None = None
         self._compiling: tuple[float, int] | None = None  # since when, and from which memory
 
     def run(self, pipe: IO[bytes], lane: socket.socket) -> None:
@@ -151,9 +151,11 @@ class ChildWatch:
                 if self._compiling is None and stage not in PREPARATION:
                     self._compiling = (time.monotonic(), resident(self._pid))
             elif "finding" in said:
-                self.found = Finding(**said["finding"])  # type: ignore[arg-type]
+                self.found = ChildReport(**said["finding"])  # type: ignore[arg-type]
 
-    def finding(self, status: int, output: str, task: Mapping[str, Json]) -> tuple[Finding, bool]:
+    def finding(
+        self, status: int, output: str, task: Mapping[str, Json]
+    ) -> tuple[ChildReport, bool]:
         """What came of it, and whether it would again."""
         if self.found is not None:
             return self.found, True
@@ -176,29 +178,29 @@ class ChildWatch:
         """Whether the child was ended because it is where others hang."""
         return self.killed == "presumed"
 
-    def _unjudged(self, why: str) -> Finding:
-        return Finding("unjudged", None, why, self.entered[0])
+    def _unjudged(self, why: str) -> ChildReport:
+        return ChildReport("unjudged", None, why, self.entered[0])
 
-    def _timed_out(self, wanted: Signature) -> Finding:
+    def _timed_out(self, wanted: Signature) -> ChildReport:
         detail = f"stage {self.entered[0]!r} did not end within the time limit"
         return self._limited(wanted, hang_signature(*self.entered), detail)
 
-    def _too_large(self, wanted: Signature) -> Finding:
+    def _too_large(self, wanted: Signature) -> ChildReport:
         stage, limit = self.entered[0], self._memory >> 20
         detail = f"stage {stage!r} took more than {limit} MiB of memory"
         return self._limited(wanted, memory_signature(*self.entered), detail)
 
-    def _limited(self, wanted: Signature, seen: Signature, detail: str) -> Finding:
+    def _limited(self, wanted: Signature, seen: Signature, detail: str) -> ChildReport:
         """A limit is a failure only where one is looked for, or where a predicate speaks of it."""
         if wanted.failure_class == "predicate":
             return self._at_least(wanted, detail)
         if seen.matches(wanted):
-            return Finding("same", seen.to_json(), detail, seen.stage)
+            return ChildReport("same", seen.to_json(), detail, seen.stage)
         if wanted.is_kill and seen.failure_class == "memory":
-            return Finding("other", seen.to_json(), detail, seen.stage)
+            return ChildReport("other", seen.to_json(), detail, seen.stage)
         return self._unjudged(detail)
 
-    def _at_least(self, wanted: Signature, detail: str) -> Finding:
+    def _at_least(self, wanted: Signature, detail: str) -> ChildReport:
         """What follows from how far the child had got when it was killed."""
         if self._compiling is None:
             return self._unjudged(detail)
@@ -210,14 +212,14 @@ class ChildWatch:
         if holds is None:
             return self._unjudged(detail)
         if not holds:
-            return Finding("none", None, detail, self.entered[0])
-        return Finding("same", wanted.to_json(), detail, self.entered[0])
+            return ChildReport("none", None, detail, self.entered[0])
+        return ChildReport("same", wanted.to_json(), detail, self.entered[0])
 
-    def _crashed(self, number: int, wanted: Signature, output: str) -> Finding:
+    def _crashed(self, number: int, wanted: Signature, output: str) -> ChildReport:
         stage, partition = self.entered
         detail = f"the process died of {signal_name(number)} in stage {stage!r}: {output}"
         if stage in PREPARATION or not stage:
-            return Finding("invalid", None, detail, stage)
+            return ChildReport("invalid", None, detail, stage)
         seen = crash_signature(stage, partition, number)
-        found = Finding("other", seen.to_json(), detail, stage)
+        found = ChildReport("other", seen.to_json(), detail, stage)
         return replace(found, verdict="same") if seen.matches(wanted) else found

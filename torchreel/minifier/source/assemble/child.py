@@ -57,13 +57,13 @@ def programs(data: bytes, document: bytes, place: str, imports: list[str]) -> li
 
 def _executed(bundle: Any) -> Mapping[tuple[str, int, str], Any]:
     """The code that the frame, or the module of an export, runs in eager mode; {} if that fails."""
-    from torchreel.minifier.oracle.child.caught import Outcome
+    from torchreel.minifier.oracle.child.caught import ErrorCatcher
     from torchreel.minifier.source.assemble.exports import call_module
     from torchreel.minifier.source.assemble.program import Ran
     from torchreel.replay.frames import imposed
 
     frame, ran = bundle.load(), Ran()
-    with ExitStack() as stack, Outcome() as outcome:
+    with ExitStack() as stack, ErrorCatcher() as outcome:
         stack.enter_context(imposed(bundle.call, "0/0", trust=True))
         with ran:
             if bundle.call.exported:

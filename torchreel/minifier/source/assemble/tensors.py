@@ -10,7 +10,7 @@ import re
 
 import torch
 
-from torchreel.minifier.scripts.inputs import Inputs
+from torchreel.minifier.scripts.inputs import InputLines
 from torchreel.store.jsontypes import Json
 from torchreel.store.portable.checkpoints import CheckpointDoc
 from torchreel.store.portable.graphs import GraphDoc
@@ -65,7 +65,7 @@ class Tensors:
         names = [f"tensor{number}" for number in range(len(self._held))]
         found: list[list[str]] = [[] for _ in names]
         waiting: list[str] = []
-        for line in Inputs(doc, descriptions).lines(names):
+        for line in InputLines(doc, descriptions).lines(names):
             waiting.append(line)
             target = re.match(r"tensor(\d+) = ", line)
             if target is not None:

@@ -3,12 +3,17 @@
 from torchreel.minifier.passes import Tier
 from torchreel.minifier.source.passes.arguments import Arguments, Parameters
 from torchreel.minifier.source.passes.blocks import Blocks, Ranges
-from torchreel.minifier.source.passes.classes import Flatten, Merge
+from torchreel.minifier.source.passes.classes import Flatten, MergeInstances
 from torchreel.minifier.source.passes.inline import InlineFunctions, InlineVariables
 from torchreel.minifier.source.passes.numbers import Numbers, SingleNumbers
-from torchreel.minifier.source.passes.operands import Constants, Operands, OwnCalls
+from torchreel.minifier.source.passes.operands import ConstantOperands, HoistOperands, OwnCalls
 from torchreel.minifier.source.passes.settings import SimplerCall
-from torchreel.minifier.source.passes.statements import Settings, Statements, Unused, Values
+from torchreel.minifier.source.passes.statements import (
+    AttributeAssignments,
+    Statements,
+    Unused,
+    Values,
+)
 
 __all__ = ["PHASES"]
 
@@ -17,11 +22,11 @@ PHASES: tuple[tuple[Tier, ...], ...] = (
     ((SimplerCall(),),),
     # what is computed
     (
-        (Unused(), Merge(), Ranges(), OwnCalls()),
+        (Unused(), MergeInstances(), Ranges(), OwnCalls()),
         (Statements(), Blocks(), Values()),
         (Flatten(), InlineFunctions(), Parameters()),
-        (Operands(), Arguments(), InlineVariables()),
-        (Settings(), Constants()),
+        (HoistOperands(), Arguments(), InlineVariables()),
+        (AttributeAssignments(), ConstantOperands()),
     ),
     # what it is computed from
     ((Numbers(), SingleNumbers()),),

@@ -24,7 +24,7 @@ from torchreel.minifier.source.syntax import (
 _CALLED = ("forward", "__call__")
 
 
-class Merge(SourcePass):
+class MergeInstances(SourcePass):
     """Let one object stand for another of its class."""
 
     name = "merge instances"

@@ -47,7 +47,7 @@ class Put(SourceEdit):
         return cst.parse_expression(self.text)
 
 
-class Operands(SourcePass):
+class HoistOperands(SourcePass):
     """Replace an operation by one of its operands: a call by an argument, `a + b` by `a`."""
 
     name = "operand for operation"
@@ -97,7 +97,7 @@ def _called(call: cst.Call) -> str:
     return ""
 
 
-class Constants(SourcePass):
+class ConstantOperands(SourcePass):
     """Replace what is passed, assigned, returned or asked by a constant."""
 
     name = "constants"

@@ -59,7 +59,7 @@ class Statements(SourcePass):
         )
 
 
-class Settings(SourcePass):
+class AttributeAssignments(SourcePass):
     """Leave out what sets an attribute that is read: the program seldom does without."""
 
     name = "attributes"
@@ -85,7 +85,7 @@ def attributes_read(module: cst.Module) -> set[str]:
 
 
 @dataclass(frozen=True)
-class Reached(SourceEdit):
+class KeepReachable(SourceEdit):
     """Only what the last call reaches is left."""
 
     place: Place = ()
@@ -114,7 +114,7 @@ class Unused(SourcePass):
             and all(attributes[a] <= 1 for a in _set(node))
             and (_bound(node) or _set(node))
         ]
-        return [Reached(), *single]
+        return [KeepReachable(), *single]
 
 
 def _small(node: cst.CSTNode) -> cst.BaseSmallStatement | None:
