@@ -573,7 +573,7 @@ def minify(
                 trust=trust,
                 limits=limits,
                 explain=explain,
-                by_catch=by_catch,
+                other_failure=by_catch,
                 comparator=compare,
                 predicate=predicate,
                 command=options.command,
@@ -627,7 +627,7 @@ def bisect(
         if chosen is not None:
             tried = take_step(store, row, chosen, options=options)
             raise typer.Exit(console.report_step(place, tried, json=json))
-        found = run(store, row, options=options, told=console.told)
+        found = run(store, row, options=options, on_step=console.told)
         raise typer.Exit(console.report(place, found, json=json))
 
 
@@ -747,7 +747,7 @@ def export(
         return
     from torchreel.console import export as console
     from torchreel.console import streams
-    from torchreel.minifier.export import ExportOptions, export_by_catch
+    from torchreel.minifier.export import ExportOptions, export_other_failure
     from torchreel.minifier.export import export as run
 
     options = ExportOptions(
@@ -761,7 +761,7 @@ def export(
     )
     with Store.open(where.store) as store:
         if by_catch is not None:
-            exported = export_by_catch(store, by_catch, options)
+            exported = export_other_failure(store, by_catch, options)
             status = console.report(store.target, exported)
         else:
             row = _compile(store, where)

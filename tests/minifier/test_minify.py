@@ -15,7 +15,7 @@ from tests.minifier.recorded import record
 from torchreel.errors import NotReproduced, UnsupportedError, UntrustedError, UsageError
 from torchreel.minifier.bisect import bisect
 from torchreel.minifier.cases.source_case import SourceCase
-from torchreel.minifier.export import ExportOptions, export, export_by_catch
+from torchreel.minifier.export import ExportOptions, export, export_other_failure
 from torchreel.minifier.minify import minify
 from torchreel.minifier.options import MinifyOptions
 from torchreel.minifier.starts.signatures import is_alike
@@ -39,7 +39,7 @@ def test_two_bugs_in_one_program(tmp_path: Path) -> None:
         caught = queries.by_catch(store, rows[0])
     assert functions_of(first.case) == ["sin", "cos"]
     assert first.status == "fixpoint"
-    assert [found.signature.exception_types for found in first.by_catch] == [("KeyError",)]
+    assert [found.signature.exception_types for found in first.other_failures] == [("KeyError",)]
     assert [row.signature.exception_types for row in caught] == [("KeyError",)]
     assert (second.oracle_runs, second.case.digest) == (0, first.case.digest)
     assert [row.best_case for row in rows] == [first.case.digest] * 2
@@ -53,12 +53,12 @@ def test_by_catch_is_a_case_of_its_own(tmp_path: Path) -> None:
         minify(store, options=OPTIONS, oracle=shared_worker())
         (row,) = queries.by_catch(store, queries.reductions(store)[0])
         wanted = ExportOptions(tmp_path / "repro", imports=(PLANTED,))
-        exported = export_by_catch(store, row.id, wanted)
-        options = replace(OPTIONS, by_catch=row.id)
+        exported = export_other_failure(store, row.id, wanted)
+        options = replace(OPTIONS, other_failure=row.id)
         found = minify(store, options=options, oracle=shared_worker())
         failures = queries.failures(store)
         with pytest.raises(UsageError, match=f"number 99: it has {row.id}"):
-            minify(store, options=replace(OPTIONS, by_catch=99), oracle=shared_worker())
+            minify(store, options=replace(OPTIONS, other_failure=99), oracle=shared_worker())
     assert exported.check.holds
     assert exported.story.signature.exception_types == ("KeyError",)
     assert functions_of(found.case) == ["tan"]
@@ -146,12 +146,12 @@ def test_a_program_in_the_place_of_a_graph_is_not_run(tmp_path: Path) -> None:
         with pytest.raises(UntrustedError, match="--trust"):
             export(store, compile, ExportOptions(tmp_path / "repro"))
         with pytest.raises(UntrustedError, match="--trust"):
-            export_by_catch(store, number, ExportOptions(tmp_path / "repro"))
+            export_other_failure(store, number, ExportOptions(tmp_path / "repro"))
         with pytest.raises(UntrustedError, match="--trust"):
-            minify(store, options=replace(OPTIONS, by_catch=number))
+            minify(store, options=replace(OPTIONS, other_failure=number))
         assert not canary.exists()
         trusting = ExportOptions(tmp_path / "repro", formats=("repro",), trust=True)
-        assert not export_by_catch(store, number, trusting).check.holds
+        assert not export_other_failure(store, number, trusting).check.holds
     assert canary.exists()
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from tests.replay.programs import PROGRAMS, UNCACHED, record
 from torchreel.errors import UnsupportedError, UsageError
-from torchreel.minifier.storage.added_failures import written_down
+from torchreel.minifier.storage.added_failures import add_failure
 from torchreel.replay import Verdict, replay
 from torchreel.replay.nursery import warm
 from torchreel.replay.vector_isa import copy_probes
@@ -253,7 +253,7 @@ def test_eagers_run_of_a_wrong_result_is_no_part_of_the_replay(tmp_path: Path) -
     with Store.open(path, write=True) as store:
         (compile,) = compiles_of(store)
         (checkpoint,) = queries.checkpoints(store, compile)
-        written_down(store, compile, wrong_result_signature("values"), "planted", checkpoint.id)
+        add_failure(store, compile, wrong_result_signature("values"), "planted", checkpoint.id)
         verdict = replay(store, compile)
     assert verdict.detail == "the failure: wrong_result in stage run recorded, none replayed"
     assert [row.stage for row in verdict.compared if row.recorded != row.identical] == ["run"]

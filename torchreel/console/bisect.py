@@ -11,7 +11,7 @@ from torchreel.store.jsontypes import Json
 
 def told(tried: StepResult) -> None:
     """Print a step for the person who waits."""
-    streams.say(f"  {_verdict(tried):<9} {tried.step.told()}")
+    streams.say(f"  {_verdict(tried):<9} {tried.step.in_words()}")
 
 
 def _verdict(tried: StepResult) -> str:
@@ -28,13 +28,13 @@ def report(address: str, found: Bisection, *, json: bool) -> int:
         return 0
     table = streams.table("step", "failure", "to repeat it")
     for tried in found.tried:
-        streams.add_row(table, tried.step.told(), _verdict(tried), _again(address, tried.step))
+        streams.add_row(table, tried.step.in_words(), _verdict(tried), _again(address, tried.step))
     streams.show(table)
     streams.result()
-    streams.result(found.told(), style="bold")
+    streams.result(found.in_words(), style="bold")
     for label, step in (("passes", found.passing), ("fails", found.failing)):
         if step is not None:
-            streams.result(f"  {label:<8} {step.told()}")
+            streams.result(f"  {label:<8} {step.in_words()}")
             _print_without_us(step)
     if found.cure:
         streams.result(f"  cured by {found.cure}")
@@ -65,7 +65,7 @@ def _as_json(address: str, found: Bisection) -> Json:
     steps: list[Json] = [
         {
             "step": str(tried.step) if tried.step != BisectStep() else "as-it-is",
-            "told": tried.step.told(),
+            "told": tried.step.in_words(),
             "failure": _verdict(tried),
             "verdict": tried.verdict,
             "detail": tried.detail,
@@ -75,7 +75,7 @@ def _as_json(address: str, found: Bisection) -> Json:
         for tried in found.tried
     ]
     return {
-        "component": found.told(),
+        "component": found.in_words(),
         "backend": found.backend,
         "part": found.part or None,
         "number": found.number,
@@ -100,7 +100,7 @@ def report_step(address: str, tried: StepResult, *, json: bool) -> int:
         }  # fmt: skip
         listing.write_json(fields)
         return status
-    streams.result(f"{_verdict(tried)}: {tried.step.told()}", style="bold")
+    streams.result(f"{_verdict(tried)}: {tried.step.in_words()}", style="bold")
     if tried.detail:
         streams.result(f"  {shortened(tried.detail, 200)}")
     streams.next_command("torchreel", "bisect", address)

@@ -112,7 +112,7 @@ def _print_by_catch(store: Store, reduction: MinifyResult, asked: Sequence[str])
     numbers = (
         {found.signature_digest: found.id for found in queries.by_catch(store, row)} if row else {}
     )
-    for found in reduction.by_catch:
+    for found in reduction.other_failures:
         number = numbers.get(found.signature.digest)
         size = count(found.call_nodes, reduction.case.unit)
         streams.result(f"by-catch {number}, another failure ({size}):")

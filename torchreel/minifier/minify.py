@@ -32,16 +32,16 @@ from torchreel.minifier.search.phases import phases_of
 from torchreel.minifier.search.search import Search
 from torchreel.minifier.starts.failures import starting_cases
 from torchreel.minifier.starts.interestingness import (
-    asked_again,
-    asked_cases,
-    asked_failure,
-    asked_signature,
+    interestingness_cases,
+    interestingness_failure,
+    interestingness_signature,
+    options_to_repeat,
 )
 from torchreel.minifier.starts.signatures import NEEDS_FRAME, below_dynamo, is_alike
-from torchreel.minifier.storage.added_failures import written_down
-from torchreel.minifier.storage.findings import finding, keep_finding
+from torchreel.minifier.storage.added_failures import add_failure
+from torchreel.minifier.storage.findings import keep_finding, latest_finding
 from torchreel.minifier.storage.journal import StoreJournal
-from torchreel.minifier.storage.other_failures import caught
+from torchreel.minifier.storage.other_failures import find_other_failure
 from torchreel.replay.facts import facts_of
 from torchreel.store import queries
 from torchreel.store.addressing import Address
@@ -73,19 +73,19 @@ def minify(
     Raises `UnsupportedError` for a failure without a graph, `NotReproduced`, `FlakyFailure` and
     `TrivialResult` as `Search.run` does. A budget that ran out and an interrupt are no exceptions
     here: see `MinifyResult.status`. With a predicate or a command in the options no failure is
-    needed either: the compile is reduced as long as that holds (of the latest, where none is named).
+    needed either: the compile (the latest, if none is given) is reduced as long as that holds.
     """
     if accuracy:
         with open_oracle(oracle, wrong_result_signature("values"), options) as worker:
             case, found = _wrong_result(store, compile, options, worker, listener)
             reduction = _reduce(store, worker, [case], found, options, listener)
             return _explained(store, worker, reduction, options)
-    if options.by_catch is not None:
-        return _reduce_by_catch(store, options.by_catch, options, listener, oracle)
-    wanted = asked_signature(options)
+    if options.other_failure is not None:
+        return _reduce_other_failure(store, options.other_failure, options, listener, oracle)
+    wanted = interestingness_signature(options)
     if wanted is not None:
         compile = compile or queries.compile_at(store, Address(store.target))
-        asked = asked_failure(store, compile, wanted)
+        asked = interestingness_failure(store, compile, wanted)
         return _reduce_asked(store, compile, asked, options, listener, oracle)
     compile = compile or queries.latest_failing(store)
     if compile is None:
@@ -97,7 +97,7 @@ def minify(
             "--accuracy."
         )
     if failure.failure_class in ASKED:
-        options = asked_again(failure, options)
+        options = options_to_repeat(failure, options)
         return _reduce_asked(store, compile, failure, options, listener, oracle)
     if failure.failure_class == "wrong_result" and failure.stage in NEEDS_FRAME:
         with open_oracle(oracle, failure.signature, options) as worker:
@@ -148,7 +148,7 @@ def _explained(
     return reduction
 
 
-def _reduce_by_catch(
+def _reduce_other_failure(
     store: Store,
     number: int,
     options: MinifyOptions,
@@ -156,9 +156,9 @@ def _reduce_by_catch(
     oracle: WorkerOracle | None,
 ) -> MinifyResult:
     """Reduce another failure that a reduction met, as a failure of the same compile."""
-    found = caught(store, number, trust=options.trust)
+    found = find_other_failure(store, number, trust=options.trust)
     wanted = found.row.signature
-    failure = written_down(store, found.owner, wanted, "met while another failure was reduced")
+    failure = add_failure(store, found.owner, wanted, "met while another failure was reduced")
     start = found.case.with_imports(options.imports)
     with open_oracle(oracle, wanted, options) as worker:
         reduction = _reduce(store, worker, [start], failure, options, listener)
@@ -175,7 +175,7 @@ def _reduce_asked(
 ) -> MinifyResult:
     """Reduce what a predicate or a command finds interesting."""
     wanted = failure.signature
-    starts = asked_cases(store, compile, wanted, options.imports)
+    starts = interestingness_cases(store, compile, wanted, options.imports)
     with open_oracle(oracle, wanted, options) as worker:
         if not options.command:
             reduction = _reduce(store, worker, starts, failure, options, listener)
@@ -254,7 +254,7 @@ def _for_hangs(oracle: WorkerOracle | CommandOracle, wanted: Signature) -> Oracl
 
 def _lowered(store: Store, oracle: WorkerOracle, case: Case, judge: CachedOracle) -> Case | None:
     """What Inductor gets of a case, as far as an earlier reduction has not found it out."""
-    found = finding(store, "part", case, oracle.environment)
+    found = latest_finding(store, "part", case, oracle.environment)
     if isinstance(found, Mapping) and "document" in found:
         with suppress(UnsupportedError):  # of a stranger's finding
             return part_of(case, found["document"])

@@ -41,8 +41,8 @@ class MinifyOptions:
     explain: bool = False
     """Whether to look for a workaround, the nearest neighbour that passes, and what does not
     matter: at most `explain.MOST_RUNS` more runs, after a fixpoint."""
-    by_catch: int | None = None
-    """The number of another failure that a reduction met: reduce that (`by_catch`)."""
+    other_failure: int | None = None
+    """The number of another failure that a reduction met, to reduce instead."""
     comparator: str = "default"
     """What says that two results differ, with `accuracy` (`replay.comparison`)."""
     predicate: str | None = None

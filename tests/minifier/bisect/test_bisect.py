@@ -73,7 +73,7 @@ def test_a_second_time_costs_no_run(store: Store, failing: Compile, found: Bisec
     with store.connect() as connection:
         query = select(schema.findings.c.document).where(schema.findings.c.kind == "bisection")
         kept = connection.execute(query).scalars().all()
-    assert {Bisection.from_json(document).told() for document in kept} == {found.told()}
+    assert {Bisection.from_json(document).in_words() for document in kept} == {found.in_words()}
 
 
 def test_one_step_can_be_taken_again(store: Store, failing: Compile, found: Bisection) -> None:

@@ -54,7 +54,7 @@ def story(text: str, kind: str = "exception", stage: str = "") -> FailureSummary
         },
         before=3,
         reduction=Reduction(1, 1, "a", "b", text, 4, 0, 2.6, 1),
-        by_catch=(signature,),
+        other_failures=(signature,),
         explanation=Explanation((text,), False, text, (text, text)),
         bisection=Bisection(text, text, 3, text, text, (StepResult(step, False, text, text),)),
         releases=Survey(text, (_release(text, "other"), _release(text, "same"))),

@@ -17,7 +17,7 @@ from tests.minifier.passes.test_passes import applied, assert_well_formed
 from torchreel.minifier.cases.case import Case
 from torchreel.minifier.cases.descriptions import as_input, as_object
 from torchreel.minifier.cases.graph_edits import output_items
-from torchreel.minifier.cases.literals import less_and_less, plainer, weight
+from torchreel.minifier.cases.literals import simpler_literals, smaller_numbers, weight
 from torchreel.minifier.passes.dtypes import PlainerDtypes, Retype
 from torchreel.minifier.passes.literals import (
     DropArgument,
@@ -47,7 +47,7 @@ def sizes_of(case: Case) -> list[Json]:
 )
 def test_what_is_tried_weighs_less(leaf: Json) -> None:
     """And something is tried for everything that is not the plainest."""
-    choices = plainer(leaf)
+    choices = simpler_literals(leaf)
     assert choices
     assert all(weight(choice) < weight(leaf) for choice in choices)
 
@@ -60,7 +60,7 @@ def test_the_least_size_is_found(least: int) -> None:
         size: int = as_object(case.checkpoint.inputs[0])["size"][0]  # type: ignore[index,assignment]
         return bool(case.call_nodes) and size >= least
 
-    assert less_and_less(100) == [50, 75, 88, 94, 97, 99]
+    assert smaller_numbers(100) == [50, 75, 88, 94, 97, 99]
     start = case_of([call("a", "sin", ref("x"))], ["a"], x=tensor(100))
     passes = ((SmallerSizes(1), SmallerSizes(None)),)
     found = Search(Predicate(fails), BUG, phases=(passes,)).run(start)

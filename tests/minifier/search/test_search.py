@@ -34,7 +34,7 @@ from torchreel.minifier.passes import all_passes
 from torchreel.minifier.results.reductions import ProgressEvent
 from torchreel.minifier.results.verdicts import OracleReport
 from torchreel.minifier.search.cached_oracle import CachedOracle
-from torchreel.minifier.search.data_flow import wiring
+from torchreel.minifier.search.data_flow import data_flow
 from torchreel.minifier.search.reachability import can_reach
 from torchreel.minifier.search.reproduction import repetitions
 from torchreel.minifier.search.search import Search
@@ -96,7 +96,7 @@ def test_it_does_not_slip_to_another_bug() -> None:
     oracle = Predicate(sin_reaches_cos, lambda case: "tan" in functions_of(case))
     found = Search(oracle, BUG).run(chain(functions))
     assert functions_of(found.case) == ["sin", "cos"]
-    assert [caught.signature for caught in found.by_catch] == [OTHER_BUG]
+    assert [caught.signature for caught in found.other_failures] == [OTHER_BUG]
 
 
 def test_what_does_not_fail_is_refused() -> None:
@@ -225,14 +225,14 @@ def test_what_was_refused_is_not_asked_after_every_step() -> None:
 def test_wiring_knows_calls_and_nothing_else() -> None:
     """Names, inputs, sizes and numbers are no part of it."""
     case = chain(["sin", "cos"])
-    assert wiring(case) == wiring(chain(["sin", "cos"]))
+    assert data_flow(case) == data_flow(chain(["sin", "cos"]))
     two = case_of(
         [call("a", "sin", ref("y")), call("b", "cos", ref("a"))], ["b"], x=tensor(3), y=tensor(2)
     )
-    assert wiring(two) == wiring(case)
-    assert wiring(chain(["sin", "sin"])) != wiring(case)
+    assert data_flow(two) == data_flow(case)
+    assert data_flow(chain(["sin", "sin"])) != data_flow(case)
     other = case_of([call("a", "sin", ref("x")), call("b", "cos", ref("x"))], ["b"], x=tensor(3))
-    assert wiring(other) != wiring(case)
+    assert data_flow(other) != data_flow(case)
 
 
 def test_a_spent_budget_gives_the_best_so_far() -> None:

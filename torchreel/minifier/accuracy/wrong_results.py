@@ -28,7 +28,7 @@ from torchreel.minifier.results.verdicts import (
 )
 from torchreel.minifier.source.frame_programs import programs
 from torchreel.minifier.source.passes.settings import SimplerCall
-from torchreel.minifier.storage.added_failures import written_down
+from torchreel.minifier.storage.added_failures import add_failure
 from torchreel.replay.comparators import DEFAULT, tolerances
 from torchreel.replay.operators import document
 from torchreel.store import queries
@@ -61,7 +61,7 @@ def find_difference(
         case = replace(case, comparator=comparator)
         case, report = with_telling_inputs(case, oracle.judge)
         if is_wrong(report) and report.observed is not None:
-            return case, written_down(store, owner, report.observed, report.detail, row.id)
+            return case, add_failure(store, owner, report.observed, report.detail, row.id)
         raise_forbidden(report)
         reports.append(report)
         seen.append(f"  {owner.place}: {_told(report)}")
@@ -103,7 +103,7 @@ def find_in_frames(
             report = oracle.judge(case)
             if is_wrong(report) and report.observed is not None:
                 case = replace(case, observes=str(report.values[OBSERVES]))
-                return case, written_down(store, owner, report.observed, report.detail)
+                return case, add_failure(store, owner, report.observed, report.detail)
             seen.append(f"  {owner.place} ({owner.frame_name}): {_told(report)}")
     if not seen:
         raise UnsupportedError("The store has no frame: record with --frames all to compare them.")

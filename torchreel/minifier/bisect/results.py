@@ -64,7 +64,7 @@ class Bisection:
             return BisectStep(self.backend, entry=self.part)
         return BisectStep(self.backend, self.part, NONE)
 
-    def told(self) -> str:
+    def in_words(self) -> str:
         """The component in a line."""
         if not self.part:
             return _BACKENDS.get(self.backend, f"the backend {self.backend}")

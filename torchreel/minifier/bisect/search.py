@@ -30,7 +30,7 @@ from torchreel.store import queries
 from torchreel.store.database import Store
 from torchreel.store.records import Compile, Failure
 
-Told = Callable[[StepResult], None]
+OnStep = Callable[[StepResult], None]
 _DEFAULTS = MinifyOptions()
 _MOST_APPLICATIONS = 1 << 20
 
@@ -40,20 +40,20 @@ def bisect(
     compile: Compile,
     *,
     options: MinifyOptions = _DEFAULTS,
-    told: Told = lambda tried: None,
+    on_step: OnStep = lambda tried: None,
     oracle: WorkerOracle | None = None,
 ) -> Bisection:
     """Find the part of the compiler that a compile's failure comes from.
 
     Runs the simplest case that the store knows of it, a reduced one if there is any; verdicts are
-    kept in the store. `told` hears of every step.
+    kept in the store. `on_step` is called after every step.
 
     Raises UsageError for a compile that did not fail, `NotReproduced` when the case does not fail
     here, `BudgetSpent`, and `UnsupportedError` for a failure without a graph.
     """
     failure, cases = _cases(store, compile, options)
     with open_oracle(oracle, failure.signature, options) as worker:
-        stairs = _Stairs(store, worker, failure, cases, options.limits, told)
+        stairs = _Stairs(store, worker, failure, cases, options.limits, on_step)
         found = stairs.climb()
         keep_finding(
             store, "bisection", stairs.case, stairs.wanted, worker.environment, found.to_json()
@@ -111,10 +111,10 @@ class _Stairs:
         failure: Failure,
         cases: Sequence[Case],
         limits: Budget,
-        told: Told,
+        on_step: OnStep,
     ) -> None:
         self._store, self._oracle, self._failure = store, oracle, failure
-        self._cases, self._limits, self._told = cases, limits, told
+        self._cases, self._limits, self._on_step = cases, limits, on_step
         self.wanted = below_dynamo(failure.signature)
         self.case = cases[0]
         self._judge = self._new_judge()
@@ -191,7 +191,7 @@ class _Stairs:
         fails = report.verdict == "same" or self._is_alike(report)
         tried = StepResult(step, fails, report.verdict, report.detail)
         self._tried.append(tried)
-        self._told(tried)
+        self._on_step(tried)
         return tried
 
     def _guilty_backend(self) -> str:

@@ -64,7 +64,7 @@ class BisectStep:
         limit = "" if self.limit == NONE else f":{self.limit}"
         return f"{self.backend}:{self.part}{limit}"
 
-    def told(self) -> str:
+    def in_words(self) -> str:
         """In words."""
         if self.entry:
             return f"{self.backend}, {self.entry}"

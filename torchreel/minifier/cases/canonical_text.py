@@ -24,11 +24,11 @@ DERIVED_META = ("val", "example_value", "unbacked_bindings")
 
 
 def key_of(function: Callable[..., object]) -> str:
-    """Where `remembered` keeps what this function says."""
+    """Where `memoized` keeps what this function says."""
     return f"_{function.__module__}.{function.__name__}"
 
 
-def remembered(function: Callable[[D], T]) -> Callable[[D], T]:
+def memoized(function: Callable[[D], T]) -> Callable[[D], T]:
     """Keep what a function says of a node or graph with it: they never change."""
     key = key_of(function)
 
@@ -42,7 +42,7 @@ def remembered(function: Callable[[D], T]) -> Callable[[D], T]:
     return wrapper
 
 
-def remembered_of_part(function: Callable[[Json], T]) -> Callable[[Json], T]:
+def memoized_by_identity(function: Callable[[Json], T]) -> Callable[[Json], T]:
     """Keep what a function says of a part of a document, by its identity.
 
     Candidates share the descriptions of inputs, the config and the rest with the case that they are
@@ -68,7 +68,7 @@ def text_of(value: Json) -> str:
     return canonical_json(value).decode("utf-8", "surrogatepass")
 
 
-text_of_part = remembered_of_part(text_of)
+text_of_part = memoized_by_identity(text_of)
 """The same of a part of a document that candidates share."""
 
 
@@ -82,7 +82,7 @@ def text_of_members(data: Mapping[str, Json]) -> str:
     return ",".join(f"{text_of(key)}:{text_of_part(data[key])}" for key in sorted(data))
 
 
-@remembered
+@memoized
 def _document(node: NodeDoc) -> str:
     return text_of(node.to_json())
 
@@ -90,7 +90,7 @@ def _document(node: NodeDoc) -> str:
 _DOCUMENT = key_of(_document)
 
 
-@remembered
+@memoized
 def _template(node: NodeDoc) -> tuple[str, tuple[str, ...]]:
     """A call without the names of its operands, and these, in the order of the holes."""
     names: dict[str, int] = {}

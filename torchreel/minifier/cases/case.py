@@ -1,7 +1,7 @@
 """What the minifier works on: a checkpoint, and how to run it so that it fails.
 
 Lives here: `Case`, its digest, and how one is made from a recorded checkpoint. Not here: how a case
-is edited (`draft`), ordered (`order`) or run (`worker`). Everything in the package passes cases on.
+is edited (`graph_edits`), ordered (`order`) or run (`oracle`). All of the package passes cases on.
 
 Two cases that differ only in the names of their nodes, or in what can be computed from the rest
 (the value descriptions of call nodes), are the same case: they have one digest and one verdict.
@@ -156,7 +156,7 @@ class Case:
         return False
 
     @property
-    def told(self) -> str:
+    def summary(self) -> str:
         """The case in a few words."""
         eager = "" if self.eager else ", without eager"
         return f"the {self.checkpoint.entry!r} checkpoint ({self.harness}{eager})"

@@ -11,7 +11,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
-from torchreel.minifier.cases.canonical_text import remembered
+from torchreel.minifier.cases.canonical_text import memoized
 from torchreel.minifier.cases.descriptions import as_input
 from torchreel.minifier.cases.side_effects import is_effectful
 from torchreel.store.jsontypes import Json
@@ -158,7 +158,7 @@ class GraphEditor:
         return tree
 
 
-@remembered
+@memoized
 def _described(node: NodeDoc) -> Json:
     return as_input(node.value)
 
@@ -187,7 +187,7 @@ def _use_counts(nodes: Iterable[NodeDoc]) -> dict[str, int]:
     return counts
 
 
-@remembered
+@memoized
 def users_of(graph: GraphDoc) -> Mapping[str, set[str]]:
     """The names of the nodes that use each node (nodes without users are left out)."""
     users: dict[str, set[str]] = defaultdict(set)

@@ -64,7 +64,7 @@ class AnyCase(Protocol):
         """Whether to run it runs Python code that is in the document."""
 
     @property
-    def told(self) -> str:
+    def summary(self) -> str:
         """The case in a few words, for a message."""
 
     def repeating(self, times: int) -> AnyCase:

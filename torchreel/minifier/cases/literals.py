@@ -92,13 +92,13 @@ def float_of(leaf: Json) -> float | None:
         return None
 
 
-def plainer(leaf: Json) -> list[Json]:
+def simpler_literals(leaf: Json) -> list[Json]:
     """What to try instead of a literal, the plainest first; each of it weighs less."""
     choices: list[Json] = []
     if isinstance(leaf, bool):
         choices = [False]
     elif isinstance(leaf, int):
-        choices = [0, 1, 2, *(less_and_less(leaf) if leaf > 2 else [])]
+        choices = [0, 1, 2, *(smaller_numbers(leaf) if leaf > 2 else [])]
     elif "dtype" in as_object(leaf):
         choices = [{"dtype": name} for name in DTYPES]
     elif float_of(leaf) is not None:
@@ -107,7 +107,7 @@ def plainer(leaf: Json) -> list[Json]:
     return [item for item in distinct if weight(item) < weight(leaf)]
 
 
-def less_and_less(number: int) -> list[int]:
+def smaller_numbers(number: int) -> list[int]:
     """Smaller numbers, to try in turn: half of it less, a quarter less, ..., one less.
 
     Where one is taken and the list made anew, the smallest that will do is found by bisection, if

@@ -27,7 +27,7 @@ import math
 from collections.abc import Mapping
 from functools import singledispatch
 
-from torchreel.minifier.cases.canonical_text import key_of, remembered, remembered_of_part
+from torchreel.minifier.cases.canonical_text import key_of, memoized, memoized_by_identity
 from torchreel.minifier.cases.case import BACKENDS, HARNESSES, Case
 from torchreel.minifier.cases.descriptions import as_list, as_object, contiguous, is_tensor, sizes
 from torchreel.minifier.cases.graph_edits import output_items
@@ -80,7 +80,7 @@ def _depth(graph: GraphDoc) -> int:
     return max((1 + _depth(inner) for inner in graph.modules.values()), default=0)
 
 
-@remembered_of_part
+@memoized_by_identity
 def _facts_of(value: Json) -> tuple[tuple[int, list[str]], int, int, int]:
     """Of an input: its static elements with its dynamic sizes, dimensions, oddities, dtype."""
     size = sizes(value)
@@ -123,7 +123,7 @@ def _dtype_rank(value: Json) -> int:
     return dtype_rank(as_object(value).get("dtype")) if is_tensor(value) else 0
 
 
-@remembered
+@memoized
 def _constants(graph: GraphDoc) -> int:
     """Nodes that name a constant: they count as inputs, and as odd ones."""
     if not graph.attributes and not graph.modules:
@@ -132,7 +132,7 @@ def _constants(graph: GraphDoc) -> int:
     return here + sum(_constants(inner) for inner in graph.modules.values())
 
 
-@remembered
+@memoized
 def _written(graph: GraphDoc) -> tuple[int, int, int]:
     """How many calls write to an operand, how many literals there are, and their weight."""
     writes = literals = weights = 0
@@ -146,7 +146,7 @@ def _written(graph: GraphDoc) -> tuple[int, int, int]:
     return writes, literals, weights
 
 
-@remembered
+@memoized
 def _written_in(node: NodeDoc) -> tuple[int, int, int]:
     if not node.is_call:
         return 0, 0, 0

@@ -14,7 +14,7 @@ from torchreel.store.jsontypes import Json
 from torchreel.store.portable.checkpoints import CheckpointDoc
 
 
-def resized(doc: CheckpointDoc) -> Iterator[CheckpointDoc]:
+def resized_checkpoints(doc: CheckpointDoc) -> Iterator[CheckpointDoc]:
     """The checkpoint with each size in turn larger by one, wherever it occurs in the inputs."""
     for symbol, hint in sorted(doc.hints.items()):
         if isinstance(hint, int):

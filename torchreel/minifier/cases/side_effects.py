@@ -1,6 +1,6 @@
 """Which nodes do something besides computing their value, told from their names alone.
 
-Called by `draft`, which removes on its own only nodes that lost their last user and are free of
+Called by `editor`, which removes on its own only nodes that lost their last user and are free of
 effects. Being wrong costs nothing but a try: a pass proposes the removal of the others by itself,
 and the oracle decides every time.
 """

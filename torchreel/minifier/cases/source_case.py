@@ -65,7 +65,7 @@ class SourceCase:
     is_code = True
     is_part = False
     unit = "statement"
-    told = "the program made from the recorded frame"
+    summary = "the program made from the recorded frame"
 
     @cached_property
     def tree(self) -> ast.Module:

@@ -20,7 +20,7 @@ from torchreel.minifier.oracle.worker_oracle import WorkerOracle
 from torchreel.minifier.passes import all_passes
 from torchreel.minifier.results.explanations import Explanation
 from torchreel.minifier.search.cached_oracle import CachedOracle
-from torchreel.minifier.storage.findings import finding, keep_finding
+from torchreel.minifier.storage.findings import keep_finding, latest_finding
 from torchreel.minifier.storage.journal import StoreJournal
 from torchreel.store.database import Store
 from torchreel.store.signature import Signature
@@ -34,7 +34,7 @@ def explain(
     store: Store, oracle: WorkerOracle, case: Case, signature: Signature, *, runs: int = MOST_RUNS
 ) -> Explanation:
     """What is to be said of a smallest case; from the store, if that has been found out before."""
-    known = finding(store, "explanation", case, oracle.environment)
+    known = latest_finding(store, "explanation", case, oracle.environment)
     if known is not None:
         return Explanation.from_json(known)
     oracle.look_for(signature)  # what cures may be seen later than where the failure was

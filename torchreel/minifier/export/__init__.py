@@ -23,7 +23,12 @@ from torchreel.minifier.export.check import HERE, CheckResult, Interpreter, chec
 from torchreel.minifier.export.files import FORMATS, write_files
 from torchreel.minifier.export.issue import issue
 from torchreel.minifier.export.regression import check_as_test, text_of_test
-from torchreel.minifier.export.story import FailureSummary, best_known, headline, of_by_catch
+from torchreel.minifier.export.story import (
+    FailureSummary,
+    best_known,
+    headline,
+    summary_of_other_failure,
+)
 from torchreel.minifier.options import MinifyOptions
 from torchreel.minifier.results.explanations import Explanation
 from torchreel.minifier.scripts.forms import (
@@ -37,8 +42,8 @@ from torchreel.minifier.scripts.forms import (
 from torchreel.minifier.scripts.settings import left_out
 from torchreel.minifier.scripts.source_form import comparing_forms, source_form
 from torchreel.minifier.scripts.validation.issues import check_issue
-from torchreel.minifier.storage.findings import finding
-from torchreel.minifier.storage.other_failures import caught
+from torchreel.minifier.storage.findings import latest_finding
+from torchreel.minifier.storage.other_failures import find_other_failure
 from torchreel.releases.results import Survey
 from torchreel.store import Store
 from torchreel.store.hang_limit import recorded_limit
@@ -51,8 +56,8 @@ __all__ = [
     "Exported",
     "best_form",
     "export",
-    "export_by_catch",
     "export_case",
+    "export_other_failure",
 ]
 
 Say = Callable[[str], None]
@@ -121,8 +126,8 @@ def export(
 
 def _with_findings(store: Store, case: AnyCase, story: FailureSummary) -> FailureSummary:
     """With what `minify`, `bisect` and `releases` found out about the case."""
-    explanation, bisection = (finding(store, k, case) for k in ("explanation", "bisection"))
-    releases = finding(store, "releases", case)
+    explanation, bisection = (latest_finding(store, k, case) for k in ("explanation", "bisection"))
+    releases = latest_finding(store, "releases", case)
     return replace(
         story,
         explanation=None if explanation is None else Explanation.from_json(explanation),
@@ -131,15 +136,15 @@ def _with_findings(store: Store, case: AnyCase, story: FailureSummary) -> Failur
     )
 
 
-def export_by_catch(store: Store, number: int, options: ExportOptions) -> Exported:
+def export_other_failure(store: Store, number: int, options: ExportOptions) -> Exported:
     """Export another failure that a reduction met, as the smallest case that showed it.
 
     Raises what `export` does, and UsageError when there is none of that number.
     """
     refuse_overwriting(options)
-    found = caught(store, number, trust=options.trust)
+    found = find_other_failure(store, number, trust=options.trust)
     case = found.case.with_imports(options.imports)
-    return export_case(case, of_by_catch(store, found), options)
+    return export_case(case, summary_of_other_failure(store, found), options)
 
 
 def _reduction_options(options: ExportOptions) -> MinifyOptions:

@@ -34,7 +34,7 @@ class FailureSummary:
     before: int = 0
     """Call nodes of the case that the reduction started with."""
     reduction: Reduction | None = None
-    by_catch: tuple[Signature, ...] = ()
+    other_failures: tuple[Signature, ...] = ()
     explanation: Explanation | None = None
     bisection: Bisection | None = None
     releases: Survey | None = None
@@ -110,7 +110,7 @@ def best_known(
     return best.case, _story(store, compile, failure, best.before, best.reduction)
 
 
-def of_by_catch(store: Store, found: StoredOtherFailure) -> FailureSummary:
+def summary_of_other_failure(store: Store, found: StoredOtherFailure) -> FailureSummary:
     """The story of another bug that a reduction met."""
     row = found.owner
     name = f"{row.frame_name} in {PurePath(row.frame_file).name}:{row.frame_line}"
@@ -134,5 +134,5 @@ def _story(
         environment=queries.environment(store, compile.recording_id),
         before=before,
         reduction=reduction,
-        by_catch=tuple(item.signature for item in caught),
+        other_failures=tuple(item.signature for item in caught),
     )

@@ -1,6 +1,6 @@
-"""A lane: the oracle's end of a connection to one warm process that judges one case at a time.
+"""A job slot: the oracle's end of a connection to one warm process that judges one case at a time.
 
-Lives here: lines out and lines in. Not here: which case goes to which lane (`oracle`), and what
+Lives here: lines out and lines in. Not here: which case goes to which slot (`oracle`), and what
 the other end does (`worker`).
 """
 

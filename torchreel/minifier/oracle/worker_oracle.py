@@ -50,7 +50,7 @@ _LEAST_MEMORY = 4 << 30
 _SHARE_OF_MEMORY = 0.8
 # The worker itself is given up on after this long beyond a task's own limit.
 _GRACE = 60.0
-# A worker whose lanes are closed has nothing left to do.
+# A worker whose slots are closed has nothing left to do.
 _TO_END = 5.0
 # A child that ends like this tells no step; of these stages the step is the stage, and what comes
 # after it is no part of it.
@@ -100,7 +100,7 @@ class WorkerOracle:
         self.signature, self._imports, self._bounds = signature, tuple(imports), bounds
         self._trust = trust
         self._jobs = max(1, jobs)
-        self._crew = WorkerPool(())
+        self._pool = WorkerPool(())
         self._directory = Path(tempfile.mkdtemp(prefix="torchreel-minify-"))
         self._first: TaskResult | None = None
         self._ceiling: str | None = None
@@ -114,7 +114,7 @@ class WorkerOracle:
         self._bounds = bounds if bounds is not None else self._bounds
         self.signature, self._first, self._ceiling = signature, None, None
         with self._restarted_if_broken():
-            self._crew.forget()
+            self._pool.forget()
 
     def judge(self, case: AnyCase) -> OracleReport:
         """The verdict on one run of the case."""
@@ -146,13 +146,13 @@ class WorkerOracle:
         if self._jobs == 1 or self.signature.failure_class in _MATTERS_OF_TIME:
             return
         with self._restarted_if_broken():
-            crew = self._open()
-            crew.begin(case.digest, self._task(case))
+            pool = self._open()
+            pool.begin(case.digest, self._task(case))
             wanted = {found.digest: found for found in islice(ahead(), self._jobs - 1)}
-            crew.drop_all_but({case.digest, *wanted})
+            pool.drop_all_but({case.digest, *wanted})
             for digest, found in wanted.items():
-                if crew.has_room:
-                    crew.begin(digest, self._task(found))
+                if pool.has_room:
+                    pool.begin(digest, self._task(found))
 
     def _task(self, case: AnyCase) -> Task:
         ceiling = self._ceiling
@@ -190,9 +190,9 @@ class WorkerOracle:
             ChildReport("unjudged", None, "the worker itself ended"), 0.0, 0, lasting=False
         )
         with self._restarted_if_broken():
-            crew = self._open()
-            crew.begin(task.case.digest, task)
-            answer = crew.answer(task.case.digest, task.seconds + _GRACE)
+            pool = self._open()
+            pool.begin(task.case.digest, task)
+            answer = pool.answer(task.case.digest, task.seconds + _GRACE)
         return answer
 
     @contextlib.contextmanager
@@ -206,7 +206,7 @@ class WorkerOracle:
     def _open(self) -> WorkerPool:
         if self._process is None:
             self._start()
-        return self._crew
+        return self._pool
 
     def _hello(self, process: subprocess.Popen[bytes]) -> bytes:
         """What the worker says when it is ready.  Raises `OSError` when that is nothing."""
@@ -234,22 +234,22 @@ class WorkerOracle:
             facts.write_bytes(canonical_json(self._accelerator))
             command += ["--accelerator", str(facts)]
             libraries.prepare(self._directory / "inductor")
-        lanes = [JobSlot() for _ in range(self._jobs)]
-        for lane in lanes:
-            command += ["--lane", str(lane.other.fileno())]
+        slots = [JobSlot() for _ in range(self._jobs)]
+        for slot in slots:
+            command += ["--slot", str(slot.other.fileno())]
         with (self._directory / "worker.log").open("wb") as log:
             process = subprocess.Popen(
                 command,
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=log,
-                pass_fds=[lane.other.fileno() for lane in lanes],
+                pass_fds=[slot.other.fileno() for slot in slots],
                 env=named_parent(self._environment()),
                 start_new_session=True,  # an interrupt is ours to handle
             )
-        for lane in lanes:
-            lane.hand_over()
-        self._process, self._crew = process, WorkerPool(lanes)
+        for slot in slots:
+            slot.hand_over()
+        self._process, self._pool = process, WorkerPool(slots)
         try:
             hello = parse_line(self._hello(process))
         except (OSError, ValueError) as error:
@@ -273,12 +273,12 @@ class WorkerOracle:
 
     def _stop(self) -> None:
         process, self._process = self._process, None
-        self._crew.close()
+        self._pool.close()
         if process is None:
             return
         if process.stdout is not None:
             process.stdout.close()
-        # Without lanes the worker ends by itself, and counts what its own children took.
+        # Without slots the worker ends by itself, and counts what its own children took.
         with contextlib.suppress(subprocess.TimeoutExpired):
             process.wait(_TO_END)
         kill_group(process.pid)

@@ -1,7 +1,7 @@
 """Which case goes to which worker, and whose answers are still wanted.
 
-Lives here: the lanes that are free, under way and being cancelled, and the answers that came
-before they were asked for. Not here: which cases (`oracle`), what is said on a lane (`lanes`).
+Lives here: the slots that are free, under way and being cancelled, and the answers that came
+before they were asked for. Not here: which cases (`oracle`), what is said on a slot (`slots`).
 Nothing here is a thread: what a worker has found waits in its socket until somebody looks.
 """
 
@@ -23,8 +23,8 @@ _TO_CANCEL = 60.0
 class WorkerPool:
     """The workers, by the digest of the case that each is at."""
 
-    def __init__(self, lanes: Sequence[JobSlot]) -> None:
-        self._free = list(lanes)
+    def __init__(self, slots: Sequence[JobSlot]) -> None:
+        self._free = list(slots)
         self._busy: dict[str, JobSlot] = {}
         self._ending: list[JobSlot] = []
         self._answers: dict[str, TaskResult] = {}
@@ -48,15 +48,15 @@ class WorkerPool:
         if not self._free and not self._ending:
             self._cancel(next(iter(self._busy)))
         self._wait(_TO_CANCEL)
-        lane = self._free.pop(0)
-        lane.send(task)
-        self._busy[digest] = lane
+        slot = self._free.pop(0)
+        slot.send(task)
+        self._busy[digest] = slot
 
     def answer(self, digest: str, seconds: float) -> TaskResult:
         """The answer to a task that was begun.  Raises `OSError` when none comes in time."""
         if digest not in self._answers:
-            lane = self._busy[digest]
-            self._answers[digest] = lane.receive(seconds)
+            slot = self._busy[digest]
+            self._answers[digest] = slot.receive(seconds)
             self._free.append(self._busy.pop(digest))
         return self._answers.pop(digest)
 
@@ -73,34 +73,34 @@ class WorkerPool:
 
     def close(self) -> None:
         """End all connections."""
-        for lane in (*self._free, *self._busy.values(), *self._ending):
-            lane.close()
+        for slot in (*self._free, *self._busy.values(), *self._ending):
+            slot.close()
         self._free, self._busy, self._ending, self._answers = [], {}, [], {}
 
     def _cancel(self, digest: str) -> None:
-        lane = self._busy.pop(digest)
-        lane.cancel()
-        self._ending.append(lane)
+        slot = self._busy.pop(digest)
+        slot.cancel()
+        self._ending.append(slot)
 
     def _wait(self, seconds: float) -> None:
         """Until a worker is free."""
         deadline = time.monotonic() + seconds
         while not self._free:
-            lanes = [*self._ending, *self._busy.values()]
+            slots = [*self._ending, *self._busy.values()]
             left = deadline - time.monotonic()
-            if left < 0 or not select.select(lanes, [], [], left)[0]:
+            if left < 0 or not select.select(slots, [], [], left)[0]:
                 raise OSError(f"no worker is free within {seconds:.0f} s")
             self._collect()
 
     def _collect(self) -> None:
         """Take the answers that have come."""
-        for lane in [lane for lane in self._ending if lane.has_answer]:
-            lane.receive(0.0)
-            self._ending.remove(lane)
-            self._free.append(lane)
-        for digest in [found for found, lane in self._busy.items() if lane.has_answer]:
-            lane = self._busy.pop(digest)
-            self._answers[digest] = lane.receive(0.0)
-            self._free.append(lane)
+        for slot in [slot for slot in self._ending if slot.has_answer]:
+            slot.receive(0.0)
+            self._ending.remove(slot)
+            self._free.append(slot)
+        for digest in [found for found, slot in self._busy.items() if slot.has_answer]:
+            slot = self._busy.pop(digest)
+            self._answers[digest] = slot.receive(0.0)
+            self._free.append(slot)
         while len(self._answers) > _MOST_ANSWERS:
             del self._answers[next(iter(self._answers))]

@@ -61,28 +61,28 @@ class KeepOnly(CaseEdit):
 
     def on(self, case: Case) -> Case | None:
         """With those of them that are still there; None if none is."""
-        draft = GraphEditor(case.graph, case.checkpoint.inputs)
+        editor = GraphEditor(case.graph, case.checkpoint.inputs)
         calls = [node.name for node in case.graph.nodes if node.is_call]
         kept = self.nodes.intersection(calls)
         if not kept:
             return None
-        users = draft.users
-        draft.set_outputs(
+        users = editor.users
+        editor.set_outputs(
             [{"n": node.name} for node in case.graph.nodes
              if node.name in kept and not users.get(node.name, set()) & kept
              and (is_tensor(node.value) or is_symbolic(node.value))]
         )  # fmt: skip
         for node in case.graph.placeholders:
             if is_tensor(node.value) and not users.get(node.name, set()) & kept:
-                draft.drop(node.name)
+                editor.drop(node.name)
         for name in calls:
             if name in kept or is_end(case.graph.by_name[name]):
                 continue
             if users.get(name, set()) & kept:
-                draft.cut(name)
-            if draft.has(name) and not users.get(name, set()) & kept:
-                draft.drop(name)
-        made = draft.finish()
+                editor.cut(name)
+            if editor.has(name) and not users.get(name, set()) & kept:
+                editor.drop(name)
+        made = editor.finish()
         return case.with_graph(*made) if made is not None else None
 
 
@@ -138,9 +138,9 @@ def _is_alike(one: NodeDoc, other: NodeDoc) -> bool:
 
 
 def _substituted(case: Case, name: str, by: str) -> Case | None:
-    draft = GraphEditor(case.graph, case.checkpoint.inputs)
-    draft.substitute(name, {"n": by})
-    made = draft.finish()
+    editor = GraphEditor(case.graph, case.checkpoint.inputs)
+    editor.substitute(name, {"n": by})
+    made = editor.finish()
     return case.with_graph(*made) if made is not None else None
 
 

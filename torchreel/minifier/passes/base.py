@@ -44,8 +44,8 @@ class GraphEdit(Edit):
     path: Path
 
     @abstractmethod
-    def note(self, draft: GraphEditor) -> None:
-        """Note the edit on a draft of that graph (nothing, if it makes no sense any more)."""
+    def note(self, editor: GraphEditor) -> None:
+        """Note the edit on a editor of that graph (nothing, if it makes no sense any more)."""
 
 
 class CaseEdit(Edit):
@@ -80,7 +80,7 @@ class Pass(ABC, Generic[C]):
 
 
 class GraphPass(Pass[Case]):
-    """Applies graph edits: one draft for each graph, built once."""
+    """Applies graph edits: one editor for each graph, built once."""
 
     def apply(self, case: Case, edits: Sequence[Edit]) -> Case | None:
         """The case with these edits carried out; None when nothing would change."""
@@ -124,12 +124,12 @@ def _apply_at(case: Case, path: Path, edits: Sequence[GraphEdit]) -> Case | None
     graph = graph_at(case, path)
     if graph is None:
         return case
-    draft = GraphEditor(graph, () if path else case.checkpoint.inputs)
+    editor = GraphEditor(graph, () if path else case.checkpoint.inputs)
     for edit in edits:
-        edit.note(draft)
-    if draft.is_untouched:
+        edit.note(editor)
+    if editor.is_untouched:
         return case
-    made = draft.finish()
+    made = editor.finish()
     if made is None:
         return None
     new, inputs = made

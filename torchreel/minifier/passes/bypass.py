@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 
-from torchreel.minifier.cases.canonical_text import remembered
+from torchreel.minifier.cases.canonical_text import memoized
 from torchreel.minifier.cases.case import Case
 from torchreel.minifier.cases.descriptions import compatible, is_tensor, likeness
 from torchreel.minifier.cases.graph_edits import GraphEditor
@@ -32,10 +32,10 @@ class Bypass(GraphEdit):
     node: str
     by: str
 
-    def note(self, draft: GraphEditor) -> None:
+    def note(self, editor: GraphEditor) -> None:
         """Note it, if both nodes are still there."""
-        if draft.has(self.node) and self.by in draft.graph.by_name:
-            draft.substitute(self.node, {"n": self.by})
+        if editor.has(self.node) and self.by in editor.graph.by_name:
+            editor.substitute(self.node, {"n": self.by})
 
 
 class BypassByEqual(GraphPass):
@@ -103,6 +103,6 @@ def _ancestors(graph: GraphDoc, node: NodeDoc) -> Iterator[str]:
         queue.extend(above.operands)
 
 
-@remembered
+@memoized
 def _likeness(node: NodeDoc) -> str | None:
     return likeness(node.value)

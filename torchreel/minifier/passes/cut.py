@@ -28,10 +28,10 @@ class ToInput(GraphEdit):
     node: str
     path: Path = ()
 
-    def note(self, draft: GraphEditor) -> None:
+    def note(self, editor: GraphEditor) -> None:
         """Note it, if the node is still there."""
-        if draft.has(self.node):
-            draft.cut(self.node)
+        if editor.has(self.node):
+            editor.cut(self.node)
 
 
 @dataclass(frozen=True)
@@ -41,14 +41,14 @@ class CutPrefix(GraphEdit):
     node: str
     path: Path = ()
 
-    def note(self, draft: GraphEditor) -> None:
+    def note(self, editor: GraphEditor) -> None:
         """Note it; a node that others still need and that can't be an input stays."""
-        if not draft.has(self.node):
+        if not editor.has(self.node):
             return
-        draft.cut(self.node)
-        closes = is_end(draft.graph.by_name[self.node])
-        if draft.has(self.node) and self.node not in draft.users and not closes:
-            draft.drop(self.node)
+        editor.cut(self.node)
+        closes = is_end(editor.graph.by_name[self.node])
+        if editor.has(self.node) and self.node not in editor.users and not closes:
+            editor.drop(self.node)
 
 
 @dataclass(frozen=True)
@@ -58,15 +58,15 @@ class Region(GraphEdit):
     nodes: tuple[str, ...]
     path: Path = ()
 
-    def note(self, draft: GraphEditor) -> None:
+    def note(self, editor: GraphEditor) -> None:
         """Note it for those that are still there; what only the region used goes by itself."""
         inside = set(self.nodes)
-        for name in filter(draft.has, self.nodes):
-            users = draft.users.get(name, set())
-            if not users and not is_end(draft.graph.by_name[name]):
-                draft.drop(name)
+        for name in filter(editor.has, self.nodes):
+            users = editor.users.get(name, set())
+            if not users and not is_end(editor.graph.by_name[name]):
+                editor.drop(name)
             elif users and not users <= inside:
-                draft.cut(name)
+                editor.cut(name)
 
 
 class Prefix(GraphPass):

@@ -79,9 +79,9 @@ def _lifted(
             new = _with_input(call, body, inner)
             modules[call.names[body]] = new
             if call.names[body] == call.names[edit.body]:
-                draft = GraphEditor(new)
-                draft.substitute(edit.node, {"n": inner.name})
-                made = draft.finish()
+                editor = GraphEditor(new)
+                editor.substitute(edit.node, {"n": inner.name})
+                made = editor.finish()
                 if made is None:
                     return None
                 modules[call.names[body]] = made[0]

@@ -8,7 +8,14 @@ from dataclasses import dataclass, replace
 from torchreel.minifier.cases.case import Case
 from torchreel.minifier.cases.descriptions import as_list, as_object
 from torchreel.minifier.cases.higher_order import LAYOUTS, calls_in
-from torchreel.minifier.cases.literals import Place, at_place, leaves, lists, plainer, with_place
+from torchreel.minifier.cases.literals import (
+    Place,
+    at_place,
+    leaves,
+    lists,
+    simpler_literals,
+    with_place,
+)
 from torchreel.minifier.passes.base import CaseEdit, CasePass, Path, graph_at, paths, with_graph_at
 from torchreel.minifier.passes.required_arguments import is_required
 from torchreel.store.jsontypes import Json
@@ -80,7 +87,7 @@ class SetLiteral(CaseEdit):
             return None
         tree: Json = [node.args, node.kwargs]
         found = at_place(tree, self.place)
-        choices = plainer(found)
+        choices = simpler_literals(found)
         new = next((item for item in choices if repr(item) == self.new), None)
         if repr(found) != self.old or new is None:
             return None
@@ -133,7 +140,7 @@ class Literals(CasePass):
     def edits(self, case: Case) -> Sequence[CaseEdit]:
         """The plainest choice for each literal first, then all second choices, and so on."""
         found = [
-            (path, node.name, place, leaf, plainer(leaf))
+            (path, node.name, place, leaf, simpler_literals(leaf))
             for path, node in _calls(case)
             for place, leaf in leaves([node.args, node.kwargs])
         ]

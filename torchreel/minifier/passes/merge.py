@@ -29,10 +29,10 @@ class MergeInput(GraphEdit):
     node: str
     by: str
 
-    def note(self, draft: GraphEditor) -> None:
+    def note(self, editor: GraphEditor) -> None:
         """Note it; an input of a body stays (its call hands it over), without a use."""
-        if draft.has(self.node) and draft.has(self.by):
-            draft.substitute(self.node, {"n": self.by}, keep=bool(self.path))
+        if editor.has(self.node) and editor.has(self.by):
+            editor.substitute(self.node, {"n": self.by}, keep=bool(self.path))
 
 
 @dataclass(frozen=True)
@@ -50,12 +50,12 @@ class ConstantToInput(CaseEdit):
             return None
         key = "val" if case.checkpoint.entry == "aot" else "example_value"
         new = NodeDoc(nodes[0].name, "placeholder", nodes[0].name, [], {}, {key: description})
-        draft = GraphEditor(
+        editor = GraphEditor(
             _with_input(graph, nodes[0], new), (*case.checkpoint.inputs, description)
         )
         for node in nodes[1:]:
-            draft.substitute(node.name, {"n": new.name})
-        made = draft.finish()
+            editor.substitute(node.name, {"n": new.name})
+        made = editor.finish()
         return case.with_graph(pruned(made[0]), made[1]) if made is not None else None
 
 

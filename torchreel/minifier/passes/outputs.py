@@ -21,12 +21,12 @@ class DropOutput(GraphEdit):
     value: str
     path: Path = ()
 
-    def note(self, draft: GraphEditor) -> None:
+    def note(self, editor: GraphEditor) -> None:
         """Note it, if the value is still returned."""
-        items = draft.outputs
+        items = editor.outputs
         for index, item in enumerate(items):
             if _spelled(item) == self.value:
-                draft.set_outputs(items[:index] + items[index + 1 :])
+                editor.set_outputs(items[:index] + items[index + 1 :])
                 return
 
 
@@ -37,17 +37,17 @@ class DropLast(GraphEdit):
     node: str
     path: Path = ()
 
-    def note(self, draft: GraphEditor) -> None:
+    def note(self, editor: GraphEditor) -> None:
         """Note it, if nothing else uses the node by now."""
-        if not draft.has(self.node) or not draft.is_output_only(self.node):
+        if not editor.has(self.node) or not editor.is_output_only(self.node):
             return
-        if is_end(draft.graph.by_name[self.node]):
+        if is_end(editor.graph.by_name[self.node]):
             return
-        kept = [item for item in draft.outputs if self.node not in references(item)]
+        kept = [item for item in editor.outputs if self.node not in references(item)]
         present = {name for item in kept for name in references(item)}
-        operands = [name for name in _returnable(draft, self.node) if name not in present]
-        draft.set_outputs(kept + [{"n": name} for name in operands])
-        draft.drop(self.node)
+        operands = [name for name in _returnable(editor, self.node) if name not in present]
+        editor.set_outputs(kept + [{"n": name} for name in operands])
+        editor.drop(self.node)
 
 
 @dataclass(frozen=True)
@@ -57,15 +57,15 @@ class Keep(GraphEdit):
     node: str
     path: Path = ()
 
-    def note(self, draft: GraphEditor) -> None:
+    def note(self, editor: GraphEditor) -> None:
         """Note it, if the node is still there and can be an input."""
-        if not draft.has(self.node):
+        if not editor.has(self.node):
             return
-        draft.cut(self.node)
-        if draft.has(self.node):
+        editor.cut(self.node)
+        if editor.has(self.node):
             return
-        operands = _returnable(draft, self.node)
-        draft.also_return(name for name in operands if draft.users.get(name) == {self.node})
+        operands = _returnable(editor, self.node)
+        editor.also_return(name for name in operands if editor.users.get(name) == {self.node})
 
 
 class KeepAlive(GraphPass):
@@ -130,9 +130,9 @@ def _spelled(item: Json) -> str:
     return names[0] if names else repr(item)
 
 
-def _returnable(draft: GraphEditor, name: str) -> list[str]:
+def _returnable(editor: GraphEditor, name: str) -> list[str]:
     """The operands of a node that a graph may return: computed tensors and symbolic numbers."""
-    by_name = draft.graph.by_name
+    by_name = editor.graph.by_name
     operands = [by_name[operand] for operand in dict.fromkeys(by_name[name].inputs())]
     return [
         node.name

@@ -25,14 +25,14 @@ class DropRegion(GraphEdit):
     nodes: tuple[str, ...]
     uses: tuple[tuple[str, str], ...] = ()
 
-    def note(self, draft: GraphEditor) -> None:
+    def note(self, editor: GraphEditor) -> None:
         """Note it, if all of it is still there."""
-        if not all(draft.has(name) for name in self.nodes):
+        if not all(editor.has(name) for name in self.nodes):
             return
         for name in self.nodes:
-            draft.drop(name)
+            editor.drop(name)
         for name, inner in self.uses:
-            draft.substitute(name, {"n": inner})
+            editor.substitute(name, {"n": inner})
 
 
 class Regions(GraphPass):

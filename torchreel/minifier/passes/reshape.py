@@ -41,9 +41,9 @@ class Reshape(CaseEdit):
         made = as_object(as_input(node.value))
         if not inputs or not made:
             return None
-        draft = GraphEditor(case.graph, case.checkpoint.inputs)
-        draft.substitute(node.name, {"n": by.name})
-        finished = draft.finish()
+        editor = GraphEditor(case.graph, case.checkpoint.inputs)
+        editor.substitute(node.name, {"n": by.name})
+        finished = editor.finish()
         if finished is None:
             return None
         graph, values = finished

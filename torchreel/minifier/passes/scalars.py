@@ -20,10 +20,10 @@ class Constant(GraphEdit):
     value: Json
     path: Path = ()
 
-    def note(self, draft: GraphEditor) -> None:
+    def note(self, editor: GraphEditor) -> None:
         """Note it, if the node is still there."""
-        if draft.has(self.node):
-            draft.substitute(self.node, self.value)
+        if editor.has(self.node):
+            editor.substitute(self.node, self.value)
 
 
 class Scalars(GraphPass):

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 from torchreel.minifier.cases.case import VALUE_KEYS, Case
 from torchreel.minifier.cases.descriptions import as_list, as_object, contiguous, is_tensor, sizes
-from torchreel.minifier.cases.literals import less_and_less
+from torchreel.minifier.cases.literals import smaller_numbers
 from torchreel.minifier.passes.base import CaseEdit, CasePass
 from torchreel.store.jsontypes import Json
 from torchreel.store.portable.graphs import GraphDoc
@@ -110,7 +110,7 @@ class SmallerSizes(CasePass):
         return edits
 
     def _news(self, old: int) -> list[int]:
-        return less_and_less(old) if self.new is None else [self.new]
+        return smaller_numbers(old) if self.new is None else [self.new]
 
 
 class PlainLayout(CasePass):

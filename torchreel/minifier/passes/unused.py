@@ -18,10 +18,10 @@ class DropNode(GraphEdit):
     node: str
     path: Path = ()
 
-    def note(self, draft: GraphEditor) -> None:
+    def note(self, editor: GraphEditor) -> None:
         """Note it, if the node is still there."""
-        if draft.has(self.node):
-            draft.drop(self.node)
+        if editor.has(self.node):
+            editor.drop(self.node)
 
 
 class DeadCode(GraphPass):

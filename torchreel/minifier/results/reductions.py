@@ -81,7 +81,7 @@ class MinifyResult:
     cache_hits: int
     seconds: float
     passes: tuple[PassCount, ...]
-    by_catch: tuple[OtherFailure, ...]
+    other_failures: tuple[OtherFailure, ...]
     status: Status
     flaky: tuple[int, int] | None = None
     """(failures, tries) where the case fails only sometimes."""

@@ -20,7 +20,7 @@ from torchreel.escaping.python import comment_lines
 from torchreel.minifier.cases.case import Case
 from torchreel.minifier.cases.descriptions import as_object
 from torchreel.minifier.cases.kinds import AnyCase
-from torchreel.minifier.cases.resizing import resized
+from torchreel.minifier.cases.resizing import resized_checkpoints
 from torchreel.minifier.cases.side_effects import is_effectful
 from torchreel.minifier.oracle.predicates import Predicate, parse_predicate
 from torchreel.minifier.scripts import graphs, measuring, operators, settings
@@ -153,7 +153,7 @@ def _recompiling(
     case: Case, signature: Signature, header: Sequence[str], made: Function, asked: Predicate
 ) -> str:
     """A script that calls the function with several sizes and counts what is compiled."""
-    docs = [case.checkpoint, *resized(case.checkpoint)]
+    docs = [case.checkpoint, *resized_checkpoints(case.checkpoint)]
     names = [f"inputs_{number}" for number in range(len(docs))]
     inputs = [
         _inputs(replace(case, checkpoint=doc), keep_sizes=False, mark="", name=name)
@@ -350,7 +350,7 @@ def candidate_script(case: AnyCase, wanted: Signature) -> str:
     Raises `UnsupportedError` if there is none.
     """
     if not isinstance(case, Case):
-        raise UnsupportedError(f"{case.told} is no graph")
+        raise UnsupportedError(f"{case.summary} is no graph")
     header = ["A candidate of torchreel: the command says whether it is interesting."]
     try:
         return compile_form(case, wanted, header).text

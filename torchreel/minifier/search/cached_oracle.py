@@ -134,9 +134,9 @@ class CachedOracle:
         if known is None or key < known[0]:
             found = OtherFailure(signature, case.digest, case.call_nodes)
             self._caught[signature.digest] = (key, found)
-            self.journal.by_catch(signature, case)
+            self.journal.other_failure(signature, case)
 
     @property
-    def by_catch(self) -> tuple[OtherFailure, ...]:
+    def other_failures(self) -> tuple[OtherFailure, ...]:
         """The other bugs that were met, in the order in which they were met."""
         return tuple(found for _, found in self._caught.values())

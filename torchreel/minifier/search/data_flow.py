@@ -6,13 +6,13 @@ before is not asked again until everything else has been done (`search`).
 
 from __future__ import annotations
 
-from torchreel.minifier.cases.canonical_text import remembered
+from torchreel.minifier.cases.canonical_text import memoized
 from torchreel.minifier.cases.case import Case
 from torchreel.minifier.cases.kinds import AnyCase
 from torchreel.store.portable.graphs import GraphDoc
 
 
-def wiring(case: AnyCase) -> int | None:
+def data_flow(case: AnyCase) -> int | None:
     """A number that is the same for cases of one wiring; None where nothing is known of that.
 
     In other processes it may be another one. Two wirings that share a number by accident are taken
@@ -21,7 +21,7 @@ def wiring(case: AnyCase) -> int | None:
     return _wiring(case.graph) if isinstance(case, Case) else None
 
 
-@remembered
+@memoized
 def _wiring(graph: GraphDoc) -> int:
     """Of the calls with their operands (all inputs are alike), what is returned, and the bodies."""
     calls = [node for node in graph.nodes if node.is_call]

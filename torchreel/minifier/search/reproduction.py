@@ -47,7 +47,7 @@ class ReproducedCase:
     """(failures, tries) of a case that does not always fail."""
 
 
-def nothing_is(seen: Signature) -> bool:
+def never_alike(seen: Signature) -> bool:
     """For a signature that has to be met exactly."""
     return False
 
@@ -55,7 +55,7 @@ def nothing_is(seen: Signature) -> bool:
 def reproduce(
     judge: CachedOracle,
     cases: Sequence[AnyCase],
-    is_alike: Callable[[Signature], bool] = nothing_is,
+    is_alike: Callable[[Signature], bool] = never_alike,
 ) -> ReproducedCase:
     """The first of the cases that fails with the signature.
 
@@ -77,7 +77,7 @@ def reproduce(
             return start
         raise_forbidden(report)
         reports.append(report)
-        seen.append(f"  {case.told}: {_told(report)}")
+        seen.append(f"  {case.summary}: {_told(report)}")
         # Of a process that died there is only a signal: another start may show the very failure.
         observed = report.observed
         if observed is not None and observed.failure_class == "exception" and is_alike(observed):
@@ -126,7 +126,7 @@ def _insisted(judge: CachedOracle, case: AnyCase) -> ReproducedCase | None:
     return None
 
 
-def confirmed(judge: CachedOracle, start: ReproducedCase, best: AnyCase) -> ReproducedCase:
+def confirm(judge: CachedOracle, start: ReproducedCase, best: AnyCase) -> ReproducedCase:
     """`start`, or what it is after the result of the reduction failed only sometimes.
 
     The case of such a start is the result, to go on from with repetitions.

@@ -34,16 +34,16 @@ from torchreel.minifier.results.reductions import (
 )
 from torchreel.minifier.results.verdicts import OracleReport
 from torchreel.minifier.search.cached_oracle import CachedOracle
-from torchreel.minifier.search.data_flow import wiring
+from torchreel.minifier.search.data_flow import data_flow
 from torchreel.minifier.search.reachability import can_reach
 from torchreel.minifier.search.reproduction import (
     ReproducedCase,
-    confirmed,
-    nothing_is,
+    confirm,
+    never_alike,
     refuse_trivial,
     reproduce,
 )
-from torchreel.minifier.search.sweep import Sweep, ahead
+from torchreel.minifier.search.sweep import Sweep, look_ahead
 from torchreel.minifier.storage.journal import Journal, MemoryJournal
 from torchreel.store.portable.graphs import GraphDoc
 from torchreel.store.signature import Signature
@@ -95,7 +95,7 @@ class Search:
         *cases: AnyCase,
         parts: Parts = lambda best, judge: (),
         lowered: GraphDoc | None = None,
-        is_alike: Callable[[Signature], bool] = nothing_is,
+        is_alike: Callable[[Signature], bool] = never_alike,
     ) -> MinifyResult:
         """Reduce the first of the cases that fails with the signature.
 
@@ -242,7 +242,7 @@ class Search:
             return
         self._best, self._key = self._simplest()
         self._champion = None
-        start = confirmed(self.judge, self._start, self._best)
+        start = confirm(self.judge, self._start, self._best)
         if start is not self._start:
             self._start = replace(self._start, flaky=start.flaky)
             self._best, self._key = start.case, sort_key(start.case)
@@ -362,7 +362,7 @@ class Search:
         likely = (count.accepted + 1) / (count.tried + 2)  # as Laplace has it
         best = self._best.digest
         rest = [item for item in self._rest if self._settled.get(item.name) != best]
-        return ahead(sweep, candidate, rest, decide, likely)
+        return look_ahead(sweep, candidate, rest, decide, likely)
 
     def _count(self, **more: float) -> None:
         """Add to what the current pass did."""
@@ -429,7 +429,7 @@ class Search:
             cache_hits=self.judge.hits,
             seconds=self.judge.seconds,
             passes=tuple(self._counts.values()),
-            by_catch=self.judge.by_catch,
+            other_failures=self.judge.other_failures,
             status=status,
             flaky=self._start.flaky,
             reduction_id=self._number,
@@ -442,7 +442,7 @@ def _likeness(sweep: Sweep, candidate: AnyCase) -> Hashable:
     The wiring of its calls; or, where it makes as many as the best case (with other sizes, settings
     or arguments), what is done to get there: that seldom depends on the other sizes and settings.
     """
-    found = wiring(candidate)
+    found = data_flow(candidate)
     if found is None or candidate.total_call_nodes < sweep.best.total_call_nodes:
         return found
     return sweep.item.name, tuple(sweep.chosen)

@@ -85,7 +85,7 @@ Decide = Callable[[Sweep, AnyCase | None], bool | None]
 """Whether the candidate of a state is accepted; None where that has to be found out."""
 
 
-def ahead(
+def look_ahead(
     sweep: Sweep, candidate: AnyCase, rest: Sequence[Pass[Any]], decide: Decide, likely: float
 ) -> Iterator[AnyCase]:
     """What will be asked after `candidate`, the most probable first.

@@ -16,7 +16,7 @@ from torchreel.minifier.cases.case import Case, Harness
 from torchreel.minifier.cases.kinds import AnyCase
 from torchreel.minifier.options import MinifyOptions
 from torchreel.minifier.source.frame_programs import programs
-from torchreel.minifier.starts.interestingness import asked_cases
+from torchreel.minifier.starts.interestingness import interestingness_cases
 from torchreel.minifier.starts.signatures import NEEDS_FRAME
 from torchreel.replay.frame_verdicts import export_around
 from torchreel.replay.operators import document
@@ -45,7 +45,7 @@ def starting_cases(
     """
     imports = options.imports
     if failure.failure_class in ASKED:
-        return asked_cases(store, compile, failure.signature, imports)
+        return interestingness_cases(store, compile, failure.signature, imports)
     exported = export_around(queries.compiles(store, compile.recording_id), compile)
     if exported is not None:
         return programs(store, exported, options)

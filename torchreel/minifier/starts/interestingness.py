@@ -13,7 +13,7 @@ from torchreel.errors import UnsupportedError, UsageError
 from torchreel.minifier.cases.case import Case, Harness
 from torchreel.minifier.options import MinifyOptions
 from torchreel.minifier.oracle.predicates import parse_predicate
-from torchreel.minifier.storage.added_failures import written_down
+from torchreel.minifier.storage.added_failures import add_failure
 from torchreel.replay.operators import document
 from torchreel.store import queries
 from torchreel.store.database import Store
@@ -27,7 +27,7 @@ _HARNESSES: dict[str, tuple[Harness, ...]] = {
 }
 
 
-def asked_signature(options: MinifyOptions) -> Signature | None:
+def interestingness_signature(options: MinifyOptions) -> Signature | None:
     """What the options ask for instead of a failure.  Raises UsageError for no predicate."""
     if options.predicate is not None and options.command:
         raise UsageError("A predicate and a command: only one can say what is interesting.")
@@ -36,12 +36,12 @@ def asked_signature(options: MinifyOptions) -> Signature | None:
     return script_signature(shlex.join(options.command)) if options.command else None
 
 
-def asked_failure(store: Store, compile: Compile, wanted: Signature) -> Failure:
+def interestingness_failure(store: Store, compile: Compile, wanted: Signature) -> Failure:
     """The row of the question."""
-    return written_down(store, compile, wanted, wanted.message)
+    return add_failure(store, compile, wanted, wanted.message)
 
 
-def asked_again(failure: Failure, options: MinifyOptions) -> MinifyOptions:
+def options_to_repeat(failure: Failure, options: MinifyOptions) -> MinifyOptions:
     """The options for a failure that was asked for before, and is named again.
 
     Raises UsageError for a command: what a store holds is never executed.
@@ -56,7 +56,7 @@ def asked_again(failure: Failure, options: MinifyOptions) -> MinifyOptions:
     return replace(options, predicate=failure.signature.message)
 
 
-def asked_cases(
+def interestingness_cases(
     store: Store, compile: Compile, wanted: Signature, imports: tuple[str, ...]
 ) -> list[Case]:
     """The cases to try in turn: lean, then exact, first with the least that is done with them."""

@@ -14,7 +14,7 @@ from torchreel.store.records import Compile, Failure
 from torchreel.store.signature import Signature
 
 
-def written_down(
+def add_failure(
     store: Store, owner: Compile, signature: Signature, message: str, checkpoint: int | None = None
 ) -> Failure:
     """The failure of that compile; the one that an earlier search wrote down, if there is one."""

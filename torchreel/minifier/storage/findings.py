@@ -37,7 +37,7 @@ def keep_finding(
         )
 
 
-def finding(store: Store, kind: Kind, case: AnyCase, environment: str | None = None) -> Json:
+def latest_finding(store: Store, kind: Kind, case: AnyCase, environment: str | None = None) -> Json:
     """The newest of a kind about a case (left out: in any environment); None if there is none."""
     table = schema.findings
     query = select(table.c.document).where(table.c.kind == kind, table.c.case_digest == case.digest)

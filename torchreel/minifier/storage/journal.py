@@ -46,7 +46,7 @@ class Journal(Protocol):
     def progress(self, best: AnyCase, *, status: str, runs: int, hits: int, seconds: float) -> None:
         """The best case so far, and the state of the search."""
 
-    def by_catch(self, signature: Signature, case: AnyCase) -> None:
+    def other_failure(self, signature: Signature, case: AnyCase) -> None:
         """Another bug, and the smallest case so far that shows it."""
 
 
@@ -79,7 +79,7 @@ class MemoryJournal:
     def progress(self, best: AnyCase, *, status: str, runs: int, hits: int, seconds: float) -> None:
         """See `Journal`."""
 
-    def by_catch(self, signature: Signature, case: AnyCase) -> None:
+    def other_failure(self, signature: Signature, case: AnyCase) -> None:
         """See `Journal`."""
 
 
@@ -210,7 +210,7 @@ class StoreJournal:
 
         self._write(update)
 
-    def by_catch(self, signature: Signature, case: AnyCase) -> None:
+    def other_failure(self, signature: Signature, case: AnyCase) -> None:
         """See `Journal`."""
 
         def put(writer: Writer) -> None:

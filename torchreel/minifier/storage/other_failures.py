@@ -24,7 +24,7 @@ class StoredOtherFailure:
     owner: Compile
 
 
-def caught(store: Store, number: int, *, trust: bool) -> StoredOtherFailure:
+def find_other_failure(store: Store, number: int, *, trust: bool) -> StoredOtherFailure:
     """The by-catch of that number.
 
     Raises UsageError when there is none, and `UntrustedError` for a program without `trust`.

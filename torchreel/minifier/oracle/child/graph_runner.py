@@ -18,15 +18,15 @@ from torchreel import sandbox
 from torchreel.errors import UnsupportedError
 from torchreel.minifier.cases.case import VALUE_KEYS, Case
 from torchreel.minifier.cases.descriptions import as_list, as_object
-from torchreel.minifier.cases.resizing import resized
+from torchreel.minifier.cases.resizing import resized_checkpoints
 from torchreel.minifier.oracle.child import torch_names
 from torchreel.minifier.oracle.child.backends import backend_of
 from torchreel.minifier.oracle.child.bisector import held_back
 from torchreel.minifier.oracle.child.caught import ErrorCatcher
 from torchreel.minifier.oracle.child.eager_references import References, Results
 from torchreel.minifier.oracle.child.measures import measured
-from torchreel.minifier.oracle.child.node_errors import node_rows
-from torchreel.minifier.oracle.child.partitions import parts_seen
+from torchreel.minifier.oracle.child.node_errors import node_errors
+from torchreel.minifier.oracle.child.partitions import collected_partitions
 from torchreel.minifier.oracle.child.stages import Announce, Position, Stages, followed
 from torchreel.minifier.oracle.predicates import QUANTITIES, Measured, Predicate, parse_predicate
 from torchreel.minifier.oracle.protocol import ChildReport, Task
@@ -104,7 +104,7 @@ def _attempt(task: Task, announce: Announce) -> tuple[ChildReport, Exception | N
         followed(stages, _effort(task.signature)),
         holder,
         measured(asked.names() if asked is not None else (), found_out),
-        parts_seen(parts.append) if task.part else contextlib.nullcontext(),
+        collected_partitions(parts.append) if task.part else contextlib.nullcontext(),
     ):
         difference = _compile_and_run(prepared, stages, task.signature.message)
     if asked is not None and outcome.error is None:
@@ -151,7 +151,7 @@ def _answered(
 def _recompiles(prepared: _Prepared) -> int:
     """Compiles after the first, when each size in turn becomes larger by one."""
     calls = [prepared.inputs()]
-    for doc in resized(prepared.case.checkpoint):
+    for doc in resized_checkpoints(prepared.case.checkpoint):
         with ErrorCatcher() as outcome:
             prepared.restored.graph(*prepared.inputs(doc))
         if outcome.error is None:
@@ -358,7 +358,7 @@ def _compile_and_run(prepared: _Prepared, stages: Stages, wanted: str) -> Differ
         if case.harness == "train":
             got.backward()
         if case.harness == "nodes":
-            prepared.rows = node_rows(prepared.references, got, case)
+            prepared.rows = node_errors(prepared.references, got, case)
         return _difference(prepared, got, wanted) if case.harness == "accuracy" else None
 
 

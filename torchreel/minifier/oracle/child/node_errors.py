@@ -15,7 +15,7 @@ from torchreel.replay.comparison import differences, largest_error, plain
 from torchreel.store.jsontypes import Json
 
 
-def node_rows(references: References | None, got: Results, case: Case) -> dict[str, Json]:
+def node_errors(references: References | None, got: Results, case: Case) -> dict[str, Json]:
     """By the name of each returned node: both relative errors, and whether it is wrong."""
     if references is None:
         return {}

@@ -15,7 +15,7 @@ from torchreel.torch_compat.names import resolve
 
 
 @contextmanager
-def parts_seen(see: Callable[[CheckpointDoc], None]) -> Iterator[None]:
+def collected_partitions(see: Callable[[CheckpointDoc], None]) -> Iterator[None]:
     """Give each ATen graph to `see` as it enters Inductor, for the length of a `with`."""
     importlib.import_module(inductor.INNER.module)
     owner, name = resolve(inductor.INNER)

@@ -56,7 +56,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--import", dest="imports", action="append", default=[])
     parser.add_argument("--trust", action="store_true", help="run cases that are code")
     parser.add_argument("--kernels", action="store_true", help="be ready to compile kernels")
-    parser.add_argument("--lane", dest="lanes", type=int, action="append", help="a socket")
+    parser.add_argument("--slot", dest="slots", type=int, action="append", help="a socket")
     parser.add_argument("--accelerator", type=Path, help="facts of the recorded machine's GPUs")
     options = parser.parse_args(arguments)
     follow_parent()
@@ -71,39 +71,39 @@ def main(arguments: list[str] | None = None) -> int:
         importlib.import_module(name)
     channel.write(hello_line(_warm_up(options.imports, options.kernels, options.trust)))
     channel.close()
-    lanes = [socket.socket(fileno=number) for number in options.lanes]
-    if len(lanes) == 1:
-        _serve(lanes[0], options.trust)
+    slots = [socket.socket(fileno=number) for number in options.slots]
+    if len(slots) == 1:
+        _serve(slots[0], options.trust)
     else:
-        _serve_each(lanes, options.trust)
+        _serve_each(slots, options.trust)
     return 0
 
 
-def _serve_each(lanes: Sequence[socket.socket], trust: bool) -> None:
-    """One process for each lane, all of them as warm as this one, which only waits for them."""
+def _serve_each(slots: Sequence[socket.socket], trust: bool) -> None:
+    """One process for each slot, all of them as warm as this one, which only waits for them."""
     me = os.getpid()
-    for lane in lanes:
+    for slot in slots:
         if os.fork() == 0:
             die_with_parent(me)
-            for other in lanes:
-                if other is not lane:
+            for other in slots:
+                if other is not slot:
                     other.close()
-            _serve(lane, trust)
+            _serve(slot, trust)
             os._exit(0)
-    for lane in lanes:
-        lane.close()
+    for slot in slots:
+        slot.close()
     with contextlib.suppress(ChildProcessError):
         while True:
             os.wait()
 
 
-def _serve(lane: socket.socket, trust: bool) -> None:
-    """Answer the tasks of a lane, one after the other, until it is closed."""
+def _serve(slot: socket.socket, trust: bool) -> None:
+    """Answer the tasks of a slot, one after the other, until it is closed."""
     adopt_orphans()
-    for line in lane.makefile("rb"):
+    for line in slot.makefile("rb"):
         data = parse_line(line)
         if "cancel" not in data:  # of a task that had been answered already
-            lane.sendall(_answer(data, lane, trust).to_line())
+            slot.sendall(_answer(data, slot, trust).to_line())
 
 
 def _private_channel() -> IO[bytes]:
@@ -133,7 +133,7 @@ def _warm_up(imports: list[str], kernels: bool, trust: bool) -> Mapping[str, Jso
     }
 
 
-def _answer(data: Mapping[str, Json], lane: socket.socket, trust: bool) -> TaskResult:
+def _answer(data: Mapping[str, Json], slot: socket.socket, trust: bool) -> TaskResult:
     """Fork a child for a task and see what becomes of it."""
     reading, writing = os.pipe()
     with tempfile.TemporaryFile() as output, tempfile.TemporaryFile() as seen:
@@ -141,14 +141,14 @@ def _answer(data: Mapping[str, Json], lane: socket.socket, trust: bool) -> TaskR
         pid = os.fork()
         if pid == 0:
             os.close(reading)
-            lane.close()
+            slot.close()
             die_with_parent(me)
             stacks.answer_with_stack(seen)
             _child(data, writing, output, trust)
         os.close(writing)
         with os.fdopen(reading, "rb", buffering=0) as pipe:
             watch = ChildWatch(pid, data, began, StackSamples(pid, data, seen))
-            watch.run(pipe, lane)
+            watch.run(pipe, slot)
         if watch.found is not None:
             kill_group(pid)
         _, status = os.waitpid(pid, 0)

@@ -103,16 +103,16 @@ class ChildWatch:
         self.found: ChildReport | None = None
         self._compiling: tuple[float, int] | None = None  # since when, and from which memory
 
-    def run(self, pipe: IO[bytes], lane: socket.socket) -> None:
+    def run(self, pipe: IO[bytes], slot: socket.socket) -> None:
         """Until the child says what it found, is gone, or has to be killed.
 
         That the pipe is open proves nothing: what the child forked holds it as well.
         """
         pipes = [pipe]
         while self.found is None:
-            waiting: list[IO[bytes] | socket.socket] = [*pipes, lane]
+            waiting: list[IO[bytes] | socket.socket] = [*pipes, slot]
             ready, _, _ = select.select(waiting, [], [], _POLL)
-            if lane in ready:  # the only thing that is said during a task: nobody waits any more
+            if slot in ready:  # the only thing that is said during a task: nobody waits any more
                 self.killed = "cancelled"
                 kill_group(self._pid)
                 return
