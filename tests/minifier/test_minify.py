@@ -18,7 +18,7 @@ from torchreel.minifier.cases.source_case import SourceCase
 from torchreel.minifier.export import ExportOptions, export, export_other_failure
 from torchreel.minifier.minify import minify
 from torchreel.minifier.options import MinifyOptions
-from torchreel.minifier.starts.signatures import is_alike
+from torchreel.minifier.search.similar import is_alike
 from torchreel.store import canonical_json, queries
 from torchreel.store.database import Store
 from torchreel.store.signature import Signature, crash_signature

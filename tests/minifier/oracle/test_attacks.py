@@ -14,7 +14,7 @@ from torchreel.minifier.cases.case import Harness
 from torchreel.minifier.options import RunLimits
 from torchreel.minifier.oracle.worker_oracle import WorkerOracle
 from torchreel.minifier.results.verdicts import OracleReport
-from torchreel.minifier.starts.signatures import is_alike
+from torchreel.minifier.search.similar import is_alike
 from torchreel.sandbox.processes import _children as children
 from torchreel.store.signature import (
     Signature,

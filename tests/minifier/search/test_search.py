@@ -38,7 +38,7 @@ from torchreel.minifier.search.data_flow import data_flow
 from torchreel.minifier.search.reachability import can_reach
 from torchreel.minifier.search.reproduction import repetitions
 from torchreel.minifier.search.search import Search
-from torchreel.minifier.starts.signatures import is_alike
+from torchreel.minifier.search.similar import is_alike
 from torchreel.minifier.storage.journal import StoreJournal
 from torchreel.store import queries
 from torchreel.store.database import Store

@@ -15,9 +15,9 @@ from torchreel.minifier.accuracy.wrong_results import wrong_programs
 from torchreel.minifier.cases.case import Case, Harness
 from torchreel.minifier.cases.kinds import AnyCase
 from torchreel.minifier.options import MinifyOptions
+from torchreel.minifier.search.similar import NEEDS_FRAME
 from torchreel.minifier.source.frame_programs import programs
 from torchreel.minifier.starts.interestingness import interestingness_cases
-from torchreel.minifier.starts.signatures import NEEDS_FRAME
 from torchreel.replay.frame_verdicts import export_around
 from torchreel.replay.operators import document
 from torchreel.store import queries

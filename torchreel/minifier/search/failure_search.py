@@ -1,0 +1,129 @@
+"""The reduction of a failure in a store: a search for its signature, or for one like it.
+
+Lives here: with which signature the search runs, and the partitions that it may go on with. Not
+here: the search (`search`), when two signatures are alike (`similar`). Called by `minify`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from functools import partial
+
+from torchreel.errors import NotReproduced, StoreError, UnsupportedError
+from torchreel.minifier.cases.case import Case
+from torchreel.minifier.cases.kinds import AnyCase
+from torchreel.minifier.hangs.oracle import HangOracle
+from torchreel.minifier.options import Budget
+from torchreel.minifier.oracle.command_oracle import CommandOracle
+from torchreel.minifier.oracle.interface import Oracle
+from torchreel.minifier.oracle.worker_oracle import WorkerOracle
+from torchreel.minifier.results.reductions import Listener, MinifyResult
+from torchreel.minifier.search.cached_oracle import CachedOracle
+from torchreel.minifier.search.partitions import is_worth, part_of
+from torchreel.minifier.search.phases import phases_of
+from torchreel.minifier.search.search import Search
+from torchreel.minifier.search.similar import below_dynamo, is_alike
+from torchreel.minifier.storage.findings import keep_finding, latest_finding
+from torchreel.minifier.storage.journal import StoreJournal
+from torchreel.store.database import Store
+from torchreel.store.jsontypes import Json
+from torchreel.store.portable.graphs import GraphDoc
+from torchreel.store.records import Failure
+from torchreel.store.signature import Signature
+
+_NO_LIMITS = Budget()
+
+
+def reduce_failure(
+    store: Store,
+    oracle: WorkerOracle | CommandOracle,
+    starts: Sequence[AnyCase],
+    failure: Failure,
+    limits: Budget = _NO_LIMITS,
+    listener: Listener | None = None,
+) -> MinifyResult:
+    """Search from the first of the cases that fails with the signature, or with one like it.
+
+    Raises as `Search.run` does.
+    """
+
+    def search(wanted: Signature) -> Search:
+        oracle.look_for(wanted)
+        journal = StoreJournal(store, wanted, oracle.environment, failure.id)
+        return Search(
+            _for_hangs(oracle, wanted),
+            wanted,
+            journal=journal,
+            limits=limits,
+            listener=listener,
+            phases=phases_of(starts[0]),
+        )
+
+    recorded = failure.signature if starts[0].is_code else below_dynamo(failure.signature)
+    run = partial(Search.run, parts=_Partitions(store, oracle, starts), lowered=_lowered(starts))
+    first = search(recorded)
+    try:
+        # What an earlier reduction found out about the starts needs no run to be seen.
+        if _alike(first, starts, recorded) is None:
+            return run(first, *starts, is_alike=lambda seen: is_alike(seen, recorded))
+    except NotReproduced:
+        if any(seen.matches(recorded) for seen in first.judge.observed(starts)):
+            return run(first, *starts)  # an earlier reduction saw it, further on
+        if _alike(first, starts, recorded) is None:
+            raise
+    return run(search(_alike(first, starts, recorded) or recorded), *starts)
+
+
+class _Partitions:
+    """Gives the partitions with which a search may go on, once a whole graph is reduced."""
+
+    def __init__(
+        self, store: Store, oracle: WorkerOracle | CommandOracle, starts: Sequence[AnyCase]
+    ) -> None:
+        self._store, self._oracle = store, oracle
+        self._recorded = [c for c in starts if isinstance(c, Case) and c.is_part and not c.is_exact]
+
+    def __call__(self, best: AnyCase, judge: CachedOracle) -> Sequence[AnyCase]:
+        """Return that of the case that is left, which is small, then those that were recorded."""
+        oracle = self._oracle
+        if not self._recorded or not isinstance(best, Case) or not isinstance(oracle, WorkerOracle):
+            return self._recorded
+        part = self._part_of(oracle, best, judge)
+        if part is None:
+            return self._recorded
+        return [part, *self._recorded] if is_worth(part, best) else []
+
+    def _part_of(self, oracle: WorkerOracle, case: Case, judge: CachedOracle) -> Case | None:
+        """Return the ATen graph that Inductor gets of a case, from the store if it is known."""
+        found = latest_finding(self._store, "part", case, oracle.environment)
+        if isinstance(found, Mapping) and "document" in found:
+            with suppress(UnsupportedError):  # of a stranger's finding
+                return part_of(case, found["document"])
+        judge.count()
+        document = oracle.part_of(case)
+        with suppress(StoreError):  # of a full disk there is a note already
+            kept: Json = {"document": document}
+            keep_finding(self._store, "part", case, oracle.signature, oracle.environment, kept)
+        return part_of(case, document)
+
+
+def _lowered(starts: Sequence[AnyCase]) -> GraphDoc | None:
+    """Return the recorded ATen graph, which says what became of the calls of the whole one."""
+    exact = (c for c in starts if isinstance(c, Case) and c.is_part and c.is_exact)
+    return next((case.graph for case in exact), None)
+
+
+def _for_hangs(oracle: WorkerOracle | CommandOracle, wanted: Signature) -> Oracle:
+    """Return the oracle to search with: one that presumes hangs where a hang is looked for."""
+    if wanted.failure_class != "hang" or not isinstance(oracle, WorkerOracle):
+        return oracle
+    return HangOracle(oracle, oracle.seconds)
+
+
+def _alike(search: Search, starts: Sequence[AnyCase], recorded: Signature) -> Signature | None:
+    """Return the signature of a start that failed in the recorded way but for details."""
+    observed = search.judge.observed(starts)
+    if any(seen.matches(recorded) for seen in observed):
+        return None
+    return next((seen for seen in observed if is_alike(seen, recorded)), None)

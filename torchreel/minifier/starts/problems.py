@@ -1,0 +1,176 @@
+"""What a reduction looks for, and which cases it starts with: one function for each way to ask.
+
+- `wrong_result_problem`: no failure is known; recorded graphs and frames are compared with eager
+- `other_failure_problem`: another failure that an earlier reduction met
+- `interestingness_problem`: a predicate or a command of the user's holds
+- `recorded_problem`: the failure of a compile, as it was recorded
+
+Not here: the cases themselves (`failures`, `interestingness`, `accuracy`). Called by `minify`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from torchreel.errors import NotReproduced, UnsupportedError, UsageError
+from torchreel.minifier.accuracy.wrong_results import find_difference, find_in_frames
+from torchreel.minifier.cases.kinds import AnyCase
+from torchreel.minifier.options import MinifyOptions, RunLimits
+from torchreel.minifier.oracle.worker_oracle import WorkerOracle
+from torchreel.minifier.results.reductions import Listener
+from torchreel.minifier.search.similar import NEEDS_FRAME
+from torchreel.minifier.starts.failures import starting_cases
+from torchreel.minifier.starts.interestingness import (
+    interestingness_cases,
+    interestingness_failure,
+    interestingness_signature,
+    options_to_repeat,
+)
+from torchreel.minifier.storage.added_failures import add_failure
+from torchreel.minifier.storage.other_failures import find_other_failure
+from torchreel.replay.facts import facts_of
+from torchreel.store import queries
+from torchreel.store.addressing import Address
+from torchreel.store.database import Store
+from torchreel.store.hang_limit import recorded_limit
+from torchreel.store.jsontypes import Json
+from torchreel.store.records import Compile, Failure
+from torchreel.store.signature import ASKED, Signature, wrong_result_signature
+
+Starts = tuple[Sequence[AnyCase], Failure]
+"""The cases to try in turn, and the failure in the store that they belong to."""
+
+
+@dataclass(frozen=True)
+class Problem:
+    """A signature to look for, and the way to the cases that may show it."""
+
+    signature: Signature
+    options: MinifyOptions
+    """The user's, completed by what the failure says."""
+    find_starts: Callable[[WorkerOracle], Starts]
+    """Gives the starts; runs cases where no failure is known yet."""
+    accelerator: Mapping[str, Json] | None = None
+    """The GPUs of the recorded machine, where it had some."""
+
+    @property
+    def is_for_command(self) -> bool:
+        """Return True if a command of the user's judges the cases."""
+        return self.signature.failure_class == "script"
+
+
+def problem_of(
+    store: Store,
+    compile: Compile | None,
+    options: MinifyOptions,
+    listener: Listener | None,
+    *,
+    accuracy: bool,
+) -> Problem:
+    """Return the problem that the options name; without any, the recorded failure.
+
+    Raises UsageError where there is no failure, and as the ways to ask do.
+    """
+    if accuracy:
+        return wrong_result_problem(store, compile, options, listener)
+    if options.other_failure is not None:
+        return other_failure_problem(store, options.other_failure, options)
+    wanted = interestingness_signature(options)
+    if wanted is not None:
+        compile = compile or queries.compile_at(store, Address(store.target))
+        failure = interestingness_failure(store, compile, wanted)
+        return interestingness_problem(store, compile, failure, options)
+    compile, failure = _failing(store, compile)
+    if failure.failure_class in ASKED:
+        return interestingness_problem(store, compile, failure, options_to_repeat(failure, options))
+    return recorded_problem(store, compile, failure, options, listener)
+
+
+def wrong_result_problem(
+    store: Store, compile: Compile | None, options: MinifyOptions, listener: Listener | None
+) -> Problem:
+    """Look for a graph that is compiled wrongly; else for a frame that Dynamo traces wrongly."""
+
+    def find(worker: WorkerOracle) -> Starts:
+        try:
+            case, failure = find_difference(
+                store, compile, options.imports, worker, options.comparator, listener
+            )
+        except (NotReproduced, UnsupportedError) as error:
+            return find_frame(error, worker)
+        return [case], failure
+
+    def find_frame(error: NotReproduced | UnsupportedError, worker: WorkerOracle) -> Starts:
+        if not options.trust:
+            raise type(error)(
+                f"{error}\nWhat Dynamo itself makes of a frame (its Python state among it) was not "
+                "compared: record with --frames all, and add --trust, which runs the frames."
+            ) from error
+        try:
+            case, failure = find_in_frames(store, compile, options, worker, listener)
+        except (NotReproduced, UnsupportedError) as other:
+            raise type(other)(f"{error}\n{other}") from other
+        return [case], failure
+
+    return Problem(wrong_result_signature("values"), options, find)
+
+
+def other_failure_problem(store: Store, number: int, options: MinifyOptions) -> Problem:
+    """Reduce another failure that a reduction met, as a failure of the same compile."""
+    found = find_other_failure(store, number, trust=options.trust)
+    wanted = found.row.signature
+    failure = add_failure(store, found.owner, wanted, "met while another failure was reduced")
+    start = found.case.with_imports(options.imports)
+    return Problem(wanted, options, lambda worker: ([start], failure))
+
+
+def interestingness_problem(
+    store: Store, compile: Compile, failure: Failure, options: MinifyOptions
+) -> Problem:
+    """Reduce a compile for which a predicate or a command holds."""
+    wanted = failure.signature
+    starts = interestingness_cases(store, compile, wanted, options.imports)
+    return Problem(wanted, options, lambda worker: (starts, failure))
+
+
+def recorded_problem(
+    store: Store,
+    compile: Compile,
+    failure: Failure,
+    options: MinifyOptions,
+    listener: Listener | None,
+) -> Problem:
+    """Reduce the failure of a compile; a frame that left something wrong is looked for again."""
+    if failure.failure_class == "wrong_result" and failure.stage in NEEDS_FRAME:
+
+        def find(worker: WorkerOracle) -> Starts:
+            case, found = find_in_frames(store, compile, options, worker, listener)
+            return [case], found
+
+        return Problem(failure.signature, options, find)
+    starts = starting_cases(store, compile, failure, options)
+    options = replace(options, bounds=_limits_for(failure, options.bounds))
+    accelerator = facts_of(store, compile).accelerator
+    return Problem(failure.signature, options, lambda worker: (starts, failure), accelerator)
+
+
+def _failing(store: Store, compile: Compile | None) -> tuple[Compile, Failure]:
+    """Return a compile (left out: the latest that failed) with its failure."""
+    compile = compile or queries.latest_failing(store)
+    if compile is None:
+        raise UsageError(f"{store.target} has no failing compile: there is nothing to minify.")
+    failure = queries.failure_of(store, compile)
+    if failure is None:
+        raise UsageError(
+            f"The compile {compile.place} did not fail. If it computed something wrong, use "
+            "--accuracy."
+        )
+    return compile, failure
+
+
+def _limits_for(failure: Failure, limits: RunLimits) -> RunLimits:
+    """Return the limits of a run; a hang is recognised after as long as in the recording."""
+    if failure.failure_class != "hang" or limits.seconds is not None:
+        return limits
+    return replace(limits, seconds=recorded_limit(failure.message))
