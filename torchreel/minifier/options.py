@@ -7,7 +7,9 @@ from dataclasses import dataclass, field
 
 
 def usable_cores() -> int:
-    """The cores that this process may use: fewer than the machine has where some are taken away."""
+    """Return the cores that this process may use: fewer than the machine has where some are taken
+    away.
+    """
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 

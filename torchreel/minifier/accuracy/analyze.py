@@ -63,7 +63,7 @@ class Analysis:
     rows: tuple[NodeRow, ...]
 
     def to_json(self) -> Json:
-        """As one object."""
+        """Return the analysis as one JSON object."""
         return {**asdict(self), "rows": [asdict(row) for row in self.rows]}
 
 
@@ -132,7 +132,7 @@ def _analyzed(case: Case, oracle: Oracle) -> Analysis:
 
 
 def _bisected(case: Case, oracle: Oracle) -> str:
-    """The first node up to which the graph is wrong by itself; empty where none is."""
+    """Return the first node up to which the graph is wrong by itself; empty where none is."""
     names = [node.name for node in _values(case.graph)]
 
     def fails(at: int) -> bool:
@@ -150,7 +150,7 @@ def _bisected(case: Case, oracle: Oracle) -> str:
 
 
 def _values(graph: GraphDoc) -> list[NodeDoc]:
-    """The call nodes whose value is one tensor."""
+    """Return the call nodes whose value is one tensor."""
     return [node for node in graph.nodes if node.is_call and is_tensor(node.value)]
 
 
@@ -163,7 +163,7 @@ def _plain(case: Case) -> Case:
 
 
 def _up_to(case: Case, name: str) -> Case:
-    """The graph that ends with that node, and returns its value."""
+    """Return the graph that ends with that node, and returns its value."""
     case = _plain(case)
     nodes = list(case.graph.nodes)
     at = next(i for i, node in enumerate(nodes) if node.name == name)
@@ -173,7 +173,10 @@ def _up_to(case: Case, name: str) -> Case:
 
 
 def _with_every_value(case: Case) -> Case:
-    """The graph that returns each node's value as it was then: a later one may write to it."""
+    """Return the graph that returns each node's value as it was then.
+
+    A later one may write to it.
+    """
     case = _plain(case)
     values = {node.name for node in _values(case.graph)}
     writes = any(is_effectful(node) for node in case.graph.nodes if node.is_call)
@@ -200,7 +203,7 @@ def _returning(graph: GraphDoc, names: Sequence[str]) -> NodeDoc:
 
 
 def _rows(case: Case, report: OracleReport) -> tuple[NodeRow, ...]:
-    """What the worker found about each value, with the node's text; none where that failed."""
+    """Return a row for each value, with the node's text; none where the run failed."""
     if report.verdict != "none":
         return ()
     document = case.graph.to_json()
@@ -223,7 +226,7 @@ def _number(value: Json) -> float | None:
 
 
 def _user_line(node: NodeDoc) -> str:
-    """The last line of code of the node's stack."""
+    """Return the last line of code of the node's stack."""
     lines = str(node.meta.get("stack_trace") or "").strip().splitlines()
     code = [line.strip() for line in lines if line.strip(" ^~")]
     code = [line for line in code if not line.startswith("File ")]

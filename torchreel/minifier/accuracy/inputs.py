@@ -10,14 +10,15 @@ from torchreel.minifier.results.verdicts import OracleReport
 
 
 def is_wrong(report: OracleReport) -> bool:
-    """Whether a run computed something else than eager."""
+    """Return True if a run computed something else than eager."""
     return report.observed is not None and report.observed.failure_class == "wrong_result"
 
 
 def with_telling_inputs(
     case: Case, judge: Callable[[Case], OracleReport]
 ) -> tuple[Case, OracleReport]:
-    """The case with inputs with which it is wrong, if there are such, and what came of it.
+    """Return the case with inputs that show a wrong result, if there are such, and the report on
+    it.
 
     Of invented numbers a square root or a logarithm makes NaN, which hide what comes after them.
     """
@@ -31,7 +32,7 @@ def with_telling_inputs(
 
 
 def with_positive_inputs(case: Case) -> Case:
-    """The case with no negative number in its inputs."""
+    """Return the case with no negative number in its inputs."""
     inputs = tuple(
         {**as_object(value), "contents": "positive"} if is_tensor(value) else value
         for value in case.checkpoint.inputs

@@ -44,7 +44,7 @@ def find_difference(
     comparator: str = DEFAULT,
     listener: Listener | None = None,
 ) -> tuple[Case, Failure]:
-    """The first recorded graph that computes something else when it is compiled.
+    """Return the first recorded graph that computes something else when it is compiled.
 
     `compile` restricts the search to its graphs; `listener` is told of each. Raises `NotReproduced`
     when all agree, with what could not be compared, and `UnsupportedError` when there is no graph
@@ -81,7 +81,7 @@ def find_in_frames(
     oracle: Oracle,
     listener: Listener | None = None,
 ) -> tuple[SourceCase, Failure]:
-    """The first recorded frame that leaves something else behind when Dynamo has traced it.
+    """Return the first recorded frame that leaves something else behind when Dynamo has traced it.
 
     `listener` is told of each. Raises `NotReproduced` when all agree, and `UnsupportedError` when
     no frame was kept.
@@ -120,7 +120,7 @@ def _tell(listener: Listener | None, what: str, owner: Compile) -> None:
 
 
 def wrong_programs(store: Store, compile: Compile, options: MinifyOptions) -> list[SourceCase]:
-    """The programs of a frame that are looked through for what Dynamo does wrong."""
+    """Return the programs of a frame that are looked through for what Dynamo does wrong."""
     found = []
     for case in programs(store, compile, options):
         with_dynamo_alone = SimplerCall().apply(case, SimplerCall().edits(case)) or case
@@ -135,7 +135,7 @@ def _told(report: OracleReport) -> str:
 
 
 def _graphs(store: Store, only: Compile | None) -> Iterator[tuple[Compile, Checkpoint]]:
-    """The recorded graphs, in the order in which they were compiled."""
+    """Return the recorded graphs, in the order in which they were compiled."""
     for owner in _owners(store, only):
         for row in queries.checkpoints(store, owner):
             if row.entry == "graph":
@@ -143,7 +143,7 @@ def _graphs(store: Store, only: Compile | None) -> Iterator[tuple[Compile, Check
 
 
 def _owners(store: Store, only: Compile | None) -> Sequence[Compile]:
-    """The compile, or all that programs made, in their order."""
+    """Return the compile, or all that programs made, in their order."""
     if only is not None:
         return [only]
     return [

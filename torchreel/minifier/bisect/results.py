@@ -45,14 +45,14 @@ class Bisection:
 
     @property
     def passing(self) -> BisectStep | None:
-        """The step nearest to the failure that passes: all but the guilty application."""
+        """Return the step nearest to the failure that passes: all but the guilty application."""
         if self.number is not None:
             return BisectStep(self.backend, self.part, self.number - 1)
         return self._part_step()
 
     @property
     def failing(self) -> BisectStep:
-        """The step that does the least and fails."""
+        """Return the step that does the least and fails."""
         if self.number is not None:
             return BisectStep(self.backend, self.part, self.number)
         return BisectStep(self.backend)
@@ -65,7 +65,7 @@ class Bisection:
         return BisectStep(self.backend, self.part, NONE)
 
     def in_words(self) -> str:
-        """The component in a line."""
+        """Return the component in a line."""
         if not self.part:
             return _BACKENDS.get(self.backend, f"the backend {self.backend}")
         if "=" in self.part:
@@ -75,14 +75,14 @@ class Bisection:
         return f"{self.backend}, {words(self.part)}{number}{named}"
 
     def to_json(self) -> dict[str, Json]:
-        """As a JSON object; `from_json` undoes it."""
+        """Return it as a JSON object; `from_json` undoes it."""
         fields = asdict(self)
         fields["tried"] = [{**asdict(item), "step": asdict(item.step)} for item in self.tried]
         return fields
 
     @classmethod
     def from_json(cls, data: Json) -> Bisection:
-        """What `to_json` gave.  Raises `DamagedStore` for anything else."""
+        """Read what `to_json` gave.  Raises `DamagedStore` for anything else."""
         try:
             return _from_json(data)
         except (KeyError, TypeError, ValueError) as error:

@@ -126,7 +126,7 @@ class _Stairs:
         return CachedOracle(self._oracle, journal, self._limits)
 
     def climb(self) -> Bisection:
-        """All of it."""
+        """Run the whole bisection."""
         self.stand()
         self._oracle.look_for(self.wanted)  # a simpler backend may fail later than this one did
         backend = self._guilty_backend()
@@ -146,7 +146,7 @@ class _Stairs:
         )
 
     def stand(self) -> None:
-        """The first case that fails, and the signature that it fails with."""
+        """Find the first case that fails, and the signature that it fails with."""
         seen: list[str] = []
         reports: list[OracleReport] = []
         for case in self._cases:
@@ -173,7 +173,7 @@ class _Stairs:
         return seen is not None and is_alike(seen, self.wanted)
 
     def again(self, step: BisectStep) -> StepResult:
-        """One step, run whatever is known of it."""
+        """Run one step, whatever is known of it."""
         return self._tell(step, self._judge.run(self._made(step)))
 
     def _try(self, step: BisectStep) -> tuple[StepResult, OracleReport]:
@@ -195,7 +195,7 @@ class _Stairs:
         return tried
 
     def _guilty_backend(self) -> str:
-        """The first backend of the ladder that fails, at most the one of the case."""
+        """Return the first backend of the ladder that fails, at most the one of the case."""
         own = self.case.backend
         if self.case.checkpoint.entry == "aot":
             return "inductor"
@@ -207,7 +207,7 @@ class _Stairs:
         return own
 
     def _guilty_part(self, backend: str) -> tuple[str, int | None, str]:
-        """The first part without which the case passes, and the application that matters."""
+        """Return the first part without which the case passes, and the application that matters."""
         for part in PARTS.get(backend, ()):
             tried, report = self._try(part_step(backend, part))
             if tried.fails or report.verdict != "none":
@@ -219,7 +219,8 @@ class _Stairs:
         return "", None, ""
 
     def _guilty_application(self, backend: str, part: str, first: str) -> tuple[int, str]:
-        """The application with which the failure comes: 0, 1, 3, 7, ... fails, then bisection.
+        """Return the application with which the failure comes: 0, 1, 3, 7, ... fails, then
+        bisection.
 
         The run without it names it: it is the first that is left out there.
         """

@@ -65,7 +65,7 @@ class BisectStep:
         return f"{self.backend}:{self.part}{limit}"
 
     def in_words(self) -> str:
-        """In words."""
+        """Return the step in words."""
         if self.entry:
             return f"{self.backend}, {self.entry}"
         if not self.part:
@@ -75,7 +75,10 @@ class BisectStep:
         return f"{self.backend}, {words(self.part)} 0 to {self.limit} only"
 
     def variables(self) -> dict[str, str]:
-        """The environment variables with which torch alone does the same; empty where none do."""
+        """Return the environment variables with which torch alone does the same.
+
+        Empty where none do.
+        """
         if self.entry or not self.backend:
             return {}
         found = {"TORCH_BISECT_BACKEND": self.backend}
@@ -85,12 +88,12 @@ class BisectStep:
 
 
 def words(part: str) -> str:
-    """'post_grad passes' for 'post_grad_passes'."""
+    """Return the name of a part in words: 'post_grad passes' for 'post_grad_passes'."""
     return part.removesuffix("_passes") + " passes" if part.endswith("_passes") else part
 
 
 def parse_step(text: str) -> BisectStep:
-    """A step from its spelling.  Raises UsageError."""
+    """Return a step from its spelling.  Raises UsageError."""
     backend, colon, rest = text.partition(":")
     if backend not in LADDER:
         raise UsageError(
@@ -109,12 +112,12 @@ def parse_step(text: str) -> BisectStep:
 
 
 def part_step(backend: str, part: str) -> BisectStep:
-    """The step that takes a whole part away, or that sets an entry of the config."""
+    """Return the step that takes a whole part away, or that sets an entry of the config."""
     return BisectStep(backend, entry=part) if "=" in part else BisectStep(backend, part)
 
 
 def applied(step: BisectStep, case: Case) -> Case:
-    """The case run in the way of a step."""
+    """Return the case run in the way of a step."""
     if step.backend and step.backend != case.backend:
         case = _with_backend(case, step.backend)
     if step.entry:
@@ -129,7 +132,10 @@ def applied(step: BisectStep, case: Case) -> Case:
 
 
 def _with_backend(case: Case, backend: str) -> Case:
-    """The case with another backend of torch's own, without options: they are of the first."""
+    """Return the case with another backend of torch's own, without options.
+
+    They are of the first.
+    """
     extra = {**case.checkpoint.extra, "backend": backend, "options": []}
     # Eager compiles nothing: a failure of its is one of the run.
     harness = "run" if backend == "eager" and case.harness == "compile" else case.harness
@@ -138,7 +144,7 @@ def _with_backend(case: Case, backend: str) -> Case:
 
 
 def with_entry(case: Case, module: str, key: str, value: Json) -> Case:
-    """The case with one entry of a config set."""
+    """Return the case with one entry of a config set."""
     entry: Json = {"module": module, "key": key, "value": value, "portable": True}
     doc = case.checkpoint
     others = [e for e in doc.config if (as_object(e).get("module"), as_object(e).get("key")) != (module, key)]  # fmt: skip # noqa: E501

@@ -30,7 +30,7 @@ class Switch:
 
     @property
     def line(self) -> str:
-        """The assignment, to paste."""
+        """Return the assignment, to paste."""
         return f"{_MODULES[self.module]}.{self.key} = {self.value!r}"
 
 
@@ -88,12 +88,14 @@ class Workaround:
 
     @property
     def line(self) -> str:
-        """As one line."""
+        """Return it as one line."""
         return "; ".join(self.lines)
 
 
 def switches(case: Case) -> tuple[Switch, ...]:
-    """The switches that its backend looks at, without those that are set in the case already."""
+    """Return the switches that its backend looks at, without those that are set in the case
+    already.
+    """
     known = {
         (as_object(entry).get("module"), as_object(entry).get("key"))
         for entry in case.checkpoint.config
@@ -107,7 +109,7 @@ def switches(case: Case) -> tuple[Switch, ...]:
 
 
 def find_workaround(judge: CachedOracle, oracle: Oracle, case: Case) -> Workaround | None:
-    """The cheapest change of the config that was found to cure a case; None if none was.
+    """Return the cheapest change of the config that was found to cure a case; None if none was.
 
     All switches at once come first: if the case fails with them too, no one of them helps. Then the
     shortest run of them that cures is halved out, and of that run its last one alone is tried, and
@@ -144,7 +146,7 @@ def _smallest(judge: CachedOracle, case: Case, known: Sequence[Switch]) -> list[
 
 
 def _without_needless(cures: object, found: list[Switch]) -> list[Switch]:
-    """Halves, then quarters, ... of the others are left out as long as the rest cures."""
+    """Leave out halves, then quarters, ... of the others, as long as the rest cures."""
     assert callable(cures)
     size = len(found) // 2
     while size >= 1:
@@ -166,7 +168,7 @@ def _with(case: Case, some: Sequence[Switch]) -> Case:
 
 
 def _thorough(case: Case) -> Case:
-    """The case run to its end and compared with eager, where it can be."""
+    """Return the case run to its end and compared with eager, where it can be."""
     if case.checkpoint.entry == "aot":
         return replace(case, harness="run")
     return replace(case, harness="accuracy") if case.eager else replace(case, harness="run")
@@ -177,12 +179,12 @@ def _passes(report: object) -> bool:
 
 
 def is_dynamic(case: Case) -> bool:
-    """Whether any size of an input is a symbol."""
+    """Return True if any size of an input is a symbol."""
     return any(symbols_of(value) for value in case.checkpoint.inputs)
 
 
 def entry_line(entry: Json) -> str:
-    """An entry of a case's config as the assignment that it is."""
+    """Return an entry of a case's config as the assignment that it is."""
     fields = as_object(entry)
     module = _MODULES.get(str(fields.get("module")), f"{fields.get('module')}.config")
     return f"{module}.{fields.get('key')} = {fields.get('value')!r}"

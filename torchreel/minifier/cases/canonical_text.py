@@ -24,7 +24,7 @@ DERIVED_META = ("val", "example_value", "unbacked_bindings")
 
 
 def key_of(function: Callable[..., object]) -> str:
-    """Where `memoized` keeps what this function says."""
+    """Return the key under which `memoized` keeps the result of a function."""
     return f"_{function.__module__}.{function.__name__}"
 
 
@@ -64,7 +64,7 @@ def memoized_by_identity(function: Callable[[Json], T]) -> Callable[[Json], T]:
 
 
 def text_of(value: Json) -> str:
-    """The canonical JSON of a value."""
+    """Return the canonical JSON of a value."""
     return canonical_json(value).decode("utf-8", "surrogatepass")
 
 
@@ -73,12 +73,12 @@ text_of_part = memoized_by_identity(text_of)
 
 
 def text_of_parts(parts: Iterable[Json]) -> str:
-    """The canonical JSON of the list of these."""
+    """Return the canonical JSON of the list of these."""
     return f"[{','.join(map(text_of_part, parts))}]"
 
 
 def text_of_members(data: Mapping[str, Json]) -> str:
-    """The members of a canonical JSON object, without its braces."""
+    """Return the members of a canonical JSON object, without its braces."""
     return ",".join(f"{text_of(key)}:{text_of_part(data[key])}" for key in sorted(data))
 
 
@@ -92,7 +92,7 @@ _DOCUMENT = key_of(_document)
 
 @memoized
 def _template(node: NodeDoc) -> tuple[str, tuple[str, ...]]:
-    """A call without the names of its operands, and these, in the order of the holes."""
+    """Return a call without the names of its operands, and these, in the order of the holes."""
     names: dict[str, int] = {}
 
     def hole(name: str) -> Json:
@@ -108,7 +108,7 @@ _TEMPLATE = key_of(_template)
 
 
 def canonical_text(graph: GraphDoc) -> str:
-    """A graph in which nodes are numbered and nothing derived is left."""
+    """Return a graph in which nodes are numbered and nothing derived is left."""
     numbers: dict[str, int] = {}
     parts = []
     for number, node in enumerate(graph.nodes):
@@ -125,7 +125,7 @@ def canonical_text(graph: GraphDoc) -> str:
 
 
 def document_text(graph: GraphDoc) -> str:
-    """The canonical JSON of `GraphDoc.to_json`."""
+    """Return the canonical JSON of `GraphDoc.to_json`."""
     texts = (node.__dict__.get(_DOCUMENT) or _document(node) for node in graph.nodes)
     return _put_together(graph, texts, document_text)
 

@@ -79,12 +79,12 @@ class Case:
 
     @property
     def graph(self) -> GraphDoc:
-        """The outer graph."""
+        """Return the outer graph."""
         return self.checkpoint.graph
 
     @property
     def is_exact(self) -> bool:
-        """Whether this is the recording to the letter: nothing may be computed anew."""
+        """Return True if this is the recording to the letter: nothing may be computed anew."""
         return "guards" in self.checkpoint.shape_env
 
     @property
@@ -94,19 +94,21 @@ class Case:
 
     @cached_property
     def canonical(self) -> str:
-        """The canonical text, over which the digest is taken."""
+        """Return the canonical text, over which the digest is taken."""
         inputs = texts.text_of_parts(self.checkpoint.inputs)
         graph = texts.canonical_text(self.graph)
         return f'{{{self._surroundings},"graph":{graph},"inputs":{inputs}}}'
 
     @cached_property
     def digest(self) -> str:
-        """The sha256 of the canonical case."""
+        """Return the sha256 of the canonical case."""
         return digest_of(self.canonical.encode("utf-8", "surrogatepass"))
 
     @cached_property
     def _surroundings(self) -> str:
-        """The members of the canonical text in which neither the graph nor an input occurs."""
+        """Return the members of the canonical text in which neither the graph nor an input
+        occurs.
+        """
         doc = self.checkpoint
         parts: dict[str, Json] = {
             **self._how(),
@@ -137,44 +139,47 @@ class Case:
 
     @property
     def unit(self) -> str:
-        """What `call_nodes` counts."""
+        """Return the unit in which `call_nodes` counts."""
         return "call node"
 
     @property
     def kind(self) -> str:
-        """Of the kinds of cases, this one."""
+        """Return the kind of the case."""
         return "graph"
 
     @property
     def is_part(self) -> bool:
-        """Whether it is one partition alone."""
+        """Return True if it is one partition alone."""
         return self.checkpoint.entry == "aot"
 
     @property
     def is_code(self) -> bool:
-        """Never: a graph is data."""
+        """Return False: a graph is data."""
         return False
 
     @property
     def summary(self) -> str:
-        """The case in a few words."""
+        """Return the case in a few words."""
         eager = "" if self.eager else ", without eager"
         return f"the {self.checkpoint.entry!r} checkpoint ({self.harness}{eager})"
 
     def repeating(self, times: int) -> Case:
-        """The case with another `repeats`."""
+        """Return the case with another `repeats`."""
         return replace(self, repeats=times)
 
     def refreshed(self, values: Mapping[str, Json]) -> Case:
-        """The case with fresh descriptions of what its call nodes compute, by node name."""
+        """Return the case with fresh descriptions of what its call nodes compute, by node name."""
         return refreshed(self, values)
 
     def trivial(self) -> Case | None:
-        """The case with a graph that returns its only input; None when nothing is computed."""
+        """Return the case with a graph that returns its only input.
+
+        None when nothing is computed.
+        """
         return trivial(self) if self.call_nodes else None
 
     def with_graph(self, graph: GraphDoc, inputs: tuple[Json, ...] | None = None) -> Case:
-        """This case with another outer graph (and the inputs that belong to it)."""
+        """Return the case with another outer graph (and the inputs that belong to it)."""
         doc = self.checkpoint
         inputs = doc.inputs if inputs is None else inputs
         made = replace(self, checkpoint=replace(doc, graph=graph, inputs=inputs))
@@ -182,7 +187,7 @@ class Case:
         return made
 
     def to_json(self) -> dict[str, Json]:
-        """The complete case as data, with names and descriptions."""
+        """Return the complete case as data, with names and descriptions."""
         doc = self.checkpoint
         checkpoint: Json = {
             "entry": doc.entry,
@@ -198,7 +203,7 @@ class Case:
 
     @classmethod
     def from_json(cls, data: Json) -> Case:
-        """The case of a parsed document.  Raises `UnsupportedError` when it is malformed."""
+        """Return the case of a parsed document.  Raises `UnsupportedError` when it is malformed."""
         if not isinstance(data, Mapping) or data.get("harness") not in HARNESSES:
             raise UnsupportedError("the document is not a case of a kind that this version knows")
         imports = data.get("imports")
@@ -214,16 +219,16 @@ class Case:
         )
 
     def with_imports(self, imports: tuple[str, ...]) -> Case:
-        """The case with other modules to import."""
+        """Return the case with other modules to import."""
         return replace(self, imports=imports)
 
     def to_bytes(self) -> bytes:
-        """The document that the store keeps: the canonical JSON of `to_json`."""
+        """Return the document that the store keeps: the canonical JSON of `to_json`."""
         return self._document
 
     @cached_property
     def _document(self) -> bytes:
-        """Both a worker and the store get it."""
+        """Return the document that a worker and the store get."""
         doc = self.checkpoint
         graph = texts.document_text(doc.graph)
         # Keys stand in their order, as in all canonical JSON.
@@ -244,7 +249,7 @@ class Case:
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Case:
-        """What `to_bytes` wrote."""
+        """Read what `to_bytes` wrote."""
         return cls.from_json(parse_json(data))
 
     @classmethod
@@ -256,7 +261,7 @@ class Case:
         imports: tuple[str, ...] = (),
         lean: bool = True,
     ) -> Case:
-        """The case of a recorded checkpoint.
+        """Return the case of a recorded checkpoint.
 
         `lean` drops what a run does not need: stacks and other metadata, config entries for which
         a replay has values of its own, and what the recorded ShapeEnv had learnt while tracing
@@ -279,7 +284,10 @@ def _lean(doc: CheckpointDoc) -> CheckpointDoc:
 
 
 def _operators(doc: CheckpointDoc) -> dict[str, Json]:
-    """What the graph says of operators that torch does not define: a lean graph says it no more."""
+    """Collect what the graph says of operators that torch does not define.
+
+    A lean graph does not.
+    """
     found: Json = operators_of([doc.graph])
     return {"operators": found} if found else {}
 
@@ -290,7 +298,10 @@ def _entry_name(entry: Json) -> tuple[Json, Json]:
 
 
 def _lean_inputs(inputs: tuple[Json, ...]) -> tuple[Json, ...]:
-    """Inputs without the storages that are theirs alone: there is nothing to say about those."""
+    """Leave out the storages that belong to one input alone.
+
+    There is nothing to say about those.
+    """
     fields = [value if isinstance(value, Mapping) else {} for value in inputs]
     uses = Counter(found["storage"] for found in fields if "storage" in found)
     return tuple(
@@ -312,7 +323,9 @@ def _lean_meta(node: NodeDoc) -> dict[str, Json]:
 
 
 def lean_shape_env(snapshot: Mapping[str, Json]) -> dict[str, Json]:
-    """A snapshot with its symbols and their hints and ranges, and nothing that tracing learnt."""
+    """Return a snapshot with its symbols and their hints and ranges, and nothing that tracing
+    learnt.
+    """
     state = snapshot.get("state")
     known = state if isinstance(state, Mapping) else {}
     kept: dict[str, Json] = {key: known[key] for key in _KEPT_STATE if key in known}
@@ -332,7 +345,7 @@ def _lean_extra(extra: Mapping[str, Json]) -> dict[str, Json]:
 
 
 def refreshed(case: Case, values: Mapping[str, Json]) -> Case:
-    """The case with fresh descriptions of what its call nodes compute, by node name."""
+    """Return the case with fresh descriptions of what its call nodes compute, by node name."""
     if not values:
         return case
     nodes = tuple(_with_value(node, values.get(node.name)) for node in case.graph.nodes)
@@ -359,7 +372,7 @@ _PLAIN: Json = {
 
 
 def trivial(case: Case) -> Case:
-    """The case with a graph that returns its only input, a plain tensor of two elements."""
+    """Return the case with a graph that returns its only input, a plain tensor of two elements."""
     key = "val" if case.checkpoint.entry == "aot" else "example_value"
     placeholder = NodeDoc("x", "placeholder", "x", [], {}, {key: _PLAIN})
     output = NodeDoc("output", "output", "output", [{"t": [{"n": "x"}]}])

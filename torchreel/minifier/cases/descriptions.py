@@ -25,28 +25,31 @@ UNBACKED_SIZE = 2
 
 
 def as_object(value: Json) -> Mapping[str, Json]:
-    """`value` if it is an object, else an empty one."""
+    """Return `value` if it is an object, else an empty one."""
     # Nearly all are dictionaries, which is decided ten times as fast.
     return value if isinstance(value, (dict, Mapping)) else {}
 
 
 def as_list(value: Json) -> list[Json]:
-    """`value` as a list if it is one, else an empty one."""
+    """Return `value` as a list if it is one, else an empty list."""
     return list(value) if isinstance(value, (list, tuple)) else []
 
 
 def is_tensor(value: Json) -> bool:
-    """Whether a description is that of a plain tensor."""
+    """Return True if a description is that of a plain tensor."""
     return as_object(value).get("k") == "tensor"
 
 
 def is_symbolic(value: Json) -> bool:
-    """Whether a description is that of a symbolic scalar."""
+    """Return True if a description is that of a symbolic scalar."""
     return as_object(value).get("k") in _SYMBOLIC
 
 
 def compatible(one: Json, other: Json, *, loose: bool = False) -> bool:
-    """Whether one value can stand where the other stood; loosely: any tensor for a tensor."""
+    """Return True if one value can stand where the other stood.
+
+    Loosely: any tensor for a tensor.
+    """
     a, b = as_object(one), as_object(other)
     if a.get("k") != b.get("k") or not a:
         return False
@@ -57,7 +60,8 @@ def compatible(one: Json, other: Json, *, loose: bool = False) -> bool:
 
 
 def likeness(value: Json) -> str | None:
-    """The text that values have in common of which one can stand where another stood, if any can.
+    """Return the text that values have in common of which one can stand where another stood, if any
+    can.
 
     As `compatible` has it, for comparing one with many.
     """
@@ -69,12 +73,15 @@ def likeness(value: Json) -> str | None:
 
 
 def sizes(value: Json) -> list[Size]:
-    """The sizes of a tensor description (none for anything else)."""
+    """Return the sizes of a tensor description (none for anything else)."""
     return [s for s in as_list(as_object(value).get("size")) if isinstance(s, (int, str))]
 
 
 def as_input(value: Json) -> Json:
-    """The description of a fresh input with the layout of `value`; None where there is none."""
+    """Return the description of a fresh input with the layout of `value`.
+
+    None where there is none.
+    """
     if not is_tensor(value) or as_object(value).get("layout") != "strided":
         return None
     kept: Mapping[str, Json] | None = {k: v for k, v in as_object(value).items() if k not in _TIES}
@@ -87,7 +94,10 @@ def as_input(value: Json) -> Json:
 
 
 def _with_numbers(fields: Mapping[str, Json]) -> Mapping[str, Json] | None:
-    """A dense description with numbers for sizes that only a run can tell; None for others."""
+    """Return a dense description with numbers for sizes that only a run can tell.
+
+    None for others.
+    """
     size = [UNBACKED_SIZE if is_unbacked(s) else s for s in as_list(fields["size"])]
     known = [s for s in size if isinstance(s, int)]
     if len(known) != len(size):
@@ -97,7 +107,7 @@ def _with_numbers(fields: Mapping[str, Json]) -> Mapping[str, Json] | None:
 
 
 def is_unbacked(expression: Json) -> bool:
-    """Whether an expression is nothing but a symbol that only a run can give a value."""
+    """Return True if an expression is nothing but a symbol that only a run can give a value."""
     return isinstance(expression, str) and _UNBACKED.fullmatch(expression) is not None
 
 
@@ -107,7 +117,7 @@ def _symbols_in(text: str) -> frozenset[str]:
 
 
 def symbols_of(value: Json) -> frozenset[str]:
-    """The symbols that a description's expressions mention."""
+    """Return the symbols that a description's expressions mention."""
     found: set[str] = set()
     for text in expressions(value):
         if isinstance(text, str):
@@ -116,14 +126,14 @@ def symbols_of(value: Json) -> frozenset[str]:
 
 
 def expressions(value: Json) -> Iterator[Json]:
-    """Every size, stride, offset and scalar expression of a description."""
+    """Return every size, stride, offset and scalar expression of a description."""
     seen: list[Json] = []
     map_expressions(value, lambda text: seen.append(text) or text)  # type: ignore[func-returns-value]
     yield from seen
 
 
 def map_expressions(value: Json, change: Callable[[Json], Json]) -> Json:
-    """A description with every expression `e` replaced by `change(e)`.
+    """Return a description with every expression `e` replaced by `change(e)`.
 
     A symbolic scalar whose expression becomes a number becomes that number.
     """
@@ -154,13 +164,16 @@ def _scalar(value: Mapping[str, Json], expr: Json) -> Json:
 
 
 def constant_of(value: Json) -> Json:
-    """The argument that a plain scalar description stands for; None where it is none."""
+    """Return the argument that a plain scalar description stands for; None where it is none."""
     found = as_object(value)
     return found.get("v") if found.get("k") in ("int", "bool", "float", "str") else None
 
 
 def contiguous(size: list[int]) -> list[Json]:
-    """Row-major strides; torch gives a dimension of no element the stride of one of one."""
+    """Return row-major strides.
+
+    A dimension of no element counts as one of one element, as in torch.
+    """
     strides: list[Json] = []
     step = 1
     for length in reversed(size):

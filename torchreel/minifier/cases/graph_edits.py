@@ -33,7 +33,7 @@ class GraphEditor:
         self._returned: set[str] | None = None  # the names in `_outputs`, once they were asked for
 
     def has(self, name: str) -> bool:
-        """Whether a node is (still) a node that can be edited."""
+        """Return True if a node is (still) a node that can be edited."""
         return name in self.graph.by_name and name not in self._gone and name not in self._cuts
 
     def substitute(self, name: str, tree: Json, *, keep: bool = False) -> None:
@@ -54,7 +54,7 @@ class GraphEditor:
 
     @property
     def outputs(self) -> list[Json]:
-        """What the graph returns, as far as noted."""
+        """Return the outputs of the graph, as far as noted."""
         return self._outputs if self._outputs is not None else output_items(self.graph)
 
     def set_outputs(self, items: list[Json]) -> None:
@@ -74,21 +74,21 @@ class GraphEditor:
 
     @property
     def is_untouched(self) -> bool:
-        """Whether nothing was noted."""
+        """Return True if nothing was noted."""
         return not (self._gone or self._uses or self._cuts or self._outputs is not None)
 
     @property
     def users(self) -> Mapping[str, set[str]]:
-        """Who uses each node of the graph as it was."""
+        """Return the users of each node of the graph as it was."""
         return users_of(self.graph)
 
     def is_output_only(self, name: str) -> bool:
-        """Whether nothing but the output (or a dropped node) uses a node."""
+        """Return True if nothing but the output (or a dropped node) uses a node."""
         output = self.graph.output.name
         return all(user in self._gone or user == output for user in self.users.get(name, ()))
 
     def finish(self) -> tuple[GraphDoc, tuple[Json, ...]] | None:
-        """The edited graph and its inputs; None if a use would be left without its value."""
+        """Return the edited graph and its inputs; None if a use would be left without its value."""
         nodes = self._ordered()
         if self._uses or self._outputs is not None:
             nodes = [self._rewired(node) for node in nodes]
@@ -101,7 +101,7 @@ class GraphEditor:
         return graph, tuple(inputs[name] for name in placeholders if name in inputs)
 
     def _ordered(self) -> list[NodeDoc]:
-        """The nodes that stay, new inputs right after the old ones."""
+        """Return the nodes that stay, new inputs right after the old ones."""
         old: list[NodeDoc] = []
         new: list[NodeDoc] = []
         rest: list[NodeDoc] = []
@@ -151,7 +151,7 @@ class GraphEditor:
         return replace(node, args=args, kwargs=kwargs)
 
     def _resolve(self, name: str) -> Json:
-        """What a use of a node has become, through any number of substitutions."""
+        """Return what a use of a node has become, through any number of substitutions."""
         tree: Json = {"n": name}
         while isinstance(tree, Mapping) and set(tree) == {"n"} and tree["n"] in self._uses:
             tree = self._uses[str(tree["n"])]
@@ -164,7 +164,7 @@ def _described(node: NodeDoc) -> Json:
 
 
 def output_items(graph: GraphDoc) -> list[Json]:
-    """The values that a graph returns, flat."""
+    """Return the values that a graph returns, flat."""
     (value, *_) = graph.output.args or [None]  # type: ignore[misc]
     if isinstance(value, list):
         return list(value)
@@ -174,7 +174,9 @@ def output_items(graph: GraphDoc) -> list[Json]:
 
 
 def shaped_like(args: Json, items: list[Json]) -> Json:
-    """Arguments of an output node that returns `items` in the container that `args` has."""
+    """Return the arguments of an output node that returns `items` in the container that
+    `args` has.
+    """
     value = args[0] if isinstance(args, (list, tuple)) and args else None
     return [items] if isinstance(value, list) else [{"t": items}]
 
@@ -189,7 +191,7 @@ def _use_counts(nodes: Iterable[NodeDoc]) -> dict[str, int]:
 
 @memoized
 def users_of(graph: GraphDoc) -> Mapping[str, set[str]]:
-    """The names of the nodes that use each node (nodes without users are left out)."""
+    """Return the names of the nodes that use each node (nodes without users are left out)."""
     users: dict[str, set[str]] = defaultdict(set)
     for node in graph.nodes:
         for name in node.operands:
@@ -198,7 +200,7 @@ def users_of(graph: GraphDoc) -> Mapping[str, set[str]]:
 
 
 def _is_ordered(nodes: list[NodeDoc]) -> bool:
-    """Whether every use comes after its definition."""
+    """Return True if every use comes after its definition."""
     known: set[str] = set()
     for node in nodes:
         if not known.issuperset(node.operands):
@@ -208,7 +210,7 @@ def _is_ordered(nodes: list[NodeDoc]) -> bool:
 
 
 def pruned(graph: GraphDoc) -> GraphDoc:
-    """Without nested graphs and constants that no node names."""
+    """Leave out nested graphs and constants that no node names."""
     if not graph.modules and not graph.attributes:
         return graph
     used = {node.target for node in graph.nodes if node.op in ("get_attr", "call_module")}
@@ -220,5 +222,5 @@ def pruned(graph: GraphDoc) -> GraphDoc:
 
 
 def references(tree: Json) -> list[str]:
-    """The nodes that a tree refers to, each once, in order."""
+    """Return the nodes that a tree refers to, each once, in order."""
     return list(dict.fromkeys(node_refs(tree)))

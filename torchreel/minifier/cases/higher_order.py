@@ -104,14 +104,14 @@ class HigherOrderCall:
     bodies: tuple[GraphDoc, ...]
 
     def items(self, group: Group) -> list[Json]:
-        """The arguments of a group."""
+        """Return the arguments of a group."""
         args = as_list(self.node.args)
         if group.rest:
             return args[group.at :]
         return _contents(args[group.at]) if group.at < len(args) else []
 
     def with_items(self, group: Group, items: list[Json]) -> NodeDoc:
-        """The call node with other arguments in a group."""
+        """Return the call node with other arguments in a group."""
         args = as_list(self.node.args)
         if group.rest:
             return replace(self.node, args=[*args[: group.at], *items])
@@ -119,7 +119,7 @@ class HigherOrderCall:
         return replace(self.node, args=args)
 
     def inputs_of(self, body: int, group: Group, index: int) -> list[int]:
-        """Which inputs of a body take item `index` of a group."""
+        """Return the inputs of a body that take item `index` of a group."""
         if body not in group.bodies:
             return []
         start = self.layout.own[body] if body < len(self.layout.own) else 0
@@ -134,28 +134,28 @@ class HigherOrderCall:
         return []
 
     def group(self, kind: Kind, body: int = 0) -> Group | None:
-        """The group of a kind that a body takes."""
+        """Return the group of a kind that a body takes."""
         groups = self.layout.groups
         return next((g for g in groups if g.kind == kind and body in g.bodies), None)
 
     @property
     def carries(self) -> int:
-        """How many results, the first ones, are values of carries (or of pairs)."""
+        """Return how many results, the first ones, are values of carries (or of pairs)."""
         return sum(len(self.items(g)) for g in self.layout.groups if g.kind in ("carry", "pair"))
 
     @property
     def results(self) -> int:
-        """How many results it has."""
+        """Return how many results the call has."""
         return len(self.returned(self.layout.givers[0])) if self.layout.givers else 0
 
     def returned(self, body: int) -> list[Json]:
-        """What a body returns."""
+        """Return the outputs of a body."""
         items = output_items(self.bodies[body])
         return _contents(items[0]) if self.layout.fixed and items else items
 
     @property
     def is_sound(self) -> bool:
-        """Whether the bodies have the inputs and outputs that the arguments call for."""
+        """Return True if the bodies have the inputs and outputs that the arguments call for."""
         for body, graph in enumerate(self.bodies):
             wanted = self.layout.own[body] if body < len(self.layout.own) else 0
             for group in self.layout.groups:
@@ -168,7 +168,7 @@ class HigherOrderCall:
 
 
 def call_of(graph: GraphDoc, node: NodeDoc) -> HigherOrderCall | None:
-    """A node as the call of a known higher-order operator; None where it is none."""
+    """Return a node as the call of a known higher-order operator; None where it is none."""
     layout = LAYOUTS.get(node.target)
     if layout is None or not node.is_call:
         return None
@@ -181,7 +181,7 @@ def call_of(graph: GraphDoc, node: NodeDoc) -> HigherOrderCall | None:
 
 
 def calls_in(graph: GraphDoc) -> Iterator[HigherOrderCall]:
-    """The calls of known higher-order operators in a graph, in order."""
+    """Return the calls of known higher-order operators in a graph, in order."""
     if not graph.modules:
         return
     for node in graph.nodes:
@@ -191,7 +191,8 @@ def calls_in(graph: GraphDoc) -> Iterator[HigherOrderCall]:
 
 
 def sites(graph: GraphDoc, call: HigherOrderCall) -> list[HigherOrderCall] | None:
-    """Every call that shares a body with one; None if one is of another make, or they are fixed.
+    """Return every call that shares a body with one; None if one is of another make, or they are
+    fixed.
 
     What is changed about a body has to be changed in all of them.
     """
@@ -205,7 +206,10 @@ def sites(graph: GraphDoc, call: HigherOrderCall) -> list[HigherOrderCall] | Non
 
 
 def getitems(graph: GraphDoc, call: HigherOrderCall) -> dict[str, int] | None:
-    """The nodes that pick a result of a call, with its number; None if it is used otherwise."""
+    """Return the nodes that pick a result of a call, with its number.
+
+    None if it is used otherwise.
+    """
     found: dict[str, int] = {}
     for node in graph.nodes:
         if call.node.name in node.inputs():
@@ -233,7 +237,7 @@ def _at(args: Json, path: tuple[int, ...]) -> Json:
 
 
 def _body_name(graph: GraphDoc, tree: Json) -> str | None:
-    """The nested graph that an argument names."""
+    """Return the nested graph that an argument names."""
     name = as_object(tree).get("n")
     node = graph.by_name.get(str(name))
     if node is None or node.op != "get_attr" or node.target not in graph.modules:

@@ -25,65 +25,65 @@ class AnyCase(Protocol):
 
     @property
     def kind(self) -> str:
-        """Which kind it is: 'graph' or 'source'."""
+        """Return the kind of the case: 'graph' or 'source'."""
 
     @property
     def digest(self) -> str:
-        """The sha256 of what makes it this case."""
+        """Return the sha256 of what makes it this case."""
 
     @property
     def repeats(self) -> int:
-        """How often to run it before believing that it does not fail."""
+        """Return how often to run it before believing that it does not fail."""
 
     @property
     def eager(self) -> bool:
-        """Whether eager has to accept it."""
+        """Return True if eager has to accept it."""
 
     @property
     def imports(self) -> tuple[str, ...]:
-        """Modules that the user allowed to import."""
+        """Return the modules that the user allowed to import."""
 
     @property
     def call_nodes(self) -> int:
-        """Its size as a person is told it, counted in `unit`."""
+        """Return its size as a person is told it, counted in `unit`."""
 
     @property
     def total_call_nodes(self) -> int:
-        """The same with what is nested in it."""
+        """Return the same with what is nested in it."""
 
     @property
     def unit(self) -> str:
-        """What `call_nodes` counts: 'call node', 'statement'."""
+        """Return the unit in which `call_nodes` counts: 'call node', 'statement'."""
 
     @property
     def is_part(self) -> bool:
-        """Whether it is one partition alone, which has no parts of its own."""
+        """Return True if it is one partition alone, which has no parts of its own."""
 
     @property
     def is_code(self) -> bool:
-        """Whether to run it runs Python code that is in the document."""
+        """Return True if to run it runs Python code that is in the document."""
 
     @property
     def summary(self) -> str:
-        """The case in a few words, for a message."""
+        """Return the case in a few words, for a message."""
 
     def repeating(self, times: int) -> AnyCase:
-        """The case with another `repeats`."""
+        """Return the case with another `repeats`."""
 
     def refreshed(self, values: Mapping[str, Json]) -> AnyCase:
-        """The case with what a run computed of it (the same case, by its digest)."""
+        """Return the case with what a run computed of it (the same case, by its digest)."""
 
     def with_imports(self, imports: tuple[str, ...]) -> AnyCase:
-        """The case with other modules to import."""
+        """Return the case with other modules to import."""
 
     def trivial(self) -> AnyCase | None:
-        """The case with nothing in it that could fail; None when it is that already."""
+        """Return the case with nothing in it that could fail; None when it is that already."""
 
     def to_json(self) -> dict[str, Json]:
-        """The complete case as data; `case_from_json` undoes it."""
+        """Return the complete case as data; `case_from_json` undoes it."""
 
     def to_bytes(self) -> bytes:
-        """The document that the store keeps."""
+        """Return the document that the store keeps."""
 
 
 _CLASSES: Mapping[str, type[Case] | type[SourceCase]] = {"graph": Case, "source": SourceCase}
@@ -91,7 +91,7 @@ _CLASSES: Mapping[str, type[Case] | type[SourceCase]] = {"graph": Case, "source"
 
 
 def case_from_json(data: Json) -> AnyCase:
-    """What `to_json` gave.  Raises `UnsupportedError` for a kind that is not known."""
+    """Read what `to_json` gave.  Raises `UnsupportedError` for a kind that is not known."""
     kind = _kind(data)
     if kind not in _CLASSES:
         raise UnsupportedError(f"the document is a case of a kind that is not known: {kind!r:.40}")
@@ -99,7 +99,10 @@ def case_from_json(data: Json) -> AnyCase:
 
 
 def case_from_bytes(data: bytes) -> AnyCase:
-    """What `to_bytes` wrote, less the modules to import: a store may not say what is imported."""
+    """Read what `to_bytes` wrote, without modules to import.
+
+    A store may not say what is imported.
+    """
     return case_from_json(parse_json(data)).with_imports(())
 
 

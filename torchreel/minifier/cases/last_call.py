@@ -16,7 +16,7 @@ _MODULE, _ARGUMENTS, _KEYWORDS = "mod", "args", "kwargs"
 
 
 def last_call(tree: ast.Module) -> ast.Call:
-    """The call that ends a program.  Raises `UnsupportedError` where it ends otherwise."""
+    """Return the call that ends a program.  Raises `UnsupportedError` where it ends otherwise."""
     body = tree.body
     while body and isinstance(body[-1], ast.With):
         body = body[-1].body
@@ -32,7 +32,7 @@ def is_export(call: ast.Call) -> bool:
 
 
 def in_eager_mode(call: ast.Call) -> ast.Call:
-    """The same without torch.compile or torch.export: the function or the module is called.
+    """Return the same without torch.compile or torch.export: the function or the module is called.
 
     Raises `UnsupportedError` for any other call.
     """
@@ -48,7 +48,7 @@ def in_eager_mode(call: ast.Call) -> ast.Call:
 
 
 def wrapped(call: ast.Call) -> ast.expr:
-    """F of `torch.compile(F, ...)(...)`.  Raises `UnsupportedError` for any other call."""
+    """Return F of `torch.compile(F, ...)(...)`.  Raises `UnsupportedError` for any other call."""
     inner = call.func
     if isinstance(inner, ast.Call) and ast.unparse(inner.func) == "torch.compile" and inner.args:
         return inner.args[0]

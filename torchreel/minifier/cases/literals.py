@@ -22,17 +22,20 @@ _CONTAINERS = ("t", "d", "slice", "size", "range")
 
 
 def dtype_rank(dtype: Json) -> int:
-    """How far a dtype is from float32."""
+    """Return how far a dtype is from float32."""
     return DTYPES.get(str(dtype), len(DTYPES))
 
 
 def is_reference(tree: Json) -> bool:
-    """Whether a tree is the use of a node."""
+    """Return True if a tree is the use of a node."""
     return isinstance(tree, Mapping) and set(tree) == {"n"}
 
 
 def leaves(tree: Json, at: Place = ()) -> Iterator[tuple[Place, Json]]:
-    """What is written down in `[args, kwargs]` of a call, and where; uses of nodes are left out."""
+    """Yield the literals in `[args, kwargs]` of a call with their places.
+
+    Uses of nodes are left out.
+    """
     if isinstance(tree, (list, tuple)):
         for index, item in enumerate(tree):
             yield from leaves(item, (*at, index))
@@ -48,7 +51,7 @@ def leaves(tree: Json, at: Place = ()) -> Iterator[tuple[Place, Json]]:
 
 
 def lists(tree: Json, at: Place = ()) -> Iterator[tuple[Place, list[Json]]]:
-    """The lists and tuples within `[args, kwargs]` of a call, and where they are."""
+    """Return the lists and tuples within `[args, kwargs]` of a call, and where they are."""
     if isinstance(tree, (list, tuple)):
         if len(at) > 1:
             yield at, list(tree)
@@ -60,12 +63,12 @@ def lists(tree: Json, at: Place = ()) -> Iterator[tuple[Place, list[Json]]]:
 
 
 def _is_tagged(tree: Mapping[str, Json], at: Place) -> bool:
-    """Whether an object is one value; keywords, at (1,), are an object of values."""
+    """Return True if an object is one value; keywords, at (1,), are an object of values."""
     return len(at) > 1 and len(tree) == 1 and next(iter(tree)) not in _CONTAINERS
 
 
 def weight(leaf: Json) -> int:
-    """How far a literal is from the plainest of its kind."""
+    """Return how far a literal is from the simplest of its kind."""
     if isinstance(leaf, bool) or leaf is None:
         return int(bool(leaf))
     if isinstance(leaf, int):
@@ -84,7 +87,7 @@ def _float_weight(number: float) -> int:
 
 
 def float_of(leaf: Json) -> float | None:
-    """The number that a literal float is; None for anything else."""
+    """Return the number that a literal float is; None for anything else."""
     text = as_object(leaf).get("f")
     try:
         return float.fromhex(text) if isinstance(text, str) else None
@@ -93,7 +96,7 @@ def float_of(leaf: Json) -> float | None:
 
 
 def simpler_literals(leaf: Json) -> list[Json]:
-    """What to try instead of a literal, the plainest first; each of it weighs less."""
+    """Return what to try instead of a literal, the simplest first; each weighs less."""
     choices: list[Json] = []
     if isinstance(leaf, bool):
         choices = [False]
@@ -108,7 +111,7 @@ def simpler_literals(leaf: Json) -> list[Json]:
 
 
 def smaller_numbers(number: int) -> list[int]:
-    """Smaller numbers, to try in turn: half of it less, a quarter less, ..., one less.
+    """Return smaller numbers, to try in turn: half of it less, a quarter less, ..., one less.
 
     Where one is taken and the list made anew, the smallest that will do is found by bisection, if
     all above it will do as well.
@@ -118,7 +121,7 @@ def smaller_numbers(number: int) -> list[int]:
 
 
 def at_place(tree: Json, place: Place) -> Json:
-    """What stands at a place; None where there is no such place."""
+    """Return the subtree at a place; None where there is no such place."""
     for step in place:
         if isinstance(tree, (list, tuple)) and isinstance(step, int) and step < len(tree):
             tree = tree[step]
@@ -130,7 +133,7 @@ def at_place(tree: Json, place: Place) -> Json:
 
 
 def with_place(tree: Json, place: Place, new: Json) -> Json:
-    """The tree with something else at a place that it has."""
+    """Return the tree with something else at a place that it has."""
     if not place:
         return new
     step, rest = place[0], place[1:]

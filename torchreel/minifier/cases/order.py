@@ -42,7 +42,7 @@ from torchreel.store.portable.graphs import GraphDoc, NodeDoc
 
 @singledispatch
 def sort_key(case: AnyCase) -> Key:
-    """The key of a case; the smaller, the simpler. Keys are equal only for the same case."""
+    """Return the key of a case; the smaller, the simpler. Keys are equal only for the same case."""
     raise TypeError(f"no order is known for {type(case).__name__}")
 
 
@@ -82,7 +82,9 @@ def _depth(graph: GraphDoc) -> int:
 
 @memoized_by_identity
 def _facts_of(value: Json) -> tuple[tuple[int, list[str]], int, int, int]:
-    """Of an input: its static elements with its dynamic sizes, dimensions, oddities, dtype."""
+    """Return the facts of an input: static elements with dynamic sizes, dimensions, oddities,
+    dtype.
+    """
     size = sizes(value)
     static = math.prod(number for number in size if isinstance(number, int))
     dynamic = [name for name in size if isinstance(name, str)]
@@ -91,13 +93,16 @@ def _facts_of(value: Json) -> tuple[tuple[int, list[str]], int, int, int]:
 
 
 def _elements(static: int, dynamic: list[str], hints: Mapping[str, Json]) -> int:
-    """Elements of a tensor; a dynamic size counts as its hint where it is one symbol, else as 1."""
+    """Count the elements of a tensor.
+
+    A dynamic size counts as its hint if it is a symbol, else as 1.
+    """
     numbers = (hints.get(name, 1) for name in dynamic)
     return static * math.prod(number for number in numbers if isinstance(number, int))
 
 
 def _oddities(value: Json) -> int:
-    """How many things about an input are not those of a plain, contiguous tensor."""
+    """Count what sets an input apart from a contiguous tensor with no special properties."""
     fields = as_object(value)
     size = [s for s in sizes(value) if isinstance(s, int)]
     static = len(size) == len(sizes(value)) and "stride" in fields
@@ -114,7 +119,9 @@ def _oddities(value: Json) -> int:
 
 
 def is_plain(value: Json) -> bool:
-    """Whether an input is a contiguous tensor of known sizes, with nothing special about it."""
+    """Return True if an input is a contiguous tensor of known sizes, with nothing special
+    about it.
+    """
     size = [s for s in sizes(value) if isinstance(s, int)]
     return is_tensor(value) and len(size) == len(sizes(value)) and not _oddities(value)
 
@@ -125,7 +132,7 @@ def _dtype_rank(value: Json) -> int:
 
 @memoized
 def _constants(graph: GraphDoc) -> int:
-    """Nodes that name a constant: they count as inputs, and as odd ones."""
+    """Count the nodes that name a constant: they count as inputs, and as odd ones."""
     if not graph.attributes and not graph.modules:
         return 0
     here = sum(node.op == "get_attr" and node.target in graph.attributes for node in graph.nodes)
@@ -134,7 +141,7 @@ def _constants(graph: GraphDoc) -> int:
 
 @memoized
 def _written(graph: GraphDoc) -> tuple[int, int, int]:
-    """How many calls write to an operand, how many literals there are, and their weight."""
+    """Count the calls that write to an operand, and the literals; add up their weights."""
     writes = literals = weights = 0
     for node in graph.nodes:
         # As `_written_in` would, without a call: see `texts.canonical_text`.

@@ -15,7 +15,9 @@ from torchreel.store.portable.checkpoints import CheckpointDoc
 
 
 def resized_checkpoints(doc: CheckpointDoc) -> Iterator[CheckpointDoc]:
-    """The checkpoint with each size in turn larger by one, wherever it occurs in the inputs."""
+    """Return the checkpoint with each size in turn larger by one, wherever it occurs in
+    the inputs.
+    """
     for symbol, hint in sorted(doc.hints.items()):
         if isinstance(hint, int):
             yield _with_hint(doc, symbol, hint + 1)
@@ -33,7 +35,7 @@ def _with_hint(doc: CheckpointDoc, symbol: str, hint: int) -> CheckpointDoc:
 
 
 def _grown(value: Json, size: int) -> Json:
-    """A description with `size + 1` for `size`, contiguous; others as they are."""
+    """Return a description with `size + 1` for `size`, contiguous; others as they are."""
     given = sizes(value)
     if not is_tensor(value) or size not in given or not all(isinstance(s, int) for s in given):
         return value

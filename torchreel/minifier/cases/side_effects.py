@@ -30,7 +30,7 @@ _ENDS = ("_exit_autocast", "_vmap_decrement_nesting")
 
 
 def is_effectful(node: NodeDoc) -> bool:
-    """Whether removing a node nobody uses may change what the graph does."""
+    """Return True if removing a node nobody uses may change what the graph does."""
     if not node.is_call:
         return node.op != "get_attr"
     name = base_name(node)
@@ -46,7 +46,7 @@ def is_effectful(node: NodeDoc) -> bool:
 
 
 def written_operand(node: NodeDoc) -> str | None:
-    """The first operand of a call that is in place by its name; None for other calls."""
+    """Return the first operand of a call that is in place by its name; None for other calls."""
     name = base_name(node)
     in_place = name in _IN_PLACE_OPERATORS or (name.endswith("_") and not name.endswith("__"))
     if not in_place or _EFFECTS.search(name.replace("copy_", "")):
@@ -55,12 +55,12 @@ def written_operand(node: NodeDoc) -> str | None:
 
 
 def is_end(node: NodeDoc) -> bool:
-    """Whether a node closes what another opened: it goes with that one, never alone."""
+    """Return True if a node closes what another opened: it goes with that one, never alone."""
     return node.is_call and node.target.endswith(_ENDS)
 
 
 def base_name(node: NodeDoc) -> str:
-    """'add_' of 'op:aten.add_.Tensor' and of the method; 'relu' of a function."""
+    """Return 'add_' for 'op:aten.add_.Tensor' and for the method, 'relu' for a function."""
     kind, colon, rest = node.target.partition(":")
     if not colon:
         return node.target

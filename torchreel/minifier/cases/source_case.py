@@ -69,7 +69,7 @@ class SourceCase:
 
     @cached_property
     def tree(self) -> ast.Module:
-        """The syntax tree.  Raises `UnsupportedError` where the text is no program."""
+        """Return the syntax tree.  Raises `UnsupportedError` where the text is no program."""
         try:
             return ast.parse(self.text)
         except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
@@ -77,7 +77,7 @@ class SourceCase:
 
     @property
     def expression(self) -> ast.expr:
-        """The text as one expression.  Raises `UnsupportedError` where it is none."""
+        """Return the text as one expression.  Raises `UnsupportedError` where it is none."""
         body = self.tree.body
         if len(body) != 1 or not isinstance(body[0], ast.Expr):
             raise UnsupportedError("what the program observes is no expression")
@@ -85,43 +85,43 @@ class SourceCase:
 
     @property
     def exports(self) -> bool:
-        """Whether it ends with a call of torch.export."""
+        """Return True if it ends with a call of torch.export."""
         return is_export(last_call(self.tree))
 
     @property
     def call_nodes(self) -> int:
-        """How many statements it has, the imports and nested ones included."""
+        """Count the statements, the imports and nested ones included."""
         return sum(isinstance(node, ast.stmt) for node in ast.walk(self.tree))
 
     @property
     def total_call_nodes(self) -> int:
-        """The same: nested statements count anyway."""
+        """Return the same: nested statements count anyway."""
         return self.call_nodes
 
     @cached_property
     def digest(self) -> str:
-        """The sha256 of the document."""
+        """Return the sha256 of the document."""
         return digest_of(self.to_bytes())
 
     def with_text(self, text: str) -> SourceCase:
-        """The same with another program."""
+        """Return the same with another program."""
         return replace(self, text=text)
 
     def repeating(self, times: int) -> SourceCase:
-        """The case with another `repeats`."""
+        """Return the case with another `repeats`."""
         return replace(self, repeats=times)
 
     def refreshed(self, values: Mapping[str, Json]) -> SourceCase:
-        """Itself: nothing in a text is derived from the rest."""
+        """Return the case itself: nothing in a text is derived from the rest."""
         return self
 
     def trivial(self) -> SourceCase | None:
-        """A program that returns its input; None for itself."""
+        """Return a program that returns its input; None for itself."""
         nothing = _NOTHING_EXPORTED if self.exports else _NOTHING
         return self.with_text(nothing) if self.text != nothing else None
 
     def to_json(self) -> dict[str, Json]:
-        """As data."""
+        """Return it as data."""
         return {
             "kind": KIND,
             "text": self.text,
@@ -133,7 +133,7 @@ class SourceCase:
 
     @classmethod
     def from_json(cls, data: Json) -> SourceCase:
-        """What `to_json` gave.  Raises `UnsupportedError` when it is malformed."""
+        """Read what `to_json` gave.  Raises `UnsupportedError` when it is malformed."""
         if not isinstance(data, Mapping) or not isinstance(data.get("text"), str):
             raise UnsupportedError("the document is not the program that it says it is")
         imports = data.get("imports")
@@ -151,9 +151,9 @@ class SourceCase:
         return found
 
     def with_imports(self, imports: tuple[str, ...]) -> SourceCase:
-        """The case with other modules to import."""
+        """Return the case with other modules to import."""
         return replace(self, imports=imports)
 
     def to_bytes(self) -> bytes:
-        """The document that the store keeps."""
+        """Return the document that the store keeps."""
         return canonical_json(self.to_json())

@@ -21,7 +21,7 @@ _LARGEST = 1_000_000
 
 
 def source_key(case: SourceCase) -> Key:
-    """The key of a program; the smaller, the simpler."""
+    """Return the key of a program; the smaller, the simpler."""
     nodes = list(ast.walk(case.tree))
     kept = [node for node in nodes if not isinstance(node, (ast.expr_context, ast.alias))]
     # The backend that does least may cost one argument more.

@@ -33,7 +33,7 @@ _NOTHING_ELSE = "torch.compile(..., dynamic=False)"
 def explain(
     store: Store, oracle: WorkerOracle, case: Case, signature: Signature, *, runs: int = MOST_RUNS
 ) -> Explanation:
-    """What is to be said of a smallest case; from the store, if that has been found out before."""
+    """Explain a smallest case; take it from the store, if that has been found out before."""
     known = latest_finding(store, "explanation", case, oracle.environment)
     if known is not None:
         return Explanation.from_json(known)
@@ -56,7 +56,7 @@ class _Explaining:
         self._cure: Workaround | None = None
 
     def all(self) -> Explanation:
-        """Everything that the limit allows, in the order of its use."""
+        """Yield all that the limit allows, in the order of its use."""
         complete = True
         try:
             self._cure = find_workaround(self._judge, self._oracle, self._case)
@@ -75,7 +75,7 @@ class _Explaining:
         )
 
     def _static(self) -> tuple[str, ...]:
-        """Dynamic sizes that were tried static, and passed."""
+        """Return the dynamic sizes that were tried static, and passed."""
         static = any("with static sizes" in text for _, text in self._passing)
         return (_NOTHING_ELSE,) if static else ()
 
@@ -95,7 +95,9 @@ class _Explaining:
             self._same += [told] if told else []
 
     def _refused(self) -> Iterator[Edit]:
-        """Neighbours that the reduction tried in vain, and that passed: they cost nothing here."""
+        """Return neighbours that the reduction tried in vain, and that passed: they cost nothing
+        here.
+        """
         for item in all_passes():
             for edit in item.edits(self._case):
                 candidate = item.apply(self._case, [edit])

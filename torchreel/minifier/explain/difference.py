@@ -24,7 +24,7 @@ _DERIVED = ("stride", "storage_size")
 
 
 def deciding_edit(case: Case, other: Case) -> Edit | None:
-    """The one edit from a case to another; None if there are several, or none."""
+    """Return the one edit from a case to another; None if there are several, or none."""
     found = list(_edits(case, other))
     return found[0] if len(found) == 1 else None
 
@@ -41,7 +41,7 @@ def _edits(case: Case, other: Case) -> Iterator[Edit]:
 
 
 def _inputs(case: Case, other: Case) -> Iterator[Edit]:
-    """All inputs that change in the same way are one edit: a size that several have."""
+    """Describe the inputs that changed; those that changed in the same way count as one edit."""
     names = variables(case.graph)
     changed: dict[tuple[str, str, str], list[str]] = {}
     nodes = case.graph.placeholders
@@ -98,7 +98,7 @@ def _spelled(node: NodeDoc, names: Mapping[str, str]) -> str:
 
 
 def _fewer_nodes(case: Case, other: Case) -> Iterator[Edit]:
-    """What was left out, if nothing else happened to the calls."""
+    """Describe the calls that were left out, if nothing else happened to the calls."""
     targets = [node.target for node in other.graph.nodes if node.is_call]
     left: list[str] = []
     names = variables(case.graph)

@@ -46,7 +46,7 @@ class Factor:
 
 
 def factors(case: Case) -> Iterator[Factor]:
-    """Everything worth asking about, the most telling first."""
+    """Return everything worth asking about, the most telling first."""
     yield from _static_sizes(case)
     yield from _dynamic_sizes(case)
     yield from _dtypes(case)
@@ -68,7 +68,7 @@ def _static_sizes(case: Case) -> Iterator[Factor]:
 
 
 def _where(case: Case, size: int) -> str:
-    """'x.size(0)', or the size itself where several dimensions have it."""
+    """Return 'x.size(0)', or the size itself where several dimensions have it."""
     names = variables(case.graph)
     places = [
         f"{names[node.name]}.size({dim})"
@@ -117,7 +117,7 @@ def _with_hint(case: Case, symbol: str, new: int) -> Case:
 
 
 def _dtypes(case: Case) -> Iterator[Factor]:
-    """All inputs of one dtype at once; those with values of their own stay."""
+    """Return all inputs of one dtype at once; those with values of their own stay."""
     found = {
         str(as_object(value).get("dtype"))
         for value in case.checkpoint.inputs
@@ -167,7 +167,7 @@ def _about_dtype(
 
 
 def _values(case: Case) -> Iterator[Factor]:
-    """Other random numbers in the inputs; a compile does not look at them."""
+    """Return other random numbers in the inputs; a compile does not look at them."""
     if case.harness == "compile" or not case.checkpoint.inputs:
         return
     changes = tuple(Change(f"seed {seed}", replace(case, seed=seed)) for seed in (1, 2))

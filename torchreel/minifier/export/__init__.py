@@ -125,7 +125,7 @@ def export(
 
 
 def _with_findings(store: Store, case: AnyCase, story: FailureSummary) -> FailureSummary:
-    """With what `minify`, `bisect` and `releases` found out about the case."""
+    """Add what `minify`, `bisect` and `releases` found out about the case."""
     explanation, bisection = (latest_finding(store, k, case) for k in ("explanation", "bisection"))
     releases = latest_finding(store, "releases", case)
     return replace(
@@ -152,7 +152,7 @@ def _reduction_options(options: ExportOptions) -> MinifyOptions:
 
 
 def refuse_overwriting(options: ExportOptions) -> None:
-    """Raises UsageError when a file is there already, and may not be overwritten."""
+    """Raise UsageError when a file is there already, and may not be overwritten."""
     unknown = [name for name in options.formats if name not in FORMATS]
     if unknown:
         raise UsageError(f"There is no format {unknown[0]!r}: use {', '.join(FORMATS)} or all.")
@@ -187,7 +187,7 @@ def export_case(case: AnyCase, story: FailureSummary, options: ExportOptions) ->
 
 
 def refuse_untrusted(case: AnyCase, *, trust: bool) -> None:
-    """Raises `UntrustedError` for code of a store, and `ForbiddenError` for a forbidden graph."""
+    """Raise `UntrustedError` for code of a store, and `ForbiddenError` for a forbidden graph."""
     if case.is_code and not trust:
         raise UntrustedError(
             "The case is a program that came with the store: to check it runs its code. If you "
@@ -204,7 +204,7 @@ def _repeated(
     result: CheckResult,
     options: ExportOptions,
 ) -> tuple[Script, list[CheckResult]]:
-    """The script with the message that it gave, run as often as was asked for."""
+    """Return the script with the message that it gave, run as often as was asked for."""
     seen = [result]
     if not result.holds or options.checks < 2:
         return script, seen
@@ -218,7 +218,7 @@ def _repeated(
 def _checked(
     case: AnyCase, story: FailureSummary, script: Script, options: ExportOptions
 ) -> CheckResult:
-    """What a script shows, with the modules that it imports and no others."""
+    """Check a script, with the modules that it imports and no others."""
     result = check(
         script.text,
         story.signature,
@@ -237,7 +237,8 @@ def _checked(
 def best_form(
     case: AnyCase, story: FailureSummary, options: ExportOptions
 ) -> tuple[Script, CheckResult]:
-    """The first form that shows the very failure; else one that shows the same error; else any.
+    """Return the first form that shows the very failure; else one that shows the same error; else
+    any.
 
     Raises `UntrustedError` for a case that is code, unless it is trusted, and `UnsupportedError`
     for one that no form of a script can hold.

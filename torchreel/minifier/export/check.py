@@ -144,7 +144,7 @@ def check(
 
 
 def _asked(script: str, signature: Signature, command: Sequence[str]) -> CheckResult:
-    """What the user's command says of a script."""
+    """Return the verdict of the user's command on a script."""
     if not command:
         why = "nobody named the command that judges it"
         return CheckResult(False, False, None, 0, "", why)
@@ -183,7 +183,7 @@ def _request(
 
 
 def _confinement(place: Path, interpreter: Interpreter) -> dict[str, object]:
-    """What the process may do besides reading.
+    """Return what the process may do besides reading.
 
     It may start its very Python too: Inductor tries out a probe in one, and the test of a repro
     that dies runs it in one. That process is confined like its parent.
@@ -199,7 +199,9 @@ def _confinement(place: Path, interpreter: Interpreter) -> dict[str, object]:
 
 
 def _root(place: Path, package: Path) -> Path:
-    """A folder from which another Python imports what confines it, and nothing else of ours."""
+    """Return a folder from which another Python imports what confines it, and nothing else
+    of ours.
+    """
     root = place / "root"
     root.mkdir()
     (root / package.name).symlink_to(package)
@@ -213,7 +215,7 @@ def _root(place: Path, package: Path) -> Path:
 def _run(
     place: Path, request: dict[str, object], interpreter: Interpreter
 ) -> tuple[int, str, bool]:
-    """The exit status, the end of the output, and whether the time was up."""
+    """Return the exit status, the end of the output, and whether the time was up."""
     (place / "request.json").write_text(json.dumps(request), encoding="utf-8")
     environment = {k: v for k, v in os.environ.items() if not _REMOVED.match(k)}
     if "folder" in request:
@@ -246,7 +248,7 @@ def _run(
 
 
 def _end(child: subprocess.Popen[bytes]) -> None:
-    """Nothing that it started may outlive it."""
+    """End a process with everything that it started."""
     with contextlib.suppress(ProcessLookupError):
         os.killpg(child.pid, signal.SIGKILL)
     child.wait()
@@ -278,7 +280,7 @@ def _reported(report: Path) -> _Report:
 def _observed(
     wanted: Signature, seen: Signature | None, status: int, output: str
 ) -> Signature | None:
-    """The signature of what a script did; None when it ended without an error."""
+    """Return the signature of what a script did; None when it ended without an error."""
     if wanted.failure_class == "memory" and _NO_MEMORY.search(output):
         return memory_signature(wanted.stage, wanted.partition)
     if wanted.failure_class == "predicate" and f"{HOLDS}{wanted.message}\n" in f"{output}\n":
@@ -293,7 +295,7 @@ def _observed(
 
 
 def _wrong_result(seen: Signature, wanted: Signature) -> Signature | None:
-    """What `torch.testing.assert_close` complained of, in the words of `comparison`.
+    """Return what `torch.testing.assert_close` complained of, in the words of `comparison`.
 
     Of what Dynamo left behind a script compares one thing alone, if need be by itself.
     """
@@ -315,7 +317,7 @@ def _judged(wanted: Signature, seen: Signature | None, status: int, output: str)
 
 
 def _is_same_error(seen: Signature, wanted: Signature) -> bool:
-    """Whether the types and the message are the same, whatever the innermost frame is.
+    """Return True if the types and the message are the same, whatever the innermost frame is.
 
     Through Dynamo the same error may come up in another frame. That a result is wrong in NaN or in
     other values is one kind to `torch.testing`.

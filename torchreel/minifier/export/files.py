@@ -41,7 +41,7 @@ def _written(path: Path, text: str) -> Path:
 
 
 def _refuse_folders(paths: list[Path]) -> None:
-    """Found out before the first file is there, for a folder can't be replaced."""
+    """Raise UsageError for a folder in the place of a file, before the first file is written."""
     for path in paths:
         if path.is_dir():
             raise IsADirectoryError(21, "it is a folder", str(path))

@@ -33,7 +33,7 @@ def issue(
     story: FailureSummary,
     shown: tuple[int, int] = (1, 1),
 ) -> str:
-    """The text of the issue; `shown` is in how many runs of how many the script failed."""
+    """Return the text of the issue; `shown` is in how many runs of how many the script failed."""
     log = _log(check, story)
     return _template().render(
         title=headline(story.signature, check.message),
@@ -52,7 +52,7 @@ def issue(
 
 
 def _log(check: CheckResult, story: FailureSummary) -> str:
-    """What the repro printed; what was recorded where that is another error."""
+    """Return what the repro printed; what was recorded where that is another error."""
     text = check.output if check.holds and check.output.strip() else story.message
     lines = _PLACES.sub("", text).rstrip().split("\n")
     left = len(lines) - _LOG_LINES
@@ -60,14 +60,14 @@ def _log(check: CheckResult, story: FailureSummary) -> str:
 
 
 def _versions(story: FailureSummary) -> str:
-    """A line each, whatever is in a value."""
+    """Return a line each, whatever is in a value."""
     versions = [f"{key}: {value}" for key, value in story.versions.items()]
     variables = [f"{key}={value}" for key, value in story.variables.items()]
     return "\n".join(map(visible, [*versions, *variables]))
 
 
 def _commands(found: Bisection | None) -> str:
-    """The commands that pass and fail; empty where there are none."""
+    """Return the commands that pass and fail; empty where there are none."""
     if found is None or found.number is None or found.passing is None:
         return ""
     ends = {"passes": found.passing, "fails": found.failing}

@@ -29,7 +29,10 @@ def test_repro():
 
 
 def text_of_test(script: Script) -> str:
-    """The text of the test.  Raises `UnsupportedError` where the repro is not a text in it."""
+    """Return the text of the test.
+
+    Raises `UnsupportedError` where the repro is not a text in it.
+    """
     if script.test:
         return script.test
     head, _, rest = script.text.partition("\n\n")
@@ -40,7 +43,7 @@ def text_of_test(script: Script) -> str:
 
 
 def _in_a_process(repro: str) -> ast.Module:
-    """What the text has to be: the template with the repro as a constant."""
+    """Return the text that is expected: the template with the repro as a constant."""
     program = ast.parse(_IN_A_PROCESS.format(head="", text="REPRO"))
     assigned = program.body[2]
     assert isinstance(assigned, ast.Assign), "the template assigns the repro"
@@ -56,7 +59,8 @@ def check_as_test(
     *,
     trust: bool = False,
 ) -> CheckResult:
-    """Whether the test fails here, as the repro does: called without pytest, with torch alone.
+    """Return True if the test fails here, as the repro does: called without pytest, with torch
+    alone.
 
     In a process of its own, any end of the repro but a good one fails the test.
     """

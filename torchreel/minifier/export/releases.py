@@ -91,7 +91,7 @@ def _in_cache(version: str, say: Say, may_make: bool) -> ReleaseToTry:
 
 
 def _public(version: str) -> str:
-    """A version without the part that names a build."""
+    """Return a version without the part that names a build."""
     return version.partition("+")[0]
 
 
@@ -131,7 +131,7 @@ def _script(
     tried: Sequence[ReleaseToTry],
     options: SurveyOptions,
 ) -> Script:
-    """The form of the script that shows the failure under the torch that recorded it."""
+    """Return the form of the script that shows the failure under the torch that recorded it."""
     same = [one for one in tried if _public(one.torch) == _public(recorded) and one.interpreter]
     interpreter = (same[0].interpreter if same else None) or HERE
     asked = ExportOptions(
@@ -184,7 +184,7 @@ class _Judge:
         )
 
     def _without_compiler(self, runs: list[Run], interpreter: Interpreter) -> list[Run]:
-        """The runs, unless eager mode fails as well: then the compiler has no part in it.
+        """Return the runs, unless eager mode fails as well: then the compiler has no part in it.
 
         Not asked of a failure with the very same innermost frame of torch's.
         """
@@ -199,7 +199,7 @@ class _Judge:
 
 
 def run_of(result: CheckResult) -> Run:
-    """What one run of a script says."""
+    """Return what one run of a script says of a release."""
     if result.holds:
         return Run("same", result.detail)
     if result.observed is None and result.exit_status == 0 and not result.denied:

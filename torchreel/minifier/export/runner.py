@@ -66,7 +66,7 @@ def without_compiler() -> None:
 
 
 def described(error: Exception, raised: Any) -> dict[str, Any]:
-    """An exception as data, for a signature and for the search for a denial."""
+    """Return an exception as data, for a signature and for the search for a denial."""
     lines = str(error).strip().splitlines() or [""]
     chain, denials = raised.raised_chain(error), raised.denials(error)
     return {
@@ -77,7 +77,7 @@ def described(error: Exception, raised: Any) -> dict[str, Any]:
 
 
 def written(text: str) -> str:
-    """Text that is no dump, and that UTF-8 can carry."""
+    """Return text that is no dump, and that UTF-8 can carry."""
     return text[:_LONGEST].encode("utf-8", "replace").decode("utf-8")
 
 

@@ -42,12 +42,12 @@ class FailureSummary:
 
     @property
     def versions(self) -> dict[str, str]:
-        """What the issue template asks for."""
+        """Return the versions that the issue template calls for."""
         return {key: self.environment[key] for key in _VERSIONS if key in self.environment}
 
     @property
     def variables(self) -> dict[str, str]:
-        """The environment variables that were recorded."""
+        """Return the environment variables that were recorded."""
         return {
             key.removeprefix("env:"): value
             for key, value in self.environment.items()
@@ -56,7 +56,7 @@ class FailureSummary:
 
 
 def title(signature: Signature) -> str:
-    """A failure in one line, as the title of an issue."""
+    """Return a failure in one line, as the title of an issue."""
     where = f"in stage {signature.stage}" + (
         f" ({signature.partition})" if signature.partition else ""
     )
@@ -82,7 +82,7 @@ def title(signature: Signature) -> str:
 
 
 def headline(signature: Signature, message: str) -> str:
-    """The same with the message of an exception as it was raised; `title` where that tells less."""
+    """Return the title with the message of an exception as it was raised, where that says more."""
     telling = signature.failure_class == "exception" and message
     if not telling or signature.exception_types == ("CppCompileError",):
         return title(signature)
@@ -92,7 +92,8 @@ def headline(signature: Signature, message: str) -> str:
 def best_known(
     store: Store, compile: Compile, failure: Failure | None, options: MinifyOptions
 ) -> tuple[AnyCase, FailureSummary]:
-    """The simplest case known of a failure (left out: of the compile's first), and its story.
+    """Return the simplest case known of a failure (left out: of the compile's first), and a
+    summary.
 
     Raises UsageError for a compile that did not fail and `UnsupportedError` for a failure without a
     graph.
@@ -111,7 +112,7 @@ def best_known(
 
 
 def summary_of_other_failure(store: Store, found: StoredOtherFailure) -> FailureSummary:
-    """The story of another bug that a reduction met."""
+    """Return the summary of another failure that a reduction met."""
     row = found.owner
     name = f"{row.frame_name} in {PurePath(row.frame_file).name}:{row.frame_line}"
     return FailureSummary(

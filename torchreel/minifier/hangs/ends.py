@@ -54,7 +54,7 @@ class EndedCases:
 
 
 def _calls_of(case: AnyCase) -> _Calls | None:
-    """How often a case calls what; None for code, and for a graph with graphs inside."""
+    """Count the calls of a case by target; None for code, and for a graph with graphs inside."""
     if not isinstance(case, Case):
         return None
     calls = Counter(node.target for node in case.graph.nodes if node.op.startswith("call_"))

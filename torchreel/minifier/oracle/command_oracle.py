@@ -52,7 +52,7 @@ class CommandOracle:
 
     @property
     def environment(self) -> str:
-        """What verdicts depend on besides the case: the worker's, and the text of the command."""
+        """Return the digest of the worker's environment and of the text of the command."""
         texts = [
             hashlib.sha256(Path(word).read_bytes()).hexdigest()
             for word in self._command
@@ -61,12 +61,12 @@ class CommandOracle:
         return digest_of(canonical_json([self._worker.environment, list(self._command), *texts]))
 
     def look_for(self, signature: Signature) -> None:
-        """There is only one thing that this oracle can look for."""
+        """Take another signature; the command decides all the same."""
         self.signature = signature
         self._worker.look_for(signature)
 
     def judge(self, case: AnyCase) -> OracleReport:
-        """The command's verdict on a case that eager accepts."""
+        """Return the command's verdict on a case that eager accepts."""
         report = self._worker.judge(case)
         if report.verdict != "none":
             return report

@@ -16,7 +16,7 @@ class Oracle(Protocol):
     """Runs a case once and says what came of it."""
 
     def judge(self, case: AnyCase) -> OracleReport:
-        """The verdict on one run of the case."""
+        """Return the verdict on one run of the case."""
 
 
 Ahead = Callable[[], Iterator[AnyCase]]

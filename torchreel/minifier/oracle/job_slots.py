@@ -21,7 +21,7 @@ class JobSlot:
         self._lines = self._socket.makefile("rb")
 
     def fileno(self) -> int:
-        """For select."""
+        """Return the file descriptor, for `select`."""
         return self._socket.fileno()
 
     def send(self, task: Task) -> None:
@@ -29,7 +29,10 @@ class JobSlot:
         self._socket.sendall(task.to_line())
 
     def receive(self, seconds: float) -> TaskResult:
-        """The answer to the task.  Raises `OSError` when there is none in time, or nobody."""
+        """Return the answer to the task.
+
+        Raises `OSError` when there is none in time, or nobody.
+        """
         if not self._is_ready(seconds):
             raise OSError(f"no answer within {seconds:.0f} s")
         line = self._lines.readline()
@@ -39,18 +42,18 @@ class JobSlot:
 
     @property
     def has_answer(self) -> bool:
-        """Whether an answer, or the end of the connection, can be read without waiting."""
+        """Return True if an answer, or the end of the connection, can be read without waiting."""
         return self._is_ready(0.0)
 
     def _is_ready(self, seconds: float) -> bool:
         return bool(select.select([self._socket], [], [], seconds)[0])
 
     def cancel(self) -> None:
-        """Nobody waits for the answer any more: it comes at once, and says nothing."""
+        """Cancel the task: its answer comes at once, and says nothing."""
         self._socket.sendall(CANCEL)
 
     def hand_over(self) -> None:
-        """The other end now belongs to another process."""
+        """Close the other end here: it belongs to another process now."""
         self.other.close()
 
     def close(self) -> None:

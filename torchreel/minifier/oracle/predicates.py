@@ -77,13 +77,13 @@ class Predicate(Protocol):
     """A parsed predicate; its `str` is the canonical text."""
 
     def holds(self, measured: Mapping[str, Measured]) -> bool | None:
-        """Whether it holds; None where the measurements don't say."""
+        """Return True if it holds; None where the measurements don't say."""
 
     def names(self) -> frozenset[str]:
-        """The quantities that it speaks of."""
+        """Return the quantities that it speaks of."""
 
     def spelled(self) -> str:
-        """As an expression of Python over variables of these names."""
+        """Return it as an expression of Python over variables of these names."""
 
 
 @dataclass(frozen=True)
@@ -104,7 +104,7 @@ class Compared:
         return _OPERATORS[self.op](found, self.number)
 
     def _beyond(self, least: float) -> bool | None:
-        """What is known when the true number is larger than `least`, or equal."""
+        """Return what is known when the true number is larger than `least`, or equal."""
         if self.op in (">", ">="):
             return True if _OPERATORS[self.op](least, self.number) else None
         if self.op in ("<", "<="):
@@ -205,7 +205,7 @@ def _within(part: Predicate, text: str) -> str:
 
 
 def parse_predicate(text: str) -> Predicate:
-    """The predicate that `text` spells.  Raises UsageError where it spells none."""
+    """Return the predicate that `text` spells.  Raises UsageError where it spells none."""
     parser = _Parser(text)
     found = parser.join("or")
     if parser.tokens:

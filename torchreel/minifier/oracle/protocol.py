@@ -50,7 +50,7 @@ class Task:
     """The functions that have to be on the stack when a hang is presumed."""
 
     def to_line(self) -> bytes:
-        """As one line."""
+        """Return it as one line."""
         rest = _line(
             {
                 "signature": self.signature.to_json(),
@@ -66,7 +66,7 @@ class Task:
 
     @classmethod
     def from_json(cls, data: Mapping[str, Json]) -> Task:
-        """What `parse_line` gave for the line."""
+        """Read what `parse_line` gave for the line."""
         return cls(
             case_from_json(data["case"]),
             Signature.from_json(data["signature"]),
@@ -98,7 +98,7 @@ class ChildReport:
     """The document of the ATen graph that a task asked for."""
 
     def to_line(self) -> bytes:
-        """As one line."""
+        """Return it as one line."""
         return _line({"pid": os.getpid(), "finding": vars(self)})
 
 
@@ -117,13 +117,13 @@ class TaskResult:
     """See `OracleReport`."""
 
     def to_line(self) -> bytes:
-        """As one line."""
+        """Return it as one line."""
         # Not `asdict`, which copies what each of thousands of nodes computed.
         return _line({**vars(self), "finding": vars(self.finding)})
 
     @classmethod
     def from_line(cls, line: bytes) -> TaskResult:
-        """What `to_line` wrote."""
+        """Read what `to_line` wrote."""
         data = cast("dict[str, Json]", parse_json(line))
         finding = ChildReport(**cast("dict[str, Json]", data["finding"]))  # type: ignore[arg-type]
         return cls(
@@ -132,7 +132,7 @@ class TaskResult:
         )  # fmt: skip
 
     def report(self) -> OracleReport:
-        """For the search."""
+        """Return the report for the search."""
         found = self.finding
         signature = Signature.from_json(found.signature) if found.signature is not None else None
         return OracleReport(
@@ -142,12 +142,12 @@ class TaskResult:
 
 
 def entered_line(stage: str, partition: str) -> bytes:
-    """The child entered a stage."""
+    """Return the line with which a child says that it entered a stage."""
     return _line({"pid": os.getpid(), "entered": [stage, partition]})
 
 
 def hello_line(environment: Mapping[str, Json], problem: str = "") -> bytes:
-    """The worker is ready, or says why it is not."""
+    """Return the line with which a worker says that it is ready, or why it is not."""
     return _line({"environment": environment, "problem": problem})
 
 
@@ -156,7 +156,7 @@ CANCEL = b'{"cancel":true}\n'
 
 
 def parse_line(line: bytes) -> dict[str, Json]:
-    """Any line."""
+    """Parse any line."""
     return cast("dict[str, Json]", parse_json(line))
 
 

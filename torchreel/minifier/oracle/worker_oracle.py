@@ -77,7 +77,9 @@ _NO_BOUNDS = RunLimits()
 
 
 def _code_is_enough(wanted: Signature) -> bool:
-    """Whether a predicate is decided before any C++ is compiled (true where there is none)."""
+    """Return True if a predicate is decided before any C++ is compiled (true where there
+    is none).
+    """
     if wanted.failure_class != "predicate":
         return True
     return all(QUANTITIES[name].code_is_enough for name in parse_predicate(wanted.message).names())
@@ -117,22 +119,25 @@ class WorkerOracle:
             self._pool.forget()
 
     def judge(self, case: AnyCase) -> OracleReport:
-        """The verdict on one run of the case."""
+        """Return the verdict on one run of the case."""
         answer = self._ask(self._task(case))
         self._learn(answer)
         return answer.report()
 
     @property
     def seconds(self) -> float:
-        """The limit of a run now."""
+        """Return the limit of a run now."""
         return self._seconds()
 
     def judge_hang(self, case: AnyCase, seconds: float, stack: frozenset[str]) -> OracleReport:
-        """The verdict on one run, in which a hang is presumed after `seconds` within `stack`."""
+        """Return the verdict on one run, in which a hang is presumed after `seconds` within
+        `stack`.
+        """
         return self._ask(replace(self._task(case), presume=seconds, stack=stack)).report()
 
     def part_of(self, case: AnyCase) -> Json:
-        """The document of the last ATen graph that Inductor gets of a case; None if it gets none.
+        """Return the document of the last ATen graph that Inductor gets of a case; None if it gets
+        none.
 
         Nothing is learnt from this run.
         """
@@ -161,7 +166,9 @@ class WorkerOracle:
         return Task(case, self.signature, self._seconds(), self._memory(), ceiling)
 
     def _learn(self, answer: TaskResult) -> None:
-        """The first run that fails as recorded sets the limits and the last step that counts."""
+        """Learn the limits and the last step that counts from the first run that fails as
+        recorded.
+        """
         if self._first is not None or answer.finding.verdict != "same":
             return
         self._first = answer
@@ -197,7 +204,7 @@ class WorkerOracle:
 
     @contextlib.contextmanager
     def _restarted_if_broken(self) -> Iterator[None]:
-        """The next case finds new workers where these are gone."""
+        """Stop workers that are gone, so that the next case finds new ones."""
         try:
             yield
         except (OSError, ValueError):
@@ -209,7 +216,10 @@ class WorkerOracle:
         return self._pool
 
     def _hello(self, process: subprocess.Popen[bytes]) -> bytes:
-        """What the worker says when it is ready.  Raises `OSError` when that is nothing."""
+        """Read the line with which the worker says that it is ready.
+
+        Raises `OSError` without one.
+        """
         assert process.stdout is not None, "the worker was started with a pipe"
         ready, _, _ = select.select([process.stdout], [], [], _FIRST_SECONDS)
         line = process.stdout.readline() if ready else b""
@@ -307,7 +317,7 @@ def open_oracle(
     options: MinifyOptions,
     accelerator: Mapping[str, Json] | None = None,
 ) -> AbstractContextManager[WorkerOracle]:
-    """The oracle to use, for the length of a `with`: the given one, or one of our own."""
+    """Return the oracle to use, for the length of a `with`: the given one, or one of our own."""
     if given is not None:
         given.look_for(signature, options.bounds)
         return nullcontext(given)

@@ -31,7 +31,7 @@ class WorkerPool:
 
     @property
     def has_room(self) -> bool:
-        """Whether a worker is free."""
+        """Return True if a worker is free."""
         self._collect()
         return bool(self._free)
 
@@ -53,7 +53,7 @@ class WorkerPool:
         self._busy[digest] = slot
 
     def answer(self, digest: str, seconds: float) -> TaskResult:
-        """The answer to a task that was begun.  Raises `OSError` when none comes in time."""
+        """Return the answer to a task that was begun.  Raises `OSError` when none comes in time."""
         if digest not in self._answers:
             slot = self._busy[digest]
             self._answers[digest] = slot.receive(seconds)
@@ -61,13 +61,16 @@ class WorkerPool:
         return self._answers.pop(digest)
 
     def drop_all_but(self, digests: Collection[str]) -> None:
-        """Nobody waits for the others any more."""
+        """Cancel all other tasks."""
         self._collect()
         for digest in [found for found in self._busy if found not in digests]:
             self._cancel(digest)
 
     def forget(self) -> None:
-        """What comes next is judged by another measure."""
+        """Cancel all tasks and forget their results.
+
+        What comes next is judged by another measure.
+        """
         self.drop_all_but(())
         self._answers.clear()
 
@@ -83,7 +86,7 @@ class WorkerPool:
         self._ending.append(slot)
 
     def _wait(self, seconds: float) -> None:
-        """Until a worker is free."""
+        """Wait until a worker is free."""
         deadline = time.monotonic() + seconds
         while not self._free:
             slots = [*self._ending, *self._busy.values()]

@@ -64,5 +64,5 @@ PHASES: tuple[tuple[Tier, ...], ...] = (
 
 
 def all_passes() -> list[Pass[Any]]:
-    """Every pass, in the order in which they come."""
+    """Return every pass, in the order in which they come."""
     return [item for phase in PHASES for tier in phase for item in tier]

@@ -31,7 +31,7 @@ class MakePlain(CaseEdit):
     flat: bool
 
     def on(self, case: Case) -> Case | None:
-        """As plain as that; None where it is."""
+        """Return the case made as simple as that; None where it is."""
         made = case
         for item in (*((DropConfigEntries(),) if self.config else ()), *_PLAIN):
             made = item.apply(made, item.edits(made)) or made
@@ -47,7 +47,7 @@ class AllPlain(CasePass):
     alternatives = True
 
     def edits(self, case: Case) -> Sequence[CaseEdit]:
-        """The plainest first."""
+        """Propose the plainest first."""
         return [MakePlain(config, flat) for flat in (True, False) for config in (True, False)]
 
 

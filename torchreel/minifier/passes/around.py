@@ -60,7 +60,7 @@ class KeepOnly(CaseEdit):
     nodes: frozenset[str]
 
     def on(self, case: Case) -> Case | None:
-        """With those of them that are still there; None if none is."""
+        """Return the case with those of them that are still there; None if none is."""
         editor = GraphEditor(case.graph, case.checkpoint.inputs)
         calls = [node.name for node in case.graph.nodes if node.is_call]
         kept = self.nodes.intersection(calls)
@@ -96,7 +96,7 @@ class Join(CaseEdit):
     nodes: frozenset[str]
 
     def on(self, case: Case) -> Case | None:
-        """With what lies between walked around; None if there is no such way."""
+        """Return the case with what lies between walked around; None if there is no such way."""
         pairs, fits = list(_ways(case.graph, self.nodes)), True
         made = KeepOnly(self.nodes | {name for name, _ in pairs}).on(case)
         for name, by in pairs if made is not None else ():
@@ -111,7 +111,7 @@ class Join(CaseEdit):
 
 
 def _ways(graph: GraphDoc, kept: frozenset[str]) -> Iterator[tuple[str, str]]:
-    """Operands of the calls that are kept, which are not, each with the nearest above that is."""
+    """Return operands of kept calls that are not kept, each with the nearest above that is."""
     operands = [name for node in graph.nodes if node.name in kept for name in node.operands]
     for operand in dict.fromkeys(name for name in operands if name not in kept):
         above = (name for name in _above(graph, operand) if name in kept)
@@ -121,7 +121,7 @@ def _ways(graph: GraphDoc, kept: frozenset[str]) -> Iterator[tuple[str, str]]:
 
 
 def _above(graph: GraphDoc, name: str) -> Iterator[str]:
-    """A node and all that it is computed from, the nearest first."""
+    """Return a node and all that it is computed from, the nearest first."""
     queue, seen = deque([name]), {name}
     while queue:
         name = queue.popleft()
@@ -132,7 +132,7 @@ def _above(graph: GraphDoc, name: str) -> Iterator[str]:
 
 
 def _is_alike(one: NodeDoc, other: NodeDoc) -> bool:
-    """Whether one may do for the other, whatever their shapes."""
+    """Return True if one may do for the other, whatever their shapes."""
     dtypes = [as_object(node.value).get("dtype") for node in (one, other)]
     return compatible(one.value, other.value, loose=True) and dtypes[0] == dtypes[1]
 
@@ -156,7 +156,9 @@ class Around(CasePass):
         self._became = _origins(lowered) if lowered is not None else {}
 
     def edits(self, case: Case) -> Sequence[CaseEdit]:
-        """What is named together, all that is, then more and more around the first of it."""
+        """Propose what is named together, all that is, then more and more around the first
+        of it.
+        """
         graph = case.graph
         most = graph.call_nodes * _MOST if graph.call_nodes >= _FEW else 0
         calls = [node for node in graph.nodes if node.is_call]
@@ -180,7 +182,9 @@ class Around(CasePass):
         return [*joins, *(edit for edit in dict.fromkeys(edits) if 0 < len(edit.nodes) <= most)]
 
     def _chains(self, graph: GraphDoc, labels: Mapping[str, Collection[str]]) -> list[list[str]]:
-        """What is computed from each other in the order of the message, the nearest first."""
+        """Return chains of calls computed from each other in the order of the message, the nearest
+        first.
+        """
         wanted = {name for mine in labels.values() for name in mine}
         words = [word for word in self._words if any(_means(word, name) for name in wanted)]
         ends = [name for name in labels if words and _has(labels, name, words[-1])]
@@ -189,7 +193,7 @@ class Around(CasePass):
         return sorted(filter(None, chains), key=lambda chain: at[chain[-1]] - at[chain[0]])
 
     def _stretches(self, labels: Mapping[str, Collection[str]]) -> list[list[str]]:
-        """What is named in the shortest runs of calls with all that is named among them."""
+        """Return the named calls in the shortest runs of calls that hold all names."""
         wanted = {name: self._count(name) for mine in labels.values() for name in mine}
         names, rows = list(labels), list(labels.values())
         # A message may say the same twice.
@@ -198,19 +202,21 @@ class Around(CasePass):
         return [[name for name in run if labels[name]] for run in runs]
 
     def _labels(self, node: NodeDoc) -> frozenset[str]:
-        """The names in the message of a call, or of what it became when it was lowered."""
+        """Return the names in the message of a call, or of what it became when it was lowered."""
         names = {base_name(node), *self._became.get(node.name, ())}
         return frozenset(name for name in names if self._count(name))
 
     def _count(self, name: str) -> int:
-        """How often the message has a name."""
+        """Count how often the message has a name."""
         if name not in self._known:
             self._known[name] = sum(_means(word, name) for word in self._words)
         return self._known[name]
 
 
 def _means(word: str, name: str) -> bool:
-    """Whether a word of a message names a call: `convolution_backward` names `conv2d` as well."""
+    """Return True if a word of a message names a call: `convolution_backward` names `conv2d` as
+    well.
+    """
     stem = re.split(r"\d", name.strip("_"))[0]
     return word == name if len(stem) < _TELLING else stem in word
 
@@ -222,7 +228,7 @@ def _has(labels: Mapping[str, Collection[str]], name: str, word: str) -> bool:
 def _chain(
     graph: GraphDoc, labels: Mapping[str, Collection[str]], last: str, words: Sequence[str]
 ) -> list[str]:
-    """From a call upwards the nearest that each word names; empty where there is none."""
+    """Return the nearest call upwards that each word names; empty where there is none."""
     chain = [last]
     for word in words:
         found = next((n for n in _above(graph, chain[0]) if _has(labels, n, word)), None)
@@ -233,7 +239,7 @@ def _chain(
 
 
 def _origins(lowered: GraphDoc) -> Mapping[str, set[str]]:
-    """By the call of the program that they come from: the names of the calls in an ATen graph."""
+    """Return the calls of an ATen graph by the call of the program that they come from."""
     found: dict[str, set[str]] = defaultdict(set)
     for node in lowered.nodes:
         for name in _roots(node.meta.get("from_node")) if node.is_call else ():
@@ -242,7 +248,7 @@ def _origins(lowered: GraphDoc) -> Mapping[str, set[str]]:
 
 
 def _roots(chain: Json) -> Iterator[str]:
-    """The nodes of a program that stand at the beginning of where a node comes from."""
+    """Return the nodes of a program that stand at the beginning of where a node comes from."""
     for origin in map(as_object, as_list(chain)):
         if as_list(origin.get("from_node")):
             yield from _roots(origin["from_node"])
@@ -253,7 +259,7 @@ def _roots(chain: Json) -> Iterator[str]:
 def _windows(
     rows: Sequence[Collection[str]], wanted: Mapping[str, int]
 ) -> Iterator[tuple[int, int]]:
-    """Length and start of each run of rows with all that are wanted at and between its ends."""
+    """Yield length and start of each run of rows that holds all that are wanted."""
     missing, start = Counter(wanted), 0
     for end, row in enumerate(rows):
         missing.subtract(row)
@@ -265,7 +271,7 @@ def _windows(
 
 
 def _with_results(graph: GraphDoc, names: frozenset[str]) -> frozenset[str]:
-    """With what takes a value out of a tuple."""
+    """Add the calls that take a value out of a tuple."""
     users, nodes = users_of(graph), graph.by_name
     several = [name for name in names if not is_tensor(nodes[name].value)]
     taken = {user for name in several for user in users.get(name, ()) if nodes[user].is_call}
@@ -273,7 +279,7 @@ def _with_results(graph: GraphDoc, names: frozenset[str]) -> frozenset[str]:
 
 
 def _wider(graph: GraphDoc, names: frozenset[str]) -> frozenset[str]:
-    """With the calls that these use and that use these."""
+    """Add the calls that these use and that use these."""
     users, nodes = users_of(graph), graph.by_name
     near = {user for name in names for user in users.get(name, ())}
     near |= {operand for name in names for operand in nodes[name].operands}

@@ -19,7 +19,7 @@ class UseBackend(CaseEdit):
     backend: str
 
     def on(self, case: Case) -> Case | None:
-        """With that backend, if it does less than the one the case has."""
+        """Return the case with that backend, if it does less than the one the case has."""
         known = case.backend in BACKENDS
         if not known or BACKENDS.index(self.backend) >= BACKENDS.index(case.backend):
             return None
@@ -34,7 +34,7 @@ class SimplerBackend(CasePass):
     only_prefix = True  # what does not fail with one of them hardly fails with one that does less
 
     def edits(self, case: Case) -> Sequence[CaseEdit]:
-        """Those of torch's own backends that do less, each less than the one before."""
+        """Propose those of torch's own backends that do less, each less than the one before."""
         if case.checkpoint.entry != "graph" or case.backend not in BACKENDS:
             return []
         return [UseBackend(name) for name in reversed(BACKENDS[: BACKENDS.index(case.backend)])]

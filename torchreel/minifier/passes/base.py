@@ -53,7 +53,7 @@ class CaseEdit(Edit):
 
     @abstractmethod
     def on(self, case: Case) -> Case | None:
-        """The edited case; None where the edit makes no sense."""
+        """Return the edited case; None where the edit makes no sense."""
 
 
 C = TypeVar("C")
@@ -72,18 +72,18 @@ class Pass(ABC, Generic[C]):
 
     @abstractmethod
     def edits(self, case: C) -> Sequence[Edit]:
-        """The proposals for a case."""
+        """Propose the proposals for a case."""
 
     @abstractmethod
     def apply(self, case: C, edits: Sequence[Edit]) -> C | None:
-        """The case with these edits carried out; None when nothing would change."""
+        """Return the case with these edits carried out; None when nothing would change."""
 
 
 class GraphPass(Pass[Case]):
     """Applies graph edits: one editor for each graph, built once."""
 
     def apply(self, case: Case, edits: Sequence[Edit]) -> Case | None:
-        """The case with these edits carried out; None when nothing would change."""
+        """Return the case with these edits carried out; None when nothing would change."""
         mine = [edit for edit in edits if isinstance(edit, GraphEdit)]
         result: Case | None = case
         for path in sorted({edit.path for edit in mine}, key=lambda path: (-len(path), path)):
@@ -96,7 +96,7 @@ class CasePass(Pass[Case]):
     """Applies case edits one after the other."""
 
     def apply(self, case: Case, edits: Sequence[Edit]) -> Case | None:
-        """The case with these edits carried out; None when nothing would change."""
+        """Return the case with these edits carried out; None when nothing would change."""
         result = case
         for edit in edits:
             if isinstance(edit, CaseEdit):
@@ -105,7 +105,7 @@ class CasePass(Pass[Case]):
 
 
 def graph_at(case: Case, path: Path) -> GraphDoc | None:
-    """The nested graph at a path; None where there is none."""
+    """Return the nested graph at a path; None where there is none."""
     graph: GraphDoc | None = case.graph
     for name in path:
         graph = graph.modules.get(name) if graph is not None else None
@@ -113,7 +113,7 @@ def graph_at(case: Case, path: Path) -> GraphDoc | None:
 
 
 def paths(graph: GraphDoc, prefix: Path = ()) -> list[Path]:
-    """The paths of a graph and of all that are nested in it, the outer first."""
+    """Return the paths of a graph and of all that are nested in it, the outer first."""
     found = [prefix]
     for name in sorted(graph.modules):
         found += paths(graph.modules[name], (*prefix, name))
@@ -137,12 +137,12 @@ def _apply_at(case: Case, path: Path, edits: Sequence[GraphEdit]) -> Case | None
 
 
 def with_graph_at(case: Case, path: Path, graph: GraphDoc) -> Case:
-    """The case with the graph at a path replaced; its inputs stay."""
+    """Return the case with the graph at a path replaced; its inputs stay."""
     return case.with_graph(_replaced(case.graph, path, graph))
 
 
 def _replaced(graph: GraphDoc, path: Path, new: GraphDoc) -> GraphDoc:
-    """The graph with the nested graph at a path replaced."""
+    """Return the graph with the nested graph at a path replaced."""
     if not path:
         return new
     inner = _replaced(graph.modules[path[0]], path[1:], new)

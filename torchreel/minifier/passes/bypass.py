@@ -44,7 +44,9 @@ class BypassByEqual(GraphPass):
     name = "bypass"
 
     def edits(self, case: Case) -> Sequence[GraphEdit]:
-        """The nearest choice for each node first, then all second choices, then the third."""
+        """Propose the nearest choice for each node first, then all second choices, then
+        the third.
+        """
         found = [(path, node, _ancestors(graph, node)) for path, graph, node in _used_calls(case)]
         choices = [(path, node, list(islice(names, _CHOICES))) for path, node, names in found]
         return [
@@ -61,7 +63,7 @@ class BypassByAny(GraphPass):
     name = "bypass by another shape"
 
     def edits(self, case: Case) -> Sequence[GraphEdit]:
-        """Each operand of each node."""
+        """Propose each operand of each node."""
         return [
             Bypass(path, node.name, name)
             for path, graph, node in _used_calls(case)
@@ -77,7 +79,7 @@ def _is_other_tensor(operand: NodeDoc, node: NodeDoc) -> bool:
 
 
 def _used_calls(case: Case) -> Iterator[tuple[Path, GraphDoc, NodeDoc]]:
-    """The call nodes of every graph that something uses, in order."""
+    """Return the call nodes of every graph that something uses, in order."""
     for path in paths(case.graph):
         graph = graph_at(case, path)
         assert graph is not None, "paths() names graphs that are there"
@@ -88,7 +90,7 @@ def _used_calls(case: Case) -> Iterator[tuple[Path, GraphDoc, NodeDoc]]:
 
 
 def _ancestors(graph: GraphDoc, node: NodeDoc) -> Iterator[str]:
-    """What a node was computed from, if it has the node's description: breadth first."""
+    """Return what a node was computed from, if it has the node's description: breadth first."""
     wanted, nodes = _likeness(node), graph.by_name
     queue = deque(node.operands)
     seen: set[str] = set()

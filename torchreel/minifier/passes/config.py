@@ -18,7 +18,7 @@ class DropEntry(CaseEdit):
     name: str
 
     def on(self, case: Case) -> Case | None:
-        """Without the entry."""
+        """Return the case without the entry."""
         doc = case.checkpoint
         kept = tuple(entry for entry in doc.config if entry_name(entry) != self.name)
         return replace(case, checkpoint=replace(doc, config=kept))
@@ -31,7 +31,7 @@ class DropOption(CaseEdit):
     name: str
 
     def on(self, case: Case) -> Case | None:
-        """Without the option."""
+        """Return the case without the option."""
         doc = case.checkpoint
         options = as_list(doc.extra.get("options"))
         kept = [option for option in options if entry_name(option) != self.name]
@@ -45,7 +45,7 @@ class DropAmbient(CaseEdit):
     name: str
 
     def on(self, case: Case) -> Case | None:
-        """Without it."""
+        """Return the case without it."""
         doc = case.checkpoint
         kept = {name: value for name, value in doc.ambient.items() if name != self.name}
         return replace(case, checkpoint=replace(doc, ambient=kept))
@@ -58,7 +58,7 @@ class DropConfigEntries(CasePass):
     together = True
 
     def edits(self, case: Case) -> Sequence[CaseEdit]:
-        """One for each entry and option."""
+        """Propose one for each entry and option."""
         options = as_list(case.checkpoint.extra.get("options"))
         entries: list[CaseEdit] = [DropEntry(entry_name(e)) for e in case.checkpoint.config]
         return entries + [DropOption(entry_name(option)) for option in options]
@@ -71,11 +71,11 @@ class Ambient(CasePass):
     together = True
 
     def edits(self, case: Case) -> Sequence[CaseEdit]:
-        """One for each piece."""
+        """Propose one for each piece."""
         return [DropAmbient(name) for name in sorted(case.checkpoint.ambient)]
 
 
 def entry_name(entry: Json) -> str:
-    """'inductor.max_fusion_size'."""
+    """Return the full name of an entry, as 'inductor.max_fusion_size'."""
     fields = as_object(entry)
     return f"{fields.get('module')}.{fields.get('key')}"

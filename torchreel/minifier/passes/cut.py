@@ -76,7 +76,7 @@ class Prefix(GraphPass):
     only_prefix = True
 
     def edits(self, case: Case) -> Sequence[GraphEdit]:
-        """The calls in order, so that a run of edits is a prefix."""
+        """Propose the calls in order, so that a run of edits is a prefix."""
         return [CutPrefix(node.name) for node in case.graph.nodes if node.is_call]
 
 
@@ -86,7 +86,7 @@ class Cut(GraphPass):
     name = "node to input"
 
     def edits(self, case: Case) -> Sequence[GraphEdit]:
-        """Every used call that has a description to make an input of, the last first."""
+        """Propose every used call that has a description to make an input of, the last first."""
         used = users_of(case.graph)
         return [
             ToInput(node.name)
@@ -101,7 +101,7 @@ class Chunks(GraphPass):
     name = "chunks"
 
     def edits(self, case: Case) -> Sequence[GraphEdit]:
-        """Halves, quarters and so on of the nodes in depth-first order from the outputs."""
+        """Propose halves, quarters and so on of the nodes in depth-first order from the outputs."""
         order = depth_first(case.graph)
         found: list[GraphEdit] = []
         parts = 2
@@ -113,7 +113,7 @@ class Chunks(GraphPass):
 
 
 def depth_first(graph: GraphDoc) -> list[str]:
-    """The calls in the order in which a depth-first walk from the output leaves them.
+    """Return the calls in the order in which a depth-first walk from the output leaves them.
 
     What only one node needs stands right before it, so that a chunk is a connected region.
     """

@@ -21,7 +21,7 @@ class Retype(CaseEdit):
     new: str
 
     def on(self, case: Case) -> Case | None:
-        """Retyped; None if no input has the dtype."""
+        """Return the case retyped; None if no input has the dtype."""
         doc = case.checkpoint
         inputs = tuple(self._value(value) for value in doc.inputs)
         if inputs == doc.inputs:
@@ -67,7 +67,7 @@ class RetypeInput(CaseEdit):
     new: str
 
     def on(self, case: Case) -> Case | None:
-        """Retyped; None if the input is gone."""
+        """Return the case retyped; None if the input is gone."""
         names = [node.name for node in case.graph.placeholders]
         if self.node not in names:
             return None
@@ -87,7 +87,7 @@ class PlainerDtypes(CasePass):
     name = "dtypes"
 
     def edits(self, case: Case) -> Sequence[CaseEdit]:
-        """Each dtype everywhere, then (where several inputs have it) each input alone."""
+        """Propose each dtype everywhere, then (where several inputs have it) each input alone."""
         pairs = list(zip(case.graph.placeholders, case.checkpoint.inputs, strict=True))
         typed = [(n.name, str(as_object(v)["dtype"])) for n, v in pairs if is_tensor(v)]
         # What a higher-order operator gets counts, chooses or indexes, if it is no float.
@@ -103,7 +103,7 @@ class PlainerDtypes(CasePass):
 
 
 def _plainer(dtype: str) -> list[str]:
-    """Plainer dtypes in the order in which they are tried: of its own kind first.
+    """Return simpler dtypes in the order in which they are tried: those of the same kind first.
 
     A bool stays one: a condition or a mask that is none is less plain, not more.
     """

@@ -18,7 +18,7 @@ class Detach(CaseEdit):
     node: str
 
     def on(self, case: Case) -> Case | None:
-        """With a plain input; None if it is gone or plain already."""
+        """Return the case with a plain input; None if it is gone or plain already."""
         names = [node.name for node in case.graph.placeholders]
         if self.node not in names:
             return None
@@ -36,7 +36,7 @@ class UseHarness(CaseEdit):
     harness: Harness
 
     def on(self, case: Case) -> Case | None:
-        """With that harness, if it does less."""
+        """Return the case with that harness, if it does less."""
         less = HARNESSES.index(self.harness) < HARNESSES.index(case.harness)
         return replace(case, harness=self.harness) if less else None
 
@@ -46,7 +46,7 @@ class DetachAll(CaseEdit):
     """No input needs a gradient or is a parameter."""
 
     def on(self, case: Case) -> Case | None:
-        """With plain inputs."""
+        """Return the case with plain inputs."""
         inputs = tuple(map(_plain, case.checkpoint.inputs))
         return replace(case, checkpoint=replace(case.checkpoint, inputs=inputs))
 
@@ -57,7 +57,7 @@ class NoGradients(CasePass):
     name = "no gradients"
 
     def edits(self, case: Case) -> Sequence[CaseEdit]:
-        """One, if there is anything to drop."""
+        """Propose one, if there is anything to drop."""
         return [DetachAll()] if Gradients().edits(case) else []
 
 
@@ -67,7 +67,7 @@ class Gradients(CasePass):
     name = "gradients"
 
     def edits(self, case: Case) -> Sequence[CaseEdit]:
-        """One for each input that needs one."""
+        """Propose one for each input that needs one."""
         pairs = zip(case.graph.placeholders, case.checkpoint.inputs, strict=True)
         return [Detach(node.name) for node, value in pairs if _plain(value) != value]
 
@@ -78,7 +78,7 @@ class LessHarness(CasePass):
     name = "harness"
 
     def edits(self, case: Case) -> Sequence[CaseEdit]:
-        """Those that do less (comparing with eager is what a wrong result is found by)."""
+        """Propose those that do less (comparing with eager is what a wrong result is found by)."""
         if case.harness == "accuracy":
             return []
         return [UseHarness(name) for name in HARNESSES[: HARNESSES.index(case.harness)]]

@@ -27,7 +27,10 @@ class InlineBody(CaseEdit):
     index: int
 
     def on(self, case: Case) -> Case | None:
-        """Inlined; what a body gets slice by slice, and what is stacked, becomes an input."""
+        """Return the case inlined.
+
+        What a body gets slice by slice, and what is stacked, becomes an input.
+        """
         graph = graph_at(case, self.path)
         node = graph.by_name.get(self.call) if graph is not None else None
         call = call_of(graph, node) if graph is not None and node is not None else None
@@ -48,7 +51,7 @@ class InlineBodies(CasePass):
     name = "inline bodies"
 
     def edits(self, case: Case) -> Sequence[CaseEdit]:
-        """For each call, each of its bodies: those that make its results first."""
+        """Propose, for each call, each of its bodies: those that make its results first."""
         found: list[CaseEdit] = []
         for path, _, call in nested_calls(case):
             numbers = range(len(call.bodies))
@@ -72,7 +75,7 @@ class _Inlining:
         self._attributes = _renamed(self.body.attributes, graph.attributes)
 
     def build(self) -> GraphDoc | None:
-        """The graph with the body in it; None where it can't be."""
+        """Return the graph with the body in it; None where it can't be."""
         handed = self._handed()
         picked = getitems(self.graph, self.call)
         if handed is None or picked is None or (self.inputs and not self.outer):
@@ -92,7 +95,7 @@ class _Inlining:
         return self._assembled(nodes, results, returned) if results is not None else None
 
     def _handed(self) -> dict[str, Json] | None:
-        """What the body's inputs are outside: operands, or inputs of the outer graph."""
+        """Return what the body's inputs are outside: operands, or inputs of the outer graph."""
         placeholders = self.body.placeholders
         handed: dict[str, Json] = {}
         for group in self.call.layout.groups:
@@ -110,7 +113,7 @@ class _Inlining:
         return handed
 
     def _results(self, picked: Mapping[str, int], returned: list[Json]) -> dict[str, Json] | None:
-        """What the picked results of the call are now; None where they can't be had."""
+        """Return what the picked results of the call are now; None where they can't be had."""
         layout, found = self.call.layout, dict[str, Json]()
         for name, number in picked.items():
             carry = number < self.call.carries and self.call.group("pair") is None
@@ -126,7 +129,7 @@ class _Inlining:
         return found
 
     def _moved(self, node: NodeDoc) -> NodeDoc:
-        """A node that names nested graphs and constants as they are called outside."""
+        """Return a node that names nested graphs and constants as they are called outside."""
         if node.op not in ("get_attr", "call_module"):
             return node
         target = self._modules.get(node.target) or self._attributes.get(node.target, node.target)
@@ -159,7 +162,7 @@ class _Inlining:
         return pruned(self._all_returned(graph, returned) if self.outer else graph)
 
     def _all_returned(self, graph: GraphDoc, returned: list[Json]) -> GraphDoc:
-        """What the body returned and nobody uses is kept alive as an output."""
+        """Keep what the body returned and nobody uses alive as an output."""
         used = {name for node in graph.nodes for name in node.inputs()}
         computed = {node.name for node in graph.nodes if node.is_call}
         more: list[Json] = []
@@ -178,7 +181,7 @@ def _split(nodes: Sequence[NodeDoc], call: HigherOrderCall) -> tuple[list[NodeDo
 
 
 def _fresh(name: str, taken: set[str]) -> str:
-    """A name that is not taken yet; it is now."""
+    """Return a name that is not taken yet; it is now."""
     number, fresh = 1, name
     while fresh in taken:
         fresh = f"{name}_in{number}"

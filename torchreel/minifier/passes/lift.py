@@ -23,7 +23,7 @@ class Lift(CaseEdit):
     node: str
 
     def on(self, case: Case) -> Case | None:
-        """With one input and one operand more, and what computed the value gone."""
+        """Return the case with one input and one operand more, and what computed the value gone."""
         graph = case.graph
         at = graph.by_name.get(self.call)
         call = call_of(graph, at) if at is not None else None
@@ -43,7 +43,7 @@ class LiftValues(CasePass):
     name = "body node to input"
 
     def edits(self, case: Case) -> Sequence[CaseEdit]:
-        """Every used call in the bodies of the outer graph, the last first."""
+        """Propose every used call in the bodies of the outer graph, the last first."""
         found: list[CaseEdit] = []
         for call in calls_in(case.graph):
             for body, graph in enumerate(call.bodies):
@@ -92,7 +92,7 @@ def _lifted(
 
 
 def _with_input(call: HigherOrderCall, body: int, node: NodeDoc) -> GraphDoc:
-    """A body with one input more, after all others: operands come last."""
+    """Return a body with one input more, after all others: operands come last."""
     graph = call.bodies[body]
     rest = [n for n in graph.nodes if n.op != "placeholder"]
     return replace(graph, nodes=(*graph.placeholders, node, *rest))

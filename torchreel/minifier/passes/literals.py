@@ -34,7 +34,7 @@ class DropArgument(CaseEdit):
     key: str | int
 
     def on(self, case: Case) -> Case | None:
-        """Without it; None if it is not there, or no longer the last."""
+        """Return the case without it; None if it is not there, or no longer the last."""
         node = _node(case, self.path, self.node)
         if node is None:
             return None
@@ -58,7 +58,7 @@ class DropItem(CaseEdit):
     item: str
 
     def on(self, case: Case) -> Case | None:
-        """Without the item; None if it is not there any more, or the only one."""
+        """Return the case without the item; None if it is not there any more, or the only one."""
         node = _node(case, self.path, self.node)
         tree: Json = [node.args, node.kwargs] if node is not None else None
         items = as_list(at_place(tree, self.place))
@@ -81,7 +81,7 @@ class SetLiteral(CaseEdit):
     new: str
 
     def on(self, case: Case) -> Case | None:
-        """With the plainer literal; None if it is not what it was."""
+        """Return the case with the plainer literal; None if it is not what it was."""
         node = _node(case, self.path, self.node)
         if node is None:
             return None
@@ -105,7 +105,7 @@ class FewerArguments(CasePass):
     together = True
 
     def edits(self, case: Case) -> Sequence[CaseEdit]:
-        """Keywords that are nothing but literals, and arguments from the last one on."""
+        """Propose keywords that are nothing but literals, and arguments from the last one on."""
         found: list[CaseEdit] = []
         for path, node in _calls(case):
             found += [
@@ -123,7 +123,7 @@ class FewerItems(CasePass):
     name = "items"
 
     def edits(self, case: Case) -> Sequence[CaseEdit]:
-        """Each item of what `cat` and the like get."""
+        """Propose each item of what `cat` and the like get."""
         return [
             DropItem(path, node.name, place, item)
             for path, node in _calls(case)
@@ -138,7 +138,9 @@ class Literals(CasePass):
     together = True
 
     def edits(self, case: Case) -> Sequence[CaseEdit]:
-        """The plainest choice for each literal first, then all second choices, and so on."""
+        """Propose the plainest choice for each literal first, then all second choices, and
+        so on.
+        """
         found = [
             (path, node.name, place, leaf, simpler_literals(leaf))
             for path, node in _calls(case)
@@ -160,7 +162,7 @@ class Trips(CasePass):
     together = True
 
     def edits(self, case: Case) -> Sequence[CaseEdit]:
-        """The numbers in conditions of loops become 0; if that will not do, 1, then 2."""
+        """Propose the numbers in conditions of loops become 0; if that will not do, 1, then 2."""
         found = [
             ((*path, call.names[0]), node.name, place, leaf)
             for path in paths(case.graph)
@@ -190,7 +192,7 @@ def _calls(case: Case) -> Iterator[tuple[Path, NodeDoc]]:
 
 
 def _items(node: NodeDoc) -> Iterator[tuple[Place, str]]:
-    """The items of lists of values and of options, the last first."""
+    """Return the items of lists of values and of options, the last first."""
     if node.target in LAYOUTS:
         return  # what bodies get is for the passes that know the bodies
     for place, items in lists([node.args, node.kwargs]):
@@ -200,7 +202,10 @@ def _items(node: NodeDoc) -> Iterator[tuple[Place, str]]:
 
 
 def _last(node: NodeDoc) -> Iterator[int]:
-    """The last arguments that may be optional: literals, or third tensors (a bias, a mask)."""
+    """Return the last arguments that may be optional.
+
+    Literals, or third tensors (a bias, a mask).
+    """
     args = as_list(node.args)
     if node.target.startswith(("fn:_operator.", "fn:math.", "hop:")):
         return

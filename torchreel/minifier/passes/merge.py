@@ -42,7 +42,10 @@ class ConstantToInput(CaseEdit):
     name: str
 
     def on(self, case: Case) -> Case | None:
-        """With the input; None if there is no such constant, or it can be no input."""
+        """Return the case with the input.
+
+        None if there is no such constant, or it can be no input.
+        """
         graph = case.graph
         description = as_input(graph.attributes.get(self.name))
         nodes = [n for n in graph.nodes if n.op == "get_attr" and n.target == self.name]
@@ -65,7 +68,7 @@ class MergeInputs(GraphPass):
     name = "merge inputs"
 
     def edits(self, case: Case) -> Sequence[GraphEdit]:
-        """Each used input by the first that is like it."""
+        """Propose each used input by the first that is like it."""
         found: list[GraphEdit] = []
         for path in paths(case.graph):
             graph = graph_at(case, path)
@@ -83,7 +86,7 @@ class ConstantsToInputs(CasePass):
     name = "constants"
 
     def edits(self, case: Case) -> Sequence[CaseEdit]:
-        """One for each constant of the outer graph."""
+        """Propose one for each constant of the outer graph."""
         return [ConstantToInput(name) for name in sorted(case.graph.attributes)]
 
 

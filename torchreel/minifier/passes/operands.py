@@ -38,7 +38,10 @@ class DropOperand(CaseEdit):
     index: int
 
     def on(self, case: Case) -> Case | None:
-        """Without it, in the call and in the bodies; None if a body uses it after all."""
+        """Return the case without it, in the call and in the bodies.
+
+        None if a body uses it after all.
+        """
 
         def change(graph: GraphDoc, call: HigherOrderCall) -> GraphDoc | None:
             group = _group(call, self.at)
@@ -69,7 +72,7 @@ class DropResult(CaseEdit):
     index: int
 
     def on(self, case: Case) -> Case | None:
-        """Without it, in the bodies and in what picks the others."""
+        """Return the case without it, in the bodies and in what picks the others."""
 
         def change(graph: GraphDoc, call: HigherOrderCall) -> GraphDoc | None:
             found = sites(graph, call)
@@ -89,7 +92,10 @@ class Freeze(CaseEdit):
     index: int
 
     def on(self, case: Case) -> Case | None:
-        """With an operand for the carry; whoever used its last value uses its first."""
+        """Return the case with an operand for the carry.
+
+        Whoever used its last value uses its first.
+        """
 
         def change(graph: GraphDoc, call: HigherOrderCall) -> GraphDoc | None:
             carry, operand = _of_kind(call, "carry"), _of_kind(call, "operand")
@@ -114,7 +120,7 @@ class SameBranch(CaseEdit):
     index: int
 
     def on(self, case: Case) -> Case | None:
-        """With one branch twice, under one name."""
+        """Return the case with one branch twice, under one name."""
 
         def change(graph: GraphDoc, call: HigherOrderCall) -> GraphDoc | None:
             if call.node.target != "hop:cond" or call.names[0] == call.names[1]:
@@ -133,7 +139,7 @@ class BodyOperands(CasePass):
     together = True
 
     def edits(self, case: Case) -> Sequence[CaseEdit]:
-        """For each call: its results, then its operands, the last first."""
+        """Propose, for each call: its results, then its operands, the last first."""
         found: list[CaseEdit] = []
         for path, graph, call in nested_calls(case):
             alike = sites(graph, call)
@@ -162,7 +168,7 @@ class Carries(CasePass):
     name = "carries"
 
     def edits(self, case: Case) -> Sequence[CaseEdit]:
-        """One for each carry, the last first."""
+        """Propose one for each carry, the last first."""
         found: list[CaseEdit] = []
         for path, _, call in nested_calls(case):
             group = _of_kind(call, "carry")
@@ -177,7 +183,7 @@ class OneBranch(CasePass):
     name = "one branch"
 
     def edits(self, case: Case) -> Sequence[CaseEdit]:
-        """Either branch of each cond that has two."""
+        """Propose either branch of each cond that has two."""
         return [
             SameBranch(path, call.node.name, index)
             for path, _, call in nested_calls(case)
@@ -187,7 +193,7 @@ class OneBranch(CasePass):
 
 
 def nested_calls(case: Case) -> Iterator[tuple[Path, GraphDoc, HigherOrderCall]]:
-    """The calls of higher-order operators in every graph, the outer graph first."""
+    """Return the calls of higher-order operators in every graph, the outer graph first."""
     for path in paths(case.graph):
         graph = graph_at(case, path)
         assert graph is not None, "paths() names graphs that are there"
@@ -196,7 +202,7 @@ def nested_calls(case: Case) -> Iterator[tuple[Path, GraphDoc, HigherOrderCall]]
 
 
 def _changed(case: Case, path: Path, name: str, change: Change) -> Case | None:
-    """The case with one graph changed, if the call is still there."""
+    """Return the case with one graph changed, if the call is still there."""
     graph = graph_at(case, path)
     node = graph.by_name.get(name) if graph is not None else None
     call = call_of(graph, node) if graph is not None and node is not None else None
@@ -205,7 +211,7 @@ def _changed(case: Case, path: Path, name: str, change: Change) -> Case | None:
 
 
 def _is_decisive(call: HigherOrderCall, carry: Group, index: int) -> bool:
-    """Whether the condition of a loop looks at a carry."""
+    """Return True if the condition of a loop looks at a carry."""
     (at,) = call.inputs_of(0, carry, index)
     return call.bodies[0].placeholders[at].name in users_of(call.bodies[0])
 
@@ -219,7 +225,7 @@ def _of_kind(call: HigherOrderCall, kind: str) -> Group | None:
 
 
 def _is_unused(call: HigherOrderCall, group: Group, index: int) -> bool:
-    """Whether no body uses what it is handed for an item."""
+    """Return True if no body uses what it is handed for an item."""
     for body in group.bodies:
         placeholders = call.bodies[body].placeholders
         used = users_of(call.bodies[body])
@@ -242,7 +248,10 @@ def _used_results(graph: GraphDoc, found: list[HigherOrderCall]) -> set[int] | N
 def without_item(
     graph: GraphDoc, found: Sequence[HigherOrderCall], group: Group, index: int
 ) -> GraphDoc:
-    """The graph in which an operand is handed to no body; the bodies no longer have the input."""
+    """Return the graph in which an operand is handed to no body.
+
+    The bodies no longer have the input.
+    """
     call = found[0]
     modules = dict(graph.modules)
     for body in group.bodies:
@@ -265,7 +274,7 @@ def _without_inputs(graph: GraphDoc, gone: set[int], call: HigherOrderCall, body
 def without_result(
     graph: GraphDoc, found: Sequence[HigherOrderCall], index: int
 ) -> GraphDoc | None:
-    """The graph in which the calls have one result less; None where somebody uses it."""
+    """Return the graph in which the calls have one result less; None where somebody uses it."""
     call = found[0]
     nodes: dict[str, NodeDoc] = {}
     for site in found:
@@ -286,14 +295,14 @@ def without_result(
 
 
 def with_outputs(graph: GraphDoc, change: Callable[[list[Json]], list[Json]]) -> GraphDoc:
-    """A graph that returns something else, in the same container."""
+    """Return a graph that returns something else, in the same container."""
     output = graph.output
     changed = replace(output, args=shaped_like(output.args, change(output_items(graph))))
     return replace(graph, nodes=(*graph.nodes[:-1], changed))
 
 
 def _without_value(node: NodeDoc, index: int) -> NodeDoc:
-    """A call whose description has one result less."""
+    """Return a call whose description has one result less."""
     meta = dict(node.meta)
     for key in ("val", "example_value"):
         value = meta.get(key)
@@ -306,7 +315,7 @@ def _without_value(node: NodeDoc, index: int) -> NodeDoc:
 def _frozen(
     graph: GraphDoc, call: HigherOrderCall, carry: Group, operand: Group, index: int
 ) -> GraphDoc | None:
-    """One carry less, one operand more: the placeholders move, the output goes."""
+    """Make a carry an operand: the placeholders move, the output goes."""
     first = call.items(carry)[index]
     picked = getitems(graph, call)
     if picked is None:
@@ -333,7 +342,7 @@ def _frozen(
 
 
 def _with_input_last(graph: GraphDoc, at: int) -> GraphDoc:
-    """The graph with one input after all others."""
+    """Return the graph with one input after all others."""
     placeholders = list(graph.placeholders)
     moved = placeholders.pop(at)
     rest = [node for node in graph.nodes if node.op != "placeholder"]
@@ -343,7 +352,7 @@ def _with_input_last(graph: GraphDoc, at: int) -> GraphDoc:
 def _with_nodes(
     graph: GraphDoc, nodes: dict[str, NodeDoc], uses: dict[str, Json] | None = None
 ) -> GraphDoc:
-    """The graph with some nodes replaced, and some that are gone used as something else."""
+    """Return the graph with some nodes replaced, and some that are gone used as something else."""
     uses = uses or {}
 
     def resolve(name: str) -> Json:

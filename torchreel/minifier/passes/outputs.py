@@ -74,7 +74,7 @@ class KeepAlive(GraphPass):
     name = "outputs instead of users"
 
     def edits(self, case: Case) -> Sequence[GraphEdit]:
-        """Calls that something but the output uses and that alone keep an operand alive."""
+        """Propose calls that something but the output uses and that alone keep an operand alive."""
         users, output = users_of(case.graph), {case.graph.output.name}
         return [
             Keep(node.name)
@@ -94,7 +94,7 @@ class Outputs(GraphPass):
     name = "outputs"
 
     def edits(self, case: Case) -> Sequence[GraphEdit]:
-        """One for each output, the last first."""
+        """Propose one for each output, the last first."""
         items = list(enumerate(output_items(case.graph)))
         return [DropOutput(index, _spelled(item)) for index, item in reversed(items)]
 
@@ -106,7 +106,7 @@ class Suffix(GraphPass):
     only_prefix = True
 
     def edits(self, case: Case) -> Sequence[GraphEdit]:
-        """The calls, the last first, so that a run of edits is a suffix."""
+        """Propose the calls, the last first, so that a run of edits is a suffix."""
         return [DropLast(node.name) for node in reversed(case.graph.nodes) if node.is_call]
 
 
@@ -116,7 +116,7 @@ class LastCalls(GraphPass):
     name = "ends"
 
     def edits(self, case: Case) -> Sequence[GraphEdit]:
-        """Such calls, the last first."""
+        """Propose such calls, the last first."""
         users, output = users_of(case.graph), {case.graph.output.name}
         return [
             DropLast(node.name)
@@ -131,7 +131,10 @@ def _spelled(item: Json) -> str:
 
 
 def _returnable(editor: GraphEditor, name: str) -> list[str]:
-    """The operands of a node that a graph may return: computed tensors and symbolic numbers."""
+    """Return the operands of a node that a graph may return.
+
+    Computed tensors and symbolic numbers.
+    """
     by_name = editor.graph.by_name
     operands = [by_name[operand] for operand in dict.fromkeys(by_name[name].inputs())]
     return [

@@ -27,7 +27,7 @@ class DropDimension(CaseEdit):
     node: str = ""
 
     def on(self, case: Case) -> Case | None:
-        """With lower ranks; None if no input has that rank."""
+        """Return the case with lower ranks; None if no input has that rank."""
         names = [node.name for node in case.graph.placeholders]
         old = case.checkpoint.inputs
         inputs = tuple(
@@ -88,7 +88,10 @@ class LowerRanks(CasePass):
     name = "ranks"
 
     def edits(self, case: Case) -> Sequence[CaseEdit]:
-        """Each dimension of all inputs of a rank, literals following or not; then of one."""
+        """Propose each dimension of all inputs of a rank, literals following or not.
+
+        Then of one.
+        """
         pairs = zip(case.graph.placeholders, case.checkpoint.inputs, strict=True)
         ranked = [(node.name, len(sizes(value))) for node, value in pairs if is_tensor(value)]
         ranks = sorted({rank for _, rank in ranked if rank}, reverse=True)
@@ -106,7 +109,7 @@ class LowerRanks(CasePass):
 
 
 def _closed(size: list[Json], stride: list[Json]) -> list[Json]:
-    """Strides without the gaps that a dropped dimension leaves, in the order they had."""
+    """Return strides without the gaps that a dropped dimension leaves, in the order they had."""
     if not all(isinstance(item, int) for item in (*size, *stride)):
         return stride
     order = sorted(range(len(size)), key=lambda dim: (int(str(stride[dim])), -dim))

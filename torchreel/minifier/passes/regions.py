@@ -42,7 +42,7 @@ class Regions(GraphPass):
     together = True
 
     def edits(self, case: Case) -> Sequence[GraphEdit]:
-        """One for each region of every graph, the inner ones first."""
+        """Propose one for each region of every graph, the inner ones first."""
         found: list[GraphEdit] = []
         for path in paths(case.graph):
             graph = graph_at(case, path)
@@ -63,7 +63,7 @@ def _autocast(path: Path, graph: GraphDoc) -> list[GraphEdit]:
 
 
 def _levels(path: Path, graph: GraphDoc) -> list[GraphEdit]:
-    """From each opened level of vmap to where it is closed, with what wraps values between."""
+    """Yield each opened level of vmap with where it is closed and what wraps values between."""
     found: list[GraphEdit] = []
     open_levels: list[tuple[list[str], list[tuple[str, str]]]] = []
     before = ""

@@ -21,7 +21,7 @@ Signature = tuple[tuple[str, bool], ...]
 
 
 def is_required(node: NodeDoc, key: str | int) -> bool:
-    """Whether a call has to be given an argument, however it is called."""
+    """Return True if a call has to be given an argument, however it is called."""
     known = _signatures(node.target, base_name(node))
     return bool(known) and all(_requires(signature, key) for signature in known)
 
@@ -34,7 +34,7 @@ def _requires(signature: Signature, key: str | int) -> bool:
 
 @cache
 def _signatures(target: str, name: str) -> tuple[Signature, ...]:
-    """Those of a function of torch's, or of the operators of that name; none for others."""
+    """Return those of a function of torch's, or of the operators of that name; none for others."""
     if target.startswith(_FUNCTIONAL):
         return _of_function(getattr(torch.nn.functional, name, None))
     if not target.startswith(("op:aten.", "fn:torch.")) and ":" in target:

@@ -32,7 +32,10 @@ class Reshape(CaseEdit):
     by: str
 
     def on(self, case: Case) -> Case | None:
-        """Without the node; None if no input had the shape, or one of the two is gone."""
+        """Return the case without the node.
+
+        None if no input had the shape, or one of the two is gone.
+        """
         known = case.graph.by_name
         if self.node not in known or self.by not in known:
             return None
@@ -62,7 +65,7 @@ class ReshapeInputs(CasePass):
     name = "bypass with inputs of another shape"
 
     def edits(self, case: Case) -> Sequence[CaseEdit]:
-        """Each tensor operand of each call of the outer graph that has another shape."""
+        """Propose each tensor operand of each call of the outer graph that has another shape."""
         used = {name for node in case.graph.nodes for name in node.operands}
         return [
             Reshape(node.name, name)
@@ -82,7 +85,7 @@ def _is_reshaped(operand: NodeDoc, node: NodeDoc) -> bool:
 
 
 def _inputs_like(case: Case, node: NodeDoc) -> set[str]:
-    """The inputs with the sizes of a node that it is computed from; itself, if it is one."""
+    """Return the inputs with the sizes of a node that it is computed from; itself, if it is one."""
     known, wanted = case.graph.by_name, as_object(node.value).get("size")
     described = dict(
         zip((p.name for p in case.graph.placeholders), case.checkpoint.inputs, strict=True)
@@ -101,7 +104,7 @@ def _inputs_like(case: Case, node: NodeDoc) -> set[str]:
 
 
 def _described(graph: GraphDoc, inputs: Sequence[Json]) -> GraphDoc:
-    """The graph with what its inputs are now."""
+    """Return the graph with what its inputs are now."""
     values = dict(zip((p.name for p in graph.placeholders), inputs, strict=True))
 
     def with_value(node: NodeDoc) -> NodeDoc:

@@ -32,13 +32,13 @@ class Scalars(GraphPass):
     name = "numbers"
 
     def edits(self, case: Case) -> Sequence[GraphEdit]:
-        """Every call whose value is a number with a hint."""
+        """Propose every call whose value is a number with a hint."""
         found = [(node.name, _number(node.value)) for node in case.graph.nodes if node.is_call]
         return [Constant(name, value) for name, value in found if value is not None]
 
 
 def _number(value: Json) -> Json:
-    """The number as an argument; None where there is none."""
+    """Return the number as an argument; None where there is none."""
     described = as_object(value)
     symbolic = described.get("k") in ("symint", "symbool", "symfloat")
     if described.get("k") == "symint" and is_unbacked(described.get("expr")):

@@ -30,7 +30,7 @@ class Resize(CaseEdit):
     literals: str
 
     def on(self, case: Case) -> Case | None:
-        """Resized; None if no input has such a dimension."""
+        """Return the case resized; None if no input has such a dimension."""
         doc = case.checkpoint
         inputs = tuple(_resized(value, self.old, self.new) for value in doc.inputs)
         if inputs == doc.inputs:
@@ -40,7 +40,7 @@ class Resize(CaseEdit):
         return case.with_graph(replace(graph, modules=modules), inputs)
 
     def _resized_body(self, graph: GraphDoc) -> GraphDoc:
-        """A body with inputs that are described as they will be."""
+        """Return a body with inputs that are described as they will be."""
         nodes = tuple(
             replace(node, meta={key: _resized(value, self.old, self.new) if key in VALUE_KEYS
                                 else value for key, value in node.meta.items()})
@@ -64,7 +64,10 @@ class Hint(CaseEdit):
     new: int
 
     def on(self, case: Case) -> Case | None:
-        """With the smaller hint; None if there is no such symbol or its hint is smaller already."""
+        """Return the case with the smaller hint.
+
+        None if there is no such symbol or its hint is smaller already.
+        """
         doc = case.checkpoint
         hint = doc.hints.get(self.symbol)
         if not isinstance(hint, int) or hint <= self.new:
@@ -82,7 +85,10 @@ class Contiguous(CaseEdit):
     node: str
 
     def on(self, case: Case) -> Case | None:
-        """With the plain layout; None if the input is gone, or its sizes are dynamic."""
+        """Return the case with the plain layout.
+
+        None if the input is gone, or its sizes are dynamic.
+        """
         names = [node.name for node in case.graph.placeholders]
         if self.node not in names:
             return None
@@ -100,7 +106,7 @@ class SmallerSizes(CasePass):
         self.name = f"sizes to {new}" if new is not None else "smaller sizes"
 
     def edits(self, case: Case) -> Sequence[CaseEdit]:
-        """For each way of treating literals, one edit for each size; then the hints."""
+        """Propose, for each way of treating literals, one edit for each size; then the hints."""
         found = sorted({s for v in case.checkpoint.inputs for s in sizes(v) if isinstance(s, int)})
         shrunk = [(old, new) for old in reversed(found) for new in self._news(old) if 0 < new < old]
         edits: list[CaseEdit] = [Resize(o, n, how) for how in LITERALS for o, n in shrunk]
@@ -119,7 +125,7 @@ class PlainLayout(CasePass):
     name = "contiguous inputs"
 
     def edits(self, case: Case) -> Sequence[CaseEdit]:
-        """One for each input that is laid out otherwise, or shares its storage."""
+        """Propose one for each input that is laid out otherwise, or shares its storage."""
         pairs = zip(case.graph.placeholders, case.checkpoint.inputs, strict=True)
         return [Contiguous(node.name) for node, value in pairs if laid_out(value) != value]
 
@@ -131,7 +137,10 @@ class AnyContents(CaseEdit):
     node: str
 
     def on(self, case: Case) -> Case | None:
-        """With an input that is not said to hold only some; None if it was not, or is gone."""
+        """Return the case with an input that is not said to hold only some.
+
+        None if it was not, or is gone.
+        """
         names = [node.name for node in case.graph.placeholders]
         inputs = tuple(
             {k: v for k, v in as_object(value).items() if k != "contents"}
@@ -150,13 +159,16 @@ class PlainContents(CasePass):
     together = True
 
     def edits(self, case: Case) -> Sequence[CaseEdit]:
-        """One for each input that may hold only some."""
+        """Propose one for each input that may hold only some."""
         pairs = zip(case.graph.placeholders, case.checkpoint.inputs, strict=True)
         return [AnyContents(node.name) for node, value in pairs if "contents" in as_object(value)]
 
 
 def laid_out(value: Json) -> Json:
-    """A tensor description with row-major strides and no base; dynamic ones stay as they are."""
+    """Return a tensor description with row-major strides and no base.
+
+    Dynamic ones stay as they are.
+    """
     size = [s for s in sizes(value) if isinstance(s, int)]
     if not is_tensor(value) or len(size) != len(sizes(value)):
         return value
@@ -167,7 +179,9 @@ def laid_out(value: Json) -> Json:
 
 
 def _resized(value: Json, old: int, new: int) -> Json:
-    """A description with smaller dimensions: dense stays dense, in the same order of strides."""
+    """Return a description with smaller dimensions: dense stays dense, in the same order of
+    strides.
+    """
     fields = as_object(value)
     if not is_tensor(value) or old not in sizes(value):
         return value
@@ -177,7 +191,10 @@ def _resized(value: Json, old: int, new: int) -> Json:
 
 
 def _restrided(before: Sequence[Json], after: Sequence[Json], stride: Json) -> list[Json]:
-    """Strides for the new sizes; those of a tensor that is not dense are kept (they still fit)."""
+    """Return strides for the new sizes.
+
+    Those of a tensor that is not dense are kept (they still fit).
+    """
     old, new, steps = _numbers(before), _numbers(after), _numbers(as_list(stride))
     if old is None or new is None or steps is None or len(steps) != len(new):
         return as_list(stride)
@@ -188,7 +205,7 @@ def _restrided(before: Sequence[Json], after: Sequence[Json], stride: Json) -> l
 
 
 def _in_order(strides: list[Json], order: list[int]) -> list[Json]:
-    """Strides of the permuted dimensions, given back to the dimensions they belong to."""
+    """Return strides of the permuted dimensions, given back to the dimensions they belong to."""
     result: list[Json] = [0] * len(order)
     for dim, step in zip(order, strides, strict=True):
         result[dim] = step
@@ -207,7 +224,7 @@ def _row(row: Json, symbol: str, new: int) -> Json:
 
 
 def _with_numbers(graph: GraphDoc, change: Callable[[int], int]) -> GraphDoc:
-    """A graph with the integers in its calls' arguments changed; nested graphs as well."""
+    """Return a graph with the integers in its calls' arguments changed; nested graphs as well."""
     nodes = tuple(
         replace(node, args=_tree(node.args, change), kwargs=_tree(node.kwargs, change))
         if node.is_call and _has_numbers([node.args, node.kwargs])

@@ -35,7 +35,7 @@ class Static(CaseEdit):
     symbol: str
 
     def on(self, case: Case) -> Case | None:
-        """Without the symbol; None if the case has no such symbol with a hint."""
+        """Return the case without the symbol; None if the case has no such symbol with a hint."""
         doc = case.checkpoint
         hint = doc.hints.get(self.symbol)
         if not isinstance(hint, int):
@@ -54,7 +54,7 @@ class Forget(CaseEdit):
     symbol: str
 
     def on(self, case: Case) -> Case | None:
-        """Without the symbol; None if it is not there."""
+        """Return the case without the symbol; None if it is not there."""
         doc = case.checkpoint
         if self.symbol not in as_object(doc.shape_env.get("symbols")):
             return None
@@ -70,7 +70,10 @@ class MergeSymbols(CaseEdit):
     by: str
 
     def on(self, case: Case) -> Case | None:
-        """Without the symbol; None if one of the two is gone, or their hints differ."""
+        """Return the case without the symbol.
+
+        None if one of the two is gone, or their hints differ.
+        """
         doc = case.checkpoint
         hint = doc.hints.get(self.symbol)
         if not isinstance(hint, int) or doc.hints.get(self.by) != hint:
@@ -90,7 +93,7 @@ class PlainSize(CaseEdit):
     symbol: str
 
     def on(self, case: Case) -> Case | None:
-        """With the symbol instead; None if no input has such a size."""
+        """Return the case with the symbol instead; None if no input has such a size."""
 
         def change(text: Json) -> Json:
             return self.symbol if text == self.expression else text
@@ -108,7 +111,10 @@ class FewerSymbols(CasePass):
     name = "fewer symbols"
 
     def edits(self, case: Case) -> Sequence[CaseEdit]:
-        """Pairs of symbols with the same hint; then expressions with each of their symbols."""
+        """Propose pairs of symbols with the same hint.
+
+        Then expressions with each of their symbols.
+        """
         hints = case.checkpoint.hints
         known = sorted(name for name in hints if isinstance(hints[name], int))
         found: list[CaseEdit] = []
@@ -130,7 +136,10 @@ class StaticSizes(CasePass):
     together = True
 
     def edits(self, case: Case) -> Sequence[CaseEdit]:
-        """One for each integer with a hint (floats are inputs of the graph: see `scalars`)."""
+        """Propose one for each integer with a hint (floats are inputs of the graph.
+
+        See `scalars`).
+        """
         hints = case.checkpoint.hints
         return [Static(name) for name in sorted(hints) if isinstance(hints[name], int)]
 
@@ -142,7 +151,7 @@ class UnusedSymbols(CasePass):
     together = True
 
     def edits(self, case: Case) -> Sequence[CaseEdit]:
-        """One for each."""
+        """Propose one for each."""
         used = {name for value in case.checkpoint.inputs for name in described_symbols(value)}
         table = as_object(case.checkpoint.shape_env.get("symbols"))
         return [Forget(name) for name in sorted(table) if name not in used]
@@ -151,7 +160,7 @@ class UnusedSymbols(CasePass):
 def _substituted(
     text: Json, *, symbol: sympy.Symbol, hint: int | sympy.Symbol, table: Mapping[str, sympy.Symbol]
 ) -> Json:
-    """An expression with a symbol replaced by a number, evaluated as far as it goes."""
+    """Return an expression with a symbol replaced by a number, evaluated as far as it goes."""
     if not isinstance(text, str) or symbol.name not in text:
         return text
     expr = decode_expr(text, table)
@@ -164,12 +173,15 @@ def _substituted(
 
 
 def _evaluated(expr: sympy.Basic) -> sympy.Basic:
-    """Rebuilt bottom up: parts that were written unevaluated stay so under `subs`."""
+    """Rebuild an expression bottom up: parts that were written unevaluated stay so under `subs`."""
     return expr if not expr.args else expr.func(*(_evaluated(arg) for arg in expr.args))
 
 
 def with_expressions(case: Case, change: Change) -> Case:
-    """A case with `change` applied to every expression; inputs that become numbers go inline."""
+    """Return a case with `change` applied to every expression.
+
+    Inputs that become numbers go inline.
+    """
     inputs = tuple(map_expressions(value, change) for value in case.checkpoint.inputs)
     graph = _graph_with(case.graph, change)
     return inlined(case.with_graph(graph, inputs))
@@ -191,7 +203,7 @@ def _node_with(node: NodeDoc, change: Change) -> NodeDoc:
 
 
 def _tree_with(tree: Json, change: Change) -> Json:
-    """An argument tree with `change` applied to the symbolic values in it."""
+    """Return an argument tree with `change` applied to the symbolic values in it."""
     if isinstance(tree, (list, tuple)):
         return [_tree_with(item, change) for item in tree]
     if not isinstance(tree, Mapping):
@@ -204,7 +216,7 @@ def _tree_with(tree: Json, change: Change) -> Json:
 
 
 def inlined(case: Case) -> Case:
-    """A case whose inputs are no plain numbers: those are written where they are used."""
+    """Return a case whose inputs are no plain numbers: those are written where they are used."""
     pairs = list(zip(case.graph.placeholders, case.checkpoint.inputs, strict=True))
     constants = {n.name: constant_of(v) for n, v in pairs if constant_of(v) is not None}
     if not constants:
@@ -223,7 +235,7 @@ def inlined(case: Case) -> Case:
 
 
 def without_symbols(snapshot: Mapping[str, Json], names: set[str]) -> dict[str, Json]:
-    """A ShapeEnv snapshot that no longer knows some symbols."""
+    """Return a ShapeEnv snapshot that no longer knows some symbols."""
     table = {k: v for k, v in as_object(snapshot.get("symbols")).items() if k not in names}
     state = {
         field: [row for row in as_list(rows) if not _mentions(row, names)]

@@ -25,7 +25,7 @@ class OutOfPlace(CaseEdit):
     follow: bool
 
     def on(self, case: Case) -> Case | None:
-        """Without the write; None if the node is gone or writes nothing."""
+        """Return the case without the write; None if the node is gone or writes nothing."""
         graph = graph_at(case, self.path)
         node = graph.by_name.get(self.node) if graph is not None else None
         target = out_of_place(node) if node is not None else None
@@ -55,7 +55,10 @@ class NoWrites(CasePass):
     together = True
 
     def edits(self, case: Case) -> Sequence[CaseEdit]:
-        """For each call that writes to its first operand: its out-of-place form, two ways."""
+        """Propose, for each call that writes to its first operand.
+
+        Its out-of-place form, two ways.
+        """
         found: list[CaseEdit] = []
         for follow in (True, False):
             for path in paths(case.graph):
@@ -67,7 +70,7 @@ class NoWrites(CasePass):
 
 
 def out_of_place(node: NodeDoc) -> str | None:
-    """What a call that writes to its first operand is called without that; None for others."""
+    """Return the out-of-place name of a call that writes to its first operand; None for others."""
     if not node.is_call or not as_list(node.args):
         return None
     if _IN_PLACE_OPERATOR.search(node.target) and written_operand(node) is not None:

@@ -35,12 +35,12 @@ class Explanation:
         return bool(self.workaround or self.neighbour or self.same)
 
     def to_json(self) -> dict[str, Json]:
-        """As a JSON object; `from_json` undoes it."""
+        """Return it as a JSON object; `from_json` undoes it."""
         return {k: list(v) if isinstance(v, tuple) else v for k, v in asdict(self).items()}
 
     @classmethod
     def from_json(cls, data: Json) -> Explanation:
-        """What `to_json` gave.  Raises `DamagedStore` for anything else."""
+        """Read what `to_json` gave.  Raises `DamagedStore` for anything else."""
         if not isinstance(data, Mapping) or set(data) != set(cls.__dataclass_fields__):
             raise DamagedStore("A stored explanation is none.")
         workaround = _texts(data["workaround"])

@@ -48,7 +48,7 @@ class ProgressEvent:
 
 
 def looking(message: str) -> ProgressEvent:
-    """What is run now to find something that can be reduced."""
+    """Return the event that says what is run now to find something to reduce."""
     return ProgressEvent("looking", "", 0, 0, 0, 0, 0.0, message=message)
 
 
@@ -56,7 +56,7 @@ class Listener(Protocol):
     """Who wants to see progress; the command line renders it."""
 
     def on_step(self, event: ProgressEvent) -> None:
-        """One step was made. Called from the search's thread; must not raise."""
+        """Take notice of a step. Called from the search's thread; must not raise."""
 
 
 @dataclass(frozen=True)
@@ -91,7 +91,7 @@ class MinifyResult:
     """What was found out about the case beyond that it fails, where that was asked for."""
 
     def error(self) -> MinifyError | None:
-        """What a command that wanted a fixpoint says when there is none; None if there is one."""
+        """Return the error of a command that wanted a fixpoint; None if there is one."""
         if self.status == "fixpoint":
             return None
         why = "was interrupted" if self.status == "interrupted" else "spent its budget"

@@ -48,7 +48,10 @@ class OracleReport:
 
     @property
     def refusal(self) -> str:
-        """Why the case may not, or cannot, be built; empty for any other verdict."""
+        """Return the reason why the case may not, or cannot, be built.
+
+        Empty for any other verdict.
+        """
         if self.verdict != "invalid" or self.stage != "decode":
             return ""
         kind, _, reason = self.detail.partition(": ")

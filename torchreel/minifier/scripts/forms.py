@@ -60,13 +60,13 @@ class Script:
     test: str = ""
 
     def imports(self, modules: Sequence[str]) -> tuple[str, ...]:
-        """Those of the user's modules that the text imports."""
+        """Return those of the user's modules that the text imports."""
         names = set(_IMPORT.findall(self.text))
         return tuple(module for module in modules if module in names)
 
 
 def refuse_forbidden(case: Case) -> None:
-    """Raises `ForbiddenError` for a graph with a forbidden call: it becomes no program."""
+    """Raise `ForbiddenError` for a graph with a forbidden call: it becomes no program."""
     register_operators()
     check_graph(case.graph, case.checkpoint.inputs, operators.sources(case))
 
@@ -74,7 +74,7 @@ def refuse_forbidden(case: Case) -> None:
 def compile_form(
     case: Case, signature: Signature, header: Sequence[str], *, careful: bool = False
 ) -> Script:
-    """The case as a function under `torch.compile`.
+    """Return the case as a function under `torch.compile`.
 
     `careful`: what Dynamo would take otherwise than it was recorded is written so that it does not,
     at the price of lines that nobody would write.
@@ -107,7 +107,7 @@ def compile_form(
 
 
 def _set(case: Case) -> list[str]:
-    """What is set for the whole process: nothing for a test to do to those after it."""
+    """Return True if a script sets something for the whole process, as no test may."""
     return [*settings.config_lines(case), *settings.ambient_lines(case)]
 
 
@@ -116,7 +116,9 @@ RANDOM = re.compile(r"rand|dropout|bernoulli|normal|multinomial|uniform|exponent
 
 
 def _needs_fresh_inputs(case: Case) -> bool:
-    """Whether what is run twice would not get the same inputs and numbers the second time."""
+    """Return True if what is run twice would not get the same inputs and numbers the
+    second time.
+    """
     return case.harness == "accuracy" and _changes_inputs(case.graph)
 
 
@@ -128,7 +130,7 @@ def _changes_inputs(graph: GraphDoc) -> bool:
 
 
 def graph_form(case: Case, signature: Signature, header: Sequence[str]) -> Script:
-    """The case as the graph that the compiler got."""
+    """Return the case as the graph that the compiler got."""
     refuse_forbidden(case)
     boxed = case.checkpoint.entry == "aot"
     call = "compiled(list(inputs()))" if boxed else "compiled(*inputs())"
@@ -152,7 +154,7 @@ def _predicate(signature: Signature) -> Predicate | None:
 def _recompiling(
     case: Case, signature: Signature, header: Sequence[str], made: Function, asked: Predicate
 ) -> str:
-    """A script that calls the function with several sizes and counts what is compiled."""
+    """Return a script that calls the function with several sizes and counts what is compiled."""
     docs = [case.checkpoint, *resized_checkpoints(case.checkpoint)]
     names = [f"inputs_{number}" for number in range(len(docs))]
     inputs = [
@@ -173,7 +175,7 @@ def _assembled(
     parts: Sequence[Sequence[str]],
     imports: Sequence[str] = (),
 ) -> str:
-    """Header, imports, settings, parts: two blank lines between them.
+    """Join header, imports, settings and parts, with two blank lines between them.
 
     Raises `UnsupportedError` for what a repro may not hold.
     """
@@ -186,19 +188,19 @@ def _assembled(
 
 
 def with_header(script: Script, old: Sequence[str], new: Sequence[str]) -> Script:
-    """A script with another header: nothing but comments changes."""
+    """Return a script with another header: nothing but comments changes."""
     before, after = "\n".join(comments(old)), "\n".join(comments(new))
     text, test = (part.replace(before, after, 1) for part in (script.text, script.test))
     return Script(script.form, text, test)
 
 
 def comments(lines: Sequence[str]) -> list[str]:
-    """Free text as comments: nothing in it can end the comment."""
+    """Return free text as comments: nothing in it can end the comment."""
     return [part for line in lines for part in comment_lines(line)]
 
 
 def _import_lines(body: str, imports: Sequence[str], known: Sequence[str]) -> list[str]:
-    """Imports of what is used, besides the lines that are known already."""
+    """Return imports of what is used, besides the lines that are known already."""
     program = parsed(body)
     names = {node.id for node in ast.walk(program) if isinstance(node, ast.Name)}
     names -= set(re.findall(r"\w+", " ".join(known)))
@@ -211,7 +213,7 @@ def _import_lines(body: str, imports: Sequence[str], known: Sequence[str]) -> li
 
 
 def waiting(scripts: Iterable[Script], signature: Signature, seconds: float) -> Iterator[Script]:
-    """The scripts; of a hang, also as ones that wait for as long as the reduction did.
+    """Return the scripts; of a hang, also as ones that wait for as long as the reduction did.
 
     A compile that never ends is shown best by one that waits long. One that only takes longer than
     the limit may be over by then.
@@ -230,7 +232,10 @@ def _later(seconds: float) -> str:
 
 
 def precautions(signature: Signature) -> list[str]:
-    """What makes a script say more when it dies or hangs; it needs `faulthandler`."""
+    """Return the lines that make a script say more when it dies or hangs.
+
+    They need `faulthandler`.
+    """
     if signature.failure_class == "crash":
         return ["faulthandler.enable()"]
     if signature.failure_class == "hang":
@@ -241,7 +246,7 @@ def precautions(signature: Signature) -> list[str]:
 
 
 def _constants(case: Case, made: Function) -> list[str]:
-    """Tensors that the graph holds and whose values were not recorded."""
+    """Return the lines of tensors that the graph holds and whose values were not recorded."""
     if not made.constants:
         return []
     writer = InputLines(case.checkpoint, list(made.constants.values()))
@@ -249,7 +254,7 @@ def _constants(case: Case, made: Function) -> list[str]:
 
 
 def _inputs(case: Case, *, keep_sizes: bool, mark: str, name: str = "inputs") -> list[str]:
-    """`def inputs()`: the same values at each call."""
+    """Return `def inputs()`, which gives the same values at each call."""
     lines, names = _values(case, keep_sizes=keep_sizes, mark=mark, seed=True)
     lines.append(f"return ({', '.join(names)}{',' if len(names) == 1 else ''})")
     return [f"def {name}():", *(INDENT + line for line in lines)]
@@ -258,7 +263,7 @@ def _inputs(case: Case, *, keep_sizes: bool, mark: str, name: str = "inputs") ->
 def _values(
     case: Case, *, keep_sizes: bool, mark: str, seed: bool = False
 ) -> tuple[list[str], list[str]]:
-    """The statements that make the inputs, and their names.
+    """Return the statements that make the inputs, and their names.
 
     For a function (not `keep_sizes`), without what it reads off the sizes of its tensors.
     """
@@ -277,7 +282,7 @@ def _draws(case: Case) -> bool:
 
 
 def _marks(case: Case, kept: dict[str, Json], mark: str) -> list[str]:
-    """Which sizes are dynamic, where not all of them are."""
+    """Return the lines that say which sizes are dynamic, where not all of them are."""
     if settings.all_dynamic(case):
         return []
     return [
@@ -300,7 +305,7 @@ def _under(items: Sequence[str], lines: Sequence[str]) -> list[str]:
 
 
 def _ending(case: Case, signature: Signature, call: str, eager: str) -> list[str]:
-    """What is done with the compiled function, by harness."""
+    """Return the lines that use the compiled function, by harness."""
     if case.harness == "train":
         return [f"result = {call}", *_backward(case)]
     if case.harness == "accuracy":
@@ -315,7 +320,7 @@ def _ending(case: Case, signature: Signature, call: str, eager: str) -> list[str
 
 
 def _plain_ending(case: Case, signature: Signature, call: str, eager: str) -> list[str]:
-    """The same for inputs that can be used twice."""
+    """Return the same for inputs that can be used twice."""
     if case.harness == "train":
         return [f"result = {call}", *_backward(case)]
     if case.harness == "accuracy":
@@ -324,7 +329,7 @@ def _plain_ending(case: Case, signature: Signature, call: str, eager: str) -> li
 
 
 def _backward(case: Case) -> list[str]:
-    """The backward of the sum of all results that have one."""
+    """Return the backward of the sum of all results that have one."""
     returned = [as_object(case.graph.by_name[name].value) for name in case.graph.output.inputs()]
     if len(returned) == 1 and str(returned[0].get("dtype")).startswith(("float", "bfloat")):
         return ["result[0].sum().backward()"]
@@ -335,7 +340,7 @@ def _backward(case: Case) -> list[str]:
 
 
 def _comparison(case: Case, signature: Signature) -> str:
-    """Eager against compiled."""
+    """Return the lines that compare eager and compiled."""
     rtol, atol = settings.tolerances(case)
     stride = ", check_stride=True" if signature.message == "stride" else ""
     return (

@@ -45,7 +45,7 @@ def function(
     bare: bool = False,
     touch: bool = False,
 ) -> Function:
-    """A graph as `def name(...)`. Raises `UnsupportedError` for what has no such spelling.
+    """Return a graph as `def name(...)`. Raises `UnsupportedError` for what has no such spelling.
 
     `bare`: a single result is returned as it is, not in a tuple. `touch`: a body uses each tensor
     that it closes over, even if only in vain (Dynamo makes inputs of a body of those alone), and
@@ -62,7 +62,7 @@ def _indented(lines: Iterator[str]) -> list[str]:
 
 
 def _tidy(lines: Iterator[str]) -> Iterator[str]:
-    """Without blank lines at the start, and with no more than one between two others."""
+    """Leave out blank lines at the start, and all but one between two others."""
     blank = True
     for line in lines:
         if line or not blank:
@@ -95,12 +95,12 @@ class _Writer:
 
     @property
     def parameters(self) -> list[str]:
-        """The parameters: every input but those that a size of another one gives."""
+        """Return the parameters: every input but those that a size of another one gives."""
         kept = [n.name for n in self.graph.placeholders if n.name not in self._sizes]
         return [self.names[name] for name in kept if name not in self.closed]
 
     def body(self) -> Iterator[str]:
-        """The statements."""
+        """Return the statements."""
         for name, (tensor, dim) in self._sizes.items():
             if name in self.users:
                 yield f"{self.names[name]} = {self.names[tensor]}.size({dim})"
@@ -128,7 +128,7 @@ class _Writer:
             yield from self._call(node)
 
     def _assigned(self, node: NodeDoc, text: str) -> Iterator[str]:
-        """`y = text`; nothing yet, if the next statement is the only one that uses it."""
+        """Add `y = text`; nothing yet, if the next statement is the only one that uses it."""
         if node.name not in self.users:
             yield text
             return
@@ -151,13 +151,13 @@ class _Writer:
         return self._argument({"t": value} if isinstance(value, list) else value)
 
     def _cloned(self, name: str) -> Json:
-        """What a body returns: Dynamo refuses an input as it is, which the graph may well have."""
+        """Return the outputs of a body, with inputs cloned: Dynamo refuses an input as it is."""
         if self.graph.by_name[name].op == "placeholder" and _is_tensor_input(self.graph, name):
             self._expressions[name] = f"{self.names[name]}.clone()"
         return {"n": name}
 
     def _constant(self, node: NodeDoc) -> Iterator[str]:
-        """A tensor that the graph holds; bodies are written where they are used."""
+        """Return a tensor that the graph holds; bodies are written where they are used."""
         if node.target in self.graph.modules:
             return
         description = as_object(self.graph.attributes.get(node.target))
@@ -195,7 +195,10 @@ class _Writer:
         yield from self._assigned(node, self._applied(node))
 
     def _applied(self, node: NodeDoc) -> str:
-        """The call of a higher-order operator: by its public name where that takes the same."""
+        """Return the call of a higher-order operator.
+
+        By its public name where that takes the same.
+        """
         arguments = as_list(node.args)
         if node.target == "hop:cond" and len(arguments) == 4:
             return f"torch.cond({self._arguments(node)})"
@@ -205,7 +208,7 @@ class _Writer:
         return spelling.call(node.op, node.target, node.args, node.kwargs, self._name)
 
     def _while_loop(self, node: NodeDoc) -> Iterator[str]:
-        """The public function takes the carried values only; the others are closed over."""
+        """Return the public function takes the carried values only; the others are closed over."""
         condition, body, carried, others = (*as_list(node.args), [], [])[:4]
         for reference in (condition, body):
             yield from self._closure(reference, len(_items(carried)), others)
@@ -214,7 +217,9 @@ class _Writer:
         yield from self._assigned(node, call)
 
     def _flex_attention(self, node: NodeDoc) -> Iterator[str]:
-        """Dynamo's form of it takes no buffers: the modifications close over theirs."""
+        """Write a call of flex_attention, whose form in Dynamo takes no buffers: bodies close over
+        theirs.
+        """
         arguments = as_list(node.args)
         if len(arguments) != 9:
             raise UnsupportedError("flex_attention has other arguments than those known here")
@@ -225,7 +230,10 @@ class _Writer:
         yield from self._assigned(node, call)
 
     def _closure(self, reference: Json, own: int, others: Json) -> Iterator[str]:
-        """A body that has `own` parameters; the inputs after those are variables around it."""
+        """Return a body that has `own` parameters.
+
+        The inputs after those are variables around it.
+        """
         name = str(as_object(reference).get("n"))
         target = self.graph.by_name[name].target
         inputs = [placeholder.name for placeholder in self.graph.modules[target].placeholders]
@@ -235,7 +243,7 @@ class _Writer:
     def _definition(
         self, name: str, target: str, closed: Mapping[str, str] | None = None
     ) -> Iterator[str]:
-        """A body as a nested function."""
+        """Return a body as a nested function."""
         writer = _Writer(self.graph.modules[target], self.imports, closed, touch=self.touch)
         writer.is_body = True
         yield ""
@@ -251,7 +259,7 @@ class _Writer:
         return spelling.argument(tree, self._name)
 
     def _name(self, name: str) -> str:
-        """The variable of a node, or of the input that has a symbol as its size."""
+        """Return the variable of a node, or of the input that has a symbol as its size."""
         if name in self._expressions:
             return self._expressions[name]
         if name in self.names:
@@ -264,7 +272,7 @@ class _Writer:
 
 
 def _passed_on(graph: GraphDoc) -> set[str]:
-    """Calls whose value is used once, by the very next call or by the output.
+    """Return the calls whose value is used once, by the very next call or by the output.
 
     Written in its place, such a call is still made at the same time.
     """
@@ -279,7 +287,7 @@ def _passed_on(graph: GraphDoc) -> set[str]:
 
 
 def _references(node: NodeDoc) -> list[str]:
-    """The nodes that a node uses, as often as it does."""
+    """Return the nodes that a node uses, as often as it does."""
     return list(node_refs([node.args, node.kwargs]))
 
 
@@ -295,7 +303,7 @@ def _items(tree: Json) -> list[Json]:
 
 
 def check_arguments(node: NodeDoc) -> None:
-    """Raises `UnsupportedError` when an argument of a node has no portable form."""
+    """Raise `UnsupportedError` when an argument of a node has no portable form."""
 
     def leaf(kind: str, data: Json) -> object:
         if kind not in ("n", "sym"):
@@ -308,14 +316,16 @@ def check_arguments(node: NodeDoc) -> None:
 
 
 def _without_keys(tree: Json) -> Json:
-    """A tree whose dictionaries have become lists: a node can't be a key."""
+    """Return a tree whose dictionaries have become lists: a node can't be a key."""
     if isinstance(tree, Mapping) and set(tree) == {"d"}:
         return [[_without_keys(part) for part in as_list(pair)] for pair in as_list(tree["d"])]
     return tree
 
 
 def derived_sizes(graph: GraphDoc) -> dict[str, tuple[str, int]]:
-    """Symbolic inputs that are a size of a tensor input: by name, the tensor and the dimension."""
+    """Return the symbolic inputs that are a size of a tensor input, with the tensor and the
+    dimension.
+    """
     places: dict[Json, tuple[str, int]] = {}
     for node in graph.placeholders:
         for dim, size in enumerate(as_list(as_object(node.value).get("size"))):

@@ -25,7 +25,7 @@ from torchreel.store.portable.graphs import GraphDoc, NodeDoc
 def builder(
     name: str, case: Case, graph: GraphDoc | None = None, *, inner: bool = False
 ) -> list[str]:
-    """`def name():` that returns a GraphModule, after those of the graphs nested in it.
+    """Return `def name():`, which gives a GraphModule, after those of the graphs nested in it.
 
     Inductor reads the inputs of an `inner` graph off its placeholders.
     """
@@ -86,7 +86,7 @@ def _fake_inputs(case: Case, graph: GraphDoc) -> Iterator[str]:
 
 
 def _what(node: NodeDoc, variable: str, imports: tuple[str, ...]) -> str:
-    """The first argument of the method that makes a node: its name or its target."""
+    """Return the first argument of the method that makes a node: its name or its target."""
     match node.op:
         case "placeholder":
             return literal(variable)
@@ -108,7 +108,7 @@ def _arguments(node: NodeDoc, argument: Callable[[Json], str]) -> list[str]:
 
 
 def imports(case: Case) -> list[str]:
-    """The parts of the compiler that a repro of this form calls."""
+    """Return the parts of the compiler that a repro of this form calls."""
     common = [
         "from torch._guards import TracingContext, tracing",
         "from torch._subclasses import FakeTensorMode",
@@ -128,7 +128,7 @@ def imports(case: Case) -> list[str]:
 
 
 def compilation(case: Case) -> list[str]:
-    """The statements that give the graph and fake inputs to the compiler."""
+    """Return the statements that give the graph and fake inputs to the compiler."""
     lines = ["mode = FakeTensorMode(shape_env=ShapeEnv())", *_fakes(case)]
     if case.checkpoint.entry == "aot":
         return [*lines, *_inductor(case)]
@@ -155,7 +155,7 @@ def _inductor(case: Case) -> list[str]:
 
 
 def _fakes(case: Case) -> list[str]:
-    """Fake inputs: static, or with the recorded dimensions dynamic."""
+    """Return the lines of fake inputs: static, or with the recorded dimensions dynamic."""
     dims = settings.dynamic_dims(case)
     if not dims:
         return ["fakes = [", *_static(case), "]"]

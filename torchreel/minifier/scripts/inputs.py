@@ -39,7 +39,7 @@ class InputLines:
         self._made: set[str] = set()
 
     def lines(self, names: Sequence[str]) -> Iterator[str]:
-        """One line per value, or two where it needs a storage or a view of its own."""
+        """Return one line per value, or two where it needs a storage or a view."""
         for name, description in zip(names, self._descriptions, strict=True):
             yield from self._lines(name, description)
 
@@ -81,7 +81,7 @@ class InputLines:
             yield f"{name} = {name}.view_as({name})"
 
     def _base(self, description: Mapping[str, Json], flags: list[Json]) -> str:
-        """The strided tensor, before it becomes a parameter or gets a gradient."""
+        """Return the strided tensor, before it becomes a parameter or gets a gradient."""
         if description.get("layout") != "strided":
             raise UnsupportedError(f"no line of source makes a {description.get('layout')} tensor")
         if "data" in description:
@@ -105,12 +105,12 @@ class InputLines:
         return f".as_strided({size!r}, {stride!r}{f', {offset}' if offset else ''})"
 
     def _is_plain(self, description: Mapping[str, Json], size: tuple[int, ...]) -> bool:
-        """Whether a fresh tensor of that size has just that layout."""
+        """Return True if a fresh tensor of that size has just that layout."""
         stride = [self._int(item) for item in as_list(description.get("stride"))]
         return stride == contiguous(list(size)) and self._count(description) == math.prod(size)
 
     def _count(self, description: Mapping[str, Json]) -> int:
-        """How many elements the storage of a tensor has, its other users included."""
+        """Count the elements of the storage of a tensor, its other users included."""
         number = description.get("storage")
         users = [d for d in self._descriptions if d is description or (
             number is not None and d.get("storage") == number
@@ -146,7 +146,7 @@ class InputLines:
         return text if name == made else text + _SHORT.get(name, f".to(torch.{name})")
 
     def _finished(self, text: str, description: Mapping[str, Json], flags: list[Json]) -> str:
-        """With its device, conjugation, and the gradient that it needs."""
+        """Add the device, the conjugation and the gradient that a tensor needs."""
         device = str(description.get("device", "cpu"))
         text = text if device == "cpu" else f"{text}.to({literal(device)})"
         text = f"torch._conj({text})" if "conj" in flags else text

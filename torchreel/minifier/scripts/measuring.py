@@ -76,7 +76,7 @@ MODULES = ("time", "os", "cProfile", "logging", "warnings", "re")
 
 
 def measured(predicate: Predicate, lines: Sequence[str]) -> list[str]:
-    """Lines with the measurements around them, and an error if the predicate holds."""
+    """Return lines with the measurements around them, and an error if the predicate holds."""
     parts: list[_Lines] = []
     for name in sorted(predicate.names()):
         if name in _LINES and _LINES[name] not in parts:
@@ -96,7 +96,7 @@ def measured(predicate: Predicate, lines: Sequence[str]) -> list[str]:
 
 
 def recompiling(arguments: str, inputs: Sequence[str]) -> list[str]:
-    """Calls with each of these inputs that eager accepts."""
+    """Return lines that call the function with each of these inputs that eager accepts."""
     return [
         f"compiled = torch.compile({arguments})",
         f"for inputs in ({', '.join(inputs)},):",

@@ -42,7 +42,7 @@ RESERVED = frozenset(_USED.split()) | frozenset(f"storage{number}" for number in
 
 
 def variables(graph: GraphDoc, taken: Iterable[str] = ()) -> dict[str, str]:
-    """A variable for each node, by the node's name."""
+    """Return a variable for each node, by the node's name."""
     used = {*RESERVED, *taken}
     found: dict[str, str] = {}
     for node in graph.nodes:
@@ -73,7 +73,7 @@ def _free(wished: str, used: set[str]) -> str:
 
 @cache
 def public_functions() -> dict[str, Callable[..., object]]:
-    """Functions by the names under which people find them."""
+    """Return functions by the names under which people find them."""
     places: list[tuple[str, ModuleType]] = [
         ("torch", torch),
         ("F", torch.nn.functional),
@@ -91,7 +91,7 @@ def public_functions() -> dict[str, Callable[..., object]]:
 
 @cache
 def _public() -> dict[int, str]:
-    """The name of a function by its identity; the first module wins."""
+    """Return the name of a function by its identity; the first module wins."""
     found: dict[int, str] = {}
     for name, function in public_functions().items():
         found.setdefault(id(function), name)
@@ -99,7 +99,7 @@ def _public() -> dict[int, str]:
 
 
 def public_target(target: str, imports: tuple[str, ...] = ()) -> str:
-    """A target by its public name.
+    """Return a target by its public name.
 
     Raises `UnsupportedError` or `UntrustedError` for one that a graph may not call: a repro is run
     by whoever gets it.

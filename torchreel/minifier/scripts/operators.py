@@ -23,7 +23,8 @@ from torchreel.store.portable.operators.answers import Call, Tensor
 
 
 def defined(case: Case) -> dict[str, Mapping[str, Json]]:
-    """The operators that a case calls and that its script has to define, by name with overload.
+    """Return the operators that a case calls and that its script has to define, by name with
+    overload.
 
     None where the user named modules: they define them.
     """
@@ -39,7 +40,7 @@ def defined(case: Case) -> dict[str, Mapping[str, Json]]:
 
 
 def sources(case: Case) -> tuple[str, ...]:
-    """What defines the foreign operators of a case: modules, or else the script itself."""
+    """Return what defines the foreign operators of a case: modules, or else the script itself."""
     return case.imports or tuple(defined(case))
 
 
@@ -51,7 +52,7 @@ def _targets(graph: GraphDoc) -> Iterator[str]:
 
 
 def definitions(case: Case) -> list[list[str]]:
-    """The lines that define the operators of a case, a part of the script for each.
+    """Return the lines that define the operators of a case, a part of the script for each.
 
     Raises `UnsupportedError` for one whose definition is more than sizes.
     """
@@ -92,7 +93,10 @@ def _definition(name: str, data: Mapping[str, Json], case: Case) -> list[str]:
 
 
 def _signature(parameters: list[str], data: Mapping[str, Json]) -> str:
-    """The parameters that are always given: the dispatcher leaves out what is as by default."""
+    """Return the parameters that are always given.
+
+    The dispatcher leaves out what is as by default.
+    """
     calls = [as_object(call) for call in as_list(data.get("calls"))]
     given = min((len(as_list(call.get("args"))) for call in calls), default=0)
     rest = ["*others"] if given < len(parameters) else []
@@ -117,7 +121,7 @@ def _trains(case: Case) -> bool:
 def _results(
     name: str, data: Mapping[str, Json], parameters: list[str], returns: bool
 ) -> tuple[str, str]:
-    """What is returned for real tensors, and for fake ones."""
+    """Return the results for real tensors, and for fake ones."""
     if not returns:
         return "None", "None"
     calls = as_list(data.get("calls"))
@@ -131,7 +135,7 @@ _NEW_SIZE = "torch.library.get_ctx().new_dynamic_size()"
 
 
 def _flat_names(call: Json, parameters: list[str]) -> list[str]:
-    """An expression for each argument of a call, in a row as `Call.given` has them."""
+    """Return an expression for each argument of a call, in a row as `Call.given` has them."""
     found: list[str] = []
     args = as_list(as_object(call).get("args"))
     kwargs = as_object(as_object(call).get("kwargs"))
@@ -157,7 +161,7 @@ class _Writer:
         ]
 
     def text(self, result: Json, new_size: str) -> str:
-        """A result as an expression."""
+        """Return a result as an expression."""
         data = as_object(result)
         tensor = Tensor.of(result)
         if tensor is not None:

@@ -21,7 +21,7 @@ _CAPTURE = ("capture_scalar_outputs", "capture_dynamic_output_shape_ops")
 
 
 def config_lines(case: Case) -> list[str]:
-    """One assignment per config entry that is not the default and may be restored."""
+    """Return one assignment per config entry that is not the default and may be restored."""
     kept, _ = config.restorable(case.checkpoint.config, trust=False)
     modules = torch_names.config_modules()
     lines = []
@@ -45,13 +45,15 @@ def _has_unbacked(graph: GraphDoc) -> bool:
 
 
 def left_out(case: Case) -> list[str]:
-    """The config entries and options of a case that no script holds: they name code or paths."""
+    """Return the config entries and options of a case that no script holds: they name code or
+    paths.
+    """
     entries = [*case.checkpoint.config, *as_list(case.checkpoint.extra.get("options"))]
     return config.restorable(entries, trust=False)[1]
 
 
 def ambient_lines(case: Case) -> list[str]:
-    """One call per piece of process-wide state that is not what a fresh process has."""
+    """Return one call per piece of process-wide state that is not what a fresh process has."""
     state = case.checkpoint.ambient
     lines = []
     if (dtype := _leaf(state, "default_dtype", "dtype")) not in (None, "float32"):
@@ -68,7 +70,7 @@ def ambient_lines(case: Case) -> list[str]:
 
 
 def contexts(case: Case) -> list[str]:
-    """The `with` items under which the compile happened."""
+    """Return the `with` items under which the compile happened."""
     state = case.checkpoint.ambient
     found = []
     if state.get("inference_mode") is True:
@@ -89,7 +91,8 @@ def _leaf(state: Mapping[str, Json], key: str, tag: str) -> Json:
 
 
 def backend(case: Case) -> str:
-    """A backend as an expression: a name of torch's own, or a function of an imported module.
+    """Return a backend as an expression: a name of torch's own, or a function of an imported
+    module.
 
     Raises `UnsupportedError` for one that is code which nobody named.
     """
@@ -107,7 +110,7 @@ def backend(case: Case) -> str:
 
 
 def compile_arguments(case: Case) -> list[str]:
-    """The keyword arguments of `torch.compile`, beside `fullgraph=True`."""
+    """Return the keyword arguments of `torch.compile`, beside `fullgraph=True`."""
     found = []
     if case.backend != "inductor":
         found.append(f"backend={backend(case)}")
@@ -122,7 +125,7 @@ def compile_arguments(case: Case) -> list[str]:
 
 
 def dynamic_dims(case: Case) -> dict[int, list[int]]:
-    """By the position of an input, its dimensions of symbolic size."""
+    """Return the dimensions of symbolic size, by the position of the input."""
     found = {}
     for position, value in enumerate(case.checkpoint.inputs):
         sizes = as_list(as_object(value).get("size"))
@@ -133,7 +136,7 @@ def dynamic_dims(case: Case) -> dict[int, list[int]]:
 
 
 def all_dynamic(case: Case) -> bool:
-    """Whether every size that could be dynamic is (0 and 1 never are)."""
+    """Return True if every size that could be dynamic is (0 and 1 never are)."""
     sizes = [
         size for value in case.checkpoint.inputs for size in as_list(as_object(value).get("size"))
     ]
@@ -145,7 +148,7 @@ _TOLERANCE = {"bfloat16": 3e-2, "float16": 1e-2, "float32": 1e-3, "complex64": 1
 
 
 def tolerances(case: Case) -> tuple[float, float]:
-    """How far compiled results may be from eager's, relative and absolute."""
+    """Return how far compiled results may be from eager's, relative and absolute."""
     named = comparators.tolerances(case.comparator)
     if named is not None or case.comparator == "exact":
         return named or (0.0, 0.0)

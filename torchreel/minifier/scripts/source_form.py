@@ -18,7 +18,7 @@ from torchreel.store.signature import Signature
 
 
 def source_form(case: SourceCase, signature: Signature, header: Sequence[str]) -> Script:
-    """The program, ready to be run by itself."""
+    """Return the program, ready to be run by itself."""
     first = ast.parse("\n".join(precautions(signature))).body
     imports = ast.parse("\n".join(_imports(signature))).body
     heads, rest = _parts(case)
@@ -31,7 +31,7 @@ def _imports(signature: Signature) -> Iterator[str]:
 
 
 def comparing_forms(case: SourceCase, header: Sequence[str]) -> Iterator[Script]:
-    """What a program observes, in eager mode and compiled, in the ways that there are to write it.
+    """Return scripts that compare what a program observes in eager mode and compiled.
 
     The function called twice, where that shows it; else the whole program, which begins anew.
     """
@@ -46,7 +46,10 @@ def comparing_forms(case: SourceCase, header: Sequence[str]) -> Iterator[Script]
 def _script(
     form: str, header: Sequence[str], heads: Sequence[ast.stmt], body: Sequence[ast.stmt]
 ) -> Script:
-    """A program as text.  Raises `UnsupportedError` for one with characters that nobody sees."""
+    """Return a program as text.
+
+    Raises `UnsupportedError` for one with characters that nobody sees.
+    """
     program = ast.fix_missing_locations(ast.Module([*heads, *body], []))
     lines = [*map(ast.unparse, heads), "", *_laid_out(body)]
     code = ascii_strings("\n".join(lines) + "\n")
@@ -61,14 +64,14 @@ _COMPARISONS = (
 
 
 def _parts(case: SourceCase) -> tuple[list[ast.stmt], list[ast.stmt]]:
-    """The imports, and the rest."""
+    """Return the imports, and the rest."""
     body = copy.deepcopy(case.tree.body)
     heads: list[ast.stmt] = [n for n in body if isinstance(n, (ast.Import, ast.ImportFrom))]
     return heads, [node for node in body if node not in heads]
 
 
 def _called_twice(case: SourceCase, body: Sequence[ast.stmt]) -> list[ast.stmt]:
-    """The function called as it is, and compiled; nothing where that can't be all of it."""
+    """Return the function called as it is, and compiled; nothing where that can't be all of it."""
     end = body[-1]
     if _names(case.observes) != {RESULT} or not isinstance(end, ast.Expr) or _is_random(body):
         return []
@@ -80,13 +83,13 @@ def _called_twice(case: SourceCase, body: Sequence[ast.stmt]) -> list[ast.stmt]:
 
 
 def _of(case: SourceCase, value: ast.expr) -> ast.expr:
-    """What is observed of a result."""
+    """Return the expression that observes a result."""
     tree = ast.parse(case.observes, mode="eval").body
     return _Replaced({RESULT: value}).visit(tree)  # type: ignore[no-any-return]
 
 
 def _run_twice(case: SourceCase, body: Sequence[ast.stmt]) -> list[ast.stmt]:
-    """The program as a function, whose names stay global: it makes everything anew."""
+    """Return the program as a function, whose names stay global: it makes everything anew."""
     end: ast.stmt = body[-1]
     around: list[ast.stmt] = []
     while isinstance(end, ast.With):
@@ -135,7 +138,7 @@ def _assigned(name: str, value: ast.expr) -> ast.stmt:
 
 
 def _bound(node: ast.stmt) -> Iterator[str]:
-    """The names that a statement of a program gives something, in the order of the text."""
+    """Return the names that a statement of a program gives something, in the order of the text."""
     if isinstance(node, (ast.FunctionDef, ast.ClassDef)):
         yield node.name
         return
@@ -151,12 +154,12 @@ class _Replaced(ast.NodeTransformer):
         self._values = values
 
     def visit_Name(self, node: ast.Name) -> ast.expr:
-        """What stands there instead."""
+        """Return what stands there instead."""
         return self._values.get(node.id, node)
 
 
 def _laid_out(body: Sequence[ast.stmt]) -> list[str]:
-    """Statements with two blank lines around definitions."""
+    """Return statements with two blank lines around definitions."""
     lines: list[str] = []
     before: ast.stmt | None = None
     for node in body:

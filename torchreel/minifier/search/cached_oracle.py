@@ -41,11 +41,11 @@ class CachedOracle:
 
     @property
     def seconds(self) -> float:
-        """Since the search began."""
+        """Return the seconds since the search began."""
         return time.monotonic() - self._began
 
     def verdict(self, case: AnyCase, ahead: Ahead = _nothing) -> OracleReport:
-        """What is known about a case, found out if need be.  Raises `BudgetSpent`.
+        """Return the report on a case, known or new.  Raises `BudgetSpent`.
 
         Where there are workers to spare, what may be asked next is run at the same time.  That is
         not counted and not kept before it is asked for: results and budgets know nothing of it.
@@ -66,15 +66,15 @@ class CachedOracle:
         return report
 
     def known(self, case: AnyCase) -> OracleReport | None:
-        """What has been found out about a case already."""
+        """Return the report on a case that is known already."""
         return self._seen.get(case.digest) or self.journal.verdict(case)
 
     def _is_lost(self, case: AnyCase, known: OracleReport) -> bool:
-        """Whether the document of a case that has to be gone on from was dropped."""
+        """Return True if the document of a case that has to be gone on from was dropped."""
         return known.verdict == "same" and self._with_values(case.digest) is None
 
     def _repeated(self, case: AnyCase) -> OracleReport:
-        """As many runs as it takes to see a flaky case fail, or to believe that it does not."""
+        """Run a case as often as it takes to see it fail, or to believe that it does not."""
         report = self.run(case)
         for _ in range(case.repeats - 1):
             if report.verdict in ("same", "invalid"):
@@ -83,12 +83,12 @@ class CachedOracle:
         return report
 
     def run(self, case: AnyCase) -> OracleReport:
-        """One run, whatever is known.  Raises `BudgetSpent`."""
+        """Run a case once, whatever is known.  Raises `BudgetSpent`."""
         self.count()
         return self._oracle.judge(case)
 
     def count(self) -> None:
-        """One run is about to be made.  Raises `BudgetSpent`."""
+        """Count a run that is about to be made.  Raises `BudgetSpent`."""
         self._refuse_beyond_limits()
         self.runs += 1
 
@@ -116,7 +116,7 @@ class CachedOracle:
             del self._seen[digest]
 
     def accepted(self, case: AnyCase) -> AnyCase:
-        """A case that failed with the signature, with fresh descriptions of its values."""
+        """Return a case that failed with the signature, with fresh descriptions of its values."""
         found = self._with_values(case.digest)
         return case if found is None else found.with_imports(case.imports)
 
@@ -124,7 +124,7 @@ class CachedOracle:
         return self._failed.get(digest) or self.journal.accepted(digest)
 
     def observed(self, cases: Sequence[AnyCase]) -> list[Signature]:
-        """The other signatures with which cases that were judged have failed."""
+        """Return the other signatures with which cases that were judged have failed."""
         reports = [self.known(case) for case in cases]
         return [r.observed for r in reports if r is not None and r.observed is not None]
 
@@ -138,5 +138,5 @@ class CachedOracle:
 
     @property
     def other_failures(self) -> tuple[OtherFailure, ...]:
-        """The other bugs that were met, in the order in which they were met."""
+        """Return the other failures that were met, in the order in which they were met."""
         return tuple(found for _, found in self._caught.values())

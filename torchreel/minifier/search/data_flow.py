@@ -13,7 +13,7 @@ from torchreel.store.portable.graphs import GraphDoc
 
 
 def data_flow(case: AnyCase) -> int | None:
-    """A number that is the same for cases of one wiring; None where nothing is known of that.
+    """Return a number that is the same for cases of one data flow; None where none is known.
 
     In other processes it may be another one. Two wirings that share a number by accident are taken
     for one until the search looks again: that may cost a few runs.
@@ -23,7 +23,7 @@ def data_flow(case: AnyCase) -> int | None:
 
 @memoized
 def _wiring(graph: GraphDoc) -> int:
-    """Of the calls with their operands (all inputs are alike), what is returned, and the bodies."""
+    """Hash the calls with their operands (all inputs are alike), the outputs, and the bodies."""
     calls = [node for node in graph.nodes if node.is_call]
     numbers = {node.name: at for at, node in enumerate(calls)}
     rows = tuple(

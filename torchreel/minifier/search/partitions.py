@@ -16,7 +16,7 @@ from torchreel.store.portable.checkpoints import CheckpointDoc
 
 
 def part_of(case: Case, document: Json) -> Case | None:
-    """The case of an ATen graph that Inductor got of a case; None where that is no document.
+    """Return the case of an ATen graph that Inductor got of a case; None where that is no document.
 
     Config and ambient state are those of the case, of which a reduction has left what matters.
     """
@@ -30,7 +30,7 @@ def part_of(case: Case, document: Json) -> Case | None:
 
 
 def is_worth(part: Case, whole: Case) -> bool:
-    """Whether a part may lead to less than the whole, of which no node can be left out.
+    """Return True if a part may lead to less than the whole, of which no node can be left out.
 
     Not where each call of the whole became one call, by the same name: then none of these can be
     left out either. In the bodies of higher-order operators other rules hold (a body may return an
@@ -42,5 +42,5 @@ def is_worth(part: Case, whole: Case) -> bool:
 
 
 def _names(case: Case) -> list[str]:
-    """What the calls of a graph are, without where they come from: `relu` of any spelling."""
+    """Return the names of the calls of a graph: `relu` of any spelling."""
     return sorted(base_name(node).strip("_") for node in case.graph.nodes if node.is_call)

@@ -23,7 +23,7 @@ _IN_A_STAGE = ("exception", "crash", "hang")
 
 
 def can_reach(case: AnyCase, signature: Signature) -> bool:
-    """Whether a run of the case may get to the stage of the failure."""
+    """Return True if a run of the case may get to the stage of the failure."""
     if not isinstance(case, Case) or signature.failure_class in _OF_A_WHOLE_RUN:
         return True
     if _only_returns(case):
@@ -39,7 +39,7 @@ def can_reach(case: AnyCase, signature: Signature) -> bool:
 
 
 def _compiles_backward(case: Case) -> bool:
-    """Whether a run may raise what compiling a backward raises.
+    """Return True if a run may raise what compiling a backward raises.
 
     AOTAutograd compiles it when it is called for; before that only as a guess, whose exceptions it
     drops unless its config says otherwise.
@@ -50,7 +50,8 @@ def _compiles_backward(case: Case) -> bool:
 
 
 def _only_returns(case: Case) -> bool:
-    """Whether a case returns plain inputs, each once: so does the trivial one, which did not fail.
+    """Return True if a case returns plain inputs, each once: so does the trivial one, which did not
+    fail.
 
     One that returns something odd (a conjugate, what requires a gradient) may show a failure.
     """
@@ -65,6 +66,8 @@ def _only_returns(case: Case) -> bool:
 
 
 def _is_plain(value: Json) -> bool:
-    """Whether an input is a dense float32 tensor of known sizes, with nothing special about it."""
+    """Return True if an input is a dense float32 tensor of known sizes, with nothing special about
+    it.
+    """
     fields = as_object(value)
     return is_plain(value) and fields.get("dtype") == "float32" and fields.get("device") == "cpu"

@@ -48,7 +48,7 @@ class ReproducedCase:
 
 
 def never_alike(seen: Signature) -> bool:
-    """For a signature that has to be met exactly."""
+    """Return False: the signature has to be met exactly."""
     return False
 
 
@@ -57,7 +57,7 @@ def reproduce(
     cases: Sequence[AnyCase],
     is_alike: Callable[[Signature], bool] = never_alike,
 ) -> ReproducedCase:
-    """The first of the cases that fails with the signature.
+    """Return the first of the cases that fails with the signature.
 
     Raises `NotReproduced` with what each did instead, `FlakyFailure` where one failed once and
     never again, and `UnsupportedError` where none may be run. A case that raises with a signature
@@ -101,7 +101,9 @@ def _not_reproduced(seen: Sequence[str]) -> NotReproduced:
 
 
 def _is_known(judge: CachedOracle, case: AnyCase) -> bool:
-    """Whether an earlier reduction saw the case fail: it went on from there, and so does this."""
+    """Return True if an earlier reduction saw the case fail: it went on from there, and so does
+    this.
+    """
     known = judge.journal.verdict(case)
     return known is not None and known.verdict == "same"
 
@@ -127,7 +129,7 @@ def _insisted(judge: CachedOracle, case: AnyCase) -> ReproducedCase | None:
 
 
 def confirm(judge: CachedOracle, start: ReproducedCase, best: AnyCase) -> ReproducedCase:
-    """`start`, or what it is after the result of the reduction failed only sometimes.
+    """Return `start`; a flaky one with the best case, if the result fails only sometimes.
 
     The case of such a start is the result, to go on from with repetitions.
     """
@@ -140,7 +142,10 @@ def confirm(judge: CachedOracle, start: ReproducedCase, best: AnyCase) -> Reprod
 def _measured(
     judge: CachedOracle, case: AnyCase, reports: Sequence[OracleReport]
 ) -> ReproducedCase:
-    """A flaky case with its repetitions.  Raises `FlakyFailure` where it fails too seldom."""
+    """Return a flaky case with its repetitions.
+
+    Raises `FlakyFailure` where it fails too seldom.
+    """
     found = _sampled(judge, case, reports)
     if _failures(found) < _FAILURES:
         raise FlakyFailure(
@@ -154,7 +159,7 @@ def _measured(
 def _sampled(
     judge: CachedOracle, case: AnyCase, reports: Sequence[OracleReport]
 ) -> list[OracleReport]:
-    """`reports` and those of more runs: enough to say how often the case fails, if that can be."""
+    """Add the reports of more runs to `reports`, until it can be said how often the case fails."""
     found = list(reports)
     while len(found) < _TRIES or (_failures(found) < _FAILURES and len(found) < _MOST_TRIES):
         found.append(judge.run(case))
@@ -164,7 +169,7 @@ def _sampled(
 def _repeating(
     judge: CachedOracle, case: AnyCase, reports: Sequence[OracleReport]
 ) -> ReproducedCase:
-    """The start with the case that is run as often as follows from how often it failed."""
+    """Return the start with the case that is run as often as follows from how often it failed."""
     failures = _failures(reports)
     case = case.repeating(repetitions(failures / len(reports)))
     failed = [report for report in reports if report.verdict == "same"]
@@ -177,7 +182,9 @@ def _failures(reports: Sequence[OracleReport]) -> int:
 
 
 def repetitions(rate: float) -> int:
-    """How often to run a case that fails at this rate, so that it is hardly ever overlooked."""
+    """Return how often to run a case that fails at this rate, so that it is hardly ever
+    overlooked.
+    """
     if rate >= 1:
         return 1
     if rate <= 0:
@@ -187,7 +194,7 @@ def repetitions(rate: float) -> int:
 
 
 def refuse_trivial(judge: CachedOracle, case: AnyCase) -> None:
-    """Raises `TrivialResult` when a case that does nothing fails in the same way."""
+    """Raise `TrivialResult` when a case that does nothing fails in the same way."""
     empty = case.trivial()
     if empty is not None and judge.verdict(empty).verdict == "same":
         raise TrivialResult(

@@ -35,7 +35,7 @@ class RunLength:
 
     @property
     def length(self) -> int:
-        """What to try next; 0 when the run has been found (it is `low`)."""
+        """Return the length to try next; 0 when the run has been found (it is `low`)."""
         high = self.limit + 1 if self.refused is None else self.refused
         if self.low + 1 >= high:
             return 0
@@ -44,17 +44,17 @@ class RunLength:
         return self.low + 1 if self.low < _ONE_BY_ONE else min(2 * self.low, self.limit)
 
     def after(self, held: bool) -> RunLength:
-        """The state after the answer for `length`."""
+        """Return the state after the answer for `length`."""
         return replace(self, low=self.length) if held else replace(self, refused=self.length)
 
 
 def find_run(holds: Callable[[int], bool], limit: int) -> int:
-    """The n that a `RunLength` finds; 0 if not even 1 holds."""
+    """Return the n that a `RunLength` finds; 0 if not even 1 holds."""
     return _found(RunLength(limit), holds)
 
 
 def find_prefix(holds: Callable[[int], bool], limit: int) -> int:
-    """The same by bisection alone."""
+    """Return the same by bisection alone."""
     return _found(RunLength(limit, bisect=True), holds)
 
 

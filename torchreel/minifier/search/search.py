@@ -148,7 +148,7 @@ class Search:
             self._run_pass(Around(known.detail, lowered))
 
     def _to_fixpoint(self, phases: Sequence[Sequence[Tier]] | None = None) -> None:
-        """Until no pass of any phase (of those that are given) takes a step.
+        """Run the phases until no pass of any of them takes a step.
 
         A candidate that is like a refused one (`_likeness`) is put off: a pass that had such ones
         is settled only when it has tried them after everything else.
@@ -168,7 +168,7 @@ class Search:
                 self._run_phase(phase)
 
     def _reduce_part(self, parts: Parts) -> None:
-        """The same from one partition, if there is still something that this could take away."""
+        """Go on from one partition, if there is still something that this could take away."""
         if self._best.is_part or self._best.total_call_nodes < _WORTH_A_PART:
             return
         found = [part.repeating(self._start.case.repeats) for part in parts(self._best, self.judge)]
@@ -199,7 +199,7 @@ class Search:
             self._to_fixpoint()
 
     def _prove_trivial(self, case: AnyCase) -> None:
-        """That a case which does nothing hangs as well is not presumed."""
+        """Prove whether a case which does nothing hangs as well: that is not presumed."""
         empty = case.trivial()
         if self._hangs is not None and empty is not None:
             self._is_proved(self._hangs, empty)
@@ -252,20 +252,20 @@ class Search:
             self._to_fixpoint()
 
     def _simplest(self) -> tuple[AnyCase, Key]:
-        """The best case of all, while another is being reduced."""
+        """Return the best case of all, while another is being reduced."""
         here = (self._best, self._key)
         champion = self._champion
         return champion if champion is not None and champion[1] <= here[1] else here
 
     def _run_phase(self, tiers: Sequence[Tier]) -> None:
-        """Until no pass of the phase takes a step, the first tier whenever one is taken."""
+        """Run the tiers until no pass takes a step; begin with the first tier after every step."""
         at = 0
         while at < len(tiers):
             self._later = [item for tier in tiers[at + 1 :] for item in tier]
             at = 0 if self._run_tier(tiers[at]) else at + 1
 
     def _run_tier(self, passes: Tier) -> bool:
-        """Each pass of a tier once; whether any took a step."""
+        """Run each pass of a tier once; return True if any took a step."""
         before = self._best.digest
         for number, item in enumerate(passes):
             if self._settled.get(item.name) != self._best.digest:
@@ -298,7 +298,7 @@ class Search:
             sweep = sweep.after(held, self._best)
 
     def _accept(self, sweep: Sweep) -> bool:
-        """Whether the next candidate is the best case now."""
+        """Return True if the next candidate is the best case now."""
         candidate = sweep.candidate()
         held = self._decided(candidate, self._best)
         if held is not None or candidate is None:
@@ -320,7 +320,7 @@ class Search:
         return same
 
     def _decided(self, candidate: AnyCase | None, best: AnyCase) -> bool | None:
-        """Whether a candidate is better than the best case, where that needs no verdict."""
+        """Return True if a candidate is better than the best case, where that needs no verdict."""
         if candidate is None:
             return False
         if candidate.digest == best.digest:
@@ -331,7 +331,7 @@ class Search:
         return None
 
     def _is_put_off(self, likeness: Hashable) -> bool:
-        """Whether a candidate like this one did not fail before."""
+        """Return True if a candidate like this one did not fail before."""
         return self._puts_off and likeness in self._refused
 
     def _learn(self, likeness: Hashable, same: bool) -> None:
@@ -343,11 +343,11 @@ class Search:
             self._refused.add(likeness)
 
     def _falls_short(self, candidate: AnyCase, best: AnyCase) -> bool:
-        """Whether a candidate does not get to where the best case fails."""
+        """Return True if a candidate does not get to where the best case fails."""
         return not can_reach(candidate, self.signature) and can_reach(best, self.signature)
 
     def _ahead(self, sweep: Sweep, candidate: AnyCase) -> Iterator[AnyCase]:
-        """What the search will probably ask next."""
+        """Yield what the search will probably need next."""
 
         def decide(state: Sweep, asked: AnyCase | None) -> bool | None:
             held = self._decided(asked, state.best)
@@ -371,7 +371,7 @@ class Search:
         self._counts[self._current] = replace(known, **changed)
 
     def _left(self) -> int | None:
-        """How many runs it takes to the fixpoint if no step succeeds any more.
+        """Return how many runs it takes to the fixpoint if no step succeeds any more.
 
         None until every pass has been seen once: nobody knows before.
         """
@@ -437,7 +437,7 @@ class Search:
 
 
 def _likeness(sweep: Sweep, candidate: AnyCase) -> Hashable:
-    """What a candidate has in common with those that will mostly share its verdict.
+    """Return what a candidate has in common with those that will mostly share its verdict.
 
     The wiring of its calls; or, where it makes as many as the best case (with other sizes, settings
     or arguments), what is done to get there: that seldom depends on the other sizes and settings.

@@ -12,7 +12,7 @@ _DYNAMO = ("torch._dynamo.output_graph:", "torch._dynamo.convert_frame:")
 
 
 def below_dynamo(signature: Signature) -> Signature:
-    """A signature without frames of Dynamo's own, where the failure came after Dynamo.
+    """Return a signature without frames of Dynamo's own, where the failure came after Dynamo.
 
     They stand at the innermost place when a backend of the user's raised: what called the backend
     is not there when a case is run without the program around it.
@@ -24,7 +24,7 @@ def below_dynamo(signature: Signature) -> Signature:
 
 
 def is_alike(seen: Signature, recorded: Signature) -> bool:
-    """Whether a failure is the recorded one but for what a recording may not know exactly.
+    """Return True if a failure is the recorded one but for what a recording may not know exactly.
 
     A process that died may not have told its signal, and the stage of an exception is where the
     recorder stood, which a run without the program around it may name differently. One that was

@@ -37,28 +37,28 @@ class Sweep:
 
     @classmethod
     def begin(cls, item: Pass[Any], best: AnyCase) -> Sweep:
-        """Before the first edit."""
+        """Return the state before the first edit."""
         edits = item.edits(best)
         whole = item.together and len(edits) > 1
         return cls(item, best, best, edits, 0, _run(item, len(edits)), whole)
 
     @property
     def is_done(self) -> bool:
-        """Whether there is nothing left to try."""
+        """Return True if there is nothing left to try."""
         return self.at >= len(self.edits)
 
     @property
     def chosen(self) -> Sequence[Edit]:
-        """The edits to try next."""
+        """Return the edits to try next."""
         end = len(self.edits) if self.whole else self.at + self.run.length
         return self.edits[self.at : end]
 
     def candidate(self) -> AnyCase | None:
-        """What to try next; None where these edits come to nothing."""
+        """Return the case to try next; None where these edits come to nothing."""
         return self.item.apply(self.base, self.chosen)
 
     def after(self, held: bool, best: AnyCase) -> Sweep:
-        """Where the answer for the candidate leads; `best` is the best case then."""
+        """Return the state after the verdict on the candidate; `best` is the best case then."""
         if self.whole:
             return self._on(best, 0) if held else replace(self, whole=False)
         run = self.run.after(held)
@@ -70,14 +70,14 @@ class Sweep:
         return replace(self, at=at, run=_run(self.item, len(self.edits) - at))
 
     def _on(self, best: AnyCase, at: int) -> Sweep:
-        """From a better case: what there is to do there, without what was refused already."""
+        """Return the state that goes on from a better case, without what was refused already."""
         edits = self.item.edits(best)
         run = _run(self.item, len(edits) - at)
         return Sweep(self.item, best, best, edits, at, run, whole=False)
 
 
 def _run(item: Pass[Any], left: int) -> RunLength:
-    """How many of the edits that are left to carry out at once."""
+    """Return the run of edits to begin with."""
     return RunLength(min(left, 1) if item.alternatives else left, bisect=item.only_prefix)
 
 
@@ -88,7 +88,7 @@ Decide = Callable[[Sweep, AnyCase | None], bool | None]
 def look_ahead(
     sweep: Sweep, candidate: AnyCase, rest: Sequence[Pass[Any]], decide: Decide, likely: float
 ) -> Iterator[AnyCase]:
-    """What will be asked after `candidate`, the most probable first.
+    """Yield the candidates that follow `candidate`, the most probable first.
 
     `rest` are the passes that follow, `likely` the share of candidates that are accepted.
     """

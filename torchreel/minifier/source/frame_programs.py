@@ -24,7 +24,7 @@ _SECONDS = 600.0  # importing torch and what the program needs, and running the 
 
 
 def programs(store: Store, compile: Compile, options: MinifyOptions) -> list[SourceCase]:
-    """The programs of a compile's frame, the shortest first.
+    """Return the programs of a compile's frame, the shortest first.
 
     Raises `UntrustedError` without `MinifyOptions.trust`, and `UnsupportedError` when there is no
     bundle or no source in it.
@@ -68,7 +68,7 @@ def programs(store: Store, compile: Compile, options: MinifyOptions) -> list[Sou
 
 
 def _environment() -> dict[str, str]:
-    """Ours, without the recorder, and with this very package."""
+    """Return the environment variables: ours, without the recorder, and with this very package."""
     kept = {key: value for key, value in os.environ.items() if not key.startswith("TORCHREEL")}
     root = str(Path(__file__).resolve().parents[3])
     path = os.pathsep.join(filter(None, [root, kept.get("PYTHONPATH", "")]))

@@ -18,12 +18,14 @@ _KEPT = 8
 
 
 def without_newly_dead(tree: ast.Module, before: str) -> ast.Module:
-    """A program without what the text of an earlier one reached, and it does not reach itself."""
+    """Return a program without what the text of an earlier one reached, and it does not reach
+    itself.
+    """
     return _without(tree, frozenset(_dead(tree)) - _dead_in(before))
 
 
 def without_dead(text: str) -> str:
-    """A program without what its last call does not reach."""
+    """Return a program without what its last call does not reach."""
     return ast.unparse(_without(ast.parse(text), _dead_in(text)))
 
 
@@ -48,7 +50,9 @@ def _dead_in(text: str) -> frozenset[str]:
 
 
 def _dead(tree: ast.Module) -> set[str]:
-    """The keys of what is made at the top of a program, and of methods, that nothing reaches."""
+    """Return the keys of what is made at the top of a program, and of methods, that nothing
+    reaches.
+    """
     own = {name for item in tree.body for name in _bound(item)}
     waiting = [(key, node) for item in tree.body for key, node in _pieces(item, own)]
     names: set[str] = set()
@@ -64,7 +68,8 @@ def _dead(tree: ast.Module) -> set[str]:
 
 
 def _pieces(item: ast.stmt, own: set[str]) -> Iterator[tuple[str, ast.AST]]:
-    """A statement at the top, a class without its methods, with the key that says when it counts.
+    """Return a statement at the top, a class without its methods, with the key that says when it
+    counts.
 
     '' is always, 'n' when the name is used, 'n.a' when the name and the attribute are.
     """
@@ -102,7 +107,7 @@ def _bound(item: ast.stmt) -> list[str]:
 
 
 def _keys(item: ast.stmt) -> list[str]:
-    """What a statement makes, if that is all it does: 'name', or 'name.attribute'."""
+    """Return what a statement makes, if that is all it does: 'name', or 'name.attribute'."""
     match item:
         case ast.FunctionDef(name=name) | ast.ClassDef(name=name):
             return [name]
@@ -120,5 +125,5 @@ def _keys(item: ast.stmt) -> list[str]:
 
 
 def _method(owner: ast.ClassDef, member: ast.stmt) -> str:
-    """The key of a method; '' for anything else in a class."""
+    """Return the key of a method; '' for anything else in a class."""
     return f"{owner.name}.{member.name}" if isinstance(member, ast.FunctionDef) else ""

@@ -47,14 +47,14 @@ class SourceEdit(Edit):
 
     @abstractmethod
     def change(self, node: cst.CSTNode) -> cst.CSTNode | Sequence[cst.CSTNode] | None:
-        """What stands there instead; None for nothing.  Raises `Skip`."""
+        """Return what stands there instead; None for nothing.  Raises `Skip`."""
 
 
 class SourcePass(Pass[SourceCase]):
     """Applies edits to a program: the last place first, so that the others stay where they are."""
 
     def apply(self, case: SourceCase, edits: Sequence[Edit]) -> SourceCase | None:
-        """The case with these edits carried out; None when nothing would change."""
+        """Return the case with these edits carried out; None when nothing would change."""
         module = parsed(case.text)
         mine = [edit for edit in edits if isinstance(edit, SourceEdit)]
         for edit in sorted(mine, key=lambda edit: edit.place, reverse=True):
@@ -69,12 +69,12 @@ class SourcePass(Pass[SourceCase]):
 
 @lru_cache(maxsize=_KEPT)
 def parsed(text: str) -> cst.Module:
-    """The tree of a program."""
+    """Return the tree of a program."""
     return cst.parse_module(text)
 
 
 def finished(case: SourceCase, module: cst.Module) -> SourceCase | None:
-    """The case of a tree, without what has no use any more; None where it is no program."""
+    """Return the case of a tree, without what has no use any more; None where it is no program."""
     try:
         tree = ast.parse(module.code)
     except (SyntaxError, ValueError, cst.CSTValidationError):
@@ -86,7 +86,7 @@ def finished(case: SourceCase, module: cst.Module) -> SourceCase | None:
 
 
 def undefined(tree: ast.AST) -> set[str]:
-    """Names that are read and bound nowhere at all: what needs no run to be refused."""
+    """Return the names that are read and bound nowhere: such a program is refused without a run."""
     read: set[str] = set()
     bound: set[str] = set()
     for node in ast.walk(tree):
@@ -104,7 +104,7 @@ def undefined(tree: ast.AST) -> set[str]:
 
 
 def walk(node: cst.CSTNode, place: Place = ()) -> Iterator[tuple[Place, cst.CSTNode]]:
-    """Every node of a tree with its place, outer ones first, in the order of the text."""
+    """Return every node of a tree with its place, outer ones first, in the order of the text."""
     yield place, node
     for field in fields(node):
         if field.name in _LAYOUT or field.name.startswith("whitespace"):
@@ -123,7 +123,7 @@ def replaced(
     place: Place,
     change: Callable[[cst.CSTNode], cst.CSTNode | Sequence[cst.CSTNode] | None],
 ) -> cst.CSTNode | Sequence[cst.CSTNode] | None:
-    """A tree with the node at a place changed."""
+    """Return a tree with the node at a place changed."""
     if not place:
         return change(node)
     (name, position), rest = place[0], place[1:]
@@ -144,7 +144,7 @@ def replaced(
 
 
 def _tidied(node: cst.CSTNode, items: list[cst.CSTNode]) -> list[cst.CSTNode]:
-    """A list without the commas of the old one; a block with something in it."""
+    """Return a list without the commas of the old one; a block with something in it."""
     if not items and isinstance(node, cst.IndentedBlock):
         return [statement("pass")]
     return [
@@ -154,24 +154,27 @@ def _tidied(node: cst.CSTNode, items: list[cst.CSTNode]) -> list[cst.CSTNode]:
 
 
 def statement(text: str) -> cst.BaseStatement:
-    """A statement from its text."""
+    """Return a statement from its text."""
     return cst.parse_module(text + "\n").body[0]
 
 
 def in_parentheses(node: cst.BaseExpression) -> cst.BaseExpression:
-    """An expression that can stand anywhere; superfluous parentheses go in the canonical text."""
+    """Return an expression that can stand anywhere.
+
+    Superfluous parentheses go in the canonical text.
+    """
     if isinstance(node, (cst.Name, cst.Integer, cst.Float, cst.Call, cst.Attribute)) or node.lpar:
         return node
     return node.with_changes(lpar=[cst.LeftParen()], rpar=[cst.RightParen()])
 
 
 def code_of(node: cst.CSTNode) -> str:
-    """The text of a node."""
+    """Return the text of a node."""
     return cst.Module([]).code_for_node(node)
 
 
 def names_in(node: cst.CSTNode) -> list[str]:
-    """The names in a tree, attributes and keywords left out, with repetitions."""
+    """Return the names in a tree, attributes and keywords left out, with repetitions."""
     skipped = {
         id(found.attr) if isinstance(found, cst.Attribute) else id(found.keyword)
         for _, found in walk(node)
@@ -185,7 +188,7 @@ def names_in(node: cst.CSTNode) -> list[str]:
 
 
 def final_place(module: cst.Module) -> Place:
-    """The place of the statement that ends a program, inside of what `with` there is."""
+    """Return the place of the statement that ends a program, inside of what `with` there is."""
     place: Place = (("body", len(module.body) - 1),)
     node: cst.CSTNode = module.body[-1]
     while isinstance(node, cst.With) and isinstance(node.body, cst.IndentedBlock):
@@ -195,7 +198,7 @@ def final_place(module: cst.Module) -> Place:
 
 
 def instances(module: cst.Module) -> list[tuple[str, str]]:
-    """(name, class) of each `name = Class()` at the top, whatever the arguments."""
+    """Return (name, class) of each `name = Class()` at the top, whatever the arguments."""
     found = []
     for node in module.body:
         small = node.body[0] if isinstance(node, cst.SimpleStatementLine) else None

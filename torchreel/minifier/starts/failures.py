@@ -35,7 +35,7 @@ _DEFAULTS = MinifyOptions()
 def starting_cases(
     store: Store, compile: Compile, failure: Failure, options: MinifyOptions = _DEFAULTS
 ) -> Sequence[AnyCase]:
-    """The cases to try in turn.
+    """Return the cases to try in turn.
 
     Of a failure of Dynamo's own, programs made from its frame; of a call of torch.export, programs
     that make it; else from the graph, then from the
@@ -75,13 +75,13 @@ def starting_cases(
 
 
 def _ways(case: Case) -> tuple[Case, ...]:
-    """A case, and what to try where it does not fail."""
+    """Return a case, and what to try where it does not fail."""
     last = replace(case, eager=False) if case.harness != "accuracy" else with_positive_inputs(case)
     return case, without_runtime_asserts(case), last
 
 
 def without_runtime_asserts(case: Case) -> Case:
-    """The case without the runtime asserts that Dynamo derived.
+    """Return the case without the runtime asserts that Dynamo derived.
 
     Where Dynamo itself drew a wrong conclusion (a broadcast of an unbacked size), they make eager
     mode reject the graph, although it accepted the program. With them gone eager can judge again:
@@ -93,7 +93,7 @@ def without_runtime_asserts(case: Case) -> Case:
 
 
 def harness_for(signature: Signature) -> Harness:
-    """What has to be done with a case for a failure of this kind."""
+    """Return the harness that shows a failure of this kind."""
     if signature.failure_class == "wrong_result":
         return "accuracy"
     if signature.partition == "backward":
@@ -102,14 +102,14 @@ def harness_for(signature: Signature) -> Harness:
 
 
 def _allowed(harness: Harness, doc: CheckpointDoc) -> Harness:
-    """One partition alone can't be trained."""
+    """Return the harness that a checkpoint allows: one partition alone can't be trained."""
     if doc.entry == "aot" and harness == "train":
         return "compile"
     return harness
 
 
 def _documents(store: Store, compile: Compile, failure: Failure) -> list[CheckpointDoc]:
-    """The recorded checkpoints from which the failure may be reached, the best first."""
+    """Return the recorded checkpoints from which the failure may be reached, the best first."""
     found = queries.checkpoints(store, compile)
     graphs = [row for row in found if row.entry == "graph"]
     parts = [row for row in found if row.entry == "aot" and row.partition == failure.partition]

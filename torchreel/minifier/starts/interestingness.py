@@ -28,7 +28,7 @@ _HARNESSES: dict[str, tuple[Harness, ...]] = {
 
 
 def interestingness_signature(options: MinifyOptions) -> Signature | None:
-    """What the options ask for instead of a failure.  Raises UsageError for no predicate."""
+    """Return the signature for a predicate or a command; None without.  Raises UsageError."""
     if options.predicate is not None and options.command:
         raise UsageError("A predicate and a command: only one can say what is interesting.")
     if options.predicate is not None:
@@ -37,12 +37,12 @@ def interestingness_signature(options: MinifyOptions) -> Signature | None:
 
 
 def interestingness_failure(store: Store, compile: Compile, wanted: Signature) -> Failure:
-    """The row of the question."""
+    """Return the failure that stands for the question in the store."""
     return add_failure(store, compile, wanted, wanted.message)
 
 
 def options_to_repeat(failure: Failure, options: MinifyOptions) -> MinifyOptions:
-    """The options for a failure that was asked for before, and is named again.
+    """Return the options for a failure that a predicate found before, and that is named again.
 
     Raises UsageError for a command: what a store holds is never executed.
     """
@@ -59,7 +59,9 @@ def options_to_repeat(failure: Failure, options: MinifyOptions) -> MinifyOptions
 def interestingness_cases(
     store: Store, compile: Compile, wanted: Signature, imports: tuple[str, ...]
 ) -> list[Case]:
-    """The cases to try in turn: lean, then exact, first with the least that is done with them."""
+    """Return the cases to try in turn: lean, then exact, first with the least that is done with
+    them.
+    """
     rows = [row for row in queries.checkpoints(store, compile) if row.entry == "graph"]
     if not rows:
         raise UnsupportedError(

@@ -17,7 +17,10 @@ from torchreel.store.signature import Signature
 def add_failure(
     store: Store, owner: Compile, signature: Signature, message: str, checkpoint: int | None = None
 ) -> Failure:
-    """The failure of that compile; the one that an earlier search wrote down, if there is one."""
+    """Add a failure to a compile, and return it.
+
+    One that an earlier search added is returned again.
+    """
     known = _known(store, owner, signature)
     if known is not None:
         return known

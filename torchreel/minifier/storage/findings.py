@@ -38,7 +38,10 @@ def keep_finding(
 
 
 def latest_finding(store: Store, kind: Kind, case: AnyCase, environment: str | None = None) -> Json:
-    """The newest of a kind about a case (left out: in any environment); None if there is none."""
+    """Return the newest of a kind about a case (left out: in any environment).
+
+    None if there is none.
+    """
     table = schema.findings
     query = select(table.c.document).where(table.c.kind == kind, table.c.case_digest == case.digest)
     if environment is not None:

@@ -32,22 +32,24 @@ class Journal(Protocol):
     """Why something could not be kept; empty as long as everything was."""
 
     def verdict(self, case: AnyCase) -> OracleReport | None:
-        """What was found out about a case, in this environment and for this signature."""
+        """Return the report on a case, in this environment and for this signature."""
 
     def accepted(self, digest: str) -> AnyCase | None:
-        """A case that failed with the signature, with the descriptions that its run computed."""
+        """Return a case that failed with the signature, with the descriptions that its run
+        computed.
+        """
 
     def keep(self, case: AnyCase, report: OracleReport) -> None:
         """Keep a verdict; `case` is kept as a document when its verdict is `same` or `other`."""
 
     def begin(self, start: AnyCase) -> int | None:
-        """A search starts; its number, where there is one."""
+        """Note that a search starts; return its number, where there is one."""
 
     def progress(self, best: AnyCase, *, status: str, runs: int, hits: int, seconds: float) -> None:
-        """The best case so far, and the state of the search."""
+        """Keep the best case so far, and the state of the search."""
 
     def other_failure(self, signature: Signature, case: AnyCase) -> None:
-        """Another bug, and the smallest case so far that shows it."""
+        """Keep another failure, and the smallest case so far that shows it."""
 
 
 class MemoryJournal:
@@ -107,7 +109,7 @@ class StoreJournal:
         self.problem = ""
 
     def _write(self, action: Callable[[Writer], None]) -> bool:
-        """Do it in one transaction; whether the store took it."""
+        """Write in one transaction; return True if the store took it."""
         try:
             with self._store.writer() as writer:
                 action(writer)

@@ -25,7 +25,7 @@ class StoredOtherFailure:
 
 
 def find_other_failure(store: Store, number: int, *, trust: bool) -> StoredOtherFailure:
-    """The by-catch of that number.
+    """Return the other failure of that number.
 
     Raises UsageError when there is none, and `UntrustedError` for a program without `trust`.
     """
@@ -48,7 +48,7 @@ def find_other_failure(store: Store, number: int, *, trust: bool) -> StoredOther
 
 
 def _owner(store: Store, row: ByCatch) -> Compile:
-    """The compile whose failure was being reduced when this was met."""
+    """Return the compile whose failure was being reduced when this was met."""
     reductions = {found.id: found for found in queries.reductions(store)}
     failures = {found.id: found for found in queries.failures(store)}
     failure = failures.get(reductions[row.reduction_id].failure_id or 0)

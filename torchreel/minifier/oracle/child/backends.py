@@ -18,7 +18,7 @@ from torchreel.torch_compat import debugging_backends
 
 
 def backend_of(case: Case, *, trust: bool = False) -> Callable[..., Any]:
-    """The callable, with the recorded options of its `torch.compile` call.
+    """Return the callable, with the recorded options of its `torch.compile` call.
 
     Raises `UntrustedError` for a backend that is code nobody named, and, without `trust`, for
     options that name code, commands or paths.

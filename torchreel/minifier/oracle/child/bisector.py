@@ -42,7 +42,7 @@ class HeldBack:
     def disable_subsystem(
         self, backend: str, subsystem: str, debug_info: Callable[[], str] | None = None
     ) -> bool:
-        """Torch asks whether to leave an application out."""
+        """Answer torch, which asks whether to leave an application out."""
         if (backend, subsystem) != self._part:
             return False
         number, self._count = self._count, self._count + 1
@@ -53,7 +53,7 @@ class HeldBack:
 
 
 def _named(subsystem: str, debug_info: Callable[[], str] | None) -> str:
-    """What an application is about: a pass by its name, an operator, a node and its operator."""
+    """Name the object of an application: a pass, an operator, or a node and its operator."""
     text = debug_info() if debug_info is not None else subsystem
     match = _OVERLOAD.fullmatch(text)
     if match is not None:
@@ -63,7 +63,10 @@ def _named(subsystem: str, debug_info: Callable[[], str] | None) -> str:
 
 
 def held_back(setting: object) -> HeldBack:
-    """What a case says is held back, as a context; one that does nothing where it says nothing."""
+    """Return a context that holds back what a case names.
+
+    One that does nothing where it names nothing.
+    """
     if not isinstance(setting, dict):
         return HeldBack("", "", 0)
     return HeldBack(str(setting["backend"]), str(setting["part"]), int(setting["limit"]))

@@ -43,15 +43,15 @@ class Results:
         self.result = function(*inputs)
 
     def outputs(self) -> list[object]:
-        """The values returned."""
+        """Return the values returned."""
         return tensors_of(self.result)
 
     def forward(self) -> list[object]:
-        """The values returned, then the inputs (they may have been written to)."""
+        """Return the values returned, then the inputs (they may have been written to)."""
         return [*self.outputs(), *tensors_of(self.inputs)]
 
     def backward(self) -> list[object]:
-        """The gradients of the inputs, from the sum of everything that needs one."""
+        """Return the gradients of the inputs, from the sum of everything that needs one."""
         outputs = [
             value
             for value in torch.utils._pytree.tree_leaves(self.result)
@@ -85,7 +85,7 @@ class References:
 
     @cached_property
     def plain(self) -> Results:
-        """The results to expect.  Raises what the graph raises."""
+        """Return the results to expect.  Raises what the graph raises."""
         return self._run(poisoned(self._graph, 1.0), self._inputs())
 
     @cached_property
@@ -116,7 +116,7 @@ class References:
         return found
 
     def evidence(self, pick: Callable[[Results], list[object]]) -> Evidence:
-        """What is known of the values that `pick` takes out of results."""
+        """Return the evidence about the values that `pick` takes out of results."""
         return Evidence(
             exact=pick(self._exact) if self._exact is not None else None,
             repoisoned=pick(self._repoisoned) if self._repoisoned is not None else None,
@@ -125,7 +125,7 @@ class References:
 
 
 def poisoned(graph: GraphModule, value: float) -> GraphModule:
-    """The graph with its uninitialised memory filled, in nested graphs as well."""
+    """Return the graph with its uninitialised memory filled, in nested graphs as well."""
     if not _has_uninitialised(graph):
         return graph
     graph = copy.deepcopy(graph)
@@ -160,7 +160,7 @@ def _is_uninitialised(node: Node) -> bool:
 
 
 def _name(node: Node) -> str:
-    """'empty' of torch.empty, of the method, and of aten.empty.memory_format."""
+    """Return 'empty' for torch.empty, for the method, and for aten.empty.memory_format."""
     if isinstance(node.target, str):
         return node.target
     name = str(getattr(node.target, "__name__", ""))
@@ -168,7 +168,9 @@ def _name(node: Node) -> str:
 
 
 def in_float64(graph: GraphModule) -> GraphModule:
-    """The graph with float64 for every narrower float: in arguments, constants, nested graphs."""
+    """Return the graph with float64 for every narrower float: in arguments, constants, nested
+    graphs.
+    """
     graph = copy.deepcopy(graph)
     for module in _graphs(graph):
         for node in module.graph.nodes:
@@ -203,14 +205,14 @@ class Noise(Interpreter):
         self._generator = torch.Generator().manual_seed(seed)
 
     def run_node(self, n: Node) -> Any:
-        """The node's value, perturbed in place: what aliases it sees the same."""
+        """Return the node's value, perturbed in place: what aliases it sees the same."""
         result = super().run_node(n)
         if n.op in ("call_function", "call_method"):
             torch.utils._pytree.tree_map_(self.perturbed, result)
         return result
 
     def perturbed(self, value: object) -> object:
-        """A tensor whose elements were multiplied by 1 plus or minus its dtype's epsilon."""
+        """Return a tensor whose elements were multiplied by 1 plus or minus its dtype's epsilon."""
         if not isinstance(value, torch.Tensor) or not self._can_be(value):
             return value
         sign = torch.randint(0, 2, value.shape, generator=self._generator) * 2 - 1
@@ -220,7 +222,7 @@ class Noise(Interpreter):
         return value
 
     def _can_be(self, value: torch.Tensor) -> bool:
-        """Not where two elements share memory, nor on another device or layout."""
+        """Return True unless two elements share memory, or the device or layout is another one."""
         if value.layout is not torch.strided or value.device.type != "cpu":
             return False
         overlaps = any(s == 0 and n > 1 for s, n in zip(value.stride(), value.shape, strict=True))

@@ -73,7 +73,7 @@ def _graph_case(task: Task) -> Case:
 
 
 def _attempt(task: Task, announce: Announce) -> tuple[ChildReport, Exception | None]:
-    """One attempt, and the exception that ended it, if one did."""
+    """Make one attempt; return the report and the exception that ended it, if one did."""
     case = _graph_case(task)
     prepared = _Prepared(case)
     for stage, step in (
@@ -132,7 +132,7 @@ def _asked(wanted: Signature) -> Predicate | None:
 def _answered(
     task: Task, asked: Predicate, prepared: _Prepared, found: dict[str, Measured], stages: Stages
 ) -> ChildReport:
-    """Whether a predicate holds, of what was measured of a compile without an error."""
+    """Return True if a predicate holds, of what was measured of a compile without an error."""
     found["guards"] = float(len(prepared.restored.env.guards))
     if "recompiles" in asked.names():
         with ErrorCatcher() as outcome, _imposed(task):
@@ -149,7 +149,7 @@ def _answered(
 
 
 def _recompiles(prepared: _Prepared) -> int:
-    """Compiles after the first, when each size in turn becomes larger by one."""
+    """Count the compiles after the first, when each size in turn becomes larger by one."""
     calls = [prepared.inputs()]
     for doc in resized_checkpoints(prepared.case.checkpoint):
         with ErrorCatcher() as outcome:
@@ -160,7 +160,7 @@ def _recompiles(prepared: _Prepared) -> int:
 
 
 def _effort(wanted: Signature) -> Callable[[str], torch_names.Effort]:
-    """What the C++ compiler has to do for a partition, to show the failure that is looked for."""
+    """Return the effort that the C++ compiler has to make for a partition, to show the failure."""
     if wanted.failure_class != "exception" or wanted.stage == "run":
         return lambda partition: "full"
     if wanted.exception_types == ("CppCompileError",):
@@ -251,17 +251,19 @@ class _Prepared:
         _ = self.references.plain  # which raises what eager raises
 
     def has_nothing_to_compare(self) -> bool:
-        """Whether eager's results should tell, and not one of their floats is a number."""
+        """Return True if eager's results should tell, and not one of their floats is a number."""
         told = self._told_floats()
         every = self.references is not None and len(told) == len(self.references.plain.outputs())
         return every and len(told) > 0 and not any(v.isfinite().any() for v in told)
 
     def has_gaps(self) -> bool:
-        """Whether some of eager's results are no numbers: what they should be is not compared."""
+        """Return True if some of eager's results are no numbers: what they should be is not
+        compared.
+        """
         return not all(v.isfinite().all() for v in self._told_floats())
 
     def _told_floats(self) -> list[torch.Tensor]:
-        """Of the results to compare, those that can be asked whether they are numbers."""
+        """Return the results of which it can be found out whether they are numbers."""
         if self.references is None or self.case.harness != "accuracy":
             return []
         results = self.references.plain.outputs()
@@ -277,12 +279,15 @@ class _Prepared:
         return sum(_elements(value, hints) for value in tensors) > _MOST_ELEMENTS
 
     def _is_elsewhere(self) -> bool:
-        """Whether the graph computes on a device that this machine only stands in for."""
+        """Return True if the graph computes on a device that this machine only stands in for."""
         tensors = [value for value in self.restored.inputs if isinstance(value, torch.Tensor)]
         return libraries.stands_in() and any(value.device.type == "cuda" for value in tensors)
 
     def inputs(self, doc: CheckpointDoc | None = None) -> list[object]:
-        """Fresh real inputs, always the same; those of a resized checkpoint, where one is given."""
+        """Return fresh real inputs, always the same.
+
+        Those of a resized checkpoint, where one is given.
+        """
         doc = self.case.checkpoint if doc is None else doc
         table = shape_env.decode_symbols(doc.shape_env)
         made = synthesise_all(doc.inputs, seed=self.case.seed, hints=doc.hints, table=table)
@@ -291,7 +296,10 @@ class _Prepared:
         return made
 
     def values(self) -> dict[str, Json]:
-        """The descriptions of what the call nodes compute, where the case has others; by name."""
+        """Return the descriptions of what the call nodes compute, where the case has others.
+
+        By name.
+        """
         encoder, known = Encoder(), self.case.graph.by_name
         found: dict[str, Json] = {}
         for node in self.restored.graph.graph.nodes:
@@ -302,14 +310,16 @@ class _Prepared:
 
 
 def _as_seen_by_dynamo(value: Json) -> Json:
-    """A ZeroTensor is an ordinary tensor to Dynamo: only the real input has no memory behind it."""
+    """Describe a ZeroTensor as the ordinary tensor that Dynamo sees: only the real input has no
+    memory.
+    """
     fields = as_object(value)
     flags: Json = [flag for flag in as_list(fields.get("flags")) if flag != "zero"]
     return {**fields, "flags": flags} if "flags" in fields else value
 
 
 def _bare(doc: CheckpointDoc) -> CheckpointDoc:
-    """A checkpoint whose calls have no metadata: it is computed anew."""
+    """Return a checkpoint whose calls have no metadata: it is computed anew."""
     return replace(doc, graph=_bare_graph(doc.graph, outer=True))
 
 
@@ -363,7 +373,7 @@ def _compile_and_run(prepared: _Prepared, stages: Stages, wanted: str) -> Differ
 
 
 def _difference(prepared: _Prepared, got: Results, wanted: str) -> Difference | None:
-    """Between eager and compiled: of the results, the gradients, then of how results lie in memory.
+    """Compare eager and compiled: results, gradients, then how results lie in memory.
 
     The first of the kind that is looked for, if there is one; else the first of all.
     """

@@ -16,7 +16,7 @@ from torchreel.store.jsontypes import Json
 
 
 def node_errors(references: References | None, got: Results, case: Case) -> dict[str, Json]:
-    """By the name of each returned node: both relative errors, and whether it is wrong."""
+    """Return, by the name of each returned node, both relative errors, and whether it is wrong."""
     if references is None:
         return {}
     names = list(case.graph.output.inputs())
@@ -36,7 +36,10 @@ def node_errors(references: References | None, got: Results, case: Case) -> dict
 
 
 def _error(exact: object, value: object) -> Json:
-    """The largest error relative to the largest element; None where there is nothing to measure."""
+    """Return the largest error relative to the largest element.
+
+    None where there is nothing to measure.
+    """
     if not isinstance(exact, torch.Tensor) or not isinstance(value, torch.Tensor):
         return None
     if exact.shape != value.shape or not exact.numel():

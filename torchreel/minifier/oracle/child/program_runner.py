@@ -85,7 +85,7 @@ def run(task: Task, announce: Announce) -> ChildReport:
 def _compared(
     case: SourceCase, runs: Sequence[ProgramRun], wanted: Signature, stages: Stages
 ) -> ChildReport:
-    """What a program computed or left differently, if eager mode itself always does the same."""
+    """Report what a program computed or left differently, if eager mode always does the same."""
     eager, again, compiled = runs
     if case.observes == ANYTHING:
         parted = departure(eager, compiled, but=unsteady(eager, again))

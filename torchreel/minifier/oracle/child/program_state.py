@@ -45,7 +45,7 @@ class Departure:
     detail: str = ""
 
     def signature(self) -> Signature:
-        """As the signature of a wrong result of Dynamo's."""
+        """Return the signature of a wrong result of Dynamo's."""
         return wrong_result_signature(self.kind, stage="dynamo")
 
     def __str__(self) -> str:
@@ -59,7 +59,7 @@ class ProgramRun:
     names: dict[str, Any] = field(default_factory=dict)
 
     def called(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        """The function, watched."""
+        """Return the function, watched."""
 
         def call(*args: Any, **kwargs: Any) -> Any:
             self.names |= {ARGUMENTS: args, KEYWORDS: kwargs}
@@ -69,11 +69,11 @@ class ProgramRun:
         return call
 
     def at(self, place: str) -> object:
-        """What an expression gives now; raises what it raises."""
+        """Evaluate an expression; raises what it raises."""
         return eval(place, self.names)
 
     def places(self) -> Iterator[str]:
-        """Where to begin to look."""
+        """Return the places where to begin to look."""
         yield from (RESULT, ARGUMENTS, KEYWORDS)
         own = (RESULT, ARGUMENTS, KEYWORDS, CALLED)
         yield from (
@@ -84,7 +84,7 @@ class ProgramRun:
 def departure(
     eager: ProgramRun, compiled: ProgramRun, place: str = "", but: Collection[str] = ()
 ) -> Departure | None:
-    """The first difference of two runs at a place; at any but some, where none is given."""
+    """Return the first difference of two runs at a place; at any but some, where none is given."""
     walk = _Walk(but)
     for name in [place] if place else eager.places():
         one = eager.at(name)
@@ -99,7 +99,10 @@ def departure(
 
 
 def unsteady(eager: ProgramRun, again: ProgramRun) -> set[str]:
-    """Where eager mode gives something else each time: addresses, counts of the process, noise."""
+    """Return the places where eager mode gives something else each time.
+
+    Addresses, counts, noise.
+    """
     places: set[str] = set()
     while len(places) < _MOST_UNSTEADY:
         found = departure(eager, again, but=places)
@@ -128,7 +131,7 @@ class _Walk:
         self._met_compiled: dict[int, _Met] = {}
 
     def compare(self, place: str, one: Any, other: Any, depth: int = 0) -> Departure | None:
-        """The first difference that counts; `one` is eager's."""
+        """Return the first difference that counts; `one` is eager's."""
         found = self._compare(place, one, other, depth)
         return found if found is not None and found.place not in self._but else None
 
@@ -163,7 +166,7 @@ class _Walk:
         return None
 
     def _identity(self, place: str, one: object, other: object) -> Departure | None:
-        """Whether what is one object in one of the runs is two in the other.
+        """Return True if what is one object in one of the runs is two in the other.
 
         Of what can't be changed, Python itself may make a new one or not.
         """
@@ -202,7 +205,7 @@ def _of_tensors(place: str, one: torch.Tensor, other: torch.Tensor) -> Departure
 
 
 def _inside(place: str, one: Any, other: Any) -> Iterator[tuple[str, object, object]]:
-    """What two objects of one type hold, in pairs; of a type that is not known, nothing."""
+    """Yield what two objects of one type hold, in pairs; of a type that is not known, nothing."""
     if isinstance(one, (list, tuple)):
         pairs = zip(list(one), list(other), strict=True)
         yield from ((f"{place}[{number}]", *pair) for number, pair in enumerate(pairs))
@@ -233,7 +236,9 @@ def _contents(place: str, *cells: CellType) -> Iterator[tuple[str, object, objec
 
 
 def _state(obj: object) -> Mapping[str, object]:
-    """The attributes of an object of the program's, or of a module: of others nothing is known."""
+    """Return the attributes of an object of the program's, or of a module: of others nothing is
+    known.
+    """
     kinds = type(obj).__mro__
     if not isinstance(obj, torch.nn.Module) and all(k.__module__ != "__main__" for k in kinds):
         return {}

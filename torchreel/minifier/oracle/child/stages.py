@@ -63,26 +63,26 @@ class Stages:
 
     @property
     def reached(self) -> str:
-        """The last step that the run got to."""
+        """Return the last step that the run got to."""
         return STEPS[self._reached]
 
     @property
     def partition(self) -> str:
-        """The partition of the innermost open stage."""
+        """Return the partition of the innermost open stage."""
         return self._stack[-1].partition if self._stack else ""
 
     def failed_at(self, error: BaseException) -> Position:
-        """Where an exception was first seen: the innermost stage that it left."""
+        """Return the innermost stage that an exception left."""
         if self._failed is not None and any(e is self._failed[0] for e in lineage(error)):
             return self._failed[1]
         return Position("")
 
     def inside(self, stage: str, partition: str = "") -> _Span:
-        """A context in which the run is in that stage."""
+        """Return a context in which the run is in that stage."""
         return _Span(self, Position(stage, partition))
 
     def step(self, name: str) -> None:
-        """The run gets to a step.  Raises `StageOver` beyond the ceiling."""
+        """Note that the run gets to a step.  Raises `StageOver` beyond the ceiling."""
         self._reached = max(self._reached, STEPS.index(name))
         if self._reached > self._ceiling:
             raise StageOver
@@ -104,7 +104,7 @@ class Stages:
             self._announce(self._stack[-1])
 
     def compiler_step(self) -> str:
-        """The C++ compiler is about to be started; gives the partition it would work for."""
+        """Note that the C++ compiler is about to start; return the partition that it works for."""
         self.step("backward compiler" if self.partition == "backward" else "compiler")
         return self.partition
 

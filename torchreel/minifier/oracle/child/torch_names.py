@@ -43,7 +43,7 @@ class Propagation(Interpreter):
         self._mode, self._key = mode, key
 
     def run_node(self, n: Node) -> Any:
-        """The node's fake value."""
+        """Return the node's fake value."""
         result = super().run_node(n)
         if n.op == "output":
             return result
@@ -55,7 +55,7 @@ class Propagation(Interpreter):
         return result
 
     def fetch_attr(self, target: str) -> Any:
-        """Constants are real: they become fakes; nested graphs stay what they are."""
+        """Return a constant as a fake tensor; nested graphs stay as they are."""
         value = super().fetch_attr(target)
         if isinstance(value, torch.Tensor) and not isinstance(value, FakeTensor):
             return self._mode.from_tensor(value, static_shapes=True)
@@ -68,14 +68,14 @@ class Propagation(Interpreter):
 
 
 def warm_up() -> None:
-    """What the first compile of a process finds out by running the C++ compiler."""
+    """Find out what the first compile of a process finds out by running the C++ compiler."""
     pick_vec_isa()
     if "tqdm" in sys.modules:
         sys.modules["tqdm"].tqdm.monitor_interval = 0  # a thread, which would not survive a fork
 
 
 def kernels_kept() -> Any:
-    """A context in which compiled kernels are found again by the digest of their source.
+    """Return a context in which compiled kernels are found again by the digest of their source.
 
     Replay switches every cache off; but a kernel is the same whoever asks for it, and making it is
     most of the time of a run. Nothing else is cached.
@@ -84,24 +84,24 @@ def kernels_kept() -> Any:
 
 
 def eager_random_numbers() -> Any:
-    """A context in which compiled code draws the same random numbers as eager."""
+    """Return a context in which compiled code draws the same random numbers as eager."""
     return torch._inductor.config.patch(fallback_random=True)
 
 
 def code_kept(sources: list[str]) -> Any:
-    """A context in which each source that Inductor generates is added to `sources`."""
+    """Return a context in which each source that Inductor generates is added to `sources`."""
     return mock.patch.object(GraphLowering, "save_output_code", sources.append)
 
 
 def kernel_count() -> int:
-    """How many kernels Inductor has generated in this process."""
+    """Return how many kernels Inductor has generated in this process."""
     return torch._inductor.metrics.generated_kernel_count
 
 
 def compiles_of(
     graph: GraphModule, backend: Callable[..., Any], calls: Sequence[Sequence[object]]
 ) -> int:
-    """How often Dynamo compiles a graph that is called like this, one call after another."""
+    """Return how often Dynamo compiles a graph that is called like this, one call after another."""
     count = 0
 
     def counting(gm: GraphModule, inputs: Sequence[object]) -> Any:
@@ -149,19 +149,22 @@ def compiler_watched(effort: Callable[[], Effort]) -> Iterator[None]:
 
 
 def _makes_code(command: str) -> bool:
-    """Whether a command compiles a kernel (the others prepare its headers, once)."""
+    """Return True if a command compiles a kernel (the others prepare its headers, once)."""
     words = command.split()
     return "-o" in words and words[words.index("-o") + 1].endswith((".so", ".o"))
 
 
 def _syntax_only(command: str) -> str:
-    """The same without making code; other flags stay, or precompiled headers would not fit."""
+    """Return the same without making code.
+
+    Other flags stay, or precompiled headers would not fit.
+    """
     compiler, _, rest = command.partition(" ")
     return f"{compiler} -fsyntax-only {rest}"
 
 
 def _nothing(key: str) -> ModuleType:
-    """Stands for a library that was not made."""
+    """Return a stub for a library that was not made."""
     stub = ModuleType(f"torchreel_stub_{key}")
     setattr(stub, codecache.CppPythonBindingsCodeCache.entry_function, None)
     return stub

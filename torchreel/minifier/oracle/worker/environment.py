@@ -21,7 +21,7 @@ ORACLE_VERSION = 5
 
 
 def facts(imports: Sequence[str], *, confined: bool) -> dict[str, Json]:
-    """Versions, processor, compiler, the text of the modules that were imported.
+    """Collect versions, processor, compiler and the text of the modules that were imported.
 
     And whether cases are confined: what the sandbox denied says nothing of a trusted run.
     """

@@ -80,7 +80,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def _serve_each(slots: Sequence[socket.socket], trust: bool) -> None:
-    """One process for each slot, all of them as warm as this one, which only waits for them."""
+    """Fork a process for each slot, as warm as this one, which only waits for them."""
     me = os.getpid()
     for slot in slots:
         if os.fork() == 0:

@@ -43,7 +43,7 @@ def compile_once(*, kernels: bool) -> None:
 
 @contextmanager
 def _one_thread() -> Iterator[None]:
-    """Or OpenMP starts its threads here, and a child that needs them waits for ever."""
+    """Limit torch to one thread: a child waits for ever for threads that OpenMP started here."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:

@@ -53,11 +53,11 @@ class StackSamples:
 
     @property
     def stayed_in(self) -> tuple[str, ...]:
-        """The functions that were on the stack each time."""
+        """Return the functions that were on the stack each time."""
         return tuple(sorted(stacks.shared(self._found)))
 
     def entered(self, stage: str, partition: str) -> None:
-        """The child is in another stage."""
+        """Note that the child is in another stage."""
         here = self._wanted.failure_class == "hang" and hang_signature(stage, partition)
         self._since = time.monotonic() if here and here.matches(self._wanted) else None
 
@@ -104,7 +104,7 @@ class ChildWatch:
         self._compiling: tuple[float, int] | None = None  # since when, and from which memory
 
     def run(self, pipe: IO[bytes], slot: socket.socket) -> None:
-        """Until the child says what it found, is gone, or has to be killed.
+        """Watch the child until it reports, is gone, or has to be killed.
 
         That the pipe is open proves nothing: what the child forked holds it as well.
         """
@@ -156,7 +156,7 @@ class ChildWatch:
     def finding(
         self, status: int, output: str, task: Mapping[str, Json]
     ) -> tuple[ChildReport, bool]:
-        """What came of it, and whether it would again."""
+        """Return the report on the child, and whether it would be the same again."""
         if self.found is not None:
             return self.found, True
         wanted = Signature.from_json(task["signature"])
@@ -175,7 +175,7 @@ class ChildWatch:
 
     @property
     def is_presumed(self) -> bool:
-        """Whether the child was ended because it is where others hang."""
+        """Return True if the child was ended because it is where others hang."""
         return self.killed == "presumed"
 
     def _unjudged(self, why: str) -> ChildReport:
@@ -191,7 +191,7 @@ class ChildWatch:
         return self._limited(wanted, memory_signature(*self.entered), detail)
 
     def _limited(self, wanted: Signature, seen: Signature, detail: str) -> ChildReport:
-        """A limit is a failure only where one is looked for, or where a predicate speaks of it."""
+        """Return the report on a limit that was reached: a failure only where one is looked for."""
         if wanted.failure_class == "predicate":
             return self._at_least(wanted, detail)
         if seen.matches(wanted):
@@ -201,7 +201,7 @@ class ChildWatch:
         return self._unjudged(detail)
 
     def _at_least(self, wanted: Signature, detail: str) -> ChildReport:
-        """What follows from how far the child had got when it was killed."""
+        """Return what follows from how far the child had got when it was killed."""
         if self._compiling is None:
             return self._unjudged(detail)
         known: dict[str, Measured] = {

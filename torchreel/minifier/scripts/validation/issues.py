@@ -27,7 +27,7 @@ _AUTOMATIC = re.compile(r"[@#<>&\\\[\]`~$|]|://|www\.|GH-|:\w+:")
 
 
 def check_issue(text: str) -> str:
-    """The text itself, if it has the structure of an issue.
+    """Return the text, if it has the structure of an issue.
 
     Raises `UnsupportedError` with the first thing that may not be there.
     """

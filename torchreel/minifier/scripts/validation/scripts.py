@@ -88,7 +88,7 @@ _ENCODING = re.compile(rb"^[ \t\f]*#.*?coding[:=][ \t]*([-\w.]+)")
 
 
 def check_script(text: str, imports: Sequence[str] = ()) -> str:
-    """The text itself, if it is a program that the export may write.
+    """Return the text, if it is a program that the export may write.
 
     `imports` are modules of the user's: whatever is in those may be called. Raises
     `UnsupportedError` with the first thing that may not be there.
@@ -103,7 +103,7 @@ def check_script(text: str, imports: Sequence[str] = ()) -> str:
 
 
 def check_program(text: str, program: ast.Module) -> str:
-    """The text itself, if it is that program with comments and nothing else.
+    """Return the text, if it is that program with comments and nothing else.
 
     The program is a user's own, run on trust: any code may be in it, but none that is not seen.
     """
@@ -114,7 +114,7 @@ def check_program(text: str, program: ast.Module) -> str:
 
 
 def check_text(text: str) -> None:
-    """Raises `UnsupportedError` for characters that nobody sees, and for a choice of encoding."""
+    """Raise `UnsupportedError` for characters that nobody sees, and for a choice of encoding."""
     if not is_visible(text):
         raise _refused("characters that can't be seen")
     for line in text.encode("utf-8", "surrogatepass").split(b"\n", 2)[:2]:
@@ -124,7 +124,7 @@ def check_text(text: str) -> None:
 
 
 def parsed(text: str) -> ast.Module:
-    """The syntax tree.  Raises `UnsupportedError` where there is none."""
+    """Return the syntax tree.  Raises `UnsupportedError` where there is none."""
     try:
         return ast.parse(text)
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
@@ -153,7 +153,7 @@ class _Program(ast.NodeVisitor):
         super().visit(node)
 
     def visit_Import(self, node: ast.Import) -> None:
-        """A module of the closed list, or one that the user named."""
+        """Check that a module is on the closed list, or was named by the user."""
         for alias in node.names:
             functional = (alias.name, alias.asname) == ("torch.nn.functional", "F")
             known = alias.name in {*_MODULES, *_config_names(), *self._imports}
@@ -162,7 +162,7 @@ class _Program(ast.NodeVisitor):
             self._modules.add(alias.asname or alias.name.partition(".")[0])
 
     def visit_ImportFrom(self, node: ast.ImportFrom) -> None:
-        """Names of the closed list."""
+        """Check that the names are on the closed list."""
         for alias in node.names:
             known = _FROM.get(node.module or "", frozenset())
             if node.level or alias.asname or alias.name not in known:
@@ -170,20 +170,20 @@ class _Program(ast.NodeVisitor):
             self._modules.add(alias.name)
 
     def visit_FunctionDef(self, node: ast.FunctionDef) -> None:
-        """A plain function: nothing runs where it is defined."""
+        """Check a function: nothing may run where it is defined."""
         given = node.args
         if node.decorator_list or node.returns or given.defaults or given.kw_defaults:
             raise _refused("a function that is more than its body")
         self.generic_visit(node)
 
     def visit_Name(self, node: ast.Name) -> None:
-        """A name of the program's own, or one of a few builtins."""
+        """Check that a name is one of the program's, or one of a few builtins."""
         bare_module = node.id in {*_MODULES, "F"} & self._modules - self._set
         if not _is_set(node) and (node.id not in self._names or bare_module):
             raise _refused(f"the name {node.id!r:.60}")
 
     def visit_Call(self, node: ast.Call) -> None:
-        """A call; `getattr` names its attribute itself."""
+        """Check a call; `getattr` names its attribute itself."""
         if not isinstance(node.func, ast.Name) or node.func.id != "getattr":
             self.generic_visit(node)
             return
@@ -193,14 +193,14 @@ class _Program(ast.NodeVisitor):
         self._attribute(node.args[0], name.value)
 
     def visit_Attribute(self, node: ast.Attribute) -> None:
-        """A path from a module that is on a list, or an attribute of a value."""
+        """Check a path from a module that is on a list, or an attribute of a value."""
         if isinstance(node.ctx, ast.Load):
             self._attribute(node.value, node.attr)
         elif not self._may_be_set(_path(node) or ""):
             raise _refused(f"an assignment to {ast.unparse(node):.60}")
 
     def visit_Assign(self, node: ast.Assign) -> None:
-        """An assignment; to an entry of a config, of a value that does no harm there."""
+        """Check an assignment; to an entry of a config, only of a value that does no harm there."""
         paths = [_path(target) or "" for target in node.targets]
         if not any(_is_entry(path, node.value) for path in paths):
             self.generic_visit(node)
@@ -223,7 +223,10 @@ class _Program(ast.NodeVisitor):
 
 
 def _bound(program: ast.Module) -> frozenset[str]:
-    """All names that a program gives something.  Raises for one that means something to Python."""
+    """Return all names that a program gives something.
+
+    Raises for one that means something to Python.
+    """
     found: set[str] = set()
     for node in ast.walk(program):
         if isinstance(node, ast.Name) and _is_set(node):
@@ -241,7 +244,10 @@ def _bound(program: ast.Module) -> frozenset[str]:
 
 
 def _defined(program: ast.Module) -> tuple[str, ...]:
-    """The operators that a program defines.  Raises for one in a namespace of torch's own."""
+    """Return the operators that a program defines.
+
+    Raises for one in a namespace of torch's own.
+    """
     found = []
     for node in ast.walk(program):
         if isinstance(node, ast.Call) and _path(node.func) == "torch.library.define":
@@ -258,7 +264,7 @@ def _is_set(node: ast.Name) -> bool:
 
 
 def _path(node: ast.expr) -> str | None:
-    """`a.b.c` for a chain of attributes of a name; None for anything else."""
+    """Return `a.b.c` for a chain of attributes of a name; None for anything else."""
     if isinstance(node, ast.Name):
         return node.id
     if isinstance(node, ast.Attribute):
@@ -283,7 +289,7 @@ def _is_operator(path: str, custom: bool) -> bool:
 
 
 def _is_constant(path: str) -> bool:
-    """Whether a path is a dtype, a layout, a memory format or a tag of operators."""
+    """Return True if a path is a dtype, a layout, a memory format or a tag of operators."""
     if path.startswith("torch.Tag."):
         return isinstance(getattr(torch.Tag, path.removeprefix("torch.Tag."), None), torch.Tag)
     found = getattr(torch, path.removeprefix("torch."), None)
@@ -311,7 +317,7 @@ def _is_of_tensors(name: str) -> bool:
 
 
 def _is_entry(path: str, value: ast.expr) -> bool:
-    """Whether a path is an entry of a config that may have that value without trust."""
+    """Return True if a path is an entry of a config that may have that value without trust."""
     for short, module in torch_names.config_modules().items():
         key = path.removeprefix(f"{module.__name__}.")
         if key != path and key in torch_names.config_keys(module):

@@ -38,7 +38,10 @@ def main() -> None:
 
 
 def programs(data: bytes, document: bytes, place: str, imports: list[str]) -> list[str]:
-    """The programs of a bundle.  Runs its code; raises what `Bundle.load` and `write` raise."""
+    """Return the programs of a bundle.
+
+    Runs its code; raises what `Bundle.load` and `write` raise.
+    """
     from torchreel.minifier.source.assemble.objects import Choice
     from torchreel.minifier.source.assemble.program import write
     from torchreel.replay.bundles import Bundle
@@ -56,7 +59,10 @@ def programs(data: bytes, document: bytes, place: str, imports: list[str]) -> li
 
 
 def _executed(bundle: Any) -> Mapping[tuple[str, int, str], Any]:
-    """The code that the frame, or the module of an export, runs in eager mode; {} if that fails."""
+    """Return the code that the frame, or the module of an export, runs in eager mode.
+
+    {} if that fails.
+    """
     from torchreel.minifier.oracle.child.caught import ErrorCatcher
     from torchreel.minifier.source.assemble.exports import call_module
     from torchreel.minifier.source.assemble.program import Ran

@@ -32,7 +32,7 @@ def call_module(frame: LoadedFrame) -> object:
 
 
 def written(frame: LoadedFrame, objects: Objects) -> str:
-    """The call of `torch.export.export`; what it needs is kept in `objects`."""
+    """Return the call of `torch.export.export`; what it needs is kept in `objects`."""
     module, arguments, keywords, shapes, options = _given(frame)
     given = [objects.expression(module, "model"), objects.expression(tuple(arguments), "x")]
     given += [objects.expression(dict(keywords))] if keywords else []
@@ -45,7 +45,9 @@ def written(frame: LoadedFrame, objects: Objects) -> str:
 
 
 def _given(frame: LoadedFrame) -> tuple[Any, Any, Any, Any, Mapping[str, Any]]:
-    """The module, its arguments, its keywords, the dynamic shapes and the options of an export."""
+    """Return the module, its arguments, its keywords, the dynamic shapes and the options of an
+    export.
+    """
     mod, args, kwargs, dynamic_shapes, options = frame.args
     return mod, args, kwargs, dynamic_shapes, options
 
@@ -59,7 +61,7 @@ class _Shapes:
         """Of each dimension, the variable that it is in."""
 
     def expression(self, shapes: Any) -> str:
-        """An expression for dynamic shapes; a named dimension is assigned once."""
+        """Return an expression for dynamic shapes; a named dimension is assigned once."""
         if isinstance(shapes, dict):
             pairs = (f"{key!r}: {self.expression(value)}" for key, value in shapes.items())
             return f"{{{', '.join(pairs)}}}"
@@ -77,7 +79,7 @@ class _Shapes:
         return f"torch.export.Dim.{kind}" + (f"({', '.join(bounds)})" if bounds else "")
 
     def _dimension(self, dimension: Any) -> str:
-        """The variable of a dimension, or what it is derived as from that of another."""
+        """Return the variable of a dimension, or what it is derived as from that of another."""
         root = getattr(dimension, "root", None)
         if root is not None:  # its name is the very expression: '2*batch + 1'
             name = self._dimension(root)
@@ -91,6 +93,6 @@ class _Shapes:
 
 
 def _bounds(dimension: Any, least: object, most: object) -> list[str]:
-    """The bounds of a dimension as keyword arguments, but for those that it has anyway."""
+    """Return the bounds of a dimension as keyword arguments, but for those that it has anyway."""
     found = {"min": (dimension.min, least), "max": (dimension.max, most)}
     return [f"{key}={int(value)}" for key, (value, usual) in found.items() if value != usual]

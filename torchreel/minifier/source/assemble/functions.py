@@ -27,7 +27,10 @@ class Sources:
         self._recorded = recorded
 
     def function(self, function: FunctionType) -> ast.FunctionDef | None:
-        """The definition of a function, named as it calls itself; None where there is no source."""
+        """Return the definition of a function, named as it calls itself.
+
+        None where there is no source.
+        """
         code = function.__code__
         if code.co_name == "<lambda>":
             return self._lambda(code)
@@ -42,7 +45,7 @@ class Sources:
         return _plain(found)
 
     def _from(self, file: str, first: int) -> list[str]:
-        """The lines of a file from one on: as recorded, else as they are here."""
+        """Return the lines of a file from one on: as recorded, else as they are here."""
         recorded = self._recorded.get(file, {})
         if str(first) not in recorded:
             return linecache.getlines(file)[first - 1 :]
@@ -50,7 +53,7 @@ class Sources:
         return [recorded.get(str(number), "\n") for number in range(first, last + 1)]
 
     def _lambda(self, code: CodeType) -> ast.FunctionDef | None:
-        """A lambda as a function: its body is where its instructions say that it is."""
+        """Return a lambda as a function: its body is where its instructions say that it is."""
         places = [p for p in code.co_positions() if None not in p and p[3] != p[2]]
         if not places:
             return None
@@ -71,7 +74,7 @@ class Sources:
 
 
 def _plain(found: ast.FunctionDef) -> ast.FunctionDef:
-    """Without what a reader and a compiler can do without."""
+    """Leave out what a reader and a compiler can do without."""
     for node in ast.walk(found):
         if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
             node.returns = None
@@ -99,7 +102,7 @@ def _drop_docstring(node: ast.FunctionDef | ast.AsyncFunctionDef) -> None:
 
 
 def global_names(code: CodeType) -> Iterator[str]:
-    """The global names that code, or code within it, loads."""
+    """Return the global names that code, or code within it, loads."""
     for instruction in dis.get_instructions(code):
         if instruction.opname in ("LOAD_GLOBAL", "LOAD_NAME"):
             yield str(instruction.argval)
@@ -109,7 +112,7 @@ def global_names(code: CodeType) -> Iterator[str]:
 
 
 def all_names(code: CodeType) -> Iterator[str]:
-    """Every name that code mentions: attributes too, and strings (for `getattr`)."""
+    """Return every name that code mentions: attributes too, and strings (for `getattr`)."""
     yield from code.co_names
     for constant in code.co_consts:
         if isinstance(constant, str):
@@ -119,7 +122,7 @@ def all_names(code: CodeType) -> Iterator[str]:
 
 
 def uses_nonlocal(tree: ast.AST) -> bool:
-    """Whether a function writes to its closure."""
+    """Return True if a function writes to its closure."""
     return any(isinstance(node, ast.Nonlocal) for node in ast.walk(tree))
 
 
@@ -130,11 +133,11 @@ class Renamed(ast.NodeTransformer):
         self._names, self._attributes = names, attributes
 
     def visit_Name(self, node: ast.Name) -> ast.Name:
-        """Another name."""
+        """Return another name."""
         return ast.Name(self._names.get(node.id, node.id), node.ctx)
 
     def visit_Attribute(self, node: ast.Attribute) -> ast.expr:
-        """`module.name`, where the module is the program's own, is a name."""
+        """Replace `module.name`, where the module is one of the program's, by a name."""
         if isinstance(node.value, ast.Name):
             known = self._attributes.get((node.value.id, node.attr))
             if known is not None:

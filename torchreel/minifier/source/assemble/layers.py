@@ -22,7 +22,10 @@ _EMPTY = vars(torch.nn.Module())
 def expression(
     module: torch.nn.Module, write: Write, known: Callable[[object], str | None]
 ) -> str | None:
-    """The call that makes a module of torch's own; None where no call was found that does."""
+    """Return the call that makes a module of torch's own.
+
+    None where no call was found that does.
+    """
     kind = type(module)
     name = known(kind)
     if name is None:
@@ -44,7 +47,7 @@ def expression(
 
 
 def _arguments(module: torch.nn.Module) -> dict[str, tuple[Any, bool]] | None:
-    """By name: the value and whether it is given by keyword; defaults are left out."""
+    """Return the arguments by name, each with whether it is given by keyword; no defaults."""
     found: dict[str, tuple[Any, bool]] = {}
     try:
         parameters = _parameters(type(module))
@@ -72,7 +75,8 @@ def _arguments(module: torch.nn.Module) -> dict[str, tuple[Any, bool]] | None:
 
 
 def _parameters(kind: type) -> list[inspect.Parameter]:
-    """Those of a constructor; of one that passes on what it is given, those of its first overload.
+    """Return those of a constructor; of one that passes on what it is given, those of its first
+    overload.
 
     Recurrent layers have these.
     """
@@ -100,7 +104,7 @@ def _equal(one: Any, other: Any) -> bool:
 
 
 def _alike(one: torch.nn.Module, other: torch.nn.Module) -> bool:
-    """Whether two modules differ at most in dtype, mode and the values of their tensors."""
+    """Return True if two modules differ at most in dtype, mode and the values of their tensors."""
     if vars(one).keys() != vars(other).keys() or _children(one) != _children(other):
         return False
     return _tensors(one) == _tensors(other) and _plain(one) == _plain(other)
@@ -121,7 +125,7 @@ def _plain(module: torch.nn.Module) -> dict[str, Any]:
 
 
 def _suffix(module: torch.nn.Module) -> str:
-    """What is called on the module after it was made."""
+    """Return what is called on the module after it was made."""
     text = ""
     dtypes = {p.dtype for p in module.parameters()} - {torch.get_default_dtype()}
     if len(dtypes) == 1:
@@ -133,13 +137,15 @@ def _suffix(module: torch.nn.Module) -> str:
 
 
 def needs_arguments(kind: type, is_allowed: Callable[[object], bool]) -> bool:
-    """Whether an empty instance of a class can't be made by calling it: a base of torch's asks."""
+    """Return True if an empty instance of a class can't be made by calling it: a base of torch's
+    asks.
+    """
     base = next((k for k in kind.__mro__ if is_allowed(k.__module__)), torch.nn.Module)
     return base not in (torch.nn.Module, *_CONTAINERS, torch.nn.ModuleDict)
 
 
 def attributes(module: torch.nn.Module) -> dict[str, Any]:
-    """What was assigned to a module: its own attributes, parameters, buffers and children."""
+    """Return what was assigned to a module: attributes, parameters, buffers and children."""
     own = {key: value for key, value in vars(module).items() if key not in _EMPTY}
     own |= {**module._parameters, **module._buffers, **module._modules}
     if not module.training:

@@ -29,11 +29,11 @@ class Names:
         """Import lines, by the name that they bind."""
 
     def is_allowed(self, module: object) -> bool:
-        """Whether the program may import from a module of that name."""
+        """Return True if the program may import from a module of that name."""
         return isinstance(module, str) and module.partition(".")[0] in self._allowed
 
     def fresh(self, hint: str) -> str:
-        """A name that nothing has yet, like the hint."""
+        """Return a name that nothing has yet, like the hint."""
         base = re.sub(r"\W", "_", hint).strip("_") or "value"
         base = base if base.isidentifier() and not keyword.iskeyword(base) else f"v_{base}"
         name, number = base, 1
@@ -44,7 +44,9 @@ class Names:
         return name
 
     def place_of(self, obj: object) -> tuple[str, str] | None:
-        """(module, qualified name) under which an object can be imported, the public one first."""
+        """Return (module, qualified name) under which an object can be imported, the public one
+        first.
+        """
         name = getattr(obj, "__qualname__", None) or getattr(obj, "__name__", None)
         home = getattr(obj, "__module__", None) or "builtins"
         if not isinstance(name, str) or "<" in name:
@@ -53,7 +55,7 @@ class Names:
         return next(((place, name) for place in places if _found(place, name) is obj), None)
 
     def bound(self, hint: str, obj: object) -> str | None:
-        """The name of something that can be imported, under a name as close as can be."""
+        """Return the name of something that can be imported, under a name as close as can be."""
         if isinstance(obj, ModuleType):
             return self._module(hint, obj.__name__) if self.is_allowed(obj.__name__) else None
         place = self.place_of(obj)
@@ -68,7 +70,7 @@ class Names:
         return self._import(hint, line if hint == name else f"{line} as {hint}", line + " as ")
 
     def expression(self, obj: object) -> str | None:
-        """An expression for something that can be imported: 'torch.nn.Linear'."""
+        """Return an expression for something that can be imported: 'torch.nn.Linear'."""
         if isinstance(obj, ModuleType):
             return self._module(obj.__name__.replace(".", "_"), obj.__name__)
         place = self.place_of(obj)

@@ -75,13 +75,13 @@ class Objects:
         self._mentioned: set[str] | None = None
 
     def mention(self, codes: list[CodeType]) -> None:
-        """Attributes that none of this code mentions are left out."""
+        """Note the attributes that code mentions: others are left out."""
         self._mentioned = {name for code in codes for name in all_names(code)}
 
     # -- expressions --------------------------------------------------------------------------
 
     def expression(self, obj: Any, hint: str = "value") -> str:
-        """An expression for an object."""
+        """Return an expression for an object."""
         if id(obj) in self._known:
             return self._known[id(obj)]
         self._depth += 1
@@ -107,7 +107,7 @@ class Objects:
         return self._other(obj, hint)
 
     def _collection(self, obj: Any, hint: str) -> str | None:
-        """The builtin collections, `Size` and namedtuples."""
+        """Return the builtin collections, `Size` and namedtuples."""
         kind = type(obj)
         if kind in (list, tuple, set, frozenset, torch.Size):
             items = [self.expression(item, hint) for item in obj]
@@ -166,7 +166,7 @@ class Objects:
     # -- functions ----------------------------------------------------------------------------
 
     def function(self, function: FunctionType, hint: str = "") -> str:
-        """The name of a function of the program's; its definition is added."""
+        """Return the name of a function of the program's; its definition is added."""
         if id(function) in self._known:
             return self._known[id(function)]
         tree = self._sources.function(function)
@@ -186,11 +186,14 @@ class Objects:
     def _closure(
         self, function: FunctionType, tree: ast.FunctionDef, name: str, cells: Mapping[str, Any]
     ) -> None:
-        """A function that makes the function, and the call of it."""
+        """Return a function that makes the function, and the call of it."""
         self._enclosed(name, self._text(function, tree, {}).splitlines(), tree.name, cells)
 
     def _cell(self, name: str, value: Any) -> str:
-        """What a cell holds: what may change has a name, since others may hold it as well."""
+        """Return the value of a cell.
+
+        What may change has a name, since others may hold it as well.
+        """
         shared = isinstance(value, _SHARED)
         return self._global(name, value) if shared else self.expression(value, name)
 
@@ -210,7 +213,7 @@ class Objects:
         return {name: value for name, value in found.items() if value is not _MISSING}
 
     def _text(self, function: FunctionType, tree: ast.FunctionDef, cells: Mapping[str, Any]) -> str:
-        """The definition with the names that things have here, and with its defaults."""
+        """Return the definition with the names that things have here, and with its defaults."""
         names: dict[str, str] = {}
         scope = {**function.__globals__}
         for name in dict.fromkeys(global_names(function.__code__)):
@@ -224,7 +227,7 @@ class Objects:
         return ast.unparse(ast.fix_missing_locations(renamed))
 
     def _of_modules(self, tree: ast.AST, scope: Mapping[str, Any]) -> dict[tuple[str, str], str]:
-        """What `module.name` is here, where the module is one of the program's own."""
+        """Return what `module.name` is here, where the module is one of the program's."""
         found = {}
         for node in ast.walk(tree):
             if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
@@ -236,7 +239,7 @@ class Objects:
         return found
 
     def _global(self, name: str, value: Any) -> str:
-        """The name of a global of the program's; it is assigned once."""
+        """Return the name of a global of the program's; it is assigned once."""
         if isinstance(value, (type, FunctionType, BuiltinFunctionType, ModuleType)):
             found = self.names.bound(name, value)
             if found is not None:
@@ -266,7 +269,7 @@ class Objects:
     # -- classes and their instances ------------------------------------------------------------
 
     def class_(self, kind: type) -> str:
-        """The name of a class of the program's; its definition is added."""
+        """Return the name of a class of the program's; its definition is added."""
         if id(kind) in self._known:
             return self._known[id(kind)]
         known = self.names.expression(kind)
@@ -297,7 +300,7 @@ class Objects:
         return name
 
     def _cells_of_methods(self, kind: type) -> dict[str, Any]:
-        """What the methods of a class close over, other than the class itself."""
+        """Return what the methods of a class close over, other than the class itself."""
         methods = [value for value in vars(kind).values() if isinstance(value, FunctionType)]
         cells = [self._cells(method) for method in methods if self._ran(method)]
         return {
@@ -305,7 +308,7 @@ class Objects:
         }
 
     def _fields(self, kind: Any) -> list[str]:
-        """The fields of a dataclass, which its methods are made from.
+        """Return the fields of a dataclass, which its methods are made from.
 
         It is never frozen: its objects are made without `__init__`.
         """
@@ -323,7 +326,7 @@ class Objects:
         return lines
 
     def _member(self, kind: type, key: str, value: Any) -> list[str]:
-        """The lines of one thing in a class."""
+        """Return the lines of one thing in a class."""
         for wrapper in (staticmethod, classmethod):
             if isinstance(value, wrapper):
                 return self._method(value.__func__, [f"@{wrapper.__name__}"])
@@ -381,13 +384,15 @@ class Objects:
         return name
 
     def _made_empty(self, obj: Any, cls: str) -> str:
-        """An object without attributes; of a module, with those that every module has."""
+        """Return an object without attributes; of a module, with those that every module has."""
         if not isinstance(obj, torch.nn.Module):
             return f"{cls}.__new__({cls})" if self._has_init(obj) else f"{cls}()"
         return f"torch.nn.Module.__new__({cls})" if self._needs_arguments(obj) else f"{cls}()"
 
     def _needs_arguments(self, module: torch.nn.Module) -> bool:
-        """Whether a module can't be made by calling its class: its own constructor, or torch's."""
+        """Return True if a module can't be made by calling its class: its own constructor, or
+        torch's.
+        """
         own = [k for k in type(module).__mro__ if not self.names.is_allowed(k.__module__)]
         made = [vars(kind)["__init__"] for kind in own if "__init__" in vars(kind)]
         if any(isinstance(init, FunctionType) and self._ran(init) for init in made):
@@ -395,7 +400,7 @@ class Objects:
         return layers.needs_arguments(type(module), self.names.is_allowed)
 
     def _has_init(self, obj: Any) -> bool:
-        """Whether the class in the program will have an `__init__`."""
+        """Return True if the class in the program will have an `__init__`."""
         if dataclasses.is_dataclass(obj):
             return True
         makers = [vars(k).get("__init__") for k in type(obj).__mro__]
@@ -403,7 +408,7 @@ class Objects:
         return isinstance(init, FunctionType) and self._ran(init)
 
     def _attributes(self, obj: Any) -> list[tuple[str, Callable[[str, str], str]]]:
-        """The assignments of an object's attributes."""
+        """Return the assignments of an object's attributes."""
         found: list[tuple[str, Callable[[str, str], str]]] = []
         given: dict[str, Any] = dict(getattr(obj, "__dict__", {}))
         if isinstance(obj, torch.nn.Module):
@@ -427,7 +432,9 @@ class Objects:
         return lambda name, key: f"{name}.{key} = {text}"
 
     def assigned(self, hint: str, text: str) -> str:
-        """The name of a variable that is like the hint, and is given what an expression makes."""
+        """Return the name of a variable that is like the hint, and is given what an expression
+        makes.
+        """
         name = self.names.fresh(hint)
         self.statements.append(f"{name} = {text}")
         return name
@@ -439,18 +446,20 @@ class Objects:
 
 
 def _is_generated(function: FunctionType) -> bool:
-    """Whether a function was made of text while the program ran, like those of a dataclass."""
+    """Return True if a function was made of text while the program ran, like those of a
+    dataclass.
+    """
     code: CodeType = inspect.unwrap(function).__code__
     return code.co_filename == "<string>"
 
 
 def _annotated(kind: type) -> Collection[str]:
-    """The names that a class itself annotates: those of its fields, of a dataclass."""
+    """Return the names that a class itself annotates: those of its fields, of a dataclass."""
     return frozenset(inspect.get_annotations(kind))
 
 
 def _is_literal(text: str) -> bool:
-    """Whether an expression needs nothing that the program makes."""
+    """Return True if an expression needs nothing that the program makes."""
     return not any(isinstance(node, ast.Name) for node in ast.walk(_parsed(text)))
 
 

@@ -31,7 +31,7 @@ def write(
     codes: list[CodeType],
     imports: Sequence[str] = (),
 ) -> str:
-    """The text of a program that compiles and calls the frame as it was compiled.
+    """Return the text of a program that compiles and calls the frame as it was compiled.
 
     Where the frame is a call of torch.export, that is called. `codes` are those that ran. Raises
     `UnsupportedError` when the frame's source is not known.
@@ -55,7 +55,7 @@ def write(
 
 
 def _assembled(objects: Objects, call: FrameCall, shell: Case, end: str) -> str:
-    """The text: everything that `end`, the last call, needs, and that call."""
+    """Return the text: everything that `end`, the last call, needs, and that call."""
     contexts = settings.contexts(shell)
     ending = [f"with {', '.join(contexts)}:", f"    {end}"] if contexts else [end]
     body = objects.tensors.written([*objects.statements, *ending])
@@ -69,7 +69,10 @@ def _assembled(objects: Objects, call: FrameCall, shell: Case, end: str) -> str:
 
 
 def _function(frame: LoadedFrame, objects: Objects) -> str:
-    """The frame's function: a method where its first argument has it, else one of its own."""
+    """Return the frame's function.
+
+    A method where its first argument has it, else one of its own.
+    """
     code = frame.function.__code__
     owner = type(frame.args[0]) if frame.args else object
     for kind in owner.__mro__:
@@ -80,7 +83,7 @@ def _function(frame: LoadedFrame, objects: Objects) -> str:
 
 
 def _arguments(call: FrameCall, shell: Case) -> list[str]:
-    """Those of `torch.compile`."""
+    """Return those of `torch.compile`."""
     found = ["fullgraph=True"] if call.fullgraph or call.error_on_graph_break else []
     dynamic = [f"dynamic={call.dynamic}"] if call.dynamic is not None else []
     try:
@@ -90,7 +93,7 @@ def _arguments(call: FrameCall, shell: Case) -> list[str]:
 
 
 def _shell(call: FrameCall) -> Case:
-    """A case without a graph that has the frame's settings."""
+    """Return a case without a graph that has the frame's settings."""
     doc = CheckpointDoc(
         "graph", "", GraphDoc(()), (), {}, tuple(call.config), call.ambient,
         {"options": list(call.options)},
@@ -99,7 +102,7 @@ def _shell(call: FrameCall) -> Case:
 
 
 def _ordered(definitions: list[Definition]) -> list[Definition]:
-    """Base classes before what is derived from them; else as they came."""
+    """Sort base classes before what is derived from them; leave the rest as it came."""
     found: dict[str, Definition] = {}
     by_name = {definition.name: definition for definition in definitions}
 

@@ -34,14 +34,16 @@ class Tensors:
         self._numbers: dict[int, int] = {}
 
     def mark(self, tensor: torch.Tensor) -> str:
-        """What stands for a tensor until the program is complete."""
+        """Return the mark that stands for a tensor until the program is complete."""
         number = self._numbers.setdefault(id(tensor), len(self._held))
         if number == len(self._held):
             self._held.append(tensor)
         return f"TENSOR_{number}_"
 
     def written(self, lines: list[str]) -> list[str]:
-        """The lines with each tensor in its place, after those that tensors need by themselves."""
+        """Return the lines with each tensor in its place, after those that tensors need by
+        themselves.
+        """
         text = "\n".join(lines)
         made = self._lines()
         before: list[str] = []
@@ -56,7 +58,7 @@ class Tensors:
         return before + _MARK.sub(lambda m: names[int(m[1])], text).splitlines()
 
     def _lines(self) -> list[list[str]]:
-        """By tensor, the assignments that make it."""
+        """Return the assignments that make each tensor."""
         encoder = Encoder()
         descriptions: list[Json] = [encoder.describe(t) for t in self._held]
         doc = CheckpointDoc(

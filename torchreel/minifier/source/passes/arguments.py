@@ -34,7 +34,7 @@ class Arguments(SourcePass):
     name = "arguments"
 
     def edits(self, case: SourceCase) -> Sequence[SourceEdit]:
-        """Each, the last first; what is compiled or exported stays."""
+        """Propose each, the last first; what is compiled or exported stays."""
         module = parsed(case.text)
         final = final_place(module)
         call = (*final, ("body", 0), ("value", -1))
@@ -59,7 +59,7 @@ class NoDefault(SourceEdit):
     place: Place
 
     def change(self, node: cst.CSTNode) -> cst.CSTNode:
-        """Without it."""
+        """Return the node without it."""
         return node.with_changes(default=None, equal=cst.MaybeSentinel.DEFAULT)
 
 
@@ -73,7 +73,7 @@ class DropParameter(SourceEdit):
     place: Place = ()
 
     def change(self, node: cst.CSTNode) -> cst.CSTNode:
-        """The module without both."""
+        """Return the module without both."""
         module = cst.ensure_type(node, cst.Module)
         found = module.visit(_Dropping(self, module))
         if found is module or not isinstance(found, cst.Module):
@@ -148,7 +148,7 @@ class _Dropping(cst.CSTTransformer):
         return updated_node.with_changes(args=args)
 
     def _exported(self, call: cst.Call) -> cst.Call:
-        """The call of torch.export without the argument, and without its dynamic shapes."""
+        """Return the call of torch.export without the argument, and without its dynamic shapes."""
         if not call.args or self._edit.function != "forward":
             return call
         module = call.args[0].value
@@ -164,7 +164,9 @@ class _Dropping(cst.CSTTransformer):
         return call.with_changes(args=args)
 
     def _without(self, value: cst.BaseExpression) -> cst.BaseExpression:
-        """A collection without what belongs to the parameter, by its position or its name."""
+        """Return a collection without what belongs to the parameter, by its position or
+        its name.
+        """
         found: list[cst.BaseElement] | list[cst.BaseDictElement]
         if isinstance(value, (cst.Tuple, cst.List)):
             found = list(value.elements)
@@ -182,7 +184,7 @@ class _Dropping(cst.CSTTransformer):
         return isinstance(key, cst.SimpleString) and key.evaluated_value == self._name
 
     def _position(self, func: cst.BaseExpression) -> int | None:
-        """Which argument of a call goes; None where another function is called."""
+        """Return the argument of a call that goes; None where another function is called."""
         if isinstance(func, cst.Call) and func.args:  # torch.compile(function, ...)
             func = func.args[0].value
         edit, given = self._edit, self._edit.position
@@ -203,7 +205,7 @@ class Parameters(SourcePass):
     name = "parameters"
 
     def edits(self, case: SourceCase) -> Sequence[SourceEdit]:
-        """Those of all functions, the last first."""
+        """Propose those of all functions, the last first."""
         found = []
         for owner, node in _functions(parsed(case.text)):
             used = set(names_in(node.body))
@@ -216,12 +218,14 @@ class Parameters(SourcePass):
 
 
 def _parameters(node: cst.FunctionDef) -> tuple[cst.Param, ...]:
-    """Those that a function has names for, the ones that are given by keyword alone at the end."""
+    """Return those that a function has names for, the ones that are given by keyword alone at the
+    end.
+    """
     return (*node.params.params, *node.params.kwonly_params)
 
 
 def _functions(node: cst.CSTNode, owner: str = "") -> Iterator[tuple[str, cst.FunctionDef]]:
-    """All functions, each with the name of its class."""
+    """Return all functions, each with the name of its class."""
     for child in node.children:
         if isinstance(child, cst.FunctionDef):
             yield owner, child

@@ -33,7 +33,7 @@ class RemoveRange(SourceEdit):
     stop: int
 
     def change(self, node: cst.CSTNode) -> cst.CSTNode:
-        """The rest.  Raises `Skip` where the block has become another."""
+        """Return the rest.  Raises `Skip` where the block has become another."""
         body = list(_body(cst.ensure_type(node, cst.IndentedBlock)))
         if self.stop > len(body):
             raise Skip
@@ -47,7 +47,7 @@ class Ranges(SourcePass):
     name = "ranges of statements"
 
     def edits(self, case: SourceCase) -> Sequence[SourceEdit]:
-        """For each block, the outer ones first, the last range first."""
+        """Propose, for each block, the outer ones first, the last range first."""
         module = parsed(case.text)
         last = final_place(module)
         blocks = [
@@ -75,7 +75,7 @@ class Unwrap(SourceEdit):
     block: int
 
     def change(self, node: cst.CSTNode) -> Sequence[cst.CSTNode]:
-        """The statements of that block."""
+        """Return the statements of that block."""
         return _blocks(node)[self.block]
 
 
@@ -85,7 +85,7 @@ class Blocks(SourcePass):
     name = "blocks"
 
     def edits(self, case: SourceCase) -> Sequence[SourceEdit]:
-        """For each compound statement, each of its blocks."""
+        """Propose, for each compound statement, each of its blocks."""
         module = parsed(case.text)
         return [
             Unwrap(place, block)
@@ -99,7 +99,10 @@ _COMPOUND = (cst.If, cst.For, cst.While, cst.With, cst.Try)
 
 
 def _blocks(node: cst.CSTNode) -> list[list[cst.CSTNode]]:
-    """What may stand in place of a compound statement.  Raises `Skip` where there is none."""
+    """Return what may stand in place of a compound statement.
+
+    Raises `Skip` where there is none.
+    """
     if isinstance(node, cst.With):
         return [_as_assigned(node) + _body(node.body), _body(node.body)]
     if isinstance(node, cst.For):
@@ -120,7 +123,7 @@ def _blocks(node: cst.CSTNode) -> list[list[cst.CSTNode]]:
 
 
 def _as_assigned(node: cst.With) -> list[cst.CSTNode]:
-    """`with E as n` without the `with`."""
+    """Return `with E as n` without the `with`."""
     return [
         statement(f"{code_of(item.asname.name)} = {code_of(item.item)}")
         for item in node.items

@@ -31,7 +31,7 @@ class MergeInstances(SourcePass):
     together = True
 
     def edits(self, case: SourceCase) -> Sequence[SourceEdit]:
-        """Each by the first of its class, then by the others before it."""
+        """Propose each by the first of its class, then by the others before it."""
         found = instances(parsed(case.text))
         pairs = [
             [other for other, its_kind in found[:position] if its_kind == kind]
@@ -53,7 +53,7 @@ class One(SourceEdit):
     place: Place = ()
 
     def change(self, node: cst.CSTNode) -> cst.CSTNode:
-        """The module with one object less."""
+        """Return the module with one object less."""
         module = cst.ensure_type(node, cst.Module)
         kept = [item for item in module.body if not _assigns_to(item, self.old)]
         found = module.with_changes(body=kept).visit(_Renamed({self.old: self.new}))
@@ -70,7 +70,7 @@ def _target(node: cst.CSTNode) -> cst.BaseExpression | None:
 
 
 def _assigns_to(node: cst.CSTNode, name: str) -> bool:
-    """Whether this is `name = ...` or `name.attribute = ...`."""
+    """Return True if this is `name = ...` or `name.attribute = ...`."""
     target = _target(node)
     if isinstance(target, cst.Attribute):
         target = target.value
@@ -83,7 +83,7 @@ class Flatten(SourcePass):
     name = "flatten classes"
 
     def edits(self, case: SourceCase) -> Sequence[SourceEdit]:
-        """For each class with one object."""
+        """Propose, for each class with one object."""
         module = parsed(case.text)
         found = instances(module)
         kinds = [kind for _, kind in found]
@@ -105,7 +105,7 @@ class FlattenClass(SourceEdit):
     place: Place = ()
 
     def change(self, node: cst.CSTNode) -> cst.CSTNode:
-        """The module without both: names that are left undefined make it no program."""
+        """Return the module without both: names that are left undefined make it no program."""
         module = cst.ensure_type(node, cst.Module)
         body: list[cst.CSTNode] = []
         defined = next(n for n in module.body if isinstance(n, cst.ClassDef) and self._is_it(n))
@@ -126,7 +126,7 @@ class FlattenClass(SourceEdit):
         return node.name.value == self.kind
 
     def _names(self, defined: cst.ClassDef, module: cst.Module, taken: set[str]) -> dict[str, str]:
-        """What each attribute and method is called as a global."""
+        """Return the name of each attribute and method as a global."""
         attributes = [_member(item) for item in defined.body.body]
         for item in module.body:
             target = _target(item)
@@ -139,7 +139,7 @@ class FlattenClass(SourceEdit):
         return found
 
     def _functions(self, defined: cst.ClassDef, names: Mapping[str, str]) -> list[cst.CSTNode]:
-        """What stands in the class, at the top."""
+        """Return what stands in the class, for the top of the module."""
         found: list[cst.CSTNode] = []
         for item in defined.body.body:
             if isinstance(item, cst.FunctionDef):
@@ -157,7 +157,7 @@ def _member(node: cst.CSTNode) -> str:
 
 
 def _as_function(method: cst.FunctionDef, name: str, instance: str) -> cst.CSTNode:
-    """A method without its first parameter, of which the only object takes the place."""
+    """Return a method without its first parameter, of which the only object takes the place."""
     static = any(code_of(d.decorator) == "staticmethod" for d in method.decorators)
     params = list(method.params.params)
     if not static and not params:

@@ -32,7 +32,7 @@ class InlineVariables(SourcePass):
     name = "inline variables"
 
     def edits(self, case: SourceCase) -> Sequence[SourceEdit]:
-        """The last first."""
+        """Propose the last first."""
         module = parsed(case.text)
         uses = Counter(names_in(module))
         found: list[SourceEdit] = []
@@ -44,7 +44,7 @@ class InlineVariables(SourcePass):
 
 
 def _assigned(node: cst.CSTNode) -> tuple[str, cst.BaseExpression] | None:
-    """The name and the value of a plain assignment."""
+    """Return the name and the value of a plain assignment."""
     small = node.body[0] if isinstance(node, cst.SimpleStatementLine) else None
     if isinstance(small, cst.Assign) and len(small.targets) == 1:
         target = small.targets[0].target
@@ -61,7 +61,7 @@ class InlineVariable(SourceEdit):
     place: Place = ()
 
     def change(self, node: cst.CSTNode) -> cst.CSTNode:
-        """The module without it."""
+        """Return the module without it."""
         values = [known for _, n in walk(node) if (known := _assigned(n)) and known[0] == self.name]
         if len(values) != 1:
             raise Skip
@@ -113,7 +113,7 @@ class InlineFunctions(SourcePass):
     name = "inline functions"
 
     def edits(self, case: SourceCase) -> Sequence[SourceEdit]:
-        """Functions at the top that end with their only `return`."""
+        """Propose functions at the top that end with their only `return`."""
         module = parsed(case.text)
         uses = Counter(names_in(module))
         return [
@@ -126,7 +126,7 @@ class InlineFunctions(SourcePass):
 
 
 def _parts(node: cst.FunctionDef) -> tuple[list[cst.CSTNode], cst.BaseExpression] | None:
-    """The statements and the value of a function that can be inlined."""
+    """Return the statements and the value of a function that can be inlined."""
     params = node.params
     odd = params.star_arg, params.star_kwarg, params.kwonly_params, params.posonly_params
     if any(part for part in odd if part is not cst.MaybeSentinel.DEFAULT) or node.decorators:
@@ -146,7 +146,7 @@ def _parts(node: cst.FunctionDef) -> tuple[list[cst.CSTNode], cst.BaseExpression
 
 
 def _is_hidden(params: cst.Parameters, inner: Sequence[cst.CSTNode]) -> bool:
-    """Whether a lambda has a parameter of the same name, for which nothing may be put."""
+    """Return True if a lambda has a parameter of the same name, for which nothing may be put."""
     names = {param.name.value for param in params.params}
     lambdas = [found for found in inner if isinstance(found, cst.Lambda)]
     return any(param.name.value in names for item in lambdas for param in item.params.params)
@@ -160,7 +160,7 @@ class InlineFunction(SourceEdit):
     place: Place = ()
 
     def change(self, node: cst.CSTNode) -> cst.CSTNode:
-        """The module without it.  Raises `Skip` where a use of it is no call."""
+        """Return the module without it.  Raises `Skip` where a use of it is no call."""
         module = cst.ensure_type(node, cst.Module)
         defined = [
             found
@@ -213,7 +213,7 @@ class _Inlining(cst.CSTTransformer):
     def _fitted(
         self, values: Mapping[str, cst.BaseExpression]
     ) -> tuple[list[cst.CSTNode], cst.BaseExpression, list[cst.CSTNode]]:
-        """Body and value with the arguments in place of the parameters."""
+        """Return body and value with the arguments in place of the parameters."""
         whole = [*self._body, self._value]
         uses = Counter(name for item in whole for name in names_in(item))
         written = _written(self._body)
@@ -233,7 +233,7 @@ class _Inlining(cst.CSTTransformer):
 
 
 def _written(body: Sequence[cst.CSTNode]) -> set[str]:
-    """The names that statements bind."""
+    """Return the names that statements bind."""
     return {
         node.value
         for item in body
@@ -250,7 +250,7 @@ def _assignment(name: str, value: cst.BaseExpression) -> cst.BaseStatement:
 
 
 def _arguments(function: cst.FunctionDef, call: cst.Call) -> dict[str, cst.BaseExpression] | None:
-    """The values of the parameters in a call; None where they don't fit."""
+    """Return the values of the parameters in a call; None where they don't fit."""
     params = function.params.params
     found = {p.name.value: p.default for p in params}
     if any(arg.star for arg in call.args) or len(call.args) > len(params):

@@ -24,7 +24,7 @@ class Everywhere(SourceEdit):
     place: Place = ()
 
     def change(self, node: cst.CSTNode) -> cst.CSTNode:
-        """The module with the other number."""
+        """Return the module with the other number."""
         found = node.visit(_Other(self.old, self.new))
         if not isinstance(found, cst.Module):
             raise Skip
@@ -49,7 +49,7 @@ class Here(SourceEdit):
     text: str
 
     def change(self, node: cst.CSTNode) -> cst.CSTNode:
-        """The other one."""
+        """Return the other one."""
         return cst.parse_expression(self.text)
 
 
@@ -59,7 +59,7 @@ class Numbers(SourcePass):
     name = "equal numbers"
 
     def edits(self, case: SourceCase) -> Sequence[SourceEdit]:
-        """The largest first; what is tried is smaller."""
+        """Propose the largest first; what is tried is smaller."""
         values = Counter(
             node.evaluated_value
             for _, node in walk(parsed(case.text))
@@ -79,7 +79,7 @@ class SingleNumbers(SourcePass):
     name = "single numbers"
 
     def edits(self, case: SourceCase) -> Sequence[SourceEdit]:
-        """Integers by a smaller one, others by 1.0."""
+        """Propose integers by a smaller one, others by 1.0."""
         found: list[SourceEdit] = []
         for place, node in walk(parsed(case.text)):
             if isinstance(node, cst.Integer):

@@ -28,7 +28,7 @@ class Hoist(SourceEdit):
     operand: int
 
     def change(self, node: cst.CSTNode) -> cst.CSTNode:
-        """The operand."""
+        """Return the operand."""
         found = _operands(node)
         if self.operand >= len(found):
             raise Skip
@@ -43,7 +43,7 @@ class Put(SourceEdit):
     text: str
 
     def change(self, node: cst.CSTNode) -> cst.CSTNode:
-        """The constant."""
+        """Return the constant."""
         return cst.parse_expression(self.text)
 
 
@@ -53,7 +53,7 @@ class HoistOperands(SourcePass):
     name = "operand for operation"
 
     def edits(self, case: SourceCase) -> Sequence[SourceEdit]:
-        """For each expression, the outer ones first, each operand."""
+        """Propose, for each expression, the outer ones first, each operand."""
         return [
             Hoist(place, operand)
             for place, node in _expressions(case)
@@ -67,7 +67,7 @@ class OwnCalls(SourcePass):
     name = "argument for call"
 
     def edits(self, case: SourceCase) -> Sequence[SourceEdit]:
-        """For each such call, the outer ones first, each argument."""
+        """Propose, for each such call, the outer ones first, each argument."""
         own = made_here(parsed(case.text))
         return [
             Hoist(place, operand)
@@ -78,7 +78,7 @@ class OwnCalls(SourcePass):
 
 
 def made_here(module: cst.Module) -> set[str]:
-    """The names of a program's functions, methods, objects and attributes."""
+    """Return the names of a program's functions, methods, objects and attributes."""
     found: set[str] = set()
     for _, node in walk(module):
         match node:
@@ -90,7 +90,7 @@ def made_here(module: cst.Module) -> set[str]:
 
 
 def _called(call: cst.Call) -> str:
-    """The last name of what is called."""
+    """Return the last name of what is called."""
     match call.func:
         case cst.Name(value=name) | cst.Attribute(attr=cst.Name(value=name)):
             return str(name)
@@ -103,7 +103,7 @@ class ConstantOperands(SourcePass):
     name = "constants"
 
     def edits(self, case: SourceCase) -> Sequence[SourceEdit]:
-        """`None` and 1 for each; for what is asked, both truths."""
+        """Propose `None` and 1 for each; for what is asked, both truths."""
         found: list[SourceEdit] = []
         for place, node in _expressions(case):
             if place[-1][0] == "test":
@@ -117,7 +117,7 @@ _CONSTANTS = (cst.Integer, cst.Float, cst.SimpleString, cst.Name)
 
 
 def _expressions(case: SourceCase) -> list[tuple[Place, cst.BaseExpression]]:
-    """The expressions of a program that may be edited."""
+    """Return the expressions of a program that may be edited."""
     module = parsed(case.text)
     call = (*final_place(module), ("body", 0), ("value", -1))
     func = (*call, ("func", -1))
@@ -130,13 +130,13 @@ def _expressions(case: SourceCase) -> list[tuple[Place, cst.BaseExpression]]:
 
 
 def _is_read(place: Place) -> bool:
-    """Whether an expression there is a value, and no target, name or import."""
+    """Return True if an expression there is a value, and no target, name or import."""
     names = [name for name, _ in place]
     return not {"target", "targets", "names", "attr", "keyword", "name", "module"} & set(names)
 
 
 def _operands(node: cst.CSTNode) -> list[cst.BaseExpression]:
-    """What may stand in place of an expression."""
+    """Return what may stand in place of an expression."""
     match node:
         case cst.Call():
             owner = [node.func.value] if isinstance(node.func, cst.Attribute) else []
@@ -161,7 +161,7 @@ def _operands(node: cst.CSTNode) -> list[cst.BaseExpression]:
 
 
 def _is_namespace(node: cst.BaseExpression) -> bool:
-    """Whether this is a module of torch's, or something in it: no operand."""
+    """Return True if this is a module of torch's, or something in it: no operand."""
     while isinstance(node, cst.Attribute):
         node = node.value
     return isinstance(node, cst.Name) and node.value in ("torch", "nn", "F", "math")

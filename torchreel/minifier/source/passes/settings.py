@@ -25,7 +25,7 @@ class EagerBackend(SourceEdit):
     place: Place
 
     def change(self, node: cst.CSTNode) -> cst.CSTNode:
-        """With that backend, and without what only another one needs."""
+        """Return the call with that backend, and without what only another one needs."""
         call = cst.ensure_type(node, cst.Call)
         left = [a for a in call.args if _keyword(a) not in ("backend", "options", "mode")]
         args = ", ".join([*(code_of(a).strip(" ,") for a in left), 'backend="eager"'])
@@ -42,7 +42,7 @@ class SimplerCall(SourcePass):
     name = "backend"
 
     def edits(self, case: SourceCase) -> Sequence[SourceEdit]:
-        """One; nothing where torch.export ends the program."""
+        """Propose one; nothing where torch.export ends the program."""
         if case.exports:
             return []
         place = final_place(parsed(case.text))

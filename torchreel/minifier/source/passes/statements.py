@@ -31,12 +31,12 @@ class Remove(SourceEdit):
     place: Place
 
     def change(self, node: cst.CSTNode) -> None:
-        """Nothing."""
+        """Return nothing: the statement goes."""
         return None
 
 
 def statements(case: SourceCase) -> Iterator[tuple[Place, cst.CSTNode]]:
-    """The statements of a program but for the one that ends it and what that is in."""
+    """Return the statements of a program but for the one that ends it and what that is in."""
     module = parsed(case.text)
     last = final_place(module)
     for place, node in walk(module):
@@ -50,7 +50,9 @@ class Statements(SourcePass):
     name = "statements"
 
     def edits(self, case: SourceCase) -> Sequence[SourceEdit]:
-        """The outer ones first, the last first: what uses something goes before what makes it."""
+        """Propose the outer ones first, the last first: what uses something goes before what makes
+        it.
+        """
         read = attributes_read(parsed(case.text))
         return _removed(
             place
@@ -65,7 +67,7 @@ class AttributeAssignments(SourcePass):
     name = "attributes"
 
     def edits(self, case: SourceCase) -> Sequence[SourceEdit]:
-        """The last first."""
+        """Propose the last first."""
         read = attributes_read(parsed(case.text))
         return _removed(place for place, node in statements(case) if read.intersection(_set(node)))
 
@@ -76,7 +78,7 @@ def _removed(places: Iterable[Place]) -> list[SourceEdit]:
 
 
 def attributes_read(module: cst.Module) -> set[str]:
-    """The attributes that are read anywhere."""
+    """Return the attributes that are read anywhere."""
     return {
         node.attr.value
         for place, node in walk(module)
@@ -91,7 +93,7 @@ class KeepReachable(SourceEdit):
     place: Place = ()
 
     def change(self, node: cst.CSTNode) -> cst.CSTNode:
-        """The module without the rest."""
+        """Return the module without the rest."""
         return cst.parse_module(without_dead(cst.ensure_type(node, cst.Module).code))
 
 
@@ -101,7 +103,10 @@ class Unused(SourcePass):
     name = "unused definitions"
 
     def edits(self, case: SourceCase) -> Sequence[SourceEdit]:
-        """All of it; then assignments, definitions and imports of names that occur nowhere else."""
+        """Propose all of it.
+
+        Then assignments, definitions and imports of names that occur nowhere else.
+        """
         module = parsed(case.text)
         uses = Counter(names_in(module))
         attributes = Counter(
@@ -127,7 +132,10 @@ def _targets(node: cst.CSTNode) -> list[cst.BaseExpression]:
 
 
 def _bound(node: cst.CSTNode) -> list[str]:
-    """The names that a statement binds, where that is all it does; each is counted once by it."""
+    """Return the names that a statement binds, where that is all it does.
+
+    Each is counted once by it.
+    """
     if isinstance(node, (cst.FunctionDef, cst.ClassDef)):
         return [node.name.value]
     small = _small(node)
@@ -143,7 +151,7 @@ def _bound(node: cst.CSTNode) -> list[str]:
 
 
 def _set(node: cst.CSTNode) -> list[str]:
-    """The attribute that a statement sets."""
+    """Return the attribute that a statement sets."""
     targets = _targets(node)
     return [t.attr.value for t in targets if isinstance(t, cst.Attribute)]
 
@@ -155,7 +163,7 @@ class Evaluate(SourceEdit):
     place: Place
 
     def change(self, node: cst.CSTNode) -> cst.CSTNode:
-        """The expression as a statement."""
+        """Return the expression as a statement."""
         small = _small(node)
         if not isinstance(small, cst.Assign):
             raise Skip
@@ -168,7 +176,7 @@ class Values(SourcePass):
     name = "value of assignment"
 
     def edits(self, case: SourceCase) -> Sequence[SourceEdit]:
-        """In functions, the last first."""
+        """Propose in functions, the last first."""
         found = [
             Evaluate(place) for place, node in statements(case) if place[1:] and _targets(node)
         ]
