@@ -1,8 +1,18 @@
 """The minifier: shrinks a failing case and exports what is left as a script.
 
-Public names are loaded on first use. Lives here: the case, the oracle, the passes, the order and
-the search. Not here: how a compile is recorded or replayed. Called by the command line; to read it,
-start with `search`, then `passes.base`.
+Each folder is a room; upper ones import lower ones, and the import contracts check that:
+
+- `minify`: the whole way, and `export`: the files for other people
+- `explain`, `bisect`: the neighbourhood of a smallest case, and the guilty part of the compiler
+- `starts`, `accuracy`: the cases to start with, for a failure and for a wrong result
+- `search`: passes repeated to a fixpoint, over an oracle with a cache
+- `source`, `scripts`: programs from recorded frames, and cases as scripts
+- `storage`: verdicts, cases and findings in the store
+- `oracle`: a case in a child process; `hangs`: the same for what does not end
+- `passes`, `results`, `options`, `cases`: edits, plain data, choices, and what is reduced
+
+To read it, start with `minify`, then `search.search` and `passes.base`. Public names are loaded on
+first use. Not here: how a compile is recorded or replayed. Called by the command line.
 """
 
 from importlib import import_module

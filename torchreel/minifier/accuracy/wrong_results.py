@@ -1,11 +1,10 @@
-"""Wrong results: no exception tells of them, so every recorded graph is run twice and compared.
+"""Looking for wrong results: recorded graphs and frames, run in eager mode and compiled.
 
-Each `graph` checkpoint is run in eager mode and compiled, on the same invented inputs (on positive
-ones as well, where eager makes NaN of the others); the first whose results differ (outputs, inputs
-that it wrote to, gradients) is written down as a failure of its compile and reduced like any other.
-Where they all agree, it may be Dynamo that is wrong: the frame itself, as a program (from a pickle,
-which needs trust), is run in eager mode and under Dynamo alone, and what both leave is compared.
-Called by `minify`, and by `analyze` for the inputs that tell.
+Each `graph` checkpoint is run twice, on the same invented inputs (on positive ones as well, where
+eager computes NaN of the others). The first whose results differ (outputs, inputs that it wrote to,
+gradients) becomes a failure of its compile. Where all agree, Dynamo may be wrong: each frame, as a
+program (from a pickle, which needs trust), is run in eager mode and under Dynamo alone, and what
+both leave behind is compared. Called by `starts`.
 """
 
 from __future__ import annotations

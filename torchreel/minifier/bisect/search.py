@@ -5,7 +5,8 @@ failing only with the recorded signature; a part is guilty only if the case *pas
 if it then fails in another way; and nothing is written to Inductor's cache directory.
 
 Lives here: `bisect`, `take_step` and the order of the steps. Not here: what a step is (`steps`),
-how torch is held back (`torch_names`), which config entries might cure (`explain.workaround`).
+how torch is held back
+(`oracle.child.bisector`), which config entries might cure (`workaround`).
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@
 
 Lives here: the parts that backends have, steps and their spelling, and the case that a step makes
 of a case. A step is put into the case itself, so that its verdict is kept like any other. Not here:
-which steps are taken (`search`), how torch is held back (`torch_names`).
+which steps are taken (`search`), how torch is held back (`oracle.child.bisector`).
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""The texts of a graph, put together from those of its nodes.
+"""The canonical text of a graph, put together from the texts of its nodes.
 
-Candidates share nearly all of their nodes, and nodes never change: what is said of a node is kept
-with it, and a case of thousands of nodes is written down in a millisecond or two. Lives here: the
+Candidates share nearly all of their nodes, and nodes never change. So the text of a node is kept
+with it, and a case of thousands of nodes is written in a millisecond or two. Lives here: the
 canonical text, over which digests are taken, and the document. Called by `case`.
 """
 

@@ -1,10 +1,10 @@
-"""What the minifier works on: a checkpoint, and how to run it so that it fails.
+"""A graph case: a checkpoint, and how to run it so that it fails.
 
 Lives here: `Case`, its digest, and how one is made from a recorded checkpoint. Not here: how a case
-is edited (`graph_edits`), ordered (`order`) or run (`oracle`). All of the package passes cases on.
+is edited (`graph_edits`), ordered (`order`) or run (`oracle`).
 
-Two cases that differ only in the names of their nodes, or in what can be computed from the rest
-(the value descriptions of call nodes), are the same case: they have one digest and one verdict.
+Two cases are the same case if they differ only in the names of their nodes, or in what can be
+computed from the rest (the value descriptions of call nodes). They have one digest and one verdict.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
-"""What a case is to those who don't look into it: the search, its memory, its processes.
+"""The protocol that every case follows, and the way from a document to its case.
 
 There are two kinds: a graph with its inputs (`case.Case`), and the source of a program
-(`source_case.SourceCase`). Lives here: what both have in common, and the way from a document to
-its case. Not here: which of two cases is simpler (`order`), the passes of a kind (`search.phases`),
-what runs it (`oracle.child`).
+(`source_case.SourceCase`). Not here: which of two cases is simpler (`order`), the passes of a kind
+(`search.phases`), what runs it (`oracle.child`).
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""The call that ends a program: of what `torch.compile` gave, or of `torch.export.export`.
+"""The call that ends a program: of a compiled function, or of `torch.export.export`.
 
-Lives here: finding it, and the same call in eager mode.  Not here: how it is edited (`passes`).
-Called by whoever runs, writes or edits programs.
+Lives here: finding it, and the same call in eager mode.  Not here: how it is edited
+(`source.passes`). Called by all that run, write or edit programs.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""How plain what is written down in a graph is: literals, dtypes. The less, the plainer.
+"""The simplicity of literals and dtypes in a graph: their weight, and simpler ones to try.
 
-Lives here: what the order adds up and what the passes over literals propose, side by side, so that
-they agree. Not here: which of two cases is simpler (`order`).
+The order adds the weights up, and the passes over literals propose what weighs less: both stand
+here, so that they agree. Not here: which of two cases is simpler (`order`).
 """
 
 from __future__ import annotations

@@ -144,7 +144,7 @@ def _written(graph: GraphDoc) -> tuple[int, int, int]:
     """Count the calls that write to an operand, and the literals; add up their weights."""
     writes = literals = weights = 0
     for node in graph.nodes:
-        # As `_written_in` would, without a call: see `texts.canonical_text`.
+        # As `_written_in` would, without a call: see `canonical_text.canonical_text`.
         w, n, s = node.__dict__.get(_WRITTEN_IN) or _written_in(node)
         writes, literals, weights = writes + w, literals + n, weights + s
     for inner in graph.modules.values():

@@ -1,7 +1,7 @@
-"""The same inputs with other sizes, to see what Dynamo compiles again for.
+"""Checkpoints with other input sizes, to see for which of them Dynamo compiles again.
 
-Called by `harness` and by the export, for the predicate `recompiles`. Whether the graph accepts the
-sizes is for eager to say.
+Serves the predicate `recompiles`: called by `oracle.child.graph_runner` and by `scripts`. Eager
+mode finds out whether the graph accepts the sizes.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Which nodes do something besides computing their value, told from their names alone.
+"""Side effects of calls, as far as their names show them.
 
-Called by `editor`, which removes on its own only nodes that lost their last user and are free of
-effects. Being wrong costs nothing but a try: a pass proposes the removal of the others by itself,
-and the oracle decides every time.
+Called by `graph_edits`, which removes only nodes that lost their last user and are free of effects.
+A mistake costs no more than a run: a pass proposes the removal of all others, and the oracle
+decides every time.
 """
 
 from __future__ import annotations

@@ -59,7 +59,7 @@ class SourceCase:
     repeats: int = 1
     eager: bool = True
     observes: str = ""
-    """What is to differ from eager mode, as an expression (see `observed`): nothing has to fail."""
+    """The expression that is to differ from eager mode; empty where the program has to fail."""
 
     kind = KIND
     is_code = True

@@ -1,7 +1,7 @@
 """Export: a case as a script that needs torch alone, checked, and as the text of an issue.
 
 Lives here: `export` (the best case that a store knows of) and `export_case`: which form of the
-script is taken, and the files. Not here: the forms (`script`), the check (`check`), the issue
+script is taken, and the files. Not here: the forms (`scripts`), the check (`check`), the issue
 (`issue`). Called by `torchreel export` and `torchreel minify`.
 """
 

@@ -2,5 +2,5 @@
 
 Lives here: when a candidate is presumed to hang (`oracle`) or to end (`ends`), how long cases of a
 size take (`growth`), where a process is (`stacks`), which presumptions are proved (`proof`). Not
-here: the search itself (`minifier.search.search`), the process and its limits (`oracle.worker`).
+here: the search (`search`), the process and its limits (`oracle.worker`).
 """

@@ -1,7 +1,7 @@
 """An oracle for hangs, which presumes most of them after a fraction of the limit.
 
 Lives here: how long a case is waited for, and what is known for certain. Not here: watching the
-process (`worker`), going back where a presumption was wrong (`proof`).
+process (`oracle.worker`), going back where a presumption was wrong (`proof`).
 
 A case is presumed to hang when, after a sixteenth of the limit, it is in the functions in which a
 case that was seen to hang stayed all the time. Where the time grows with the calls, a case that may

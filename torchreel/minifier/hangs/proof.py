@@ -1,7 +1,7 @@
 """Proving a reduced hang: the last case that was accepted and takes the whole limit.
 
 Lives here: the cases that were accepted one after the other, and looking among them. Not here:
-the runs (`oracle`), the search that goes on from what is found (`minifier.search.search`).
+the runs (`oracle`), the search that goes on from what is found (`search.search`).
 """
 
 from __future__ import annotations

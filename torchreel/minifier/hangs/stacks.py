@@ -1,8 +1,8 @@
 """Where a process is: the functions on its Python stack, read from what `faulthandler` writes.
 
-Lives here: the signal that has a child write its stack, and reading it. Not here: when that is
-done (`worker`), what follows from it (`oracle`). `faulthandler` writes from C, so a process that
-hangs in a kernel answers as well as one that loops in Python.
+Lives here: the signal that has a child write its stack, and reading it. Not here: when that is done
+(`oracle.worker.watch`), what follows from it (`oracle`). `faulthandler` writes from C, so a process
+that hangs in a kernel answers as well as one that loops in Python.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
-"""A command of the user's that judges a script, for the oracle and for the check of an export.
+"""Running a command of the user's on a script.
 
-It is run with one more argument, the path of the script: exit status 0 means interesting, 125 that
-it can't judge, anything else that it is not, as in C-Reduce and Shrink Ray.
+The command gets one more argument, the path of the script. Exit status 0 means interesting, 125
+that it cannot judge, any other that the script is not interesting, as in C-Reduce and Shrink Ray.
+Called by `command_oracle` and by the check of an export.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
-"""Any interestingness test: a user's command is the oracle.
+"""An oracle that asks a command of the user's: any interestingness test.
 
-Before it is asked, eager has to accept the case, in the worker. The command comes from the command
-line, never from a store. What it is given and says: `user_command`. Called by `minify`.
+First the worker has to find that eager mode accepts the case. The command comes from the command
+line, never from a store. Not here: running the command (`command`), writing the script that it
+gets (`scripts.forms`). Called by `minify`.
 """
 
 from __future__ import annotations

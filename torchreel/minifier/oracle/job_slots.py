@@ -1,7 +1,7 @@
-"""A job slot: the oracle's end of a connection to one warm process that judges one case at a time.
+"""A job slot: the parent's end of a connection to a warm process that runs one case at a time.
 
-Lives here: lines out and lines in. Not here: which case goes to which slot (`oracle`), and what
-the other end does (`worker`).
+Lives here: lines out and lines in. Not here: which case goes to which slot (`worker_pool`), the
+other end (`oracle.worker`).
 """
 
 from __future__ import annotations

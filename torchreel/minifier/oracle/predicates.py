@@ -8,7 +8,8 @@
 
 The names are those of `QUANTITIES`, a closed list; a number may end in K, M or G (powers of 1024),
 ms or s. Nothing is evaluated but this grammar. Lives here: the grammar and what a predicate means,
-given measurements. Not here: how they are taken (`measures`), in a script (`export.measuring`).
+given measurements. Not here: how they are taken in a child (`child.measures`)
+and in a script (`scripts.measuring`).
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""The oracle: runs a case in a forked child of a warm worker, under limits, and reports.
+"""The oracle of the parent: has a worker run a case in a child, under limits.
 
-Lives here: the life of the worker, the limits, what was learnt from the first run. Not here: what
-happens in the child (`harness`) and how it is watched (`worker`). Called by `minify`; the search
-knows only that there is something with a `judge`.
+Lives here: starting and ending the worker, and the limits that follow from the first run. Not here:
+the worker (`oracle.worker`), what runs in its child (`oracle.child`). Called by `minify`,
+`accuracy` and `bisect`; the search knows only `interface.Oracle`.
 """
 
 from __future__ import annotations

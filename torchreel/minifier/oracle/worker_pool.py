@@ -1,8 +1,8 @@
-"""Which case goes to which worker, and whose answers are still wanted.
+"""The worker pool: which case runs on which job slot, and whose results are still wanted.
 
-Lives here: the slots that are free, under way and being cancelled, and the answers that came
-before they were asked for. Not here: which cases (`oracle`), what is said on a slot (`slots`).
-Nothing here is a thread: what a worker has found waits in its socket until somebody looks.
+Lives here: the slots that are free, busy and being cancelled, and results that came before they
+were needed. Not here: which cases to run (`worker_oracle`), the lines on a slot (`job_slots`).
+There are no threads: a result waits in its socket until it is read.
 """
 
 from __future__ import annotations

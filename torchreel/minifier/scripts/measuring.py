@@ -1,6 +1,6 @@
 """How a repro measures what a predicate speaks of, in plain Python, and says whether it holds.
 
-Not here: how the search measures (`minifier.oracle.child.measures`). A predicate that holds is an
+Not here: how the search measures (`oracle.child.measures`). A predicate that holds is an
 AssertionError, so that the exit status is 1 while the compile is what was looked for.
 """
 

@@ -1,7 +1,7 @@
-"""Which calls a case makes and what flows where; not: of what sizes, with which numbers, settings.
+"""The data flow of a case: its calls and their operands, without sizes, literals and config.
 
-Two cases of one wiring mostly fail alike: what was refused for one input less or another size
-before is not asked again until everything else has been done (`search`).
+Two cases with the same data flow mostly fail alike. So the search puts off a candidate whose data
+flow was refused before, until everything else has been tried.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """One partition in the place of a whole graph: the ATen graph that Inductor gets of a case.
 
 It is smaller than the case where an operator of the program is several in ATen and the failure
-needs one of them. Lives here: the case that is made of that graph. Not here: how the graph is seen
-(`oracle.child.partitions`), the reduction of it (`search`).
+needs one of them. Lives here: the case that is made of that graph. Not here: seeing the graph in a
+child (`oracle.child.partitions`), the reduction of it (`search`).
 """
 
 from __future__ import annotations

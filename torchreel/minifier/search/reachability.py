@@ -1,8 +1,8 @@
-"""Whether a case gets as far as the failure at all: what needs no run to be refused.
+"""Candidates that cannot get as far as the failure: these need no run to be refused.
 
-AOTAutograd alone lowers nothing, what is only compiled does not run (nor compiles a backward), and
-what returns its inputs does nothing at all. Called by the search for every candidate; being wrong
-the cautious way (True) costs a run, the other way a step.
+AOTAutograd alone lowers nothing; a case that is only compiled does not run, nor compiles a
+backward; a graph that returns its inputs does nothing at all. Called by the search for every
+candidate. A wrong True costs a run, a wrong False a step.
 """
 
 from __future__ import annotations

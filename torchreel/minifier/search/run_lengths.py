@@ -1,4 +1,4 @@
-"""How many neighbouring edits to carry out at once: the search's only piece of number theory.
+"""Adaptive run lengths: how many neighbouring edits to try at once.
 
 Not here: what an edit is (`passes.base`), whether it was good (`oracle`).
 """

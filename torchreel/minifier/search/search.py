@@ -1,10 +1,10 @@
-"""The search: from a failing case to the simplest one that still fails with its signature.
+"""The reduction loop: from a failing case to the simplest one with the same signature.
 
-Lives here: the tiers to a fixpoint, what a pass achieved. Not here: whether the case
-fails at all (`start`), what is tried (`passes`), what is simpler (`order`), what fails (`oracle`)
-and what is remembered (`judge`, `journal`). Called by `minify`.
+Lives here: repeating the tiers of passes to a fixpoint, and the counts of each pass. Not here:
+whether the case fails at all (`reproduction`), what is tried (`passes`), what is simpler
+(`cases.order`), verdicts and their cache (`cached_oracle`). Called by `failure_search`.
 
-Deterministic: the same case, verdicts and limit on runs give the same result, step for step,
+It is deterministic: the same case, verdicts and limit on runs give the same result, step for step,
 however many workers judge ahead of it.
 """
 
@@ -103,7 +103,7 @@ class Search:
         is left: the first that fails is reduced as well, and the simpler of the two results is
         taken. `lowered` is the recorded ATen graph, which says what became of the first case's
         calls. `is_alike` says with which other signatures a case is not worth looking beyond
-        (`start.reproduce`).
+        (`reproduction.reproduce`).
 
         Raises `NotReproduced` or `FlakyFailure` when none does, and `TrivialResult` when the
         failure has nothing to do with the graph. A spent budget and an interrupt end the search

@@ -1,6 +1,7 @@
-"""Failures of Dynamo's own: the case is the source of a program, not a graph.
+"""Programs for failures of Dynamo, whose case is source code instead of a graph.
 
-Lives here: the case, its order, how a program is assembled from the bundle of a frame (`assemble`),
-its passes (`passes`, on the syntax tree) and its runs (`harness`). Not here: the search, which is
-the one that graphs have. A program from a store is code: nothing here runs without `--trust`.
+Lives here: how a program is assembled from the bundle of a frame (`frame_programs`, `assemble`),
+its syntax (`syntax`, `liveness`), and the passes over it (`passes`). Not here: the case
+(`cases.source_case`), its order (`cases.source_order`), its runs (`oracle.child.program_runner`). A
+program from a store is code: nothing here runs without `--trust`.
 """

@@ -1,7 +1,7 @@
-"""What is reduced when no failure was recorded: what a predicate or a command finds interesting.
+"""Reductions without a recorded failure: a predicate or a command says what is interesting.
 
-Lives here: the signature, the cases to begin with, and the row that makes the question a failure
-like any other, so that the same reduction is found again. Called by `minify`.
+Lives here: the signature, the cases to start with, and the failure in the store that stands for the
+question, so that the same reduction is found again. Called by `problems`.
 """
 
 from __future__ import annotations

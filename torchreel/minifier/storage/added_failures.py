@@ -1,7 +1,7 @@
-"""A failure that no recording holds, written down as one: a wrong result, what a user asked for.
+"""Failures that no recording holds: wrong results, predicates and commands, other failures.
 
-With it in the store, a reduction of it is found again, goes on, and is exported like any other.
-Called by `accuracy`, `asked` and the by-catch.
+As rows of the store they are found again: a reduction goes on, and is exported like any other.
+Called by `accuracy` and `starts`.
 """
 
 from __future__ import annotations

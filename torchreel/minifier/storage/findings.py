@@ -1,8 +1,7 @@
-"""What is found out about a case beyond its verdicts, kept in the store.
+"""Findings about a case beyond its verdicts: kept in the store, the newest one counts.
 
-Bisections, explanations, the part of it that Inductor gets, the releases of torch that show its
-failure. Called by `bisect`, `explain`, `minify` and `releases`, and by the reports. A finding
-belongs to a case, a signature and an environment, as a verdict does; the newest counts.
+These are bisections, explanations, the partition that Inductor gets, and the releases of torch that
+show the failure. A finding belongs to a case, a signature and an environment, as a verdict does.
 """
 
 from __future__ import annotations

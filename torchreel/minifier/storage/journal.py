@@ -1,8 +1,8 @@
-"""Where verdicts, accepted cases, reductions and by-catch are kept.
+"""The journal of a search: verdicts, accepted cases, its progress, other failures.
 
-`StoreJournal` keeps them in a store: that makes a second run free and an interrupted one go on
-exactly where it stopped, because the search is deterministic and every verdict is found again.
-`MemoryJournal` keeps them for the length of one search. Called by the search alone.
+`StoreJournal` keeps them in a store. A second run is free then, and an interrupted one goes on
+exactly where it stopped: the search is deterministic, and every verdict is found again.
+`MemoryJournal` keeps them for the length of one search.
 """
 
 from __future__ import annotations

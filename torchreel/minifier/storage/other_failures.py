@@ -1,6 +1,6 @@
-"""Another bug that a reduction met on its way, as a case of its own: to be exported, and reduced.
+"""Other failures that a reduction met on its way: each a case to be exported and reduced.
 
-Each has a number, which is unique in its store. Called by the export and by `minify`.
+Each has a number, which is unique in its store. Called by `export` and `starts`.
 """
 
 from __future__ import annotations

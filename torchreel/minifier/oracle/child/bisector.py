@@ -3,7 +3,7 @@
 torch asks `CompilerBisector.disable_subsystem` before each pass, lowering and decomposition whether
 to leave it out. Torch's own tool answers from files in Inductor's cache directory, which it deletes
 when it is done, the user's own included; here the question is answered in the process that asks
-it, and nothing is written anywhere. Called by `harness`, in the worker's child.
+it, and nothing is written anywhere. Called by `graph_runner`.
 """
 
 from __future__ import annotations

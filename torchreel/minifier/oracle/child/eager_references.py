@@ -6,7 +6,7 @@
 - noisy: with a relative error of the size of one rounding in each value (Monte Carlo arithmetic)
 
 Each is computed once, when it is asked for. Not here: the comparison (`replay.comparison`). Called
-by `harness`, in the worker's child.
+by `graph_runner`.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""One run of one case, from its document to what was seen. Runs in the worker's child.
+"""One run of one graph case, from its document to a report.
 
 Lives here: rebuilding a case, checking it on fake values and in eager mode, compiling, running,
-comparing. Not here: processes and limits (`worker`), stages (`stages`). Nothing is caught here but
-by `ErrorCatcher`, where an exception of the compiled program becomes data.
+comparing. Not here: processes and limits (`oracle.worker`), stages (`stages`). Exceptions are
+caught by `ErrorCatcher` alone, where one of the compiled program becomes data.
 """
 
 from __future__ import annotations

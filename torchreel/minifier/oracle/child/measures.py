@@ -1,7 +1,7 @@
-"""What can be measured of a compile while it happens, for predicates. Runs in the worker's child.
+"""Measurements of a compile while it happens, for predicates.
 
-Each quantity of `predicates.QUANTITIES` has a context here that takes it, but for what the harness
-counts itself (`guards`, `recompiles`). Not here: what a number means. Called by `harness`.
+Each quantity of `predicates.QUANTITIES` has a context here that takes it, except those that
+`graph_runner` counts (`guards`, `recompiles`). Not here: what a number means.
 """
 
 from __future__ import annotations

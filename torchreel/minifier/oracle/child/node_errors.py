@@ -1,6 +1,6 @@
-"""How far eager and compiled are from the exact value of each node. Runs in the worker's child.
+"""The errors of eager and compiled values, node by node, against the exact ones.
 
-Called by `harness` for `analyze`, with a graph that returns the value of every node.
+Called by `graph_runner` for `accuracy.analyze`, with a graph that returns the value of every node.
 """
 
 from __future__ import annotations

@@ -2,9 +2,9 @@
 
 Lives here: the program as the module `__main__`, once in eager mode (what that rejects is no case)
 and once with `torch.compile` or `torch.export`; where something is to come out differently, both
-are compared. Not here: the comparison (`observed`), processes and limits (`worker`), stages
-(`stages`). The signature is taken where the recorder takes it, as the exception leaves Dynamo or
-torch.export: above that, torch cuts tracebacks short, or adds to the message.
+are compared. Not here: the comparison (`program_state`), processes and limits (`oracle.worker`),
+stages (`stages`). The signature is taken where the recorder takes it, as the exception leaves
+Dynamo or torch.export: above that, torch cuts tracebacks short, or adds to the message.
 """
 
 from __future__ import annotations

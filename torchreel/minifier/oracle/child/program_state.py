@@ -1,7 +1,7 @@
 """What a program computed and left behind, compared between eager mode and Dynamo.
 
 Lives here: the watch on the one call of a program, what can be looked at afterwards, and the first
-difference of two runs.  Not here: the runs (`harness`), when two tensors differ
+difference of two runs.  Not here: the runs (`program_runner`), when two tensors differ
 (`replay.comparison`).
 
 A run is looked at from the result, the arguments and the program's own globals on, through

@@ -1,9 +1,8 @@
-"""Which stage a run of a case is in, where it failed, and when it has gone far enough.
+"""The stage that a run is in, the stage in which it failed, and the end of a run that went too far.
 
-The boundaries are the recorder's own attach points, so that a signature seen here compares with a
-recorded one; what the recorder writes down for each of them is left out. A run that gets beyond the
-step in which the recorded failure happened can't show that failure any more: it ends there and
-then, before the C++ compiler is started for nothing. Called by `harness`, in the worker's child.
+The boundaries are the recorder's attach points, so that a signature seen here compares with a
+recorded one. A run that gets beyond the step of the recorded failure cannot show that failure any
+more. It ends there, before the C++ compiler is started for nothing. Called by both runners.
 """
 
 from __future__ import annotations

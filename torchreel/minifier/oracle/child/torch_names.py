@@ -1,6 +1,6 @@
 """The private names of torch that a run of a case needs beyond those of replay and recorder.
 
-Called by `harness`, `stages` and `worker`, all of them in the worker's processes. To support
+Called in the worker's processes alone. To support
 another torch, this file changes. Nothing here decides anything.
 """
 

@@ -1,6 +1,6 @@
-"""What verdicts depend on besides the case: another torch, machine or plugin, other verdicts.
+"""The environment that verdicts hold for: another torch, machine or plugin, other verdicts.
 
-Read in the worker, which is where cases run. Used as part of the key of every verdict.
+Read in the worker, because cases run there. It is part of the key of every verdict.
 """
 
 from __future__ import annotations

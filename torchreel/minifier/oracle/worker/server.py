@@ -63,7 +63,7 @@ def main(arguments: list[str] | None = None) -> int:
     gc.disable()  # nearly nothing of what is imported is garbage: a quarter of the time is saved
     if options.accelerator is not None:
         found = parse_json(options.accelerator.read_bytes())
-        assert isinstance(found, Mapping), "`oracle` wrote it"
+        assert isinstance(found, Mapping), "`worker_oracle` wrote it"
         _machine.update(found)
     channel = _private_channel()
     sys.path.insert(0, os.getcwd())

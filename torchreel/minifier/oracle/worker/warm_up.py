@@ -1,11 +1,11 @@
-"""One small compile in the worker itself, so that no child has to pay for what the first one costs.
+"""Small compiles in the worker itself, so that no child has to pay for a first one.
 
 Registering lowerings, decompositions and fusion patterns takes seconds, once in a process, and so
-does preparing the headers of kernels. What is compiled holds a matrix product and a sum, because a
-child with the first of these would take half a second: Inductor reads all of Triton's source, where
-that is installed, to name a cache, and SymPy imports its tensors to add. Nothing starts threads,
-which do not survive a fork: what is compiled is not run, and torch has one thread meanwhile. Called
-by `worker` before it forks.
+does preparing the headers of kernels. The graph has a matrix product and a sum: for its first
+product Inductor reads all of Triton's source, where that is installed, and for its first sum SymPy
+imports its tensors, which would take a child half a second. Nothing starts threads, which do not
+survive a fork: the graph is compiled but not run, and torch has one thread meanwhile. Called by
+`server` before it forks.
 """
 
 from __future__ import annotations
