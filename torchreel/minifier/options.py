@@ -1,4 +1,4 @@
-"""What a reduction may do and for how long: one object, from the command line to the worker."""
+"""The options of a reduction: one object, from the command line to the worker."""
 
 from __future__ import annotations
 
@@ -37,19 +37,19 @@ class MinifyOptions:
     imports: tuple[str, ...] = ()
     """Modules that the worker imports: they define backends and operators. Trusted."""
     trust: bool = False
-    """Whether to run the program's own code, which is in the bundle of a frame."""
+    """True if the code of the program may be run, which is in the bundle of a frame."""
     limits: Budget = field(default_factory=Budget)
     bounds: RunLimits = field(default_factory=RunLimits)
     explain: bool = False
-    """Whether to look for a workaround, the nearest neighbour that passes, and what does not
+    """True to look for a workaround, the nearest neighbour that passes, and what does not
     matter: at most `explain.MOST_RUNS` more runs, after a fixpoint."""
     other_failure: int | None = None
     """The number of another failure that a reduction met, to reduce instead."""
     comparator: str = "default"
-    """What says that two results differ, with `accuracy` (`replay.comparison`)."""
+    """The comparator that says that two results differ, with `accuracy` (`replay.comparison`)."""
     predicate: str | None = None
-    """What to look for instead of a failure (`predicates`)."""
+    """A predicate to look for instead of a failure (`oracle.predicates`)."""
     command: tuple[str, ...] = ()
-    """The same, asked of a command of the user's, which gets the path of a script. Trusted."""
+    """A command of the user's in its place, which gets the path of a script. Trusted."""
     jobs: int = 1
     """How many cases are run at a time. The result is the same for any number."""

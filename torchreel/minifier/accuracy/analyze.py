@@ -51,7 +51,7 @@ class NodeRow:
 
 @dataclass(frozen=True)
 class Analysis:
-    """What sets the compiled results apart from eager's, and where that begins."""
+    """The difference of the compiled results from eager's, and the node where it begins."""
 
     difference: str
     """The first difference of the results; empty if there is none."""
@@ -59,7 +59,7 @@ class Analysis:
     first: str
     """The first node whose value is wrong; empty where no node shows it."""
     alone: bool
-    """Whether the graph up to that node is wrong, compiled by itself."""
+    """True if the graph up to that node is wrong, compiled by itself."""
     rows: tuple[NodeRow, ...]
 
     def to_json(self) -> Json:

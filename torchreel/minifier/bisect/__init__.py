@@ -1,4 +1,4 @@
-"""Which stage, which pass: the part of the compiler without which a failure is gone.
+"""Bisection: the stage or pass of the compiler without which a failure is gone.
 
 Public names are loaded on first use. `search.bisect` climbs the ladder of backends, then takes
 parts of the guilty one away, then counts their applications; `steps` says what a step is. Nothing

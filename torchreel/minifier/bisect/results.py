@@ -1,4 +1,4 @@
-"""What a bisection came to: plain data, kept in the store and read by the reports."""
+"""The result of a bisection: data that the store keeps and the reports read."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class StepResult:
 
     step: BisectStep
     fails: bool
-    """Whether the failure was there."""
+    """True if the failure was there."""
     verdict: str
     """The oracle's: same, other, none, invalid, unjudged."""
     detail: str = ""
@@ -33,14 +33,14 @@ class Bisection:
     number: int | None = None
     """The application of the part with which the failure comes, counted from 0."""
     application: str = ""
-    """What that application is: a pass, an operator."""
+    """The name of that application: a pass, an operator."""
     cure: str = ""
     """The smallest change of the config without the failure, as a line of Python."""
     tried: tuple[StepResult, ...] = ()
     call_nodes: int = 0
     """Call nodes of the case that was run."""
     reduced: bool = False
-    """Whether that was the result of a reduction."""
+    """True if that was the result of a reduction."""
     runs: int = 0
 
     @property

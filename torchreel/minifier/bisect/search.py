@@ -1,4 +1,4 @@
-"""Which stage, which pass: a ladder of backends, then parts of the guilty one, then a count.
+"""The steps of a bisection: a ladder of backends, parts of the guilty one, their applications.
 
 After `do_bisect` of torch._inductor.compiler_bisector, with three differences: a run counts as
 failing only with the recorded signature; a part is guilty only if the case *passes* without it, not

@@ -46,7 +46,7 @@ _PART = re.compile(r"(\w+)(?::(\d+))?", re.ASCII)
 
 @dataclass(frozen=True)
 class BisectStep:
-    """How a case is run; by default as it is."""
+    """One way to run a case; by default as it is."""
 
     backend: str = ""
     part: str = ""

@@ -80,11 +80,11 @@ _TIMES = 3
 
 @dataclass(frozen=True)
 class Workaround:
-    """What cures a case, as lines of Python."""
+    """The lines of Python that cure a case."""
 
     lines: tuple[str, ...]
     checked: bool
-    """Whether the cured case also ran to its end, with results like those of eager."""
+    """True if the cured case also ran to its end, with results like those of eager."""
 
     @property
     def line(self) -> str:

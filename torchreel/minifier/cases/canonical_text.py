@@ -20,7 +20,7 @@ T = TypeVar("T")
 _MOST_PARTS = 10_000
 
 DERIVED_META = ("val", "example_value", "unbacked_bindings")
-"""What a run computes anew of a node's meta: it does not tell two cases apart."""
+"""The entries of a node's meta that a run computes anew: they do not tell two cases apart."""
 
 
 def key_of(function: Callable[..., object]) -> str:

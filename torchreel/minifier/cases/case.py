@@ -73,9 +73,9 @@ class Case:
     repeats: int = 1
     """How often to run it before believing that it does not fail."""
     eager: bool = True
-    """Whether eager has to accept it (off where eager refuses the recorded case itself)."""
+    """True if eager has to accept it (off where eager refuses the recorded case itself)."""
     comparator: str = comparators.DEFAULT
-    """What says that two results differ (`replay.comparison`)."""
+    """The comparator that says that two results differ (`replay.comparison`)."""
 
     @property
     def graph(self) -> GraphDoc:

@@ -21,7 +21,7 @@ _TIES = ("storage", "storage_size", "item", "data", "parameter")
 
 Size = int | str
 UNBACKED_SIZE = 2
-"""What a size that only a run can tell becomes where it becomes a number: neither 0 nor 1."""
+"""The number that replaces a size which only a run can give: neither 0 nor 1."""
 
 
 def as_object(value: Json) -> Mapping[str, Json]:

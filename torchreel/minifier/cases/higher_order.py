@@ -1,4 +1,4 @@
-"""How the bodies of a higher-order operator hang together with its call, as data.
+"""Higher-order operators: how their bodies hang together with the call, as data.
 
 Lives here: which arguments of a call are bodies, which are handed to which input of which body, and
 which output of a body is which result of the call. Not here: what is done with that
@@ -51,9 +51,9 @@ class Layout:
     own: tuple[int, ...] = (0, 0)
     """How many inputs each body has before those of the groups."""
     stacks: bool = False
-    """Whether results that are no carry are stacked over all slices."""
+    """True if results that are no carry are stacked over all slices."""
     fixed: bool = False
-    """Whether inputs and outputs of the bodies depend on each other in more ways than these: then
+    """True if inputs and outputs of the bodies depend on each other in more ways than these: then
     only the first body is known, whose first output holds the results."""
 
 

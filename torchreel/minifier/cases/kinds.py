@@ -60,7 +60,7 @@ class AnyCase(Protocol):
 
     @property
     def is_code(self) -> bool:
-        """Return True if to run it runs Python code that is in the document."""
+        """Return True if a run of it runs Python code that is in the document."""
 
     @property
     def summary(self) -> str:

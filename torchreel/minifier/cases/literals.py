@@ -15,7 +15,7 @@ DTYPES = {"float32": 0, "int64": 1, "bool": 2, "float64": 3, "complex64": 4}
 """The plainest first; all others come after them."""
 
 Place = tuple[int | str, ...]
-"""Where in a tree of arguments something stands: indices and keys from the outside inwards."""
+"""The place of a subtree of arguments: indices and keys from the outside inwards."""
 
 _MOST = 10**9  # a sentinel such as sys.maxsize is no more complicated than any large number
 _CONTAINERS = ("t", "d", "slice", "size", "range")

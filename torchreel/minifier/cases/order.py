@@ -1,4 +1,4 @@
-"""What "simpler" means: one total order over cases.
+"""The order over cases: one total order that says which one is simpler.
 
 A candidate is accepted only if it is smaller in this order, whatever pass proposed it. From the
 most to the least important:

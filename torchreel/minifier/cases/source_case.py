@@ -20,12 +20,12 @@ from torchreel.store.jsontypes import Json, canonical_json, digest_of
 
 KIND = "source"
 ANYTHING = "*"
-"""What a program observes that is only to be looked through for a difference."""
+"""The observation of a program that is searched for any difference."""
 OBSERVES = "observes"
 """Under this name a run tells where it found one."""
 
 RESULT, ARGUMENTS, KEYWORDS = "result", "arguments", "keywords"
-"""How what the last call gave, and what it was given, are called in what a program observes."""
+"""The names of the result and the arguments of the last call in an observation."""
 
 _NOTHING = """\
 import torch

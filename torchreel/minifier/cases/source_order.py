@@ -1,4 +1,4 @@
-"""What "simpler" means for a program. From the most to the least important:
+"""The order over programs, from the most to the least important:
 
 1. statements, of which classes count twice: a function is easier to read;
 2. nodes of the syntax tree (an operand is simpler than the operation);

@@ -1,4 +1,4 @@
-"""What sets two neighbouring cases apart, in words, if it is one thing.
+"""The difference of two neighbouring cases in words, if it is one edit.
 
 Told from the cases alone, whatever edit led from one to the other. Called by `explain`.
 """
@@ -17,7 +17,7 @@ from torchreel.store.jsontypes import Json
 from torchreel.store.portable.graphs import GraphDoc, NodeDoc
 
 Edit = tuple[int, str]
-"""How far apart two cases are (less is nearer), and what has to be changed in the first."""
+"""The distance of two cases (less is nearer), and the change that leads from one to the other."""
 
 # Fields of a tensor that follow from its sizes.
 _DERIVED = ("stride", "storage_size")

@@ -1,4 +1,4 @@
-"""What of a smallest case matters: its sizes, dtypes, literals and values, each changed alone.
+"""Variations of a smallest case: sizes, dtypes, literals and values, each changed alone.
 
 Lives here: which changes are tried, and the sentences that their verdicts make. Nothing is run
 here: `explain` asks the oracle. Each change goes through all of a case: a size wherever it is.

@@ -65,7 +65,7 @@ Say = Callable[[str], None]
 
 @dataclass(frozen=True)
 class ExportOptions:
-    """Where to, what, and whether files may be overwritten."""
+    """The choices of an export: folder, files, and whether they may be overwritten."""
 
     directory: Path
     formats: tuple[str, ...] = tuple(FORMATS)
@@ -76,18 +76,18 @@ class ExportOptions:
     checks: int = 1
     """How often the script is run, each time in a fresh process."""
     trust: bool = False
-    """Whether code from the store may be run: a failure of Dynamo's own is a program."""
+    """True if code from the store may be run: a failure of Dynamo's own is a program."""
     hang_after: float | None = None
     """Seconds after which a run counts as hung, where the user said so."""
     say: Say = field(default=lambda text: None)
     """Told what is being done: a check takes as long as the compile that it repeats."""
     interpreter: Interpreter = HERE
-    """What a form of the script has to show the failure with, to be taken."""
+    """The interpreter with which a form of the script has to show the failure."""
 
 
 @dataclass(frozen=True)
 class Exported:
-    """What was written, and whether the script shows the failure."""
+    """The files that were written, and whether the script shows the failure."""
 
     files: tuple[Path, ...]
     script: Script
@@ -99,7 +99,7 @@ class Exported:
     imports: tuple[str, ...] = ()
     """Modules of the user's that the script imports besides torch."""
     test: CheckResult | None = None
-    """What came of `test_repro.py`, if it was written and the script holds."""
+    """The result of `test_repro.py`, if it was written and the script holds."""
 
 
 def export(

@@ -63,7 +63,7 @@ class Interpreter:
     """The Python that a repro is run with: of this environment, or of one with another torch."""
 
     path: str = ""
-    """Of another environment; '' for this one."""
+    """The Python of another environment; '' for this one."""
     torch: str = ""
     """The version of the other environment's torch."""
     foreign: frozenset[str] = frozenset()
@@ -76,12 +76,12 @@ HERE = Interpreter()
 
 @dataclass(frozen=True)
 class CheckResult:
-    """What a repro did when it ran by itself."""
+    """The result of a repro that ran by itself."""
 
     holds: bool
-    """Whether it showed the error of the signature."""
+    """True if it showed the error of the signature."""
     exact: bool
-    """Whether also the innermost frame of torch was the same, where there is one to compare."""
+    """True if also the innermost frame of torch was the same, where there is one to compare."""
     observed: Signature | None
     exit_status: int
     output: str
@@ -93,9 +93,9 @@ class CheckResult:
     chain: tuple[Raised, ...] = ()
     """The exception that ended it, as data."""
     timed_out: bool = False
-    """Whether it was ended for the time that it took."""
+    """True if it was ended for the time that it took."""
     denied: bool = False
-    """Whether the sandbox kept it from something that it tried."""
+    """True if the sandbox kept it from something that it tried."""
 
 
 def check(
@@ -255,7 +255,7 @@ def _end(child: subprocess.Popen[bytes]) -> None:
 
 
 class _Report(msgspec.Struct, frozen=True):
-    """What the runner wrote of an exception; empty where there was none."""
+    """The exception as the runner wrote it; empty where there was none."""
 
     message: str = ""
     chain: tuple[Raised, ...] = ()

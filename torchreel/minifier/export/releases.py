@@ -1,4 +1,4 @@
-"""Which release of torch broke it, which one fixed it: the script of a case under several.
+"""A case under several releases of torch: which one broke it, and which one fixed it.
 
 Lives here: the choice of the script, its runs under each release, and what each run says. Not here:
 the environments and the conclusions (`torchreel.releases`), one run (`check`). Called by
@@ -48,7 +48,7 @@ class ReleaseToTry:
 
 @dataclass(frozen=True)
 class SurveyOptions:
-    """How a case is run under each release."""
+    """The options for running a case under each release."""
 
     runs: int = 3
     imports: tuple[str, ...] = ()
@@ -146,7 +146,7 @@ def _script(
 
 @dataclass(frozen=True)
 class _Judge:
-    """What a run of the script says about a release."""
+    """The check of one run of the script, read as a result for a release."""
 
     script: Script
     case: AnyCase

@@ -1,4 +1,4 @@
-"""What an export tells beside the code: where the failure comes from, and how it shrank."""
+"""The text of an export beside the code: where the failure comes from, and how it shrank."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class FailureSummary:
     explanation: Explanation | None = None
     bisection: Bisection | None = None
     releases: Survey | None = None
-    """What the script did under several releases of torch."""
+    """The results of the script under several releases of torch."""
 
     @property
     def versions(self) -> dict[str, str]:

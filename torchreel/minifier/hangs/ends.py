@@ -1,4 +1,4 @@
-"""Which cases are presumed to end, because cases of the same calls were seen to end, slowly.
+"""Cases that are presumed to end, because cases of the same calls ended, slowly.
 
 Lives here: the calls of the cases that ended, and what they say of others. Not here: who counts as
 slow (`oracle`), how the time grows (`growth`). Near the minimum of a hang that grows with its
@@ -15,7 +15,7 @@ from torchreel.minifier.cases.kinds import AnyCase
 # So many kinds of cases with one number of calls have to end before all of them are said to.
 _KINDS = 3
 _Calls = frozenset[tuple[str, int]]
-"""How often a case calls what."""
+"""The number of calls of each target."""
 
 
 class EndedCases:

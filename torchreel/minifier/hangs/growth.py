@@ -1,4 +1,4 @@
-"""How the time of a compile grows with the calls of its graph, learnt from the cases that ended.
+"""The growth of compile time with the calls of a graph, learnt from the cases that ended.
 
 Lives here: arithmetic on (calls, seconds). Not here: what follows for a case (`oracle`). Work that
 multiplies with each call is what a hang mostly is, so a straight line through the logarithms is

@@ -1,4 +1,4 @@
-"""Where a process is: the functions on its Python stack, read from what `faulthandler` writes.
+"""The functions on the Python stack of a process, read from what `faulthandler` writes.
 
 Lives here: the signal that has a child write its stack, and reading it. Not here: when that is done
 (`oracle.worker.watch`), what follows from it (`oracle`). `faulthandler` writes from C, so a process
@@ -14,7 +14,7 @@ from collections.abc import Iterable
 from typing import IO
 
 WRITE_STACK = signal.SIGUSR1
-"""What a child answers with its stack."""
+"""The signal that a child answers with its stack."""
 
 _FRAME = re.compile(r'^  File "(.*)", line \d+ in (.*)$', re.MULTILINE)
 _FIRST = re.compile(r"^(?:Current thread|Thread|Stack)\b", re.MULTILINE)

@@ -27,7 +27,7 @@ _TAIL = 2000
 
 @dataclass(frozen=True)
 class CommandResult:
-    """What became of a command: its exit status (None: ended for its time) and its last words."""
+    """The result of a command: its exit status (None: it took too long) and its last output."""
 
     status: int | None
     said: str

@@ -30,7 +30,7 @@ class Quantity:
     kind: Literal["number", "text"]
     meaning: str
     code_is_enough: bool = False
-    """Whether it is known as soon as the code is generated, before any C++ is compiled."""
+    """True if it is known as soon as the code is generated, before any C++ is compiled."""
 
 
 QUANTITIES: Mapping[str, Quantity] = {

@@ -1,4 +1,4 @@
-"""What the oracle and its worker say to each other: lines of JSON, one object each.
+"""The protocol of the oracle and its worker: lines of JSON, one object each.
 
 An exit status proves nothing: an import error, a kill and a timeout all look like "not zero". So a
 verdict is only what a child wrote down itself, or what the worker saw happen to it.
@@ -40,9 +40,9 @@ class Task:
     ceiling: str | None = None
     """The step in which the failure is known to happen: nothing after it is run."""
     part: bool = False
-    """Whether to tell which ATen graph Inductor got last."""
+    """True if the report is to hold the last ATen graph that Inductor got."""
     trust: bool = False
-    """Whether config entries that name code, commands or paths are restored; a worker decides that
+    """True if config entries that name code, commands or paths are restored; a worker decides that
     for itself, so it is not in the line."""
     presume: float = 0.0
     """Seconds in the stage after which a hang is presumed; 0: after the whole limit only."""
@@ -81,7 +81,7 @@ class Task:
 
 @dataclass(frozen=True)
 class ChildReport:
-    """What a child saw of its case."""
+    """The report of a child on its case."""
 
     verdict: Verdict
     signature: Json = None
@@ -104,7 +104,7 @@ class ChildReport:
 
 @dataclass(frozen=True)
 class TaskResult:
-    """What came of a task: the child's finding, or what happened to the child."""
+    """The result of a task: the child's report, or one on what happened to the child."""
 
     finding: ChildReport
     seconds: float

@@ -1,4 +1,4 @@
-"""What a case is computed from, with which arguments and settings: all as plain as can be at once.
+"""Inputs, arguments and settings: all made as simple as can be at once.
 
 What is left of a graph mostly fails for any sizes and settings: then one try does what the passes
 for each of these would take a dozen for.

@@ -1,4 +1,4 @@
-"""What a pass is. Read this before writing one.
+"""The base classes of passes. Read this before writing one.
 
 A pass is a small pure function from a case to *edits*: independent proposals, each an immutable
 value, in the order in which they should be tried. `apply` makes the case in which a number of them
@@ -64,11 +64,11 @@ class Pass(ABC, Generic[C]):
 
     name: str
     only_prefix = False
-    """Whether only runs that start with the first edit are tried."""
+    """True if only runs that start with the first edit are tried."""
     alternatives = False
-    """Whether each edit is a way of its own: no two are tried at once."""
+    """True if the edits are alternatives: no two are tried at once."""
     together = False
-    """Whether all edits at once are tried first: they seldom matter."""
+    """True if all edits at once are tried first: they seldom matter."""
 
     @abstractmethod
     def edits(self, case: C) -> Sequence[Edit]:

@@ -15,7 +15,7 @@ from torchreel.store.portable.graphs import GraphDoc, NodeDoc
 
 @dataclass(frozen=True)
 class Retype(CaseEdit):
-    """What has a dtype gets another: inputs, inputs of bodies, dtypes in arguments."""
+    """Everything of a dtype gets another: inputs, inputs of bodies, dtypes in arguments."""
 
     old: str
     new: str

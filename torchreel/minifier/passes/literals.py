@@ -1,4 +1,4 @@
-"""What is written down in calls: fewer arguments, plainer numbers, dtypes and flags."""
+"""Literals in calls: fewer arguments, simpler numbers, dtypes and flags."""
 
 from __future__ import annotations
 

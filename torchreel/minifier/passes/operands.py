@@ -1,4 +1,4 @@
-"""What goes into the bodies of a higher-order operator and what comes out: less of both.
+"""Operands and results of the bodies of a higher-order operator: fewer of both.
 
 A body and its call change together, and with them every other call of the same body. Reducing
 inside a body is what the passes over nodes do; here is what they leave behind: operands that no

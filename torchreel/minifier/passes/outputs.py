@@ -1,4 +1,4 @@
-"""What the graph returns: fewer values, or earlier ones."""
+"""Outputs of the graph: fewer values, or earlier ones."""
 
 from __future__ import annotations
 

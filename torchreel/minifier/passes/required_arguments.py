@@ -1,4 +1,4 @@
-"""Which arguments a call can't do without, as the schema or the signature of what it calls says.
+"""Arguments that a call cannot do without, as the schema or signature of its target says.
 
 What is not known here may be left out: the oracle finds out.  Called by the pass over arguments,
 which has no need to try what would never run.

@@ -1,4 +1,4 @@
-"""What nothing uses: dead nodes (with effects or without) and inputs."""
+"""Unused nodes (with effects or without) and inputs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is known of a smallest case beyond that it fails: plain data, kept in the store."""
+"""The explanation of a smallest case: data that the store keeps."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ class Explanation:
     neighbour: str = ""
     """The smallest edit found with which the case passes: 'x is float32[1] instead of [2]'."""
     same: tuple[str, ...] = ()
-    """What does not matter: 'any floating dtype of x'."""
+    """The variations that do not matter: 'any floating dtype of x'."""
     runs: int = 0
     complete: bool = True
-    """Whether everything was asked; if not, the limit on runs was reached before."""
+    """True if all variations were run; if not, the limit on runs was reached before."""
 
     def __bool__(self) -> bool:
         return bool(self.workaround or self.neighbour or self.same)

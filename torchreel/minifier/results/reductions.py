@@ -16,7 +16,7 @@ Status = Literal["fixpoint", "budget", "interrupted"]
 
 @dataclass(frozen=True)
 class PassCount:
-    """What one pass did: how many candidates were tried, found in the cache, and accepted."""
+    """The counts of one pass: candidates that were tried, found in the cache, and accepted."""
 
     name: str
     tried: int = 0
@@ -44,7 +44,7 @@ class ProgressEvent:
     """How many candidates there are to a fixpoint if no step succeeds any more; None as long as
     some pass has not been seen, so that nobody knows."""
     unit: str = "call node"
-    """What is counted: call nodes of a graph, statements of a program."""
+    """The unit of the counts: call nodes of a graph, statements of a program."""
 
 
 def looking(message: str) -> ProgressEvent:
@@ -53,7 +53,7 @@ def looking(message: str) -> ProgressEvent:
 
 
 class Listener(Protocol):
-    """Who wants to see progress; the command line renders it."""
+    """A listener to progress; the command line renders it."""
 
     def on_step(self, event: ProgressEvent) -> None:
         """Take notice of a step. Called from the search's thread; must not raise."""
@@ -88,7 +88,7 @@ class MinifyResult:
     reduction_id: int | None = None
     """The row of `reductions`, where there is a store."""
     explanation: Explanation | None = None
-    """What was found out about the case beyond that it fails, where that was asked for."""
+    """The explanation of the case, where one was wanted."""
 
     def error(self) -> MinifyError | None:
         """Return the error of a command that wanted a fixpoint; None if there is one."""

@@ -11,7 +11,7 @@ from torchreel.store.jsontypes import Json
 from torchreel.store.signature import Signature
 
 Verdict = Literal["same", "other", "none", "invalid", "unjudged"]
-"""What an oracle says of a case.
+"""The verdict of an oracle on a case.
 
 - same: it fails, with the signature that is looked for
 - other: it fails with another signature
@@ -36,15 +36,15 @@ class OracleReport:
     values: Mapping[str, Json] = field(default_factory=dict)
     """Fresh descriptions of the values of call nodes, by name, where the case has others."""
     lasting: bool = True
-    """Whether the same case would get the same verdict again: it may be kept."""
+    """True if the same case would get the same verdict again: it may be kept."""
     note: str = ""
-    """Where a case holds a part of the compiler back (`bisect`): what was left out first."""
+    """The application that was left out first, in a case that holds a part of the compiler back."""
     missing: tuple[str, ...] = ()
-    """What of the recording the run was made without: config entries, passes."""
+    """The parts of the recording that the run lacked: config entries, passes."""
     stack: frozenset[str] = frozenset()
-    """Of a hang: the functions that were on the stack each time that it was looked at."""
+    """The functions that were on the stack of a hang each time that it was looked at."""
     presumed: bool = False
-    """Whether it was presumed before the whole limit was over."""
+    """True if it was presumed before the whole limit was over."""
 
     @property
     def refusal(self) -> str:

@@ -112,7 +112,7 @@ def _set(case: Case) -> list[str]:
 
 
 RANDOM = re.compile(r"rand|dropout|bernoulli|normal|multinomial|uniform|exponential|seed")
-"""What draws random numbers, by a part of its name."""
+"""The operators that draw random numbers, by a part of their names."""
 
 
 def _needs_fresh_inputs(case: Case) -> bool:

@@ -1,4 +1,4 @@
-"""How a repro measures what a predicate speaks of, in plain Python, and says whether it holds.
+"""The lines with which a repro measures the quantities of a predicate and tests it.
 
 Not here: how the search measures (`oracle.child.measures`). A predicate that holds is an
 AssertionError, so that the exit status is 1 while the compile is what was looked for.
@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from torchreel.minifier.oracle.predicates import Predicate
 
 HOLDS = "the predicate holds: "
-"""What the message of the error begins with."""
+"""The beginning of the error's message."""
 
 # By quantity: lines before the call, and lines after it.
 _Lines = tuple[list[str], list[str]]
@@ -71,7 +71,7 @@ IMPORTS = {
     "metrics": "from torch._inductor import metrics",
     "counters": "from torch._dynamo.utils import counters",
 }
-"""By name, the import that the lines need."""
+"""The import that the lines need, by name."""
 MODULES = ("time", "os", "cProfile", "logging", "warnings", "re")
 
 

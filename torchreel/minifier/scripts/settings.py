@@ -1,4 +1,4 @@
-"""What surrounds a repro: config entries, ambient state, keyword arguments of `torch.compile`."""
+"""The settings around a repro: config entries, ambient state, arguments of `torch.compile`."""
 
 from __future__ import annotations
 

@@ -40,7 +40,7 @@ _MOST_REPEATS = 29
 
 @dataclass(frozen=True)
 class ReproducedCase:
-    """Where a search begins."""
+    """The case that a search begins with."""
 
     case: AnyCase
     flaky: tuple[int, int] | None = None

@@ -28,12 +28,12 @@ class Sweep:
     item: Pass[Any]
     best: AnyCase
     base: AnyCase
-    """What the edits of the present run are carried out on."""
+    """The case to which the edits of the present run are applied."""
     edits: Sequence[Edit]
     at: int
     run: RunLength
     whole: bool
-    """Whether all edits are tried at once, before any run."""
+    """True if all edits are tried at once, before any run."""
 
     @classmethod
     def begin(cls, item: Pass[Any], best: AnyCase) -> Sweep:
@@ -82,7 +82,7 @@ def _run(item: Pass[Any], left: int) -> RunLength:
 
 
 Decide = Callable[[Sweep, AnyCase | None], bool | None]
-"""Whether the candidate of a state is accepted; None where that has to be found out."""
+"""Returns True if the candidate of a state is accepted; None where that has to be found out."""
 
 
 def look_ahead(

@@ -1,4 +1,4 @@
-"""What of a program its last call reaches: functions, classes, objects and their attributes.
+"""Liveness: the functions, classes, objects and attributes that the last call reaches.
 
 An edit that takes a use away leaves behind what was there for that use alone, often most of a
 program. What had a use before and has none now goes in the same step; what had none from the start

@@ -1,4 +1,4 @@
-"""What a reduction looks for, and which cases it starts with: one function for each way to ask.
+"""The problem that a reduction solves: what it looks for, and the cases it starts with.
 
 - `wrong_result_problem`: no failure is known; recorded graphs and frames are compared with eager
 - `other_failure_problem`: another failure that an earlier reduction met

@@ -1,4 +1,4 @@
-"""What a reduction keeps in the store, and finds there again.
+"""The part of a reduction that is kept in the store.
 
 Lives here: verdicts and cases (`journal`), other failures that were met (`other_failures`),
 failures that no recording holds (`added_failures`), findings about a case (`findings`), the

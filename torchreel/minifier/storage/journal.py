@@ -26,7 +26,7 @@ from torchreel.store.writer import Writer
 
 
 class Journal(Protocol):
-    """What the search needs to remember."""
+    """The memory of a search."""
 
     problem: str
     """Why something could not be kept; empty as long as everything was."""

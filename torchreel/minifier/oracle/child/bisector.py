@@ -1,4 +1,4 @@
-"""How torch is held back from a part of what it does: the private names of its bisector.
+"""Holding torch back from a part of what it does: the private names of its bisector.
 
 torch asks `CompilerBisector.disable_subsystem` before each pass, lowering and decomposition whether
 to leave it out. Torch's own tool answers from files in Inductor's cache directory, which it deletes
@@ -28,7 +28,7 @@ class HeldBack:
             CompilerBisector, "disable_subsystem", staticmethod(self.disable_subsystem)
         )
         self.left_out = ""
-        """What the first application would have been that was refused; empty if none was."""
+        """The first application that was refused; empty if none was."""
 
     def __enter__(self) -> HeldBack:
         if self._part[0]:

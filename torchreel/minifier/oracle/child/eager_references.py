@@ -34,7 +34,7 @@ _WIDENING = frozenset({"float", "half", "bfloat16"})
 
 
 class Results:
-    """What a function computed from inputs, and what its backward does to them."""
+    """The results of a function of some inputs, and the gradients of its backward."""
 
     def __init__(self, function: Callable[..., Any], inputs: list[object], seed: int) -> None:
         torch.manual_seed(seed)

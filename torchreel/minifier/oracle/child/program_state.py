@@ -1,4 +1,4 @@
-"""What a program computed and left behind, compared between eager mode and Dynamo.
+"""The state that a program leaves behind, compared between eager mode and Dynamo.
 
 Lives here: the watch on the one call of a program, what can be looked at afterwards, and the first
 difference of two runs.  Not here: the runs (`program_runner`), when two tensors differ
@@ -25,7 +25,7 @@ from torchreel.replay.comparison import differences
 from torchreel.store.signature import Signature, wrong_result_signature
 
 CALLED = "__torchreel_called__"
-"""What stands around the function of a program's last call, in its globals."""
+"""The name of the function around a program's last call, in its globals."""
 
 _PLAIN = (bool, int, float, complex, str, bytes, torch.dtype, torch.device, torch.Size, range)
 _SHOWN = 120
@@ -37,7 +37,7 @@ _SHORT.maxlevel, _SHORT.maxother, _SHORT.maxstring = 3, _SHOWN, _SHOWN
 
 @dataclass(frozen=True)
 class Departure:
-    """Where two runs part, and how."""
+    """A place where two runs differ, and how they do."""
 
     place: str
     """The expression."""

@@ -117,7 +117,7 @@ def compiles_of(
 
 
 Effort = Literal["full", "syntax", "none"]
-"""What the C++ compiler has to do: make code, only look for errors, nothing."""
+"""The effort of the C++ compiler: make code, only look for errors, do nothing."""
 
 
 @contextlib.contextmanager

@@ -47,7 +47,7 @@ _TAIL = 2000  # bytes of a dead child's output that are kept
 _LARGEST_FILE = 4 << 30  # bytes; a child that prints without end must not fill the disk
 
 _machine: dict[str, Json] = {}
-"""What the recording says of its GPUs, for a case that compiles for one."""
+"""The facts of the recorded GPUs, for a case that compiles for one."""
 
 
 def main(arguments: list[str] | None = None) -> int:

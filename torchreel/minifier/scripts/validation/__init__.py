@@ -1,4 +1,4 @@
-"""What an exported file may hold, checked on the finished text before it is run or written.
+"""The check of an exported file, on the finished text, before it is run or written.
 
 Lives here: repros as programs (`scripts`), the text of an issue as Markdown (`issues`). Not here:
 how the texts are made, nor whether a repro shows its failure (`export.check`). Each function

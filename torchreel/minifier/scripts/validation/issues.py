@@ -1,4 +1,4 @@
-"""What the text of an issue may be, as Markdown: our headings, lists and blocks of code.
+"""The Markdown that an issue may be: our headings, lists and blocks of code.
 
 Read with a parser of CommonMark, as GitHub reads it. Outside of code there is our own text alone,
 so nothing there can be a link, a mention or a reference. Called before files are written.

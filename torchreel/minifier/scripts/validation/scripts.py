@@ -1,4 +1,4 @@
-"""Which programs a repro may be: a closed list of syntax, of imports, of functions and attributes.
+"""The programs that a repro may be: closed lists of syntax, imports, functions and attributes.
 
 Lives here: the list, and the walk over the finished program. Every name with dots that begins with
 a module has to be one that the export itself writes, or one that a graph may call

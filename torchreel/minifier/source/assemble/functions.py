@@ -17,7 +17,7 @@ from tokenize import TokenError
 from types import CodeType, FunctionType
 
 Lines = Mapping[str, Mapping[str, str]]
-"""By file, then by line number: what stands beside a bundle."""
+"""The lines of source beside a bundle, by file, then by line number."""
 
 
 class Sources:

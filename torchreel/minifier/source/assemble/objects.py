@@ -35,7 +35,7 @@ from torchreel.store.portable import torch_names
 
 _SINGLE = (torch.dtype, torch.layout, torch.memory_format)
 _SHARED = (list, dict, set, collections.deque)
-"""What several may hold, and one change."""
+"""The types of values that several objects may share, and one may change."""
 _MISSING = object()
 # Deeper nested data than this is no data.
 _DEEPEST = 40
@@ -48,7 +48,7 @@ class Choice:
     executed: frozenset[tuple[str, int, str]] | None = None
     """The code that ran in eager mode, by file, line and name; None: everything counts."""
     closures: bool = False
-    """Whether closures stay closures; else what they hold becomes global."""
+    """True if closures stay closures; else what they hold becomes global."""
 
 
 @dataclass

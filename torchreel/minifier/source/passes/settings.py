@@ -1,4 +1,4 @@
-"""How the program is compiled: with the backend that does nothing, if that shows it as well."""
+"""The call that compiles: with the backend that does nothing, if that shows it as well."""
 
 from __future__ import annotations
 
