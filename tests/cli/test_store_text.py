@@ -34,8 +34,8 @@ from torchreel.minifier.scripts.validation.issues import check_issue
 from torchreel.minifier.starts.failures import starting_cases
 from torchreel.minifier.storage.findings import keep_finding
 from torchreel.releases.results import Run as ReleaseRun
-from torchreel.releases.results import StepResult as Release
 from torchreel.releases.results import Survey
+from torchreel.releases.results import Tried as Release
 from torchreel.store import Signature, Store, canonical_json, queries, schema
 from torchreel.store.pages import write_pages
 from torchreel.store.writer import Writer

@@ -26,7 +26,7 @@ from torchreel.minifier.results.explanations import Explanation
 from torchreel.minifier.scripts.forms import Script, compile_form, with_header
 from torchreel.minifier.scripts.validation.issues import check_issue
 from torchreel.releases.results import Run, State, Survey
-from torchreel.releases.results import StepResult as Release
+from torchreel.releases.results import Tried as Release
 from torchreel.store.records import Reduction
 from torchreel.store.signature import CLASSES, Signature
 

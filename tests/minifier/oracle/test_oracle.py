@@ -14,7 +14,6 @@ from tests.minifier.hand_made import functions_of
 from tests.minifier.real import NOTHING, case_from, chain_of, planted, shared_worker
 from torchreel.errors import BudgetSpent, FlakyFailure, NotReproduced, UsageError
 from torchreel.minifier.cases.case import Case
-from torchreel.minifier.minify import _lowered
 from torchreel.minifier.options import Budget, RunLimits
 from torchreel.minifier.oracle.protocol import ChildReport, TaskResult
 from torchreel.minifier.oracle.worker_oracle import WorkerOracle
@@ -22,6 +21,7 @@ from torchreel.minifier.passes.outputs import Suffix
 from torchreel.minifier.results.reductions import ProgressEvent
 from torchreel.minifier.results.verdicts import OracleReport
 from torchreel.minifier.search.cached_oracle import CachedOracle
+from torchreel.minifier.search.failure_search import lowered_part
 from torchreel.minifier.search.partitions import is_worth
 from torchreel.minifier.search.search import Search
 from torchreel.minifier.storage.journal import MemoryJournal
@@ -204,10 +204,10 @@ def test_the_graph_that_inductor_gets(
     monkeypatch.setattr(worker, "_ceiling", "lowering")
     with Store.open(tmp_path / "run.db", write=True, create=True) as store:
         judge = CachedOracle(worker, MemoryJournal(), Budget(runs=1))
-        part, again = (_lowered(store, worker, case, judge) for _ in range(2))
+        part, again = (lowered_part(store, worker, case, judge) for _ in range(2))
         assert judge.runs == 1
         with pytest.raises(BudgetSpent):
-            _lowered(store, worker, replace(case, seed=1), judge)
+            lowered_part(store, worker, replace(case, seed=1), judge)
     assert part is not None
     assert part == again
     assert is_worth(part, case)

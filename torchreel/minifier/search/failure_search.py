@@ -61,7 +61,9 @@ def reduce_failure(
         )
 
     recorded = failure.signature if starts[0].is_code else below_dynamo(failure.signature)
-    run = partial(Search.run, parts=_Partitions(store, oracle, starts), lowered=_lowered(starts))
+    run = partial(
+        Search.run, parts=_Partitions(store, oracle, starts), lowered=_recorded_lowering(starts)
+    )
     first = search(recorded)
     try:
         # What an earlier reduction found out about the starts needs no run to be seen.
@@ -89,26 +91,32 @@ class _Partitions:
         oracle = self._oracle
         if not self._recorded or not isinstance(best, Case) or not isinstance(oracle, WorkerOracle):
             return self._recorded
-        part = self._part_of(oracle, best, judge)
+        part = lowered_part(self._store, oracle, best, judge)
         if part is None:
             return self._recorded
         return [part, *self._recorded] if is_worth(part, best) else []
 
-    def _part_of(self, oracle: WorkerOracle, case: Case, judge: CachedOracle) -> Case | None:
-        """Return the ATen graph that Inductor gets of a case, from the store if it is known."""
-        found = latest_finding(self._store, "part", case, oracle.environment)
-        if isinstance(found, Mapping) and "document" in found:
-            with suppress(UnsupportedError):  # of a stranger's finding
-                return part_of(case, found["document"])
-        judge.count()
-        document = oracle.part_of(case)
-        with suppress(StoreError):  # of a full disk there is a note already
-            kept: Json = {"document": document}
-            keep_finding(self._store, "part", case, oracle.signature, oracle.environment, kept)
-        return part_of(case, document)
+
+def lowered_part(
+    store: Store, oracle: WorkerOracle, case: Case, judge: CachedOracle
+) -> Case | None:
+    """Return the case of the ATen graph that Inductor gets of a case, from the store if known.
+
+    Raises `BudgetSpent`.
+    """
+    found = latest_finding(store, "part", case, oracle.environment)
+    if isinstance(found, Mapping) and "document" in found:
+        with suppress(UnsupportedError):  # of a stranger's finding
+            return part_of(case, found["document"])
+    judge.count()
+    document = oracle.part_of(case)
+    with suppress(StoreError):  # of a full disk there is a note already
+        kept: Json = {"document": document}
+        keep_finding(store, "part", case, oracle.signature, oracle.environment, kept)
+    return part_of(case, document)
 
 
-def _lowered(starts: Sequence[AnyCase]) -> GraphDoc | None:
+def _recorded_lowering(starts: Sequence[AnyCase]) -> GraphDoc | None:
     """Return the recorded ATen graph, which says what became of the calls of the whole one."""
     exact = (c for c in starts if isinstance(c, Case) and c.is_part and c.is_exact)
     return next((case.graph for case in exact), None)
