@@ -45,7 +45,7 @@ def find_difference(
 ) -> tuple[Case, Failure]:
     """Return the first recorded graph that computes something else when it is compiled.
 
-    `compile` restricts the search to its graphs; `listener` is told of each. Raises `NotReproduced`
+    `compile` restricts the search to its graphs; `listener` hears of each. Raises `NotReproduced`
     when all agree, with what could not be compared, and `UnsupportedError` when there is no graph
     at all.
     """
@@ -54,7 +54,7 @@ def find_difference(
     reports: list[OracleReport] = []
     graphs = list(_graphs(store, compile))
     for number, (owner, row) in enumerate(graphs, 1):
-        _tell(listener, f"graph {number} of {len(graphs)}", owner)
+        _notify(listener, f"graph {number} of {len(graphs)}", owner)
         doc = document(store, owner, row)
         case = Case.from_checkpoint(doc, "accuracy", imports=imports)
         case = replace(case, comparator=comparator)
@@ -63,7 +63,7 @@ def find_difference(
             return case, add_failure(store, owner, report.observed, report.detail, row.id)
         raise_forbidden(report)
         reports.append(report)
-        seen.append(f"  {owner.place}: {_told(report)}")
+        seen.append(f"  {owner.place}: {_in_words(report)}")
     if not seen:
         raise UnsupportedError("The store has no graph that could be run: nothing to compare.")
     raise_refusal(reports)
@@ -82,7 +82,7 @@ def find_in_frames(
 ) -> tuple[SourceCase, Failure]:
     """Return the first recorded frame that leaves something else behind when Dynamo has traced it.
 
-    `listener` is told of each. Raises `NotReproduced` when all agree, and `UnsupportedError` when
+    `listener` hears of each. Raises `NotReproduced` when all agree, and `UnsupportedError` when
     no frame was kept.
     """
     seen: list[str] = []
@@ -92,7 +92,7 @@ def find_in_frames(
         if owner.status != "restarted" and queries.has_frame(store, owner)
     ]
     for number, owner in enumerate(owners, 1):
-        _tell(listener, f"frame {number} of {len(owners)}", owner)
+        _notify(listener, f"frame {number} of {len(owners)}", owner)
         try:
             cases = wrong_programs(store, owner, options)
         except UnsupportedError as error:
@@ -103,7 +103,7 @@ def find_in_frames(
             if is_wrong(report) and report.observed is not None:
                 case = replace(case, observes=str(report.values[OBSERVES]))
                 return case, add_failure(store, owner, report.observed, report.detail)
-            seen.append(f"  {owner.place} ({owner.frame_name}): {_told(report)}")
+            seen.append(f"  {owner.place} ({owner.frame_name}): {_in_words(report)}")
     if not seen:
         raise UnsupportedError("The store has no frame: record with --frames all to compare them.")
     raise NotReproduced(
@@ -112,7 +112,7 @@ def find_in_frames(
     )
 
 
-def _tell(listener: Listener | None, what: str, owner: Compile) -> None:
+def _notify(listener: Listener | None, what: str, owner: Compile) -> None:
     if listener is not None:
         where = f"{owner.place} ({owner.frame_name})" if owner.frame_name else owner.place
         listener.on_step(looking(f"comparing eager and compiled: {what}, {where}"))
@@ -127,7 +127,7 @@ def wrong_programs(store: Store, compile: Compile, options: MinifyOptions) -> li
     return list(dict.fromkeys(found))
 
 
-def _told(report: OracleReport) -> str:
+def _in_words(report: OracleReport) -> str:
     if report.verdict == "none":
         return f"same results; {report.detail}" if report.detail else "same results"
     return f"not compared: {report.detail}"

@@ -24,7 +24,7 @@ class StepResult:
 
 @dataclass(frozen=True)
 class Bisection:
-    """The guilty component: as exactly as torch lets it be told."""
+    """The guilty component: as exactly as torch can name it."""
 
     backend: str
     """The first backend of the ladder that fails."""

@@ -160,7 +160,7 @@ class _Stairs:
                 if report.verdict != "same" and report.observed is not None:
                     self.wanted = report.observed
                     self._judge = self._new_judge()
-                self._tell(BisectStep(), report)
+                self._add_result(BisectStep(), report)
                 return
             seen.append(f"  {report.verdict}: {report.detail}")
         raise_refusal(reports)
@@ -175,11 +175,11 @@ class _Stairs:
 
     def again(self, step: BisectStep) -> StepResult:
         """Run one step, whatever is known of it."""
-        return self._tell(step, self._judge.run(self._made(step)))
+        return self._add_result(step, self._judge.run(self._made(step)))
 
     def _try(self, step: BisectStep) -> tuple[StepResult, OracleReport]:
         report = self._judge.verdict(self._made(step))
-        return self._tell(step, report), report
+        return self._add_result(step, report), report
 
     def _made(self, step: BisectStep) -> Case:
         if step.backend and self.case.checkpoint.entry == "aot" and step.backend != "inductor":
@@ -188,7 +188,7 @@ class _Stairs:
             )
         return applied(step, self.case)
 
-    def _tell(self, step: BisectStep, report: OracleReport) -> StepResult:
+    def _add_result(self, step: BisectStep, report: OracleReport) -> StepResult:
         fails = report.verdict == "same" or self._is_alike(report)
         tried = StepResult(step, fails, report.verdict, report.detail)
         self._tried.append(tried)

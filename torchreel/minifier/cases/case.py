@@ -372,7 +372,7 @@ _PLAIN: Json = {
 
 
 def trivial(case: Case) -> Case:
-    """Return the case with a graph that returns its only input, a plain tensor of two elements."""
+    """Return the case with a graph that returns its only input, a tensor of two elements."""
     key = "val" if case.checkpoint.entry == "aot" else "example_value"
     placeholder = NodeDoc("x", "placeholder", "x", [], {}, {key: _PLAIN})
     output = NodeDoc("output", "output", "output", [{"t": [{"n": "x"}]}])

@@ -36,7 +36,7 @@ def as_list(value: Json) -> list[Json]:
 
 
 def is_tensor(value: Json) -> bool:
-    """Return True if a description is that of a plain tensor."""
+    """Return True if a description is that of a tensor."""
     return as_object(value).get("k") == "tensor"
 
 
@@ -164,7 +164,7 @@ def _scalar(value: Mapping[str, Json], expr: Json) -> Json:
 
 
 def constant_of(value: Json) -> Json:
-    """Return the argument that a plain scalar description stands for; None where it is none."""
+    """Return the argument that a scalar description stands for; None where it is none."""
     found = as_object(value)
     return found.get("v") if found.get("k") in ("int", "bool", "float", "str") else None
 

@@ -30,7 +30,7 @@ class GraphEditor:
         self._gone: set[str] = set()
         self._cuts: dict[str, Json] = {}
         self._outputs: list[Json] | None = None
-        self._returned: set[str] | None = None  # the names in `_outputs`, once they were asked for
+        self._returned: set[str] | None = None  # the names in `_outputs`, once they are needed
 
     def has(self, name: str) -> bool:
         """Return True if a node is (still) a node that can be edited."""
@@ -120,7 +120,7 @@ class GraphEditor:
     def _without_newly_dead(self, nodes: list[NodeDoc]) -> list[NodeDoc]:
         """Drop nodes free of effects that had users before and have none now, and so on upwards.
 
-        What was dead from the start stays: a failure may need it, and a pass of its own tries.
+        What was dead from the start stays: a failure may need it, and another pass tries.
         """
         before = self.users
         uses = _use_counts(nodes)

@@ -44,7 +44,7 @@ class AnyCase(Protocol):
 
     @property
     def call_nodes(self) -> int:
-        """Return its size as a person is told it, counted in `unit`."""
+        """Return its size, counted in `unit`."""
 
     @property
     def total_call_nodes(self) -> int:
@@ -56,7 +56,7 @@ class AnyCase(Protocol):
 
     @property
     def is_part(self) -> bool:
-        """Return True if it is one partition alone, which has no parts of its own."""
+        """Return True if it is one partition alone, which has no parts."""
 
     @property
     def is_code(self) -> bool:

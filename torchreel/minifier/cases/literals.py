@@ -12,7 +12,7 @@ from torchreel.minifier.cases.descriptions import as_object
 from torchreel.store.jsontypes import Json
 
 DTYPES = {"float32": 0, "int64": 1, "bool": 2, "float64": 3, "complex64": 4}
-"""The plainest first; all others come after them."""
+"""The simplest first; all others come after them."""
 
 Place = tuple[int | str, ...]
 """The place of a subtree of arguments: indices and keys from the outside inwards."""

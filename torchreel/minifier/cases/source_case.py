@@ -22,7 +22,7 @@ KIND = "source"
 ANYTHING = "*"
 """The observation of a program that is searched for any difference."""
 OBSERVES = "observes"
-"""Under this name a run tells where it found one."""
+"""The name under which a run reports where it found one."""
 
 RESULT, ARGUMENTS, KEYWORDS = "result", "arguments", "keywords"
 """The names of the result and the arguments of the last call in an observation."""

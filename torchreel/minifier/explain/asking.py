@@ -91,8 +91,8 @@ class _Explaining:
                     passes.append(change.value)
                     edit = deciding_edit(self._case, change.case)
                     self._passing += [edit] if edit is not None else []
-            told = factor.tell(fails, passes)
-            self._same += [told] if told else []
+            sentence = factor.sentence(fails, passes)
+            self._same += [sentence] if sentence else []
 
     def _refused(self) -> Iterator[Edit]:
         """Return neighbours that the reduction tried in vain, and that passed: they cost nothing

@@ -41,7 +41,7 @@ class Factor:
 
     name: str
     changes: tuple[Change, ...]
-    tell: Callable[[Sequence[int | str], Sequence[int | str]], str]
+    sentence: Callable[[Sequence[int | str], Sequence[int | str]], str]
     """From the values with which the case fails, and passes, to a sentence; '' for none."""
 
 
@@ -80,7 +80,7 @@ def _where(case: Case, size: int) -> str:
 
 
 def _about_size(size: int, where: str) -> Callable[[Sequence[int | str], Sequence[int | str]], str]:
-    def tell(fails: Sequence[int | str], passes: Sequence[int | str]) -> str:
+    def sentence(fails: Sequence[int | str], passes: Sequence[int | str]) -> str:
         fewer = [n for n in passes if isinstance(n, int) and n < size]
         larger = [n for n in fails if isinstance(n, int) and n > size]
         if not larger or any(isinstance(n, int) and n > size for n in passes):
@@ -88,7 +88,7 @@ def _about_size(size: int, where: str) -> Callable[[Sequence[int | str], Sequenc
         tried = f"({_listed(larger)} fail as well)" if len(larger) > 1 else f"({larger[0]} too)"
         return f"any {where} of at least {size} {tried}" if fewer else f"any {where} {tried}"
 
-    return tell
+    return sentence
 
 
 def _dynamic_sizes(case: Case) -> Iterator[Factor]:
@@ -117,7 +117,7 @@ def _with_hint(case: Case, symbol: str, new: int) -> Case:
 
 
 def _dtypes(case: Case) -> Iterator[Factor]:
-    """Return all inputs of one dtype at once; those with values of their own stay."""
+    """Return all inputs of one dtype at once; those whose values are given stay."""
     found = {
         str(as_object(value).get("dtype"))
         for value in case.checkpoint.inputs
@@ -152,7 +152,7 @@ def _with_dtype(case: Case, old: str, new: str) -> Case:
 def _about_dtype(
     dtype: str, family: tuple[str, tuple[str, ...]], inputs: str
 ) -> Callable[[Sequence[int | str], Sequence[int | str]], str]:
-    def tell(fails: Sequence[int | str], passes: Sequence[int | str]) -> str:
+    def sentence(fails: Sequence[int | str], passes: Sequence[int | str]) -> str:
         own = [name for name in fails if name in family[1]]
         others = [name for name in fails if name not in family[1]]
         if not own and not others:
@@ -163,7 +163,7 @@ def _about_dtype(
             return f"any {family[0]} dtype of {inputs} ({_listed(own)} fail as well)"
         return f"dtype of {inputs}: {_listed([dtype, *fails])} fail, {_listed(passes)} pass"
 
-    return tell
+    return sentence
 
 
 def _values(case: Case) -> Iterator[Factor]:
@@ -172,12 +172,12 @@ def _values(case: Case) -> Iterator[Factor]:
         return
     changes = tuple(Change(f"seed {seed}", replace(case, seed=seed)) for seed in (1, 2))
 
-    def tell(fails: Sequence[int | str], passes: Sequence[int | str]) -> str:
+    def sentence(fails: Sequence[int | str], passes: Sequence[int | str]) -> str:
         if fails and not passes:
             return "any values of the inputs (other seeds fail as well)"
         return "the values of the inputs matter (other seeds pass)" if passes else ""
 
-    yield Factor("values", changes, tell)
+    yield Factor("values", changes, sentence)
 
 
 def _listed(items: Sequence[int | str]) -> str:

@@ -80,7 +80,7 @@ class ExportOptions:
     hang_after: float | None = None
     """Seconds after which a run counts as hung, where the user said so."""
     say: Say = field(default=lambda text: None)
-    """Told what is being done: a check takes as long as the compile that it repeats."""
+    """Is called with what is being done: a check takes as long as the compile that it repeats."""
     interpreter: Interpreter = HERE
     """The interpreter with which a form of the script has to show the failure."""
 
@@ -204,7 +204,7 @@ def _repeated(
     result: CheckResult,
     options: ExportOptions,
 ) -> tuple[Script, list[CheckResult]]:
-    """Return the script with the message that it gave, run as often as was asked for."""
+    """Return the script with the message that it gave, run as often as wanted."""
     seen = [result]
     if not result.holds or options.checks < 2:
         return script, seen

@@ -119,7 +119,7 @@ def check(
     `eager`: `torch.compile` does nothing.
     """
     if signature.failure_class == "script":
-        return _asked(script, signature, command)
+        return _judged_by_command(script, signature, command)
     with tempfile.TemporaryDirectory(prefix="torchreel-check-") as folder:
         place = Path(folder)
         path = place / "empty" / ("test_repro.py" if as_test else "repro.py")
@@ -131,19 +131,21 @@ def check(
         if not trust:
             request |= _confinement(place, interpreter)
         status, output, timed_out = _run(place, request, interpreter)
-        told = _reported(report)
-    denied = "" if trust else next(filter(None, (sandbox.denial(*one) for one in told.denials)), "")
+        shown = _reported(report)
+    denied = (
+        "" if trust else next(filter(None, (sandbox.denial(*one) for one in shown.denials)), "")
+    )
     if denied:
         return CheckResult(False, False, None, status, output, denied, denied=True)
-    seen = from_chain(told.chain, signature.stage, signature.partition) if told.chain else None
+    seen = from_chain(shown.chain, signature.stage, signature.partition) if shown.chain else None
     if timed_out:
         why = f"it had not ended after {_SECONDS:.0f} s"
         return CheckResult(False, False, None, status, output, why, timed_out=True)
     found = _judged(signature, _observed(signature, seen, status, output), status, output)
-    return replace(found, message=told.message, chain=told.chain)
+    return replace(found, message=shown.message, chain=shown.chain)
 
 
-def _asked(script: str, signature: Signature, command: Sequence[str]) -> CheckResult:
+def _judged_by_command(script: str, signature: Signature, command: Sequence[str]) -> CheckResult:
     """Return the verdict of the user's command on a script."""
     if not command:
         why = "nobody named the command that judges it"
@@ -153,9 +155,9 @@ def _asked(script: str, signature: Signature, command: Sequence[str]) -> CheckRe
         path.write_text(script, encoding="utf-8")
         ended = run_command(command, path, _SECONDS)
     holds = ended.status == INTERESTING
-    told = _told(signature, 0) if holds else f"the command exited with status {ended.status}"
+    shown = _message(signature, 0) if holds else f"the command exited with status {ended.status}"
     seen = signature if holds else None
-    return CheckResult(holds, holds, seen, ended.status or 0, ended.said, told)
+    return CheckResult(holds, holds, seen, ended.status or 0, ended.said, shown)
 
 
 def _request(
@@ -271,9 +273,9 @@ def _reported(report: Path) -> _Report:
     if data is None:
         return _Report()
     with contextlib.suppress(msgspec.DecodeError, UnicodeDecodeError):
-        told = msgspec.json.decode(data, type=_Report)
-        if told.chain:
-            return told
+        shown = msgspec.json.decode(data, type=_Report)
+        if shown.chain:
+            return shown
     raise MinifyError("The process that ran the repro left a report that can't be read.")
 
 
@@ -313,7 +315,7 @@ def _wrong_result(seen: Signature, wanted: Signature) -> Signature | None:
 def _judged(wanted: Signature, seen: Signature | None, status: int, output: str) -> CheckResult:
     exact = seen is not None and seen.matches(wanted)
     holds = exact or (seen is not None and _is_same_error(seen, wanted))
-    return CheckResult(holds, exact, seen, status, output, _told(seen, status))
+    return CheckResult(holds, exact, seen, status, output, _message(seen, status))
 
 
 def _is_same_error(seen: Signature, wanted: Signature) -> bool:
@@ -329,7 +331,7 @@ def _is_same_error(seen: Signature, wanted: Signature) -> bool:
     return replace(seen, frames=wanted.frames).matches(wanted)
 
 
-def _told(seen: Signature | None, status: int) -> str:
+def _message(seen: Signature | None, status: int) -> str:
     if seen is None:
         return "it ended without an error" if status == 0 else f"it exited with status {status}"
     if seen.failure_class == "crash":

@@ -62,7 +62,7 @@ def check_as_test(
     """Return True if the test fails here, as the repro does: called without pytest, with torch
     alone.
 
-    In a process of its own, any end of the repro but a good one fails the test.
+    In a separate process, any end of the repro but a good one fails the test.
     """
     found = check(text_of_test(script), signature, imports, command, as_test=True, trust=trust)
     seen = found.observed

@@ -1,4 +1,4 @@
-"""Runs a repro as a program of its own, and writes down the exception that it raised, as data.
+"""Runs a repro as a separate program, and writes down the exception that it raised, as data.
 
 Run by `check` as `python -I runner.py REQUEST`, in an empty directory, maybe by the Python of
 another environment. Until the repro has ended, nothing can be imported but the standard library,

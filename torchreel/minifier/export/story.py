@@ -19,13 +19,13 @@ from torchreel.store import Store, queries
 from torchreel.store.records import Compile, Failure, Reduction
 from torchreel.store.signature import Signature
 
-# Of a recording's environment, what an issue tells; the rest may be nobody's business.
+# Of a recording's environment, what an issue says; the rest may be nobody's business.
 _VERSIONS = ("torch", "python", "platform", "machine", "cpu", "cpu_count", "num_threads", "gxx")
 
 
 @dataclass(frozen=True)
 class FailureSummary:
-    """A failure, as far as an export tells of it."""
+    """A failure, as far as an export describes it."""
 
     signature: Signature
     frame: str = ""

@@ -1,4 +1,4 @@
-"""An oracle that asks a command of the user's: any interestingness test.
+"""An oracle that runs a command of the user's: any interestingness test.
 
 First the worker has to find that eager mode accepts the case. The command comes from the command
 line, never from a store. Not here: running the command (`command`), writing the script that it

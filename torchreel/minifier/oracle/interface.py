@@ -1,4 +1,4 @@
-"""An oracle, to those who ask one: the search, explanations, bisections.
+"""The interface of an oracle, for the search, explanations and bisections.
 
 The oracles themselves: `worker_oracle`, `command_oracle`, and `hangs.oracle`.
 """
@@ -20,7 +20,7 @@ class Oracle(Protocol):
 
 
 Ahead = Callable[[], Iterator[AnyCase]]
-"""Gives what will probably be asked next, the most probable first."""
+"""Gives the cases that will probably be judged next, the most probable first."""
 
 
 @runtime_checkable
@@ -28,4 +28,4 @@ class ParallelOracle(Oracle, Protocol):
     """One that has workers for more than one case at a time."""
 
     def expect(self, case: AnyCase, ahead: Ahead) -> None:
-        """Begin with a case, which is asked for next, and with some of those that may follow."""
+        """Begin with a case, which is judged next, and with some of those that may follow."""

@@ -95,7 +95,7 @@ class ChildReport:
     missing: Sequence[str] = ()
     """See `OracleReport`."""
     part: Json = None
-    """The document of the ATen graph that a task asked for."""
+    """The document of the ATen graph that a task wanted."""
 
     def to_line(self) -> bytes:
         """Return it as one line."""

@@ -52,7 +52,7 @@ _SHARE_OF_MEMORY = 0.8
 _GRACE = 60.0
 # A worker whose slots are closed has nothing left to do.
 _TO_END = 5.0
-# A child that ends like this tells no step; of these stages the step is the stage, and what comes
+# A child that ends like this reports no step; of these stages the step is the stage, and what comes
 # after it is no part of it.
 _ENDED = ("crash", "hang", "memory")
 _WITHOUT_STEPS = ("post_grad", "lowering")
@@ -144,7 +144,7 @@ class WorkerOracle:
         return self._ask(replace(self._task(case), part=True)).finding.part
 
     def expect(self, case: AnyCase, ahead: Ahead) -> None:
-        """Begin with a case that is asked for next, and with some of those that may follow.
+        """Begin with a case that is judged next, and with some of those that may follow.
 
         Where the failure is a matter of time, a case runs alone: others would slow it down.
         """

@@ -14,9 +14,9 @@ from collections.abc import Collection, Sequence
 from torchreel.minifier.oracle.job_slots import JobSlot
 from torchreel.minifier.oracle.protocol import Task, TaskResult
 
-# Answers nobody has asked for yet; older ones were guesses that did not come true.
+# Results that nobody has needed yet; older ones were guesses that did not come true.
 _MOST_ANSWERS = 256
-# A worker that is told to drop a case needs no longer than this.
+# A worker that has to drop a case needs no longer than this.
 _TO_CANCEL = 60.0
 
 

@@ -22,7 +22,7 @@ from torchreel.minifier.passes.unused import UnusedInputs
 
 @dataclass(frozen=True)
 class MakePlain(CaseEdit):
-    """No optional argument, no ambient state, one plain input of size 1 for all that are alike.
+    """No optional argument, no ambient state, one ordinary input of size 1 for all that are alike.
 
     With `config`, no entry of that either; with `flat`, no dimension.
     """
@@ -47,7 +47,7 @@ class AllPlain(CasePass):
     alternatives = True
 
     def edits(self, case: Case) -> Sequence[CaseEdit]:
-        """Propose the plainest first."""
+        """Propose the simplest first."""
         return [MakePlain(config, flat) for flat in (True, False) for config in (True, False)]
 
 

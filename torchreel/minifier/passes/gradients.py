@@ -18,7 +18,7 @@ class Detach(CaseEdit):
     node: str
 
     def on(self, case: Case) -> Case | None:
-        """Return the case with a plain input; None if it is gone or plain already."""
+        """Return the case with an input without gradient; None if it is gone or has none."""
         names = [node.name for node in case.graph.placeholders]
         if self.node not in names:
             return None
@@ -46,7 +46,7 @@ class DetachAll(CaseEdit):
     """No input needs a gradient or is a parameter."""
 
     def on(self, case: Case) -> Case | None:
-        """Return the case with plain inputs."""
+        """Return the case with inputs without gradients."""
         inputs = tuple(map(_plain, case.checkpoint.inputs))
         return replace(case, checkpoint=replace(case.checkpoint, inputs=inputs))
 

@@ -81,7 +81,7 @@ class SetLiteral(CaseEdit):
     new: str
 
     def on(self, case: Case) -> Case | None:
-        """Return the case with the plainer literal; None if it is not what it was."""
+        """Return the case with the simpler literal; None if it is not what it was."""
         node = _node(case, self.path, self.node)
         if node is None:
             return None
@@ -138,7 +138,7 @@ class Literals(CasePass):
     together = True
 
     def edits(self, case: Case) -> Sequence[CaseEdit]:
-        """Propose the plainest choice for each literal first, then all second choices, and
+        """Propose the simplest choice for each literal first, then all second choices, and
         so on.
         """
         found = [

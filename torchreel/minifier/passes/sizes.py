@@ -80,12 +80,12 @@ class Hint(CaseEdit):
 
 @dataclass(frozen=True)
 class Contiguous(CaseEdit):
-    """An input (by its placeholder) is laid out row by row, in a storage of its own."""
+    """An input (by its placeholder) is laid out row by row, in a separate storage."""
 
     node: str
 
     def on(self, case: Case) -> Case | None:
-        """Return the case with the plain layout.
+        """Return the case with a contiguous layout.
 
         None if the input is gone, or its sizes are dynamic.
         """

@@ -82,16 +82,16 @@ def compile_form(
     refuse_forbidden(case)
     bare = case.harness != "train"
     made = function("fn", case.graph, operators.sources(case), bare=bare, touch=careful)
-    asked = _predicate(signature)
-    if asked is not None and "recompiles" in asked.names():
-        return Script("compile", _recompiling(case, signature, header, made, asked))
+    predicate = _predicate(signature)
+    if predicate is not None and "recompiles" in predicate.names():
+        return Script("compile", _recompiling(case, signature, header, made, predicate))
     arguments = ", ".join(["fn", "fullgraph=True", *settings.compile_arguments(case)])
     compiled = f"torch.compile({arguments})"
     mark = "maybe_mark_dynamic" if careful else "mark_dynamic"
-    if asked is not None or _needs_fresh_inputs(case):
+    if predicate is not None or _needs_fresh_inputs(case):
         inputs = [_inputs(case, keep_sizes=False, mark=mark)]
         ending = [f"compiled = {compiled}", *_ending(case, signature, "compiled(*inputs())", "fn")]
-        ending = ending if asked is None else measured(asked, ending)
+        ending = ending if predicate is None else measured(predicate, ending)
         body = _under(settings.contexts(case), ending)
     else:
         lines, names = _values(case, keep_sizes=False, mark=mark)
@@ -100,7 +100,7 @@ def compile_form(
         body = [*lines, *([""] if lines else []), *_under(settings.contexts(case), ending)]
     definitions = [_constants(case, made), made.lines, *inputs]
     text = _assembled(case, signature, header, [*definitions, body])
-    in_process = asked is None and not (precautions(signature) or _set(case))
+    in_process = predicate is None and not (precautions(signature) or _set(case))
     test = ["def test_repro():", *(f"{INDENT}{line}".rstrip() for line in body)]
     tested = _assembled(case, signature, header, [*definitions, test]) if in_process else ""
     return Script("careful" if careful else "compile", text, tested)
@@ -135,9 +135,9 @@ def graph_form(case: Case, signature: Signature, header: Sequence[str]) -> Scrip
     boxed = case.checkpoint.entry == "aot"
     call = "compiled(list(inputs()))" if boxed else "compiled(*inputs())"
     ending = [*graphs.compilation(case), *_ending(case, signature, call, "graph()")]
-    asked = _predicate(signature)
-    if asked is not None:
-        ending = measured(asked, ending)
+    predicate = _predicate(signature)
+    if predicate is not None:
+        ending = measured(predicate, ending)
     parts = [
         graphs.builder("graph", case),
         _inputs(case, keep_sizes=True, mark=""),
@@ -152,7 +152,7 @@ def _predicate(signature: Signature) -> Predicate | None:
 
 
 def _recompiling(
-    case: Case, signature: Signature, header: Sequence[str], made: Function, asked: Predicate
+    case: Case, signature: Signature, header: Sequence[str], made: Function, predicate: Predicate
 ) -> str:
     """Return a script that calls the function with several sizes and counts what is compiled."""
     docs = [case.checkpoint, *resized_checkpoints(case.checkpoint)]
@@ -163,7 +163,7 @@ def _recompiling(
     ]
     found = [word for word in settings.compile_arguments(case) if word != "dynamic=True"]
     arguments = ", ".join(["fn", "fullgraph=True", *found])
-    calls = measured(asked, recompiling(arguments, names))
+    calls = measured(predicate, recompiling(arguments, names))
     parts = [_constants(case, made), made.lines, *inputs, _under(settings.contexts(case), calls)]
     return _assembled(case, signature, header, parts)
 

@@ -1,4 +1,4 @@
-"""A graph as the source of a plain function.
+"""A graph as the source of a Python function.
 
 Lives here: one statement per node, bodies of higher-order operators as nested functions. Not here:
 expressions (`store.spelling`), names (`names`), what surrounds the function (`forms`).

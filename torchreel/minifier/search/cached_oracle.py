@@ -47,8 +47,8 @@ class CachedOracle:
     def verdict(self, case: AnyCase, ahead: Ahead = _nothing) -> OracleReport:
         """Return the report on a case, known or new.  Raises `BudgetSpent`.
 
-        Where there are workers to spare, what may be asked next is run at the same time.  That is
-        not counted and not kept before it is asked for: results and budgets know nothing of it.
+        Where there are workers to spare, cases that may follow are run at the same time.  They are
+        not counted and not kept before they are needed: results and budgets do not depend on them.
         """
         known = self.known(case)
         if known is not None and not self._is_lost(case, known):

@@ -50,10 +50,10 @@ def _compiles_backward(case: Case) -> bool:
 
 
 def _only_returns(case: Case) -> bool:
-    """Return True if a case returns plain inputs, each once: so does the trivial one, which did not
-    fail.
+    """Return True if a case only returns inputs with no special properties, each once.
 
-    One that returns something odd (a conjugate, what requires a gradient) may show a failure.
+    So does the trivial one, which did not fail. One that returns something odd (a conjugate, what
+    requires a gradient) may show a failure.
     """
     if case.graph.total_call_nodes:
         return False

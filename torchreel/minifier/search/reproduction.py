@@ -77,7 +77,7 @@ def reproduce(
             return start
         raise_forbidden(report)
         reports.append(report)
-        seen.append(f"  {case.summary}: {_told(report)}")
+        seen.append(f"  {case.summary}: {_in_words(report)}")
         # Of a process that died there is only a signal: another start may show the very failure.
         observed = report.observed
         if observed is not None and observed.failure_class == "exception" and is_alike(observed):
@@ -204,7 +204,7 @@ def refuse_trivial(judge: CachedOracle, case: AnyCase) -> None:
         )
 
 
-def _told(report: OracleReport) -> str:
+def _in_words(report: OracleReport) -> str:
     where = f" in stage {report.stage!r}" if report.stage else ""
     text = {
         "none": "it did not fail",

@@ -84,7 +84,7 @@ class Search:
         self._put_off: set[str] = set()  # passes of which candidates like these wait
         self._puts_off = True
         self._current = ""
-        self._told_problem = False
+        self._reported_problem = False
         self._widths: dict[str, int] = {}  # by pass: how many edits it last had to offer
         self._open = 0  # edits of the current sweep that have not been tried
         self._rest: Sequence[Pass[Any]] = ()  # what follows the pass, if nothing is accepted
@@ -127,7 +127,7 @@ class Search:
         self._best, self._key = self._simplest()
         self._leave_unproved()
         self._save(status)
-        self._tell("end")
+        self._notify("end")
         return self._result(status)
 
     def _begin(self, start: ReproducedCase) -> None:
@@ -139,7 +139,7 @@ class Search:
             self._hangs.prove(start.case)
         self._number = self.judge.journal.begin(start.case)
         self._save("running")
-        self._tell("start", message="" if start.flaky is None else _flaky_text(start.flaky))
+        self._notify("start", message="" if start.flaky is None else _flaky_text(start.flaky))
 
     def _guess(self, case: AnyCase, lowered: GraphDoc | None = None) -> None:
         """Begin with what the message names, if that fails by itself."""
@@ -163,7 +163,7 @@ class Search:
                     self._settled.pop(name, None)
                 self._put_off.clear()
             tried = list(self._phases if phases is None else phases)
-            # What was put off fails last of all for other sizes: the calls see the plainest.
+            # What was put off fails last of all for other sizes: the calls see the simplest.
             for phase in tried if self._puts_off else tried[::-1]:
                 self._run_phase(phase)
 
@@ -248,7 +248,7 @@ class Search:
             self._best, self._key = start.case, sort_key(start.case)
             self._settled.clear()
             self._refused.clear()
-            self._tell("start", message="" if start.flaky is None else _flaky_text(start.flaky))
+            self._notify("start", message="" if start.flaky is None else _flaky_text(start.flaky))
             self._to_fixpoint()
 
     def _simplest(self) -> tuple[AnyCase, Key]:
@@ -316,7 +316,7 @@ class Search:
             self._accepted.add(self._best)
             self._save("running")
         self._count(tried=1, cached=self.judge.hits - hits, accepted=int(same))
-        self._tell("accepted" if same else "rejected", report)
+        self._notify("accepted" if same else "rejected", report)
         return same
 
     def _decided(self, candidate: AnyCase | None, best: AnyCase) -> bool | None:
@@ -349,13 +349,13 @@ class Search:
     def _ahead(self, sweep: Sweep, candidate: AnyCase) -> Iterator[AnyCase]:
         """Yield what the search will probably need next."""
 
-        def decide(state: Sweep, asked: AnyCase | None) -> bool | None:
-            held = self._decided(asked, state.best)
-            if held is not None or asked is None:
+        def decide(state: Sweep, proposal: AnyCase | None) -> bool | None:
+            held = self._decided(proposal, state.best)
+            if held is not None or proposal is None:
                 return bool(held)
-            if self._is_put_off(_likeness(state, asked)):
+            if self._is_put_off(_likeness(state, proposal)):
                 return False
-            known = self.judge.known(asked)
+            known = self.judge.known(proposal)
             return known.verdict == "same" if known is not None else None
 
         count = self._counts.get(self._current, PassCount(self._current))
@@ -392,11 +392,11 @@ class Search:
             hits=judge.hits,
             seconds=judge.seconds,
         )
-        if judge.journal.problem and not self._told_problem:
-            self._told_problem = True
-            self._tell("note", message=f"{judge.journal.problem} The search goes on in memory.")
+        if judge.journal.problem and not self._reported_problem:
+            self._reported_problem = True
+            self._notify("note", message=f"{judge.journal.problem} The search goes on in memory.")
 
-    def _tell(
+    def _notify(
         self,
         kind: Literal["start", "accepted", "rejected", "note", "end"],
         report: OracleReport | None = None,

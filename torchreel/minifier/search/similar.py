@@ -26,7 +26,7 @@ def below_dynamo(signature: Signature) -> Signature:
 def is_alike(seen: Signature, recorded: Signature) -> bool:
     """Return True if a failure is the recorded one but for what a recording may not know exactly.
 
-    A process that died may not have told its signal, and the stage of an exception is where the
+    A process that died may not have shown its signal, and the stage of an exception is where the
     recorder stood, which a run without the program around it may name differently. One that was
     killed was killed for its memory, if that is what the case takes here. Of a failure that came
     right from a backend there is no frame of torch's but those of Dynamo around it, or those that

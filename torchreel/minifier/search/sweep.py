@@ -1,4 +1,4 @@
-"""One sweep of a pass over its edits, and a look ahead at what it will ask next.
+"""One sweep of a pass over its edits, and a look ahead at the candidates that follow.
 
 Lives here: which edits are carried out together, and in which order. Not here: whether a candidate
 is accepted (`search`). A state is immutable: where each answer leads can be seen before there is
@@ -100,8 +100,8 @@ def look_ahead(
         number += 1
         heapq.heappush(heap, (-probability, number, state, passes))
 
-    def both(probability: float, state: Sweep, asked: AnyCase, passes: int) -> None:
-        add(probability * likely, state.after(True, asked), passes)
+    def both(probability: float, state: Sweep, proposal: AnyCase, passes: int) -> None:
+        add(probability * likely, state.after(True, proposal), passes)
         add(probability * (1 - likely), state.after(False, state.best), passes)
 
     both(1.0, sweep, candidate, 0)
@@ -111,11 +111,11 @@ def look_ahead(
             if passes < len(rest):
                 add(-negative, Sweep.begin(rest[passes], state.best), passes + 1)
             continue
-        asked = state.candidate()
-        known = decide(state, asked)
-        if known is None and asked is not None:
-            yield asked
-            both(-negative, state, asked, passes)
+        proposal = state.candidate()
+        known = decide(state, proposal)
+        if known is None and proposal is not None:
+            yield proposal
+            both(-negative, state, proposal, passes)
         else:
-            better = asked if known and asked is not None else state.best
+            better = proposal if known and proposal is not None else state.best
             add(-negative, state.after(bool(known), better), passes)

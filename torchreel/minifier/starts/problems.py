@@ -70,7 +70,7 @@ def problem_of(
 ) -> Problem:
     """Return the problem that the options name; without any, the recorded failure.
 
-    Raises UsageError where there is no failure, and as the ways to ask do.
+    Raises UsageError where there is no failure, and as the functions below do.
     """
     if accuracy:
         return wrong_result_problem(store, compile, options, listener)

@@ -1,11 +1,11 @@
-"""Eager's results in as many ways as it takes to tell a wrong result from what is none.
+"""Eager's results in as many ways as it takes to recognise a wrong result.
 
 - plain: the graph as it is, its uninitialised memory filled with a number
 - repoisoned: the same, filled with another one: what then differs is compared with nothing
 - exact: in float64, inputs, constants and dtypes alike
 - noisy: with a relative error of the size of one rounding in each value (Monte Carlo arithmetic)
 
-Each is computed once, when it is asked for. Not here: the comparison (`replay.comparison`). Called
+Each is computed once, when it is needed. Not here: the comparison (`replay.comparison`). Called
 by `graph_runner`.
 """
 

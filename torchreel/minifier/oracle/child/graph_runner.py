@@ -85,17 +85,17 @@ def _attempt(task: Task, announce: Announce) -> tuple[ChildReport, Exception | N
         with ErrorCatcher() as outcome, _imposed(task):
             step()
         if outcome.error is not None:
-            return ChildReport("invalid", None, _told(outcome.error), stage), None
+            return ChildReport("invalid", None, _message(outcome.error), stage), None
     if task.signature.failure_class == "script":  # of which the user's command is the judge
         return ChildReport("none", None, "", "eager", "", prepared.values()), None
     with ErrorCatcher() as outcome, _imposed(task):
         prepared.find_backend(trust=task.trust)
     if outcome.error is not None:
-        return ChildReport("invalid", None, _told(outcome.error), "decode"), None
+        return ChildReport("invalid", None, _message(outcome.error), "decode"), None
     stages = Stages(announce, task.ceiling)
     difference: Difference | None = None
     holder = held_back(case.checkpoint.extra.get("held_back"))
-    asked = _asked(task.signature)
+    predicate = _predicate_of(task.signature)
     found_out: dict[str, Measured] = {}
     parts: list[CheckpointDoc] = []
     with (
@@ -103,14 +103,14 @@ def _attempt(task: Task, announce: Announce) -> tuple[ChildReport, Exception | N
         _imposed(task) as missing,
         followed(stages, _effort(task.signature)),
         holder,
-        measured(asked.names() if asked is not None else (), found_out),
+        measured(predicate.names() if predicate is not None else (), found_out),
         collected_partitions(parts.append) if task.part else contextlib.nullcontext(),
     ):
         difference = _compile_and_run(prepared, stages, task.signature.message)
-    if asked is not None and outcome.error is None:
-        found = _answered(task, asked, prepared, found_out, stages)
+    if predicate is not None and outcome.error is None:
+        found = _measured_report(task, predicate, prepared, found_out, stages)
     else:
-        found = _finding(outcome, stages, task.signature, difference)
+        found = _report(outcome, stages, task.signature, difference)
     found = replace(found, note=holder.left_out, missing=[*missing, *prepared.stand_ins])
     if parts:
         found = replace(found, part=parse_json(parts[-1].to_bytes()))
@@ -125,27 +125,31 @@ def _attempt(task: Task, announce: Announce) -> tuple[ChildReport, Exception | N
     return found, outcome.error
 
 
-def _asked(wanted: Signature) -> Predicate | None:
+def _predicate_of(wanted: Signature) -> Predicate | None:
     return parse_predicate(wanted.message) if wanted.failure_class == "predicate" else None
 
 
-def _answered(
-    task: Task, asked: Predicate, prepared: _Prepared, found: dict[str, Measured], stages: Stages
+def _measured_report(
+    task: Task,
+    predicate: Predicate,
+    prepared: _Prepared,
+    found: dict[str, Measured],
+    stages: Stages,
 ) -> ChildReport:
-    """Return True if a predicate holds, of what was measured of a compile without an error."""
+    """Report whether a predicate holds, from the measurements of a compile without an error."""
     found["guards"] = float(len(prepared.restored.env.guards))
-    if "recompiles" in asked.names():
+    if "recompiles" in predicate.names():
         with ErrorCatcher() as outcome, _imposed(task):
             found["recompiles"] = float(_recompiles(prepared))
         if outcome.error is not None:
-            return _finding(outcome, stages, predicate_signature(str(asked)), None)
-    told = ", ".join(
-        f"{name} = {found[name]:.6g}" for name in sorted(asked.names()) if name in _NUMBERS
+            return _report(outcome, stages, predicate_signature(str(predicate)), None)
+    text = ", ".join(
+        f"{name} = {found[name]:.6g}" for name in sorted(predicate.names()) if name in _NUMBERS
     )
-    if not asked.holds(found):
-        return ChildReport("none", None, told, "", stages.reached)
-    seen = predicate_signature(str(asked))
-    return ChildReport("same", seen.to_json(), told or str(asked), "", stages.reached)
+    if not predicate.holds(found):
+        return ChildReport("none", None, text, "", stages.reached)
+    seen = predicate_signature(str(predicate))
+    return ChildReport("same", seen.to_json(), text or str(predicate), "", stages.reached)
 
 
 def _recompiles(prepared: _Prepared) -> int:
@@ -169,7 +173,7 @@ def _effort(wanted: Signature) -> Callable[[str], torch_names.Effort]:
     return lambda partition: "none" if only_backward and partition != "backward" else "full"
 
 
-def _finding(
+def _report(
     outcome: ErrorCatcher, stages: Stages, wanted: Signature, difference: Difference | None
 ) -> ChildReport:
     if outcome.error is not None:
@@ -178,7 +182,7 @@ def _finding(
             # Never the failure that is looked for, not even where that is a PermissionError.
             return ChildReport("unjudged", None, why, at.stage)
         seen = from_exception(outcome.error, at.stage, at.partition)
-        detail, stage = _told(outcome.error), at.stage
+        detail, stage = _message(outcome.error), at.stage
     elif difference is not None:
         seen, detail, stage = difference.signature(), str(difference), "run"
     else:
@@ -187,7 +191,7 @@ def _finding(
     return ChildReport(verdict, seen.to_json(), detail, stage, stages.reached)  # type: ignore[arg-type]
 
 
-def _told(error: BaseException) -> str:
+def _message(error: BaseException) -> str:
     text = str(error).strip()
     return f"{type(error).__name__}: {text[:2000]}"
 
@@ -251,24 +255,24 @@ class _Prepared:
         _ = self.references.plain  # which raises what eager raises
 
     def has_nothing_to_compare(self) -> bool:
-        """Return True if eager's results should tell, and not one of their floats is a number."""
-        told = self._told_floats()
-        every = self.references is not None and len(told) == len(self.references.plain.outputs())
-        return every and len(told) > 0 and not any(v.isfinite().any() for v in told)
+        """Return True if all results can be compared, and not one of eager's floats is a number."""
+        floats = self._comparable_floats()
+        every = self.references is not None and len(floats) == len(self.references.plain.outputs())
+        return every and len(floats) > 0 and not any(v.isfinite().any() for v in floats)
 
     def has_gaps(self) -> bool:
         """Return True if some of eager's results are no numbers: what they should be is not
         compared.
         """
-        return not all(v.isfinite().all() for v in self._told_floats())
+        return not all(v.isfinite().all() for v in self._comparable_floats())
 
-    def _told_floats(self) -> list[torch.Tensor]:
+    def _comparable_floats(self) -> list[torch.Tensor]:
         """Return the results of which it can be found out whether they are numbers."""
         if self.references is None or self.case.harness != "accuracy":
             return []
         results = self.references.plain.outputs()
         floats = [v for v in results if isinstance(v, torch.Tensor) and v.is_floating_point()]
-        # Not every type of float, and no sparse tensor, can be asked: those may well be numbers.
+        # Not every type of float, and no sparse tensor, can be examined: those may well be numbers.
         return [v for v in floats if v.numel() and v.layout is torch.strided and v.itemsize > 1]
 
     def _is_too_large(self) -> bool:
@@ -352,7 +356,7 @@ def _elements(value: torch.Tensor, hints: Mapping[str, Json]) -> int:
 
 
 def _compile_and_run(prepared: _Prepared, stages: Stages, wanted: str) -> Difference | None:
-    """Compile, and as much of the rest as the harness asks for.
+    """Compile, and as much of the rest as the harness needs.
 
     `wanted` is the kind of difference that is looked for, where it is one.
     """

@@ -53,7 +53,7 @@ def run(task: Task, announce: Announce) -> ChildReport:
     with ErrorCatcher() as outcome:
         codes = [_code(case, compiled=compiled) for compiled in (False, True)]
     if outcome.error is not None:
-        return ChildReport("invalid", None, _told(outcome.error), "decode")
+        return ChildReport("invalid", None, _message(outcome.error), "decode")
     runs = [ProgramRun(), ProgramRun(), ProgramRun()]
     if case.eager or case.observes:
         announce(Position("eager"))
@@ -62,7 +62,7 @@ def run(task: Task, announce: Announce) -> ChildReport:
             if case.observes:
                 execute(codes[0], case.text, runs[1])
         if outcome.error is not None:
-            return ChildReport("invalid", None, _told(outcome.error), "eager")
+            return ChildReport("invalid", None, _message(outcome.error), "eager")
     announce(Position("joint" if case.exports else "dynamo"))
     stages = Stages(announce)
     points = EXPORT_POINTS if case.exports else DYNAMO_POINTS
@@ -79,7 +79,9 @@ def run(task: Task, announce: Announce) -> ChildReport:
         return ChildReport("none", None, "", "", stages.reached)
     with ErrorCatcher() as outcome:
         return _compared(case, runs, task.signature, stages)
-    return ChildReport("invalid", None, _told(outcome.error or ValueError()), "run", stages.reached)
+    return ChildReport(
+        "invalid", None, _message(outcome.error or ValueError()), "run", stages.reached
+    )
 
 
 def _compared(
@@ -168,8 +170,8 @@ def _finding(
         from_exception(error, at.stage, at.partition),
     )
     verdict = "same" if found.matches(wanted) else "other"
-    return ChildReport(verdict, found.to_json(), _told(error), found.stage, stages.reached)  # type: ignore[arg-type]
+    return ChildReport(verdict, found.to_json(), _message(error), found.stage, stages.reached)  # type: ignore[arg-type]
 
 
-def _told(error: BaseException) -> str:
+def _message(error: BaseException) -> str:
     return f"{type(error).__name__}: {str(error).strip()[:2000]}"

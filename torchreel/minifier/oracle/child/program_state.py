@@ -142,10 +142,10 @@ class _Walk:
         if _is_iterator(one) and _is_iterator(other):
             return None  # Dynamo gives back a generator as what it has yielded
         if _name(type(one)) != _name(type(other)):
-            return Departure(f"type({place}).__qualname__", "values", _told(one, other))
+            return Departure(f"type({place}).__qualname__", "values", _message_of(one, other))
         if one is None or isinstance(one, _PLAIN):
             same = one == other or (one != one and other != other)
-            return None if same else Departure(place, "values", _told(one, other))
+            return None if same else Departure(place, "values", _message_of(one, other))
         if (id(one), id(other)) in self._pairs:
             return None
         self._pairs.add((id(one), id(other)))
@@ -156,7 +156,7 @@ class _Walk:
         if isinstance(one, torch.Tensor):
             return _of_tensors(place, one, other)
         if isinstance(one, (list, tuple, dict, set, frozenset)) and len(one) != len(other):
-            return Departure(place, "count", _told(one, other))
+            return Departure(place, "count", _message_of(one, other))
         if depth > _DEEPEST:
             return None
         for inner, left, right in _inside(place, one, other):
@@ -174,8 +174,8 @@ class _Walk:
         known = before or too
         if known is None or isinstance(one, (tuple, frozenset)):
             return None
-        told = "one object in eager mode, two compiled" if before else "the reverse"
-        found = Departure(f"{known.place} is {place}", "values", told)
+        message = "one object in eager mode, two compiled" if before else "the reverse"
+        found = Departure(f"{known.place} is {place}", "values", message)
         return found if found.place not in self._but else None
 
 
@@ -192,11 +192,11 @@ def _of_tensors(place: str, one: torch.Tensor, other: torch.Tensor) -> Departure
         return None  # they have no values yet
     found = differences([one.detach()], [other.detach()])
     if found:
-        told = f"{found[0].detail}; {_told(one, other)}"
-        return Departure(place, found[0].kind, told)
+        message = f"{found[0].detail}; {_message_of(one, other)}"
+        return Departure(place, found[0].kind, message)
     if one.requires_grad != other.requires_grad:
-        told = _told(one.requires_grad, other.requires_grad)
-        return Departure(f"{place}.requires_grad", "values", told)
+        message = _message_of(one.requires_grad, other.requires_grad)
+        return Departure(f"{place}.requires_grad", "values", message)
     if not one.is_leaf or not other.is_leaf or one.grad is other.grad is None:
         return None
     if one.grad is None or other.grad is None:
@@ -280,7 +280,7 @@ def _name(kind: type) -> str:
     return f"{kind.__module__}.{kind.__qualname__}"
 
 
-def _told(one: object, other: object) -> str:
+def _message_of(one: object, other: object) -> str:
     return f"{_short(one)} in eager mode, {_short(other)} compiled"
 
 

@@ -80,7 +80,7 @@ class Unwrap(SourceEdit):
 
 
 class Blocks(SourcePass):
-    """Take one block of `if`, `for`, `while`, `with` or `try`, or what it asks or goes through."""
+    """Take one block of `if`, `for`, `while`, `with` or `try`, or its test or iterable."""
 
     name = "blocks"
 
@@ -114,11 +114,11 @@ def _blocks(node: cst.CSTNode) -> list[list[cst.CSTNode]]:
         last = _body(node.finalbody.body) if node.finalbody else []
         return [_body(node.body) + last, *(_body(handler.body) for handler in node.handlers)]
     if isinstance(node, cst.If):
-        otherwise, asked = node.orelse, [_evaluated(node.test)]
+        otherwise, tested = node.orelse, [_evaluated(node.test)]
         if isinstance(otherwise, cst.If):
-            return [_body(node.body), [otherwise], asked]
+            return [_body(node.body), [otherwise], tested]
         rest = [_body(otherwise.body)] if otherwise else []
-        return [_body(node.body), *rest, asked]
+        return [_body(node.body), *rest, tested]
     raise Skip
 
 

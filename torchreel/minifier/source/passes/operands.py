@@ -98,12 +98,12 @@ def _called(call: cst.Call) -> str:
 
 
 class ConstantOperands(SourcePass):
-    """Replace what is passed, assigned, returned or asked by a constant."""
+    """Replace what is passed, assigned, returned or tested by a constant."""
 
     name = "constants"
 
     def edits(self, case: SourceCase) -> Sequence[SourceEdit]:
-        """Propose `None` and 1 for each; for what is asked, both truths."""
+        """Propose `None` and 1 for each; for what is tested, both truths."""
         found: list[SourceEdit] = []
         for place, node in _expressions(case):
             if place[-1][0] == "test":
