@@ -54,10 +54,10 @@ def bisect(
     """
     failure, cases = _cases(store, compile, options)
     with open_oracle(oracle, failure.signature, options) as worker:
-        stairs = _Stairs(store, worker, failure, cases, options.limits, on_step)
-        found = stairs.climb()
+        ladder = _Ladder(store, worker, failure, cases, options.limits, on_step)
+        found = ladder.climb()
         keep_finding(
-            store, "bisection", stairs.case, stairs.wanted, worker.environment, found.to_json()
+            store, "bisection", ladder.case, ladder.wanted, worker.environment, found.to_json()
         )
         return found
 
@@ -73,9 +73,9 @@ def take_step(
     """Run the case of a failure in the way of one step, again: nothing known is believed."""
     failure, cases = _cases(store, compile, options)
     with open_oracle(oracle, failure.signature, options) as worker:
-        stairs = _Stairs(store, worker, failure, cases, options.limits, lambda tried: None)
-        stairs.stand()
-        return stairs.again(step)
+        ladder = _Ladder(store, worker, failure, cases, options.limits, lambda tried: None)
+        ladder.find_failing()
+        return ladder.again(step)
 
 
 def _cases(store: Store, compile: Compile, options: MinifyOptions) -> tuple[Failure, list[Case]]:
@@ -102,7 +102,7 @@ def _cases(store: Store, compile: Compile, options: MinifyOptions) -> tuple[Fail
     return failure, cases
 
 
-class _Stairs:
+class _Ladder:
     """One bisection: the case, the signature that counts, and what was tried."""
 
     def __init__(
@@ -128,7 +128,7 @@ class _Stairs:
 
     def climb(self) -> Bisection:
         """Run the whole bisection."""
-        self.stand()
+        self.find_failing()
         self._oracle.look_for(self.wanted)  # a simpler backend may fail later than this one did
         backend = self._guilty_backend()
         part, number, application = self._guilty_part(backend)
@@ -146,7 +146,7 @@ class _Stairs:
             self._judge.runs,
         )
 
-    def stand(self) -> None:
+    def find_failing(self) -> None:
         """Find the first case that fails, and the signature that it fails with."""
         seen: list[str] = []
         reports: list[OracleReport] = []
