@@ -2,7 +2,7 @@
 
 There are two kinds: a graph with its inputs (`case.Case`), and the source of a program
 (`source_case.SourceCase`). Not here: which of two cases is simpler (`order`), the passes of a kind
-(`search.phases`), what runs it (`oracle.child`).
+(`search.failure_search`), what runs it (`oracle.child`).
 """
 
 from __future__ import annotations

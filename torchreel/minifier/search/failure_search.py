@@ -1,7 +1,8 @@
 """The reduction of a failure in a store: a search for its signature, or for one like it.
 
-Lives here: with which signature the search runs, and the partitions that it may go on with. Not
-here: the search (`search`), when two signatures are alike (`similar`). Called by `minify`.
+Lives here: with which signature and which passes the search runs, and the partitions that it may
+go on with. Not here: the search (`search`), when two signatures are alike (`similar`). Called by
+`minify`.
 """
 
 from __future__ import annotations
@@ -13,15 +14,16 @@ from functools import partial
 from torchreel.errors import NotReproduced, StoreError, UnsupportedError
 from torchreel.minifier.cases.case import Case
 from torchreel.minifier.cases.kinds import AnyCase
+from torchreel.minifier.cases.source_case import SourceCase
 from torchreel.minifier.hangs.oracle import HangOracle
 from torchreel.minifier.options import Budget
 from torchreel.minifier.oracle.command_oracle import CommandOracle
 from torchreel.minifier.oracle.interface import Oracle
 from torchreel.minifier.oracle.worker_oracle import WorkerOracle
+from torchreel.minifier.passes import PHASES, Tier
 from torchreel.minifier.results.reductions import Listener, MinifyResult
 from torchreel.minifier.search.cached_oracle import CachedOracle
 from torchreel.minifier.search.partitions import is_worth, part_of
-from torchreel.minifier.search.phases import phases_of
 from torchreel.minifier.search.search import Search
 from torchreel.minifier.search.similar import below_dynamo, is_alike
 from torchreel.minifier.storage.findings import keep_finding, latest_finding
@@ -135,3 +137,13 @@ def _alike(search: Search, starts: Sequence[AnyCase], recorded: Signature) -> Si
     if any(seen.matches(recorded) for seen in observed):
         return None
     return next((seen for seen in observed if is_alike(seen, recorded)), None)
+
+
+def phases_of(case: AnyCase) -> Sequence[Sequence[Tier]]:
+    """Return the phases of passes for a case of that kind."""
+    if isinstance(case, SourceCase):
+        # Its passes need libcst, which takes half a second to import.
+        from torchreel.minifier.source import passes
+
+        return passes.PHASES
+    return PHASES

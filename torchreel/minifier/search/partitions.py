@@ -2,7 +2,7 @@
 
 It is smaller than the case where an operator of the program is several in ATen and the failure
 needs one of them. Lives here: the case that is made of that graph. Not here: seeing the graph in a
-child (`oracle.child.partitions`), the reduction of it (`search`).
+child (`oracle.child.stages`), the reduction of it (`search`).
 """
 
 from __future__ import annotations

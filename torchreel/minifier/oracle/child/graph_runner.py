@@ -26,8 +26,13 @@ from torchreel.minifier.oracle.child.caught import ErrorCatcher
 from torchreel.minifier.oracle.child.eager_references import References, Results
 from torchreel.minifier.oracle.child.measures import measured
 from torchreel.minifier.oracle.child.node_errors import node_errors
-from torchreel.minifier.oracle.child.partitions import collected_partitions
-from torchreel.minifier.oracle.child.stages import Announce, Position, Stages, followed
+from torchreel.minifier.oracle.child.stages import (
+    Announce,
+    Position,
+    Stages,
+    collected_partitions,
+    followed,
+)
 from torchreel.minifier.oracle.predicates import QUANTITIES, Measured, Predicate, parse_predicate
 from torchreel.minifier.oracle.protocol import ChildReport, Task
 from torchreel.recorder.failures import is_restart

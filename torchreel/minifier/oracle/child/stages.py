@@ -19,6 +19,7 @@ from unittest import mock
 from torchreel.minifier.oracle.child import torch_names
 from torchreel.recorder.attach import AttachPoint
 from torchreel.recorder.probes import aot, dynamo, export, inductor
+from torchreel.store.portable.checkpoints import CheckpointDoc, aot_checkpoint
 from torchreel.store.raised import lineage
 from torchreel.torch_compat.names import resolve
 
@@ -207,3 +208,19 @@ def followed(
     finally:
         for patch in reversed(patches):
             patch.stop()
+
+
+@contextmanager
+def collected_partitions(see: Callable[[CheckpointDoc], None]) -> Iterator[None]:
+    """Give each ATen graph to `see` as it enters Inductor, for the length of a `with`."""
+    importlib.import_module(inductor.INNER.module)
+    owner, name = resolve(inductor.INNER)
+    original = vars(owner)[name]
+
+    @functools.wraps(original)
+    def wrapper(gm: Any, example_inputs: Sequence[object], *args: Any, **kwargs: Any) -> Any:
+        see(aot_checkpoint(gm, example_inputs, kwargs))
+        return original(gm, example_inputs, *args, **kwargs)
+
+    with mock.patch.object(owner, name, wrapper):
+        yield
