@@ -47,7 +47,7 @@ class AllPlain(CasePass):
     alternatives = True
 
     def edits(self, case: Case) -> Sequence[CaseEdit]:
-        """Propose the simplest first."""
+        """Propose the edits, the simplest first."""
         return [MakePlain(config, flat) for flat in (True, False) for config in (True, False)]
 
 

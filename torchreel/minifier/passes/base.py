@@ -72,7 +72,7 @@ class Pass(ABC, Generic[C]):
 
     @abstractmethod
     def edits(self, case: C) -> Sequence[Edit]:
-        """Propose the proposals for a case."""
+        """Return the proposals for a case."""
 
     @abstractmethod
     def apply(self, case: C, edits: Sequence[Edit]) -> C | None:

@@ -58,7 +58,7 @@ class DropConfigEntries(CasePass):
     together = True
 
     def edits(self, case: Case) -> Sequence[CaseEdit]:
-        """Propose one for each entry and option."""
+        """Propose one edit for each entry and option."""
         options = as_list(case.checkpoint.extra.get("options"))
         entries: list[CaseEdit] = [DropEntry(entry_name(e)) for e in case.checkpoint.config]
         return entries + [DropOption(entry_name(option)) for option in options]
@@ -71,7 +71,7 @@ class Ambient(CasePass):
     together = True
 
     def edits(self, case: Case) -> Sequence[CaseEdit]:
-        """Propose one for each piece."""
+        """Propose one edit for each piece."""
         return [DropAmbient(name) for name in sorted(case.checkpoint.ambient)]
 
 

@@ -57,7 +57,7 @@ class NoGradients(CasePass):
     name = "no gradients"
 
     def edits(self, case: Case) -> Sequence[CaseEdit]:
-        """Propose one, if there is anything to drop."""
+        """Propose one edit, if there is anything to drop."""
         return [DetachAll()] if Gradients().edits(case) else []
 
 
@@ -67,7 +67,7 @@ class Gradients(CasePass):
     name = "gradients"
 
     def edits(self, case: Case) -> Sequence[CaseEdit]:
-        """Propose one for each input that needs one."""
+        """Propose one edit for each input that needs one."""
         pairs = zip(case.graph.placeholders, case.checkpoint.inputs, strict=True)
         return [Detach(node.name) for node, value in pairs if _plain(value) != value]
 

@@ -105,7 +105,7 @@ class FewerArguments(CasePass):
     together = True
 
     def edits(self, case: Case) -> Sequence[CaseEdit]:
-        """Propose keywords that are nothing but literals, and arguments from the last one on."""
+        """Propose to leave out literal keywords, and arguments from the last one on."""
         found: list[CaseEdit] = []
         for path, node in _calls(case):
             found += [
@@ -123,7 +123,7 @@ class FewerItems(CasePass):
     name = "items"
 
     def edits(self, case: Case) -> Sequence[CaseEdit]:
-        """Propose each item of what `cat` and the like get."""
+        """Propose to leave out each item of the lists that `cat` and the like get."""
         return [
             DropItem(path, node.name, place, item)
             for path, node in _calls(case)
@@ -162,7 +162,7 @@ class Trips(CasePass):
     together = True
 
     def edits(self, case: Case) -> Sequence[CaseEdit]:
-        """Propose the numbers in conditions of loops become 0; if that will not do, 1, then 2."""
+        """Propose 0 for the numbers in conditions of loops; if that will not do, 1, then 2."""
         found = [
             ((*path, call.names[0]), node.name, place, leaf)
             for path in paths(case.graph)

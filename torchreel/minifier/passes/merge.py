@@ -68,7 +68,7 @@ class MergeInputs(GraphPass):
     name = "merge inputs"
 
     def edits(self, case: Case) -> Sequence[GraphEdit]:
-        """Propose each used input by the first that is like it."""
+        """Propose to replace each used input by the first that is like it."""
         found: list[GraphEdit] = []
         for path in paths(case.graph):
             graph = graph_at(case, path)
@@ -86,7 +86,7 @@ class ConstantsToInputs(CasePass):
     name = "constants"
 
     def edits(self, case: Case) -> Sequence[CaseEdit]:
-        """Propose one for each constant of the outer graph."""
+        """Propose one edit for each constant of the outer graph."""
         return [ConstantToInput(name) for name in sorted(case.graph.attributes)]
 
 

@@ -168,7 +168,7 @@ class Carries(CasePass):
     name = "carries"
 
     def edits(self, case: Case) -> Sequence[CaseEdit]:
-        """Propose one for each carry, the last first."""
+        """Propose one edit for each carry, the last first."""
         found: list[CaseEdit] = []
         for path, _, call in nested_calls(case):
             group = _of_kind(call, "carry")

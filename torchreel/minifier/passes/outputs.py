@@ -94,7 +94,7 @@ class Outputs(GraphPass):
     name = "outputs"
 
     def edits(self, case: Case) -> Sequence[GraphEdit]:
-        """Propose one for each output, the last first."""
+        """Propose one edit for each output, the last first."""
         items = list(enumerate(output_items(case.graph)))
         return [DropOutput(index, _spelled(item)) for index, item in reversed(items)]
 

@@ -88,7 +88,7 @@ class LowerRanks(CasePass):
     name = "ranks"
 
     def edits(self, case: Case) -> Sequence[CaseEdit]:
-        """Propose each dimension of all inputs of a rank, literals following or not.
+        """Propose to drop each dimension of all inputs of a rank, literals following or not.
 
         Then of one.
         """

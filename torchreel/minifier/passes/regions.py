@@ -42,7 +42,7 @@ class Regions(GraphPass):
     together = True
 
     def edits(self, case: Case) -> Sequence[GraphEdit]:
-        """Propose one for each region of every graph, the inner ones first."""
+        """Propose one edit for each region of every graph, the inner ones first."""
         found: list[GraphEdit] = []
         for path in paths(case.graph):
             graph = graph_at(case, path)

@@ -125,7 +125,7 @@ class PlainLayout(CasePass):
     name = "contiguous inputs"
 
     def edits(self, case: Case) -> Sequence[CaseEdit]:
-        """Propose one for each input that is laid out otherwise, or shares its storage."""
+        """Propose one edit for each input that is laid out otherwise, or shares its storage."""
         pairs = zip(case.graph.placeholders, case.checkpoint.inputs, strict=True)
         return [Contiguous(node.name) for node, value in pairs if laid_out(value) != value]
 
@@ -159,7 +159,7 @@ class PlainContents(CasePass):
     together = True
 
     def edits(self, case: Case) -> Sequence[CaseEdit]:
-        """Propose one for each input that may hold only some."""
+        """Propose one edit for each input that may hold only some."""
         pairs = zip(case.graph.placeholders, case.checkpoint.inputs, strict=True)
         return [AnyContents(node.name) for node, value in pairs if "contents" in as_object(value)]
 

@@ -136,9 +136,9 @@ class StaticSizes(CasePass):
     together = True
 
     def edits(self, case: Case) -> Sequence[CaseEdit]:
-        """Propose one for each integer with a hint (floats are inputs of the graph.
+        """Propose one edit for each integer with a hint.
 
-        See `scalars`).
+        Floats are inputs of the graph: see `scalars`.
         """
         hints = case.checkpoint.hints
         return [Static(name) for name in sorted(hints) if isinstance(hints[name], int)]
@@ -151,7 +151,7 @@ class UnusedSymbols(CasePass):
     together = True
 
     def edits(self, case: Case) -> Sequence[CaseEdit]:
-        """Propose one for each."""
+        """Propose one edit for each such symbol."""
         used = {name for value in case.checkpoint.inputs for name in described_symbols(value)}
         table = as_object(case.checkpoint.shape_env.get("symbols"))
         return [Forget(name) for name in sorted(table) if name not in used]

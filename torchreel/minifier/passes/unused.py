@@ -31,7 +31,7 @@ class DeadCode(GraphPass):
     together = True
 
     def edits(self, case: Case) -> Sequence[GraphEdit]:
-        """Propose every unused call of every graph."""
+        """Propose to drop every unused call of every graph."""
         dead = []
         for path in paths(case.graph):
             graph = graph_at(case, path)
@@ -50,6 +50,6 @@ class UnusedInputs(GraphPass):
     together = True
 
     def edits(self, case: Case) -> Sequence[GraphEdit]:
-        """Propose every unused placeholder of the outer graph."""
+        """Propose to drop every unused placeholder of the outer graph."""
         used = users_of(case.graph)
         return [DropNode(node.name) for node in case.graph.placeholders if node.name not in used]

@@ -55,10 +55,7 @@ class NoWrites(CasePass):
     together = True
 
     def edits(self, case: Case) -> Sequence[CaseEdit]:
-        """Propose, for each call that writes to its first operand.
-
-        Its out-of-place form, two ways.
-        """
+        """Propose two out-of-place forms for each call that writes to its first operand."""
         found: list[CaseEdit] = []
         for follow in (True, False):
             for path in paths(case.graph):

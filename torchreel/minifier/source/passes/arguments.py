@@ -34,7 +34,7 @@ class Arguments(SourcePass):
     name = "arguments"
 
     def edits(self, case: SourceCase) -> Sequence[SourceEdit]:
-        """Propose each, the last first; what is compiled or exported stays."""
+        """Propose one edit for each, the last first; what is compiled or exported stays."""
         module = parsed(case.text)
         final = final_place(module)
         call = (*final, ("body", 0), ("value", -1))

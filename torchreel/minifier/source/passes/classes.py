@@ -31,7 +31,7 @@ class MergeInstances(SourcePass):
     together = True
 
     def edits(self, case: SourceCase) -> Sequence[SourceEdit]:
-        """Propose each by the first of its class, then by the others before it."""
+        """Propose to replace each by the first of its class, then by the others before it."""
         found = instances(parsed(case.text))
         pairs = [
             [other for other, its_kind in found[:position] if its_kind == kind]
@@ -83,7 +83,7 @@ class Flatten(SourcePass):
     name = "flatten classes"
 
     def edits(self, case: SourceCase) -> Sequence[SourceEdit]:
-        """Propose, for each class with one object."""
+        """Propose one edit for each class with one object."""
         module = parsed(case.text)
         found = instances(module)
         kinds = [kind for _, kind in found]

@@ -32,7 +32,7 @@ class InlineVariables(SourcePass):
     name = "inline variables"
 
     def edits(self, case: SourceCase) -> Sequence[SourceEdit]:
-        """Propose the last first."""
+        """Propose the edits, the last first."""
         module = parsed(case.text)
         uses = Counter(names_in(module))
         found: list[SourceEdit] = []
@@ -113,7 +113,7 @@ class InlineFunctions(SourcePass):
     name = "inline functions"
 
     def edits(self, case: SourceCase) -> Sequence[SourceEdit]:
-        """Propose functions at the top that end with their only `return`."""
+        """Propose the functions at the top that end with their only `return`."""
         module = parsed(case.text)
         uses = Counter(names_in(module))
         return [

@@ -59,7 +59,7 @@ class Numbers(SourcePass):
     name = "equal numbers"
 
     def edits(self, case: SourceCase) -> Sequence[SourceEdit]:
-        """Propose the largest first; what is tried is smaller."""
+        """Propose the edits, the largest number first; what is tried is smaller."""
         values = Counter(
             node.evaluated_value
             for _, node in walk(parsed(case.text))
@@ -79,7 +79,7 @@ class SingleNumbers(SourcePass):
     name = "single numbers"
 
     def edits(self, case: SourceCase) -> Sequence[SourceEdit]:
-        """Propose integers by a smaller one, others by 1.0."""
+        """Propose a smaller number for each integer, and 1.0 for others."""
         found: list[SourceEdit] = []
         for place, node in walk(parsed(case.text)):
             if isinstance(node, cst.Integer):

@@ -42,7 +42,7 @@ class SimplerCall(SourcePass):
     name = "backend"
 
     def edits(self, case: SourceCase) -> Sequence[SourceEdit]:
-        """Propose one; nothing where torch.export ends the program."""
+        """Propose one edit; nothing where torch.export ends the program."""
         if case.exports:
             return []
         place = final_place(parsed(case.text))

@@ -50,8 +50,9 @@ class Statements(SourcePass):
     name = "statements"
 
     def edits(self, case: SourceCase) -> Sequence[SourceEdit]:
-        """Propose the outer ones first, the last first: what uses something goes before what makes
-        it.
+        """Propose the outer statements first, the last first.
+
+        A statement that uses something goes before the one that makes it.
         """
         read = attributes_read(parsed(case.text))
         return _removed(
@@ -67,7 +68,7 @@ class AttributeAssignments(SourcePass):
     name = "attributes"
 
     def edits(self, case: SourceCase) -> Sequence[SourceEdit]:
-        """Propose the last first."""
+        """Propose the edits, the last first."""
         read = attributes_read(parsed(case.text))
         return _removed(place for place, node in statements(case) if read.intersection(_set(node)))
 
@@ -176,7 +177,7 @@ class Values(SourcePass):
     name = "value of assignment"
 
     def edits(self, case: SourceCase) -> Sequence[SourceEdit]:
-        """Propose in functions, the last first."""
+        """Propose the statements in functions, the last first."""
         found = [
             Evaluate(place) for place, node in statements(case) if place[1:] and _targets(node)
         ]
