@@ -19,7 +19,7 @@ import torch
 import torch._ops
 
 from torchreel.errors import UnsupportedError, UntrustedError
-from torchreel.store.portable import torch_names
+from torchreel.store.portable import autograd_nodes, backward_prologues, torch_names
 from torchreel.store.portable.allowed import functions
 
 Target = functions.Target
@@ -42,6 +42,8 @@ def encode_target(target: object) -> str:
         return f"packet:{target}"
     if isinstance(target, torch._ops.HigherOrderOperator):
         return f"hop:{torch_names.operator_name(target)}"
+    if prologue := backward_prologues.encode(target):
+        return prologue
     name = _function_name(target)
     if name is not None and functions.resolve(name) is target:
         return f"fn:{name}"
@@ -54,6 +56,8 @@ def _describe(target: object) -> str:
 
 
 def _function_name(target: object) -> str | None:
+    if name := autograd_nodes.name_of(target):
+        return name
     if isinstance(target, type) or getattr(builtins, _name_of(target), None) is target:
         return f"{getattr(target, '__module__', '')}.{_name_of(target)}"
     if not isinstance(target, (FunctionType, BuiltinFunctionType)):
@@ -95,6 +99,8 @@ def decode_target(text: str) -> Target:
         return _packet(name)
     if kind == "hop":
         return _higher_order_operator(name)
+    if text.startswith(backward_prologues.TAG):
+        return backward_prologues.decode(text)
     if kind == "fn":
         function = functions.resolve(name)
         if function is not None:

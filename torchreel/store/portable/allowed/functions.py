@@ -21,7 +21,7 @@ from functools import cache
 import torch
 import torch._ops
 
-from torchreel.store.portable import torch_names
+from torchreel.store.portable import autograd_nodes, torch_names
 from torchreel.store.portable.allowed import kinds
 from torchreel.store.portable.allowed.kinds import Kind
 
@@ -142,6 +142,8 @@ def resolve(name: str) -> Target | None:
         return getattr(builtins, attribute) if attribute in _BUILTINS else None
     if is_class(name):
         return torch_names.tensor_classes()[name]
+    if name.startswith(autograd_nodes.PREFIX):
+        return autograd_nodes.resolve(name)
     if _is_admitted(name, module, attribute):
         found = _walk(name)
         return found if callable(found) else None
