@@ -37,6 +37,7 @@ from torchreel.replay.travel import Sought, Stop, Target, Until
 from torchreel.replay.verdict import DIVERGED, IDENTICAL, REFUSED, Comparison, Verdict
 from torchreel.replay.what_if import Changes
 from torchreel.store import queries
+from torchreel.store.addressing import is_capture
 from torchreel.store.database import Store
 from torchreel.store.jsontypes import Json
 from torchreel.store.portable.operators import KEY as OPERATORS
@@ -167,6 +168,8 @@ def _checkpoints(store: Store, compile: Compile, entry: str) -> list[Checkpoint]
         )
     if export is not None:
         raise UnsupportedError(_of_export(compile, export))
+    if is_capture(compile.compile_id):
+        raise UnsupportedError(_of_capture(store, compile))
     if queries.is_without_graph(store, compile):
         raise UnsupportedError(
             f"Dynamo made no graph of the frame of compile {compile.place}: it left the frame to "
@@ -186,6 +189,18 @@ def _checkpoints(store: Store, compile: Compile, entry: str) -> list[Checkpoint]
     raise UnsupportedError(
         f"compile {compile.place} has no 'graph' checkpoint: it did not come through Dynamo, or "
         "was not recorded completely (see what was lost with 'torchreel show')."
+    )
+
+
+def _of_capture(store: Store, compile: Compile) -> str:
+    """Why the capture of a backward is not replayed, and what is."""
+    inner = f"{compile.compile_id}/"
+    known = queries.compiles(store, compile.recording_id)
+    found = [one.place for one in known if one.compile_id.startswith(inner)]
+    then = f"What Dynamo compiled of its graph is replayed: {', '.join(found)}." if found else ""
+    return (
+        f"compile {compile.place} is the capture of a backward by compiled autograd, which begins "
+        f"with the autograd nodes of the program, and those are not on the tape. {then}".rstrip()
     )
 
 

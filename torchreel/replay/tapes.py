@@ -50,14 +50,37 @@ class Operator:
 
     def history(self, other: Operator) -> int | None:
         """How often one has cached what the other worked out; None where they differ otherwise."""
-        if self.name != other.name or self.result != other.result:
+        if self.name != other.name:
             return None
+        if self.result != other.result:
+            return 1 if self.is_cached_as(other) else None
         if self.outcome != other.outcome:
             return 1 if {self.outcome, other.outcome} <= _CACHE else None
         if len(self.within) != len(other.within):
             return None
         counts = [a.history(b) for a, b in zip(self.within, other.within, strict=True)]
         return None if None in counts else sum(count for count in counts if count is not None)
+
+    def is_cached_as(self, other: Operator) -> bool:
+        """Whether the cache has a part in both, and gave the same but for what came into it first.
+
+        A symbol that became a number is one in the cache: the strides of the result are numbers,
+        or products of symbols that are not told, by which of the two was worked out first.
+        """
+        cached = {self.outcome, other.outcome} <= _CACHE
+        return cached and _is_same_result(self.result, other.result)
+
+
+def _is_same_result(one: Json, other: Json) -> bool:
+    """Whether results are the same but for strides that one of them does not tell."""
+    if one == other:
+        return True
+    if not isinstance(one, list) or not isinstance(other, list) or len(one) != len(other):
+        return False
+    if len(one) == 4 and None in (one[2], other[2]) and isinstance(one[1], list):
+        numbers = all(isinstance(size, int) for size in one[1])
+        return numbers and [*one[:2], one[3]] == [*other[:2], other[3]]
+    return all(map(_is_same_result, one, other))
 
 
 @dataclass(frozen=True)
@@ -86,9 +109,24 @@ class Line:
 
     def equals(self, other: Line) -> bool:
         """Whether both say the same, operators within operators apart."""
-        if self.text != other.text:
+        if self.text != other.text and not self._is_cached_as(other):
             return False
         return self.event.payload == other.event.payload or self.payload == other.payload
+
+    def _is_cached_as(self, other: Line) -> bool:
+        """Whether both say the same but for what a cache gave in another form."""
+        if self.operator is None or other.operator is None:
+            return False
+        same = self._without_result().text == other._without_result().text
+        return same and self.operator.is_cached_as(other.operator)
+
+    def _without_result(self) -> Canonical:
+        data = self.form.data
+        return (
+            replace(self.form, data={**data, "result": None})
+            if isinstance(data, Mapping)
+            else self.form
+        )
 
 
 @dataclass

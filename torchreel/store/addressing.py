@@ -58,6 +58,11 @@ class Address(NamedTuple):
         return f"{self.store}#{self.recording}{compile_}{attempt}{event}"
 
 
+def is_capture(compile_id: str) -> bool:
+    """Return True for the name of a capture of compiled autograd, and of nothing in it."""
+    return compile_id.startswith("!") and "/" not in compile_id
+
+
 def default_store() -> str:
     """The store that is meant when none is named: `TORCHREEL_STORE`, or `torchreel.db` here."""
     return os.environ.get(STORE_VARIABLE) or DEFAULT_STORE

@@ -15,7 +15,7 @@ import torch
 
 from torchreel.errors import UnsupportedError
 from torchreel.store.jsontypes import Json
-from torchreel.store.portable import values
+from torchreel.store.portable import torch_names, values
 
 Getter = Callable[[], Any]
 Setter = Callable[[Any], Any]
@@ -119,7 +119,11 @@ def encode_ambient() -> dict[str, Json]:
     """The ambient state of this moment."""
     found = {name: values.encode_value(get()) for name, (get, _) in STATE.items()}
     below = _below()
-    return found if below is None else {**found, "dispatch_below": below}
+    if below is not None:
+        found["dispatch_below"] = below
+    if torch_names.is_compiled_autograd():
+        found["compiled_autograd"] = True
+    return found
 
 
 @contextlib.contextmanager
@@ -133,6 +137,7 @@ def imposed(ambient: Json) -> Iterator[None]:
         with (
             torch.inference_mode() if ambient.get("inference_mode") else contextlib.nullcontext(),
             _dispatching_below(ambient.get("dispatch_below")),
+            torch_names.compiled_autograd(bool(ambient.get("compiled_autograd"))),
         ):
             yield
     finally:

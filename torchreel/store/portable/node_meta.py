@@ -23,7 +23,7 @@ from torchreel.store.portable import names, records, sources, symbols, targets, 
 from torchreel.store.portable.tensors import Decoder, Encoder
 
 # Live objects, rebuilt from the source or not needed; times.
-_LEFT_OUT = frozenset({"grapharg", "creation_timestamp", "steal_arg"})
+_LEFT_OUT = frozenset({"grapharg", "creation_timestamp"})
 # Text of many lines; Inductor keeps it for messages and debugging, and writes none of it into code.
 _LINES = frozenset({"stack_trace", "output_stack_traces"})
 
