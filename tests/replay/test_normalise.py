@@ -8,6 +8,7 @@ import pytest
 from torchreel.replay.compared import EXCUSES, SCOPES
 from torchreel.replay.normalise import Normaliser, canonical_code, canonical_text
 from torchreel.replay.sieve import Point, Sieve, Sifted
+from torchreel.replay.tapes import Operator
 from torchreel.store.jsontypes import Json
 from torchreel.store.records import Event
 
@@ -225,3 +226,33 @@ def test_files_of_torch_are_named_within_torch() -> None:
     assert plain == tape(".venv/lib/python3.11/site-packages/torch/_inductor/compile_fx.py")
     assert plain != tape("torch/_inductor/graph.py")
     assert plain != tape("my_torch/_inductor/compile_fx.py")
+
+
+_TOLD: Json = ["float32", [0, 3], [3, 1], "cpu"]
+_UNTOLD: Json = ["float32", [0, 3], None, "cpu"]
+
+
+@pytest.mark.parametrize(
+    ("outcomes", "results", "expected"),
+    [
+        (("hit", "hit"), (_TOLD, _UNTOLD), 1),
+        (("miss", "hit"), (_UNTOLD, _TOLD), 1),
+        (("hit", "hit"), ([_TOLD, _TOLD], [_UNTOLD, _TOLD]), 1),
+        (("hit", "hit"), (_TOLD, _TOLD), 0),
+        (("ran", "ran"), (_TOLD, _UNTOLD), None),
+        (("hit", "ran"), (_TOLD, _UNTOLD), None),
+        (("hit", "hit"), (_TOLD, ["float32", [0, 3], [1, 1], "cpu"]), None),
+        (("hit", "hit"), (_TOLD, ["float32", [0, 4], None, "cpu"]), None),
+        (("hit", "hit"), (_TOLD, ["float64", [0, 3], None, "cpu"]), None),
+        (("hit", "hit"), (["float32", ["s0"], [1], "cpu"], ["float32", ["s0"], None, "cpu"]), None),
+    ],
+)
+def test_strides_that_a_cached_result_does_not_tell_mean_nothing(
+    outcomes: tuple[str, str], results: tuple[Json, Json], expected: int | None
+) -> None:
+    one, other = (
+        Operator("aten.detach.default", outcome, [None, result], ())
+        for outcome, result in zip(outcomes, results, strict=True)
+    )
+    assert one.history(other) == expected
+    assert other.history(one) == expected

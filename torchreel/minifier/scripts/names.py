@@ -16,6 +16,7 @@ import torch.linalg
 import torch.nn.functional
 import torch.special
 
+from torchreel.errors import UnsupportedError
 from torchreel.escaping.python import is_identifier
 from torchreel.store.portable import targets
 from torchreel.store.portable.graphs import GraphDoc
@@ -107,5 +108,10 @@ def public_target(target: str, imports: tuple[str, ...] = ()) -> str:
     if imports and targets.is_custom(target):
         return target  # defined by a module that the user named
     function = targets.decode_target(target)
+    if targets.is_of_capture(target):
+        raise UnsupportedError(
+            f"the graph calls {target:.80}, which compiled autograd makes while it captures a "
+            "backward: a script that begins with a graph has none"
+        )
     name = _public().get(id(function)) if target.startswith("fn:torch.") else None
     return f"fn:{name}" if name else target

@@ -117,6 +117,11 @@ def is_custom(text: str) -> bool:
     return kind in ("op", "packet") and name.partition(".")[0] not in _NAMESPACES
 
 
+def is_of_capture(text: str) -> bool:
+    """Whether a target is a function that compiled autograd makes while it captures a backward."""
+    return text.startswith((backward_prologues.TAG, f"fn:{autograd_nodes.PREFIX}"))
+
+
 def _packet(name: str) -> Target:
     namespace, _, packet = name.partition(".")
     if f"{namespace}.{packet}" in _DENIED_OPERATORS or "." in packet:

@@ -805,6 +805,9 @@ def is_compiled_autograd() -> bool:
 @contextlib.contextmanager
 def compiled_autograd(active: bool) -> Iterator[None]:
     """Have what is compiled count as what compiled autograd captured, or not."""
+    if active == is_compiled_autograd():
+        yield
+        return
     module = _compiled_autograd()
     before, module.in_compiled_autograd_region = module.in_compiled_autograd_region, active
     try:
