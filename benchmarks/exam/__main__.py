@@ -56,7 +56,8 @@ class Examined:
     name: str
     backend: str
     outcome: str
-    """'examined', 'not tried' (eager mode cannot run it), 'too long' or 'ended with N'."""
+    """'examined', 'not tried' (eager mode cannot run it), 'too long', 'ended with N', or 'not
+    replayed' where there are compiles and the replay told of none."""
     detail: str = ""
     seconds: float = 0.0
     counted: int | None = None
@@ -149,6 +150,8 @@ def _examine(
     counted = _COUNTED.search(run.stdout)
     replayed = _run([*TOOL, "replay", str(store), "--all", "--json"], limit)
     rows = json.loads(replayed.stdout) if replayed.stdout.strip() else []
+    if graphs and not rows:
+        return Examined(name, backend, "not replayed", replayed.stderr.strip()[-300:])
     return Examined(
         name, backend, "examined", "", 0.0, int(counted[1]) if counted else None, graphs, lost,
         tuple(_compiled(row) for row in rows),
