@@ -17,6 +17,7 @@ import re
 import sys
 import warnings
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -46,7 +47,24 @@ _SMALL: tuple[tuple[str, int], ...] = (
 _EVERY = frozenset(range(len(_SMALL)))
 _HEADS = frozenset(place for place, (name, _) in enumerate(_SMALL) if "head" in name)
 _WIDTHS = _HEADS | {place for place, (_, size) in enumerate(_SMALL) if size in (64, 96)}
-_SHRINKINGS = (_EVERY, _EVERY - _HEADS, _EVERY - _WIDTHS, frozenset({1, 2}))
+_WIDTH = r"(hidden|intermediate|ffn)_(size|dim)|.*_(hidden|intermediate)_size|d_(model|ff|inner)"
+_COUNT = r".*heads|n_heads?|.*n_?groups|num_query_groups|.*_d_ssm"
+_PROPORTIONAL = re.compile(rf"{_WIDTH}|{_COUNT}")
+"""Widths, and counts of heads and groups: divided by one number, they fit together as before."""
+
+
+@dataclass(frozen=True)
+class Shrinking:
+    """How sizes are made small: by these rules of `_SMALL`, those that fit together by `factor`."""
+
+    rules: frozenset[int]
+    factor: int = 1
+
+
+_SHRINKINGS = (
+    *map(Shrinking, (_EVERY, _EVERY - _HEADS, _EVERY - _WIDTHS, frozenset({1, 2}))),
+    *(Shrinking(_EVERY - _WIDTHS, factor) for factor in (64, 32, 16, 8)),
+)
 _TOKEN = r".*_(token_)?(id|idx|index)"
 _FEWEST_TOKENS = 100
 """A vocabulary of 120 has no token beyond."""
@@ -69,8 +87,8 @@ def names() -> list[str]:
     return sorted(MODEL_MAPPING_NAMES)
 
 
-def tiny_config(name: str, shrink: frozenset[int]) -> Any:
-    """The default configuration of an architecture with the sizes of these rules made small."""
+def tiny_config(name: str, shrink: Shrinking) -> Any:
+    """The default configuration of an architecture with its sizes made small."""
     from transformers import CONFIG_MAPPING
 
     config = CONFIG_MAPPING[name]()
@@ -79,7 +97,7 @@ def tiny_config(name: str, shrink: frozenset[int]) -> Any:
     return config
 
 
-def _shrink(config: Any, shrink: frozenset[int], seen: set[int]) -> None:
+def _shrink(config: Any, shrink: Shrinking, seen: set[int]) -> None:
     if id(config) in seen:
         return
     seen.add(id(config))
@@ -87,10 +105,10 @@ def _shrink(config: Any, shrink: frozenset[int], seen: set[int]) -> None:
         if hasattr(value, "to_dict"):
             _shrink(value, shrink, seen)
         elif type(value) is int and value > 1:
-            small = _small(key, shrink)
+            small = _small(key, value, shrink)
             if small is not None and value > small:
                 setattr(config, key, small)
-            elif 0 in shrink and value > _FEWEST_TOKENS and re.fullmatch(_TOKEN, key):
+            elif 0 in shrink.rules and value > _FEWEST_TOKENS and re.fullmatch(_TOKEN, key):
                 setattr(config, key, 2)
     kinds = getattr(config, "layer_types", None)
     layers = getattr(config, "num_hidden_layers", None)
@@ -104,10 +122,12 @@ def _some_of_each(kinds: list[Any], count: int) -> list[Any]:
     return (different + kinds)[:count]
 
 
-def _small(key: str, shrink: frozenset[int]) -> int | None:
+def _small(key: str, value: int, shrink: Shrinking) -> int | None:
+    if shrink.factor > 1 and _PROPORTIONAL.fullmatch(key):
+        return max(1, value // shrink.factor)
     for place, (pattern, size) in enumerate(_SMALL):
         if re.fullmatch(pattern, key):
-            return size if place in shrink else None
+            return size if place in shrink.rules else None
     return None
 
 
@@ -222,12 +242,11 @@ def run(model: torch.nn.Module, backend: str) -> None:
     """Call the compiled model at two sizes, then train it for one step."""
     compiled: Callable[..., object] = torch.compile(model, backend=backend)
     for size in (16, 24):
-        inputs = inputs_for(model, size)
-        _call(f"inference {size}", lambda given=inputs: _no_grad(compiled, given))
+        _call(f"inference {size}", lambda size=size: _no_grad(compiled, inputs_for(model, size)))
     model.train()
     torch._dynamo.reset()
-    inputs = inputs_for(model, 16)
-    _call("training", lambda: _step(torch.compile(model, backend=backend), inputs))
+    trained = torch.compile(model, backend=backend)
+    _call("training", lambda: _step(trained, inputs_for(model, 16)))
 
 
 def _no_grad(compiled: Callable[..., object], inputs: Inputs) -> None:
@@ -245,7 +264,7 @@ def _call(what: str, call: Callable[[], None]) -> None:
     """Go on after a failure: that torch.compile fails here is recorded, as everything else."""
     try:
         call()
-    except (*_WRONG_INPUT, torch._dynamo.exc.TorchDynamoException) as error:
+    except (*_WRONG_INPUT, NotTried, torch._dynamo.exc.TorchDynamoException) as error:
         print(f"{what}: {type(error).__name__}: {str(error).splitlines()[0]:.200}", flush=True)
 
 
