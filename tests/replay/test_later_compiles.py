@@ -48,6 +48,20 @@ for size in (3, 4):
     x, w = (torch.ones(size, size, requires_grad=True) for _ in range(2))
     compiled(x, w).sum().backward()
 """
+_SCATTERED = """
+import torch
+def fill(y, x):
+    y[:, 1:, 3:, 1:] = x[:, :1, 3:, 1:]
+    y[:, 1:, :, 2:] = x[:, :1, :, 2:] + 1
+    y[:, :1, 1:, 2:] = x[:, 1:, 1:, 2:] + 1
+    return y * 2
+def f(x):
+    return fill(x.new_zeros(x.size()), x)
+def g(x):
+    return fill(x.new_zeros(x.size()), x).sin()
+for function in (f, g):
+    torch.compile(function, backend="aot_eager")(torch.ones(2, 2, 6, 5))
+"""
 
 
 def test_code_that_an_earlier_compile_left_in_a_cache_replays_identically(tmp_path: Path) -> None:
@@ -76,6 +90,28 @@ def test_operators_under_vmap_are_in_the_cache_as_dynamo_left_them(tmp_path: Pat
         assert verdict.verdict == "identical"
         (again,) = queries.compiles(store, verdict.recording_id or 0)
         assert _cached(store, again) == _cached(store, compile) != []
+
+
+def test_what_an_earlier_compile_left_in_the_fake_tensor_cache_is_found_again(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "run.db"
+    assert record(path, "program", source=_SCATTERED) == 0
+    with Store.open(path, write=True) as store:
+        for compile in queries.compiles(store, 1):
+            verdict = replay(store, compile)
+            assert (verdict.verdict, verdict.detail, verdict.difference) == ("identical", "", "")
+            (again,) = queries.compiles(store, verdict.recording_id or 0)
+            assert _outcomes(store, again) == _outcomes(store, compile) != []
+
+
+def _outcomes(store: Store, compile: Compile) -> list[tuple[str, object]]:
+    """What each operator found in the cache, as AOTAutograd traced it."""
+    return [
+        (event.name, event.data["outcome"])  # type: ignore[call-overload,index]
+        for event in queries.events(store, compile, "fake_tensors.dispatch")
+        if event.stage == "joint"
+    ]
 
 
 def test_regions_and_their_calls_have_the_numbers_that_the_process_gave_them(

@@ -76,6 +76,8 @@ class Request:
     """Libraries of patterns that Inductor traced in this very compile."""
     known: tuple[tuple[Json, bool], ...] = ()
     """Assertions whose value was known before: each is noted once."""
+    lookups: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
+    """What each operator found in the fake-tensor cache, by stage (`fake_cache.Lookup`)."""
     sought: Mapping[str, Any] | None = None
     """Where to stop (`travel.Sought`)."""
 
@@ -140,7 +142,7 @@ def _confine(request: Request, report: Report) -> None:
 def _replay(request: Request, report: Report) -> None:
     _confine(request, report)
     import torchreel.recorder.session as recording
-    from torchreel.replay import restore, torch_machine, torch_names
+    from torchreel.replay import fake_cache, restore, torch_machine, torch_names
     from torchreel.replay.comparison import compare
     from torchreel.replay.facts import Facts, recorder_settings, told
     from torchreel.replay.verdict import NOT_RECORDED, NOT_RESTORED
@@ -184,6 +186,7 @@ def _replay(request: Request, report: Report) -> None:
             ending_when_hung(recorder, request.compile_timeout),
             _seen_before(recorder, restored, request),
             _stopping(recorder, restored, request, report),
+            fake_cache.imposed(recorder, fake_cache.parsed(request.lookups)),
             _OneCompile(recorder, restored) as replayed,
         ):
             report.write(request.report)  # should the stage kill this process

@@ -11,9 +11,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, replace
 from pathlib import Path
+from typing import Any
 
 from torchreel.errors import UnsupportedError, UsageError
-from torchreel.replay import real_inputs, travel, what_if
+from torchreel.replay import fake_cache, real_inputs, travel, what_if
 from torchreel.replay.causes import likely
 from torchreel.replay.child import Report, Request
 from torchreel.replay.compare import Outcome, Question, Side, compare
@@ -240,6 +241,7 @@ def _one(
     sought: Sought | None,
 ) -> Verdict:
     failure = queries.failure_of(store, compile)
+    point = Point(checkpoint.entry, checkpoint.partition, checkpoint.ordinal)
     with tempfile.TemporaryDirectory(prefix="torchreel-request-") as folder:
         blob = Path(folder) / "checkpoint.json"
         data = _document(store, compile, checkpoint)
@@ -259,6 +261,7 @@ def _one(
             imports=options.imports,
             traced_patterns=_traced_patterns(store, compile, checkpoint),
             known=_known_before(store, compile, checkpoint),
+            lookups=_lookups(store, compile, point),
             compile_timeout=hang_limit(failure, options.timeout),
             facts=asdict(what_if.machine(facts_of(store, compile), options.changes)),
             changed=options.changes.config,
@@ -291,6 +294,12 @@ def _traced_patterns(store: Store, compile: Compile, checkpoint: Checkpoint) -> 
         if isinstance(event.data, Mapping) and event.seq > begin
     ]
     return tuple(name for name, pattern in LIBRARIES.items() if pattern in traced)
+
+
+def _lookups(store: Store, compile: Compile, point: Point) -> dict[str, tuple[Any, ...]]:
+    """What each operator after a checkpoint found in the fake-tensor cache, as data."""
+    found = fake_cache.lookups_of(store, compile, point)
+    return {stage: tuple(row.to_json() for row in rows) for stage, rows in found.items()}
 
 
 def _less_devices(arguments: Json) -> Json:

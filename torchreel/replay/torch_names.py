@@ -492,3 +492,59 @@ class _NotCompiled:
     """Stands for a library of kernels."""
 
     kernel = run = staticmethod(_not_compiled)
+
+
+@contextlib.contextmanager
+def around_fake_dispatch(
+    follow: Callable[[str], contextlib.AbstractContextManager[None]],
+    prepare: Callable[[dict[Any, Any], object, Callable[[], object]], None],
+) -> Iterator[None]:
+    """Run each operator of fake modes in `follow(name)`, and `prepare` the cache for its lookup.
+
+    `prepare` gets the cache, the operator's key, and what works the operator out and caches it,
+    without symbolic arithmetic in the graph that is traced.
+    """
+    from torch.fx.experimental.proxy_tensor import disable_proxy_modes_tracing
+
+    from torchreel.recorder.describe import op_name
+    from torchreel.recorder.probes.fake_tensors import QUERIES
+
+    dispatch, cached = FakeTensorMode.dispatch, FakeTensorMode._cached_dispatch_impl
+
+    def following(mode: FakeTensorMode, func: Any, *args: Any, **kwargs: Any) -> object:
+        name = op_name(func)
+        with contextlib.nullcontext() if name in QUERIES else follow(name):
+            return dispatch(mode, func, *args, **kwargs)
+
+    def looking_up(mode: FakeTensorMode, func: Any, *args: Any) -> object:
+        def work_out() -> object:
+            with disable_proxy_modes_tracing():
+                return cached(mode, func, *args)
+
+        found = _fake_cache_entry(mode, func, args[1], args[2])
+        if found is not None:
+            prepare(*found, work_out)
+        return cached(mode, func, *args)
+
+    with (
+        mock.patch.object(FakeTensorMode, "dispatch", following),
+        mock.patch.object(FakeTensorMode, "_cached_dispatch_impl", looking_up),
+    ):
+        yield
+
+
+def _fake_cache_entry(
+    mode: FakeTensorMode, func: Any, args: Any, kwargs: Any
+) -> tuple[dict[Any, Any], object] | None:
+    """The cache that an operator is looked up in, and its key; None where it is not cached."""
+    from torch._subclasses._fake_tensor_utils import _CacheKeyState
+    from torch._subclasses.fake_tensor import _BypassDispatchCache
+
+    state = _CacheKeyState(mode.shape_env)
+    try:
+        key = mode._cache_key(state, func, args, kwargs)
+    except _BypassDispatchCache:
+        return None
+    if state.cache_on_shape_env() and state.shape_env is not None:
+        return state.shape_env.fake_tensor_cache, key
+    return FakeTensorMode.cache, key

@@ -138,7 +138,7 @@ _MEMOS = {
 and the start of the attribute's name."""
 
 
-_QUERIES = frozenset(
+QUERIES = frozenset(
     {
         "prim.device.default", "aten.size.default", "aten.stride.default",
         "aten.storage_offset.default",
@@ -210,7 +210,7 @@ def _describe() -> ModuleType:
 
 def _before(recorder: Recorder, args: tuple[Any, ...], kwargs: dict[str, Any]) -> _Running | object:
     mode, op = type(args[0]), _describe().op_name(args[1])
-    if op in _QUERIES:
+    if op in QUERIES:
         return PASS
     if _here.running:
         _here.look(mode)
