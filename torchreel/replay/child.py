@@ -78,6 +78,8 @@ class Request:
     """Assertions whose value was known before: each is noted once."""
     lookups: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
     """What each operator found in the fake-tensor cache, by stage (`fake_cache.Lookup`)."""
+    remainders: tuple[Json, ...] = ()
+    """Those that became known to be zero (`remainders.learned`)."""
     sought: Mapping[str, Any] | None = None
     """Where to stop (`travel.Sought`)."""
 
@@ -142,7 +144,7 @@ def _confine(request: Request, report: Report) -> None:
 def _replay(request: Request, report: Report) -> None:
     _confine(request, report)
     import torchreel.recorder.session as recording
-    from torchreel.replay import fake_cache, restore, torch_machine, torch_names
+    from torchreel.replay import fake_cache, remainders, restore, torch_machine, torch_names
     from torchreel.replay.comparison import compare
     from torchreel.replay.facts import Facts, recorder_settings, told
     from torchreel.replay.verdict import NOT_RECORDED, NOT_RESTORED
@@ -187,6 +189,7 @@ def _replay(request: Request, report: Report) -> None:
             _seen_before(recorder, restored, request),
             _stopping(recorder, restored, request, report),
             fake_cache.imposed(recorder, fake_cache.parsed(request.lookups)),
+            remainders.imposed(request.remainders),
             _OneCompile(recorder, restored) as replayed,
         ):
             report.write(request.report)  # should the stage kill this process

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from torchreel.errors import UnsupportedError, UsageError
-from torchreel.replay import fake_cache, real_inputs, travel, what_if
+from torchreel.replay import fake_cache, real_inputs, remainders, travel, what_if
 from torchreel.replay.causes import likely
 from torchreel.replay.child import Report, Request
 from torchreel.replay.compare import Outcome, Question, Side, compare
@@ -262,6 +262,7 @@ def _one(
             traced_patterns=_traced_patterns(store, compile, checkpoint),
             known=_known_before(store, compile, checkpoint),
             lookups=_lookups(store, compile, point),
+            remainders=remainders.learned(store, compile, point),
             compile_timeout=hang_limit(failure, options.timeout),
             facts=asdict(what_if.machine(facts_of(store, compile), options.changes)),
             changed=options.changes.config,

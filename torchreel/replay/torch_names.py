@@ -16,6 +16,7 @@ from types import FrameType, SimpleNamespace
 from typing import TYPE_CHECKING, Any
 from unittest import mock
 
+import sympy
 import torch
 import torch._dynamo.config
 import torch._functorch.config
@@ -548,3 +549,41 @@ def _fake_cache_entry(
     if state.cache_on_shape_env() and state.shape_env is not None:
         return state.shape_env.fake_tensor_cache, key
     return FakeTensorMode.cache, key
+
+
+@contextlib.contextmanager
+def choosing_remainders(choose: Callable[[Sequence[Any], Sequence[Any]], Any]) -> Iterator[None]:
+    """Have `choose` say which remainder of an equality a ShapeEnv learns from.
+
+    It gets all of them, and those that would be learned to be zero.  torch takes the first that
+    `Eq.atoms(Mod)` gives, a set.
+    """
+    from torch.utils._sympy.functions import Mod
+
+    learn, atoms = ShapeEnv._maybe_guard_rel, sympy.Eq.atoms
+
+    def learning(env: ShapeEnv, expr: sympy.Basic) -> None:
+        remainders = sorted(expr.atoms(Mod), key=str) if isinstance(expr, sympy.Eq) else []
+        if not remainders:
+            return learn(env, expr)
+        chosen = choose(remainders, [one for one in remainders if _is_zero(expr, one)])
+        ordered = [chosen, *(one for one in remainders if one != chosen)]
+
+        def given(self: sympy.Basic, *types: Any) -> Any:
+            return ordered if self == expr and types == (Mod,) else atoms(self, *types)
+
+        with mock.patch.object(sympy.Eq, "atoms", given):
+            return learn(env, expr)
+
+    with mock.patch.object(ShapeEnv, "_maybe_guard_rel", learning):
+        yield
+
+
+def _is_zero(equality: sympy.Eq, remainder: sympy.Basic) -> bool:
+    """Whether an equality says of a remainder in it that it is zero."""
+    from torch.utils._sympy.solve import try_solve
+
+    with contextlib.suppress(NotImplementedError):
+        solved = try_solve(equality, remainder, floordiv_inequality=False)
+        return solved is not None and solved[1] == 0
+    return False

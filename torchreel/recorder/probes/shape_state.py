@@ -304,7 +304,7 @@ class Shadow:
             seen, now = self._seen[field], getattr(env, field)
             if now == seen:
                 continue
-            for item in now - seen:
+            for item in sorted(now - seen, key=str):  # a set has another order in each process
                 self._mention(recorder, env, item)
                 self._note(recorder, kind, str(item) if form == "symbol" else "", Piece(form, item))
             gone = seen - now
