@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 import torch
 from torch._dynamo import compiled_autograd
+from torchreel.minifier.export.names import public_target
 
 import torchreel
 from tests import backward_programs
 from tests.minifier import planted_lowering
 from torchreel.errors import UnsupportedError
-from torchreel.minifier.export.names import public_target
 from torchreel.minifier.minify import minify
 from torchreel.minifier.options import Options
 from torchreel.store import Store, queries
