@@ -82,15 +82,17 @@ def as_json(failure: Failure) -> Json:
 
 def print_next(store: Store, row: Compile) -> None:
     """What to do with a compile: minify a failure, replay anything that can be replayed."""
+    streams.next_command(*next_words(store, row))
+
+
+def next_words(store: Store, row: Compile) -> tuple[str, ...]:
+    """The words of the command that follows on a compile."""
     address = f"{store.target}#{row.place}"
     failed = row.status in queries.FAILING or queries.failure_of(store, row) is not None
     if not queries.checkpoints(store, row):
         if failed and queries.has_frame(store, row):
-            streams.next_command("torchreel", "minify", address, "--trust")
-            return
-        option = "--traceback" if failed else "--events"
-        streams.next_command("torchreel", "show", address, option)
-    elif failed and not queries.is_decomposition(store, row):
-        streams.next_command("torchreel", "minify", address)
-    else:
-        streams.next_command("torchreel", "replay", address)
+            return "torchreel", "minify", address, "--trust"
+        return "torchreel", "show", address, "--traceback" if failed else "--events"
+    if failed and not queries.is_decomposition(store, row):
+        return "torchreel", "minify", address
+    return "torchreel", "replay", address

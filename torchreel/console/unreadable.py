@@ -16,11 +16,14 @@ _MOST = 10
 
 
 @contextmanager
-def as_far_as_readable(store: Store) -> Iterator[None]:
-    """Leave out what can't be read, say so at the end, and exit as a refusal does."""
+def as_far_as_readable(store: Store) -> Iterator[list[str]]:
+    """Leave out what can't be read, say so at the end, and exit as a refusal does.
+
+    The list says what it is so far, a sentence each.
+    """
     with store.as_far_as_readable() as unreadable:
         try:
-            yield
+            yield unreadable
         finally:
             _say(unreadable)
     if unreadable:

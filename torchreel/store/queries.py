@@ -228,6 +228,23 @@ def event_counts(store: Store, of: Compile | Recording) -> dict[str, int]:
     return dict(sorted(found.items()))
 
 
+def event_counts_by_compile(store: Store, recording_id: int) -> dict[int | None, Counter[str]]:
+    """How many events of each kind each compile of a recording has, by the compile's row id."""
+    rows, pages = schema.events, schema.event_pages
+    query = select(rows.c.compile_id, rows.c.kind, func.count())
+    query = query.where(rows.c.recording_id == recording_id).group_by(
+        rows.c.compile_id, rows.c.kind
+    )
+    found: dict[int | None, Counter[str]] = {}
+    for compile_id, kind, number in map(tuple, store.rows(query)):
+        found.setdefault(compile_id, Counter())[kind] += number
+    for row in _fetch(store, select(pages).where(pages.c.recording_id == recording_id), EventPages):
+        for page in readable(store, partial(kinds_of, row), []):
+            if page is not None:
+                found.setdefault(row.compile_id, Counter())[page[0]] += page[1]
+    return found
+
+
 def _part(table: Table, of: Compile | Recording, *columns: ColumnElement[Any]) -> Select[Any]:
     """The rows of a recording or of a compile."""
     column = table.c.compile_id if isinstance(of, Compile) else table.c.recording_id

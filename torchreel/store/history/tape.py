@@ -94,8 +94,13 @@ class Tape:
 
 def users_line(stack: Sequence[StackFrame]) -> StackFrame | None:
     """The innermost frame that is not in a library; the innermost, where all are."""
-    own = [frame for frame in stack if not any(part in frame.file for part in _LIBRARIES)]
+    own = [frame for frame in stack if not is_library(frame)]
     return own[-1] if own else stack[-1] if stack else None
+
+
+def is_library(frame: StackFrame) -> bool:
+    """Whether a frame is in a library, and in no file of the user's."""
+    return any(part in frame.file for part in _LIBRARIES)
 
 
 def _is(kind: str, asked: str) -> bool:

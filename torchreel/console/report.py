@@ -1,0 +1,42 @@
+"""`torchreel report`: what a store holds, as a page for a browser."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from torchreel.console import failure, streams
+from torchreel.console.text import count
+from torchreel.console.unreadable import as_far_as_readable
+from torchreel.errors import UsageError
+from torchreel.escaping.shell import command
+from torchreel.report import ReportOptions, build, render
+from torchreel.store import Store
+from torchreel.store.addressing import Address
+from torchreel.store.records import Compile
+
+
+def report(store: Store, address: Address, output: Path, max_bytes: int) -> None:
+    """Write the page about what an address covers."""
+
+    def next_of(compile: Compile) -> str:
+        return command(*failure.next_words(store, compile))
+
+    with as_far_as_readable(store) as unreadable:
+        document = build(store, address, ReportOptions(next_of, max_bytes))
+        text = render(document.with_notes(unreadable))
+        output.write_text(text, encoding="utf-8")
+        for note in document.notes:
+            streams.say(note, style="yellow")
+        failures = count(len(document.failures), "distinct failure")
+        rows = count(len(document.compiles), "compile")
+        streams.result(f"wrote {output}: {rows}, {failures}, {len(text.encode()):,} bytes")
+
+
+def refuse_overwriting(output: Path, *, force: bool) -> None:
+    """Raise UsageError for a file that is there, and for a directory that is not."""
+    if not output.parent.is_dir():
+        raise UsageError(f"{output.parent} is no directory: make it first.")
+    if output.is_dir():
+        raise UsageError(f"{output} is a directory: name a file.")
+    if output.exists() and not force:
+        raise UsageError(f"{output} exists: overwrite it with --force, or name another file.")

@@ -1,0 +1,82 @@
+// Elements. Text is always text: nothing here, or anywhere else, makes markup of a string.
+
+function el(tag, attributes, ...children) {
+  const made = document.createElement(tag);
+  return filled(made, attributes, children);
+}
+
+function svg(tag, attributes, ...children) {
+  return filled(document.createElementNS("http://www.w3.org/2000/svg", tag), attributes, children);
+}
+
+function filled(made, attributes, children) {
+  for (const [name, value] of Object.entries(attributes ?? {})) {
+    if (name.startsWith("on")) made.addEventListener(name.slice(2), value);
+    else if (value === true) made.setAttribute(name, "");
+    else if (value !== false && value != null) made.setAttribute(name, value);
+  }
+  made.append(...children.flat().filter((child) => child != null && child !== ""));
+  return made;
+}
+
+const text = (value, kind = "") => el("span", { class: `t ${kind}` }, String(value));
+const mono = (value) => text(value, "mono");
+
+function milliseconds(value) {
+  if (value == null) return "";
+  if (value < 10) return `${value.toFixed(1)} ms`;
+  if (value < 1000) return `${value.toFixed(0)} ms`;
+  if (value < 100000) return `${(value / 1000).toFixed(1)} s`;
+  return `${Math.floor(value / 60000)} min ${Math.round((value % 60000) / 1000)} s`;
+}
+
+const counted = (number, noun, plural = `${noun}s`) =>
+  `${number.toLocaleString("en")} ${number === 1 ? noun : plural}`;
+
+function shortFile(file) {
+  const parts = file.split("/site-packages/");
+  return parts.length > 1 ? parts[parts.length - 1] : file;
+}
+
+function place(line) {
+  if (!line) return "";
+  const where = `${shortFile(line.file)}:${line.line}`;
+  const inside = line.function ? ` in ${line.function}` : "";
+  return el("div", { class: "place", title: line.file },
+    text(where + inside, "dim"), line.code ? text(`    ${line.code}`, "text") : "");
+}
+
+function commandLine(words) {
+  if (!words) return "";
+  const button = el("button", { type: "button", onclick: () => copy(words, button) }, "copy");
+  return el("div", { class: "command" }, text("next", "dim"), el("code", { class: "t" }, words),
+    button);
+}
+
+async function copy(words, button) {
+  try {
+    await navigator.clipboard.writeText(words);
+    button.textContent = "copied";
+  } catch {
+    getSelection().selectAllChildren(button.previousSibling);
+    button.textContent = "selected";
+  }
+}
+
+// One item in a list has the focus; the arrow keys move it.
+function arrowKeys(list, selector) {
+  list.addEventListener("keydown", (event) => {
+    const step = { ArrowDown: 1, ArrowUp: -1, PageDown: 20, PageUp: -20 }[event.key];
+    const to = { Home: 0, End: -1 }[event.key];
+    if (step === undefined && to === undefined) return;
+    const items = [...list.querySelectorAll(selector)].filter((item) => !item.hidden);
+    const here = items.indexOf(document.activeElement.closest(selector));
+    const next = to === undefined ? Math.max(0, Math.min(items.length - 1, here + step)) : to;
+    const item = items.at(next);
+    if (!item) return;
+    event.preventDefault();
+    for (const each of items) if (each.tabIndex === 0) each.tabIndex = -1;
+    item.tabIndex = 0;
+    item.focus();
+  });
+}

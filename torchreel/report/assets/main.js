@@ -1,0 +1,59 @@
+// Which view is shown, by the address after '#'; the bar on top; keys that work everywhere.
+
+let focusAfter = "";
+let shown = 0;
+
+const app = document.getElementById("app");
+
+function topBar() {
+  const search = el("input", { type: "search", id: "search", value: view.query,
+    placeholder: "Search compiles  ( / )", "aria-label": "Search compiles",
+    oninput: () => {
+      view.query = search.value;
+      const list = document.getElementById("compiles");
+      if (list) drawCompiles(list);
+      else location.hash = "#/";
+    } });
+  return el("header", { class: "top" },
+    el("a", { class: "skip", href: "#main", onclick: (event) => {
+      event.preventDefault();
+      document.getElementById("main").focus();
+    } }, "to the content"),
+    el("a", { class: "brand", href: "#/" }, "torchreel"),
+    el("span", { class: "mono t" }, report.store), el("span", { class: "grow" }),
+    text(`torchreel ${report.version}`, "dim"), search);
+}
+
+async function route() {
+  const turn = (shown += 1);
+  const [, kind, number, tab = ""] = location.hash.split("/");
+  const index = Number(number);
+  const isCompile = kind === "c" && Number.isInteger(index) && report.compiles[index];
+  const known = TABS.some(([name]) => name === tab) ? tab : "";
+  const main = isCompile ? await compileView(index, known) : overview();
+  if (turn !== shown) return;
+  main.addEventListener("keydown", arrows);
+  app.querySelector("main")?.remove();
+  app.append(main);
+  if (!isCompile) drawCompiles(document.getElementById("compiles"));
+  scrollTo(0, 0);
+  const focused = focusAfter && document.getElementById(focusAfter);
+  focusAfter = "";
+  if (focused) focused.focus();
+}
+
+function arrows(event) {
+  if (event.key === "Escape" && !location.hash.endsWith("graphs")) location.hash = "#/";
+}
+
+document.addEventListener("keydown", (event) => {
+  const typing = /^(input|select|textarea)$/i.test(event.target.tagName);
+  if (event.key === "/" && !typing) {
+    event.preventDefault();
+    (document.querySelector("main .find") ?? document.getElementById("search")).focus();
+  }
+});
+
+app.append(topBar());
+addEventListener("hashchange", route);
+route();

@@ -1,0 +1,82 @@
+"""The schema of the document of a report, as a page of the documentation.
+
+`python -m torchreel.report.catalogue > docs/report.md`; a test holds the page to this.
+"""
+
+from __future__ import annotations
+
+from typing import get_args, get_type_hints
+
+import msgspec
+
+from torchreel.report.document import STRUCTS, DocumentPart
+
+_HEAD = """# Reports
+
+`torchreel report run.db -o report.html` writes one file for a browser. It asks no server for
+anything (its Content-Security-Policy forbids every request), opens from a disk, follows the light
+or dark theme of the system, and is 5 MB at most (`--max-size`): the details of compiles for which
+there is no room are left out, and it says which command shows them. `run.db#2` is one recording,
+`run.db#2/0/1` one compile.
+
+- The first view: distinct failures with what led to them, the user's line, the smallest case known
+  and the next command; distinct recompiles, graph breaks and restarts; all compiles, as a table or
+  by the user's stack.
+- A compile: its failure, its stages on a time line, why entries of the cache could not be reused,
+  graph breaks, sizes that were made static, its source.
+- Graphs and code: the program, two graphs and the generated code side by side, and a graph drawn. A
+  click on a line, a node or a kernel marks all that belongs to it in all of them.
+- Guards, symbols, config: each guard with the user's line that needed it and who in torch asked;
+  each symbol with the events that made it what it is; config that is not the default, caches,
+  environment.
+
+Keys: `/` searches, the arrows move in lists and between tabs, Enter chooses, Escape clears or goes
+back; in a drawing, `+`, `-`, `0` and the arrows.
+
+Which node came from which is torch's own record: `from_node` for the nodes of AOTAutograd, the
+sequence numbers of autograd for those of the backward, `inductor.kernel` and `inductor.extern` for
+kernels ([events](events.md)); stack traces name the lines. A program does not have to be run with
+anything but the recorder for that.
+
+A graph of up to 600 nodes is drawn whole. Of a larger one, the 250 nodes around the chosen one are
+drawn, and its list has all of them.
+
+All text of a store is written as text: no markup, link or script can come out of it, and characters
+that nobody sees are spelled out.
+
+## The document
+
+The page reads one JSON document, the script element `report`. Fields with their default are left
+out of it. The members of `packed` are JSON documents of their own, deflated (RFC 1951), in base64:
+a page unpacks the details of a compile when it is looked at.
+
+Made by `python -m torchreel.report.catalogue`.
+"""
+
+
+def page() -> str:
+    """The page, as Markdown."""
+    return "".join([_HEAD, *map(_section, STRUCTS)])
+
+
+def _section(struct: type[DocumentPart]) -> str:
+    rows = "".join(_row(struct, field) for field in msgspec.structs.fields(struct))
+    told = (struct.__doc__ or "").partition("\n")[0]
+    table = f"| field | type | what it is |\n|---|---|---|\n{rows}"
+    return f"\n### {struct.__name__}\n\n{told}\n\n{table}"
+
+
+def _row(struct: type[DocumentPart], field: msgspec.structs.FieldInfo) -> str:
+    described, meta = get_args(get_type_hints(struct, include_extras=True)[field.name])
+    optional = "" if field.required else ", may be missing"
+    return f"| `{field.name}` | `{_spelled(described)}`{optional} | {meta.description} |\n"
+
+
+def _spelled(described: object) -> str:
+    """A type as it stands in the source."""
+    text = described.__name__ if isinstance(described, type) and not get_args(described) else None
+    return (text or str(described)).replace("torchreel.report.document.", "").replace("|", "or")
+
+
+if __name__ == "__main__":
+    print(page(), end="")

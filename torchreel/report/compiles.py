@@ -1,0 +1,92 @@
+"""The recordings of a store and a row for each of their compiles: what a listing shows.
+
+Lives here: what is read of a whole recording at once.  Not here: what is shown of one compile
+(`details`), nor what failures have in common (`groups`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from torchreel.report.document import CallerFrame, CompileRow
+from torchreel.store import Store, queries
+from torchreel.store.history.tape import data_of, is_library, users_line
+from torchreel.store.records import Compile, Event, Failure, Recording, StackFrame
+
+START, CACHE = "frame.start", "nondeterminism.cache"
+RESTART, MISS, BREAK = "frame.restart", "frame.cache_miss", "frame.graph_break"
+KINDS = (START, CACHE, RESTART, MISS, BREAK)
+"""Events that a listing reads: all are rows of the table of events, and none comes in thousands."""
+_GUARD = "guards.guard"
+
+
+@dataclass
+class RecordingFacts:
+    """What is read of a recording once, for all of its compiles."""
+
+    recording: Recording
+    compiles: list[Compile]
+    failures: list[Failure]
+    counts: Mapping[int | None, Mapping[str, int]]
+    stacks: Mapping[int, StackFrame]
+    events: dict[int | None, list[Event]] = field(default_factory=dict)
+
+    def of(self, compile: Compile, kind: str) -> list[Event]:
+        """The events of a kind, of those that a listing reads."""
+        return [event for event in self.events.get(compile.id, ()) if event.kind == kind]
+
+    def line(self, event: Event) -> StackFrame | None:
+        """The user's line at an event."""
+        return users_line(queries.unwound(self.stacks, event))
+
+
+def facts_of(store: Store, recording: Recording) -> RecordingFacts:
+    """Read what a listing of a recording needs."""
+    found = RecordingFacts(
+        recording,
+        queries.compiles(store, recording.id),
+        queries.failures(store, recording.id),
+        queries.event_counts_by_compile(store, recording.id),
+        queries.readable(store, lambda: queries.stack_frames(store, recording.id), {}),
+    )
+    for event in queries.events(store, recording, KINDS):
+        found.events.setdefault(event.compile_id, []).append(event)
+    return found
+
+
+class StackTable:
+    """The frames of stacks in one tree; recordings that ran one program share them."""
+
+    def __init__(self) -> None:
+        self.rows: list[CallerFrame] = []
+        self._places: dict[CallerFrame, int] = {}
+
+    def innermost(self, stack: Sequence[StackFrame]) -> int | None:
+        """The place of the innermost frame of a stack, which is added where it is new."""
+        place: int | None = None
+        for frame in stack:
+            row = CallerFrame(frame.file, frame.line, frame.name, place, is_library(frame))
+            place = self._places.setdefault(row, len(self.rows))
+            if place == len(self.rows):
+                self.rows.append(row)
+        return place
+
+
+def row_of(
+    facts: RecordingFacts, compile: Compile, call_nodes: int | None, stacks: StackTable
+) -> CompileRow:
+    """The row of a compile."""
+    counts = facts.counts.get(compile.id, {})
+    failed = [failure for failure in facts.failures if failure.compile_id == compile.id]
+    began = facts.of(compile, START)
+    answers = (f"{e.name} {data_of(e).get('outcome')}" for e in facts.of(compile, CACHE))
+    return CompileRow(
+        compile.place, compile.recording_id, compile.frame_name, compile.frame_file,
+        compile.frame_line, compile.status, compile.backend or "",
+        (compile.started_ns - facts.recording.started_ns) / 1e6,
+        None if compile.ended_ns is None else (compile.ended_ns - compile.started_ns) / 1e6,
+        stacks.innermost(queries.unwound(facts.stacks, began[0])) if began else None,
+        failed[0].stage if failed else "", call_nodes, counts.get(_GUARD, 0),
+        counts.get(BREAK, 0), counts.get(MISS, 0), list(answers),
+    )  # fmt: skip

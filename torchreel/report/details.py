@@ -1,0 +1,152 @@
+"""What is shown of one compile: timeline, graphs, code, guards, symbols, breaks, config.
+
+Lives here: the parts of `CompileDetails` that are read from tables, and what happens where one
+can't be read: it is left out, with a note, and the others are shown.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+from typing import TypeVar
+
+from torchreel.errors import DamagedStore, TorchreelError
+from torchreel.report.compiles import CACHE
+from torchreel.report.document import (
+    CacheAnswer,
+    CodeAt,
+    CodeContent,
+    CompileDetails,
+    ConfigRow,
+    GraphAt,
+    SourceLine,
+    StageSpan,
+    WhyStory,
+)
+from torchreel.report.graphs import content_of, read_graph, sequence_numbers
+from torchreel.report.kernels import kernel_calls
+from torchreel.report.packing import Packer
+from torchreel.report.stories import guards_of, line_of, stories_of, symbols_of
+from torchreel.store import Store, queries, spelling
+from torchreel.store.history.frames import why_graph_break, why_recompile
+from torchreel.store.history.specialised import why_specialised
+from torchreel.store.history.steps import Story
+from torchreel.store.history.tape import Tape, data_of
+from torchreel.store.jsontypes import Json
+from torchreel.store.records import Compile, Graph
+
+_Read = TypeVar("_Read")
+_MOST_TEXT = 2_000_000
+_MOST_STORIES = 40
+
+
+class CompileReader:
+    """Reads the parts of one compile; what can't be read is a note."""
+
+    def __init__(self, store: Store, compile: Compile, packer: Packer) -> None:
+        self.store, self.compile, self.packer = store, compile, packer
+        self.tape = Tape(store, compile)
+        self.notes: list[str] = []
+
+    def details(self, following: str) -> CompileDetails:
+        """All of it; `following` is the command to run next."""
+        failure = self._part(lambda: queries.failure_of(self.store, self.compile), None)
+        return CompileDetails(
+            self._part(self._stages, []), self._part(self._graphs, []), self._part(self._code, []),
+            following, self._text(self.compile.frame_source),
+            self._part(self._caller, None), failure.message if failure else "",
+            self._text(failure.traceback if failure else None),
+            self._stories(why_recompile), self._stories(why_graph_break),
+            self._stories(_that_had_a_symbol),
+            self._part(lambda: list(guards_of(self.tape)), []),
+            self._part(lambda: list(symbols_of(self.tape)), []),
+            self._part(self._config, []), self._part(self._caches, []),
+            self._part(lambda: queries.event_counts(self.store, self.compile), {}), self.notes,
+        )  # fmt: skip
+
+    def _part(self, read: Callable[[], _Read], otherwise: _Read) -> _Read:
+        try:
+            return read()
+        except DamagedStore as error:
+            self.store.skip(error)
+            self._note(error)
+        except TorchreelError as error:
+            self._note(error)
+        return otherwise
+
+    def _note(self, error: TorchreelError) -> None:
+        if str(error) not in self.notes:
+            self.notes.append(str(error))
+
+    def _text(self, digest: str | None) -> str:
+        if digest is None:
+            return ""
+        data = self._part(lambda: self.store.read_blob(digest), b"")
+        return data[:_MOST_TEXT].decode("utf-8", "replace")
+
+    def _stories(self, why: Callable[[Tape], list[Story]]) -> list[WhyStory]:
+        return self._part(lambda: stories_of(self.tape, why(self.tape)[:_MOST_STORIES]), [])
+
+    def _stages(self) -> list[StageSpan]:
+        began = self.compile.started_ns
+        return [
+            StageSpan(
+                row.stage, row.status, (row.started_ns - began) / 1e6, row.partition,
+                None if row.ended_ns is None else (row.ended_ns - row.started_ns) / 1e6,
+            )
+            for row in self.tape.stages
+        ]  # fmt: skip
+
+    def _graphs(self) -> list[GraphAt]:
+        read = [(row, self._part(partial(self._graph, row), None)) for row in self.tape.graphs]
+        known = [(row, document) for row, document in read if document is not None]
+        forward = sequence_numbers(document for _, document in known)
+        return [
+            GraphAt(
+                row.stage, row.partition, row.nodes, row.call_nodes,
+                self.packer.add(content_of(document, forward)),
+            )
+            for row, document in known
+        ]  # fmt: skip
+
+    def _graph(self, row: Graph) -> Mapping[str, Json]:
+        return read_graph(self.store.read_blob(row.digest))
+
+    def _code(self) -> list[CodeAt]:
+        return list(self._codes())
+
+    def _codes(self) -> Iterator[CodeAt]:
+        for row in queries.output_codes(self.store, self.compile):
+            text = self._text(row.digest)
+            kernels = kernel_calls(self.tape, row.partition, text)
+            yield CodeAt(row.partition, self.packer.add(CodeContent(text)), kernels)
+
+    def _caller(self) -> SourceLine | None:
+        """The user's line that called the function."""
+        for event in self.tape.of("frame.start"):
+            line = self.tape.line(event)
+            return line_of(line) if line else None
+        return None
+
+    def _config(self) -> list[ConfigRow]:
+        return [
+            ConfigRow(f"{entry.module}.{entry.key}", spelling.argument(entry.value, str))
+            for entry in queries.config(self.store, self.compile.config_id)
+        ]
+
+    def _caches(self) -> list[CacheAnswer]:
+        return [
+            CacheAnswer(
+                event.name,
+                str(data_of(event).get("outcome")),
+                str(data_of(event).get("key") or ""),
+                str(data_of(event).get("reason") or ""),
+            )
+            for event in self.tape.of(CACHE)
+        ]
+
+
+def _that_had_a_symbol(tape: Tape) -> list[Story]:
+    """What became static and was asked to be dynamic; then the numbers of the model, which are."""
+    found = why_specialised(tape)
+    return sorted(found, key=lambda story: "symbol" not in story.facts)

@@ -1,0 +1,149 @@
+"""What failures, restarts, recompiles and graph breaks have in common: each reason once.
+
+Lives here: which of them are one, and what is said of it in place.  Not here: the stories of a
+single compile (`stories`).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from itertools import chain
+
+from torchreel.report import compiles
+from torchreel.report.compiles import RecordingFacts
+from torchreel.report.document import CauseGroup, FailureGroup, ReducedCase, SourceLine, WhyStory
+from torchreel.report.graphs import last_line
+from torchreel.report.stories import line_of, stories_of
+from torchreel.store import Store, queries
+from torchreel.store.history.frames import shortened, why_graph_break
+from torchreel.store.history.tape import Tape, data_of, texts
+from torchreel.store.records import Compile, Event, Failure
+from torchreel.store.signature import Signature
+
+Places = Mapping[int, int]
+"""The place of each compile in the document, by its row id."""
+NextOf = Callable[[Compile], str]
+"""The command to run next, for a compile."""
+_MOST_WHY = 2
+_MOST_MESSAGE = 20_000
+
+
+def failure_groups(
+    store: Store,
+    found: Iterable[RecordingFacts],
+    places: Places,
+    next_of: NextOf,
+    reduced: Callable[[Failure, str], ReducedCase | None],
+) -> list[FailureGroup]:
+    """The distinct failures: those that happened most often first."""
+    by_signature: dict[str, list[tuple[Failure, Compile | None]]] = {}
+    for facts in found:
+        rows = {row.id: row for row in facts.compiles}
+        for failure in facts.failures:
+            known = by_signature.setdefault(failure.signature_digest, [])
+            known.append((failure, rows.get(failure.compile_id or -1)))
+    groups = [
+        _failure_group(store, same, places, next_of, reduced) for same in by_signature.values()
+    ]
+    return sorted([*groups, *_crashed(found, places, next_of)], key=lambda group: -group.count)
+
+
+def _failure_group(
+    store: Store,
+    same: list[tuple[Failure, Compile | None]],
+    places: Places,
+    next_of: NextOf,
+    reduced: Callable[[Failure, str], ReducedCase | None],
+) -> FailureGroup:
+    failure, compile = same[0]
+    signature, following = failure.signature, next_of(compile) if compile else ""
+    named = last_line(failure.message)
+    cases = (reduced(each, following) for each, _ in same)
+    return FailureGroup(
+        failure.signature_digest[:12], failure.failure_class, _where(signature),
+        " <- ".join(signature.exception_types) or failure.exception_type,
+        failure.message[:_MOST_MESSAGE],
+        list(dict.fromkeys(places[row.id] for _, row in same if row and row.id in places)),
+        len(same),
+        SourceLine(named.file, named.line, named.function, named.code) if named else None,
+        signature.frames[0] if signature.frames else "",
+        _why(store, compile), following,
+        min((case for case in cases if case), key=lambda case: case.after, default=None),
+    )  # fmt: skip
+
+
+def _where(signature: Signature) -> str:
+    return f"{signature.stage} {signature.partition}".strip()
+
+
+def _why(store: Store, compile: Compile | None) -> list[WhyStory]:
+    """What could not be traced, where that is why a compile failed."""
+    if compile is None:
+        return []
+    tape = Tape(store, compile)
+    found = queries.readable(store, lambda: why_graph_break(tape), [])
+    raised = [story for story in found if story.facts.get("outcome") == "raised"]
+    return stories_of(tape, raised[:_MOST_WHY])
+
+
+def _crashed(
+    found: Iterable[RecordingFacts], places: Places, next_of: NextOf
+) -> Iterator[FailureGroup]:
+    """The compiles that died with their process, and nobody wrote that down."""
+    for facts in found:
+        told = {failure.compile_id for failure in facts.failures}
+        for row in facts.compiles:
+            if row.status in queries.FAILING and row.id not in told:
+                how = facts.recording.exit_signal or "the process died"
+                yield FailureGroup(
+                    "", row.status, "", how, "", [places[row.id]], 1, next=next_of(row)
+                )
+
+
+# -- restarts, recompiles, graph breaks -----------------------------------------------------------
+
+
+def cause_groups(found: Iterable[RecordingFacts], places: Places) -> list[CauseGroup]:
+    """The distinct reasons, by kind; those that came up most often first."""
+    groups: dict[tuple[str, ...], list[tuple[RecordingFacts, Event]]] = {}
+    for facts in found:
+        for event in chain.from_iterable(facts.events.values()):
+            if event.compile_id in places and (key := _key(event)):
+                groups.setdefault(key, []).append((facts, event))
+    rows = [_cause(key, events, places) for key, events in groups.items()]
+    return sorted(rows, key=lambda row: (_ORDER.index(row.kind), -row.count))
+
+
+_ORDER = ("recompile", "graph break", "restart")
+_DIGITS = re.compile(r"\d+")
+
+
+def _key(event: Event) -> tuple[str, ...]:
+    """What makes two events one cause; nothing for an event that is none."""
+    data = data_of(event)
+    reason = str(data.get("reason") or "")
+    match event.kind:
+        case compiles.MISS:
+            guards = " ".join(texts(data.get("guards"))) or shortened(reason)
+            return "recompile", _DIGITS.sub("N", guards)
+        case compiles.BREAK:
+            return "graph break", str(data.get("type") or "") or shortened(reason), str(event.stack)
+        case compiles.RESTART:
+            return "restart", str(data.get("type") or ""), shortened(reason)
+    return ()
+
+
+def _cause(
+    key: tuple[str, ...], events: list[tuple[RecordingFacts, Event]], places: Places
+) -> CauseGroup:
+    facts, first = events[0]
+    data = data_of(first)
+    reason = str(data.get("reason") or "")
+    what = key[1] if key[0] == "graph break" else shortened(reason) or key[1]
+    line = facts.line(first)
+    touched = dict.fromkeys(places[event.compile_id or -1] for _, event in events)
+    return CauseGroup(
+        key[0], what, list(touched), len(events), reason[:_MOST_MESSAGE],
+        line_of(line) if line else None,
+    )  # fmt: skip

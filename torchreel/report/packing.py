@@ -1,0 +1,73 @@
+"""Parts of the document that a page reads only when they are looked at: deflated, in base64.
+
+Lives here: the form of a packed part, each once, within a budget; and which characters any text of
+the document may have.  A browser unpacks a part with its own `DecompressionStream`.
+"""
+
+from __future__ import annotations
+
+import base64
+import zlib
+from typing import Any
+
+import msgspec
+
+from torchreel.errors import DamagedStore
+from torchreel.escaping.characters import visible_block
+from torchreel.report.document import DocumentPart
+
+
+class Packer:
+    """The packed parts of a document; equal ones are one."""
+
+    def __init__(self, budget: int) -> None:
+        self.parts: list[str] = []
+        self.left = budget
+        """Bytes that may still be added."""
+        self._places: dict[str, int] = {}
+
+    def add(self, part: DocumentPart) -> int:
+        """The place of a part."""
+        text = packed(part)
+        place = self._places.setdefault(text, len(self.parts))
+        if place == len(self.parts):
+            self.parts.append(text)
+            self.left -= len(text)
+        return place
+
+    def forget(self, number: int) -> None:
+        """Take out all but the first `number` parts: what they belong to has no room."""
+        for text in self.parts[number:]:
+            self.left += len(text)
+            del self._places[text]
+        del self.parts[number:]
+
+
+def packed(part: DocumentPart) -> str:
+    """A part as text: JSON, deflated, in base64."""
+    deflate = zlib.compressobj(9, wbits=-15)
+    data = deflate.compress(encoded(part)) + deflate.flush()
+    return base64.b64encode(data).decode("ascii")
+
+
+def unpacked(text: str) -> bytes:
+    """The JSON of a packed part.  Raises DamagedStore for a text that is none."""
+    try:
+        return zlib.decompress(base64.b64decode(text, validate=True), wbits=-15)
+    except (ValueError, zlib.error) as error:
+        raise DamagedStore(f"A part of the report can't be unpacked: {error}.") from error
+
+
+def encoded(part: DocumentPart) -> bytes:
+    """A part as JSON, in which every character can be seen."""
+    return msgspec.json.encode(_visible(msgspec.to_builtins(part)))
+
+
+def _visible(value: Any) -> Any:
+    if isinstance(value, str):
+        return visible_block(value)
+    if isinstance(value, dict):
+        return {visible_block(key): _visible(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_visible(item) for item in value]
+    return value

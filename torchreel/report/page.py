@@ -1,0 +1,91 @@
+"""From the document of a report to a page: one file that asks nobody for anything.
+
+Lives here: the frame of the page and its policy.  What the page does is in `assets`.  The document
+is a block of JSON, which no browser executes, and in which nothing can end the block.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import html
+import re
+from functools import cache
+from importlib.resources import files
+
+from torchreel.escaping.characters import visible
+from torchreel.report.document import ReportDocument
+from torchreel.report.packing import encoded
+
+SCRIPTS = (
+    "vendor/dagre.min.js", "data.js", "dom.js", "overview.js", "links.js", "drawing.js",
+    "compile.js", "main.js",
+)  # fmt: skip
+"""In this order; all of them share one scope, and none has a global but its own functions."""
+_MAP = re.compile(r"^//# sourceMappingURL=.*$", re.MULTILINE)
+
+
+def render(document: ReportDocument) -> str:
+    """The page."""
+    style, script = asset("style.css"), script_text()
+    title = html.escape(f"torchreel: {visible(document.store)}")
+    return _PAGE.format(
+        policy=_policy(script, style), title=title, style=style, script=script,
+        data=json_block(encoded(document)),
+    )  # fmt: skip
+
+
+def json_block(data: bytes) -> str:
+    """JSON for a script element: nothing in it ends the element, or begins a comment."""
+    text = data.decode("utf-8")
+    for character in "<>&\u2028\u2029":
+        text = text.replace(character, f"\\u{ord(character):04x}")
+    return text
+
+
+def _policy(script: str, style: str) -> str:
+    """Allow this script and this style, and no request at all."""
+    return (
+        f"default-src 'none'; script-src {_hash(script)}; style-src {_hash(style)}; "
+        "base-uri 'none'; form-action 'none'"
+    )
+
+
+def _hash(text: str) -> str:
+    digest = hashlib.sha256(text.encode()).digest()
+    return f"'sha256-{base64.b64encode(digest).decode()}'"
+
+
+@cache
+def script_text() -> str:
+    """All scripts of the page as one, with the licence of the library that is among them."""
+    licence = asset("vendor/dagre.LEGAL.txt")
+    parts = [licence, *(_MAP.sub("", asset(name)) for name in SCRIPTS)]
+    return "\n".join(parts)
+
+
+@cache
+def asset(name: str) -> str:
+    """A file of the page."""
+    return (files("torchreel.report") / "assets" / name).read_text(encoding="utf-8")
+
+
+_PAGE = """<!doctype html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta http-equiv="Content-Security-Policy" content="{policy}">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<meta name="color-scheme" content="light dark">
+<meta name="referrer" content="no-referrer">
+<title>{title}</title>
+<style>{style}</style>
+</head>
+<body>
+<noscript>This report needs JavaScript; it asks no server for anything.</noscript>
+<div id="app"></div>
+<script type="application/json" id="report">{data}</script>
+<script>{script}</script>
+</body>
+</html>
+"""

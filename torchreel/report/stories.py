@@ -1,0 +1,81 @@
+"""Stories of `why`, guards and symbols of a compile, as parts of the document.
+
+Lives here: the form that they have there: addresses without the store, which a page has once.  Not
+here: what happened (`torchreel.store.history`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from torchreel.report.document import GuardRow, SourceLine, SymbolRow, WhyStep, WhyStory
+from torchreel.store import spelling
+from torchreel.store.history.guards import in_sources, is_mark, parts_of, shown
+from torchreel.store.history.shapes import SymbolTable, shape_events, symbol_table
+from torchreel.store.history.steps import Step, Story, step_of
+from torchreel.store.history.symbols import why_symbol
+from torchreel.store.history.tape import Tape, data_of, texts
+from torchreel.store.records import StackFrame
+
+MOST_GUARDS = 5_000
+MOST_SYMBOLS = 300
+_MOST_STEPS = 60
+_SHAPE_GUARDS = ("shape_env.guard", "runtime_assert.defer")
+
+
+def line_of(frame: StackFrame, code: str = "") -> SourceLine:
+    """A frame as a line of a program."""
+    return SourceLine(frame.file, frame.line, frame.name, code)
+
+
+def stories_of(tape: Tape, stories: Iterable[Story]) -> list[WhyStory]:
+    """Stories, as the document has them."""
+    return [
+        WhyStory(
+            _here(tape, story.headline),
+            [_step(tape, step) for step in story.steps[:_MOST_STEPS]],
+            [_here(tape, note) for note in story.notes],
+            texts(story.facts.get("guards")),
+        )
+        for story in stories
+    ]
+
+
+def _here(tape: Tape, text: str) -> str:
+    """A text without the name of the store before '#'."""
+    return text.replace(f"{tape.store.target}#", "#")
+
+
+def _step(tape: Tape, step: Step) -> WhyStep:
+    line = line_of(step.line, step.code) if step.line else None
+    return WhyStep(_here(tape, step.address), _here(tape, step.text), line, step.torch)
+
+
+def guards_of(tape: Tape) -> Iterator[GuardRow]:
+    """The guards of a compile, then those over its symbols."""
+    for event in tape.of("guards.guard")[:MOST_GUARDS]:
+        step = _step(tape, step_of(tape, event))
+        code = [shown(part) for part in parts_of(event) if not is_mark(part)]
+        expression = str(data_of(event).get("expression") or "")
+        yield GuardRow(event.name, code, step.event, expression, step.line, step.torch)
+    names = _table(tape).sources()
+    for event in tape.of(*_SHAPE_GUARDS)[:MOST_GUARDS]:
+        step = _step(tape, step_of(tape, event))
+        text = spelling.size(data_of(event).get("expr"))
+        code = [in_sources(text, names)]
+        yield GuardRow("ShapeEnv", code, step.event, text, step.line, step.torch)
+
+
+def _table(tape: Tape) -> SymbolTable:
+    if not tape.of("shape_env.create"):
+        return SymbolTable(0)
+    return symbol_table(shape_events(tape))
+
+
+def symbols_of(tape: Tape) -> Iterator[SymbolRow]:
+    """The symbols of a compile, in the order of their creation, with what made each what it is."""
+    for name in list(_table(tape).symbols)[:MOST_SYMBOLS]:
+        story = why_symbol(tape, name)
+        steps = [_step(tape, step) for step in story.steps[:_MOST_STEPS]]
+        now = story.headline.partition(f"{tape.address}: ")[2] or story.headline
+        yield SymbolRow(name, now, texts(story.facts.get("sources")), steps)
