@@ -35,8 +35,8 @@ from torchreel.store.records import Compile, Recording
 
 MAX_BYTES = 5_000_000
 """How large a page gets, if nobody says otherwise: what a browser opens at once."""
-_HEADROOM = 400_000
-"""Bytes of that for the page itself, its library, and the rows of some hundred compiles."""
+PAGE_BYTES = 150_000
+"""Bytes of that for the page itself and its library."""
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,7 @@ def build(store: Store, address: Address, options: ReportOptions) -> ReportDocum
     """
     found = [facts_of(store, row) for row in _recordings(store, address)]
     for facts in found:
-        facts.compiles = [row for row in facts.compiles if _is_meant(row, address)]
+        facts.keep([row for row in facts.compiles if _is_meant(row, address)])
     compiles = [row for facts in found for row in facts.compiles]
     if not compiles and address.compile is not None:
         raise UsageError(f"{address} is not in the store: see 'torchreel ls {store.target}'.")
@@ -122,7 +122,7 @@ def _when(time_ns: int) -> str:
 def _with_details(
     store: Store, document: ReportDocument, compiles: Sequence[Compile], options: ReportOptions
 ) -> ReportDocument:
-    room = options.max_bytes - _HEADROOM - len(msgspec.json.encode(document))
+    room = options.max_bytes - PAGE_BYTES - len(msgspec.json.encode(document))
     packer, rows = Packer(max(room, 0)), list(document.compiles)
     without = 0
     for place in _most_wanted_first(rows):

@@ -32,6 +32,13 @@ class RecordingFacts:
     stacks: Mapping[int, StackFrame]
     events: dict[int | None, list[Event]] = field(default_factory=dict)
 
+    def keep(self, compiles: list[Compile]) -> None:
+        """Leave out what is about other compiles than these, where these are not all."""
+        if len(compiles) < len(self.compiles):
+            known = {row.id for row in compiles}
+            self.failures = [row for row in self.failures if row.compile_id in known]
+            self.compiles = compiles
+
     def of(self, compile: Compile, kind: str) -> list[Event]:
         """The events of a kind, of those that a listing reads."""
         return [event for event in self.events.get(compile.id, ()) if event.kind == kind]

@@ -1,0 +1,88 @@
+"""`torchreel report`, on stores that are written row by row."""
+
+from __future__ import annotations
+
+import json
+import re
+import sqlite3
+import subprocess
+import sys
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+from tests.cli.conftest import Run
+from tests.cli.stores import failing
+
+
+def data_of(page: Path) -> Any:
+    """The document in a page."""
+    found = re.search(r'id="report">(.*?)</script>', page.read_text(encoding="utf-8"), re.DOTALL)
+    assert found is not None
+    return json.loads(found[1])
+
+
+def test_it_writes_a_page_and_says_what_is_in_it(run: Run, empty: Path, tmp_path: Path) -> None:
+    page = tmp_path / "report.html"
+    result = run("report", failing(empty), "-o", page)
+    assert result.status == 0, result
+    size = f"{page.stat().st_size:,}"
+    assert result.out == f"wrote {page}: 2 compiles, 1 distinct failure, {size} bytes\n"
+    found = data_of(page)
+    assert [row["address"] for row in found["compiles"]] == ["1/0/0", "1/0/1"]
+    (group,) = found["failures"]
+    assert group["compiles"] == [1]
+    assert group["next"] == f"torchreel minify {empty}#1/0/1"
+
+
+def test_an_address_says_what_it_covers(run: Run, empty: Path, tmp_path: Path) -> None:
+    page = tmp_path / "report.html"
+    assert run("report", f"{failing(empty)}#1/0/0", "-o", page).status == 0
+    assert [row["address"] for row in data_of(page)["compiles"]] == ["1/0/0"]
+    assert "failures" not in data_of(page)
+    assert run("report", f"{empty}#1/7/7", "-o", page, "-f").status == 2
+    assert run("report", f"{empty}#9", "-o", page, "-f").status == 2
+
+
+def test_it_overwrites_only_by_force(run: Run, empty: Path, tmp_path: Path) -> None:
+    page = tmp_path / "report.html"
+    page.write_text("mine")
+    result = run("report", failing(empty), "-o", page)
+    assert (result.status, page.read_text()) == (2, "mine")
+    assert f"{page} exists: overwrite it with --force" in result.err
+    assert run("report", empty, "-o", page, "--force").status == 0
+    assert run("report", empty, "-o", tmp_path / "no" / "report.html").status == 2
+    assert run("report", empty, "-o", tmp_path, "--force").status == 2
+
+
+def test_an_empty_store_has_a_page(run: Run, empty: Path, tmp_path: Path) -> None:
+    page = tmp_path / "report.html"
+    assert run("report", empty, "-o", page).status == 0
+    assert data_of(page)["compiles"] == []
+
+
+def test_what_is_readable_of_a_damaged_store_is_shown(
+    run: Run, empty: Path, tmp_path: Path
+) -> None:
+    page = tmp_path / "report.html"
+    with closing(sqlite3.connect(failing(empty), isolation_level=None)) as connection:
+        connection.execute("UPDATE graphs SET digest = 'no digest'")
+        connection.execute("UPDATE stages SET started_ns = 'x' WHERE stage = 'lowering'")
+    result = run("report", empty, "-o", page)
+    assert result.status == 3, result
+    assert "not readable: " in result.err
+    found = data_of(page)
+    assert len(found["compiles"]) == 2
+    assert len(found["failures"]) == 1
+    told = [line.removeprefix("not readable: ") for line in result.err.splitlines()]
+    assert set(found["notes"]) <= set(told)
+    assert len(found["notes"]) == 2
+
+
+def test_it_does_not_import_torch(empty: Path, tmp_path: Path) -> None:
+    code = (
+        "import sys; from torchreel.cli import app\n"
+        f"app(['report', {str(failing(empty))!r}, '-o', {str(tmp_path / 'r.html')!r}], "
+        "standalone_mode=False)\nassert 'torch' not in sys.modules\n"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, cwd=tmp_path)
