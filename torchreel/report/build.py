@@ -6,7 +6,7 @@ the parts (`compiles`, `groups`, `details`), nor the page (`page`).
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
@@ -31,7 +31,7 @@ from torchreel.report.reductions import reduced_case
 from torchreel.store import Store, queries
 from torchreel.store.addressing import Address
 from torchreel.store.liveness import PROCESS
-from torchreel.store.records import Compile, Recording
+from torchreel.store.records import Compile, Recording, StackFrame
 
 MAX_BYTES = 5_000_000
 """How large a page gets, if nobody says otherwise: what a browser opens at once."""
@@ -66,7 +66,8 @@ def build(store: Store, address: Address, options: ReportOptions) -> ReportDocum
         FORMAT, store.target, version("torchreel"), [_recording(store, f) for f in found], rows,
         stacks.rows, groups, cause_groups(found, places),
     )  # fmt: skip
-    return _with_details(store, document, compiles, options)
+    stacks_of = {facts.recording.id: facts.stacks for facts in found}
+    return _with_details(store, document, compiles, stacks_of, options)
 
 
 def _recordings(store: Store, address: Address) -> list[Recording]:
@@ -120,40 +121,51 @@ def _when(time_ns: int) -> str:
 
 
 def _with_details(
-    store: Store, document: ReportDocument, compiles: Sequence[Compile], options: ReportOptions
+    store: Store,
+    document: ReportDocument,
+    compiles: Sequence[Compile],
+    stacks: Mapping[int, Mapping[int, StackFrame]],
+    options: ReportOptions,
 ) -> ReportDocument:
     room = options.max_bytes - PAGE_BYTES - len(msgspec.json.encode(document))
     packer, rows = Packer(max(room, 0)), list(document.compiles)
     without = 0
     for place in _most_wanted_first(rows):
-        details = None if packer.left <= 0 else _add(store, compiles[place], packer, options)
+        compile = compiles[place]
+        reader = CompileReader(store, compile, packer, stacks[compile.recording_id])
+        details = None if packer.left <= 0 else _add(reader, options.next_of(compile))
         without += details is None
         rows[place] = msgspec.structs.replace(rows[place], details=details)
     notes = [_left_out(store, without, rows)] if without else []
     return msgspec.structs.replace(document, compiles=rows, packed=packer.parts, notes=notes)
 
 
-def _add(store: Store, compile: Compile, packer: Packer, options: ReportOptions) -> int | None:
-    """The place of a compile's details; None where they have no room."""
+def _add(reader: CompileReader, following: str) -> int | None:
+    """The place of a compile's details; None where they have no room: then nothing has any more.
+
+    To read all the others, for the few small ones among them, would take minutes.
+    """
+    packer = reader.packer
     before = len(packer.parts)
-    details = CompileReader(store, compile, packer).details(options.next_of(compile))
-    place = packer.add(details)
+    place = packer.add(reader.details(following))
     if packer.left < 0:
-        packer.forget(before)
+        packer.close(before)
         return None
     return place
 
 
 def _most_wanted_first(rows: Sequence[CompileRow]) -> list[int]:
-    """Compiles that failed, then those that took long or came again; attempts given up last."""
+    """Compiles that failed first, attempts given up last; else as they were recorded.
+
+    That is how they lie in the file: to read them in another order takes many times as long.
+    """
     return sorted(range(len(rows)), key=lambda place: _rank(rows[place]))
 
 
-def _rank(row: CompileRow) -> tuple[int, float]:
+def _rank(row: CompileRow) -> int:
     if row.status in queries.FAILING:
-        return 0, 0
-    given_up = row.status == "restarted"
-    return 2 if given_up else 1, -(row.ms or 0)
+        return 0
+    return 2 if row.status == "restarted" else 1
 
 
 def _left_out(store: Store, without: int, rows: Sequence[CompileRow]) -> str:

@@ -38,7 +38,7 @@ sequence numbers of autograd for those of the backward, `inductor.kernel` and `i
 kernels ([events](events.md)); stack traces name the lines. A program does not have to be run with
 anything but the recorder for that.
 
-A graph of up to 600 nodes is drawn whole. Of a larger one, the 250 nodes around the chosen one are
+A graph of up to 300 nodes is drawn whole. Of a larger one, the 100 nodes around the chosen one are
 drawn, and its list has all of them.
 
 All text of a store is written as text: no markup, link or script can come out of it, and characters

@@ -33,7 +33,7 @@ from torchreel.store.history.specialised import why_specialised
 from torchreel.store.history.steps import Story
 from torchreel.store.history.tape import Tape, data_of
 from torchreel.store.jsontypes import Json
-from torchreel.store.records import Compile, Graph
+from torchreel.store.records import Compile, Graph, StackFrame
 
 _Read = TypeVar("_Read")
 _MOST_TEXT = 2_000_000
@@ -43,9 +43,11 @@ _MOST_STORIES = 40
 class CompileReader:
     """Reads the parts of one compile; what can't be read is a note."""
 
-    def __init__(self, store: Store, compile: Compile, packer: Packer) -> None:
+    def __init__(
+        self, store: Store, compile: Compile, packer: Packer, frames: Mapping[int, StackFrame]
+    ) -> None:
         self.store, self.compile, self.packer = store, compile, packer
-        self.tape = Tape(store, compile)
+        self.tape = Tape(store, compile, frames)
         self.notes: list[str] = []
 
     def details(self, following: str) -> CompileDetails:

@@ -35,12 +35,12 @@ class Packer:
             self.left -= len(text)
         return place
 
-    def forget(self, number: int) -> None:
-        """Take out all but the first `number` parts: what they belong to has no room."""
+    def close(self, number: int) -> None:
+        """Take out all but the first `number` parts, for which there was room, and take no more."""
         for text in self.parts[number:]:
-            self.left += len(text)
             del self._places[text]
         del self.parts[number:]
+        self.left = 0
 
 
 def packed(part: DocumentPart) -> str:

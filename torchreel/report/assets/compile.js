@@ -212,7 +212,9 @@ class Workbench {
     }
     requestAnimationFrame(() => {
       for (const pane of this.panes) pane.begin();
-      this.drawGraph(this.panes[2] instanceof GraphPane ? this.panes[2].graph : this.panes[1].graph);
+      // After the panes were painted: a layout takes its time.
+      const [, first, second] = this.panes;
+      setTimeout(() => this.drawGraph((second instanceof GraphPane ? second : first).graph));
     });
     return [bar, panes, this.place];
   }

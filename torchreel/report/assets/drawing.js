@@ -1,9 +1,9 @@
 // A graph as a picture: laid out by dagre when it is looked at, zoomed, dragged and searched.
 
-// Nodes that are drawn at once: dagre takes about a second for so many (docs/report.md). Of a
-// larger graph, the neighbourhood of one node is drawn.
-const WHOLE = 600;
-const NEAR = 250;
+// Nodes that are drawn at once: dagre takes up to a second or two for so many. Of a larger graph,
+// the neighbourhood of one node is drawn (docs/report.md).
+const WHOLE = 300;
+const NEAR = 100;
 const FEW = 8;
 const HEIGHT = 22;
 const LETTER = 6.7;

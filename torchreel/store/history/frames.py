@@ -120,7 +120,7 @@ def _guard_stories(
     """Why the entry had the guard that failed."""
     if entry is None:
         return []
-    known = Background(Tape(tape.store, entry))
+    known = Background(tape.of_another(entry))
     found = [guard for guard in known.tape.of("guards.guard") if _is_failed(guard, parts, source)]
     return [guard_story(known, guard, parts) for guard in found]
 

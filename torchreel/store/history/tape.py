@@ -23,12 +23,23 @@ _LIBRARIES = ("/site-packages/", "/dist-packages/", "/torch/nn/", "/torch/_", "<
 class Tape:
     """The events of a compile; each kind is read when it is asked for, and once."""
 
-    def __init__(self, store: Store, compile: Compile) -> None:
+    def __init__(
+        self,
+        store: Store,
+        compile: Compile,
+        frames: Mapping[int, StackFrame] | None = None,
+    ) -> None:
+        """Read from a store; `frames` are those of the recording, where they were read already."""
         self.store, self.compile = store, compile
+        self._known_frames = frames
         self._read: dict[str, list[Event]] = {}
         self._found: dict[tuple[str, ...], list[Event]] = {}
         self.traces: dict[str, Mapping[str, str]] = {}
         """Stack traces of nodes, by the digest of their graph (filled by `lowered`)."""
+
+    def of_another(self, compile: Compile) -> Tape:
+        """The events of another compile of the same recording."""
+        return Tape(self.store, compile, self._frames)
 
     @cached_property
     def kinds(self) -> list[str]:
@@ -71,7 +82,9 @@ class Tape:
         return queries.graphs(self.store, self.compile)
 
     @cached_property
-    def _frames(self) -> dict[int, StackFrame]:
+    def _frames(self) -> Mapping[int, StackFrame]:
+        if self._known_frames is not None:
+            return self._known_frames
         return queries.stack_frames(self.store, self.compile.recording_id)
 
     def stack(self, event: Event) -> list[StackFrame]:
