@@ -10,7 +10,6 @@ function overview() {
     failures(), causes(),
     el("h2", {}, "Compiles"), compileTools(list), list,
     recordings());
-  drawCompiles(list);
   return main;
 }
 
