@@ -7,14 +7,14 @@ from pathlib import Path
 import pytest
 import torch
 from torch._dynamo import compiled_autograd
-from torchreel.minifier.export.names import public_target
 
 import torchreel
 from tests import backward_programs
 from tests.minifier import planted_lowering
 from torchreel.errors import UnsupportedError
 from torchreel.minifier.minify import minify
-from torchreel.minifier.options import Options
+from torchreel.minifier.options import MinifyOptions
+from torchreel.minifier.scripts.names import public_target
 from torchreel.store import Store, queries
 from torchreel.store.portable import autograd_nodes, backward_prologues
 
@@ -41,7 +41,7 @@ def test_a_failing_backward_is_reduced_without_trust(tmp_path: Path) -> None:
     with Store.open(tmp_path / "run.db", write=True) as store:
         _, inner = queries.compiles(store, queries.recordings(store)[-1].id)
         assert (inner.compile_id, inner.status) == ("!0/0/0", "failed")
-        found = minify(store, options=Options(imports=("tests.minifier.planted_lowering",)))
+        found = minify(store, options=MinifyOptions(imports=("tests.minifier.planted_lowering",)))
     (call,) = (node for node in found.case.graph.nodes if node.is_call)
     assert call.target in ("cos", "op:aten.cos.default")
     assert found.case.backend == "inductor"
