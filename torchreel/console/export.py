@@ -43,7 +43,7 @@ def report(address: str, exported: Exported) -> int:
 
 
 def _company(exported: Exported) -> str:
-    """What the script could import."""
+    """Return what the script could import."""
     modules = " and ".join(map(visible, exported.imports))
     return f"torch and {modules}" if modules else "torch alone"
 

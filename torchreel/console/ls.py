@@ -141,7 +141,7 @@ def _print_recordings(store: Store, found: list[Recording]) -> None:
 
 
 def ended(recording: Recording) -> str:
-    """How a recording ended: 'done, status 1', 'died by SIGSEGV'."""
+    """Return how a recording ended: 'done, status 1', 'died by SIGSEGV'."""
     if recording.exit_signal:
         return f"{recording.status} by {recording.exit_signal}"
     if recording.exit_status is not None:

@@ -236,7 +236,9 @@ def with_state(
 
 
 def _filled(module: object, name: str) -> object:
-    """What a container of a module holds, as a plain one; None for an empty one, and others."""
+    """Return what a container of a module holds, as a plain one; None for an empty one, and
+    others.
+    """
     found = vars(module).get(name) if type(module) is ModuleType else None
     # By type, and its own methods: the program's classes may have others.
     if issubclass(type(found), dict):
@@ -249,7 +251,7 @@ def _filled(module: object, name: str) -> object:
 
 
 def _document(notes: _Notes, modules: set[str]) -> dict[str, Json]:
-    """What stands beside the pickle, and needs no trust to be read."""
+    """Return what stands beside the pickle, and needs no trust to be read."""
     return {
         "tensors": notes.tensors,
         "lines": {file: _lines(file, spans) for file, spans in sorted(notes.lines.items())},
@@ -472,7 +474,7 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
         return Opaque, (opaque.type, opaque.reason)
 
     def _attributes(self) -> list[tuple[int, dict[str, Any]]]:
-        """What the tensors so far carry (marks for Dynamo among it), and their gradients."""
+        """Return what the tensors so far carry (marks for Dynamo among it), and their gradients."""
         found = []
         for number, tensor in enumerate(list(self._held)):
             carried = dict(getattr(tensor, "__dict__", None) or {})
@@ -524,7 +526,9 @@ def _with_qualname(cls: type, reduced: Any) -> Any:
 
 
 def _with_token(obj: object, reduced: Any) -> Any:
-    """How to make an object once for all bundles of a recording, where it has a state to set."""
+    """Return how to make an object once for all bundles of a recording, where it has a state to
+    set.
+    """
     if type(reduced) is not tuple or len(reduced) < 3 or reduced[2] is None:
         return reduced
     function, arguments, *rest = reduced
@@ -665,7 +669,9 @@ def _without_secret(text: str, redactor: Redactor, sources: Sequence[tuple[str, 
 
 
 def is_tensor_like(value: object) -> bool:
-    """Whether this is a NumPy array, which Dynamo treats as a tensor (NumPy is not imported)."""
+    """Return whether this is a NumPy array, which Dynamo treats as a tensor (NumPy is not
+    imported).
+    """
     numpy = sys.modules.get("numpy")
     # By type: isinstance would ask the program's own objects for their class.
     return numpy is not None and issubclass(type(value), numpy.ndarray)

@@ -36,7 +36,7 @@ class KillSwitch:
         self.thrown = False
 
     def look(self, *, now: bool = False) -> bool:
-        """Whether it is thrown; looks at the file now and then, or `now`."""
+        """Return whether it is thrown; looks at the file now and then, or `now`."""
         if self.thrown:
             return True
         if self._signalled is not None:

@@ -78,7 +78,9 @@ def facts() -> dict[str, str]:
 
 
 def _platform() -> str:
-    """What `platform.platform` says: that runs `uname -p`, a child the program may wait for."""
+    """Return what `platform.platform` says: that runs `uname -p`, a child the program may wait
+    for.
+    """
     system = os.uname()
     name = f"{system.sysname}-{system.release}-{system.machine}"
     libc = "".join(platform.libc_ver()) if system.sysname == "Linux" else ""

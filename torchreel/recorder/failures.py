@@ -69,29 +69,31 @@ class Written:
 
 
 def _is_a(error: BaseException, names: tuple[str, ...]) -> bool:
-    """Whether `error` is one of Dynamo's own exceptions, which needn't be imported for that."""
+    """Return whether `error` is one of Dynamo's own exceptions, which needn't be imported for
+    that.
+    """
     exc = sys.modules.get("torch._dynamo.exc")
     kinds = tuple(getattr(exc, name) for name in names if hasattr(exc, name))
     return isinstance(error, kinds)
 
 
 def is_restart(error: BaseException) -> bool:
-    """Whether Dynamo will try this frame again."""
+    """Return whether Dynamo will try this frame again."""
     return _is_a(error, _RESTARTS)
 
 
 def is_odd_restart(error: BaseException) -> bool:
-    """Whether Dynamo will try this frame again, for a reason that few compiles have."""
+    """Return whether Dynamo will try this frame again, for a reason that few compiles have."""
     return is_restart(error) and not _is_a(error, USUAL_RESTARTS)
 
 
 def is_control_flow(error: BaseException) -> bool:
-    """Whether this is no error at all."""
+    """Return whether this is no error at all."""
     return isinstance(error, Stopped) or _is_a(error, _RESTARTS + _SKIPS)
 
 
 def is_soft(error: BaseException) -> bool:
-    """Whether Dynamo falls back to eager on it, when it may."""
+    """Return whether Dynamo falls back to eager on it, when it may."""
     return _is_a(error, _SOFT)
 
 

@@ -96,11 +96,11 @@ class FlightTape(Tape):
             self._hold(ref)
 
     def wants_checkpoint(self, entry: CompileEntry) -> bool:
-        """Whether the checkpoint of this compile is to be taken at all."""
+        """Return whether the checkpoint of this compile is to be taken at all."""
         return entry.ref not in self._skipped
 
     def wants_graphs(self, entry: CompileEntry) -> bool:
-        """Whether its graphs between the checkpoints are."""
+        """Return whether its graphs between the checkpoints are."""
         return entry.ref in self._kept
 
     def append(self, operation: Operation) -> None:
@@ -199,7 +199,9 @@ class Drop(NamedTuple):
 
 
 def in_sample(compile_id: str, share: float) -> bool:
-    """Whether a compile is in the sample: the same ones in every process that compiles alike."""
+    """Return whether a compile is in the sample: the same ones in every process that compiles
+    alike.
+    """
     if share >= 1:
         return True
     number = int.from_bytes(hashlib.sha256(compile_id.encode()).digest()[:8], "big")

@@ -36,7 +36,7 @@ _STORES = frozenset({"STORE_FAST", "STORE_NAME", "STORE_GLOBAL", "STORE_DEREF", 
 
 @lru_cache(4096)
 def is_telling(name: str) -> bool:
-    """Whether what has this name is nobody's business."""
+    """Return whether what has this name is nobody's business."""
     return SECRET_NAME.search(name) is not None
 
 
@@ -80,7 +80,7 @@ def of_error(error: BaseException) -> Iterator[tuple[set[str], str]]:
 
 
 def messages(error: BaseException) -> Iterator[str]:
-    """What the program itself says in an exception, and in those that it was made from.
+    """Yield what the program itself says in an exception, and in those that it was made from.
 
     Those that a library raised say what the library says; notes may be anybody's.
     """
@@ -128,7 +128,7 @@ def _running() -> set[int]:
 
 @lru_cache(4096)
 def is_installed(file: str) -> bool:
-    """Whether a file is part of Python or of a package: it is everybody's."""
+    """Return whether a file is part of Python or of a package: it is everybody's."""
     if file.startswith("<"):
         return file.startswith(_MADE)
     torch = getattr(sys.modules.get("torch"), "__file__", None) or _LIBRARY
@@ -186,7 +186,7 @@ def _texts_of(items: Iterable[object], depth: int, keys: bool = False) -> Iterat
 
 
 def _content(value: object) -> object:
-    """What a cell holds: an argument that an inner function uses is in one."""
+    """Return what a cell holds: an argument that an inner function uses is in one."""
     if type(value) is not CellType:
         return value
     try:

@@ -175,7 +175,7 @@ class fail_open:
 
 
 def _is_of_a_handler(error: Exception) -> bool:
-    """Whether a signal handler raised it: Python runs one wherever the main thread just is.
+    """Return whether a signal handler raised it: Python runs one wherever the main thread just is.
 
     Seen by how a handler is called, since it may have given its signal back before it raised.
     """
@@ -187,7 +187,9 @@ def _is_of_a_handler(error: Exception) -> bool:
 
 
 def _is_a_handlers(frame: FrameType) -> bool:
-    """Whether a frame was given the number of a signal and, next to it, the frame it came from."""
+    """Return whether a frame was given the number of a signal and, next to it, the frame it
+    came from.
+    """
     given: list[object] = []
     for value in frame.f_locals.values():
         given += value if type(value) is tuple else (value,)  # *args, of a decorated one

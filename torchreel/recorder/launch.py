@@ -144,7 +144,7 @@ def _absolute(store_path: str | Path) -> str:
 
 
 def _identity(target: str) -> tuple[int, int, bytes] | None:
-    """Which store the file is that all processes share; None where there is none such."""
+    """Return which store the file is that all processes share; None where there is none such."""
     if "://" in target or not is_shared(target):
         return None
     with suppress(OSError, ValueError), open(target, "rb") as file:
@@ -202,7 +202,7 @@ def _report() -> Iterator[str]:
 
 
 def _read(report: str) -> tuple[str, ...]:
-    """What the processes said, each thing once."""
+    """Return what the processes said, each thing once."""
     with suppress(OSError), open(report, encoding="utf-8", errors="replace") as file:
         lines = file.read(_MOST_REPORTED).splitlines()
         return tuple(dict.fromkeys(line for line in lines if line))
@@ -210,7 +210,7 @@ def _read(report: str) -> tuple[str, ...]:
 
 
 def is_shared(target: str) -> bool:
-    """Whether all processes of a program write into one store.
+    """Return whether all processes of a program write into one store.
 
     Not where its name has placeholders, and not where the file system has no locks; on one that
     other machines see, the ranks of a job don't, but a program without ranks does.
@@ -294,7 +294,7 @@ def _settle(
 
 
 def _elsewhere(target: str, started: int) -> bool:
-    """Whether ranks of the program wrote files of their own beside the store."""
+    """Return whether ranks of the program wrote files of their own beside the store."""
     return any(file.stat().st_mtime_ns >= started for file in locks.own_files(target))
 
 

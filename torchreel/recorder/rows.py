@@ -178,7 +178,7 @@ class Event(NamedTuple):
 
     @classmethod
     def of(cls, row: Row) -> Event:
-        """What waited."""
+        """Return what waited."""
         return cls._make((*row[:_HEAD], row[_HEAD:]))
 
     def data(self) -> object:
@@ -261,7 +261,7 @@ def _document(events: Sequence[Row], writer: AnyWriter) -> bytes:
 
 
 def _short(payload: str, writer: AnyWriter) -> str | list[str]:
-    """How a page has a payload: its digest, or its text."""
+    """Return how a page has a payload: its digest, or its text."""
     return [payload] if len(payload) < SHORT else Blob(payload).resolve(writer)
 
 

@@ -176,7 +176,7 @@ def install(
 
 
 def install_from_environment(setting: str) -> Recorder:
-    """What `TORCHREEL=<mode>:<target>` asks for; called while torch is being imported."""
+    """Return what `TORCHREEL=<mode>:<target>` asks for; called while torch is being imported."""
     mode, _, target = setting.partition(":")
     options = Options(
         target=_absolute(target or None),

@@ -104,7 +104,7 @@ class Settings:
 
     @classmethod
     def from_environment(cls, environ: Mapping[str, str] | None = None) -> Settings:
-        """What the variables say.  Raises UsageError for one that makes no sense."""
+        """Return what the variables say.  Raises UsageError for one that makes no sense."""
         environ = os.environ if environ is None else environ
         values = {name: environ.get(name, "") for name in VARIABLES}
         size, age = values[BYTES_VARIABLE], values[AGE_VARIABLE]

@@ -72,7 +72,7 @@ class CompileEntry:
         gives the module among the frame's globals, and the member's."""
 
     def ordinal(self, *key: str) -> int:
-        """How many things of this kind came before."""
+        """Return how many things of this kind came before."""
         self.ordinals[key] += 1
         return self.ordinals[key] - 1
 
@@ -81,7 +81,7 @@ class CompileEntry:
         return self.checkpoints.get(("aot", partition)) or self.checkpoints.get(("graph", ""))
 
     def can_go_on(self, stage: str, partition: str) -> bool:
-        """Whether `stage` can be a later part of this compile."""
+        """Return whether `stage` can be a later part of this compile."""
         if self.status != "ok" or stage not in _ORDER:
             return stage not in _ORDER
         if stage == "pre_grad" and self.entered:
@@ -177,7 +177,7 @@ class Spans:
             self.innermost.pop(thread, None)
 
     def is_open(self, entry: CompileEntry, stage: str, partition: str) -> bool:
-        """Whether the innermost span of this thread is that very stage."""
+        """Return whether the innermost span of this thread is that very stage."""
         top = self.top
         return top is not None and (top.entry, top.stage, top.partition) == (
             entry, stage, partition,

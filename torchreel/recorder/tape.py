@@ -160,11 +160,11 @@ class Tape:
             self.marks.mark(entry.started_ns, entry.status)
 
     def wants_checkpoint(self, entry: CompileEntry) -> bool:
-        """Whether the checkpoints of this compile are to be taken at all."""
+        """Return whether the checkpoints of this compile are to be taken at all."""
         return True
 
     def wants_graphs(self, entry: CompileEntry) -> bool:
-        """Whether its graphs between the checkpoints are."""
+        """Return whether its graphs between the checkpoints are."""
         return True
 
     def append(self, operation: Operation) -> None:
@@ -292,7 +292,7 @@ class Tape:
                 return
 
     def _leave(self) -> bool:
-        """Whether the thread may end.
+        """Return whether the thread may end.
 
         `append` takes no lock: what it pushed before it saw that there is no thread is looked for
         again after there is none.
@@ -496,7 +496,7 @@ def _number(value: object) -> int:
 
 
 def _identity(target: str) -> tuple[int, int] | None:
-    """Which file that is; None for what is no file (or none any more)."""
+    """Return which file that is; None for what is no file (or none any more)."""
     try:
         status = os.stat(target)
     except (OSError, ValueError):

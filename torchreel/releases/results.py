@@ -165,7 +165,7 @@ class Survey:
 
     @classmethod
     def from_json(cls, data: Json) -> Survey:
-        """What `to_json` gave.  Raises `DamagedStore` for anything else."""
+        """Return what `to_json` gave.  Raises `DamagedStore` for anything else."""
         try:
             return msgspec.convert(data, cls)
         except msgspec.ValidationError as error:

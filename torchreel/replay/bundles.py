@@ -139,7 +139,7 @@ def _without(compile: Compile, row: FrameBundle | None) -> str:
 
 
 def _parsed(document: bytes) -> Mapping[str, Json]:
-    """What stands beside the pickle; of older bundles, the tensors alone."""
+    """Return what stands beside the pickle; of older bundles, the tensors alone."""
     try:
         found = parse_json(document)
     except ValueError as error:

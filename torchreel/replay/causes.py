@@ -41,7 +41,9 @@ _FROM_OUTSIDE = ("SIGKILL", "SIGTERM", "SIGINT", "SIGHUP")
 def likely(
     recorded: tuple[Store, Compile], replayed: tuple[Store, Compile | None], first: str
 ) -> str:
-    """What may have made the difference; `first` is the kind of the first diverging event."""
+    """Return what may have made the difference; `first` is the kind of the first diverging
+    event.
+    """
     return "; ".join(_causes(recorded, replayed, first))
 
 

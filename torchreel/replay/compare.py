@@ -169,7 +169,7 @@ def _events(recorded: Side, replayed: Side, question: Question) -> Outcome:
 
 
 def _hole(store: Store, compile: Compile, divergence: Divergence | None) -> str:
-    """Whether events are missing between the last common one and the first that differs."""
+    """Return whether events are missing between the last common one and the first that differs."""
     if divergence is None or not divergence.before:
         return ""
     last = divergence.before[-1][0]
@@ -236,7 +236,7 @@ def _cache_hits(side: Side) -> frozenset[str]:
 
 
 def _came_from_cache(row: Comparison, recorded: Mapping[Key, object], hits: frozenset[str]) -> bool:
-    """What the recorded compile never made, because a cache gave it the code."""
+    """Return what the recorded compile never made, because a cache gave it the code."""
     if WHOLE in hits and row.recorded == 0:
         return True
     has_code = any(
@@ -313,7 +313,7 @@ _CALLERS = ("torch._dynamo.output_graph:", "torch._dynamo.convert_frame:")
 
 
 def _is_same(ours: Failure, theirs: Failure, point: Point) -> bool:
-    """Whether both are one failure; where a backend itself raised, whoever called it."""
+    """Return whether both are one failure; where a backend itself raised, whoever called it."""
     wanted, seen = ours.signature, theirs.signature
     if point.entry == "graph":
         wanted, seen = (

@@ -159,7 +159,7 @@ class Excuse:
     stages: tuple[str, ...] = ()
 
     def covers(self, event: Seen) -> bool:
-        """Whether it is about this event."""
+        """Return whether it is about this event."""
         here = not self.stages or event.stage in self.stages
         return here and event.kind == self.kind and self.name in ("", event.name)
 

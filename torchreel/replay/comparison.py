@@ -250,7 +250,7 @@ def _beyond_rounding(
 
 
 def _is_rounding(one: torch.Tensor, other: torch.Tensor, index: int, evidence: Evidence) -> bool:
-    """Whether a difference is as small as those that eager's own rounding makes.
+    """Return whether a difference is as small as those that eager's own rounding makes.
 
     Either the compiled result is hardly further from the one in float64 than eager's is; or eager,
     with noise of the size of a rounding error in every step, comes as far from itself. The latter

@@ -125,7 +125,7 @@ def add_generated(file: str, text: str) -> None:
 
 
 def error_on_graph_break(wanted: bool) -> Any:
-    """What the program had set with `torch._dynamo.error_on_graph_break`."""
+    """Return what the program had set with `torch._dynamo.error_on_graph_break`."""
     return torch._dynamo.error_on_graph_break(True) if wanted else contextlib.nullcontext()
 
 

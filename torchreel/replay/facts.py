@@ -40,7 +40,7 @@ class Facts:
 
 
 def recorder_settings(facts: Facts, *, trust: bool) -> Settings:
-    """How a replay is recorded, to be compared; patterns of the user's own are on no tape.
+    """Return how a replay is recorded, to be compared; patterns of the user's own are on no tape.
 
     A stranger's store does not decide that nothing is taken out of what is recorded here.
     """
@@ -50,7 +50,7 @@ def recorder_settings(facts: Facts, *, trust: bool) -> Settings:
 
 
 def told(facts: Facts) -> list[str]:
-    """What a verdict has to say of a GPU that was imposed, and of what that leaves out."""
+    """Return what a verdict has to say of a GPU that was imposed, and of what that leaves out."""
     found = facts.accelerator
     devices = found.get("devices") if found is not None else None
     if found is None or not isinstance(devices, list):
@@ -70,7 +70,7 @@ def told(facts: Facts) -> list[str]:
 
 
 def facts_of(store: Store, compile: Compile) -> Facts:
-    """What a compile's tape says of its machine."""
+    """Return what a compile's tape says of its machine."""
     machine = _last(store, compile, "nondeterminism.machine")
     isas = queries.events(store, compile, "nondeterminism.vector_isa")
     isa = isas[0].data if isas and isinstance(isas[0].data, Mapping) else {}

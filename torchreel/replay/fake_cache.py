@@ -56,7 +56,9 @@ def _parsed(row: Sequence[Any]) -> Lookup:
 
 
 def lookups_of(store: Store, compile: Compile, point: Point) -> dict[str, list[Lookup]]:
-    """What the tape says from a checkpoint on; real inputs become fake in the program alone."""
+    """Return what the tape says from a checkpoint on; real inputs become fake in the program
+    alone.
+    """
     mark = mark_of(queries.events(store, compile, MARK), point)
     if mark is None:
         return {}

@@ -236,7 +236,7 @@ def _stopping(step: Step, request: Request, frame: LoadedFrame, report: Report) 
 
 
 def _objects(frame: LoadedFrame) -> dict[str, Any]:
-    """What a prompt shows of a frame."""
+    """Return what a prompt shows of a frame."""
     from torchreel.replay import torch_names
 
     mode = torch_names.current_fake_mode()
@@ -269,7 +269,7 @@ class _Failing:
 
 
 def _was_recorded(error: Exception) -> bool:
-    """Whether the recorder has this failure; the history of a recompile is not recorded."""
+    """Return whether the recorder has this failure; the history of a recompile is not recorded."""
     from torchreel.recorder.attach import active
 
     recorder = active()

@@ -87,7 +87,7 @@ def judge(
     told: Mapping[str, Told],
     options: Options,
 ) -> Verdict:
-    """What to say of a compile whose frame was traced again into the store at `target`."""
+    """Return what to say of a compile whose frame was traced again into the store at `target`."""
     mine = told.get(str(group.last.id))
     if mine is None:
         why = ended.report.refused if ended.report is not None else ""
@@ -128,7 +128,7 @@ def _cause(
     outcomes: Sequence[Outcome],
     notes: Sequence[str],
 ) -> str:
-    """What is not as it was: modules of the frame's first, then what the recordings say."""
+    """Return what is not as it was: modules of the frame's first, then what the recordings say."""
     parted = next((o.divergence for o in outcomes if o.divergence is not None), None)
     first = parted.recorded if parted is not None else ""
     difference = next((o.difference for o in outcomes if not o.agrees), "")
@@ -138,7 +138,9 @@ def _cause(
 
 
 def _state_of_a_module(difference: str) -> str:
-    """What a program changed in a module that it imports is not in a bundle of its frames."""
+    """Return what a program changed in a module that it imports is not in a bundle of its
+    frames.
+    """
     found = re.search(r"__import_(\w+)", difference)
     if found is None:
         return ""

@@ -116,7 +116,7 @@ def run(function: FunctionType, frame: LoadedFrame, call: FrameCall, backend: An
 
 
 def compiled(function: FunctionType, call: FrameCall, backend: Any) -> Callable[..., Any]:
-    """What the program's `torch.compile` returned."""
+    """Return what the program's `torch.compile` returned."""
     options: dict[str, Any] = {
         str(entry["key"]): values.decode_value(entry["value"], _no_leaf)  # type: ignore[call-overload,index]
         for entry in (call.options if backend == "inductor" else ())

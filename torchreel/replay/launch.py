@@ -90,7 +90,9 @@ def launch(
 
 
 def _confined(request: Request | FrameRequest, folder: str) -> Request | FrameRequest:
-    """What a child is given that may write to one folder only; one that is trusted, as before."""
+    """Return what a child is given that may write to one folder only; one that is trusted, as
+    before.
+    """
     if request.trust or not isinstance(request, Request):
         return request
     sandbox.warn_once()

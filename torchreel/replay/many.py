@@ -110,7 +110,9 @@ def replay_repeatedly(replay: Replay, compile: Compile, entry: str, times: int) 
 
 
 def _result(verdict: Verdict) -> bytes:
-    """What has to be the same in each replay; events of a replay have numbers of their own."""
+    """Return what has to be the same in each replay; events of a replay have numbers of their
+    own.
+    """
     divergence = verdict.divergence
     parted = None if divergence is None else [divergence.seq, divergence.number]
     rows = [row.to_json() for row in verdict.compared]

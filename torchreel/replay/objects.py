@@ -24,7 +24,7 @@ OPTION = "options."
 
 
 def kept(doc: CheckpointDoc, *, trust: bool) -> dict[str, Callable[[], object]]:
-    """What loads each of the program's own objects, by name; nothing without trust.
+    """Return what loads each of the program's own objects, by name; nothing without trust.
 
     Names are those of config entries (`inductor.post_grad_custom_post_pass`), of options
     (`options.NAME`), and `backend`.  To load one raises `UnsupportedError` where that can't be.

@@ -98,7 +98,7 @@ def target_of(store: Store, stack: ExitStack) -> str:
 
 
 def had_backward(store: Store, compile: Compile) -> bool:
-    """Whether its backward was compiled: then the replay does so as well."""
+    """Return whether its backward was compiled: then the replay does so as well."""
     partitions = [code.partition for code in queries.output_codes(store, compile)]
     partitions += [checkpoint.partition for checkpoint in queries.checkpoints(store, compile)]
     return "backward" in partitions

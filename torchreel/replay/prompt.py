@@ -172,7 +172,7 @@ class _Tape:
         return f"@{seq} {event}{other}"
 
     def where(self) -> str:
-        """What the last event was."""
+        """Return what the last event was."""
         happened = self._stops.happened
         return self.line(happened[-1]) if happened else "nothing"
 

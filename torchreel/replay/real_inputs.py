@@ -22,7 +22,7 @@ _EPHEMERAL = "EphemeralSource"
 
 
 def conversion(store: Store, compile: Compile, point: Point) -> list[Event]:
-    """What happened while the real inputs became fake ones, right after a checkpoint."""
+    """Return what happened while the real inputs became fake ones, right after a checkpoint."""
     sieve = Sieve(SCOPES[point.entry], point, EXCUSES)
     found = []
     for event in queries.events(store, compile):

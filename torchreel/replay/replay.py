@@ -298,7 +298,7 @@ def _traced_patterns(store: Store, compile: Compile, checkpoint: Checkpoint) -> 
 
 
 def _lookups(store: Store, compile: Compile, point: Point) -> dict[str, tuple[Any, ...]]:
-    """What each operator after a checkpoint found in the fake-tensor cache, as data."""
+    """Return what each operator after a checkpoint found in the fake-tensor cache, as data."""
     found = fake_cache.lookups_of(store, compile, point)
     return {stage: tuple(row.to_json() for row in rows) for stage, rows in found.items()}
 
@@ -337,7 +337,7 @@ def _failed_at(failure: Failure | None, *stages: str) -> bool:
 
 
 def _is_wrong(failure: Failure) -> bool:
-    """Whether a compiled graph computed something else than eager."""
+    """Return whether a compiled graph computed something else than eager."""
     return failure.failure_class == "wrong_result" and not failure.is_found
 
 

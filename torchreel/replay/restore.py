@@ -135,7 +135,9 @@ def _request(
 def _decoder_of_graph(
     doc: CheckpointDoc, mode: FakeTensorMode, table: Mapping[str, sympy.Symbol]
 ) -> Decoder:
-    """What rebuilds the values in a graph: of the inputs' ShapeEnv, or of one of their own."""
+    """Return what rebuilds the values in a graph: of the inputs' ShapeEnv, or of one of their
+    own.
+    """
     traced = pieces.traced_with(doc)
     if traced is None:
         return Decoder(mode, table, doc.hints)
@@ -303,7 +305,7 @@ def execute(doc: CheckpointDoc, compiled: object) -> object:
 
 
 def results_of(doc: CheckpointDoc, function: object = None) -> list[object]:
-    """What a compiled graph (or the graph as it is) returns for synthesised inputs.
+    """Return what a compiled graph (or the graph as it is) returns for synthesised inputs.
 
     And what it leaves in them: a graph may write to its inputs.
     """

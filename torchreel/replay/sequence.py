@@ -80,7 +80,7 @@ def replay_frame(store: Store, compile: Compile, options: Options) -> Verdict:
 
 
 def _sought(store: Store, group: Attempts, until: Until) -> Sought:
-    """What the child has to know to stop in a frame."""
+    """Return what the child has to know to stop in a frame."""
     target = travel.of_frame(store, group.rows, until)
     tape = travel.tape_of(store, group.rows, travel.FRAME) if until.interactive else None
     return Sought(until.stage, until.partition, target, (), until.interactive, tape)
@@ -232,7 +232,7 @@ def _hang_limit(
 
 
 def _facts(store: Store, groups: Sequence[Attempts]) -> dict[str, Json]:
-    """What the tape says of the machine: one compile asks for this, another for that."""
+    """Return what the tape says of the machine: one compile asks for this, another for that."""
     found: dict[str, Json] = {}
     for group in groups:
         for name, value in asdict(facts_of(store, group.last)).items():

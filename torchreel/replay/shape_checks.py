@@ -59,8 +59,8 @@ def replay_shapes(store: Store, compile: Compile, until: int | None = None) -> V
 
 
 def _events(store: Store, compile: Compile, marks: list[Event], until: int | None) -> list[Event]:
-    """What the tape has of these checkpoints' ShapeEnvs, in whichever compile it was noted: one may
-    serve several, but has no event before the one that creates it.
+    """Return what the tape has of these checkpoints' ShapeEnvs, in whichever compile it was
+    noted: one may serve several, but has no event before the one that creates it.
     """
     recording = queries.recording(store, compile.recording_id)
     kinds = [k for k in queries.event_counts(store, recording) if k.startswith(shapes.MAY_CHANGE)]
@@ -74,7 +74,7 @@ def _events(store: Store, compile: Compile, marks: list[Event], until: int | Non
 
 
 def _difference(store: Store, compile: Compile, mark: Event, events: list[Event]) -> str:
-    """How the rebuilt ShapeEnv differs from a checkpoint's; '' when it does not."""
+    """Return how the rebuilt ShapeEnv differs from a checkpoint's; '' when it does not."""
     snapshot = _snapshot(store, compile, mark)
     rebuilt = shapes.rebuild(events, mark.seq, _number(mark))
     try:

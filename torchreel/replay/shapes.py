@@ -170,7 +170,9 @@ MAY_CHANGE = ("shape_env.", "unbacked.", "runtime_assert.")
 
 
 def left_out(events: Iterable[Event]) -> list[str]:
-    """What a rebuilt ShapeEnv is without, a sentence for each kind of it; usually nothing."""
+    """Return what a rebuilt ShapeEnv is without, a sentence for each kind of it; usually
+    nothing.
+    """
     conditions = validated = 0
     for event in events:
         conditions += event.kind == "shape_env.specialize_on"
@@ -190,7 +192,7 @@ def left_out(events: Iterable[Event]) -> list[str]:
 
 
 def is_change(event: Event) -> bool:
-    """Whether an event changes a ShapeEnv when it is replayed."""
+    """Return whether an event changes a ShapeEnv when it is replayed."""
     return event.kind in _CHANGES
 
 

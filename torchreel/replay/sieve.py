@@ -34,7 +34,7 @@ class Point:
     ordinal: int = 0
 
     def is_marked_by(self, event: Seen) -> bool:
-        """Whether an event says that this checkpoint was taken there."""
+        """Return whether an event says that this checkpoint was taken there."""
         if event.kind != MARK or event.name != self.entry or not isinstance(event.data, Mapping):
             return False
         wanted = {"partition": self.partition, "ordinal": self.ordinal}
@@ -91,7 +91,7 @@ class Sieve:
             self._excuses.setdefault(excuse.kind, []).append(excuse)
 
     def sift(self, event: Seen) -> Sifted | None:
-        """What becomes of the next event; None for one that is out of scope."""
+        """Return what becomes of the next event; None for one that is out of scope."""
         if not self._open or self._ended:
             self._look_for_mark(event)
             return None
@@ -131,7 +131,7 @@ class Sieve:
 
 
 def fact(event: Seen) -> Fact:
-    """What an event says, if that is said once only."""
+    """Return what an event says, if that is said once only."""
     return event.kind, event.name, canonical_json(event.data) if event.kind in ONCE else b""
 
 
@@ -140,7 +140,7 @@ _RESULT_OF_ENTRY = "_get_output_tensor_from_cache_entry"
 
 
 def _is_of_cached_result(event: Seen) -> bool:
-    """Whether torch tells of a guard that it suppressed and asks for once in a process.
+    """Return whether torch tells of a guard that it suppressed and asks for once in a process.
 
     An ATen graph that is replayed alone has a new ShapeEnv, which asks again.
     """
@@ -158,6 +158,6 @@ def _depth(event: Seen) -> int:
 
 
 def _is_of_aot(event: Seen) -> bool:
-    """Whether AOTAutograd says this, which wraps up what Inductor has made."""
+    """Return whether AOTAutograd says this, which wraps up what Inductor has made."""
     data = event.data if isinstance(event.data, Mapping) else {}
     return torch_file(data.get("pathname", "")).startswith("torch/_functorch/")

@@ -151,7 +151,7 @@ def watching(recorder: Recorder, stops: Stops | None) -> Iterator[None]:
 
 
 def parse(data: Mapping[str, Any]) -> Sought:
-    """What was sought, from a request."""
+    """Return what was sought, from a request."""
     target = data["target"]
     return Sought(**{**data, "target": None if target is None else Target(**target)})
 

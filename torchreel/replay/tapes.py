@@ -49,7 +49,9 @@ class Operator:
     within: tuple[Operator, ...]
 
     def history(self, other: Operator) -> int | None:
-        """How often one has cached what the other worked out; None where they differ otherwise."""
+        """Return how often one has cached what the other worked out; None where they differ
+        otherwise.
+        """
         if self.name != other.name:
             return None
         if self.result != other.result:
@@ -62,7 +64,8 @@ class Operator:
         return None if None in counts else sum(count for count in counts if count is not None)
 
     def is_cached_as(self, other: Operator) -> bool:
-        """Whether the cache has a part in both, and gave the same but for what came into it first.
+        """Return whether the cache has a part in both, and gave the same but for what came into
+        it first.
 
         A symbol that became a number is one in the cache: the strides of the result are numbers,
         or products of symbols that are not told, by which of the two was worked out first.
@@ -72,7 +75,7 @@ class Operator:
 
 
 def _is_same_result(one: Json, other: Json) -> bool:
-    """Whether results are the same but for strides that one of them does not tell."""
+    """Return whether results are the same but for strides that one of them does not tell."""
     if one == other:
         return True
     if not isinstance(one, list) or not isinstance(other, list) or len(one) != len(other):
@@ -108,13 +111,13 @@ class Line:
         return self.read(self.event.payload)
 
     def equals(self, other: Line) -> bool:
-        """Whether both say the same, operators within operators apart."""
+        """Return whether both say the same, operators within operators apart."""
         if self.text != other.text and not self._is_cached_as(other):
             return False
         return self.event.payload == other.event.payload or self.payload == other.payload
 
     def _is_cached_as(self, other: Line) -> bool:
-        """Whether both say the same but for what a cache gave in another form."""
+        """Return whether both say the same but for what a cache gave in another form."""
         if self.operator is None or other.operator is None:
             return False
         same = self._without_result().text == other._without_result().text
@@ -182,7 +185,7 @@ def lanes(
 
 
 def began(point: Point | None, *, replay: bool) -> bool:
-    """Whether a tape begins at the checkpoint: a replay takes some checkpoints again."""
+    """Return whether a tape begins at the checkpoint: a replay takes some checkpoints again."""
     return replay and point is not None and point.entry not in TAKEN_AGAIN
 
 
@@ -203,7 +206,7 @@ def holes(store: Store, compile: Compile, after: int, until: int) -> list[int]:
 
 
 def facts_before(store: Store, compile: Compile, point: Point) -> frozenset[Fact]:
-    """What was noted before a checkpoint and is noted once only."""
+    """Return what was noted before a checkpoint and is noted once only."""
     mark = mark_of(queries.events(store, compile, MARK), point)
     before = mark.seq if mark is not None else 0
     events = itertools.chain.from_iterable(queries.events(store, compile, kind) for kind in ONCE)
@@ -301,7 +304,7 @@ class _Reader:
 
 
 def _is_compiled(line: Line) -> bool:
-    """Whether an event came about by compiling, rather than out of a cache."""
+    """Return whether an event came about by compiling, rather than out of a cache."""
     data = line.event.data
     return not (isinstance(data, Mapping) and torch_file(data.get("pathname")) in FROM_CACHE)
 

@@ -95,7 +95,7 @@ def _if_known(original: Any) -> Any:
 
 
 def _loads(isa: object, path: str) -> bool:
-    """Whether a library can be loaded, in a process of its own."""
+    """Return whether a library can be loaded, in a process of its own."""
     pid = os.fork()
     if pid == 0:
         try:
@@ -169,7 +169,7 @@ def _isa(name: str, flags: str) -> Any:
 
 
 def _has(isa: object) -> bool:
-    """Whether this machine has all the instructions of a set."""
+    """Return whether this machine has all the instructions of a set."""
     from torch._inductor import cpu_vec_isa
 
     known = set(cpu_vec_isa.x86_isa_checker())

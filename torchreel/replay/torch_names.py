@@ -101,7 +101,7 @@ def run_nodes_on_fakes(graph: GraphModule, mode: FakeTensorMode) -> None:
 
 
 def _is_same(found: object, recorded: object) -> bool:
-    """Whether two values of a node have the same layouts and the same symbols."""
+    """Return whether two values of a node have the same layouts and the same symbols."""
     if isinstance(found, (tuple, list)) and isinstance(recorded, (tuple, list)):
         pairs = zip(found, recorded, strict=False)
         return len(found) == len(recorded) and all(_is_same(*pair) for pair in pairs)
@@ -116,7 +116,7 @@ def _spelled(value: object) -> object:
 
 
 def _is_of_a_transform(value: object) -> bool:
-    """Whether a value has tensors of vmap, grad or jvp in it."""
+    """Return whether a value has tensors of vmap, grad or jvp in it."""
     from torch.utils._pytree import tree_leaves
 
     wrapped = torch._C._functorch.is_functorch_wrapped_tensor
@@ -364,7 +364,7 @@ def compile_fx(
 
 
 def inside_region(name: object) -> Any:
-    """What regional compilation sets around a region; nothing without a name."""
+    """Return what regional compilation sets around a region; nothing without a name."""
     from torch.fx import traceback
 
     setter = getattr(traceback, "_set_regional_inductor_subgraph_name", None)  # since 2.13
@@ -383,7 +383,8 @@ def aot_alone(given: Mapping[str, Any], graph: GraphModule, inputs: Sequence[obj
 
 
 def before_backend(graph: GraphModule) -> GraphModule:
-    """What Dynamo still does to a graph after its checkpoint (OutputGraph._call_user_compiler).
+    """Return what Dynamo still does to a graph after its checkpoint
+    (OutputGraph._call_user_compiler).
 
     Regions that the program marked are inlined, by default those that are used once.
     """
@@ -580,7 +581,7 @@ def choosing_remainders(choose: Callable[[Sequence[Any], Sequence[Any]], Any]) -
 
 
 def _is_zero(equality: sympy.Eq, remainder: sympy.Basic) -> bool:
-    """Whether an equality says of a remainder in it that it is zero."""
+    """Return whether an equality says of a remainder in it that it is zero."""
     from torch.utils._sympy.solve import try_solve
 
     with contextlib.suppress(NotImplementedError):

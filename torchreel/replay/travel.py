@@ -61,7 +61,7 @@ class Until:
 
 
 def until(to: str | None = None, at: int | None = None, *, interactive: bool = False) -> Until:
-    """What `--to STAGE[:PARTITION]`, `--at EVENT` and `--interactive` ask for.
+    """Return what `--to STAGE[:PARTITION]`, `--at EVENT` and `--interactive` ask for.
 
     Raises UsageError for a stage that there is none of, or when both are given.
     """
@@ -269,7 +269,7 @@ def up_to(recorded: Lanes, replayed: Lanes, stop: Stop, wanted: Until) -> tuple[
 
 
 def _number(lane: Lane, seq: int) -> int:
-    """How many lines there are up to an event, or up to the next one that is compared."""
+    """Return how many lines there are up to an event, or up to the next one that is compared."""
     return next(
         (n for n, line in enumerate(lane.lines, 1) if line.event.seq >= seq), len(lane.lines)
     )

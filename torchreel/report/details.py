@@ -149,6 +149,8 @@ class CompileReader:
 
 
 def _that_had_a_symbol(tape: Tape) -> list[Story]:
-    """What became static and was asked to be dynamic; then the numbers of the model, which are."""
+    """Return what became static and was asked to be dynamic; then the numbers of the model,
+    which are.
+    """
     found = why_specialised(tape)
     return sorted(found, key=lambda story: "symbol" not in story.facts)

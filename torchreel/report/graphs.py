@@ -80,7 +80,7 @@ def _number(value: Json) -> int:
 
 
 def _short(target: str) -> str:
-    """What a node calls without where that is defined: `aten.add.Tensor`, `linear`."""
+    """Return what a node calls without where that is defined: `aten.add.Tensor`, `linear`."""
     kind, _, name = target.partition(":")
     if not name:
         return target

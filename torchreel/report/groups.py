@@ -78,7 +78,7 @@ def _where(signature: Signature) -> str:
 
 
 def _why(store: Store, compile: Compile | None) -> list[WhyStory]:
-    """What could not be traced, where that is why a compile failed."""
+    """Return what could not be traced, where that is why a compile failed."""
     if compile is None:
         return []
     tape = Tape(store, compile)
@@ -120,7 +120,7 @@ _DIGITS = re.compile(r"\d+")
 
 
 def _key(event: Event) -> tuple[str, ...]:
-    """What makes two events one cause; nothing for an event that is none."""
+    """Return what makes two events one cause; nothing for an event that is none."""
     data = data_of(event)
     reason = str(data.get("reason") or "")
     match event.kind:

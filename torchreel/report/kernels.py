@@ -53,7 +53,7 @@ _ROUNDED = 100_000
 
 
 def _name(event: Event) -> str:
-    """What the generated code calls."""
+    """Return what the generated code calls."""
     data = data_of(event)
     return str(data.get("kernel")) if event.kind == "inductor.extern" else event.name
 

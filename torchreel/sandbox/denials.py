@@ -20,7 +20,9 @@ _MOST = 300
 
 
 def denied(errors: Iterable[BaseException]) -> str:
-    """What the sandbox denied, of an exception and those that it was made from; '' for nothing."""
+    """Return what the sandbox denied, of an exception and those that it was made from; '' for
+    nothing.
+    """
     if not is_confined():
         return ""
     found = (
@@ -33,7 +35,7 @@ def denied(errors: Iterable[BaseException]) -> str:
 
 
 def denial(type_name: str, number: int | None, text: str) -> str:
-    """What the sandbox denied, of an exception in a confined process; '' for nothing."""
+    """Return what the sandbox denied, of an exception in a confined process; '' for nothing."""
     if number not in _NUMBERS and not any(known in text for known in _TEXTS):
         return ""
     return (

@@ -38,7 +38,7 @@ def abi() -> int:
 
 
 def scopes_signals() -> bool:
-    """Whether Landlock keeps signals from processes outside."""
+    """Return whether Landlock keeps signals from processes outside."""
     return abi() >= _SIGNALS_SINCE
 
 

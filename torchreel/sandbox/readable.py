@@ -42,7 +42,7 @@ def _environment() -> Iterator[Path]:
 
 
 def _but(folder: Path, private: Iterable[Path]) -> Iterator[Path]:
-    """What lies in a folder, as few paths as say it, without what is private.
+    """Yield what lies in a folder, as few paths as say it, without what is private.
 
     A link needs no right of its own: the path that it stands for is in here as well, or private.
     """
@@ -60,5 +60,5 @@ def _but(folder: Path, private: Iterable[Path]) -> Iterator[Path]:
 
 
 def _holds_any(path: Path, private: Iterable[Path]) -> bool:
-    """Whether a private folder is that path, or lies in it."""
+    """Return whether a private folder is that path, or lies in it."""
     return any(path == one or path in one.parents for one in private)

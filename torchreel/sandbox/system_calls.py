@@ -45,7 +45,9 @@ Instruction = tuple[int, int, int, int]
 
 @cache
 def is_available() -> bool:
-    """Whether this kernel has filters, the processor is one we know, and nobody forbids them."""
+    """Return whether this kernel has filters, the processor is one we know, and nobody forbids
+    them.
+    """
     if sys.platform != "linux" or platform.machine() not in ARCHITECTURES:
         return False
     # An invalid address tells: a kernel that has filters fails to read one there.

@@ -89,7 +89,7 @@ class Store:
         return self.engine.connect()
 
     def rows(self, query: Select[Any]) -> list[Row[Any]]:
-        """What a query finds: nothing where its table is not there yet (`schema.COMPUTED`).
+        """Return what a query finds: nothing where its table is not there yet (`schema.COMPUTED`).
 
         Raises DamagedStore for a row with a value that its column can't have.
         """
@@ -285,7 +285,7 @@ def _closed_on_error(store: Store) -> Iterator[Store]:
 
 
 def _scheme(url: str) -> str:
-    """What a URL begins with: the rest may hold a password."""
+    """Return what a URL begins with: the rest may hold a password."""
     return f"'{url.partition('://')[0]}://...'"
 
 

@@ -40,7 +40,7 @@ def of_file(path: Path) -> dict[str, set[int]]:
 
 
 def identity(descriptor: int) -> Identity | None:
-    """Which file a descriptor is open on; None when it is closed."""
+    """Return which file a descriptor is open on; None when it is closed."""
     try:
         return _key(os.fstat(descriptor))
     except OSError:
@@ -76,7 +76,7 @@ def _may_be_sqlites(number: int) -> bool:
 
 
 def identity_of_null() -> Identity | None:
-    """Which file /dev/null is."""
+    """Return which file /dev/null is."""
     with suppress(OSError):
         return _key(os.stat(os.devnull))
     return None

@@ -180,7 +180,7 @@ class DirectStore:
                 self._pack.end()
 
     def _has_open_pack(self) -> bool:
-        """Whether the last part is there, and so all those before it."""
+        """Return whether the last part is there, and so all those before it."""
         query = "SELECT data FROM packs WHERE id = ? AND coalesce(first, id) = ?"
         here = (self._pack.last, self._pack.first)
         found = self.connection.execute(query, here).fetchone()
@@ -226,7 +226,7 @@ class DirectStore:
 
 
 def is_done(store: DirectStore | Store, recording_id: int | None) -> bool:
-    """Whether the store says that a recording has ended."""
+    """Return whether the store says that a recording has ended."""
     if isinstance(store, DirectStore):
         store.check_descriptors()
         query = "SELECT status FROM recordings WHERE id = ?"

@@ -38,14 +38,16 @@ def process_identity(pid: int | None = None) -> str | None:
 
 
 def is_alive(pid: int, identity: str | None) -> bool:
-    """Whether the process that had this id (and identity, when one was kept) still runs."""
+    """Return whether the process that had this id (and identity, when one was kept) still runs."""
     if not _exists(pid):
         return _elsewhere(identity)
     return identity is None or identity == process_identity(pid) or _elsewhere(identity)
 
 
 def _elsewhere(identity: str | None) -> bool:
-    """Whether it ran in another container of this machine, whose process ids say nothing here."""
+    """Return whether it ran in another container of this machine, whose process ids say nothing
+    here.
+    """
     here = process_identity()
     if identity is None or here is None:
         return False

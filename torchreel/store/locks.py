@@ -54,7 +54,7 @@ def own_files(target: str | Path) -> list[Path]:
 
 
 def has_locks(directory: Path) -> bool:
-    """Whether a file in that directory can be locked; True where nothing can be tried."""
+    """Return whether a file in that directory can be locked; True where nothing can be tried."""
     place = _existing(directory)
     try:
         return _device_has_locks(os.stat(place).st_dev, place)
@@ -86,7 +86,9 @@ def _can_lock(handle: int) -> bool:
 
 
 def is_on_network(directory: Path) -> bool:
-    """Whether other machines may see that directory; False where there is no telling (no Linux)."""
+    """Return whether other machines may see that directory; False where there is no telling (no
+    Linux).
+    """
     return type_of(directory, _mounts()) in _NETWORK
 
 

@@ -169,7 +169,7 @@ class Ends(NamedTuple):
     """No mark that was set at or after this time is missing."""
 
     def of(self, started_ns: int) -> str:
-        """How the compile stood when the process ended: a status, 'running' or 'unknown'."""
+        """Return how the compile stood when the process ended: a status, 'running' or 'unknown'."""
         if started_ns in self.statuses:
             return self.statuses[started_ns]
         return "running" if started_ns >= self.complete_since else "unknown"
@@ -182,7 +182,7 @@ def read(target: str, pid: int, started_ns: int) -> Ends | None:
 
 
 def is_of_this_machine(target: str, pid: int, started_ns: int) -> bool:
-    """Whether the process ran where its id means what it means here."""
+    """Return whether the process ran where its id means what it means here."""
     data = _content(target, pid, started_ns)
     place = None if data is None else _HEADER.unpack_from(data)[2]
     return place == _machine() != bytes(16)

@@ -76,7 +76,9 @@ def normalise_message(text: str) -> str:
 
 
 def is_compiler_output(text: str) -> bool:
-    """Whether this is torch._inductor.exc.CppCompileError's text, alone or inside another's."""
+    """Return whether this is torch._inductor.exc.CppCompileError's text, alone or inside
+    another's.
+    """
     return "C++ compile error" in text and "\nOutput:" in text
 
 

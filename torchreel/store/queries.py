@@ -74,14 +74,14 @@ def recording(store: Store, recording_id: int) -> Recording:
 
 
 def environment(store: Store, recording_id: int) -> dict[str, str]:
-    """What a recording says of the machine, the versions and the variables it ran under."""
+    """Return what a recording says of the machine, the versions and the variables it ran under."""
     table = schema.environment
     query = select(table).where(table.c.recording_id == recording_id)
     return {row.key: row.value for row in store.rows(query.order_by(table.c.key))}
 
 
 def lost(store: Store, recording_id: int) -> list[Lost]:
-    """What a recording had to leave out, and why."""
+    """Return what a recording had to leave out, and why."""
     table = schema.lost
     query = select(table).where(table.c.recording_id == recording_id)
     return _fetch(store, query.order_by(table.c.reason, table.c.place), Lost)
@@ -114,7 +114,9 @@ def compile_by_id(store: Store, row_id: int) -> Compile:
 
 
 def is_cut(store: Store, compile: Compile) -> bool:
-    """Whether the tape of a compile may end anywhere: its process died before all was written."""
+    """Return whether the tape of a compile may end anywhere: its process died before all was
+    written.
+    """
     if compile.status in ("crashed", "hung", "unknown"):
         return True
     return compile.ended_ns is None and recording(store, compile.recording_id).status == "died"
@@ -215,7 +217,7 @@ def _paged(
 
 
 def event_counts(store: Store, of: Compile | Recording) -> dict[str, int]:
-    """How many events of each kind there are, without reading them."""
+    """Return how many events of each kind there are, without reading them."""
     rows = schema.events
     query = _part(rows, of, rows.c.kind, func.count()).group_by(rows.c.kind)
     found: Counter[str] = Counter()
@@ -229,7 +231,9 @@ def event_counts(store: Store, of: Compile | Recording) -> dict[str, int]:
 
 
 def event_counts_by_compile(store: Store, recording_id: int) -> dict[int | None, Counter[str]]:
-    """How many events of each kind each compile of a recording has, by the compile's row id."""
+    """Return how many events of each kind each compile of a recording has, by the compile's row
+    id.
+    """
     rows, pages = schema.events, schema.event_pages
     query = select(rows.c.compile_id, rows.c.kind, func.count())
     query = query.where(rows.c.recording_id == recording_id).group_by(
@@ -293,15 +297,15 @@ def first_graphs(store: Store, recording_id: int) -> dict[int, Graph]:
 
 
 def graph_targets(store: Store, graph: Graph) -> list[GraphTarget]:
-    """What a graph calls: the outer graph first, then by name."""
+    """Return what a graph calls: the outer graph first, then by name."""
     table = schema.graph_targets
     query = select(table).where(table.c.graph_id == graph.id)
     return _fetch(store, query.order_by(table.c.depth, table.c.target), GraphTarget)
 
 
 def is_without_graph(store: Store, compile: Compile) -> bool:
-    """Whether Dynamo looked at a frame, and made no graph of it: it left the frame to Python, or
-    there was nothing in it to compile.
+    """Return whether Dynamo looked at a frame, and made no graph of it: it left the frame to
+    Python, or there was nothing in it to compile.
 
     False where that may as well have been lost, or not been kept.
     """
@@ -404,7 +408,9 @@ def _with_signature(make: Callable[..., _Row], *, signature: Json, **columns: ob
 
 
 def readable(store: Store, read: Callable[[], _Read], otherwise: _Else) -> _Read | _Else:
-    """What `read` gives; where what can't be read is left out, and it can't be, something else."""
+    """Return what `read` gives; where what can't be read is left out, and it can't be,
+    something else.
+    """
     try:
         return read()
     except DamagedStore as error:
@@ -422,7 +428,9 @@ def _with_true_status(store: Store, row: Recording) -> Recording:
 
 
 def _with_true_statuses(store: Store, of: Recording, rows: list[Compile]) -> list[Compile]:
-    """What became of the compiles that say 'running' in a recording whose process is gone."""
+    """Return what became of the compiles that say 'running' in a recording whose process is
+    gone.
+    """
     if of.status == "running" or not any(row.status == "running" for row in rows):
         return rows
     ends = marks.read(store.target, of.pid, of.started_ns)
@@ -438,7 +446,7 @@ def _with_true_statuses(store: Store, of: Recording, rows: list[Compile]) -> lis
 
 
 def _end(row: Compile, of: Recording, ends: marks.Ends | None, *, is_marked: bool) -> str:
-    """How a compile stood when its process ended: it crashed if the compiler was at work."""
+    """Return how a compile stood when its process ended: it crashed if the compiler was at work."""
     if not is_marked:
         return "crashed"  # an older version, which left no marks
     found = ends.of(row.started_ns) if ends is not None else "unknown"

@@ -188,7 +188,7 @@ def _joined(items: Sequence[Json], name_of: NameOf, depth: int) -> str:
 
 
 def _index(tree: Json, name_of: NameOf) -> str:
-    """What stands between the brackets of `x[...]`."""
+    """Return what stands between the brackets of `x[...]`."""
     if isinstance(tree, Mapping) and set(tree) == {"t"}:
         items = [_index(item, name_of) for item in _sequence(tree["t"])]
         return ", ".join(items) + ("," if len(items) == 1 else "") if items else "()"
@@ -213,7 +213,9 @@ def _operand(text: str) -> str:
 
 
 def _is_call(text: str) -> bool:
-    """Whether a text is a name and brackets that close at its end: `f(g(x), y)`, `f(x)[0]`."""
+    """Return whether a text is a name and brackets that close at its end: `f(g(x), y)`,
+    `f(x)[0]`.
+    """
     name = _NAME_OF_CALL.match(text)
     if name is None or '"' in text or "'" in text:
         return False
@@ -379,7 +381,7 @@ def _tensor(known: Mapping[str, Json]) -> str:
 
 
 def is_contiguous(known: Mapping[str, Json]) -> bool:
-    """Whether a tensor description has row-major strides (symbolic ones count as such)."""
+    """Return whether a tensor description has row-major strides (symbolic ones count as such)."""
     step = 1
     sizes, strides = _sequence(known.get("size")), _sequence(known.get("stride"))
     for length, stride in zip(reversed(sizes), reversed(strides), strict=False):

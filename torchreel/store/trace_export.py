@@ -52,7 +52,7 @@ def export_trace(
 
 
 def is_trace_event(event: Event) -> bool:
-    """Whether an event is a record of torch's trace: its metadata has the kind as a key."""
+    """Return whether an event is a record of torch's trace: its metadata has the kind as a key."""
     return isinstance(event.data, Mapping) and (event.kind in event.data or event.kind == "unknown")
 
 

@@ -21,7 +21,7 @@ STRING = "str"
 
 
 def kind_of(metadata: Mapping[str, object]) -> str:
-    """What a record is called: the first key of its metadata that is no context."""
+    """Return what a record is called: the first key of its metadata that is no context."""
     return next((key for key in metadata if key not in CONTEXT), "unknown")
 
 

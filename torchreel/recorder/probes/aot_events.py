@@ -160,7 +160,7 @@ def note_metadata(recorder: Recorder, state: Any) -> None:
 
 
 def _callable(function: Any) -> str | None:
-    """What a function is called; a partial object goes by what it holds."""
+    """Return what a function is called; a partial object goes by what it holds."""
     while function is not None and not hasattr(function, "__qualname__"):
         inner = getattr(function, "func", None)
         if inner is None:
@@ -364,7 +364,7 @@ def late_backward(recorder: Recorder, call: Call) -> Visit:
 def _compile_backward(
     owner: Any, entry: CompileEntry, original: Callable[..., Any], *args: Any, **kwargs: Any
 ) -> Any:
-    """What stands in for the compiler of a backward, for the one call that it gets."""
+    """Return what stands in for the compiler of a backward, for the one call that it gets."""
     owner.bw_compiler = original
     recorder = attach.active()
     span = None if recorder is None or recorder.busy else _enter(recorder, entry)

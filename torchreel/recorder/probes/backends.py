@@ -99,7 +99,7 @@ def _qualified(function: Any) -> str:
 
 
 def _options(output: Any) -> dict[str, object]:
-    """What `torch.compile` was given besides the backend: plain values only."""
+    """Return what `torch.compile` was given besides the backend: plain values only."""
     found: dict[str, object] = {}
     backend = output.compiler_fn
     for _ in range(5):

@@ -111,7 +111,7 @@ def _note_outcome(recorder: Recorder, found: Any, error: BaseException | None) -
 
 
 def _states(local_state: Any) -> dict[str, object]:
-    """What a rank saw, by Source; a copy, for torch goes on writing into it."""
+    """Return what a rank saw, by Source; a copy, for torch goes on writing into it."""
     return {str(name): _entry(entry) for name, entry in local_state.automatic_dynamic.items()}
 
 

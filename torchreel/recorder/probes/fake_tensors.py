@@ -202,7 +202,9 @@ _here = _Thread()
 
 @cache
 def _describe() -> ModuleType:
-    """What is not loaded before something is compiled; to import it anew takes half a look."""
+    """Return what is not loaded before something is compiled; to import it anew takes half a
+    look.
+    """
     from torchreel.recorder import describe
 
     return describe
@@ -298,7 +300,7 @@ def _note_memo(recorder: Recorder, name: str, tensor: Any, memo: str, before: _M
 
 
 def _find(recorder: Recorder, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
-    """Whether the converter knows the tensor already."""
+    """Return whether the converter knows the tensor already."""
     return args[0]._get_memo(args[2]) is not None
 
 

@@ -260,7 +260,7 @@ def _reasons(recorder: Recorder, call: Call) -> Visit:
 
 
 def _count(entries: Any) -> int:
-    """How many entries a cache has: a list, or in torch 2.12 the first of a chain."""
+    """Return how many entries a cache has: a list, or in torch 2.12 the first of a chain."""
     if isinstance(entries, list):
         return len(entries)
     count = 0

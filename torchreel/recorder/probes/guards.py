@@ -267,7 +267,9 @@ def _place(code: CodeType) -> str:
 
 
 def _arguments(create: partial[Any]) -> dict[str, object] | None:
-    """What a guard of a parametrised type was made with; the guarded object itself is left out."""
+    """Return what a guard of a parametrised type was made with; the guarded object itself is
+    left out.
+    """
     given = {str(number): value for number, value in enumerate(create.args)} | create.keywords
     plain = {name: value for name, value in given.items() if _is_plain(value)}
     return plain or None

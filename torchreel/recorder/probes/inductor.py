@@ -46,7 +46,7 @@ ATTACH_POINTS = (
 
 
 def partition_of(kwargs: dict[str, object]) -> str:
-    """Which AOT graph the keyword arguments of Inductor speak of."""
+    """Return which AOT graph the keyword arguments of Inductor speak of."""
     if kwargs.get("is_backward"):
         return "backward"
     return "inference" if kwargs.get("is_inference") else "forward"

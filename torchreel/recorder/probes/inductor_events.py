@@ -155,7 +155,7 @@ Signature = tuple[tuple[str, str], ...]
 
 
 def signature(gm: Any) -> Signature:
-    """What tells whether passes changed a graph: each node by name, and what it computes."""
+    """Return what tells whether passes changed a graph: each node by name, and what it computes."""
     return tuple(
         (node.name, f"{node.op} {node.target} {node.args} {node.kwargs}") for node in gm.graph.nodes
     )
@@ -164,7 +164,7 @@ def signature(gm: Any) -> Signature:
 def note_family(
     recorder: Recorder, name: str, before: Signature, gm: Any, *, partition: str | None = None
 ) -> bool:
-    """What a family of passes did to a graph; returns whether it changed."""
+    """Return what a family of passes did to a graph; returns whether it changed."""
     after = signature(gm)
     old, new = {name for name, _ in before}, {name for name, _ in after}
     recorder.note(

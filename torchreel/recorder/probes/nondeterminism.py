@@ -276,7 +276,7 @@ def _triton(recorder: Recorder, call: Call) -> Visit:
 
 
 def _is_new(recorder: Recorder, what: str) -> bool:
-    """Whether this was not yet noted for the compile at hand."""
+    """Return whether this was not yet noted for the compile at hand."""
     top = recorder.spans.top
     entry = top.entry if top is not None else None
     if what in _noted and _noted[what] is entry:

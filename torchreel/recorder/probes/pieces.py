@@ -182,14 +182,14 @@ def _begin(
 
 
 def _is_alone() -> bool:
-    """Whether a program calls the entry outside of any compile, for itself."""
+    """Return whether a program calls the entry outside of any compile, for itself."""
     from torchreel.store.portable.torch_names import is_aot_compilation
 
     return current_context() is None and not is_aot_compilation()
 
 
 def _belongs(call: GraphCall | None, level: int, gm: object) -> bool:
-    """Whether an entry that is reached now goes on with the graph of a compile."""
+    """Return whether an entry that is reached now goes on with the graph of a compile."""
     if call is None or call.is_over:
         return False
     if call.level is None:
@@ -207,7 +207,7 @@ def _name(gm: Any, known: _Known | None) -> str:
 
 
 def _label(name: str, sizes: Mapping[str, object]) -> str:
-    """How a piece is listed: `submod_0 [s77=4]`, `submod_0 [s77=2..]`."""
+    """Return how a piece is listed: `submod_0 [s77=4]`, `submod_0 [s77=2..]`."""
     given = ", ".join(f"{symbol}={_spelled(size)}" for symbol, size in sizes.items())
     return f"{name or 'piece'} [{given}]" if given else name or "piece"
 

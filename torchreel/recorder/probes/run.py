@@ -131,7 +131,7 @@ def _frames(error: Exception) -> Iterator[FrameType]:
 
 
 def _forbids(frame: FrameType) -> bool:
-    """Whether Dynamo raises here that it was not to compile a frame."""
+    """Return whether Dynamo raises here that it was not to compile a frame."""
     code = frame.f_code
     return code.co_name == "fail_callback" and code.co_filename.endswith("_dynamo/eval_frame.py")
 

@@ -100,7 +100,9 @@ _FIELDS: dict[type, _Fields] = {}
 
 
 def _fields_of(env: Any) -> _Fields:
-    """Which of the fields above a ShapeEnv of this torch has; what is sized, what is plain."""
+    """Return which of the fields above a ShapeEnv of this torch has; what is sized, what is
+    plain.
+    """
     found = _FIELDS.get(type(env))
     if found is None:
         names = frozenset(name for name in (*_SIZED, *_PLAIN, *_VERSIONS) if hasattr(env, name))
@@ -145,7 +147,7 @@ class Shadow:
     # -- looking --------------------------------------------------------------------------------
 
     def moved(self, env: Any) -> bool:
-        """Whether any count is another one than when the state was last noted."""
+        """Return whether any count is another one than when the state was last noted."""
         return self._print != (*map(len, self._sized(env)), *self._plain(env))
 
     def look(self, recorder: Recorder, env: Any, reason: str = "") -> None:

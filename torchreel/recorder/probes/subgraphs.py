@@ -400,7 +400,7 @@ def _aliasing(
 
 
 def _checker(module: str) -> Any:
-    """What notes the check of one operator's module."""
+    """Return what notes the check of one operator's module."""
 
     def check(
         recorder: Recorder,

@@ -55,7 +55,8 @@ KINDS = (STRINGS,)
 
 
 def _unprintable(args: tuple[Any, ...]) -> str | None:
-    """What to say of metadata with a tensor that would compute its text, in the middle of tracing.
+    """Return what to say of metadata with a tensor that would compute its text, in the middle
+    of tracing.
 
     A wrapper subclass without a text of its own is printed by its values: torch's operators would
     run on what is traced, and where values are asked for, the compile would fail.

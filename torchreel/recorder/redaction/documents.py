@@ -21,12 +21,12 @@ _TO_ESCAPE = lazy(rb'[\x00-\x1f"\\]')
 
 
 def looks_like_one(data: bytes) -> bool:
-    """Whether these bytes may be a JSON object or array."""
+    """Return whether these bytes may be a JSON object or array."""
     return data[:1] in (b"{", b"[") and data[-1:] in (b"}", b"]")
 
 
 def is_document(data: bytes) -> bool:
-    """Whether they are."""
+    """Return whether they are."""
     if not looks_like_one(data):
         return False
     try:

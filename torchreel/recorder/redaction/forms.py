@@ -68,7 +68,7 @@ FORMS = _table()
 
 
 def spans(text: bytes, places: Iterable[tuple[int, bytes]]) -> Iterator[tuple[int, int]]:
-    """What is secret at the given places of words; all of them, in whatever order."""
+    """Yield what is secret at the given places of words; all of them, in whatever order."""
     for at, word in places:
         if word not in FORMS or (word not in _INSIDE and _follows_letter(text, at)):
             continue

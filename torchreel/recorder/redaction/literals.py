@@ -107,7 +107,7 @@ def _word_before(text: bytes, at: int) -> bytes:
 
 
 def _opens(word: bytes, quote: bytes) -> bool:
-    """Whether a quote opens a string right behind a word."""
+    """Return whether a quote opens a string right behind a word."""
     if _PREFIX.fullmatch(word) or _KEYWORD.fullmatch(word):
         return True
     return quote != b"'" and not word[-1:].isdigit()

@@ -149,7 +149,9 @@ def _listed(text: bytes, start: int) -> Iterator[tuple[int, int]]:
 
 
 def _bare(text: bytes, start: int, word: bytes, sign: bytes) -> Iterator[tuple[int, int]]:
-    """What has no quotes: it may be code (`token=tok`, `password=None`, `secret = read()`)."""
+    """Yield what has no quotes: it may be code (`token=tok`, `password=None`, `secret =
+    read()`).
+    """
     match = _compiled(_BARE).match(text, start)
     if match is None:
         return
@@ -223,12 +225,12 @@ def _ending(text: bytes, quote: int) -> Iterator[tuple[int, int]]:
 
 
 def _is_many(text: bytes, at: int, word: bytes) -> bool:
-    """Whether the name speaks of many tokens, or of making them: `tokens`, `tokenizer`."""
+    """Return whether the name speaks of many tokens, or of making them: `tokens`, `tokenizer`."""
     return _is_count(text, at, word) and text[at + 5 : at + 6].lower() in (b"s", b"i", b"_")
 
 
 def _is_count(text: bytes, at: int, word: bytes) -> bool:
-    """Whether the name may speak of tokens of a language."""
+    """Return whether the name may speak of tokens of a language."""
     return word == b"token" and not text[at : at + 5].isupper()
 
 

@@ -67,7 +67,8 @@ def _rule(text: str, pattern: bytes) -> Rule:
 
 
 def replaced(rule: Rule, data: bytes, by: bytes = HOME) -> bytes:
-    """What `pattern.sub` gives, looking only around the anchor, which is in or before each match.
+    """Return what `pattern.sub` gives, looking only around the anchor, which is in or before
+    each match.
 
     A pattern that begins by looking behind is tried at each byte otherwise: 80 ms for a checkpoint.
     """

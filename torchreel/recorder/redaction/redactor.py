@@ -205,7 +205,7 @@ class Redactor:
             return self._without_secrets(data)
 
     def _may_begin(self, data: bytes, at: int, word: bytes) -> bool:
-        """Whether a look at the bytes of a document does not rule out a secret at a word."""
+        """Return whether a look at the bytes of a document does not rule out a secret at a word."""
         if word in names.ALL:
             return _NO_VALUE.match(data, at + len(word)) is None
         if word == _TENSOR:
@@ -288,7 +288,7 @@ def _random(text: bytes) -> Iterable[tuple[int, int]]:
 
 
 def _is_random(text: bytes, match: re.Match[bytes]) -> bool:
-    """Whether this has letters of both sorts and digits, well mixed; or is in hex."""
+    """Return whether this has letters of both sorts and digits, well mixed; or is in hex."""
     found = match[1]
     if _DIGIT.search(found) is None:
         return False
@@ -312,7 +312,7 @@ def _entropy(text: bytes) -> float:
 
 
 def _secret_values(environ: Mapping[str, str], argv: Sequence[str]) -> set[str]:
-    """What this process was given under a name that says that it is secret."""
+    """Return what this process was given under a name that says that it is secret."""
     values = {value for name, value in environ.items() if SECRET_NAME.search(name)}
     values |= {found for text in (*environ.values(), *argv) for found in _IN_URL.findall(text)}
     hidden = False
@@ -335,5 +335,5 @@ def _is_setting(value: str) -> bool:
 
 
 def _is_text(data: bytes) -> bool:
-    """Whether these are not, say, a pickle."""
+    """Return whether these are not, say, a pickle."""
     return b"\x00" not in data[:4096] and data[:1] != b"\x80"

@@ -170,7 +170,7 @@ class _Walk:
         return found
 
     def _key(self, key: object) -> str:
-        """Which key of the program's dictionary, but not what."""
+        """Return which key of the program's dictionary, but not what."""
         return self._keys.setdefault(repr(key), f"<redacted {len(self._keys) + 1}>")
 
 

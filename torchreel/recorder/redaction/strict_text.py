@@ -114,7 +114,7 @@ def _without_literals(data: bytes, generated: bool, numbers: bool) -> bytes:
 
 
 def _kept(data: bytes, literal: Literal, generated: bool) -> bytes:
-    """What is left of a string: nothing, but for what torch itself writes between quotes."""
+    """Return what is left of a string: nothing, but for what torch itself writes between quotes."""
     inner = data[literal.inner : literal.inner_end]
     if not inner or _compiled(ANNOTATION).fullmatch(inner):
         return inner
@@ -138,7 +138,7 @@ class _Sizes:
         self._part: tuple[int, int, bool] = (0, 0, False)
 
     def has(self, literal: Literal) -> bool:
-        """Whether this number (behind the one before) is one of them."""
+        """Return whether this number (behind the one before) is one of them."""
         while self._at < len(self._spans) and self._spans[self._at][1] <= literal.start:
             self._at += 1
         if self._at < len(self._spans) and self._spans[self._at][0] <= literal.start:
@@ -149,7 +149,7 @@ class _Sizes:
         return self._is_in_expression(literal) or self._is_in_bytecode(literal)
 
     def _is_in_expression(self, literal: Literal) -> bool:
-        """Whether the guard or the line around it speaks of sizes or symbols."""
+        """Return whether the guard or the line around it speaks of sizes or symbols."""
         if not self._part[0] <= literal.start < self._part[1]:
             start = max(
                 (
@@ -165,7 +165,9 @@ class _Sizes:
         return self._part[2]
 
     def _is_in_bytecode(self, literal: Literal) -> bool:
-        """Whether it is an offset or an argument in a listing of bytecode; constants are not."""
+        """Return whether it is an offset or an argument in a listing of bytecode; constants are
+        not.
+        """
         line = self._data.rfind(b"\n", 0, literal.start) + 1
         return (
             _OPCODE_LINE.match(self._data, line) is not None

@@ -57,7 +57,7 @@ def _kept() -> Path:
 
 
 def stands_in() -> bool:
-    """Whether this process was taken in: it has no device that it says it has."""
+    """Return whether this process was taken in: it has no device that it says it has."""
     return bool(_loaded)
 
 

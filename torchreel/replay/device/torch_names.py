@@ -89,7 +89,7 @@ class Known:
         return self.current if found is None else found
 
     def properties(self, device: Any = None) -> Any:
-        """What `torch.cuda.get_device_properties` answers."""
+        """Return what `torch.cuda.get_device_properties` answers."""
         return self.devices[self.index(device)]
 
     def capability(self, device: Any = None) -> tuple[int, int]:
@@ -113,7 +113,7 @@ def _device(facts: Mapping[str, Json]) -> SimpleNamespace:
 
 
 def _answers(known: Known) -> dict[str, Any]:
-    """What `torch.cuda` tells of devices, present or not."""
+    """Return what `torch.cuda` tells of devices, present or not."""
     return {
         "get_device_properties": known.properties,
         "get_device_capability": known.capability,
@@ -238,7 +238,7 @@ class _Driver:
         self.utils = SimpleNamespace(get_device_properties=self._properties)
 
     def get_current_target(self) -> Any:
-        """What kernels are compiled for."""
+        """Return what kernels are compiled for."""
         found = self._known.properties()
         if self._known.hip:
             return self._target("hip", found.gcnArchName.split(":")[0], found.warp_size)

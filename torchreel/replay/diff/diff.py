@@ -102,6 +102,6 @@ def compare_compiles(left: Side, right: Side, layers: Sequence[str]) -> CompileD
 
 
 def _lost(store: Store, recording: Recording) -> Iterator[str]:
-    """What was not recorded can't be compared: that has to be said."""
+    """Yield what was not recorded can't be compared: that has to be said."""
     for item in queries.lost(store, recording.id):
         yield f"{place(store, recording)} lost {item.count} of {item.place}: {item.reason}"

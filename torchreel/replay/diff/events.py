@@ -118,7 +118,7 @@ def _count(found: Mapping[str, Lane]) -> int:
 
 
 def _later(walk: Walk) -> str:
-    """How many events of which kind differ, for the first is often not the telling one."""
+    """Return how many events of which kind differ, for the first is often not the telling one."""
     kinds: dict[str, int] = {}
     for row in walk.compared:
         if not row.agrees:

@@ -44,7 +44,7 @@ Facts = Mapping[str, Fact]
 
 
 def compare_facts(layer: str, left: Facts, right: Facts, sides: Sequence[Side] = ()) -> LayerDiff:
-    """Which facts differ, in the order of their names on the left.
+    """Return which facts differ, in the order of their names on the left.
 
     A side without any did not come so far, or was not asked: that is a note, not a difference.
     """
@@ -79,7 +79,7 @@ def _difference(
 
 
 def environment(left: tuple[Store, Recording], right: tuple[Store, Recording]) -> LayerDiff:
-    """What two recordings say of the machine, the versions the variables and the program."""
+    """Return what two recordings say of the machine, the versions the variables and the program."""
     return compare_facts("environment", _environment(*left), _environment(*right))
 
 
@@ -93,7 +93,7 @@ def _environment(store: Store, recording: Recording) -> Facts:
 
 
 def machine(left: Side, right: Side) -> LayerDiff:
-    """What the compiler found of the machine in two compiles."""
+    """Return what the compiler found of the machine in two compiles."""
     return compare_facts("machine", _machine(left), _machine(right), (left, right))
 
 
@@ -142,7 +142,7 @@ def config_facts(side: Side) -> Facts:
 
 
 def _of_checkpoint(side: Side) -> dict[str, Fact]:
-    """What only the checkpoint of the Dynamo graph knows."""
+    """Return what only the checkpoint of the Dynamo graph knows."""
     for checkpoint in queries.checkpoints(side.store, side.compile):
         if checkpoint.entry == "graph":
             doc = _parsed(side.store.read_blob(checkpoint.digest))
@@ -212,7 +212,7 @@ def _source(data: bytes) -> str:
 
 
 def failure(left: Side, right: Side) -> LayerDiff:
-    """How two compiles failed: the same signature is the same failure."""
+    """Return how two compiles failed: the same signature is the same failure."""
     ours, theirs = (queries.failure_of(side.store, side.compile) for side in (left, right))
     counts = int(ours is not None), int(theirs is not None)
     if ours is not None and theirs is not None and ours.signature.matches(theirs.signature):

@@ -106,7 +106,7 @@ def _compared(node: Node, graph: Mapping[str, Json]) -> Json:
 
 
 def _target(node: Node, graph: Mapping[str, Json]) -> Json:
-    """What a node calls; for a member of the graph what it is, for an input nothing."""
+    """Return what a node calls; for a member of the graph what it is, for an input nothing."""
     op, target = node.get("op"), str(node.get("target"))
     if op in ("call_function", "call_method"):
         return target
@@ -142,7 +142,7 @@ def _difference(
 
 
 def _metadata(one: Node, other: Node) -> tuple[str, str]:
-    """What two nodes that print alike differ in."""
+    """Return what two nodes that print alike differ in."""
     left, right = _object(one.get("meta")), _object(other.get("meta"))
     keys = [k for k in sorted({*left, *right}) if left.get(k) != right.get(k) and k not in _ORIGINS]
     found = [", ".join(f"{k} {_text(side.get(k))}" for k in keys) for side in (left, right)]

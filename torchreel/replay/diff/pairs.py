@@ -113,7 +113,7 @@ class Selected:
 
 
 def select(store: Store, address: Address) -> Selected:
-    """What an address covers.
+    """Return what an address covers.
 
     Raises UsageError when nothing was compiled there: two such sides would be "the same".
     """

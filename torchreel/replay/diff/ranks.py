@@ -146,7 +146,7 @@ def _of(store: Store, address: Address) -> Iterator[Rank]:
 
 
 def _compile(ranks: Sequence[Rank], number: int) -> tuple[int, Parting | None]:
-    """How many decisions of a compile are the same on all ranks, and where they part."""
+    """Return how many decisions of a compile are the same on all ranks, and where they part."""
     sides = [rank.side(number) for rank in ranks]
     names = [NOTHING if side is None else _name(side.compile) for side in sides]
     if len(set(names)) > 1:

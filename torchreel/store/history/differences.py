@@ -37,7 +37,8 @@ _COLUMNS = {
 def differences(
     before: SymbolTable, after: SymbolTable, events: Sequence[Event]
 ) -> list[Difference]:
-    """What changed from one table to a later one: symbols first, in the order of their creation.
+    """Return what changed from one table to a later one: symbols first, in the order of their
+    creation.
 
     `events` are those of the ShapeEnv; the ones between the two tables say what did it.
     """

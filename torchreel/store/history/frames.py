@@ -60,7 +60,7 @@ def _miss_story(tape: Tape, miss: Event, caller: Step | None) -> Story:
 
 
 def _outcome(tape: Tape) -> str:
-    """What a miss led to: another compile, or none any more."""
+    """Return what a miss led to: another compile, or none any more."""
     for event in tape.of("frame.cache"):
         limit, name = data_of(event).get("limit"), data_of(event).get("exceeded")
         if name:
@@ -73,7 +73,7 @@ def _notes(values: Mapping[str, Json]) -> list[str]:
 
 
 def _never_dynamic(parts: Iterable[str], guarded: Sequence[Step]) -> list[str]:
-    """What to know of a size that differs and had no symbol."""
+    """Return what to know of a size that differs and had no symbol."""
     sizes = any("size mismatch at index" in part for part in parts)
     if not sizes or any(step.kind.startswith("shape_env.") for step in guarded):
         return []
@@ -134,7 +134,7 @@ def _is_failed(guard: Event, parts: Sequence[str], source: str) -> bool:
 
 
 def _values(tape: Tape, parts: Iterable[str]) -> dict[str, Json]:
-    """What the new call has where the failed checks look, as far as the tape says so."""
+    """Return what the new call has where the failed checks look, as far as the tape says so."""
     known: dict[str, Json] = {}
     if tape.of("shape_env.create"):
         for row in symbol_table(shape_events(tape)).symbols.values():

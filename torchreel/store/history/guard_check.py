@@ -147,7 +147,9 @@ def type_name(value: object) -> str:
 
 
 def _seen(node: ast.expr, inputs: Inputs) -> str:
-    """What the sides of a comparison come to: `: 17 == 4`; of several, of the first that fails."""
+    """Return what the sides of a comparison come to: `: 17 == 4`; of several, of the first that
+    fails.
+    """
     if isinstance(node, ast.BoolOp):
         return next((_seen(part, inputs) for part in node.values if _fails(part, inputs)), "")
     if not isinstance(node, ast.Compare):
@@ -180,7 +182,7 @@ _PLAIN_KEYS = {
 
 
 def _tensor_reason(node: ast.expr, inputs: Inputs) -> str:
-    """What of a tensor is not as `check_tensor(...)` wants it; '' when all is."""
+    """Return what of a tensor is not as `check_tensor(...)` wants it; '' when all is."""
     if not isinstance(node, ast.Call) or len(node.args) < 4:
         raise UnsupportedError("its check of a tensor is malformed")
     found = value_of(node.args[0], inputs)
@@ -266,6 +268,6 @@ def _described(name: str, inputs: Inputs) -> object:
 
 
 def counts(judged: Sequence[Judged]) -> dict[str, int]:
-    """How many guards pass, fail and can't be judged."""
+    """Return how many guards pass, fail and can't be judged."""
     found = [guard.verdict for guard in judged]
     return {verdict: found.count(verdict) for verdict in (PASS, FAIL, UNKNOWN)}

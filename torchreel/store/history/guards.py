@@ -85,7 +85,9 @@ _ID = re.compile(r", \d{6,}\)")
 
 
 def is_mark(part: str) -> bool:
-    """Whether a check is one of those that every tensor gets: that nothing is marked on it."""
+    """Return whether a check is one of those that every tensor gets: that nothing is marked on
+    it.
+    """
     return _MARK.fullmatch(part) is not None
 
 
@@ -95,7 +97,7 @@ def shown(part: str) -> str:
 
 
 def holds(code: str, text: str) -> bool:
-    """Whether code has a piece in it; spaces and kinds of quotes don't matter."""
+    """Return whether code has a piece in it; spaces and kinds of quotes don't matter."""
     return _plain(text) in _plain(code)
 
 
@@ -118,7 +120,7 @@ def in_sources(text: str, names: Mapping[str, str]) -> str:
 
 
 def guard_story(known: Background, guard: Event, parts: Sequence[str] = ()) -> Story:
-    """What led to a guard; to some of its checks, where only those matter.
+    """Return what led to a guard; to some of its checks, where only those matter.
 
     `parts` may also be what a tensor guard says when it fails ('size mismatch at index 0').
     """
@@ -142,7 +144,9 @@ _AT_INDEX = re.compile(r"(?P<what>size|stride) mismatch at index (?P<index>\d+)"
 
 
 def _made_static(known: Background, expression: str, parts: Iterable[str]) -> list[Step]:
-    """What made sizes of a tensor static that were dynamic; of those that a failure names."""
+    """Return what made sizes of a tensor static that were dynamic; of those that a failure
+    names.
+    """
     failed = [match for part in parts if (match := _AT_INDEX.search(part))]
     wanted = [f"{expression}.{match['what']}()[{match['index']}]" for match in failed]
     return [
@@ -195,7 +199,7 @@ def _about(event: Event, symbols: Iterable[str]) -> bool:
 
 
 def _explained(tape: Tape, parts: Iterable[str]) -> list[str]:
-    """What torch says of the checks of a ShapeEnv: the text after '#'."""
+    """Return what torch says of the checks of a ShapeEnv: the text after '#'."""
     lists = [data_of(event).get("guards") for event in tape.of("shape_env.guards")]
     verbose = [text for found in lists if isinstance(found, list) for text in texts(found[-1])]
     wanted = [_plain(part) for part in parts]

@@ -70,7 +70,7 @@ def _symbol_story(
 
 
 def _tie(tape: Tape, events: Sequence[Event], row: Symbol, last: Event) -> list[Step]:
-    """What tied a symbol to another one, when it is the other that became static."""
+    """Return what tied a symbol to another one, when it is the other that became static."""
     if data_of(last).get("symbol") == row.name:
         return []
     tied = [

@@ -100,7 +100,7 @@ class Location:
     torch: str = ""
 
     def names(self, line: StackFrame) -> bool:
-        """Whether this is the user's line."""
+        """Return whether this is the user's line."""
         path, _, rest = self.place.rpartition(":")
         return rest == f"{line.line} in {line.name}" and line.file.endswith(path.rsplit("/")[-1])
 
@@ -131,7 +131,7 @@ def location_of(tape: Tape, event: Event) -> Location:
 
 
 def told(event: Event) -> str:
-    """What an event says, as a sentence; its kind where there is none for it."""
+    """Return what an event says, as a sentence; its kind where there is none for it."""
     tell = _SENTENCES.get(event.kind)
     try:
         return tell(data_of(event), event) if tell is not None else event.kind

@@ -59,7 +59,7 @@ def _events(events: Sequence[Event], name: str) -> Iterator[Event]:
 
 
 def mentions(expr: Json, name: str) -> bool:
-    """Whether an expression holds a symbol."""
+    """Return whether an expression holds a symbol."""
     return re.search(rf"(?<![\w$]){re.escape(name)}(?!\w)", str(expr)) is not None
 
 

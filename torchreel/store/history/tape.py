@@ -112,7 +112,7 @@ def users_line(stack: Sequence[StackFrame]) -> StackFrame | None:
 
 
 def is_library(frame: StackFrame) -> bool:
-    """Whether a frame is in a library, and in no file of the user's."""
+    """Return whether a frame is in a library, and in no file of the user's."""
     return any(part in frame.file for part in _LIBRARIES)
 
 

@@ -50,7 +50,7 @@ class Answer:
 
 
 def why(store: Store, address: Address, what: str = "") -> Answer:
-    """What led to something.
+    """Return what led to something.
 
     `what` is a topic, a symbol, an event (`@417`), a piece of a guard's code or a guard's type.
     Left out, the event of the address is meant.  Raises `UsageError` for a symbol, event or guard

@@ -91,7 +91,9 @@ _excluded = torch._C._dispatch_tls_is_dispatch_key_excluded
 
 
 def _below() -> str | None:
-    """What a call is dispatched below of: inside of `__torch_dispatch__`, or of an operator."""
+    """Return what a call is dispatched below of: inside of `__torch_dispatch__`, or of an
+    operator.
+    """
     if _excluded(_Keys.Functionalize):
         return "python"
     # Inference mode leaves out autograd as well, and is told by itself.

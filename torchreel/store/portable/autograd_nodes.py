@@ -93,7 +93,7 @@ def _bind(operator: Any) -> None:
 
 
 def _choices(schema: torch.FunctionSchema) -> Iterator[frozenset[str]]:
-    """Which tensors get a gradient: all of them, or one."""
+    """Yield which tensors get a gradient: all of them, or one."""
     tensors = [found.name for found in schema.arguments if "Tensor" in str(found.type)]
     yield frozenset(tensors)
     yield from (frozenset({name}) for name in tensors)

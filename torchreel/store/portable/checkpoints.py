@@ -69,7 +69,7 @@ class CheckpointDoc:
 
     @classmethod
     def from_bytes(cls, data: bytes) -> CheckpointDoc:
-        """What `to_bytes` wrote.  Raises `UnsupportedError` when it is malformed."""
+        """Return what `to_bytes` wrote.  Raises `UnsupportedError` when it is malformed."""
         try:
             doc = parse_json(data)
         except ValueError as error:
@@ -98,7 +98,7 @@ class CheckpointDoc:
         return shape_env.hints(self.shape_env)
 
     def opaque(self) -> list[str]:
-        """What has no portable form, by name, with the reason; empty when it replays."""
+        """Return what has no portable form, by name, with the reason; empty when it replays."""
         found = [
             f"input {i}: {d.get('type')} ({d.get('reason')})"
             for i, d in enumerate(self.inputs)

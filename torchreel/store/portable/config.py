@@ -52,7 +52,7 @@ def encode_entry(module: str, key: str, value: object) -> Json:
 
 
 def is_portable(module: str, key: str, tree: Json) -> bool:
-    """Whether restoring an entry can neither run, open nor reach anything."""
+    """Return whether restoring an entry can neither run, open nor reach anything."""
     if f"{module}.{key}" in _PROCESS:
         return False
     nowhere = tree is None or isinstance(tree, (bool, int))  # None: no such pass, no such path

@@ -58,7 +58,7 @@ def _difference(table: Table, usual: Table) -> Json:
 
 
 def _known(operator: Any, function: Any) -> str | None:
-    """What torch itself calls a decomposition; None for a function of the program's own."""
+    """Return what torch itself calls a decomposition; None for a function of the program's own."""
     for name, find in torch_names.decompositions_of(operator).items():
         if _alike(function, find):
             return name
@@ -66,7 +66,7 @@ def _known(operator: Any, function: Any) -> str | None:
 
 
 def _alike(one: Any, other: Any) -> bool:
-    """Whether two functions do the same, as torch makes some of them anew each time."""
+    """Return whether two functions do the same, as torch makes some of them anew each time."""
     if one is other:
         return True
     if isinstance(one, functools.partial) and isinstance(other, functools.partial):

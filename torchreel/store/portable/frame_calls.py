@@ -57,7 +57,7 @@ class FrameCall:
 
     @classmethod
     def from_json(cls, data: Json) -> FrameCall:
-        """What `to_json` gave; fields of a later version are left out."""
+        """Return what `to_json` gave; fields of a later version are left out."""
         if not isinstance(data, Mapping):
             raise DamagedStore(f"A frame says nothing of its call, but {data!r:.60}.")
         known: dict[str, Any] = {

@@ -25,13 +25,15 @@ _MARKS = "_dynamo_"
 
 
 def is_wrapper(tensor: Any) -> bool:
-    """Whether a tensor holds others (and is none of torch's two plain kinds)."""
+    """Return whether a tensor holds others (and is none of torch's two plain kinds)."""
     plain = type(tensor) in (torch.Tensor, torch.nn.Parameter)
     return not plain and torch_names.is_wrapper_subclass(tensor)
 
 
 def taken_apart(obj: Any) -> tuple[Any, ...] | None:
-    """How to pickle an object: function, arguments, perhaps state; None for any other kind."""
+    """Return how to pickle an object: function, arguments, perhaps state; None for any other
+    kind.
+    """
     path = torch_names.operator_path(obj)
     if path is not None:
         return operator_at, (path,)

@@ -149,7 +149,7 @@ class GraphDoc:
         return GraphCounts(len(self.nodes), self.call_nodes, len(self.placeholders), outputs)
 
     def targets(self, depth: int = 0) -> list[tuple[int, str, int]]:
-        """What it calls, with nesting depth and count, nested graphs included."""
+        """Return what it calls, with nesting depth and count, nested graphs included."""
         found = collections.Counter((depth, n.target) for n in self.nodes if n.is_call)
         for inner in self.modules.values():
             for level, target, count in inner.targets(depth + 1):
@@ -203,7 +203,7 @@ class GraphDoc:
 
     @classmethod
     def from_bytes(cls, data: bytes) -> GraphDoc:
-        """What `to_bytes` wrote."""
+        """Return what `to_bytes` wrote."""
         return cls.from_json(parse_json(data))
 
 

@@ -29,7 +29,7 @@ Question = tuple[Any, ...]
 
 
 def encode(env: ShapeEnv) -> dict[str, Json]:
-    """What the ShapeEnv remembers; every list is empty where nothing was asked.
+    """Return what the ShapeEnv remembers; every list is empty where nothing was asked.
 
     With it goes whether it has yet to simplify its axioms, which it does at a question.
     """
@@ -48,7 +48,8 @@ def _answers(env: ShapeEnv) -> Iterator[Json]:
 
 
 def _unknown(env: ShapeEnv) -> Iterator[Json]:
-    """What could not be told when it was asked: a guard may tell it by now, or one that comes.
+    """Yield what could not be told when it was asked: a guard may tell it by now, or one that
+    comes.
 
     What could be told would be told again.
     """

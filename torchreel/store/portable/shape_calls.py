@@ -70,7 +70,7 @@ def _key(form: str, key: Any) -> Json:
 
 
 def decode(form: str, data: Any, table: Table) -> Any:
-    """What `encode` wrote.  Raises `UnsupportedError` for what is malformed or opaque."""
+    """Return what `encode` wrote.  Raises `UnsupportedError` for what is malformed or opaque."""
     if isinstance(data, Mapping) and "opaque" in data:
         raise UnsupportedError(
             f"the tape holds a part of a ShapeEnv that has no portable form: {data['opaque']!s:.80}"

@@ -216,7 +216,9 @@ def encode_field(shape: str, value: Any) -> Json:
 
 
 def decode_field(codec: str, data: Any, table: Table) -> Any:
-    """What a codec of `STATE` wrote.  Raises `UnsupportedError` for one that there is not."""
+    """Return what a codec of `STATE` wrote.  Raises `UnsupportedError` for one that there is
+    not.
+    """
     if codec not in _CODECS:
         raise UnsupportedError(f"a ShapeEnv has no field of the form {codec!r}")
     return _CODECS[codec][1](data, table)

@@ -118,7 +118,7 @@ def encode_named(named: Mapping[str, Source], known: Known) -> Json:
 
 
 def decode_named(data: Json) -> dict[str, Source | None]:
-    """What `encode_named` wrote, or a mapping of names to what `encode_source` did.
+    """Return what `encode_named` wrote, or a mapping of names to what `encode_source` did.
 
     Raises `UnsupportedError` for an unknown class or field, or too long a chain of Sources.
     """

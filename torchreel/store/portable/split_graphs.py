@@ -101,7 +101,9 @@ def _traced_with(gm: GraphModule, inputs: Sequence[object]) -> dict[str, Json]:
 
 
 def _real(inputs: Sequence[object], *, apart: bool) -> dict[str, Json]:
-    """Which inputs are real tensors that AOTAutograd makes symbols of, and the region's name."""
+    """Return which inputs are real tensors that AOTAutograd makes symbols of, and the region's
+    name.
+    """
     found: list[Json] = [
         i
         for i, given in enumerate(inputs)

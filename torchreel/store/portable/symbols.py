@@ -82,7 +82,7 @@ class Vocabulary(dict[str, sympy.Symbol]):
         self[name] = symbol
 
     def once(self, key: tuple[Json, ...], read: Callable[[], Any]) -> Any:
-        """What `read` returns, which is called the first time that `key` is asked for."""
+        """Return what `read` returns, which is called the first time that `key` is asked for."""
         found = self._read.get(key)
         if found is None:
             found = self._read[key] = read()
@@ -282,7 +282,7 @@ def encode_name(symbol: sympy.Symbol) -> list[Json]:
 
 
 def decode_name(data: Json) -> sympy.Symbol:
-    """What `encode_name` wrote; it must not get into an expression that becomes code."""
+    """Return what `encode_name` wrote; it must not get into an expression that becomes code."""
     if not isinstance(data, list) or len(data) != 2 or not isinstance(data[0], str):
         raise UnsupportedError(f"malformed name of a symbol: {data!r:.80}")
     return sympy.Symbol(data[0], **decode_symbol("s0", data[1])._assumptions_orig)

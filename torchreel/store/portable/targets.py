@@ -112,13 +112,15 @@ def decode_target(text: str) -> Target:
 
 
 def is_custom(text: str) -> bool:
-    """Whether a target is an operator of a namespace that torch itself does not register."""
+    """Return whether a target is an operator of a namespace that torch itself does not register."""
     kind, _, name = text.partition(":")
     return kind in ("op", "packet") and name.partition(".")[0] not in _NAMESPACES
 
 
 def is_of_capture(text: str) -> bool:
-    """Whether a target is a function that compiled autograd makes while it captures a backward."""
+    """Return whether a target is a function that compiled autograd makes while it captures a
+    backward.
+    """
     return text.startswith((backward_prologues.TAG, f"fn:{autograd_nodes.PREFIX}"))
 
 

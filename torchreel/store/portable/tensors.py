@@ -125,7 +125,7 @@ class Encoder:
 
 
 def _wrapper(tensor: torch.Tensor) -> Json:
-    """What a tensor of a level of vmap or grad looks like: the level is left by then.
+    """Return what a tensor of a level of vmap or grad looks like: the level is left by then.
 
     More can't be asked of it, and more than torch prints of it nobody will.
     """
@@ -153,7 +153,7 @@ def _common(tensor: torch.Tensor) -> dict[str, Json]:
 
 
 def _is_leaf(tensor: torch.Tensor) -> bool:
-    """Whether autograd has no function for a tensor.
+    """Return whether autograd has no function for a tensor.
 
     Of a view whose base was written to, torch makes that function anew, which may fail where its
     modes are off: there is one, in any case.
@@ -388,7 +388,7 @@ class Decoder:
         return spelled if spelled.node.expr == now else number
 
     def _is_tight(self, description: Mapping[str, Json]) -> bool:
-        """Whether a tensor fills its storage, as far as the hints tell."""
+        """Return whether a tensor fills its storage, as far as the hints tell."""
         table, hints = self.table, self.hints
 
         def hint(size: Json) -> int:
@@ -618,7 +618,7 @@ def _on_device(tensor: torch.Tensor, device: str) -> torch.Tensor:
 
 
 def _inner(description: Mapping[str, Json]) -> Mapping[str, Json]:
-    """What a subclass holds, by attribute."""
+    """Return what a subclass holds, by attribute."""
     found = description.get("inner")
     if not isinstance(found, Mapping) or "stride" not in description:
         raise UnsupportedError(
@@ -631,7 +631,7 @@ def _inner(description: Mapping[str, Json]) -> Mapping[str, Json]:
 def _each(
     inner: Mapping[str, Json], make: Callable[[Json], object], known: dict[int, object]
 ) -> dict[str, object]:
-    """What a subclass holds, made; a tensor that several hold is one again."""
+    """Return what a subclass holds, made; a tensor that several hold is one again."""
     found: dict[str, object] = {}
     for name, held in inner.items():
         number = held.get("object") if isinstance(held, Mapping) else None

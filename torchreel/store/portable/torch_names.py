@@ -137,7 +137,7 @@ def variable_functions() -> object:
 
 
 def qualified_name(function: Callable[..., object]) -> str:
-    """How FX prints a target."""
+    """Return how FX prints a target."""
     from torch.fx.node import _get_qualified_name
 
     return _get_qualified_name(function)
@@ -163,7 +163,9 @@ def operator_by_name(namespace: str, packet: str) -> object | None:
 
 
 def _is_registered(name: str) -> bool:
-    """Whether an operator of that name is there; those registered later are looked for again."""
+    """Return whether an operator of that name is there; those registered later are looked for
+    again.
+    """
     if name not in _registered():
         _registered.cache_clear()
     return name in _registered()
@@ -181,7 +183,7 @@ _KERNELS = (
 
 
 def operator_facts(operator: torch._ops.OpOverload) -> dict[str, Json]:
-    """How an operator is registered: which kernels it has, and how each came about.
+    """Return how an operator is registered: which kernels it has, and how each came about.
 
     `python`: by `torch.library.custom_op`; `fake`: with a fake kernel of its own; `autograd`: with
     a formula for its backward; `effect`: ordered by tokens; `decomposes`: AOTAutograd traces it
@@ -333,7 +335,9 @@ def set_graph_names(graph: torch.fx.Graph, used: Iterable[str], counts: Mapping[
 
 
 def has_zero_tensor(tensor: torch.Tensor) -> bool:
-    """Whether a tensor is a ZeroTensor (no memory behind it; the gradient of `sgn` is one)."""
+    """Return whether a tensor is a ZeroTensor (no memory behind it; the gradient of `sgn` is
+    one).
+    """
     return bool(tensor._is_zerotensor())
 
 
@@ -353,7 +357,7 @@ def symbolic_module() -> ModuleType:
 
 
 def is_wrapper_subclass(tensor: torch.Tensor) -> bool:
-    """Whether a tensor is a traceable wrapper subclass (it flattens into inner tensors)."""
+    """Return whether a tensor is a traceable wrapper subclass (it flattens into inner tensors)."""
     from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
     return is_traceable_wrapper_subclass(tensor)
@@ -368,14 +372,16 @@ def own_subclasses() -> dict[str, type[torch.Tensor]]:
 
 
 def is_jagged(cls: type) -> bool:
-    """Whether a class is that of tensors whose rows differ in length."""
+    """Return whether a class is that of tensors whose rows differ in length."""
     from torch.nested._internal.nested_tensor import NestedTensor
 
     return issubclass(cls, NestedTensor)
 
 
 def graph_module_state(value: Any) -> dict[str, Any] | None:
-    """What makes an FX module besides its class, and its graph apart; None for anything else."""
+    """Return what makes an FX module besides its class, and its graph apart; None for anything
+    else.
+    """
     if not issubclass(type(value), torch.fx.GraphModule):
         return None
     # The class that traced it is of no use to code that is there, and often a local one.
@@ -398,7 +404,7 @@ def nested_compile_region(function: Any) -> Any:
 
 
 def is_functorch_wrapper(tensor: torch.Tensor) -> bool:
-    """Whether a tensor is wrapped by a functorch transform (vmap, grad, jvp)."""
+    """Return whether a tensor is wrapped by a functorch transform (vmap, grad, jvp)."""
     return bool(torch._C._functorch.is_functorch_wrapped_tensor(tensor))
 
 
@@ -424,12 +430,14 @@ def within_wrapper(gm: Any) -> Any:
 
 
 def is_fake(value: object) -> bool:
-    """Whether a value is a fake tensor, or a size without a number."""
+    """Return whether a value is a fake tensor, or a size without a number."""
     return isinstance(value, (FakeTensor, torch.SymInt, torch.SymFloat, torch.SymBool))
 
 
 def is_traced_input(value: object) -> bool:
-    """Whether a real tensor is one that Dynamo has made a fake of, in the compile under way."""
+    """Return whether a real tensor is one that Dynamo has made a fake of, in the compile under
+    way.
+    """
     context = TracingContext.try_get()
     known = getattr(context, "tensor_to_context", None)
     return isinstance(value, torch.Tensor) and known is not None and value in known
@@ -447,7 +455,9 @@ def traced_env(gm: torch.fx.GraphModule) -> ShapeEnv | None:
 
 
 def converted_tensors(mode: FakeTensorMode) -> int:
-    """How many tensors a fake mode has converted: symbols without a source are named by it."""
+    """Return how many tensors a fake mode has converted: symbols without a source are named by
+    it.
+    """
     return len(mode.fake_tensor_converter.meta_converter.tensor_memo)
 
 
@@ -476,7 +486,7 @@ def range_of(node: SymNode) -> tuple[int | None, int | None]:
 
 
 def is_specialised(sizes: Iterable[int | torch.SymInt]) -> bool:
-    """Whether one of them is a symbol that became a number."""
+    """Return whether one of them is a symbol that became a number."""
     return any(isinstance(size, torch.SymInt) and expression(size.node).is_number for size in sizes)
 
 
@@ -550,7 +560,7 @@ def hint_of(node: SymNode) -> object:
 
 
 def no_hint() -> object:
-    """What tells a SymNode not to compute a hint."""
+    """Return what tells a SymNode not to compute a hint."""
     from torch.fx.experimental.sym_node import _NO_HINT
 
     return _NO_HINT
@@ -636,14 +646,14 @@ def node_sources(data: Any) -> object:
 
 
 def tensor_metadata(tensor: torch.Tensor) -> object:
-    """What ShapeProp notes of a tensor (`meta["tensor_meta"]`)."""
+    """Return what ShapeProp notes of a tensor (`meta["tensor_meta"]`)."""
     from torch.fx.passes.shape_prop import _extract_tensor_metadata
 
     return _extract_tensor_metadata(tensor)
 
 
 def holds_tensors(value: object) -> bool:
-    """Whether a tensor or a symbolic scalar stands anywhere in a nested value."""
+    """Return whether a tensor or a symbolic scalar stands anywhere in a nested value."""
     if value is None or isinstance(value, (str, int)):
         return False
     from torch.utils._pytree import tree_leaves
@@ -749,7 +759,9 @@ def backend_of(backend: object) -> tuple[str, dict[str, Any]]:
 
 
 def compiles_whole_graphs(backend: object) -> bool:
-    """Whether a backend is one of torch's own that gives on the one graph that it is given."""
+    """Return whether a backend is one of torch's own that gives on the one graph that it is
+    given.
+    """
     module = getattr(_innermost(backend), "__module__", "")
     return ":" not in backend_of(backend)[0] and module.partition(".")[0] == "torch"
 
@@ -791,13 +803,15 @@ def donated_inputs() -> list[int] | None:
 
 
 def is_aot_compilation() -> bool:
-    """Whether Inductor compiles for AOTInductor: into a library, with the weights in it."""
+    """Return whether Inductor compiles for AOTInductor: into a library, with the weights in it."""
     virtualized = sys.modules.get("torch._inductor.virtualized")
     return virtualized is not None and bool(virtualized.V.aot_compilation)
 
 
 def is_compiled_autograd() -> bool:
-    """Whether what compiled autograd captured is compiled: AOTAutograd does other things then."""
+    """Return whether what compiled autograd captured is compiled: AOTAutograd does other things
+    then.
+    """
     found = sys.modules.get("torch._dynamo.compiled_autograd")
     return found is not None and bool(found.in_compiled_autograd_region)
 
@@ -817,7 +831,8 @@ def compiled_autograd(active: bool) -> Iterator[None]:
 
 
 def may_be_written_into_code(constant: torch.Tensor) -> bool:
-    """Whether Inductor writes the values of a small constant of this kind into its output code.
+    """Return whether Inductor writes the values of a small constant of this kind into its
+    output code.
 
     A weight is one only where freezing makes constants of weights; AOTInductor keeps all apart.
     """
@@ -826,7 +841,7 @@ def may_be_written_into_code(constant: torch.Tensor) -> bool:
 
 
 def is_freezing() -> bool:
-    """Whether Inductor makes constants of weights."""
+    """Return whether Inductor makes constants of weights."""
     config = sys.modules.get("torch._inductor.config")
     return config is not None and bool(config.freezing)
 
@@ -835,7 +850,7 @@ def is_freezing() -> bool:
 
 
 def dynamic_of(backend: object) -> bool | None:
-    """What `dynamic` the `torch.compile` call of a backend was given."""
+    """Return what `dynamic` the `torch.compile` call of a backend was given."""
     while hasattr(backend, "_torchdynamo_orig_backend"):
         backend = backend._torchdynamo_orig_backend
     found = getattr(backend, "dynamic", None)
@@ -843,7 +858,7 @@ def dynamic_of(backend: object) -> bool | None:
 
 
 def errors_on_graph_break() -> bool:
-    """Whether `torch._dynamo.error_on_graph_break` is on."""
+    """Return whether `torch._dynamo.error_on_graph_break` is on."""
     from torch._dynamo.utils import _get_error_on_graph_break
 
     return bool(_get_error_on_graph_break())
@@ -903,7 +918,7 @@ _MOST_CODES = 50
 
 
 def seen_sizes(code: CodeType, closure: Any) -> list[Json]:
-    """What automatic dynamic shapes has seen of the sizes of sources, by code object.
+    """Return what automatic dynamic shapes has seen of the sizes of sources, by code object.
 
     `own` marks what it has seen of `code` itself; a code object with a closure is known by the hash
     of that, which means nothing in another process.
@@ -982,7 +997,7 @@ def _was_seen(entry: Json) -> Any:
 
 
 def resume_metadata(code: CodeType) -> object | None:
-    """What Dynamo knows of a function that it made to go on after a graph break."""
+    """Return what Dynamo knows of a function that it made to go on after a graph break."""
     from torch._dynamo.resume_execution import ContinueExecutionCache
 
     found: object = ContinueExecutionCache.generated_code_metadata.get(code)
@@ -990,8 +1005,10 @@ def resume_metadata(code: CodeType) -> object | None:
 
 
 def traced_module(code: CodeType) -> dict[str, Any] | None:
-    """What Dynamo copies to its graph from the FX module whose forward this is: the metadata of the
-    nodes, and which line is which node's."""
+    """Return what Dynamo copies to its graph from the FX module whose forward `code` is.
+
+    That is the metadata of the nodes, and which line is which node's.
+    """
     from torch._dynamo.code_context import code_context
     from torch.fx.proxy import _COPY_META_FIELDS
 
@@ -1035,7 +1052,7 @@ def evaluation_cache() -> functools._lru_cache_wrapper[Any]:
 
 
 def static_cache(env: ShapeEnv) -> functools._lru_cache_wrapper[Any] | None:
-    """What could be told without a guard; None where that is of another state or ShapeEnv.
+    """Return what could be told without a guard; None where that is of another state or ShapeEnv.
 
     `symbolic_shapes._lru_cache` keeps it, and the version of it, in the cells of a closure.
     """
@@ -1048,12 +1065,14 @@ def static_cache(env: ShapeEnv) -> functools._lru_cache_wrapper[Any] | None:
 
 
 def keyword_mark(cache: functools._lru_cache_wrapper[Any]) -> object:
-    """What stands between positional and keyword arguments in the keys of a cache."""
+    """Return what stands between positional and keyword arguments in the keys of a cache."""
     return next(item for item in reversed(gc.get_referents(cache)) if type(item) is object)
 
 
 def has_stale_axioms(env: ShapeEnv) -> bool:
-    """Whether the next question has the axioms with divisions simplified anew, and some added."""
+    """Return whether the next question has the axioms with divisions simplified anew, and some
+    added.
+    """
     return env._resimplify_floor_div_axioms
 
 
@@ -1111,7 +1130,7 @@ def default_decompositions() -> tuple[dict[Any, Any], dict[Any, Any]]:
 
 
 def decompositions_of(operator: Any) -> dict[str, Any]:
-    """What torch itself has for an operator, by what it does."""
+    """Return what torch itself has for an operator, by what it does."""
     from torch._decomp import global_decomposition_table
     from torch._export import utils
 
@@ -1125,7 +1144,7 @@ def decompositions_of(operator: Any) -> dict[str, Any]:
 
 
 def export_verifier(dialect: str) -> Any:
-    """What checks an exported program of a dialect ('ATEN', 'TRAINING')."""
+    """Return what checks an exported program of a dialect ('ATEN', 'TRAINING')."""
     from torch._export.verifier import load_verifier
 
     try:
@@ -1135,7 +1154,7 @@ def export_verifier(dialect: str) -> Any:
 
 
 def known_of_fake(fake: object, real: object) -> str:
-    """What the mode of a fake tensor knows it for: a real 'tensor', its 'storage', or ''.
+    """Return what the mode of a fake tensor knows it for: a real 'tensor', its 'storage', or ''.
 
     'another' where the mode has made another fake tensor of the real one. With ' constant' where
     it takes the value for one.
@@ -1236,7 +1255,9 @@ def autograd_node_function(name: str) -> Callable[..., object] | None:
 
 
 def _autograd_nodes() -> object | None:
-    """What compiled autograd has bound in this process; None in a torch that binds nothing."""
+    """Return what compiled autograd has bound in this process; None in a torch that binds
+    nothing.
+    """
     return getattr(_compiled_autograd(), "ops", None)
 
 
@@ -1324,7 +1345,7 @@ _PROLOGUE = "AutogradCompilerInstance.proxy_call_aot_backward.<locals>.call_aot_
 
 
 def prologue_metadata(function: object) -> Any:
-    """What AOTAutograd knows of the function whose backward has this prologue.
+    """Return what AOTAutograd knows of the function whose backward has this prologue.
 
     None for any other function, for one that is gone, and for one of tensor subclasses.
     """
@@ -1338,7 +1359,7 @@ def prologue_metadata(function: object) -> Any:
 
 
 def has_tangent(info: Any) -> bool:
-    """Whether the backward takes the gradient of an output."""
+    """Return whether the backward takes the gradient of an output."""
     from torch._functorch._aot_autograd.schemas import OutputType
 
     own = (OutputType.non_alias, OutputType.unsafe_view_alias, OutputType.custom_function_view)

@@ -40,7 +40,7 @@ def _parsed(data: bytes) -> Any:
 
 
 def is_deep(data: bytes, value: object) -> bool:
-    """Whether a document has too many levels."""
+    """Return whether a document has too many levels."""
     if not isinstance(value, (dict, list)):
         return False
     if data.count(b"[") + data.count(b"{") <= limits.JSON_DEPTH:

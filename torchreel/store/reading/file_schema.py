@@ -29,7 +29,9 @@ ENTRIES = f"SELECT type, name, sql FROM sqlite_master LIMIT {_MOST + 1}"
 
 
 def computing(entries: Sequence[Sequence[object]]) -> str:
-    """What a schema, the rows of `ENTRIES`, computes, in words; nothing where it only stores."""
+    """Return what a schema, the rows of `ENTRIES`, computes, in words; nothing where it only
+    stores.
+    """
     if len(entries) > _MOST:
         return f"has more than {_MOST} tables and indices"
     for kind, name, sql in entries:

@@ -46,7 +46,7 @@ def checked(
 
 
 def _checks(query: Select[Any]) -> list[_Check]:
-    """What is checked of each row: the columns of our tables, not what a query computes."""
+    """Return what is checked of each row: the columns of our tables, not what a query computes."""
     found = []
     for place, column in enumerate(query.selected_columns):
         if getattr(column, "table", None) is not None:
@@ -64,7 +64,7 @@ def _kind(column: Any) -> tuple[tuple[type, ...], str]:
 
 
 def _problem(check: _Check, row: Row[Any]) -> str:
-    """What is wrong with one value of a row; nothing for one that is right."""
+    """Return what is wrong with one value of a row; nothing for one that is right."""
     value = row[check.place]
     if isinstance(value, Unreadable):
         found = value.reason

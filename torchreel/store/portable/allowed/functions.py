@@ -106,7 +106,9 @@ _TAKING_OBJECTS = _words(
 
 
 def takes_objects(name: str) -> bool:
-    """Whether a function is the end of a region, which takes what its beginning gave back."""
+    """Return whether a function is the end of a region, which takes what its beginning gave
+    back.
+    """
     return name in _TAKING_OBJECTS
 
 
@@ -122,12 +124,14 @@ def result(name: str, args: Iterable[Kind]) -> Kind:
 
 
 def is_python(name: str) -> bool:
-    """Whether a function is Python's own: it may give back one of its arguments."""
+    """Return whether a function is Python's own: it may give back one of its arguments."""
     return name.partition(".")[0] in ("_operator", "operator", "builtins", "math")
 
 
 def is_class(name: str) -> bool:
-    """Whether a name stands for a class of tensors or sizes, which is called as a constructor."""
+    """Return whether a name stands for a class of tensors or sizes, which is called as a
+    constructor.
+    """
     return name in torch_names.tensor_classes()
 
 
@@ -173,7 +177,7 @@ def _is_admitted(name: str, module: str, attribute: str) -> bool:
 
 
 def _is_operator(attribute: str) -> bool:
-    """Whether `torch.NAME` is the binding of a registered operator."""
+    """Return whether `torch.NAME` is the binding of a registered operator."""
     bound = hasattr(torch_names.variable_functions(), attribute)
     operators = torch_names.aten_names()
     return bound and (

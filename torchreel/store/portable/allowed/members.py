@@ -142,7 +142,7 @@ def check_attribute(name: str, kind: Kind = kinds.TENSOR) -> Kind:
 
 
 def _of_other(type_name: str, attribute: str) -> Kind:
-    """What an attribute of tensors is where the value is a number, a dtype or a device."""
+    """Return what an attribute of tensors is where the value is a number, a dtype or a device."""
     if type_name in NUMBERS or type_name in ("dtype", "device", "generator"):
         return kinds.Kind(NUMBERS | {"device", "str"})
     raise ForbiddenError(f"{attribute!r:.60} is no attribute that a graph may read of {type_name}")

@@ -130,7 +130,7 @@ def _function_places(name: str, function: object) -> frozenset[int | str]:
 
 
 def _takes_text(parameter: inspect.Parameter) -> bool:
-    """Whether a parameter of a function takes text, by its annotation or its default."""
+    """Return whether a parameter of a function takes text, by its annotation or its default."""
     annotation = str(parameter.annotation)
     bare = parameter.annotation is parameter.empty
     return (

@@ -71,7 +71,7 @@ class Call:
         return cls((*_flat(data["args"]), *_flat(named)), data.get("result"))
 
     def likeness(self, live: Sequence[object]) -> int:
-        """How much live arguments are like these: 2 for each that is the same."""
+        """Return how much live arguments are like these: 2 for each that is the same."""
         if len(live) != len(self.given):
             return -1
         return sum(map(_likeness, self.given, live))
@@ -143,7 +143,7 @@ class Answer:
                 self._sizes.setdefault(str(data["expr"]), live)
 
     def result(self) -> Any:
-        """What the operator returns."""
+        """Return what the operator returns."""
         return self._made(self.call.result)
 
     def _made(self, data: Json) -> Any:

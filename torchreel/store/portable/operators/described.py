@@ -77,7 +77,7 @@ def _described(operator: torch._ops.OpOverload) -> dict[str, Json]:
 
 
 def _call(node: Node) -> Json:
-    """What a node gives an operator, and what its fake kernel answered."""
+    """Return what a node gives an operator, and what its fake kernel answered."""
     encoder = Encoder()
     return {
         "args": [_argument(encoder, item) for item in node.args],
@@ -109,7 +109,9 @@ def short(description: Json) -> Json:
 
 
 def operators_of(graphs: Iterable[GraphDoc]) -> dict[str, Json]:
-    """What several graphs, and those nested in them, say of operators, with all their calls."""
+    """Return what several graphs, and those nested in them, say of operators, with all their
+    calls.
+    """
     found: dict[str, dict[str, Json]] = {}
     for graph in graphs:
         known = graph.extra.get(KEY)

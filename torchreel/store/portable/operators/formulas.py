@@ -44,7 +44,7 @@ class Formula:
         return cls(call, data.get("graph"), tuple(data["given"]), len(call.given))  # type: ignore[arg-type]
 
     def is_for(self, live: Sequence[object]) -> bool:
-        """Whether live arguments are those of the call, as far as the recording tells."""
+        """Return whether live arguments are those of the call, as far as the recording tells."""
         return self.call.likeness(live) == 2 * len(self.call.given)
 
     def prepare(self) -> None:
@@ -52,7 +52,9 @@ class Formula:
         _ = self._function
 
     def saved(self, count: int) -> tuple[int, ...]:
-        """Which tensors it needs of the `count` arguments, and of the results, which follow."""
+        """Return which tensors it needs of the `count` arguments, and of the results, which
+        follow.
+        """
         places = [
             row[1] + (count if row[0] == "out" else 0)
             for row in self.given
@@ -231,7 +233,7 @@ class _Extraction:
         return not users or any(user.name not in self.inside for user in users)
 
     def _goes_to(self, gradient: NodeDoc, argument: NodeDoc | None) -> bool:
-        """Whether a gradient is used by the backward of what made an argument."""
+        """Return whether a gradient is used by the backward of what made an argument."""
         number = None if argument is None else argument.meta.get("seq_nr")
         return number is not None and any(
             user.meta.get("seq_nr") == number for user in self._users(gradient.name)
