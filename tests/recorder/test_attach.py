@@ -13,7 +13,7 @@ import torch
 from torchreel.recorder import attach
 from torchreel.recorder.attach import PASS, Attachment, AttachPoint, Call, Probe, Tap, Visit
 from torchreel.recorder.guard import losses
-from torchreel.recorder.recorder import Options, Recorder
+from torchreel.recorder.recorder import Recorder, RecordingOptions
 
 MODULE = "reel_attached"
 SOURCE = """
@@ -35,7 +35,7 @@ def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     (tmp_path / f"{MODULE}.py").write_text(SOURCE)
     monkeypatch.syspath_prepend(tmp_path)
     losses.reset()
-    attach.activate(Recorder(Options(str(tmp_path / "run.db"))))
+    attach.activate(Recorder(RecordingOptions(str(tmp_path / "run.db"))))
     yield
     attach.activate(None)
     sys.modules.pop(MODULE, None)

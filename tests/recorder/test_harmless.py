@@ -13,14 +13,14 @@ import torchreel
 from tests.recorder import programs
 from tests.recorder.conftest import Tape
 from torchreel.recorder import environment
-from torchreel.recorder.launch import Ended, record_program
+from torchreel.recorder.launch import ProgramEnd, record_program
 from torchreel.recorder.settings import Settings
 from torchreel.store import Store, marks, queries
 
 COMPILE = "torch.compile(lambda x: x.sin() + 1, backend='eager')(torch.ones(3))\n"
 
 
-def recorded(program: str, path: Path, mode: str = "full") -> Ended:
+def recorded(program: str, path: Path, mode: str = "full") -> ProgramEnd:
     command = [sys.executable, "-c", programs.PRELUDE + program]
     return record_program(command, path, mode, Settings())
 

@@ -15,7 +15,7 @@ from torchreel.recorder import guard, rows, tape
 from torchreel.recorder.guard import losses
 from torchreel.recorder.kinds import Kind
 from torchreel.recorder.probes import event_kinds
-from torchreel.recorder.recorder import Options, Recorder
+from torchreel.recorder.recorder import Recorder, RecordingOptions
 from torchreel.recorder.rows import Add, Blob, Config, Ref, Update, plain
 from torchreel.recorder.tape import Tape
 from torchreel.store import Store, queries
@@ -68,7 +68,7 @@ def test_a_row_that_can_not_be_written_costs_only_itself(path: Path) -> None:
 def test_the_collector_forgets_an_event_that_waits(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    recorder = Recorder(Options(str(path)))
+    recorder = Recorder(RecordingOptions(str(path)))
     waiting: list[rows.Row] = []
     monkeypatch.setattr(recorder.tape, "note", waiting.append)
     entry = recorder.add_compile("0/0", 0)
@@ -78,7 +78,7 @@ def test_the_collector_forgets_an_event_that_waits(
     gc.collect(1)
     gc.collect(1)
     assert [gc.is_tracked(event) for event in waiting] == [False, True]
-    first = rows.Event.of(waiting[0])
+    first = rows.NewEvent.of(waiting[0])
     assert (first.compile, first.payload, first.stack) == (entry.number, "text", None)
     assert first.data() == {"values": ("a", 1), "more": None}
     recorder.tape.close()
@@ -90,7 +90,7 @@ def test_an_open_compile_is_known_however_many_come_after_it(
 ) -> None:
     monkeypatch.setattr(tape, "_MOST_COMPILES", 3)
     monkeypatch.setattr(tape, "_MOST_LOOKED_AT", 2)
-    recorder = Recorder(Options(str(path), mode=mode))
+    recorder = Recorder(RecordingOptions(str(path), mode=mode))
     kind = Kind("k", 1, "a test")
     over = recorder.add_compile("0/0", 0)
     outer = recorder.add_compile("1/0", 0)
@@ -177,7 +177,7 @@ def test_a_store_that_stays_locked_switches_the_recording_off(
 @pytest.mark.parametrize(("kind", "waits"), [("program", False), ("replay", True)])
 def test_a_replay_waits_at_its_end_until_all_is_written(path: Path, kind: str, waits: bool) -> None:
     """Without its recording there is no verdict; a program is kept for two seconds at most."""
-    recorder = Recorder(Options(str(path), kind=kind))
+    recorder = Recorder(RecordingOptions(str(path), kind=kind))
     assert recorder.tape.commit("test")
     with Store.open(path, write=True) as other, other.writer():
         recorder.tape.append(event(recorder.tape.recording, 1))

@@ -37,7 +37,7 @@ def compile_it(compile_: Callable[..., object]) -> None:
         imposed(Facts(accelerator=devices.H200)) as left,
         torch_names.without_cpp_compiler(),
         dynamo_names.compile_only(doubled.__code__),
-        contextlib.suppress(dynamo_names.Stopped),
+        contextlib.suppress(dynamo_names.TracingStopped),
     ):
         assert not left, left
         compile_(doubled)(torch.empty(16, device="cuda"))  # type: ignore[operator]

@@ -15,10 +15,10 @@ from typing import Any
 
 from sqlalchemy import select
 
-from torchreel.replay.compare import Outcome, Question, Side, compare
+from torchreel.replay.compare import EventComparison, Question, Side, compare
 from torchreel.replay.compared import SCOPES, excuses
 from torchreel.replay.sieve import Point
-from torchreel.replay.tapes import Line, lanes
+from torchreel.replay.tapes import LogLine, lanes
 from torchreel.store import queries, schema
 from torchreel.store.database import Store
 from torchreel.store.jsontypes import canonical_json
@@ -93,7 +93,7 @@ def original(store: Store) -> Compile:
     return found[-1]
 
 
-def outcome(store: Store, *, cut: bool = False) -> Outcome:
+def outcome(store: Store, *, cut: bool = False) -> EventComparison:
     """What comparing the (mutated) recording with the one replay in the store says."""
     recorded = original(store)
     replay = queries.recordings(store)[-1]
@@ -128,7 +128,7 @@ def _chosen(store: Store, compile: Compile, mutation: Mutation) -> Event:
     return found[(0, len(found) // 2, -1)[mutation.which]]
 
 
-def lines(store: Store, compile: Compile) -> list[Line]:
+def lines(store: Store, compile: Compile) -> list[LogLine]:
     """What is compared of a compile."""
     found = lanes(store, compile, SCOPES["graph"], Point("graph"), excuses())
     assert found is not None

@@ -9,14 +9,14 @@ from rich.text import Text
 from torchreel.console import listing, streams
 from torchreel.console.text import count
 from torchreel.escaping.characters import visible_block
-from torchreel.replay.diff import CompileDiff, Difference, LayerDiff, RecordingDiff, Report
+from torchreel.replay.diff import CompileDiff, DiffReport, LayerDiff, LayerDifference, RecordingDiff
 from torchreel.replay.diff.ranks import RanksReport
 from torchreel.replay.diff.report import place
 
 _WIDTH = 240  # columns of a cell; --json has all of it
 
 
-def report(found: Report, *, every: bool, json: bool) -> int:
+def report(found: DiffReport, *, every: bool, json: bool) -> int:
     """Print what a diff found, the first difference of each layer or `every` one."""
     if json:
         listing.write_json(found.to_json())
@@ -66,7 +66,7 @@ def _print_differences(pair: CompileDiff, layers: Sequence[LayerDiff], every: bo
     streams.result()
 
 
-def _cells(layer: LayerDiff, found: Difference) -> tuple[str, str, str]:
+def _cells(layer: LayerDiff, found: LayerDifference) -> tuple[str, str, str]:
     return (
         f"{layer.layer}: {found.what}",
         _side(found.left, found.left_at),
@@ -90,7 +90,7 @@ def _print_alone(left: Sequence[str], right: Sequence[str]) -> None:
             streams.result(f"only on the {side}: {address}", style="red")
 
 
-def _print_end(found: Report) -> None:
+def _print_end(found: DiffReport) -> None:
     pairs = [pair for recording in found.recordings for pair in recording.compiles]
     if found.same:
         streams.result("no differences", style="bold green")
@@ -99,7 +99,7 @@ def _print_end(found: Report) -> None:
     streams.result(f"{count(compiles, 'compile')} of {len(pairs)} differ", style="bold red")
 
 
-def _next(found: Report) -> str:
+def _next(found: DiffReport) -> str:
     """The first differing event, or else what is there."""
     pairs = [pair for recording in found.recordings for pair in recording.compiles]
     for pair in pairs:

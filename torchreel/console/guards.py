@@ -15,7 +15,7 @@ from torchreel.store.addressing import Address
 from torchreel.store.history.guard_check import FAIL, PASS, UNKNOWN, Check, Judged, counts, judge
 from torchreel.store.history.guard_inputs import parse_inputs
 from torchreel.store.history.guards import is_mark, shown
-from torchreel.store.history.tape import Tape, compile_of
+from torchreel.store.history.tape import CompileLog, compile_of
 
 _STYLES = {FAIL: "red", UNKNOWN: "yellow", PASS: "green"}
 
@@ -26,7 +26,7 @@ def guards(store: Store, address: Address, described: Sequence[str], json: bool)
     Returns the exit status: 1 when a guard fails, 0 otherwise.
     """
     inputs = parse_inputs(described)
-    tape = Tape(store, compile_of(store, address))
+    tape = CompileLog(store, compile_of(store, address))
     judged = judge(tape, inputs)
     if not judged:
         raise UnsupportedError(
@@ -52,7 +52,7 @@ def _row(guard: Judged, judged: bool) -> listing.Row:
     return {key: value for key, value in row.items() if key != "verdict"} | {"checks": checks}
 
 
-def _print_guards(tape: Tape, judged: Sequence[Judged]) -> None:
+def _print_guards(tape: CompileLog, judged: Sequence[Judged]) -> None:
     streams.result(f"{tape.address}: {len(judged)} guards", style="bold")
     made = streams.table("type", "on", "check", "user's line", "event")
     for guard in judged:
@@ -64,7 +64,7 @@ def _print_guards(tape: Tape, judged: Sequence[Judged]) -> None:
     streams.show(made)
 
 
-def _print_verdicts(tape: Tape, judged: Sequence[Judged]) -> None:
+def _print_verdicts(tape: CompileLog, judged: Sequence[Judged]) -> None:
     """Those that fail with the reason, then those that can't be judged, then those that pass."""
     found = ", ".join(f"{number} {verdict}" for verdict, number in counts(judged).items())
     streams.result(f"{tape.address}: {len(judged)} guards: {found}", style="bold")
@@ -101,7 +101,7 @@ def _event(guard: Judged) -> str:
     return f"@{guard.address.rpartition('@')[2]}"
 
 
-def _print_next(tape: Tape, judged: Sequence[Judged], described: bool) -> None:
+def _print_next(tape: CompileLog, judged: Sequence[Judged], described: bool) -> None:
     failing = [guard for guard in judged if guard.verdict == FAIL]
     if described and failing:
         streams.next_command("torchreel", "why", failing[0].address)

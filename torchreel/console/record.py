@@ -8,7 +8,7 @@ from contextlib import suppress
 from torchreel.console import streams
 from torchreel.console.text import count
 from torchreel.recorder.guard import fail_open
-from torchreel.recorder.launch import Ended, is_shared
+from torchreel.recorder.launch import ProgramEnd, is_shared
 from torchreel.store import Store, locks, queries
 from torchreel.store.records import Compile, Recording
 
@@ -16,7 +16,7 @@ _MOST_NOTES = 2
 """Sentences about what was not recorded, at most: the program has the screen."""
 
 
-def end(target: str, known: int, ended: Ended) -> None:
+def end(target: str, known: int, ended: ProgramEnd) -> None:
     """Say what was recorded, and what was not; never fails, for the status is the program's."""
     # Ctrl-C, which comes twice; Rich exits when nobody reads what it says.
     with suppress(KeyboardInterrupt, SystemExit), fail_open("report", quiet=True):

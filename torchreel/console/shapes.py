@@ -12,17 +12,17 @@ from torchreel.console import listing, lost, streams
 from torchreel.console.text import count
 from torchreel.store import Store, spelling
 from torchreel.store.addressing import Address
-from torchreel.store.history.differences import Difference, cell, differences
+from torchreel.store.history.differences import ShapeDifference, cell, differences
 from torchreel.store.history.lowered import line_at
 from torchreel.store.history.shapes import Fact, Symbol, SymbolTable, shape_events, symbol_table
-from torchreel.store.history.tape import Tape, compile_of, data_of
+from torchreel.store.history.tape import CompileLog, compile_of, data_of
 from torchreel.store.jsontypes import Json
 from torchreel.store.records import Event
 
 
 def shapes(store: Store, address: Address, at: int | None, env: int | None, json: bool) -> None:
     """Print the table right after an event: `at`, that of the address, or the last."""
-    tape = Tape(store, compile_of(store, address))
+    tape = CompileLog(store, compile_of(store, address))
     events = shape_events(tape, env)
     table = symbol_table(events, address.event if at is None else at)
     if json:
@@ -33,7 +33,7 @@ def shapes(store: Store, address: Address, at: int | None, env: int | None, json
     streams.next_command("torchreel", "why", tape.address, next(iter(table.symbols), "specialised"))
 
 
-def _print_table(tape: Tape, events: Sequence[Event], table: SymbolTable) -> None:
+def _print_table(tape: CompileLog, events: Sequence[Event], table: SymbolTable) -> None:
     where = f"as of event {table.at}, its last being {events[-1].seq}"
     streams.result(f"{tape.address}: ShapeEnv {table.env} {where}", style="bold")
     by_seq = {event.seq: event for event in events}
@@ -65,7 +65,7 @@ def _facts(table: SymbolTable) -> list[tuple[str, list[Fact]]]:
     ]
 
 
-def _print_facts(tape: Tape, by_seq: dict[int, Event], title: str, facts: list[Fact]) -> None:
+def _print_facts(tape: CompileLog, by_seq: dict[int, Event], title: str, facts: list[Fact]) -> None:
     if not facts:
         return
     made = streams.table(title, "user's line", "event")
@@ -76,17 +76,17 @@ def _print_facts(tape: Tape, by_seq: dict[int, Event], title: str, facts: list[F
     streams.show(made)
 
 
-def _line(tape: Tape, by_seq: dict[int, Event], seq: int) -> str:
+def _line(tape: CompileLog, by_seq: dict[int, Event], seq: int) -> str:
     line = line_at(tape, by_seq[seq]) if seq in by_seq else None
     return f"{line.file}:{line.line} in {line.name}" if line else ""
 
 
-def _others(tape: Tape, env: int) -> list[int]:
+def _others(tape: CompileLog, env: int) -> list[int]:
     numbers = (data_of(event).get("env") for event in tape.of("shape_env.create"))
     return [number for number in numbers if isinstance(number, int) and number != env]
 
 
-def _table_json(tape: Tape, events: Sequence[Event], table: SymbolTable) -> Json:
+def _table_json(tape: CompileLog, events: Sequence[Event], table: SymbolTable) -> Json:
     by_seq = {event.seq: event for event in events}
     return {
         "address": tape.address,
@@ -110,7 +110,7 @@ def _table_json(tape: Tape, events: Sequence[Event], table: SymbolTable) -> Json
     }  # fmt: skip
 
 
-def _facts_json(tape: Tape, by_seq: dict[int, Event], facts: Sequence[Fact]) -> Json:
+def _facts_json(tape: CompileLog, by_seq: dict[int, Event], facts: Sequence[Fact]) -> Json:
     return [
         {
             "expression": spelling.size(fact.expr), "note": fact.note or None,
@@ -127,7 +127,7 @@ def shapes_diff(
     store: Store, address: Address, pair: tuple[int, int], env: int | None, json: bool
 ) -> None:
     """Print what changed between two events."""
-    tape = Tape(store, compile_of(store, address))
+    tape = CompileLog(store, compile_of(store, address))
     events = shape_events(tape, env)
     first, last = sorted(pair)
     found = differences(symbol_table(events, first), symbol_table(events, last), events)
@@ -140,7 +140,7 @@ def shapes_diff(
     streams.next_command("torchreel", "shapes", f"{tape.address}@{last}")
 
 
-def _print_diff(tape: Tape, rows: Sequence[listing.Row], first: int, last: int) -> None:
+def _print_diff(tape: CompileLog, rows: Sequence[listing.Row], first: int, last: int) -> None:
     changes = count(len(rows), "change")
     streams.result(f"{tape.address}: from event {first} to {last}, {changes}", style="bold")
     made = streams.table("what", f"at {first}", f"at {last}", "user's line", "event")
@@ -150,7 +150,9 @@ def _print_diff(tape: Tape, rows: Sequence[listing.Row], first: int, last: int) 
         streams.show(made)
 
 
-def _difference_row(tape: Tape, events: Sequence[Event], found: Difference) -> listing.Row:
+def _difference_row(
+    tape: CompileLog, events: Sequence[Event], found: ShapeDifference
+) -> listing.Row:
     by_seq = {event.seq: event for event in events}
     return {
         "what": found.what, "before": found.before, "after": found.after,

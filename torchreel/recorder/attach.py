@@ -43,14 +43,14 @@ class Call(NamedTuple):
         return self.args[position] if position < len(self.args) else self.kwargs.get(name)
 
 
-class Outcome(NamedTuple):
+class CallOutcome(NamedTuple):
     """How the call ended: `error` is None when it returned `result`."""
 
     result: Any = None
     error: BaseException | None = None
 
 
-Visit = Generator[None, Outcome, None]
+Visit = Generator[None, CallOutcome, None]
 """What a probe is: runs to its `yield` before the call, and from there with the outcome."""
 
 
@@ -237,10 +237,10 @@ def _wrap(original: Callable[..., Any], probe: Probe) -> Callable[..., Any]:
             except BaseException as error:
                 with _Hook(recorder, place):
                     recorder.saw(error)
-                _leave(recorder, visit, place, Outcome(error=error))
+                _leave(recorder, visit, place, CallOutcome(error=error))
                 hide_frame(error)
                 raise
-            _leave(recorder, visit, place, Outcome(result))
+            _leave(recorder, visit, place, CallOutcome(result))
             unwind(recorder, depth, place, None)
             return result
         except BaseException as error:
@@ -260,7 +260,7 @@ def _enter(recorder: Recorder, probe: Probe, place: str, call: Call) -> Visit | 
     return None
 
 
-def _leave(recorder: Recorder, visit: Visit | None, place: str, outcome: Outcome) -> None:
+def _leave(recorder: Recorder, visit: Visit | None, place: str, outcome: CallOutcome) -> None:
     with _Hook(recorder, place):
         guard.check(place)
         try:

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from torchreel.recorder.guard import losses
 from torchreel.recorder.retention import drop_material
-from torchreel.recorder.rows import Add, AddGraph, Event, Operation, Ref, Row, Update
+from torchreel.recorder.rows import Add, AddGraph, NewEvent, Operation, Ref, Row, Update
 from torchreel.recorder.tape import Tape
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ _MOST_KNOWN = 1_000
 """Compiles that are known to be kept, or not to be in the sample, at most."""
 
 
-_COMPILE, _PAYLOAD = Event._fields.index("compile"), Event._fields.index("payload")
+_COMPILE, _PAYLOAD = NewEvent._fields.index("compile"), NewEvent._fields.index("payload")
 
 
 class Held:

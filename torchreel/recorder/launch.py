@@ -41,7 +41,7 @@ _MOST_REPORTED = 1 << 16
 _FORWARDED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1)
 
 
-class Ended(NamedTuple):
+class ProgramEnd(NamedTuple):
     """How a program ended, and what there is to say of its recording."""
 
     status: int
@@ -96,7 +96,7 @@ def record_program(
     mode: str,
     settings: Settings,
     start: Start = _start,
-) -> Ended:
+) -> ProgramEnd:
     """Run `command` with every compile in it recorded; it runs also where none can be recorded.
 
     `start` begins it with these environment variables.
@@ -110,7 +110,7 @@ def record_program(
     if problem:
         _, status = _run(start, command, _variables())
         note = f"nothing was recorded: {problem}"
-        return Ended(_shown(status), target, is_recorded=False, notes=(note,))
+        return ProgramEnd(_shown(status), target, is_recorded=False, notes=(note,))
     before = _identity(target)
     run, started = uuid.uuid4().hex[:12], time.time_ns()
     with _report() as report:
@@ -120,13 +120,13 @@ def record_program(
     if _identity(target) != before:
         gone = "replaced" if os.path.exists(target) else "deleted"
         note = f"nothing was recorded: {target} was {gone} while it was recorded into."
-        return Ended(_shown(status), target, is_recorded=False, notes=(note,))
+        return ProgramEnd(_shown(status), target, is_recorded=False, notes=(note,))
     problem = ""
     if is_shared(target):
         problem = _try(lambda: _settle(target, run, command, pid, started, status, settings.rules))
     if problem:
         notes = (f"nothing more was recorded: {problem}", *notes)
-    return Ended(_shown(status), target, is_recorded=not problem, notes=notes)
+    return ProgramEnd(_shown(status), target, is_recorded=not problem, notes=notes)
 
 
 def _shown(status: int) -> int:

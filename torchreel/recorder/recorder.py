@@ -28,8 +28,8 @@ from torchreel.recorder.rows import (
     AddGraph,
     Blob,
     Config,
-    Event,
     LearnFrom,
+    NewEvent,
     Ref,
     Update,
 )
@@ -58,7 +58,7 @@ what probes have to look at from time to time."""
 class Watcher(Protocol):
     """Looks at what happens, as it happens, and may end it (`failures.Stopped`)."""
 
-    def event(self, event: Event) -> None:
+    def event(self, event: NewEvent) -> None:
         """An event was noted."""
 
     def stage(self, stage: str, partition: str) -> None:
@@ -73,7 +73,7 @@ _MOST_FILES = 100
 """Source files of the program that are looked through for secrets, at most."""
 
 
-class Options(NamedTuple):
+class RecordingOptions(NamedTuple):
     """What a recording is to be: where, how much, and what for."""
 
     target: str
@@ -91,7 +91,7 @@ class Options(NamedTuple):
 class Recorder:
     """What the probes write to; one per process, `active()` while it records."""
 
-    def __init__(self, options: Options) -> None:
+    def __init__(self, options: RecordingOptions) -> None:
         self.options = options
         self.watcher: Watcher | None = None
         self._begin()
@@ -447,7 +447,7 @@ class Recorder:
         )  # fmt: skip
         self.tape.note(event)
         if self.watcher is not None:
-            self.watcher.event(Event.of(event))
+            self.watcher.event(NewEvent.of(event))
         return seq
 
     def user_stack(self, summary: object = None) -> int | None:

@@ -151,7 +151,7 @@ class AddGraph:
         )
 
 
-class Event(NamedTuple):
+class NewEvent(NamedTuple):
     """One event, as it was noted: `values` are immutable, and spelled when they are written.
 
     While it waits it is a plain tuple, the values at its end.  Python's collector forgets a tuple
@@ -177,7 +177,7 @@ class Event(NamedTuple):
     """One for each of the fields; a record of torch's trace has no fields, and is the one value."""
 
     @classmethod
-    def of(cls, row: Row) -> Event:
+    def of(cls, row: Row) -> NewEvent:
         """Return what waited."""
         return cls._make((*row[:_HEAD], row[_HEAD:]))
 
@@ -190,7 +190,7 @@ class Event(NamedTuple):
 
 Row = tuple[Any, ...]
 """An `Event` that waits: its fields, but the values in the place of their tuple."""
-_HEAD = len(Event._fields) - 1
+_HEAD = len(NewEvent._fields) - 1
 
 
 class AddEvents(NamedTuple):
@@ -201,10 +201,10 @@ class AddEvents(NamedTuple):
     events: Sequence[Row]
 
     def write(self, writer: AnyWriter) -> None:
-        rows = [self._row(Event.of(event), writer) for event in self.events]
+        rows = [self._row(NewEvent.of(event), writer) for event in self.events]
         writer.add_many("events", rows)
 
-    def _row(self, event: Event, writer: AnyWriter) -> dict[str, object]:
+    def _row(self, event: NewEvent, writer: AnyWriter) -> dict[str, object]:
         return {
             "recording_id": _id(self.recording),
             "seq": event.seq,
@@ -237,16 +237,16 @@ class AddPages(NamedTuple):
             "event_pages",
             recording_id=_id(self.recording),
             compile_id=None if self.compile is None else _id(self.compile),
-            first_seq=min(Event.of(page[0]).seq for page in self.pages),
-            last_seq=max(Event.of(page[-1]).seq for page in self.pages),
-            kinds=[[Event.of(page[0]).kind, len(page)] for page in self.pages],
+            first_seq=min(NewEvent.of(page[0]).seq for page in self.pages),
+            last_seq=max(NewEvent.of(page[-1]).seq for page in self.pages),
+            kinds=[[NewEvent.of(page[0]).kind, len(page)] for page in self.pages],
             digest=digest,
         )
 
 
 def _document(events: Sequence[Row], writer: AnyWriter) -> bytes:
     heads = zip(*(event[:_HEAD] for event in events), strict=True)
-    columns: dict[str, Sequence[Any]] = dict(zip(Event._fields, heads, strict=False))
+    columns: dict[str, Sequence[Any]] = dict(zip(NewEvent._fields, heads, strict=False))
     fields, exact = columns["fields"][0], columns["exact"][0]
     columns["payload"] = [
         None if payload is None else _short(payload, writer) for payload in columns["payload"]

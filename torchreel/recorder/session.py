@@ -23,7 +23,7 @@ from torchreel.recorder import attach
 from torchreel.recorder.attach import Attachment
 from torchreel.recorder.control import KillSwitch, off_file
 from torchreel.recorder.guard import announce, fail_open, losses
-from torchreel.recorder.recorder import Options, Recorder
+from torchreel.recorder.recorder import Recorder, RecordingOptions
 from torchreel.recorder.settings import Settings
 from torchreel.recorder.unseen import hide_recorder
 
@@ -35,7 +35,7 @@ RUN_VARIABLE = "TORCHREEL_RUN"
 class Session:
     """A recorder with everything that is attached for it."""
 
-    def __init__(self, options: Options) -> None:
+    def __init__(self, options: RecordingOptions) -> None:
         from torchreel.recorder.probes import PROBES, run, trace
         from torchreel.recorder.watchdog import Watchdog
         from torchreel.store import direct, locks  # noqa: F401  (else the writer's thread does)
@@ -163,7 +163,7 @@ def install(
     settings = settings or Settings()
     if compile_timeout is not None:
         settings = replace(settings, compile_timeout=compile_timeout)
-    options = Options(
+    options = RecordingOptions(
         target=_absolute(target),
         mode=_checked(mode),
         settings=settings,
@@ -178,7 +178,7 @@ def install(
 def install_from_environment(setting: str) -> Recorder:
     """Return what `TORCHREEL=<mode>:<target>` asks for; called while torch is being imported."""
     mode, _, target = setting.partition(":")
-    options = Options(
+    options = RecordingOptions(
         target=_absolute(target or None),
         mode=_checked(mode),
         settings=Settings.from_environment(),
@@ -230,7 +230,7 @@ def record(
             session.stop()
 
 
-def _start(options: Options) -> Recorder:
+def _start(options: RecordingOptions) -> Recorder:
     global _session
     if _session is None:
         _session = Session(options)

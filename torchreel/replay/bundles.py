@@ -53,7 +53,7 @@ class LoadedFrame:
 
 
 @dataclass(frozen=True)
-class Bundle:
+class LoadedBundle:
     """A bundle as it is in the store: still data."""
 
     data: bytes
@@ -94,7 +94,7 @@ class Bundle:
         return _frame(content, tensors, self, tuple(notes))
 
 
-def read_bundle(store: Store, compile: Compile, trust: bool = False) -> Bundle:
+def read_bundle(store: Store, compile: Compile, trust: bool = False) -> LoadedBundle:
     """The bundle of a compile, as data.
 
     Raises UntrustedError without `trust`; UnsupportedError when there is no bundle.
@@ -108,7 +108,7 @@ def read_bundle(store: Store, compile: Compile, trust: bool = False) -> Bundle:
             f"{store.target}. If you trust who made it, add --trust."
         )
     data, document = store.read_blob(row.digest), store.read_blob(row.tensors)
-    return Bundle(data, document, row.reason, compile.place)
+    return LoadedBundle(data, document, row.reason, compile.place)
 
 
 def load_bundle(store: Store, compile: Compile, trust: bool = False) -> LoadedFrame:
@@ -262,7 +262,7 @@ def _unpickled(
 
 
 def _frame(
-    content: Any, tensors: Sequence[object], bundle: Bundle, notes: tuple[str, ...]
+    content: Any, tensors: Sequence[object], bundle: LoadedBundle, notes: tuple[str, ...]
 ) -> LoadedFrame:
     if not isinstance(content, dict) or content.get("format") not in (1, FORMAT):
         raise DamagedStore(f"The frame of compile {bundle.place} has a form that is not known.")

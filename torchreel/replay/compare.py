@@ -80,7 +80,7 @@ def _without_operators(document: Json) -> Json:
 
 
 @dataclass(frozen=True)
-class Outcome:
+class EventComparison:
     """Everything that was compared, and the first difference ('' when there is none)."""
 
     compared: tuple[Comparison, ...]
@@ -121,14 +121,14 @@ class Question:
     """The operators that the replay had stand-ins of."""
 
 
-def compare(recorded: Side, replayed: Side, question: Question) -> Outcome:
+def compare(recorded: Side, replayed: Side, question: Question) -> EventComparison:
     """Compare what came after a checkpoint."""
     events = _events(recorded, replayed, question)
     things = _things(recorded, replayed, question)
     detail, difference = things.detail, things.difference
     if events.divergence is not None:
         detail, difference = str(events.divergence), events.divergence.difference
-    return Outcome(
+    return EventComparison(
         (*events.compared, *things.compared), difference, detail, (*events.notes, *things.notes),
         events.divergence, events.reached, events.hole,
     )  # fmt: skip
@@ -137,17 +137,19 @@ def compare(recorded: Side, replayed: Side, question: Question) -> Outcome:
 # -- events ---------------------------------------------------------------------------------------
 
 
-def _events(recorded: Side, replayed: Side, question: Question) -> Outcome:
+def _events(recorded: Side, replayed: Side, question: Question) -> EventComparison:
     """The two tapes, event by event."""
     point, allowed = question.point, excuses(question.allow)
     scope = SCOPES[point.entry]
     if recorded.compile is None or replayed.compile is None:
-        return Outcome((), "", "")
+        return EventComparison((), "", "")
     stand_ins = question.stand_ins
     ours = lanes(recorded.store, recorded.compile, scope, point, allowed, stand_ins=stand_ins)
     if ours is None:
-        return Outcome((), "", "", ("no events were compared: the tape does not say where the "
-                                    f"{point.entry} checkpoint is",))  # fmt: skip
+        why = (
+            f"no events were compared: the tape does not say where the {point.entry} checkpoint is"
+        )
+        return EventComparison((), "", "", (why,))
     again = Point(point.entry, point.partition)
     known = facts_before(recorded.store, recorded.compile, point)
     theirs = lanes(
@@ -165,7 +167,7 @@ def _events(recorded: Side, replayed: Side, question: Question) -> Outcome:
     if question.cut:
         notes.append("the recorded process died: its tape is compared as far as it goes")
     hole = _hole(recorded.store, recorded.compile, walk.divergence)
-    return Outcome(tuple(walk.compared), "", "", tuple(notes), walk.divergence, place, hole)
+    return EventComparison(tuple(walk.compared), "", "", tuple(notes), walk.divergence, place, hole)
 
 
 def _hole(store: Store, compile: Compile, divergence: Divergence | None) -> str:
@@ -206,7 +208,7 @@ def _set_aside(counts: Counter[str]) -> Iterator[str]:
 # -- graphs, code, failure ------------------------------------------------------------------------
 
 
-def _things(recorded: Side, replayed: Side, question: Question) -> Outcome:
+def _things(recorded: Side, replayed: Side, question: Question) -> EventComparison:
     point, stopped = question.point, question.stop is not None
     hits = _cache_hits(recorded)
     left, right = (_items(side, point, cached=bool(hits)) for side in (recorded, replayed))
@@ -228,7 +230,7 @@ def _things(recorded: Side, replayed: Side, question: Question) -> Outcome:
     failure: list[Comparison]
     failure, failed = ([], "") if stopped else _compare_failures(recorded, replayed, point)
     rows += failure
-    return Outcome(tuple(rows), difference, detail or failed, tuple(notes))
+    return EventComparison(tuple(rows), difference, detail or failed, tuple(notes))
 
 
 def _cache_hits(side: Side) -> frozenset[str]:

@@ -24,7 +24,7 @@ from torchreel.torch_compat import names
 from torchreel.torch_compat.names import TorchName
 
 
-class Stopped(BaseException):
+class TracingStopped(BaseException):
     """A frame was compiled, or found in its cache: it is not to run as well."""
 
 
@@ -65,7 +65,7 @@ def _watching_skips(code: CodeType) -> Iterator[None]:
         found = original(self, *args, **kwargs)
         frame = args[1] if skips else args[0]
         if frame.f_code is code and found.guarded_code is None:
-            raise Stopped
+            raise TracingStopped
         return found
 
     with mock.patch.object(owner, name, stop_at_skip):
@@ -109,7 +109,7 @@ def _stopping(code: CodeType) -> CodeType:
     body = bytes([dis.opmap["RESUME"], 0, *load, dis.opmap["RAISE_VARARGS"], 1])
     return code.replace(
         co_code=body,
-        co_consts=(*code.co_consts, Stopped),
+        co_consts=(*code.co_consts, TracingStopped),
         co_exceptiontable=b"",
         co_linetable=b"",
         co_stacksize=max(code.co_stacksize, 1),

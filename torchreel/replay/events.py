@@ -12,7 +12,7 @@ from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from torchreel.replay.tapes import Lane, Line, named
+from torchreel.replay.tapes import Lane, LogLine, named
 from torchreel.replay.verdict import Comparison, Divergence
 
 _BEFORE = 10
@@ -53,7 +53,7 @@ class Walk:
         for why in {*ours.aside, *theirs.aside}:
             self.aside[why] += max(ours.aside[why], theirs.aside[why])
 
-    def _comparable(self, ours: Lane, theirs: Lane) -> tuple[list[Line], list[Line]]:
+    def _comparable(self, ours: Lane, theirs: Lane) -> tuple[list[LogLine], list[LogLine]]:
         """The lines of both; of a tape that ends early, and of what it stands against, the rest."""
         left, right = ours.lines, theirs.lines
         if self._cut:
@@ -61,14 +61,16 @@ class Walk:
             return left[:shorter], right[:shorter]
         return left, right[: len(left)] if ours.cached else right
 
-    def _along(self, lane: str, ours: Sequence[Line], theirs: Sequence[Line]) -> Divergence | None:
+    def _along(
+        self, lane: str, ours: Sequence[LogLine], theirs: Sequence[LogLine]
+    ) -> Divergence | None:
         for place, (one, other) in enumerate(itertools.zip_longest(ours, theirs)):
             if one is None or other is None or not self._same(one, other):
                 return _divergence(lane, place, ours, theirs)
             self.common += 1
         return None
 
-    def _same(self, one: Line, other: Line) -> bool:
+    def _same(self, one: LogLine, other: LogLine) -> bool:
         if not one.equals(other):
             return False
         if one.operator is not None and other.operator is not None:
@@ -80,7 +82,7 @@ class Walk:
             self.aside[why] += value != value_there
         return True
 
-    def _count(self, lane: str, ours: Sequence[Line], theirs: Sequence[Line]) -> None:
+    def _count(self, lane: str, ours: Sequence[LogLine], theirs: Sequence[LogLine]) -> None:
         """How many of each kind there are, and how many of those in the same place are equal."""
         left, right = _by_kind(ours), _by_kind(theirs)
         for key in {*left, *right}:
@@ -89,7 +91,7 @@ class Walk:
             self._counts[lane, *key] = [len(left[key]), len(right[key]), same]
 
 
-def _equal(one: Line, other: Line) -> bool:
+def _equal(one: LogLine, other: LogLine) -> bool:
     if not one.equals(other):
         return False
     if one.operator is None or other.operator is None:
@@ -97,8 +99,8 @@ def _equal(one: Line, other: Line) -> bool:
     return one.operator.history(other.operator) is not None
 
 
-def _by_kind(lines: Sequence[Line]) -> dict[tuple[str, str], list[Line]]:
-    found: dict[tuple[str, str], list[Line]] = defaultdict(list)
+def _by_kind(lines: Sequence[LogLine]) -> dict[tuple[str, str], list[LogLine]]:
+    found: dict[tuple[str, str], list[LogLine]] = defaultdict(list)
     for line in lines:
         found[line.event.stage or "", line.event.kind].append(line)
     return found
@@ -112,7 +114,9 @@ def _earliest(divergence: Divergence) -> float:
     return divergence.seq if divergence.seq is not None else float("inf")
 
 
-def _divergence(lane: str, place: int, ours: Sequence[Line], theirs: Sequence[Line]) -> Divergence:
+def _divergence(
+    lane: str, place: int, ours: Sequence[LogLine], theirs: Sequence[LogLine]
+) -> Divergence:
     one = ours[place] if place < len(ours) else None
     other = theirs[place] if place < len(theirs) else None
     stage = (one or other).event.stage if one or other else ""  # type: ignore[union-attr]
@@ -131,14 +135,14 @@ def _divergence(lane: str, place: int, ours: Sequence[Line], theirs: Sequence[Li
     )
 
 
-def _diff(one: Line | None, other: Line | None) -> str:
+def _diff(one: LogLine | None, other: LogLine | None) -> str:
     """Both events side by side."""
     left, right = _lines(one), _lines(other)
     lines = difflib.unified_diff(left, right, "recorded", "replayed", lineterm="", n=4)
     return "\n".join(line[:400] for line in itertools.islice(lines, _DIFF_LINES))
 
 
-def _lines(line: Line | None) -> list[str]:
+def _lines(line: LogLine | None) -> list[str]:
     if line is None:
         return ["(no event: the tape ends here)"]
     found = list(replace(line.form, payload=line.payload).lines())

@@ -31,7 +31,7 @@ _NEVER = 1 << 62
 
 
 @dataclass(frozen=True)
-class Step:
+class SequenceStep:
     """One frame to trace."""
 
     id: int
@@ -54,10 +54,10 @@ class Step:
 
 
 @dataclass(frozen=True)
-class Request:
+class FrameRequest:
     """Which frames to trace, in order, and into which store."""
 
-    steps: list[Step]
+    steps: list[SequenceStep]
     report: str
     store: str
     replay_of: int
@@ -89,7 +89,7 @@ class Told:
 
 
 @dataclass
-class Report:
+class FrameReport:
     """What the child has to say besides the recording it made; `told` by the rows of compiles."""
 
     finished: bool = False
@@ -108,8 +108,8 @@ def main() -> None:
     """Carry out the request on standard input, or in the file that is named."""
     follow_parent()
     data = json.loads(Path(sys.argv[1]).read_text() if len(sys.argv) > 1 else sys.stdin.read())
-    request = Request(**{**data, "steps": [Step(**step) for step in data["steps"]]})
-    report = Report()
+    request = FrameRequest(**{**data, "steps": [SequenceStep(**step) for step in data["steps"]]})
+    report = FrameReport()
     try:
         _replay(request, report)
         report.finished = True
@@ -119,7 +119,7 @@ def main() -> None:
         report.write(request.report)
 
 
-def _replay(request: Request, report: Report) -> None:
+def _replay(request: FrameRequest, report: FrameReport) -> None:
     import torchreel.recorder.session as recording
     from torchreel.replay import torch_machine
     from torchreel.replay.facts import Facts, recorder_settings
@@ -155,11 +155,13 @@ def _replay(request: Request, report: Report) -> None:
             _step(step, request, frames, told, report)
 
 
-def _step(step: Step, request: Request, frames: Frames, told: Told, report: Report) -> None:
-    from torchreel.replay.bundles import Bundle
+def _step(
+    step: SequenceStep, request: FrameRequest, frames: Frames, told: Told, report: FrameReport
+) -> None:
+    from torchreel.replay.bundles import LoadedBundle
     from torchreel.replay.frames import unsupported
 
-    bundle = Bundle(
+    bundle = LoadedBundle(
         Path(step.data).read_bytes(), Path(step.document).read_bytes(), step.missing, step.place
     )
     try:
@@ -171,7 +173,12 @@ def _step(step: Step, request: Request, frames: Frames, told: Told, report: Repo
 
 
 def _trace(
-    step: Step, bundle: Any, request: Request, frames: Frames, told: Told, report: Report
+    step: SequenceStep,
+    bundle: Any,
+    request: FrameRequest,
+    frames: Frames,
+    told: Told,
+    report: FrameReport,
 ) -> None:
     from torchreel.replay import dynamo_names, torch_names
     from torchreel.replay.frames import SUBSTITUTE, backend_of, imposed, run, trace
@@ -215,7 +222,9 @@ def _loaded(bundle: Any) -> LoadedFrame:
 
 
 @contextmanager
-def _stopping(step: Step, request: Request, frame: LoadedFrame, report: Report) -> Iterator[None]:
+def _stopping(
+    step: SequenceStep, request: FrameRequest, frame: LoadedFrame, report: FrameReport
+) -> Iterator[None]:
     """Stop where the request says, if it does; whether it did is in the report."""
     from torchreel.recorder.attach import active
 
@@ -276,10 +285,10 @@ def _was_recorded(error: Exception) -> bool:
     return recorder is None or recorder.has_failed(error)
 
 
-def parse(data: Mapping[str, Any]) -> Report:
+def parse(data: Mapping[str, Any]) -> FrameReport:
     """The report that a child wrote."""
     told = {place: Told(**found) for place, found in data["told"].items()}
-    return Report(data["finished"], data["refused"], data["notes"], told, data["stopped"])
+    return FrameReport(data["finished"], data["refused"], data["notes"], told, data["stopped"])
 
 
 if __name__ == "__main__":

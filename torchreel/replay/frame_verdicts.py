@@ -12,10 +12,10 @@ from dataclasses import dataclass, replace
 
 from torchreel.replay import module_state
 from torchreel.replay.causes import likely
-from torchreel.replay.compare import Outcome, Question, Side, compare
+from torchreel.replay.compare import EventComparison, Question, Side, compare
 from torchreel.replay.frame_child import Told
-from torchreel.replay.launch import TOO_LARGE, Ended
-from torchreel.replay.options import Options
+from torchreel.replay.launch import TOO_LARGE, ChildEnd
+from torchreel.replay.options import ReplayOptions
 from torchreel.replay.sieve import Point
 from torchreel.replay.travel import Stop
 from torchreel.replay.verdict import DIVERGED, IDENTICAL, REFUSED, Comparison, Verdict
@@ -83,9 +83,9 @@ def judge(
     group: Attempts,
     target: str,
     again: Sequence[Compile],
-    ended: Ended,
+    ended: ChildEnd,
     told: Mapping[str, Told],
-    options: Options,
+    options: ReplayOptions,
 ) -> Verdict:
     """Return what to say of a compile whose frame was traced again into the store at `target`."""
     mine = told.get(str(group.last.id))
@@ -125,7 +125,7 @@ def judge(
 def _cause(
     recorded: tuple[Store, Compile],
     replayed: tuple[Store, Compile | None],
-    outcomes: Sequence[Outcome],
+    outcomes: Sequence[EventComparison],
     notes: Sequence[str],
 ) -> str:
     """Return what is not as it was: modules of the frame's first, then what the recordings say."""
@@ -148,7 +148,7 @@ def _state_of_a_module(difference: str) -> str:
     return f"What the program changed in module {name} is not in the bundle."
 
 
-def _silent(group: Attempts, ended: Ended) -> str:
+def _silent(group: Attempts, ended: ChildEnd) -> str:
     last = ended.errors.strip().splitlines()
     if ended.too_large:
         return TOO_LARGE
@@ -161,7 +161,7 @@ def _outcomes(
     ours: tuple[Store, Sequence[Compile]],
     theirs: tuple[Store, Sequence[Compile]],
     question: Question,
-) -> Iterator[Outcome]:
+) -> Iterator[EventComparison]:
     """Attempt by attempt; one that only one side made is no equal of any."""
     (store, rows), (other, again) = ours, theirs
     whole = replace(question, stop=None)
@@ -175,7 +175,7 @@ def _outcomes(
     same = sum(a == b or question.cut for a, b in statuses)
     row_ = Comparison("dynamo", "", "attempt", *numbers, same)
     detail = "" if row_.agrees else f"attempts at the frame: {_told(rows)}, replayed {_told(again)}"
-    yield Outcome((row_,), "", detail)
+    yield EventComparison((row_,), "", detail)
 
 
 def _told(rows: Sequence[Compile]) -> str:
@@ -185,8 +185,8 @@ def _told(rows: Sequence[Compile]) -> str:
 def _conclude(
     group: Attempts,
     rows: Sequence[Compile],
-    outcomes: Sequence[Outcome],
-    ended: Ended,
+    outcomes: Sequence[EventComparison],
+    ended: ChildEnd,
     notes: tuple[str, ...],
 ) -> Verdict:
     compared = _sum(row for outcome in outcomes for row in outcome.compared)
@@ -215,7 +215,7 @@ def _conclude(
     )  # fmt: skip
 
 
-def _stop(ended: Ended) -> Stop | None:
+def _stop(ended: ChildEnd) -> Stop | None:
     """Where the child stopped, if it did."""
     stopped = ended.report.stopped if ended.report is not None else None
     return None if stopped is None else Stop(**stopped)

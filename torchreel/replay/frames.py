@@ -103,7 +103,10 @@ def trace(function: FunctionType, frame: LoadedFrame, call: FrameCall, backend: 
         function(*frame.args, **frame.kwargs)
         return
     set_seen_sizes(call.sizes, function.__code__, function.__closure__)
-    with dynamo_names.compile_only(function.__code__), contextlib.suppress(dynamo_names.Stopped):
+    with (
+        dynamo_names.compile_only(function.__code__),
+        contextlib.suppress(dynamo_names.TracingStopped),
+    ):
         compiled(function, call, backend)(*frame.args, **frame.kwargs)
 
 

@@ -28,8 +28,7 @@ from torchreel.replay import child
 from torchreel.replay.child import Report, Request
 from torchreel.replay.device import libraries
 from torchreel.replay.facts import Facts, variables
-from torchreel.replay.frame_child import Report as FrameReport
-from torchreel.replay.frame_child import Request as FrameRequest
+from torchreel.replay.frame_child import FrameReport, FrameRequest
 from torchreel.replay.nursery import ERRORS, REQUEST, Child, forked
 from torchreel.replay.vector_isa import copy_probes
 from torchreel.sandbox.processes import available_memory, kill_group, named_parent, resident
@@ -51,7 +50,7 @@ TOO_LARGE = (
 
 
 @dataclass(frozen=True)
-class Ended:
+class ChildEnd:
     """How a child ended, and the recording it made (None when it made none)."""
 
     report: Report | FrameReport | None
@@ -68,7 +67,7 @@ def launch(
     timeout: float = DEFAULT_TIMEOUT,
     program: ModuleType = child,
     memory: int | None = None,
-) -> Ended:
+) -> ChildEnd:
     """Run the child `program`; afterwards its recording is settled, however it ended.
 
     It may take `memory` bytes, by default most of what is free. Without trust the child is confined
@@ -86,7 +85,7 @@ def launch(
         errors = sandbox.read_file(Path(folder, ERRORS), _MOST_ERRORS) or b""
         text = errors.decode("utf-8", "replace")
         status = process.returncode or 0
-        return Ended(report, status, over == "time", over == "memory", text, recording)
+        return ChildEnd(report, status, over == "time", over == "memory", text, recording)
 
 
 def _confined(request: Request | FrameRequest, folder: str) -> Request | FrameRequest:
@@ -126,7 +125,7 @@ def _start(
         )  # fmt: skip
 
 
-def _launch_here(request: Request | FrameRequest, program: ModuleType) -> Ended:
+def _launch_here(request: Request | FrameRequest, program: ModuleType) -> ChildEnd:
     """Run the child on our own terminal, without a time limit; Ctrl-C is for it alone."""
     with tempfile.TemporaryDirectory(prefix="torchreel-replay-") as folder:
         given = _confined(request, folder)
@@ -143,7 +142,7 @@ def _launch_here(request: Request | FrameRequest, program: ModuleType) -> Ended:
         finally:
             signal.signal(signal.SIGINT, before)
         recording = _settled(request, given, process.pid, status)
-        return Ended(_read(given.report, program), status, False, False, "", recording)
+        return ChildEnd(_read(given.report, program), status, False, False, "", recording)
 
 
 def _command(request: Request | FrameRequest, program: ModuleType) -> list[str]:

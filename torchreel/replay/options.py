@@ -26,7 +26,7 @@ from torchreel.store.records import Compile, Failure
 
 
 @dataclass(frozen=True)
-class Options:
+class ReplayOptions:
     """How to replay; see `replay`."""
 
     trust: bool = False
@@ -57,7 +57,7 @@ def hang_limit(failure: Failure | None, timeout: float) -> float | None:
     return min(recorded_limit(failure.message), timeout / 2)
 
 
-def check_version(store: Store, compile: Compile, options: Options) -> None:
+def check_version(store: Store, compile: Compile, options: ReplayOptions) -> None:
     """Refuse what another release of torch compiled: it would differ, and tell nothing."""
     recorded = queries.environment(store, compile.recording_id).get("torch", "")
     here = _installed_torch()

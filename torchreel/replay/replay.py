@@ -17,14 +17,14 @@ from torchreel.errors import UnsupportedError, UsageError
 from torchreel.replay import fake_cache, real_inputs, remainders, travel, what_if
 from torchreel.replay.causes import likely
 from torchreel.replay.child import Report, Request
-from torchreel.replay.compare import Outcome, Question, Side, compare
+from torchreel.replay.compare import EventComparison, Question, Side, compare
 from torchreel.replay.compared import LIBRARIES
 from torchreel.replay.facts import facts_of
 from torchreel.replay.frame_verdicts import CAPTURING, export_around
-from torchreel.replay.launch import DEFAULT_TIMEOUT, TOO_LARGE, Ended, launch
+from torchreel.replay.launch import DEFAULT_TIMEOUT, TOO_LARGE, ChildEnd, launch
 from torchreel.replay.nursery import warm
 from torchreel.replay.options import (
-    Options,
+    ReplayOptions,
     check_version,
     had_backward,
     hang_limit,
@@ -81,7 +81,7 @@ def replay(
     goal = until or Until()
     if goal:
         travel.check(goal, entry)
-    options = Options(
+    options = ReplayOptions(
         trust, tuple(imports), timeout or DEFAULT_TIMEOUT, known_classes(allow), asked, goal,
         memory,
     )  # fmt: skip
@@ -116,7 +116,7 @@ def _with_pieces(store: Store, compile: Compile, verdict: Verdict) -> Verdict:
 
 
 def _from_checkpoints(
-    store: Store, compile: Compile, entry: str, options: Options, say: Callable[[str], None]
+    store: Store, compile: Compile, entry: str, options: ReplayOptions, say: Callable[[str], None]
 ) -> Verdict:
     """From the one Dynamo graph, or from each ATen graph that entered Inductor."""
     checkpoints = _checkpoints(store, compile, entry)
@@ -138,7 +138,7 @@ def _from_checkpoints(
 
 
 def _shapes(
-    store: Store, compile: Compile, entry: str, options: Options, say: Callable[[str], None]
+    store: Store, compile: Compile, entry: str, options: ReplayOptions, say: Callable[[str], None]
 ) -> Verdict:
     from torchreel.replay.shape_checks import replay_shapes
 
@@ -146,7 +146,7 @@ def _shapes(
 
 
 def _frame(
-    store: Store, compile: Compile, entry: str, options: Options, say: Callable[[str], None]
+    store: Store, compile: Compile, entry: str, options: ReplayOptions, say: Callable[[str], None]
 ) -> Verdict:
     from torchreel.replay.sequence import replay_frame
 
@@ -237,7 +237,7 @@ def _one(
     compile: Compile,
     checkpoint: Checkpoint,
     target: str,
-    options: Options,
+    options: ReplayOptions,
     sought: Sought | None,
 ) -> Verdict:
     failure = queries.failure_of(store, compile)
@@ -346,8 +346,8 @@ def _judge(
     compile: Compile,
     checkpoint: Checkpoint,
     target: str,
-    ended: Ended,
-    options: Options,
+    ended: ChildEnd,
+    options: ReplayOptions,
 ) -> Verdict:
     entry = checkpoint.entry
     notes = tuple(ended.report.notes) if ended.report is not None else ()
@@ -389,20 +389,22 @@ def _judge(
     return replace(verdict, verdict=REFUSED, detail=why, cause="") if why else verdict
 
 
-def _stop(ended: Ended) -> Stop | None:
+def _stop(ended: ChildEnd) -> Stop | None:
     """Where the child stopped, if it did."""
     stopped = ended.report.stopped if isinstance(ended.report, Report) else None
     return None if stopped is None else Stop(**stopped)
 
 
 def _cause(
-    recorded: tuple[Store, Compile], replayed: tuple[Store, Compile | None], outcome: Outcome
+    recorded: tuple[Store, Compile],
+    replayed: tuple[Store, Compile | None],
+    outcome: EventComparison,
 ) -> str:
     first = outcome.divergence.recorded if outcome.divergence is not None else ""
     return likely(recorded, replayed, first)
 
 
-def _silent(ended: Ended) -> str:
+def _silent(ended: ChildEnd) -> str:
     last = ended.errors.strip().splitlines()
     why = f": {last[-1]}" if last else ""
     return (
@@ -418,7 +420,7 @@ _NOTHING_AFTER = (
 
 
 def _conclude(
-    entry: str, outcome: Outcome, recording: int, notes: tuple[str, ...], cause: str
+    entry: str, outcome: EventComparison, recording: int, notes: tuple[str, ...], cause: str
 ) -> Verdict:
     if not outcome.compared or not any(row.recorded for row in outcome.compared):
         detail = _NOTHING_AFTER if entry == "graph" else _NOTHING
@@ -448,7 +450,7 @@ def _merge(entry: str, verdicts: Sequence[Verdict]) -> Verdict:
     )  # fmt: skip
 
 
-Entry = Callable[[Store, Compile, str, Options, Callable[[str], None]], Verdict]
+Entry = Callable[[Store, Compile, str, ReplayOptions, Callable[[str], None]], Verdict]
 """Replays a compile from one of its entries."""
 
 ENTRIES: Mapping[str, Entry] = {

@@ -71,7 +71,7 @@ class Restored:
     env: ShapeEnv
     lost: list[str]
     symbols: Mapping[str, object]
-    request: exported_programs.Request | None = None
+    request: exported_programs.DecompositionRequest | None = None
     """What is decomposed, where that is an exported program."""
 
     def expression(self, spelled: Json) -> object:
@@ -124,7 +124,7 @@ def restore(doc: CheckpointDoc, *, trust: bool = False) -> Restored:
 
 def _request(
     doc: CheckpointDoc, graph: GraphModule, table: symbols.Symbols, *, trust: bool
-) -> exported_programs.Request:
+) -> exported_programs.DecompositionRequest:
     found = doc.extra.get(exported_programs.KEY)
     return exported_programs.decode(
         found if isinstance(found, Mapping) else {},

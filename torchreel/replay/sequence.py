@@ -19,7 +19,7 @@ from pathlib import Path
 from torchreel.errors import UnsupportedError, UntrustedError
 from torchreel.replay import frame_child, travel
 from torchreel.replay.facts import facts_of
-from torchreel.replay.frame_child import Request, Step
+from torchreel.replay.frame_child import FrameRequest, SequenceStep
 from torchreel.replay.frame_verdicts import (
     Attempts,
     export_around,
@@ -31,7 +31,7 @@ from torchreel.replay.frame_verdicts import (
 from torchreel.replay.launch import DEFAULT_TIMEOUT, launch
 from torchreel.replay.many import Row
 from torchreel.replay.options import (
-    Options,
+    ReplayOptions,
     check_version,
     had_backward,
     hang_limit,
@@ -49,7 +49,7 @@ from torchreel.store.records import Compile, Event, FrameBundle, Recording
 LATE_BACKWARD = "aot.late_backward"
 
 
-def replay_frame(store: Store, compile: Compile, options: Options) -> Verdict:
+def replay_frame(store: Store, compile: Compile, options: ReplayOptions) -> Verdict:
     """Let Dynamo trace the frame of a compile again, and compare everything.
 
     Raises UntrustedError without trust, UnsupportedError when the frame was not kept.
@@ -102,7 +102,7 @@ def replay_sequence(
     A compile whose frame was not kept is refused, and the sequence goes on without it; `timeout` in
     seconds and `memory` in bytes are for all.  Raises UntrustedError without trust.
     """
-    options = Options(
+    options = ReplayOptions(
         trust, tuple(imports), timeout or DEFAULT_TIMEOUT, known_classes(allow), memory=memory
     )
     _check_trust(store, options)
@@ -122,7 +122,7 @@ def replay_sequence(
     return rows
 
 
-def _check_trust(store: Store, options: Options) -> None:
+def _check_trust(store: Store, options: ReplayOptions) -> None:
     if not options.trust:
         raise UntrustedError(
             f"A frame is a pickle: to replay it runs code from {store.target}. If you trust who "
@@ -193,7 +193,7 @@ def _replay(
     store: Store,
     groups: Sequence[Attempts],
     wanted: set[int],
-    options: Options,
+    options: ReplayOptions,
     sought: Sought | None = None,
 ) -> dict[int, Verdict]:
     """The verdicts on `wanted`, by the id of their last attempts."""
@@ -201,7 +201,7 @@ def _replay(
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="torchreel-frames-")))
         target = target_of(store, stack)
         steps = [_step(store, group, folder, group.last.id in wanted) for group in groups]
-        request = Request(
+        request = FrameRequest(
             steps=steps,
             report=str(folder / "report.json"),
             store=str(Path(target).absolute()) if "://" not in target else target,
@@ -213,7 +213,7 @@ def _replay(
             sought=None if sought is None else asdict(sought),
         )
         ended = launch(request, options.timeout, frame_child, options.memory)
-        told = ended.report.told if isinstance(ended.report, frame_child.Report) else {}
+        told = ended.report.told if isinstance(ended.report, frame_child.FrameReport) else {}
         again = _replayed(request.store, ended.recording_id)
         return {
             group.last.id: judge(store, group, request.store, again, ended, told, options)
@@ -240,14 +240,14 @@ def _facts(store: Store, groups: Sequence[Attempts]) -> dict[str, Json]:
     return found
 
 
-def _step(store: Store, group: Attempts, folder: Path, wanted: bool) -> Step:
+def _step(store: Store, group: Attempts, folder: Path, wanted: bool) -> SequenceStep:
     bundle, last = group.bundle, group.last
     assert bundle is not None
     data, document = folder / f"{last.id}.pickle", folder / f"{last.id}.json"
     data.write_bytes(store.read_blob(str(bundle.digest)))
     document.write_bytes(store.read_blob(str(bundle.tensors)))
     failure = queries.failure_of(store, last)
-    return Step(
+    return SequenceStep(
         id=last.id,
         place=last.place,
         # The name of Dynamo's part of an export is the one that it has to give again.

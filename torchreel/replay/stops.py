@@ -17,7 +17,7 @@ from typing import Any
 
 from torchreel.recorder.failures import Stopped
 from torchreel.recorder.recorder import Recorder
-from torchreel.recorder.rows import Event, plain
+from torchreel.recorder.rows import NewEvent, plain
 from torchreel.replay.compared import SCOPES, TAKEN_AGAIN, excuses
 from torchreel.replay.sieve import READ, Point, Sieve
 from torchreel.replay.travel import BEFORE, Sought, Stop, Target
@@ -68,7 +68,7 @@ class Stops:
 
     # -- what happens -----------------------------------------------------------------------------
 
-    def event(self, event: Event) -> None:
+    def event(self, event: NewEvent) -> None:
         """An event was noted."""
         if self._asking or self.stopped is not None:
             return
@@ -129,7 +129,7 @@ class _Noted:
 
     __slots__ = ("_event", "kind", "name", "seq", "stage")
 
-    def __init__(self, event: Event) -> None:
+    def __init__(self, event: NewEvent) -> None:
         self._event = event
         self.kind, self.name, self.seq, self.stage = event.kind, event.name, event.seq, event.stage
 

@@ -87,7 +87,7 @@ def _is_same_result(one: Json, other: Json) -> bool:
 
 
 @dataclass(frozen=True)
-class Line:
+class LogLine:
     """An event that is compared."""
 
     event: Event
@@ -110,13 +110,13 @@ class Line:
             return None
         return self.read(self.event.payload)
 
-    def equals(self, other: Line) -> bool:
+    def equals(self, other: LogLine) -> bool:
         """Return whether both say the same, operators within operators apart."""
         if self.text != other.text and not self._is_cached_as(other):
             return False
         return self.event.payload == other.event.payload or self.payload == other.payload
 
-    def _is_cached_as(self, other: Line) -> bool:
+    def _is_cached_as(self, other: LogLine) -> bool:
         """Return whether both say the same but for what a cache gave in another form."""
         if self.operator is None or other.operator is None:
             return False
@@ -136,7 +136,7 @@ class Line:
 class Lane:
     """A sequence of events whose order is fixed, and how many were set aside, by class."""
 
-    lines: list[Line] = field(default_factory=list)
+    lines: list[LogLine] = field(default_factory=list)
     aside: Counter[str] = field(default_factory=Counter)
     cached: str = ""
     """The cache that gave the rest, which is not to be compared: the lane ends early."""
@@ -288,7 +288,7 @@ class _Reader:
             within = []
         return Operator(event.name, outcome, result, tuple(within[::-1]))
 
-    def _line(self, event: Event, operator: Operator | None, applying: Sequence[Excuse]) -> Line:
+    def _line(self, event: Event, operator: Operator | None, applying: Sequence[Excuse]) -> LogLine:
         aside = tuple((e.why, _picked(event.data, e.fields)) for e in applying)
         shown = event
         for excuse in applying:
@@ -296,14 +296,14 @@ class _Reader:
         if operator is not None and operator.outcome in _CACHE:
             shown = replace(shown, data={**shown.data, "outcome": "cached"})  # type: ignore[dict-item]
         form = self._normaliser.canonical(shown)
-        return Line(event, form, operator, aside, self._payload)
+        return LogLine(event, form, operator, aside, self._payload)
 
     def _payload(self, digest: str) -> str:
         text = self._store.read_blob(digest).decode("utf-8", "surrogatepass")
         return self._normaliser.payload(text)
 
 
-def _is_compiled(line: Line) -> bool:
+def _is_compiled(line: LogLine) -> bool:
     """Return whether an event came about by compiling, rather than out of a cache."""
     data = line.event.data
     return not (isinstance(data, Mapping) and torch_file(data.get("pathname")) in FROM_CACHE)

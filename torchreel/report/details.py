@@ -31,7 +31,7 @@ from torchreel.store import Store, queries, spelling
 from torchreel.store.history.frames import why_graph_break, why_recompile
 from torchreel.store.history.specialised import why_specialised
 from torchreel.store.history.steps import Story
-from torchreel.store.history.tape import Tape, data_of
+from torchreel.store.history.tape import CompileLog, data_of
 from torchreel.store.jsontypes import Json
 from torchreel.store.records import Compile, Graph, StackFrame
 
@@ -47,7 +47,7 @@ class CompileReader:
         self, store: Store, compile: Compile, packer: Packer, frames: Mapping[int, StackFrame]
     ) -> None:
         self.store, self.compile, self.packer = store, compile, packer
-        self.tape = Tape(store, compile, frames)
+        self.tape = CompileLog(store, compile, frames)
         self.notes: list[str] = []
 
     def details(self, following: str) -> CompileDetails:
@@ -86,7 +86,7 @@ class CompileReader:
         data = self._part(lambda: self.store.read_blob(digest), b"")
         return data[:_MOST_TEXT].decode("utf-8", "replace")
 
-    def _stories(self, why: Callable[[Tape], list[Story]]) -> list[WhyStory]:
+    def _stories(self, why: Callable[[CompileLog], list[Story]]) -> list[WhyStory]:
         return self._part(lambda: stories_of(self.tape, why(self.tape)[:_MOST_STORIES]), [])
 
     def _stages(self) -> list[StageSpan]:
@@ -148,7 +148,7 @@ class CompileReader:
         ]
 
 
-def _that_had_a_symbol(tape: Tape) -> list[Story]:
+def _that_had_a_symbol(tape: CompileLog) -> list[Story]:
     """Return what became static and was asked to be dynamic; then the numbers of the model,
     which are.
     """

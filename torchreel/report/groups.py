@@ -17,7 +17,7 @@ from torchreel.report.graphs import last_line
 from torchreel.report.stories import line_of, stories_of
 from torchreel.store import Store, queries
 from torchreel.store.history.frames import shortened, why_graph_break
-from torchreel.store.history.tape import Tape, data_of, texts
+from torchreel.store.history.tape import CompileLog, data_of, texts
 from torchreel.store.records import Compile, Event, Failure
 from torchreel.store.signature import Signature
 
@@ -81,7 +81,7 @@ def _why(store: Store, compile: Compile | None) -> list[WhyStory]:
     """Return what could not be traced, where that is why a compile failed."""
     if compile is None:
         return []
-    tape = Tape(store, compile)
+    tape = CompileLog(store, compile)
     found = queries.readable(store, lambda: why_graph_break(tape), [])
     raised = [story for story in found if story.facts.get("outcome") == "raised"]
     return stories_of(tape, raised[:_MOST_WHY])

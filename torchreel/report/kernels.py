@@ -12,7 +12,7 @@ from collections import defaultdict, deque
 from collections.abc import Iterable
 
 from torchreel.report.document import KernelCall
-from torchreel.store.history.tape import Tape, data_of, texts
+from torchreel.store.history.tape import CompileLog, data_of, texts
 from torchreel.store.records import Event
 
 CODEGEN = "codegen"
@@ -24,7 +24,7 @@ _SOURCE = re.compile(
 )
 
 
-def kernel_calls(tape: Tape, partition: str, code: str) -> list[KernelCall]:
+def kernel_calls(tape: CompileLog, partition: str, code: str) -> list[KernelCall]:
     """The kernels of a partition, in the order of their events."""
     found = [event for event in _events(tape) if _partition(tape, event) == partition]
     calls = _calls(code, {_name(event) for event in found})
@@ -32,11 +32,11 @@ def kernel_calls(tape: Tape, partition: str, code: str) -> list[KernelCall]:
     return [_kernel(event, calls, sources) for event in found]
 
 
-def _events(tape: Tape) -> list[Event]:
+def _events(tape: CompileLog) -> list[Event]:
     return tape.of("inductor.kernel", "inductor.extern")
 
 
-def _partition(tape: Tape, event: Event) -> str | None:
+def _partition(tape: CompileLog, event: Event) -> str | None:
     """The partition whose code was generated at an event."""
     open_then = [
         stage.partition

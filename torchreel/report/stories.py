@@ -14,7 +14,7 @@ from torchreel.store.history.guards import in_sources, is_mark, parts_of, shown
 from torchreel.store.history.shapes import SymbolTable, shape_events, symbol_table
 from torchreel.store.history.steps import Step, Story, step_of
 from torchreel.store.history.symbols import why_symbol
-from torchreel.store.history.tape import Tape, data_of, texts
+from torchreel.store.history.tape import CompileLog, data_of, texts
 from torchreel.store.records import StackFrame
 
 MOST_GUARDS = 5_000
@@ -28,7 +28,7 @@ def line_of(frame: StackFrame, code: str = "") -> SourceLine:
     return SourceLine(frame.file, frame.line, frame.name, code)
 
 
-def stories_of(tape: Tape, stories: Iterable[Story]) -> list[WhyStory]:
+def stories_of(tape: CompileLog, stories: Iterable[Story]) -> list[WhyStory]:
     """Stories, as the document has them."""
     return [
         WhyStory(
@@ -41,17 +41,17 @@ def stories_of(tape: Tape, stories: Iterable[Story]) -> list[WhyStory]:
     ]
 
 
-def _here(tape: Tape, text: str) -> str:
+def _here(tape: CompileLog, text: str) -> str:
     """A text without the name of the store before '#'."""
     return text.replace(f"{tape.store.target}#", "#")
 
 
-def _step(tape: Tape, step: Step) -> WhyStep:
+def _step(tape: CompileLog, step: Step) -> WhyStep:
     line = line_of(step.line, step.code) if step.line else None
     return WhyStep(_here(tape, step.address), _here(tape, step.text), line, step.torch)
 
 
-def guards_of(tape: Tape) -> Iterator[GuardRow]:
+def guards_of(tape: CompileLog) -> Iterator[GuardRow]:
     """The guards of a compile, then those over its symbols."""
     for event in tape.of("guards.guard")[:MOST_GUARDS]:
         step = _step(tape, step_of(tape, event))
@@ -66,13 +66,13 @@ def guards_of(tape: Tape) -> Iterator[GuardRow]:
         yield GuardRow("ShapeEnv", code, step.event, text, step.line, step.torch)
 
 
-def _table(tape: Tape) -> SymbolTable:
+def _table(tape: CompileLog) -> SymbolTable:
     if not tape.of("shape_env.create"):
         return SymbolTable(0)
     return symbol_table(shape_events(tape))
 
 
-def symbols_of(tape: Tape) -> Iterator[SymbolRow]:
+def symbols_of(tape: CompileLog) -> Iterator[SymbolRow]:
     """The symbols of a compile, in the order of their creation, with what made each what it is."""
     for name in list(_table(tape).symbols)[:MOST_SYMBOLS]:
         story = why_symbol(tape, name)

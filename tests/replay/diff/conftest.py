@@ -10,7 +10,7 @@ import pytest
 import torch
 
 import torchreel
-from torchreel.replay.diff import LayerDiff, Report, diff
+from torchreel.replay.diff import DiffReport, LayerDiff, diff
 from torchreel.store import Store
 from torchreel.store.addressing import Address
 
@@ -79,17 +79,17 @@ def address(store: Store, name: str, compile_id: str | None = None) -> Address:
     return Address(store.target, list(PROGRAMS).index(name) + 1, compile_id)
 
 
-def compared(store: Store, left: str, right: str, *only: str) -> Report:
+def compared(store: Store, left: str, right: str, *only: str) -> DiffReport:
     """The diff of two programs' recordings."""
     return diff((store, address(store, left)), (store, address(store, right)), only)
 
 
-def layers(report: Report) -> dict[str, LayerDiff]:
+def layers(report: DiffReport) -> dict[str, LayerDiff]:
     """The layers of a diff of one compile, by name."""
     (recording,) = report.recordings
     (_,) = recording.compiles
     return {layer.layer: layer for layer in recording.layers}
 
 
-def differing(report: Report) -> set[str]:
+def differing(report: DiffReport) -> set[str]:
     return {name for name, layer in layers(report).items() if layer.differences}

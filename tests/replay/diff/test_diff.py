@@ -8,13 +8,13 @@ import pytest
 
 from tests.replay.diff.conftest import PROGRAMS, address, compared, differing, layers
 from torchreel.errors import UsageError
-from torchreel.replay.diff import Difference, diff
+from torchreel.replay.diff import LayerDifference, diff
 from torchreel.store import Store, queries
 
 COMPARED = {"environment", "config", "frame", "symbols", "graphs", "guards", "events"}
 
 
-def first(store: Store, left: str, right: str, layer: str) -> Difference:
+def first(store: Store, left: str, right: str, layer: str) -> LayerDifference:
     return layers(compared(store, left, right))[layer].differences[0]
 
 

@@ -21,7 +21,7 @@ from torchreel.store import Store, queries
 from torchreel.store.history.guard_check import FAIL, PASS, UNKNOWN, judge
 from torchreel.store.history.guard_code import parse, value_of
 from torchreel.store.history.guard_inputs import Described, contiguous, parse_input, parse_inputs
-from torchreel.store.history.tape import Tape
+from torchreel.store.history.tape import CompileLog
 
 Tensor = torch.Tensor
 
@@ -123,7 +123,7 @@ _GUARDS: list[Any] = []
 @pytest.mark.parametrize("name", list(PROGRAMS))
 def test_the_verdict_is_torchs_own(store: Store, name: str) -> None:
     number = list(PROGRAMS).index(name)
-    tape = Tape(store, queries.compiles(store, 1)[number])
+    tape = CompileLog(store, queries.compiles(store, 1)[number])
     names, choices = zip(*PROGRAMS[name][3].items(), strict=True)
     outcomes = set()
     for texts in itertools.product(*choices):
@@ -147,13 +147,13 @@ def _is_of_inputs(expression: str, type: str) -> bool:
 def test_what_is_not_described_never_passes(store: Store) -> None:
     """Without any input, nothing passes but what asks for nothing."""
     for row in queries.compiles(store, 1):
-        for guard in judge(Tape(store, row), {}):
+        for guard in judge(CompileLog(store, row), {}):
             asks = [check for check in guard.checks if check.code]
             assert guard.verdict == (UNKNOWN if asks or guard.type != "SHAPE_ENV" else PASS)
 
 
 def test_a_reason_says_what_was_expected(store: Store) -> None:
-    tape = Tape(store, queries.compiles(store, 1)[0])
+    tape = CompileLog(store, queries.compiles(store, 1)[0])
     described = parse_inputs(["x: f64[4, 5] requires_grad", "n: 2"])
     (tensor,) = [guard for guard in judge(tape, described) if guard.type == "TENSOR_MATCH"]
     assert tensor.verdict == FAIL
@@ -165,7 +165,7 @@ def test_a_reason_says_what_was_expected(store: Store) -> None:
 
 
 def test_a_tensor_elsewhere(store: Store) -> None:
-    tape = Tape(store, queries.compiles(store, 1)[0])
+    tape = CompileLog(store, queries.compiles(store, 1)[0])
     described = parse_inputs(["x: f32[4, 3] cuda:1", "n: 2"])
     (tensor,) = [guard for guard in judge(tape, described) if guard.type == "TENSOR_MATCH"]
     assert "expected device cpu, found cuda" in tensor.checks[0].reason

@@ -21,7 +21,7 @@ from torchreel.store.history.differences import differences
 from torchreel.store.history.shapes import SymbolTable, shape_events, symbol_table, walk
 from torchreel.store.history.sources import source_name
 from torchreel.store.history.steps import told
-from torchreel.store.history.tape import Tape
+from torchreel.store.history.tape import CompileLog
 from torchreel.store.jsontypes import Json
 from torchreel.store.portable import symbols
 from torchreel.store.portable.sources import decode_source, expand_source
@@ -40,9 +40,9 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Store]:
 
 
 @pytest.fixture(scope="module")
-def tapes(store: Store) -> list[Tape]:
+def tapes(store: Store) -> list[CompileLog]:
     """The tape of each compile that has a ShapeEnv: one hit the recompile limit before."""
-    found = [Tape(store, row) for row in queries.compiles(store, 1)]
+    found = [CompileLog(store, row) for row in queries.compiles(store, 1)]
     own = [tape for tape in found if tape.of("shape_env.create")]
     assert len(found) - len(own) == 1
     return own
@@ -73,7 +73,7 @@ def same(table: SymbolTable, env: ShapeEnv) -> None:
     assert table.frozen == env.frozen
 
 
-def test_the_table_is_the_shape_env_at_every_event(tapes: list[Tape]) -> None:
+def test_the_table_is_the_shape_env_at_every_event(tapes: list[CompileLog]) -> None:
     compared = 0
     for tape in tapes:
         events = shape_events(tape)
@@ -83,13 +83,13 @@ def test_the_table_is_the_shape_env_at_every_event(tapes: list[Tape]) -> None:
     assert compared > 200
 
 
-def test_walking_gives_the_same_tables(tapes: list[Tape]) -> None:
+def test_walking_gives_the_same_tables(tapes: list[CompileLog]) -> None:
     events = shape_events(tapes[0])
     for event, table in walk(events):
         assert table == symbol_table(events, event.seq)
 
 
-def test_an_event_of_another_system_is_a_moment_as_well(tapes: list[Tape]) -> None:
+def test_an_event_of_another_system_is_a_moment_as_well(tapes: list[CompileLog]) -> None:
     """Between two events of the ShapeEnv it is as after the first."""
     events = shape_events(tapes[0])
     gaps = [(a, b) for a, b in itertools.pairwise(events) if b.seq - a.seq > 1]
@@ -99,13 +99,13 @@ def test_an_event_of_another_system_is_a_moment_as_well(tapes: list[Tape]) -> No
         assert replace(table, at=before.seq) == symbol_table(events, before.seq)
 
 
-def test_before_there_was_a_shape_env(tapes: list[Tape]) -> None:
+def test_before_there_was_a_shape_env(tapes: list[CompileLog]) -> None:
     events = shape_events(tapes[0])
     with pytest.raises(UsageError, match="begins with event"):
         symbol_table(events, events[0].seq - 1)
 
 
-def test_the_differences_add_up_to_the_table(tapes: list[Tape]) -> None:
+def test_the_differences_add_up_to_the_table(tapes: list[CompileLog]) -> None:
     """What each event changed, taken together, names every symbol, replacement and guard."""
     for tape in tapes:
         events = shape_events(tape)
@@ -123,7 +123,7 @@ def test_the_differences_add_up_to_the_table(tapes: list[Tape]) -> None:
         assert differences(last, last, events) == []
 
 
-def test_each_change_names_the_event_that_made_it(tapes: list[Tape]) -> None:
+def test_each_change_names_the_event_that_made_it(tapes: list[CompileLog]) -> None:
     events = shape_events(tapes[0])
     by_seq = {event.seq: event for event in events}
     found = differences(symbol_table(events, events[0].seq), symbol_table(events), events)
@@ -146,7 +146,7 @@ def test_of_several_shape_envs_the_checkpoints_is_meant(tmp_path: Path) -> None:
             for seq, (kind, data) in enumerate(kinds, 1):
                 columns = {"compile_id": compile, "kind": kind, "data": data}
                 rows.add_event(writer, recording, seq, **columns)
-        tape = Tape(store, queries.compiles(store, recording)[0])
+        tape = CompileLog(store, queries.compiles(store, recording)[0])
         assert symbol_table(shape_events(tape)).env == 1
         other = symbol_table(shape_events(tape, 2))
         assert (other.env, other.symbols["u0"].size_like) == (2, True)
@@ -155,7 +155,7 @@ def test_of_several_shape_envs_the_checkpoints_is_meant(tmp_path: Path) -> None:
 # -- names ----------------------------------------------------------------------------------------
 
 
-def test_sources_are_spelled_as_torch_spells_them(store: Store, tapes: list[Tape]) -> None:
+def test_sources_are_spelled_as_torch_spells_them(store: Store, tapes: list[CompileLog]) -> None:
     found = [
         expand_source(rows, place)
         for tape in tapes
@@ -193,7 +193,7 @@ def broken(event: Event) -> Iterator[Event]:
     yield replace(event, data=[1])
 
 
-def test_a_malformed_event_is_an_error_on_purpose_or_none(tapes: list[Tape]) -> None:
+def test_a_malformed_event_is_an_error_on_purpose_or_none(tapes: list[CompileLog]) -> None:
     seen, refused = set(), 0
     for tape in tapes:
         events = shape_events(tape)
@@ -211,7 +211,7 @@ def test_a_malformed_event_is_an_error_on_purpose_or_none(tapes: list[Tape]) -> 
     assert len(seen) >= 8
 
 
-def test_a_missing_event_is_noticed(tapes: list[Tape]) -> None:
+def test_a_missing_event_is_noticed(tapes: list[CompileLog]) -> None:
     """What a symbol becomes can't be told without the event that made it."""
     (events,) = [shape_events(tape) for tape in tapes if tape.compile.frame_name == "tied"]
     first = next(event for event in events if event.kind == "shape_env.symbol")

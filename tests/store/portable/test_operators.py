@@ -10,7 +10,7 @@ import torch
 from torchreel.errors import UnsupportedError, UntrustedError
 from torchreel.store.jsontypes import Json
 from torchreel.store.portable.operators import stand_ins
-from torchreel.store.portable.operators.answers import Answer, Call
+from torchreel.store.portable.operators.answers import OperatorAnswer, OperatorCall
 
 TENSOR: dict[str, Json] = {
     "k": "tensor", "size": [4, "s0"], "stride": ["s0", 1], "dtype": "float32", "device": "cpu",
@@ -87,7 +87,7 @@ def test_a_stand_in_answers_with_zeros_of_the_recorded_sizes() -> None:
 def test_sizes_are_those_of_the_arguments(size: Json, stride: Json, expected: object) -> None:
     """By place, by symbol, or as recorded; one that is nobody's depends on data."""
     result = {**TENSOR, "size": size, "stride": stride}
-    call = Call.of({"args": [{"value": TENSOR}], "result": result})
-    made = Answer(call, [torch.ones(5, 7, dtype=torch.float64)], lambda: 1).result()
+    call = OperatorCall.of({"args": [{"value": TENSOR}], "result": result})
+    made = OperatorAnswer(call, [torch.ones(5, 7, dtype=torch.float64)], lambda: 1).result()
     assert (tuple(made.shape), made.stride()) == expected
     assert made.dtype is torch.float64

@@ -19,7 +19,7 @@ from torchreel.minifier.cases.descriptions import as_list, as_object
 from torchreel.store.jsontypes import Json
 from torchreel.store.portable.graphs import GraphDoc
 from torchreel.store.portable.operators import KEY
-from torchreel.store.portable.operators.answers import Call, Tensor
+from torchreel.store.portable.operators.answers import OperatorCall, Tensor
 
 
 def defined(case: Case) -> dict[str, Mapping[str, Json]]:
@@ -127,7 +127,7 @@ def _results(
     calls = as_list(data.get("calls"))
     if not calls:
         raise UnsupportedError(_needs_module(name, "has no recorded call"))
-    writer = _Writer(name, Call.of(calls[0]), _flat_names(calls[0], parameters))
+    writer = _Writer(name, OperatorCall.of(calls[0]), _flat_names(calls[0], parameters))
     return writer.text(writer.call.result, "1"), writer.text(writer.call.result, _NEW_SIZE)
 
 
@@ -152,7 +152,7 @@ def _flat_names(call: Json, parameters: list[str]) -> list[str]:
 class _Writer:
     """Writes what a recorded call returned over its arguments."""
 
-    def __init__(self, name: str, call: Call, names: list[str]) -> None:
+    def __init__(self, name: str, call: OperatorCall, names: list[str]) -> None:
         self.name, self.call = name, call
         self.tensors = [
             (expression, tensor)

@@ -248,14 +248,14 @@ def _add_checkpoint(recorder: Recorder, call: Call, program: Any) -> None:
     from torchreel.recorder.probes.shape_env import note_checkpoint
     from torchreel.store.portable import decompositions, torch_names
     from torchreel.store.portable.checkpoints import export_checkpoint
-    from torchreel.store.portable.exported_programs import Request
+    from torchreel.store.portable.exported_programs import DecompositionRequest
 
     names = ("cia_to_decomp", "python_decomp_table")
     tables = decompositions.Tables(*(call.kwargs.get(name) or {} for name in names))
     loss, triton = (
         call.kwargs.get(name) for name in ("joint_loss_index", "decompose_custom_triton_ops")
     )
-    doc = export_checkpoint(Request(program, tables, loss, bool(triton)))
+    doc = export_checkpoint(DecompositionRequest(program, tables, loss, bool(triton)))
     own = decompositions.own(tables)
     recorder.add_checkpoint(bundles.with_objects(recorder, doc, more=own), "pre_grad")
     # No trace is under way yet, in which the ShapeEnv would be found.

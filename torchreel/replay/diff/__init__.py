@@ -8,10 +8,16 @@ imports no torch), what may be spelled differently (`torchreel.replay.normalise`
 from torchreel.replay.diff.diff import diff
 from torchreel.replay.diff.layers import LAYERS
 from torchreel.replay.diff.ranks import Parting, RanksReport, diff_ranks
-from torchreel.replay.diff.report import CompileDiff, Difference, LayerDiff, RecordingDiff, Report
+from torchreel.replay.diff.report import (
+    CompileDiff,
+    DiffReport,
+    LayerDiff,
+    LayerDifference,
+    RecordingDiff,
+)
 
 __all__ = [
-    "LAYERS", "CompileDiff", "Difference", "LayerDiff", "Parting", "RanksReport",
-    "RecordingDiff", "Report",
+    "LAYERS", "CompileDiff", "DiffReport", "LayerDiff", "LayerDifference", "Parting",
+    "RanksReport", "RecordingDiff",
     "diff", "diff_ranks",
 ]  # fmt: skip

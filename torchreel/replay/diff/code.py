@@ -6,7 +6,7 @@ what may be spelled differently (`torchreel.replay.normalise`).
 
 from __future__ import annotations
 
-from torchreel.replay.diff.report import ABSENT, Difference, LayerDiff, Side
+from torchreel.replay.diff.report import ABSENT, DiffSide, LayerDiff, LayerDifference
 from torchreel.replay.diff.text import text_difference
 from torchreel.replay.normalise import canonical_code
 from torchreel.store import queries
@@ -14,7 +14,7 @@ from torchreel.store import queries
 Key = tuple[str, int]
 
 
-def code(left: Side, right: Side) -> LayerDiff:
+def code(left: DiffSide, right: DiffSide) -> LayerDiff:
     """Sources that differ, by partition and in order."""
     ours, theirs = _sources(left), _sources(right)
     found = tuple(
@@ -25,7 +25,7 @@ def code(left: Side, right: Side) -> LayerDiff:
     return LayerDiff("code", len(ours), len(theirs), found)
 
 
-def _sources(side: Side) -> dict[Key, str]:
+def _sources(side: DiffSide) -> dict[Key, str]:
     found: dict[Key, str] = {}
     for row in queries.output_codes(side.store, side.compile):
         text = side.store.read_blob(row.digest).decode("utf-8", "surrogatepass")
@@ -34,10 +34,10 @@ def _sources(side: Side) -> dict[Key, str]:
     return found
 
 
-def _difference(key: Key, left: str | None, right: str | None) -> Difference:
+def _difference(key: Key, left: str | None, right: str | None) -> LayerDifference:
     what = f"{key[0]} {key[1] or ''}".strip() or "source"
     if left is None or right is None:
-        return Difference(what, _length(left), _length(right))
+        return LayerDifference(what, _length(left), _length(right))
     return text_difference(what, left, right)
 
 

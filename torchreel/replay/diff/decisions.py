@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 from torchreel.replay.diff.facts import config_facts
 from torchreel.replay.diff.guards import guard_lines
-from torchreel.replay.diff.report import Side
+from torchreel.replay.diff.report import DiffSide
 from torchreel.replay.dynamo_forms import DynamoForms
 from torchreel.replay.normalise import canonical_text
 from torchreel.store import queries, spelling
@@ -48,12 +48,12 @@ class Decisions:
     graph: int
     graph_at: int | None = None
 
-    def graph_address(self, side: Side) -> str:
+    def graph_address(self, side: DiffSide) -> str:
         """Where on the tape the graph is complete."""
         return side.address if self.graph_at is None else side.at(self.graph_at)
 
 
-def decisions(side: Side) -> Decisions:
+def decisions(side: DiffSide) -> Decisions:
     """The decisions of a compile, in the order of its tape; its config first."""
     kinds = set(queries.event_counts(side.store, side.compile))
     found = [
@@ -74,7 +74,7 @@ def decisions(side: Side) -> Decisions:
     return Decisions(tuple(rows), before, at)
 
 
-def _graph_at(side: Side) -> int | None:
+def _graph_at(side: DiffSide) -> int | None:
     """Where on the tape the Dynamo graph is complete."""
     for event in queries.events(side.store, side.compile, "output_graph.compile"):
         return event.seq

@@ -17,7 +17,7 @@ from torchreel.replay.diff.pairs import (
     pair_recordings,
     select,
 )
-from torchreel.replay.diff.report import CompileDiff, RecordingDiff, Report, Side, place
+from torchreel.replay.diff.report import CompileDiff, DiffReport, DiffSide, RecordingDiff, place
 from torchreel.store import queries
 from torchreel.store.addressing import Address
 from torchreel.store.database import Store
@@ -26,7 +26,7 @@ from torchreel.store.records import Compile, Recording
 Place = tuple[Store, Address]
 
 
-def diff(left: Place, right: Place, only: Sequence[str] = ()) -> Report:
+def diff(left: Place, right: Place, only: Sequence[str] = ()) -> DiffReport:
     """Compare what two addresses cover, layer by layer; `only` names the layers.
 
     A compile against a recording or a store is compared with the compile of the same frame there.
@@ -48,13 +48,13 @@ def diff(left: Place, right: Place, only: Sequence[str] = ()) -> Report:
     return report
 
 
-def _compared(report: Report) -> bool:
+def _compared(report: DiffReport) -> bool:
     return not report.same or any(
         layer.compared for pair in report.recordings for layer in pair.layers
     )
 
 
-def _report(left: Selected, right: Selected, layers: Sequence[str]) -> Report:
+def _report(left: Selected, right: Selected, layers: Sequence[str]) -> DiffReport:
     ours, theirs = left.compiles, right.compiles
     pairs = pair_recordings(left.rows, right.rows)
     made = (
@@ -64,7 +64,7 @@ def _report(left: Selected, right: Selected, layers: Sequence[str]) -> Report:
         )
         for one, other in pairs.both
     )  # fmt: skip
-    return Report(
+    return DiffReport(
         tuple(made),
         tuple(place(left.store, row) for row in pairs.only_left),
         tuple(place(right.store, row) for row in pairs.only_right),
@@ -86,16 +86,16 @@ def _recordings(left: _Part, right: _Part, layers: Sequence[str], *, named: bool
         theirs,
         facts.environment(ours, theirs) if ENVIRONMENT in layers else None,
         tuple(
-            compare_compiles(Side(left[0], one), Side(right[0], other), layers)
+            compare_compiles(DiffSide(left[0], one), DiffSide(right[0], other), layers)
             for one, other in both
         ),
-        () if named else tuple(Side(left[0], row) for row in pairs.only_left),
-        () if named else tuple(Side(right[0], row) for row in pairs.only_right),
+        () if named else tuple(DiffSide(left[0], row) for row in pairs.only_left),
+        () if named else tuple(DiffSide(right[0], row) for row in pairs.only_right),
         (*_lost(*ours), *_lost(*theirs)),
     )
 
 
-def compare_compiles(left: Side, right: Side, layers: Sequence[str]) -> CompileDiff:
+def compare_compiles(left: DiffSide, right: DiffSide, layers: Sequence[str]) -> CompileDiff:
     """Two compiles, in the layers asked for."""
     found = (LAYERS[name](left, right) for name in layers if name in LAYERS)
     return CompileDiff(left, right, tuple(found))

@@ -13,7 +13,7 @@ from functools import partial
 
 from torchreel.replay.compared import EXCUSES, SCOPES, Excuse, Scope
 from torchreel.replay.diff.facts import MACHINE
-from torchreel.replay.diff.report import ABSENT, Difference, LayerDiff, Side
+from torchreel.replay.diff.report import ABSENT, DiffSide, LayerDiff, LayerDifference
 from torchreel.replay.events import Walk
 from torchreel.replay.normalise import Canonical
 from torchreel.replay.sieve import Point
@@ -38,7 +38,7 @@ _COMPILED = re.compile(r"__compiled_fn_\d+\b")
 _SHOWN = 6  # lines of one event
 
 
-def events(left: Side, right: Side) -> LayerDiff:
+def events(left: DiffSide, right: DiffSide) -> LayerDiff:
     """The first event in which two compiles part; the counts are of the events compared."""
     ours, theirs = _lanes(left, right)
     if ours is None or theirs is None:
@@ -54,7 +54,7 @@ def events(left: Side, right: Side) -> LayerDiff:
 Lanes = Mapping[str, Lane] | None
 
 
-def _lanes(left: Side, right: Side) -> tuple[Lanes, Lanes]:
+def _lanes(left: DiffSide, right: DiffSide) -> tuple[Lanes, Lanes]:
     """The tapes; against a replay, what it replays of the other one."""
     scope, point, excuses = _WHOLE, None, [*_EXCUSES, *_other_names(left, right)]
     for side in (left, right):
@@ -92,7 +92,7 @@ def _read(read: Callable[[str], str], digest: str) -> str:
     return _COMPILED.sub("__compiled_fn", read(digest))
 
 
-def _other_names(left: Side, right: Side) -> Iterator[Excuse]:
+def _other_names(left: DiffSide, right: DiffSide) -> Iterator[Excuse]:
     """Records of torch's trace name their compile: no difference where two names were given."""
     names = [(side.compile.compile_id, side.compile.attempt) for side in (left, right)]
     if names[0] != names[1]:
@@ -105,7 +105,7 @@ def _other_names(left: Side, right: Side) -> Iterator[Excuse]:
         )
 
 
-def _partition(side: Side) -> str:
+def _partition(side: DiffSide) -> str:
     """Of the checkpoint that a replay of an ATen graph began with."""
     for event in queries.events(side.store, side.compile, "shape_env.checkpoint"):
         if event.name == "aot" and isinstance(event.data, Mapping):
@@ -128,7 +128,7 @@ def _later(walk: Walk) -> str:
     return ", ".join(f"{number} {kind}" for kind, number in ordered[:6])
 
 
-def _difference(found: Divergence, sides: tuple[Side, Side]) -> Difference:
+def _difference(found: Divergence, sides: tuple[DiffSide, DiffSide]) -> LayerDifference:
     left_at = "" if found.seq is None else sides[0].at(found.seq)
     right_at = "" if found.replayed_seq is None else sides[1].at(found.replayed_seq)
     changed = _changed(found.difference)
@@ -136,7 +136,7 @@ def _difference(found: Divergence, sides: tuple[Side, Side]) -> Difference:
     right = _shown(found.replayed, changed[1])
     before = tuple(f"{seq} {name}" for seq, name in found.before)
     what = f"event {found.number}" + (f" in stage {found.stage}" if found.stage else "")
-    return Difference(what, left, right, left_at, right_at, before)
+    return LayerDifference(what, left, right, left_at, right_at, before)
 
 
 def _changed(difference: str) -> tuple[list[str], list[str]]:

@@ -10,7 +10,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from torchreel.replay.diff.report import ABSENT, Difference, LayerDiff, Side
+from torchreel.replay.diff.report import ABSENT, DiffSide, LayerDiff, LayerDifference
 from torchreel.replay.diff.text import text_difference
 from torchreel.replay.normalise import canonical_text
 from torchreel.store import queries, spelling
@@ -33,17 +33,19 @@ _DRAWN = frozenset({"seed"})
 
 
 @dataclass(frozen=True)
-class Fact:
+class DiffFact:
     """A value, with the event that says it."""
 
     text: str
     seq: int | None = None
 
 
-Facts = Mapping[str, Fact]
+Facts = Mapping[str, DiffFact]
 
 
-def compare_facts(layer: str, left: Facts, right: Facts, sides: Sequence[Side] = ()) -> LayerDiff:
+def compare_facts(
+    layer: str, left: Facts, right: Facts, sides: Sequence[DiffSide] = ()
+) -> LayerDiff:
     """Return which facts differ, in the order of their names on the left.
 
     A side without any did not come so far, or was not asked: that is a note, not a difference.
@@ -60,19 +62,19 @@ def compare_facts(layer: str, left: Facts, right: Facts, sides: Sequence[Side] =
     return LayerDiff(layer, len(left), len(right), found)
 
 
-def _text(fact: Fact | None) -> str | None:
+def _text(fact: DiffFact | None) -> str | None:
     return None if fact is None else fact.text
 
 
 def _difference(
-    name: str, left: Fact | None, right: Fact | None, sides: Sequence[Side]
-) -> Difference:
+    name: str, left: DiffFact | None, right: DiffFact | None, sides: Sequence[DiffSide]
+) -> LayerDifference:
     texts = [ABSENT if fact is None else fact.text for fact in (left, right)]
     places = [
         side.at(fact.seq) if fact is not None and fact.seq is not None else ""
         for side, fact in zip(sides, (left, right), strict=False)
     ] or ["", ""]
-    return Difference(name, texts[0], texts[1], places[0], places[1])
+    return LayerDifference(name, texts[0], texts[1], places[0], places[1])
 
 
 # -- environment, machine -------------------------------------------------------------------------
@@ -85,27 +87,27 @@ def environment(left: tuple[Store, Recording], right: tuple[Store, Recording]) -
 
 def _environment(store: Store, recording: Recording) -> Facts:
     argv = recording.argv if isinstance(recording.argv, list) else [recording.argv]
-    found = {"program": Fact(" ".join(map(str, argv)))}
+    found = {"program": DiffFact(" ".join(map(str, argv)))}
     if recording.rank is not None:
-        found["rank"] = Fact(str(recording.rank))
+        found["rank"] = DiffFact(str(recording.rank))
     known = queries.environment(store, recording.id)
-    return found | {key: Fact(value) for key, value in known.items() if key != PROCESS}
+    return found | {key: DiffFact(value) for key, value in known.items() if key != PROCESS}
 
 
-def machine(left: Side, right: Side) -> LayerDiff:
+def machine(left: DiffSide, right: DiffSide) -> LayerDiff:
     """Return what the compiler found of the machine in two compiles."""
     return compare_facts("machine", _machine(left), _machine(right), (left, right))
 
 
-def _machine(side: Side) -> Facts:
-    found: dict[str, Fact] = {}
+def _machine(side: DiffSide) -> Facts:
+    found: dict[str, DiffFact] = {}
     for kind in MACHINE:
         for event in queries.events(side.store, side.compile, kind):
             data = event.data if isinstance(event.data, Mapping) else {"": event.data}
             name = kind.removeprefix("nondeterminism.")
             where = name if name == "machine" else f"{name} {event.name}"
             found |= {
-                f"{where} {key}": Fact(_dump(value), event.seq)
+                f"{where} {key}": DiffFact(_dump(value), event.seq)
                 for key, value in data.items()
                 if key not in _DRAWN
             }
@@ -119,29 +121,29 @@ def _dump(value: Json) -> str:
 # -- config ---------------------------------------------------------------------------------------
 
 
-def config(left: Side, right: Side) -> LayerDiff:
+def config(left: DiffSide, right: DiffSide) -> LayerDiff:
     """The config, the options and the ambient state of two compiles."""
     found = compare_facts("config", config_facts(left), config_facts(right), (left, right))
     shown = tuple(_with_default(difference) for difference in found.differences)
     return LayerDiff(found.layer, found.left, found.right, shown)
 
 
-def _with_default(found: Difference) -> Difference:
+def _with_default(found: LayerDifference) -> LayerDifference:
     left, right = (text or "(the default)" for text in (found.left, found.right))
-    return Difference(found.what, left, right)
+    return LayerDifference(found.what, left, right)
 
 
-def config_facts(side: Side) -> Facts:
+def config_facts(side: DiffSide) -> Facts:
     """The config that was not the default, the options of the call, and the ambient state."""
     entries = {
-        f"{e.module}.{e.key}": Fact(spelling.argument(e.value, str))
+        f"{e.module}.{e.key}": DiffFact(spelling.argument(e.value, str))
         for e in queries.config(side.store, side.compile.config_id)
     }
     found = entries | _of_checkpoint(side)
-    return {"backend": Fact(side.compile.backend or ""), **found} if found else {}
+    return {"backend": DiffFact(side.compile.backend or ""), **found} if found else {}
 
 
-def _of_checkpoint(side: Side) -> dict[str, Fact]:
+def _of_checkpoint(side: DiffSide) -> dict[str, DiffFact]:
     """Return what only the checkpoint of the Dynamo graph knows."""
     for checkpoint in queries.checkpoints(side.store, side.compile):
         if checkpoint.entry == "graph":
@@ -152,8 +154,8 @@ def _of_checkpoint(side: Side) -> dict[str, Fact]:
                 [o for o in options if isinstance(o, Mapping)] if isinstance(options, list) else []
             )
             return {
-                **{f"options {o.get('key')}": Fact(_spelled(o.get("value"))) for o in given},
-                **{f"ambient {name}": Fact(_spelled(tree)) for name, tree in ambient.items()},
+                **{f"options {o.get('key')}": DiffFact(_spelled(o.get("value"))) for o in given},
+                **{f"ambient {name}": DiffFact(_spelled(tree)) for name, tree in ambient.items()},
             }
     return {}
 
@@ -176,7 +178,7 @@ def _object(value: Json) -> Mapping[str, Json]:
 # -- frame ----------------------------------------------------------------------------------------
 
 
-def frame(left: Side, right: Side) -> LayerDiff:
+def frame(left: DiffSide, right: DiffSide) -> LayerDiff:
     """The frame, how far its compile came, and how it ended."""
     found = compare_facts("frame", _frame(left), _frame(right), (left, right))
     shown = tuple(
@@ -187,7 +189,7 @@ def frame(left: Side, right: Side) -> LayerDiff:
     return LayerDiff(found.layer, found.left, found.right, shown)
 
 
-def _frame(side: Side) -> Facts:
+def _frame(side: DiffSide) -> Facts:
     row = side.compile
     stages = [
         f"{stage.stage} {stage.partition}".rstrip() + (f" {stage.status}" * (stage.status != "ok"))
@@ -195,12 +197,12 @@ def _frame(side: Side) -> Facts:
     ]
     source = "" if row.frame_source is None else _source(side.store.read_blob(row.frame_source))
     return {
-        "name": Fact(row.frame_name),
-        "place": Fact(f"{row.frame_file}:{row.frame_line}"),
-        "source": Fact(source),
-        "attempt": Fact(str(row.attempt)),
-        "status": Fact(row.status),
-        "stages": Fact(", ".join(stages)),
+        "name": DiffFact(row.frame_name),
+        "place": DiffFact(f"{row.frame_file}:{row.frame_line}"),
+        "source": DiffFact(source),
+        "attempt": DiffFact(str(row.attempt)),
+        "status": DiffFact(row.status),
+        "stages": DiffFact(", ".join(stages)),
     }
 
 
@@ -211,14 +213,14 @@ def _source(data: bytes) -> str:
 # -- failure --------------------------------------------------------------------------------------
 
 
-def failure(left: Side, right: Side) -> LayerDiff:
+def failure(left: DiffSide, right: DiffSide) -> LayerDiff:
     """Return how two compiles failed: the same signature is the same failure."""
     ours, theirs = (queries.failure_of(side.store, side.compile) for side in (left, right))
     counts = int(ours is not None), int(theirs is not None)
     if ours is not None and theirs is not None and ours.signature.matches(theirs.signature):
         return LayerDiff("failure", *counts)
     left_text, right_text = _failed(ours), _failed(theirs)
-    differs = (Difference("failure", left_text, right_text),) if any(counts) else ()
+    differs = (LayerDifference("failure", left_text, right_text),) if any(counts) else ()
     return LayerDiff("failure", *counts, differs)
 
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from torchreel.errors import DamagedStore
 from torchreel.replay.diff.alignment import align
 from torchreel.replay.diff.renaming import Renaming, shape_of
-from torchreel.replay.diff.report import ABSENT, Difference
+from torchreel.replay.diff.report import ABSENT, LayerDifference
 from torchreel.store import graph_documents, spelling
 from torchreel.store.jsontypes import Json, parse_json
 
@@ -40,7 +40,7 @@ def graph_of(data: bytes) -> Mapping[str, Json]:
     return graph
 
 
-def compare_graphs(left: Mapping[str, Json], right: Mapping[str, Json]) -> list[Difference]:
+def compare_graphs(left: Mapping[str, Json], right: Mapping[str, Json]) -> list[LayerDifference]:
     """Where two graphs part, in the order of their nodes.
 
     Raises DamagedStore for a graph that is nested deeper than any recorded one.
@@ -61,7 +61,7 @@ class _Both:
     depth: int
 
 
-def _compare(both: _Both) -> Iterator[Difference]:
+def _compare(both: _Both) -> Iterator[LayerDifference]:
     left, right, names = both.left, both.right, both.names
     ours, theirs = _nodes(left), _nodes(right)
     keys = [_key(node, left) for node in ours], [_key(node, right) for node in theirs]
@@ -77,13 +77,13 @@ def _compare(both: _Both) -> Iterator[Difference]:
             yield from _inner(one, other, both)
 
 
-def _inner(one: Node, other: Node, both: _Both) -> Iterator[Difference]:
+def _inner(one: Node, other: Node, both: _Both) -> Iterator[LayerDifference]:
     """The bodies that two nodes name, such as the branches of a `cond`."""
     bodies = _body(one, both.left), _body(other, both.right)
     if bodies[0] is None or bodies[1] is None or both.depth > _MAX_NESTING:
         return
     for found in _compare(_Both(bodies[0], bodies[1], both.names, both.depth + 1)):
-        yield Difference(f"{one.get('target')}: {found.what}", found.left, found.right)
+        yield LayerDifference(f"{one.get('target')}: {found.what}", found.left, found.right)
 
 
 def _key(node: Node, graph: Mapping[str, Json]) -> str:
@@ -132,13 +132,13 @@ def _body(node: Node, graph: Mapping[str, Json]) -> Mapping[str, Json] | None:
 
 def _difference(
     one: Node | None, other: Node | None, left: Mapping[str, Json], right: Mapping[str, Json]
-) -> Difference:
+) -> LayerDifference:
     ours = spelling.node(one, left) if one is not None else ABSENT
     theirs = spelling.node(other, right) if other is not None else ABSENT
     name = str((one or other or {}).get("name"))
     if ours == theirs and one is not None and other is not None:
         ours, theirs = _metadata(one, other)
-    return Difference(f"node {name}", ours, theirs)
+    return LayerDifference(f"node {name}", ours, theirs)
 
 
 def _metadata(one: Node, other: Node) -> tuple[str, str]:

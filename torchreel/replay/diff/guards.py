@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from torchreel.replay.diff.alignment import align
-from torchreel.replay.diff.report import ABSENT, Difference, LayerDiff, Side
+from torchreel.replay.diff.report import ABSENT, DiffSide, LayerDiff, LayerDifference
 from torchreel.replay.dynamo_forms import DynamoForms
 from torchreel.replay.normalise import canonical_text
 from torchreel.store import queries
@@ -20,7 +20,7 @@ from torchreel.store.records import Event
 
 
 @dataclass(frozen=True)
-class Line:
+class GuardLine:
     """A guard as text, and the event that it is."""
 
     what: str
@@ -28,7 +28,7 @@ class Line:
     seq: int
 
 
-def guards(left: Side, right: Side) -> LayerDiff:
+def guards(left: DiffSide, right: DiffSide) -> LayerDiff:
     """Guards that only one side has, or that differ."""
     ours, theirs = _lines(left), _lines(right)
     found = list(_differences(ours, theirs, (left, right)))
@@ -36,8 +36,8 @@ def guards(left: Side, right: Side) -> LayerDiff:
 
 
 def _differences(
-    ours: Sequence[Line], theirs: Sequence[Line], sides: tuple[Side, Side]
-) -> Iterator[Difference]:
+    ours: Sequence[GuardLine], theirs: Sequence[GuardLine], sides: tuple[DiffSide, DiffSide]
+) -> Iterator[LayerDifference]:
     for i, j in align([_key(line) for line in ours], [_key(line) for line in theirs]):
         one, other = None if i is None else ours[i], None if j is None else theirs[j]
         if one is not None and other is not None and one.what != other.what:
@@ -47,27 +47,29 @@ def _differences(
             yield _difference(one, other, sides)
 
 
-def _key(line: Line) -> tuple[str, str]:
+def _key(line: GuardLine) -> tuple[str, str]:
     return line.what, line.text
 
 
-def _difference(one: Line | None, other: Line | None, sides: tuple[Side, Side]) -> Difference:
+def _difference(
+    one: GuardLine | None, other: GuardLine | None, sides: tuple[DiffSide, DiffSide]
+) -> LayerDifference:
     (left, left_at), (right, right_at) = (
         (ABSENT, "") if line is None else (line.text, side.at(line.seq))
         for line, side in zip((one, other), sides, strict=True)
     )
-    return Difference((one or other).what, left, right, left_at, right_at)  # type: ignore[union-attr]
+    return LayerDifference((one or other).what, left, right, left_at, right_at)  # type: ignore[union-attr]
 
 
-def _lines(side: Side) -> list[Line]:
-    found: list[Line] = []
+def _lines(side: DiffSide) -> list[GuardLine]:
+    found: list[GuardLine] = []
     for kind, lines in _KINDS.items():
         for event in queries.events(side.store, side.compile, kind):
             found += lines(event)
     return found
 
 
-def guard_lines(event: Event) -> list[Line]:
+def guard_lines(event: Event) -> list[GuardLine]:
     """A guard as lines without what is of one process only."""
     data = event.data if isinstance(event.data, Mapping) else {}
     code = data.get("code")
@@ -77,14 +79,15 @@ def guard_lines(event: Event) -> list[Line]:
         for key in ("class", "object", "arguments") if data.get(key) is not None
     ]  # fmt: skip
     what = f"{event.name} {data.get('expression') or ''}".rstrip()
-    return [Line(what, "; ".join(checks + rest) or "(ambient)", event.seq)]
+    return [GuardLine(what, "; ".join(checks + rest) or "(ambient)", event.seq)]
 
 
-def _fields(event: Event) -> list[Line]:
+def _fields(event: Event) -> list[GuardLine]:
     data = event.data if isinstance(event.data, Mapping) else {"": event.data}
     what = event.kind.removeprefix("guards.")
     return [
-        Line(f"{what} {event.name} {key}", _plain(value), event.seq) for key, value in data.items()
+        GuardLine(f"{what} {event.name} {key}", _plain(value), event.seq)
+        for key, value in data.items()
     ]
 
 

@@ -14,7 +14,7 @@ from torchreel.replay.diff.code import code
 from torchreel.replay.diff.events import events
 from torchreel.replay.diff.graphs import compare_graphs, graph_of
 from torchreel.replay.diff.guards import guards
-from torchreel.replay.diff.report import ABSENT, Difference, LayerDiff, Side
+from torchreel.replay.diff.report import ABSENT, DiffSide, LayerDiff, LayerDifference
 from torchreel.replay.diff.symbols import symbols
 from torchreel.store import queries
 from torchreel.store.records import Graph
@@ -22,7 +22,7 @@ from torchreel.store.records import Graph
 Key = tuple[str, str, int]
 
 
-def graphs(left: Side, right: Side) -> LayerDiff:
+def graphs(left: DiffSide, right: DiffSide) -> LayerDiff:
     """The graphs of two compiles, by stage and partition, in order."""
     stages = replayed_stages(left, right)
     ours, theirs = _graphs(left, stages), _graphs(right, stages)
@@ -31,29 +31,29 @@ def graphs(left: Side, right: Side) -> LayerDiff:
 
 
 def _graph_differences(
-    sides: tuple[Side, Side], ours: dict[Key, Graph], theirs: dict[Key, Graph]
-) -> Iterator[Difference]:
+    sides: tuple[DiffSide, DiffSide], ours: dict[Key, Graph], theirs: dict[Key, Graph]
+) -> Iterator[LayerDifference]:
     for key in dict.fromkeys([*ours, *theirs]):
         one, other = ours.get(key), theirs.get(key)
         if one is None or other is None:
-            yield Difference(_name(key), _size(one), _size(other))
+            yield LayerDifference(_name(key), _size(one), _size(other))
         elif one.digest != other.digest:
             documents = (
                 graph_of(side.store.read_blob(graph.digest))
                 for side, graph in zip(sides, (one, other), strict=True)
             )
             for found in compare_graphs(*documents):
-                yield Difference(f"{_name(key)}: {found.what}", found.left, found.right)
+                yield LayerDifference(f"{_name(key)}: {found.what}", found.left, found.right)
 
 
-def replayed_stages(left: Side, right: Side) -> tuple[str, ...] | None:
+def replayed_stages(left: DiffSide, right: DiffSide) -> tuple[str, ...] | None:
     """The stages whose graphs a replay makes anew; None when neither side is one."""
     entries = (left.replayed_from, right.replayed_from)
     scopes = [SCOPES[entry].graphs for entry in entries if entry is not None and entry in SCOPES]
     return scopes[0] if scopes else None
 
 
-def _graphs(side: Side, stages: tuple[str, ...] | None) -> dict[Key, Graph]:
+def _graphs(side: DiffSide, stages: tuple[str, ...] | None) -> dict[Key, Graph]:
     found: dict[Key, Graph] = {}
     for graph in queries.graphs(side.store, side.compile):
         if stages is not None and graph.stage not in stages:
@@ -72,7 +72,7 @@ def _size(graph: Graph | None) -> str:
     return ABSENT if graph is None else f"a graph of {graph.call_nodes} call nodes"
 
 
-Layer = Callable[[Side, Side], LayerDiff]
+Layer = Callable[[DiffSide, DiffSide], LayerDiff]
 
 LAYERS: dict[str, Layer] = {
     "machine": facts.machine,

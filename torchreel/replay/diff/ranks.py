@@ -16,7 +16,7 @@ from pathlib import PurePath
 from torchreel.errors import UsageError
 from torchreel.replay.diff.decisions import Decision, Decisions, decisions
 from torchreel.replay.diff.graphs import compare_graphs, graph_of
-from torchreel.replay.diff.report import Side, place
+from torchreel.replay.diff.report import DiffSide, place
 from torchreel.store import queries
 from torchreel.store.addressing import Address
 from torchreel.store.database import Store
@@ -40,9 +40,9 @@ class Rank:
         """Where it is."""
         return place(self.store, self.recording)
 
-    def side(self, number: int) -> Side | None:
+    def side(self, number: int) -> DiffSide | None:
         """Its compile of that number, in the order in which they began."""
-        return Side(self.store, self.compiles[number]) if number < len(self.compiles) else None
+        return DiffSide(self.store, self.compiles[number]) if number < len(self.compiles) else None
 
 
 @dataclass(frozen=True)
@@ -172,7 +172,7 @@ def _name(row: Compile) -> str:
     return f"{row.compile_id}{attempt} {row.frame_name} ({where})"
 
 
-Known = Sequence[tuple[Rank, Side]]
+Known = Sequence[tuple[Rank, DiffSide]]
 
 
 def _decisions(known: Known, rows: Mapping[int, Sequence[Decision]]) -> tuple[int, Parting | None]:
@@ -203,7 +203,7 @@ def _parting(
     return Parting(" or ".join(kinds), tuple(views), before)
 
 
-def _at(side: Side, item: Decision) -> str:
+def _at(side: DiffSide, item: Decision) -> str:
     return side.at(item.seq) if item.seq is not None else side.address
 
 
@@ -222,7 +222,7 @@ def _graph(known: Known, tapes: Mapping[int, Decisions]) -> Parting | None:
     return None
 
 
-def _dynamo_graph(side: Side) -> Mapping[str, Json]:
+def _dynamo_graph(side: DiffSide) -> Mapping[str, Json]:
     for graph in queries.graphs(side.store, side.compile):
         if graph.stage == "dynamo":
             return graph_of(side.store.read_blob(graph.digest))

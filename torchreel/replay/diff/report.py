@@ -18,7 +18,7 @@ ABSENT = ""
 
 
 @dataclass(frozen=True)
-class Side:
+class DiffSide:
     """A compile of a store."""
 
     store: Store
@@ -41,7 +41,7 @@ class Side:
 
 
 @dataclass(frozen=True)
-class Difference:
+class LayerDifference:
     """One place in which two sides part; `left_at` and `right_at` are addresses of events."""
 
     what: str
@@ -64,7 +64,7 @@ class LayerDiff:
     layer: str
     left: int
     right: int
-    differences: tuple[Difference, ...] = ()
+    differences: tuple[LayerDifference, ...] = ()
     note: str = ""
     """What could not be compared, and why."""
 
@@ -86,8 +86,8 @@ class LayerDiff:
 class CompileDiff:
     """Two compiles that belong together."""
 
-    left: Side
-    right: Side
+    left: DiffSide
+    right: DiffSide
     layers: tuple[LayerDiff, ...]
 
     @property
@@ -112,8 +112,8 @@ class RecordingDiff:
     right: tuple[Store, Recording]
     environment: LayerDiff | None
     compiles: tuple[CompileDiff, ...]
-    only_left: tuple[Side, ...] = ()
-    only_right: tuple[Side, ...] = ()
+    only_left: tuple[DiffSide, ...] = ()
+    only_right: tuple[DiffSide, ...] = ()
     notes: tuple[str, ...] = ()
 
     @property
@@ -144,7 +144,7 @@ class RecordingDiff:
 
 
 @dataclass(frozen=True)
-class Report:
+class DiffReport:
     """All that a diff found; `only_left` are addresses of recordings without a counterpart."""
 
     recordings: tuple[RecordingDiff, ...]

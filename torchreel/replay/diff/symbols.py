@@ -13,18 +13,18 @@ from dataclasses import dataclass
 from torchreel.errors import TorchreelError, UnsupportedError
 from torchreel.replay.diff.alignment import align
 from torchreel.replay.diff.expressions import parse
-from torchreel.replay.diff.report import ABSENT, Difference, LayerDiff, Side
+from torchreel.replay.diff.report import ABSENT, DiffSide, LayerDiff, LayerDifference
 from torchreel.store import spelling
 from torchreel.store.history.differences import cell
 from torchreel.store.history.shapes import Fact, Symbol, SymbolTable, shape_events, symbol_table
-from torchreel.store.history.tape import Tape
+from torchreel.store.history.tape import CompileLog
 from torchreel.store.jsontypes import Json
 
 _COLUMNS = ("hint", "range", "replacement", "size_like")
 _FACTS = {"guards": "guard", "asserts": "runtime assert", "divisible": "divisible"}
 
 
-def symbols(left: Side, right: Side) -> LayerDiff:
+def symbols(left: DiffSide, right: DiffSide) -> LayerDiff:
     """Symbols that only one side has or knows otherwise; guards and assertions over them."""
     ours, theirs = _table(left), _table(right)
     if isinstance(ours, str) or isinstance(theirs, str):
@@ -34,9 +34,9 @@ def symbols(left: Side, right: Side) -> LayerDiff:
     return LayerDiff("symbols", _size(ours), _size(theirs), found)
 
 
-def _table(side: Side) -> SymbolTable | str:
+def _table(side: DiffSide) -> SymbolTable | str:
     """The final table; why there is none, or '' where the compile has no ShapeEnv at all."""
-    tape = Tape(side.store, side.compile)
+    tape = CompileLog(side.store, side.compile)
     if not any(kind.startswith("shape_env.") for kind in tape.kinds):
         return ""
     try:
@@ -55,14 +55,14 @@ def _facts(table: SymbolTable, name: str) -> list[Fact]:
 
 
 def _differences(
-    left: SymbolTable, right: SymbolTable, sides: tuple[Side, Side]
-) -> Iterator[Difference]:
+    left: SymbolTable, right: SymbolTable, sides: tuple[DiffSide, DiffSide]
+) -> Iterator[LayerDifference]:
     ours, theirs = _by_source(left), _by_source(right)
     for key in dict.fromkeys([*ours, *theirs]):
         one, other = ours.get(key), theirs.get(key)
         texts = _row(one, left), _row(other, right)
         if texts[0] != texts[1]:
-            yield Difference(key, *texts, _at(sides[0], one), _at(sides[1], other))
+            yield LayerDifference(key, *texts, _at(sides[0], one), _at(sides[1], other))
     for name, what in _FACTS.items():
         yield from _fact_differences(what, _spelled(left, name), _spelled(right, name), sides)
 
@@ -86,7 +86,7 @@ def _row(row: Symbol | None, table: SymbolTable) -> str:
     return ", ".join(f"{name.replace('_', '-')} {text}" for name, text in cells.items() if text)
 
 
-def _at(side: Side, row: Symbol | None) -> str:
+def _at(side: DiffSide, row: Symbol | None) -> str:
     return "" if row is None else side.at(row.created)
 
 
@@ -125,14 +125,14 @@ def _sources(table: SymbolTable) -> Mapping[str, str]:
 
 
 def _fact_differences(
-    what: str, ours: Sequence[Spelled], theirs: Sequence[Spelled], sides: tuple[Side, Side]
-) -> Iterator[Difference]:
+    what: str, ours: Sequence[Spelled], theirs: Sequence[Spelled], sides: tuple[DiffSide, DiffSide]
+) -> Iterator[LayerDifference]:
     for i, j in align([item.key for item in ours], [item.key for item in theirs]):
         one, other = None if i is None else ours[i], None if j is None else theirs[j]
         if one is None or other is None or one.key != other.key:
             (left, left_at), (right, right_at) = _both(one, sides[0]), _both(other, sides[1])
-            yield Difference(what, left, right, left_at, right_at)
+            yield LayerDifference(what, left, right, left_at, right_at)
 
 
-def _both(item: Spelled | None, side: Side) -> tuple[str, str]:
+def _both(item: Spelled | None, side: DiffSide) -> tuple[str, str]:
     return (ABSENT, "") if item is None else (item.shown, side.at(item.seq))

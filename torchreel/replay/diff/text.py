@@ -6,13 +6,13 @@ Lives here: the first lines that differ.  Not here: what may be spelled differen
 from __future__ import annotations
 
 from torchreel.replay.diff.alignment import align
-from torchreel.replay.diff.report import Difference
+from torchreel.replay.diff.report import LayerDifference
 
 _SHOWN = 6  # lines of one difference
 _BEFORE = 3
 
 
-def text_difference(what: str, left: str, right: str) -> Difference:
+def text_difference(what: str, left: str, right: str) -> LayerDifference:
     """The first lines in which two texts differ, with those before them."""
     ours, theirs = left.splitlines(), right.splitlines()
     rows = list(align(ours, theirs))
@@ -21,7 +21,7 @@ def text_difference(what: str, left: str, right: str) -> Difference:
     parted = rows[place : min(until, place + _SHOWN)]
     before = [ours[i] for i, _ in rows[max(0, place - _BEFORE) : place] if i is not None]
     line = next((i for i, _ in rows[place:] if i is not None), len(ours))
-    return Difference(
+    return LayerDifference(
         f"{what}, line {line + 1}",
         "\n".join(ours[i] for i, _ in parted if i is not None),
         "\n".join(theirs[j] for _, j in parted if j is not None),

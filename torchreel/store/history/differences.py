@@ -17,7 +17,7 @@ from torchreel.store.records import Event
 
 
 @dataclass(frozen=True)
-class Difference:
+class ShapeDifference:
     """One thing that changed: '' on the side that did not have it; `seq` is the event that did it,
     where there is one alone."""
 
@@ -36,33 +36,33 @@ _COLUMNS = {
 
 def differences(
     before: SymbolTable, after: SymbolTable, events: Sequence[Event]
-) -> list[Difference]:
+) -> list[ShapeDifference]:
     """Return what changed from one table to a later one: symbols first, in the order of their
     creation.
 
     `events` are those of the ShapeEnv; the ones between the two tables say what did it.
     """
     between = [event for event in events if before.at < event.seq <= after.at]
-    found: list[Difference] = []
+    found: list[ShapeDifference] = []
     for name, row in after.symbols.items():
         old = before.symbols.get(name)
         found += _new_symbol(row) if old is None else _changed_symbol(old, row, between)
     for what in ("guards", "asserts", "divisible"):
         found += _facts(what, getattr(before, what), getattr(after, what))
     if before.frozen != after.frozen:
-        found.append(Difference("frozen", "no", "yes", None))
+        found.append(ShapeDifference("frozen", "no", "yes", None))
     return found
 
 
-def _new_symbol(row: Symbol) -> list[Difference]:
+def _new_symbol(row: Symbol) -> list[ShapeDifference]:
     cells = ((column, cell(row, column)) for column in _COLUMNS)
     text = ", ".join(f"{column} {value}" for column, value in cells if value)
-    return [Difference(row.name, "", text or "created", row.created)]
+    return [ShapeDifference(row.name, "", text or "created", row.created)]
 
 
-def _changed_symbol(old: Symbol, new: Symbol, events: Sequence[Event]) -> list[Difference]:
+def _changed_symbol(old: Symbol, new: Symbol, events: Sequence[Event]) -> list[ShapeDifference]:
     return [
-        Difference(
+        ShapeDifference(
             f"{new.name} {column.replace('_', '-')}",
             cell(old, column),
             cell(new, column),
@@ -78,12 +78,12 @@ def _last(events: Sequence[Event], kind: str, symbol: str) -> int | None:
     return own[-1] if own else None
 
 
-def _facts(what: str, old: Sequence[Fact], new: Sequence[Fact]) -> list[Difference]:
+def _facts(what: str, old: Sequence[Fact], new: Sequence[Fact]) -> list[ShapeDifference]:
     name = {"guards": "guard", "asserts": "runtime assert", "divisible": "divisible"}[what]
     known, now = _by_text(old), _by_text(new)
-    gone = [Difference(name, text, "", None) for text in known if text not in now]
+    gone = [ShapeDifference(name, text, "", None) for text in known if text not in now]
     return gone + [
-        Difference(name, "", text, fact.seq) for text, fact in now.items() if text not in known
+        ShapeDifference(name, "", text, fact.seq) for text, fact in now.items() if text not in known
     ]
 
 

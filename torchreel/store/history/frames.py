@@ -14,21 +14,21 @@ from torchreel.store.history.guards import Background, guard_story, parts_of
 from torchreel.store.history.shapes import shape_events, symbol_table
 from torchreel.store.history.sources import source_name
 from torchreel.store.history.steps import Step, Story, step_of
-from torchreel.store.history.tape import Tape, data_of, texts
+from torchreel.store.history.tape import CompileLog, data_of, texts
 from torchreel.store.jsontypes import Json
 from torchreel.store.records import Compile, Event, StackFrame
 
 # -- recompiles -----------------------------------------------------------------------------------
 
 
-def why_recompile(tape: Tape) -> list[Story]:
+def why_recompile(tape: CompileLog) -> list[Story]:
     """One story for each cache entry that did not serve, so that the frame was compiled again."""
     starts = tape.of("frame.start")
     caller = step_of(tape, starts[0]) if starts else None
     return [_miss_story(tape, event, caller) for event in tape.of("frame.cache_miss")]
 
 
-def _miss_story(tape: Tape, miss: Event, caller: Step | None) -> Story:
+def _miss_story(tape: CompileLog, miss: Event, caller: Step | None) -> Story:
     """Why one entry did not serve: what its guard was made for, and the call that it failed."""
     data = data_of(miss)
     parts = _failed_parts(str(data.get("reason")), texts(data.get("guards")))
@@ -59,7 +59,7 @@ def _miss_story(tape: Tape, miss: Event, caller: Step | None) -> Story:
     )
 
 
-def _outcome(tape: Tape) -> str:
+def _outcome(tape: CompileLog) -> str:
     """Return what a miss led to: another compile, or none any more."""
     for event in tape.of("frame.cache"):
         limit, name = data_of(event).get("limit"), data_of(event).get("exceeded")
@@ -101,7 +101,7 @@ def _stripped(part: str) -> str:
     return re.sub(r"L\[['\"](\w+)['\"]\]", r"\1", part).replace(" ", "")
 
 
-def _entry(tape: Tape, name: str) -> Compile | None:
+def _entry(tape: CompileLog, name: str) -> Compile | None:
     """The compile that a cache entry came from: the last of its name before this one."""
     rows = queries.compiles(tape.store, tape.compile.recording_id)
     found = [
@@ -115,7 +115,7 @@ def _entry(tape: Tape, name: str) -> Compile | None:
 
 
 def _guard_stories(
-    tape: Tape, entry: Compile | None, parts: Sequence[str], source: str
+    tape: CompileLog, entry: Compile | None, parts: Sequence[str], source: str
 ) -> list[Story]:
     """Why the entry had the guard that failed."""
     if entry is None:
@@ -133,7 +133,7 @@ def _is_failed(guard: Event, parts: Sequence[str], source: str) -> bool:
     return named or any(part in parts for part in parts_of(guard))
 
 
-def _values(tape: Tape, parts: Iterable[str]) -> dict[str, Json]:
+def _values(tape: CompileLog, parts: Iterable[str]) -> dict[str, Json]:
     """Return what the new call has where the failed checks look, as far as the tape says so."""
     known: dict[str, Json] = {}
     if tape.of("shape_env.create"):
@@ -158,12 +158,12 @@ _HINT = re.compile(
 _EXPLANATION = re.compile(r"^\s*Explanation: (?P<text>.*(?:\n(?!\s*(?:Hint:|$)).*)*)", re.MULTILINE)
 
 
-def why_graph_break(tape: Tape) -> list[Story]:
+def why_graph_break(tape: CompileLog) -> list[Story]:
     """One story for each thing that could not be traced, with the user's whole stack."""
     return [_break_story(tape, event) for event in tape.of("frame.graph_break")]
 
 
-def _break_story(tape: Tape, event: Event) -> Story:
+def _break_story(tape: CompileLog, event: Event) -> Story:
     data = data_of(event)
     reason = str(data.get("reason"))
     sort = str(data.get("type") or "") or shortened(reason)

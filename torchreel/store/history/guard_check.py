@@ -17,7 +17,7 @@ from torchreel.errors import UnsupportedError
 from torchreel.store.history.guard_code import parse, value_of
 from torchreel.store.history.guard_inputs import Described, Inputs
 from torchreel.store.history.guards import parts_of
-from torchreel.store.history.tape import Tape, data_of, texts
+from torchreel.store.history.tape import CompileLog, data_of, texts
 from torchreel.store.jsontypes import Json
 from torchreel.store.records import Event, StackFrame
 
@@ -60,14 +60,14 @@ class Judged:
         }  # fmt: skip
 
 
-def guards_of(tape: Tape) -> list[Event]:
+def guards_of(tape: CompileLog) -> list[Event]:
     """The guards of a compile, as its last attempt to install them made them."""
     managers = tape.of("guards.manager")
     last = managers[-1].seq if managers else None
     return [guard for guard in tape.of("guards.guard") if guard.cause == last]
 
 
-def judge(tape: Tape, inputs: Inputs) -> list[Judged]:
+def judge(tape: CompileLog, inputs: Inputs) -> list[Judged]:
     """A verdict for every guard of a compile."""
     found = [
         Judged(

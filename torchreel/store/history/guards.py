@@ -16,7 +16,7 @@ from torchreel.store.history.shapes import SymbolTable, shape_events, symbol_tab
 from torchreel.store.history.specialised import why_specialised
 from torchreel.store.history.steps import Step, Story, step_of
 from torchreel.store.history.symbols import mentions
-from torchreel.store.history.tape import Tape, data_of, texts
+from torchreel.store.history.tape import CompileLog, data_of, texts
 from torchreel.store.jsontypes import Json
 from torchreel.store.records import Event
 
@@ -26,7 +26,7 @@ _SHAPE_GUARDS = ("shape_env.guard", "runtime_assert.defer")
 class Background:
     """What the guards of a compile are explained with; each part is found once."""
 
-    def __init__(self, tape: Tape) -> None:
+    def __init__(self, tape: CompileLog) -> None:
         self.tape = tape
         self._has_shapes = bool(tape.of("shape_env.create"))
 
@@ -46,7 +46,7 @@ class Background:
         return why_specialised(self.tape)
 
 
-def why_guard(tape: Tape, text: str) -> list[Story]:
+def why_guard(tape: CompileLog, text: str) -> list[Story]:
     """The story of each guard that holds a piece of code, or of type `text`.
 
     Raises `UsageError` when there is none.
@@ -198,7 +198,7 @@ def _about(event: Event, symbols: Iterable[str]) -> bool:
     return any(data.get("symbol") == s or mentions(data.get("expr"), s) for s in symbols)
 
 
-def _explained(tape: Tape, parts: Iterable[str]) -> list[str]:
+def _explained(tape: CompileLog, parts: Iterable[str]) -> list[str]:
     """Return what torch says of the checks of a ShapeEnv: the text after '#'."""
     lists = [data_of(event).get("guards") for event in tape.of("shape_env.guards")]
     verbose = [text for found in lists if isinstance(found, list) for text in texts(found[-1])]
@@ -215,7 +215,7 @@ def _shape_story(known: Background, event: Event) -> Story:
     return Story(f"{over_sources} in the ShapeEnv at {step.address}", (step,), facts)
 
 
-def why_event(tape: Tape, event: Event) -> list[Story]:
+def why_event(tape: CompileLog, event: Event) -> list[Story]:
     """The story of one event: a guard's, or what the event is a part of."""
     if event.kind == "guards.guard":
         return [guard_story(Background(tape), event)]

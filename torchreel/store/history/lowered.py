@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from torchreel.errors import StoreError
 from torchreel.store import graph_documents
-from torchreel.store.history.tape import Tape, users_line
+from torchreel.store.history.tape import CompileLog, users_line
 from torchreel.store.jsontypes import parse_json
 from torchreel.store.records import Event, Graph, StackFrame
 
@@ -30,7 +30,7 @@ class Lowered:
     code: str = ""
 
 
-def lowered(tape: Tape, event: Event) -> Lowered | None:
+def lowered(tape: CompileLog, event: Event) -> Lowered | None:
     """The node that was being lowered at an event; None at any other stage.
 
     An `inductor.lowering` is noted when its node is done, so it is the next one.
@@ -46,14 +46,14 @@ def lowered(tape: Tape, event: Event) -> Lowered | None:
     return Lowered(name, stack, code)
 
 
-def line_at(tape: Tape, event: Event) -> StackFrame | None:
+def line_at(tape: CompileLog, event: Event) -> StackFrame | None:
     """The user's line at an event, by way of the node that was being lowered if need be."""
     line = tape.line(event)
     node = lowered(tape, event) if line is None else None
     return users_line(node.stack) if node else line
 
 
-def _graph(tape: Tape, event: Event) -> Graph | None:
+def _graph(tape: CompileLog, event: Event) -> Graph | None:
     """The graph that was being lowered: that of the partition whose stage was open."""
     open_then = [
         stage.partition
@@ -73,7 +73,9 @@ _FRAME = re.compile(
 )
 
 
-def _traced_from(tape: Tape, graph: Graph | None, name: str) -> tuple[tuple[StackFrame, ...], str]:
+def _traced_from(
+    tape: CompileLog, graph: Graph | None, name: str
+) -> tuple[tuple[StackFrame, ...], str]:
     found = list(_FRAME.finditer("" if graph is None else _traces(tape, graph).get(name, "")))
     frames = tuple(
         StackFrame(tape.compile.recording_id, -1, None, m["file"], int(m["line"]), m["name"])
@@ -82,14 +84,14 @@ def _traced_from(tape: Tape, graph: Graph | None, name: str) -> tuple[tuple[Stac
     return frames, (found[-1]["code"] or "").strip() if found else ""
 
 
-def _traces(tape: Tape, graph: Graph) -> Mapping[str, str]:
+def _traces(tape: CompileLog, graph: Graph) -> Mapping[str, str]:
     """The stack trace of each node of a graph, by the node's name."""
     if graph.digest not in tape.traces:
         tape.traces[graph.digest] = dict(_read_traces(tape, graph))
     return tape.traces[graph.digest]
 
 
-def _read_traces(tape: Tape, graph: Graph) -> Iterator[tuple[str, str]]:
+def _read_traces(tape: CompileLog, graph: Graph) -> Iterator[tuple[str, str]]:
     try:
         document = parse_json(tape.store.read_blob(graph.digest))
     except (ValueError, RecursionError, StoreError):

@@ -16,7 +16,7 @@ from typing import Any
 from torchreel.errors import DamagedStore, UnsupportedError, UsageError
 from torchreel.store import queries
 from torchreel.store.history.sources import source_name
-from torchreel.store.history.tape import Tape, data_of
+from torchreel.store.history.tape import CompileLog, data_of
 from torchreel.store.jsontypes import Json
 from torchreel.store.records import Event
 
@@ -85,7 +85,7 @@ class SymbolTable:
 KINDS = ("shape_env.", "unbacked.", "runtime_assert.", "scalar.item")
 
 
-def shape_events(tape: Tape, env: int | None = None) -> list[Event]:
+def shape_events(tape: CompileLog, env: int | None = None) -> list[Event]:
     """The events of one ShapeEnv of a compile: that of its checkpoints, else of most events."""
     found = tape.of(*KINDS)
     number = _env_of(tape, found) if env is None else env
@@ -98,7 +98,7 @@ def shape_events(tape: Tape, env: int | None = None) -> list[Event]:
     return [event for event in everywhere if data_of(event).get("env") == number]
 
 
-def _env_of(tape: Tape, events: Sequence[Event]) -> int:
+def _env_of(tape: CompileLog, events: Sequence[Event]) -> int:
     marks = [data_of(event).get("env") for event in events if event.kind == "shape_env.checkpoint"]
     numbers = marks or [data_of(event).get("env") for event in events]
     known = [number for number in numbers if isinstance(number, int)]

@@ -12,14 +12,14 @@ from typing import Any
 from torchreel.store.history.shapes import Symbol, shape_events, walk
 from torchreel.store.history.sources import source_name
 from torchreel.store.history.steps import Step, Story, step_of
-from torchreel.store.history.tape import Tape, data_of
+from torchreel.store.history.tape import CompileLog, data_of
 from torchreel.store.jsontypes import Json
 from torchreel.store.records import Event
 
 _CREATE_SIZES = "_create_symbolic_sizes_strides_storage_offset"
 
 
-def why_specialised(tape: Tape) -> list[Story]:
+def why_specialised(tape: CompileLog) -> list[Story]:
     """One story for each size or number that was dynamic and became static, or never got a symbol.
 
     None for a compile that ended before it had a ShapeEnv.
@@ -53,7 +53,7 @@ def _moments(events: Sequence[Event]) -> Iterator[tuple[Event, Symbol, int]]:
 
 
 def _symbol_story(
-    tape: Tape,
+    tape: CompileLog,
     events: Sequence[Event],
     event: Event,
     row: Symbol,
@@ -69,7 +69,7 @@ def _symbol_story(
     return _story(f"{what} became {value}", (*_tie(tape, events, row, event), step), facts)
 
 
-def _tie(tape: Tape, events: Sequence[Event], row: Symbol, last: Event) -> list[Step]:
+def _tie(tape: CompileLog, events: Sequence[Event], row: Symbol, last: Event) -> list[Step]:
     """Return what tied a symbol to another one, when it is the other that became static."""
     if data_of(last).get("symbol") == row.name:
         return []
@@ -83,7 +83,7 @@ def _tie(tape: Tape, events: Sequence[Event], row: Symbol, last: Event) -> list[
     return [step_of(tape, tied[-1])] if tied else []
 
 
-def _zero_one_story(tape: Tape, event: Event) -> Story:
+def _zero_one_story(tape: CompileLog, event: Event) -> Story:
     source, value = data_of(event).get("source"), data_of(event).get("value")
     facts = {"symbol": None, "sources": [source], "value": value, "was": "0/1"}
     return _story(
@@ -95,7 +95,7 @@ def _is_constant(event: Event) -> bool:
     return data_of(event).get("expr") is None
 
 
-def _constant_story(tape: Tape, event: Event) -> Story:
+def _constant_story(tape: CompileLog, event: Event) -> Story:
     data = data_of(event)
     source, value = source_name(data.get("source")), data.get("value")
     facts = {"symbol": None, "sources": [source], "value": value, "was": "constant"}

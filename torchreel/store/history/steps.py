@@ -15,7 +15,7 @@ from torchreel.store import spelling
 from torchreel.store.history.differences import spelled_range
 from torchreel.store.history.lowered import lowered
 from torchreel.store.history.sources import source_name
-from torchreel.store.history.tape import Tape, data_of, users_line
+from torchreel.store.history.tape import CompileLog, data_of, users_line
 from torchreel.store.jsontypes import Json
 from torchreel.store.records import Event, StackFrame
 
@@ -74,7 +74,7 @@ class Story:
         }
 
 
-def step_of(tape: Tape, event: Event, text: str = "") -> Step:
+def step_of(tape: CompileLog, event: Event, text: str = "") -> Step:
     """An event as a step, with the event that it is a part of as its cause."""
     cause = tape.calls.get(event.cause or -1)
     stack, where = tape.stack(event), location_of(tape, event)
@@ -117,7 +117,7 @@ _ALONE = re.compile(r"(?P<code>)(?P<place>)\((?P<torch>[^()]*)\)$")
 """Where nothing of the program is being traced, torch names its own place alone."""
 
 
-def location_of(tape: Tape, event: Event) -> Location:
+def location_of(tape: CompileLog, event: Event) -> Location:
     """The location of a guard, or of the guard that is part of the same call."""
     known = data_of(event).get("location")
     if known is None and event.cause in tape.guard_of:

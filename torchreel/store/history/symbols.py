@@ -13,7 +13,7 @@ from torchreel.store import spelling
 from torchreel.store.history.differences import spelled_range
 from torchreel.store.history.shapes import Symbol, SymbolTable, shape_events, symbol_table
 from torchreel.store.history.steps import Story, step_of
-from torchreel.store.history.tape import Tape, data_of
+from torchreel.store.history.tape import CompileLog, data_of
 from torchreel.store.jsontypes import Json
 from torchreel.store.records import Event
 
@@ -30,7 +30,7 @@ _MENTIONING = (
 )  # fmt: skip
 
 
-def why_symbol(tape: Tape, name: str) -> Story:
+def why_symbol(tape: CompileLog, name: str) -> Story:
     """The story of a symbol, from its creation to its present state.
 
     Raises `UsageError` for a symbol that the compile does not have, naming those that it has.
@@ -63,7 +63,7 @@ def mentions(expr: Json, name: str) -> bool:
     return re.search(rf"(?<![\w$]){re.escape(name)}(?!\w)", str(expr)) is not None
 
 
-def _headline(tape: Tape, table: SymbolTable, row: Symbol) -> str:
+def _headline(tape: CompileLog, table: SymbolTable, row: Symbol) -> str:
     where = row.sources[0] if row.sources else "a number that only a run knows"
     return f"{row.name} of {tape.address}: {where}, {_now(table, row)}"
 

@@ -20,7 +20,7 @@ _LIBRARIES = ("/site-packages/", "/dist-packages/", "/torch/nn/", "/torch/_", "<
 """Parts of the paths of files that are no user's."""
 
 
-class Tape:
+class CompileLog:
     """The events of a compile; each kind is read when it is asked for, and once."""
 
     def __init__(
@@ -37,9 +37,9 @@ class Tape:
         self.traces: dict[str, Mapping[str, str]] = {}
         """Stack traces of nodes, by the digest of their graph (filled by `lowered`)."""
 
-    def of_another(self, compile: Compile) -> Tape:
+    def of_another(self, compile: Compile) -> CompileLog:
         """The events of another compile of the same recording."""
-        return Tape(self.store, compile, self._frames)
+        return CompileLog(self.store, compile, self._frames)
 
     @cached_property
     def kinds(self) -> list[str]:

@@ -19,10 +19,10 @@ from torchreel.store.history.guards import why_event, why_guard
 from torchreel.store.history.specialised import why_specialised
 from torchreel.store.history.steps import Story
 from torchreel.store.history.symbols import SYMBOL, why_symbol
-from torchreel.store.history.tape import Tape, compile_of, compiles_of
+from torchreel.store.history.tape import CompileLog, compile_of, compiles_of
 
 RECOMPILE, SPECIALISED, GRAPH_BREAK = "recompile", "specialised", "graph-break"
-TOPICS: dict[str, Callable[[Tape], list[Story]]] = {
+TOPICS: dict[str, Callable[[CompileLog], list[Story]]] = {
     RECOMPILE: why_recompile,
     SPECIALISED: why_specialised,
     GRAPH_BREAK: why_graph_break,
@@ -59,7 +59,7 @@ def why(store: Store, address: Address, what: str = "") -> Answer:
     topic = topic_of(what)
     if topic is not None:
         return _covered(store, address, topic)
-    tape = Tape(store, compile_of(store, address))
+    tape = CompileLog(store, compile_of(store, address))
     if SYMBOL.fullmatch(what):
         return Answer((why_symbol(tape, what),))
     event = _EVENT.fullmatch(what)
@@ -81,7 +81,7 @@ def _covered(store: Store, address: Address, topic: str) -> Answer:
     if topic == SPECIALISED and address.attempt is None and address.event is None:
         # An attempt that was given up decided nothing; what broke or missed is on its tape, though.
         rows = [row for row in rows if row.status != "restarted"] or rows[-1:]
-    tapes = [Tape(store, row) for row in rows]
+    tapes = [CompileLog(store, row) for row in rows]
     telling = [tape for tape in tapes if any(kind.startswith("frame.") for kind in tape.kinds)]
     silent = tuple(tape.address for tape in tapes if tape not in telling)
     if silent and not telling:

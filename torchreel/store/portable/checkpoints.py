@@ -217,7 +217,7 @@ def aot_checkpoint(
         return _checkpoint("aot", _partition(kwargs), graph, inputs, mode, extra)
 
 
-def export_checkpoint(request: exported_programs.Request) -> CheckpointDoc:
+def export_checkpoint(request: exported_programs.DecompositionRequest) -> CheckpointDoc:
     """The `export` checkpoint of an exported program, to be taken before it is decomposed.
 
     Its inputs are the values that its placeholders have; state and constants are described.

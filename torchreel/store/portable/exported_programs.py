@@ -36,7 +36,7 @@ _LITERAL = "lifted_tensor_"
 
 
 @dataclass(frozen=True)
-class Request:
+class DecompositionRequest:
     """One call that decomposes an exported program."""
 
     program: ExportedProgram
@@ -49,7 +49,7 @@ class Request:
     """What its fake mode knows, and does not keep alive."""
 
 
-def encode(request: Request) -> dict[str, Json]:
+def encode(request: DecompositionRequest) -> dict[str, Json]:
     """A request as data, without the graph of its program."""
     program, encoder = request.program, Encoder()
     first: dict[int, str] = {}
@@ -148,7 +148,7 @@ def decode(
     table: symbols.Symbols,
     hints: Mapping[str, Json],
     own: Mapping[str, Callable[[], object]],
-) -> Request:
+) -> DecompositionRequest:
     """A request with a program of this graph; its tensors have invented values.
 
     `own` loads the program's own decompositions.  Raises `UnsupportedError` for what is malformed
@@ -181,7 +181,7 @@ def decode(
     loss = doc.get("loss")
     tables = decompositions.decode(doc.get("tables"), own)
     where = loss if type(loss) is int else None
-    return Request(program, tables, where, bool(doc.get("triton")), alive)
+    return DecompositionRequest(program, tables, where, bool(doc.get("triton")), alive)
 
 
 def _know_fakes(

@@ -44,9 +44,9 @@ def programs(data: bytes, document: bytes, place: str, imports: list[str]) -> li
     """
     from torchreel.minifier.source.assemble.objects import Choice
     from torchreel.minifier.source.assemble.program import write
-    from torchreel.replay.bundles import Bundle
+    from torchreel.replay.bundles import LoadedBundle
 
-    bundle = Bundle(data, document, "", place)
+    bundle = LoadedBundle(data, document, "", place)
     codes = _executed(bundle)
     lines = json.loads(document).get("lines") or {}
     choices = [Choice(frozenset(codes)), Choice(frozenset(codes), closures=True)] if codes else []

@@ -23,7 +23,7 @@ import torch._ops
 
 from torchreel.store.portable import autograd_nodes, torch_names
 from torchreel.store.portable.allowed import kinds
-from torchreel.store.portable.allowed.kinds import Kind
+from torchreel.store.portable.allowed.kinds import ValueKind
 
 Target = Callable[..., object]
 
@@ -112,7 +112,7 @@ def takes_objects(name: str) -> bool:
     return name in _TAKING_OBJECTS
 
 
-def result(name: str, args: Iterable[Kind]) -> Kind:
+def result(name: str, args: Iterable[ValueKind]) -> ValueKind:
     """The kind of what a function gives back that is no operator of Python.
 
     Those of symbolic numbers take any values, and may give one of them back.

@@ -22,7 +22,7 @@ from torchreel.errors import ForbiddenError, RefusedError
 from torchreel.store.jsontypes import Json
 from torchreel.store.portable import targets, torch_names
 from torchreel.store.portable.allowed import functions, kinds, members, strings
-from torchreel.store.portable.allowed.kinds import Kind
+from torchreel.store.portable.allowed.kinds import ValueKind
 
 if TYPE_CHECKING:
     from torchreel.store.portable.graphs import GraphDoc, NodeDoc
@@ -33,7 +33,7 @@ _OF_CONSTRUCTORS = frozenset({"device", "data", "requires_grad"})
 
 def check_graph(
     graph: GraphDoc, inputs: Sequence[Json] | None = None, imports: Sequence[str] = ()
-) -> dict[str, Kind]:
+) -> dict[str, ValueKind]:
     """The kind of each node of a graph all of whose calls are allowed, by name.
 
     `inputs` are the descriptions of its inputs, where they are known.  With `imports` (modules, or
@@ -49,12 +49,12 @@ def check_graph(
 
 
 class _Check:
-    def __init__(self, graph: GraphDoc, inputs: Sequence[Kind], imports: bool) -> None:
+    def __init__(self, graph: GraphDoc, inputs: Sequence[ValueKind], imports: bool) -> None:
         self.graph, self.imports = graph, imports
         self._inputs = iter(inputs)
-        self.known: dict[str, Kind] = {}
+        self.known: dict[str, ValueKind] = {}
 
-    def run(self) -> dict[str, Kind]:
+    def run(self) -> dict[str, ValueKind]:
         for node in self.graph.nodes:
             if node.name in self.known:
                 raise ForbiddenError(f"the graph has two nodes named {node.name!r:.60}")
@@ -64,7 +64,7 @@ class _Check:
                 raise type(error)(f"the node {node.name!r:.60} is refused: {error}") from error
         return self.known
 
-    def _node(self, node: NodeDoc) -> Kind:
+    def _node(self, node: NodeDoc) -> ValueKind:
         args = [kinds.of_literal(tree, self.known) for tree in _sequence(node.args)]
         given = _mapping(node.kwargs)
         named = {key: kinds.of_literal(tree, self.known) for key, tree in given.items()}
@@ -84,14 +84,14 @@ class _Check:
                 return self._function(node, args, named)
         raise ForbiddenError(f"unknown kind of node {node.op!r:.40}")
 
-    def _attribute(self, node: NodeDoc) -> Kind:
+    def _attribute(self, node: NodeDoc) -> ValueKind:
         if node.target in self.graph.modules:
             return kinds.of("module")
         if node.target in self.graph.attributes:
             return kinds.of_description(self.graph.attributes[node.target])
         raise ForbiddenError(f"the graph holds no attribute {node.target!r:.60}")
 
-    def _body(self, target: str) -> Kind:
+    def _body(self, target: str) -> ValueKind:
         """The kind of what a nested graph returns, whatever data it is given."""
         body = self.graph.modules.get(target)
         if body is None:
@@ -101,9 +101,11 @@ class _Check:
         known = _Check(body, [kinds.DATA] * len(body.placeholders), self.imports).run()
         returned = kinds.union(known[node.name] for node in body.nodes if node.op == "output")
         _check_operands([returned], kinds.NO_DATA)
-        return Kind(returned.everything, returned.everything)
+        return ValueKind(returned.everything, returned.everything)
 
-    def _method(self, node: NodeDoc, args: Sequence[Kind], named: Mapping[str, Kind]) -> Kind:
+    def _method(
+        self, node: NodeDoc, args: Sequence[ValueKind], named: Mapping[str, ValueKind]
+    ) -> ValueKind:
         _check_receiver(node)
         name = members.check_method(node.target, args[0])
         _check_operands([*args, *named.values()], kinds.NO_DATA)
@@ -112,7 +114,9 @@ class _Check:
         found = kinds.RESULT | kinds.item(args[0])
         return found | kinds.of("str") if name in members.NAMING else found
 
-    def _function(self, node: NodeDoc, args: Sequence[Kind], named: Mapping[str, Kind]) -> Kind:
+    def _function(
+        self, node: NodeDoc, args: Sequence[ValueKind], named: Mapping[str, ValueKind]
+    ) -> ValueKind:
         tag, _, name = node.target.partition(":")
         every = [*args, *named.values()]
         if tag == "hop":
@@ -130,7 +134,7 @@ class _Check:
         strings.check_function(name, function, _sequence(node.args), _mapping(node.kwargs))
         return functions.result(name, every)
 
-    def _operator(self, node: NodeDoc, every: Sequence[Kind]) -> Kind:
+    def _operator(self, node: NodeDoc, every: Sequence[ValueKind]) -> ValueKind:
         if self.imports and targets.is_custom(node.target):
             return kinds.RESULT  # of a module that the user named
         operator = targets.decode_target(node.target)
@@ -145,9 +149,9 @@ class _Check:
         if any(schema.is_mutable for schema in schemas):
             found |= kinds.union(every)  # it gives back what it was given, be it a number
         # Of a packet, the overload for texts and dictionaries of TorchScript is never the one.
-        return found if len(schemas) == 1 else Kind(found.types - {"opaque"} or found.types)
+        return found if len(schemas) == 1 else ValueKind(found.types - {"opaque"} or found.types)
 
-    def _higher_order(self, node: NodeDoc, every: Sequence[Kind]) -> Kind:
+    def _higher_order(self, node: NodeDoc, every: Sequence[ValueKind]) -> ValueKind:
         name = node.target.removeprefix("hop:")
         targets.decode_target(node.target)
         _check_operands(every, frozenset({"opaque"}))
@@ -168,7 +172,7 @@ class _Check:
                 yield found.target
 
 
-def _python(node: NodeDoc, args: Sequence[Kind]) -> Kind:
+def _python(node: NodeDoc, args: Sequence[ValueKind]) -> ValueKind:
     """A call of one of Python's own functions: without keywords, and without text."""
     trees = _sequence(node.args)
     name = node.target.partition(":")[2].replace("_operator.", "operator.")
@@ -205,7 +209,7 @@ def _check_count(node: NodeDoc, trees: Sequence[Json]) -> None:
         return
 
 
-def _check_operands(operands: Iterable[Kind], denied: frozenset[str]) -> None:
+def _check_operands(operands: Iterable[ValueKind], denied: frozenset[str]) -> None:
     found = kinds.union(operands).everything & denied
     if found:
         raise ForbiddenError(f"it is given {kinds.of(*found)}, where only data may stand")

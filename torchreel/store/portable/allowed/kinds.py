@@ -22,14 +22,14 @@ MAX_DEPTH = 100
 
 
 @dataclass(frozen=True)
-class Kind:
+class ValueKind:
     """The types that a value may have; `inside`: those of what it holds, at any depth."""
 
     types: frozenset[str]
     inside: frozenset[str] = frozenset()
 
-    def __or__(self, other: Kind) -> Kind:
-        return Kind(self.types | other.types, self.inside | other.inside)
+    def __or__(self, other: ValueKind) -> ValueKind:
+        return ValueKind(self.types | other.types, self.inside | other.inside)
 
     def __str__(self) -> str:
         """A few words for a message."""
@@ -51,26 +51,26 @@ _WORDS = {
 }  # fmt: skip
 
 
-def of(*types: str) -> Kind:
+def of(*types: str) -> ValueKind:
     """The kind of a value of one of these types, which holds nothing."""
-    return Kind(frozenset(types))
+    return ValueKind(frozenset(types))
 
 
-def union(kinds: Iterable[Kind]) -> Kind:
+def union(kinds: Iterable[ValueKind]) -> ValueKind:
     """The kind of a value that is of one of these kinds."""
-    return reduce(Kind.__or__, kinds, Kind(frozenset()))
+    return reduce(ValueKind.__or__, kinds, ValueKind(frozenset()))
 
 
-def sequence(name: str, items: Iterable[Kind]) -> Kind:
+def sequence(name: str, items: Iterable[ValueKind]) -> ValueKind:
     """The kind of a sequence of these items."""
-    return Kind(frozenset({name}), union(items).everything)
+    return ValueKind(frozenset({name}), union(items).everything)
 
 
-def item(kind: Kind) -> Kind:
+def item(kind: ValueKind) -> ValueKind:
     """The kind of what a sequence holds, or of a part of a tensor or a text."""
     own = kind.types - {"tuple", "list", "dict", "range", "slice"}
     numbers = {"int"} if kind.types & {"size", "range"} else set()
-    return Kind(own | kind.inside | numbers, kind.inside)
+    return ValueKind(own | kind.inside | numbers, kind.inside)
 
 
 TENSOR = of("tensor")
@@ -81,11 +81,11 @@ NO_DATA = frozenset({"module", "function", "opaque"})
 _COMPUTED = NUMBERS | {
     "tensor", "NoneType", "dtype", "device", "layout", "memory_format", "size", "tuple", "list",
 }  # fmt: skip
-RESULT = Kind(_COMPUTED, _COMPUTED)
+RESULT = ValueKind(_COMPUTED, _COMPUTED)
 """What a function of torch gives back that computes: tensors, numbers, and sequences of both."""
 
 _DATA = _COMPUTED | {"str", "dict", "slice", "range", "generator", "ellipsis"}
-DATA = Kind(_DATA, _DATA)
+DATA = ValueKind(_DATA, _DATA)
 """Any value that is data: what the body of a higher-order operator may be given."""
 
 _PLAIN = frozenset({"dtype", "layout", "memory_format", "device", "ellipsis", "range"})
@@ -96,7 +96,7 @@ _DESCRIBED = {
 }  # fmt: skip
 
 
-def of_description(description: Json, depth: int = 0) -> Kind:
+def of_description(description: Json, depth: int = 0) -> ValueKind:
     """The kind of the value that a description of a store is made into (`tensors.Decoder.fake`)."""
     if depth > MAX_DEPTH:
         raise ForbiddenError(f"a value nested deeper than {MAX_DEPTH} is refused")
@@ -110,7 +110,7 @@ def of_description(description: Json, depth: int = 0) -> Kind:
     return of("opaque")  # which the decoder refuses, with the reason
 
 
-def of_literal(tree: Json, known: Mapping[str, Kind], depth: int = 0) -> Kind:
+def of_literal(tree: Json, known: Mapping[str, ValueKind], depth: int = 0) -> ValueKind:
     """The kind of an argument; `known` has those of the nodes before it."""
     if depth > MAX_DEPTH:
         raise ForbiddenError(f"a value nested deeper than {MAX_DEPTH} is refused")
@@ -124,7 +124,7 @@ def of_literal(tree: Json, known: Mapping[str, Kind], depth: int = 0) -> Kind:
     return _of_tagged(tag, data, known, depth)
 
 
-def _of_tagged(tag: str, data: Json, known: Mapping[str, Kind], depth: int) -> Kind:
+def _of_tagged(tag: str, data: Json, known: Mapping[str, ValueKind], depth: int) -> ValueKind:
     if tag == "n":
         if data not in known:
             raise ForbiddenError(f"a node uses {data!r:.60}, which does not come before it")
@@ -146,20 +146,20 @@ _RETURNED = {
 }  # fmt: skip
 
 
-def of_schema_type(text: str) -> Kind:
+def of_schema_type(text: str) -> ValueKind:
     """The kind of a result, by its type in the schema of an operator."""
     if text.startswith("Optional["):
         return of_schema_type(text[9:-1]) | of("NoneType")
     if text.startswith("List["):
         return sequence("list", [of_schema_type(text[5:-1])])
     if text in ("number", "Scalar"):
-        return Kind(NUMBERS)
+        return ValueKind(NUMBERS)
     if text == "Tensor":
         return of("tensor", "NoneType")  # an undefined tensor is None in Python
     return of(_RETURNED.get(text, "opaque"))
 
 
-def of_results(schema: torch.FunctionSchema) -> Kind:
+def of_results(schema: torch.FunctionSchema) -> ValueKind:
     """The kind of what an operator returns."""
     results = [of_schema_type(str(found.type)) for found in schema.returns]
     if len(results) == 1:
@@ -167,7 +167,7 @@ def of_results(schema: torch.FunctionSchema) -> Kind:
     return sequence("tuple", results) if results else of("NoneType")
 
 
-def of_value(value: object) -> Kind:
+def of_value(value: object) -> ValueKind:
     """The kind of a live value; `opaque` for what is none of these types."""
     for name, types in TYPES.items():
         if isinstance(value, types) and not (name == "int" and isinstance(value, bool)):

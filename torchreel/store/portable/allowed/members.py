@@ -19,7 +19,7 @@ import torch
 from torchreel.errors import ForbiddenError
 from torchreel.store.portable import torch_names
 from torchreel.store.portable.allowed import kinds
-from torchreel.store.portable.allowed.kinds import NO_DATA, NUMBERS, TYPES, Kind
+from torchreel.store.portable.allowed.kinds import NO_DATA, NUMBERS, TYPES, ValueKind
 
 
 def _words(text: str) -> frozenset[str]:
@@ -69,7 +69,7 @@ def tensor_methods() -> frozenset[str]:
 
 
 @cache
-def tensor_attributes() -> Mapping[str, Kind]:
+def tensor_attributes() -> Mapping[str, ValueKind]:
     """The attributes of tensors that a graph may read, with the kind of their values.
 
     Properties whose values are data; a tensor's gradient and views of it are tensors or None.
@@ -114,7 +114,7 @@ def _has(type_name: str, member: str) -> bool:
     return any(hasattr(cls, member) for cls in TYPES[type_name])
 
 
-def check_method(name: str, kind: Kind = kinds.TENSOR) -> str:
+def check_method(name: str, kind: ValueKind = kinds.TENSOR) -> str:
     """The name of a method that may be called on a value of that kind.
 
     Raises `ForbiddenError` for one that is not, or that no value of that kind has.
@@ -128,7 +128,7 @@ def check_method(name: str, kind: Kind = kinds.TENSOR) -> str:
     return name
 
 
-def check_attribute(name: str, kind: Kind = kinds.TENSOR) -> Kind:
+def check_attribute(name: str, kind: ValueKind = kinds.TENSOR) -> ValueKind:
     """The kind of an attribute that may be read of a value of that kind: one of tensors.
 
     Raises `ForbiddenError` for any other, and for a value that is no tensor.
@@ -141,13 +141,13 @@ def check_attribute(name: str, kind: Kind = kinds.TENSOR) -> Kind:
     return kinds.union([found, *(_of_other(held, name) for held in others)])
 
 
-def _of_other(type_name: str, attribute: str) -> Kind:
+def _of_other(type_name: str, attribute: str) -> ValueKind:
     """Return what an attribute of tensors is where the value is a number, a dtype or a device."""
     if type_name in NUMBERS or type_name in ("dtype", "device", "generator"):
-        return kinds.Kind(NUMBERS | {"device", "str"})
+        return kinds.ValueKind(NUMBERS | {"device", "str"})
     raise ForbiddenError(f"{attribute!r:.60} is no attribute that a graph may read of {type_name}")
 
 
-def _check_data(what: str, kind: Kind) -> None:
+def _check_data(what: str, kind: ValueKind) -> None:
     if kind.types & NO_DATA or not kind.types:
         raise ForbiddenError(f"{what} {kinds.of(*(kind.types & NO_DATA))}")

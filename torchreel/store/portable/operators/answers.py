@@ -55,14 +55,14 @@ class Tensor:
 
 
 @dataclass(frozen=True)
-class Call:
+class OperatorCall:
     """A recorded call: what it was given, in a row, and what came of it."""
 
     given: tuple[Json, ...]
     result: Json
 
     @classmethod
-    def of(cls, data: Json) -> Call:
+    def of(cls, data: Json) -> OperatorCall:
         """The call of a description.  Raises `UnsupportedError` when it is malformed."""
         if not isinstance(data, Mapping) or not isinstance(data.get("args"), list):
             raise UnsupportedError(f"malformed call of an operator {data!r:.80}")
@@ -120,10 +120,10 @@ def _spelled(sizes: Sequence[object]) -> tuple[str, ...]:
 
 
 @dataclass
-class Answer:
+class OperatorAnswer:
     """The results of one call, made of the recorded one that is most like it."""
 
-    call: Call
+    call: OperatorCall
     live: Sequence[object]
     new_size: NewSize
     fill: bool = False

@@ -16,7 +16,12 @@ from torchreel.errors import UnsupportedError
 from torchreel.store.jsontypes import Json
 from torchreel.store.portable import targets
 from torchreel.store.portable.operators import described
-from torchreel.store.portable.operators.answers import Answer, Call, Tensor, real_size
+from torchreel.store.portable.operators.answers import (
+    OperatorAnswer,
+    OperatorCall,
+    Tensor,
+    real_size,
+)
 
 if TYPE_CHECKING:
     from torchreel.store.portable.graphs import GraphDoc, NodeDoc
@@ -28,7 +33,7 @@ _GETITEM = "fn:_operator.getitem"
 class Formula:
     """The backward of one call."""
 
-    call: Call
+    call: OperatorCall
     graph: Json
     given: tuple[Json, ...]
     """For each input of the graph: ["grad", n], ["in", n], ["out", n] or ["size", expression]."""
@@ -40,7 +45,7 @@ class Formula:
         """The formula of a document.  Raises `UnsupportedError` when it is malformed."""
         if not isinstance(data, Mapping) or not isinstance(data.get("given"), list):
             raise UnsupportedError(f"malformed backward of an operator {data!r:.80}")
-        call = Call.of(data.get("call"))
+        call = OperatorCall.of(data.get("call"))
         return cls(call, data.get("graph"), tuple(data["given"]), len(call.given))  # type: ignore[arg-type]
 
     def is_for(self, live: Sequence[object]) -> bool:
@@ -75,7 +80,7 @@ class Formula:
         self, given: Sequence[object], results: Sequence[object], grads: Sequence[object]
     ) -> Sequence[object]:
         """The gradients of the arguments."""
-        sizes = Answer(self.call, given, real_size)
+        sizes = OperatorAnswer(self.call, given, real_size)
         known = {"grad": grads, "in": given, "out": results}
         values = []
         for row in self.given:

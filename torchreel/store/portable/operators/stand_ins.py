@@ -23,7 +23,12 @@ import torch.library
 from torchreel.errors import UnsupportedError, UntrustedError
 from torchreel.store.jsontypes import Json
 from torchreel.store.portable import targets, torch_names
-from torchreel.store.portable.operators.answers import Answer, Call, flattened, real_size
+from torchreel.store.portable.operators.answers import (
+    OperatorAnswer,
+    OperatorCall,
+    flattened,
+    real_size,
+)
 from torchreel.store.portable.operators.formulas import Formula
 
 _NAME = re.compile(r"[A-Za-z_]\w{0,99}\.[A-Za-z_]\w{0,199}\.[A-Za-z_]\w{0,99}", re.ASCII)
@@ -79,7 +84,7 @@ class _Described:
     """From the bracket of its arguments on."""
     tags: tuple[torch.Tag, ...]
     kernels: frozenset[str]
-    calls: tuple[Call, ...]
+    calls: tuple[OperatorCall, ...]
     formulas: tuple[Formula, ...]
     python: bool
     fake: bool
@@ -113,7 +118,7 @@ class _Described:
             _schema(f"{namespace}::{short}", data.get("schema")),
             tuple(filter(None, map(_tag, _list(data.get("tags"))))),
             kernels,
-            tuple(map(Call.of, _list(data.get("calls")))),
+            tuple(map(OperatorCall.of, _list(data.get("calls")))),
             tuple(map(Formula.of, _list(data.get("formulas")))),
             data.get("python") is True and overload == "default",
             data.get("fake") is True,
@@ -227,7 +232,7 @@ class _StandIn:
                 f"the recording has no call of {self._described.full_name} with {len(live)} "
                 "arguments, so no stand-in knows what it returns"
             )
-        results = Answer(call, live, new_size, **how).result()
+        results = OperatorAnswer(call, live, new_size, **how).result()
         aliased = [self._argument(place, args, kwargs) for place in self._schema.returns]
         if all(argument is None for argument in aliased):
             return results
@@ -305,6 +310,6 @@ def _like(shape: Any, found: Any) -> Any:
     return next(found) if shape is None else [_like(one, found) for one in shape]
 
 
-def _most_alike(calls: Sequence[Call], live: Sequence[object]) -> Call | None:
+def _most_alike(calls: Sequence[OperatorCall], live: Sequence[object]) -> OperatorCall | None:
     fitting = [call for call in calls if call.likeness(live) >= 0]
     return max(fitting, key=lambda call: call.likeness(live), default=None)
