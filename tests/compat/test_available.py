@@ -1,5 +1,6 @@
 """A release that can't be installed is no failure where it is not insisted upon, and says why."""
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -16,6 +17,7 @@ def test_a_release_without_a_wheel(
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.setenv("PIP_NO_INDEX", "1")
     monkeypatch.setenv("PIP_FIND_LINKS", "")
+    monkeypatch.setenv("PIP_CONFIG_FILE", os.devnull)  # a constraint there is told otherwise
     command = [sys.executable, "-m", "tests.compat", *words, "newest"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == status, done.stdout + done.stderr

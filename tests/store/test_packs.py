@@ -260,3 +260,16 @@ def test_what_would_look_like_a_bomb_is_kept_as_it_is(tmp_path: Path) -> None:
         with store.writer() as writer:
             digest = writer.blob(data)
         assert store.read_blob(digest) == data
+
+
+def test_an_index_that_does_not_agree_with_its_table(
+    path: Path, direct: DirectStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In a damaged file, SQLite may find a row by an id that is not in the row."""
+    with direct.writer() as w:
+        digests = [w.blob(graph) for graph in GRAPHS]
+    lying = packing.PARTS.replace("SELECT id", "SELECT id + 100", 1)
+    assert lying != packing.PARTS
+    monkeypatch.setattr(packing, "PARTS", lying)
+    with Store.open(path) as store, pytest.raises(DamagedStore, match="a pack that the store"):
+        store.read_blob(digests[-1])

@@ -102,6 +102,8 @@ class LastPack:
         packed, data = self._parts.get(kept.pack, (None, b""))
         if packed is None or packed != kept.part:
             self._parts = self._unpacked(digest, kept, fetch)
+            if kept.pack not in self._parts:  # an index that does not agree with its table
+                raise DamagedStore(f"Blob {digest:.12} is in a pack that the store lacks.")
             data = self._parts[kept.pack][1]
         return data
 
