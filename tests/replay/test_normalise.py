@@ -256,3 +256,25 @@ def test_strides_that_a_cached_result_does_not_tell_mean_nothing(
     )
     assert one.history(other) == expected
     assert other.history(one) == expected
+
+
+@pytest.mark.parametrize("outcome", ["hit", "miss"])
+def test_what_ran_within_an_operator_is_compared_whatever_its_strides(outcome: str) -> None:
+    """A stride that one of two results does not tell hides no other decomposition."""
+
+    def operator(strides: Json, inner: str) -> Operator:
+        within = Operator(inner, "miss", [None, ["f32", [4], [1], "cpu"]], ())
+        return Operator("aten.add", outcome, [None, ["f32", [4], strides, "cpu"]], (within,))
+
+    assert operator(None, "aten.mul").history(operator([7], "aten.mul")) == 1
+    assert operator(None, "aten.mul").history(operator([7], "aten.sub")) is None
+    assert operator([7], "aten.mul").history(operator([6], "aten.mul")) is None
+
+
+def test_four_results_are_no_tensor() -> None:
+    one, other = (["f32", [4], strides, "cpu"] for strides in (None, [1]))
+    four = Operator("aten.f", "hit", [one, one, None, one], ())
+    assert four.history(Operator("aten.f", "hit", [other, one, None, one], ())) == 1
+    assert four.history(Operator("aten.f", "hit", [other, one, one, one], ())) is None
+    layouts = (Operator("aten.f", "hit", ["f32", [4], layout, "cpu"], ()) for layout in ("x", None))
+    assert next(layouts).history(next(layouts)) is None

@@ -54,14 +54,17 @@ class Operator:
         """
         if self.name != other.name:
             return None
-        if self.result != other.result:
-            return 1 if self.is_cached_as(other) else None
+        is_untold = self.result != other.result
+        if is_untold and not self.is_cached_as(other):
+            return None
         if self.outcome != other.outcome:
             return 1 if {self.outcome, other.outcome} <= _CACHE else None
         if len(self.within) != len(other.within):
             return None
         counts = [a.history(b) for a, b in zip(self.within, other.within, strict=True)]
-        return None if None in counts else sum(count for count in counts if count is not None)
+        if None in counts:
+            return None
+        return int(is_untold) + sum(count for count in counts if count is not None)
 
     def is_cached_as(self, other: Operator) -> bool:
         """Return whether the cache has a part in both, and gave the same but for what came into
@@ -80,10 +83,18 @@ def _is_same_result(one: Json, other: Json) -> bool:
         return True
     if not isinstance(one, list) or not isinstance(other, list) or len(one) != len(other):
         return False
-    if len(one) == 4 and None in (one[2], other[2]) and isinstance(one[1], list):
+    if _is_tensor(one) and _is_tensor(other) and None in (one[2], other[2]):
         numbers = all(isinstance(size, int) for size in one[1])
         return numbers and [*one[:2], one[3]] == [*other[:2], other[3]]
     return all(map(_is_same_result, one, other))
+
+
+def _is_tensor(result: Sequence[Json]) -> bool:
+    """Return True for a tensor: its dtype, sizes, strides (None where not told) and device."""
+    strides = result[2] if len(result) == 4 else ""
+    dtype, sizes = result[:2] if len(result) == 4 else (None, None)
+    told = strides is None or isinstance(strides, list)
+    return told and isinstance(dtype, str) and isinstance(sizes, list)
 
 
 @dataclass(frozen=True)
