@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from torchreel.errors import DamagedStore
 from torchreel.replay import real_inputs
 from torchreel.replay.sieve import DISPATCH, MARK
 from torchreel.replay.tapes import mark_of
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
     from torchreel.store.records import Compile, Event
 
 HIT, MISS = "hit", "miss"
+_DEEPEST = 100
+"""Operators that run within each other, at most; decompositions go some ten deep."""
 
 
 @dataclass(frozen=True)
@@ -78,6 +81,8 @@ def by_stage(events: Iterable[Event]) -> dict[str, list[Lookup]]:
         data = event.data if isinstance(event.data, Mapping) else {}
         depth, within = data.get("depth"), []
         depth = depth if isinstance(depth, int) else 0
+        if not 0 <= depth <= _DEEPEST:
+            raise DamagedStore(f"An operator within {depth} others is on the tape: none can be.")
         while running and running[-1][0] > depth:
             within.append(running.pop()[1])
         lookup = Lookup(event.name, str(data.get("outcome")), tuple(within[::-1]))
