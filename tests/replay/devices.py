@@ -53,7 +53,7 @@ def compile(function, *inputs):
     with dynamo_names.compile_only(function.__code__):
         try:
             torch.compile(function)(*inputs)
-        except dynamo_names.Stopped:
+        except dynamo_names.TracingStopped:
             print("compiled")
         except Exception as error:
             print(type(error).__name__)

@@ -2,7 +2,7 @@
 
 Lives here: flattening of results, what kinds of differences there are, and the comparators, which
 say when two tensors differ. Not here: what is run, and the evidence about eager (the minifier's
-`references`). Called by the replay of a wrong result and by the minifier's oracle.
+`eager_references`). Called by the replay of a wrong result and by the minifier's oracle.
 
 A comparator is named by a short text, which is kept with a case:
 

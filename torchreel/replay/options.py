@@ -1,7 +1,7 @@
 """What is asked of a replay, whatever its entry, and where it goes.
 
-Lives here: `Options`, into which store a replay is recorded, where its verdict is kept.  Called by
-`replay` and `sequence`.
+Lives here: `ReplayOptions`, into which store a replay is recorded, where its verdict is kept.
+Called by `replay` and `sequence`.
 """
 
 from __future__ import annotations

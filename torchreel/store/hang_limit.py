@@ -1,6 +1,6 @@
 """How long a compile has to take to count as hung: as long as the recording waited.
 
-Lives here: reading that from a failure. Not here: the option that overrides it (`options.Bounds`).
+Lives here: reading that from a failure. Not here: the option that overrides it (`RunLimits`).
 Called by `minify`, by `export` for the scripts, and by `replay`.
 """
 
