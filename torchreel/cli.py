@@ -224,7 +224,7 @@ def report(
     from torchreel.store import Store, parse
 
     where = parse(address)
-    console.refuse_overwriting(output, force=force)
+    console.refuse_overwriting(output, where, force=force)
     with Store.open(where.store) as store:
         console.report(store, where, output, parse_size(max_size))
 

@@ -86,3 +86,30 @@ def test_it_does_not_import_torch(empty: Path, tmp_path: Path) -> None:
         "standalone_mode=False)\nassert 'torch' not in sys.modules\n"
     )
     subprocess.run([sys.executable, "-c", code], check=True, cwd=tmp_path)
+
+
+def test_the_store_itself_is_never_overwritten(run: Run, empty: Path) -> None:
+    before = failing(empty).read_bytes()
+    result = run("report", empty, "-o", empty, "--force")
+    assert result.status == 2
+    assert "is the store itself" in result.err
+    assert empty.read_bytes() == before
+
+
+def test_a_page_that_can_not_be_written_is_said(run: Run, empty: Path, tmp_path: Path) -> None:
+    page = tmp_path / ("long" * 70 + ".html")
+    result = run("report", failing(empty), "-o", page)
+    assert result.status == 2
+    assert "can't be written" in result.err
+
+
+def test_a_recording_whose_rows_begin_with_zero(run: Run, empty: Path, tmp_path: Path) -> None:
+    with closing(sqlite3.connect(failing(empty))) as connection:
+        connection.execute("PRAGMA foreign_keys = off")
+        connection.execute("UPDATE compiles SET id = 0 WHERE id = 2")
+        connection.execute("UPDATE failures SET compile_id = 0 WHERE compile_id = 2")
+        connection.commit()
+    page = tmp_path / "report.html"
+    assert run("report", empty, "-o", page).status == 0
+    (group,) = data_of(page)["failures"]
+    assert len(group["compiles"]) == 1

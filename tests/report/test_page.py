@@ -14,7 +14,8 @@ from torchreel.escaping.characters import visible_block
 from torchreel.report import render
 from torchreel.report.build import PAGE_BYTES
 from torchreel.report.document import FORMAT, CompileRow, RecordingRow, ReportDocument
-from torchreel.report.page import SCRIPTS, asset, json_block
+from torchreel.report.packing import json_block
+from torchreel.report.page import SCRIPTS, asset
 
 ASSETS = Path(__file__).parents[2] / "torchreel" / "report" / "assets"
 DAGRE = "54a503e346f93ca0bb10abe7999587e037262935687aca45eb4e4b0f64bbb578"

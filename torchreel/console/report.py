@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import tempfile
 from pathlib import Path
 
 from torchreel.console import failure, streams
@@ -24,7 +26,7 @@ def report(store: Store, address: Address, output: Path, max_bytes: int) -> None
     with as_far_as_readable(store) as unreadable:
         document = build(store, address, ReportOptions(next_of, max_bytes))
         text = render(document.with_notes(unreadable))
-        output.write_text(text, encoding="utf-8")
+        _write(output, text)
         for note in document.notes:
             streams.say(note, style="yellow")
         failures = count(len(document.failures), "distinct failure")
@@ -32,11 +34,34 @@ def report(store: Store, address: Address, output: Path, max_bytes: int) -> None
         streams.result(f"wrote {output}: {rows}, {failures}, {len(text.encode()):,} bytes")
 
 
-def refuse_overwriting(output: Path, *, force: bool) -> None:
-    """Raise UsageError for a file that is there, and for a directory that is not."""
+def _write(output: Path, text: str) -> None:
+    """Write a page, whole or not at all.  Raises UsageError where that can't be done."""
+    try:
+        with tempfile.TemporaryDirectory(prefix=".torchreel-", dir=output.parent) as folder:
+            page = Path(folder) / "page.html"
+            page.write_text(text, encoding="utf-8")
+            page.replace(output)
+    except OSError as error:
+        reason = error.strerror or error
+        raise UsageError(f"{output} can't be written: {reason}. Name another file.") from error
+
+
+def refuse_overwriting(output: Path, store: Address, *, force: bool) -> None:
+    """Raise UsageError for a file that is there, and for a directory that is not.
+
+    The store itself is never overwritten.
+    """
+    there = os.path.lexists(output)  # unlike Path.exists, False for a name that can't be one
+    if (
+        there
+        and os.path.exists(output)
+        and os.path.exists(store.store)
+        and (output.samefile(store.store))
+    ):
+        raise UsageError(f"{output} is the store itself: name another file.")
     if not output.parent.is_dir():
         raise UsageError(f"{output.parent} is no directory: make it first.")
-    if output.is_dir():
+    if os.path.isdir(output):
         raise UsageError(f"{output} is a directory: name a file.")
-    if output.exists() and not force:
+    if there and not force:
         raise UsageError(f"{output} exists: overwrite it with --force, or name another file.")

@@ -26,7 +26,7 @@ from torchreel.report.document import (
     ReportDocument,
 )
 from torchreel.report.groups import NextOf, cause_groups, failure_groups
-from torchreel.report.packing import Packer
+from torchreel.report.packing import Packer, encoded, json_block
 from torchreel.report.reductions import reduced_case
 from torchreel.store import Store, queries
 from torchreel.store.addressing import Address
@@ -127,7 +127,7 @@ def _with_details(
     stacks: Mapping[int, Mapping[int, StackFrame]],
     options: ReportOptions,
 ) -> ReportDocument:
-    room = options.max_bytes - PAGE_BYTES - len(msgspec.json.encode(document))
+    room = options.max_bytes - PAGE_BYTES - len(json_block(encoded(document)))
     packer, rows = Packer(max(room, 0)), list(document.compiles)
     without = 0
     for place in _most_wanted_first(rows):

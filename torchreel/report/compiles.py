@@ -32,6 +32,10 @@ class RecordingFacts:
     stacks: Mapping[int, StackFrame]
     events: dict[int | None, list[Event]] = field(default_factory=dict)
 
+    def __post_init__(self) -> None:
+        self.failed_in = {row.compile_id: row.stage for row in reversed(self.failures)}
+        """The stage of the first failure of each compile."""
+
     def keep(self, compiles: list[Compile]) -> None:
         """Leave out what is about other compiles than these, where these are not all."""
         if len(compiles) < len(self.compiles):
@@ -62,6 +66,10 @@ def facts_of(store: Store, recording: Recording) -> RecordingFacts:
     return found
 
 
+_DEEPEST = 200
+"""Frames of a stack that are shown, at most: the innermost ones."""
+
+
 class StackTable:
     """The frames of stacks in one tree; recordings that ran one program share them."""
 
@@ -72,7 +80,7 @@ class StackTable:
     def innermost(self, stack: Sequence[StackFrame]) -> int | None:
         """The place of the innermost frame of a stack, which is added where it is new."""
         place: int | None = None
-        for frame in stack:
+        for frame in stack[-_DEEPEST:]:
             row = CallerFrame(frame.file, frame.line, frame.name, place, is_library(frame))
             place = self._places.setdefault(row, len(self.rows))
             if place == len(self.rows):
@@ -85,7 +93,6 @@ def row_of(
 ) -> CompileRow:
     """The row of a compile."""
     counts = facts.counts.get(compile.id, {})
-    failed = [failure for failure in facts.failures if failure.compile_id == compile.id]
     began = facts.of(compile, START)
     answers = (f"{e.name} {data_of(e).get('outcome')}" for e in facts.of(compile, CACHE))
     return CompileRow(
@@ -94,6 +101,6 @@ def row_of(
         (compile.started_ns - facts.recording.started_ns) / 1e6,
         None if compile.ended_ns is None else (compile.ended_ns - compile.started_ns) / 1e6,
         stacks.innermost(queries.unwound(facts.stacks, began[0])) if began else None,
-        failed[0].stage if failed else "", call_nodes, counts.get(_GUARD, 0),
+        facts.failed_in.get(compile.id, ""), call_nodes, counts.get(_GUARD, 0),
         counts.get(BREAK, 0), counts.get(MISS, 0), list(answers),
     )  # fmt: skip

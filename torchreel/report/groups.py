@@ -42,7 +42,9 @@ def failure_groups(
         rows = {row.id: row for row in facts.compiles}
         for failure in facts.failures:
             known = by_signature.setdefault(failure.signature_digest, [])
-            known.append((failure, rows.get(failure.compile_id or -1)))
+            known.append(
+                (failure, rows.get(failure.compile_id) if failure.compile_id is not None else None)
+            )
     groups = [
         _failure_group(store, same, places, next_of, reduced) for same in by_signature.values()
     ]
@@ -142,7 +144,9 @@ def _cause(
     reason = str(data.get("reason") or "")
     what = key[1] if key[0] == "graph break" else shortened(reason) or key[1]
     line = facts.line(first)
-    touched = dict.fromkeys(places[event.compile_id or -1] for _, event in events)
+    touched = dict.fromkeys(
+        places[id_] for _, event in events if (id_ := event.compile_id) is not None
+    )
     return CauseGroup(
         key[0], what, list(touched), len(events), reason[:_MOST_MESSAGE],
         line_of(line) if line else None,

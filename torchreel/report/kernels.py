@@ -16,12 +16,11 @@ from torchreel.store.history.tape import CompileLog, data_of, texts
 from torchreel.store.records import Event
 
 CODEGEN = "codegen"
-_CALL = re.compile(
-    r"^ +(?:[\w, ]+ = )?(?P<name>[A-Za-z_][\w.]*?)(?:\.run)?\(", re.ASCII | re.MULTILINE
-)
-_SOURCE = re.compile(
-    r"^(?P<name>\w+) = async_compile\.\w+\(.*?^''',?.*?\)$", re.ASCII | re.MULTILINE | re.DOTALL
-)
+_CALL = re.compile(r" +(?:\w[\w, ]{0,500} = )?(?P<name>[A-Za-z_][\w.]*?)(?:\.run)?\(", re.ASCII)
+_SOURCE = re.compile(r"(?P<name>\w+) = async_compile\.\w+\(", re.ASCII)
+_QUOTES = "'''"
+_LONGEST_LINE = 2_000
+"""Characters of a line that are looked at: a line of a stranger's store must not take minutes."""
 
 
 def kernel_calls(tape: CompileLog, partition: str, code: str) -> list[KernelCall]:
@@ -68,31 +67,27 @@ def _kernel(
 
 
 def _calls(code: str, names: Iterable[str]) -> dict[str, deque[int]]:
-    """The lines on which each of some names is called, in order."""
+    """Return the lines on which each of some names is called, in order."""
     wanted, found = set(names), defaultdict[str, deque[int]](deque)
-    lines = _LineNumbers(code)
-    for match in _CALL.finditer(code):
-        if match["name"] in wanted:
-            found[match["name"]].append(lines.of(match.start("name")))
+    for number, line in enumerate(code.split("\n"), 1):
+        match = _CALL.match(line[:_LONGEST_LINE])
+        if match is not None and match["name"] in wanted:
+            found[match["name"]].append(number)
     return found
 
 
 def _sources(code: str) -> dict[str, tuple[int, int]]:
-    """The first and the last line of the source of each kernel."""
-    lines = _LineNumbers(code)
-    return {
-        match["name"]: (lines.of(match.start()), lines.of(match.end()))
-        for match in _SOURCE.finditer(code)
-    }
+    """Return the first and the last line of the source of each kernel.
 
-
-class _LineNumbers:
-    """The number of the line at a place of a text; to be asked in order."""
-
-    def __init__(self, text: str) -> None:
-        self._text, self._at, self._line = text, 0, 1
-
-    def of(self, place: int) -> int:
-        self._line += self._text.count("\n", self._at, place)
-        self._at = place
-        return self._line
+    The source is a text in triple quotes; the last line is the one that ends the call after it.
+    """
+    found: dict[str, tuple[int, int]] = {}
+    name, first, is_text_over = "", 0, False
+    for number, line in enumerate(code.split("\n"), 1):
+        if begins := _SOURCE.match(line[:_LONGEST_LINE]):
+            name, first, is_text_over = begins["name"], number, False
+        is_text_over = is_text_over or line.startswith(_QUOTES)
+        if name and is_text_over and line.endswith(")"):
+            found[name] = (first, number)
+            name = ""
+    return found

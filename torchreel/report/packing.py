@@ -16,6 +16,10 @@ from torchreel.errors import DamagedStore
 from torchreel.escaping.characters import visible_block
 from torchreel.report.document import DocumentPart
 
+_SQUEEZED = 40
+"""How often a part may be longer than it is packed: what is squeezed further counts by its length,
+for the browser holds it unpacked. Code and graphs come to 5 to 15."""
+
 
 class Packer:
     """The packed parts of a document; equal ones are one."""
@@ -28,11 +32,12 @@ class Packer:
 
     def add(self, part: DocumentPart) -> int:
         """The place of a part."""
-        text = packed(part)
+        data = encoded(part)
+        text = _deflated(data)
         place = self._places.setdefault(text, len(self.parts))
         if place == len(self.parts):
             self.parts.append(text)
-            self.left -= len(text)
+            self.left -= max(len(text), len(data) // _SQUEEZED)
         return place
 
     def close(self, number: int) -> None:
@@ -43,11 +48,10 @@ class Packer:
         self.left = 0
 
 
-def packed(part: DocumentPart) -> str:
-    """A part as text: JSON, deflated, in base64."""
+def _deflated(data: bytes) -> str:
+    """Return JSON as text: deflated, in base64."""
     deflate = zlib.compressobj(9, wbits=-15)
-    data = deflate.compress(encoded(part)) + deflate.flush()
-    return base64.b64encode(data).decode("ascii")
+    return base64.b64encode(deflate.compress(data) + deflate.flush()).decode("ascii")
 
 
 def unpacked(text: str) -> bytes:
@@ -61,6 +65,14 @@ def unpacked(text: str) -> bytes:
 def encoded(part: DocumentPart) -> bytes:
     """A part as JSON, in which every character can be seen."""
     return msgspec.json.encode(_visible(msgspec.to_builtins(part)))
+
+
+def json_block(data: bytes) -> str:
+    """Return JSON for a script element: nothing in it ends the element, or begins a comment."""
+    text = data.decode("utf-8")
+    for character in "<>&\u2028\u2029":
+        text = text.replace(character, f"\\u{ord(character):04x}")
+    return text
 
 
 def _visible(value: Any) -> Any:

@@ -15,7 +15,7 @@ from importlib.resources import files
 
 from torchreel.escaping.characters import visible
 from torchreel.report.document import ReportDocument
-from torchreel.report.packing import encoded
+from torchreel.report.packing import encoded, json_block
 
 SCRIPTS = (
     "vendor/dagre.min.js", "data.js", "dom.js", "overview.js", "links.js", "drawing.js",
@@ -33,14 +33,6 @@ def render(document: ReportDocument) -> str:
         policy=_policy(script, style), title=title, style=style, script=script,
         data=json_block(encoded(document)),
     )  # fmt: skip
-
-
-def json_block(data: bytes) -> str:
-    """JSON for a script element: nothing in it ends the element, or begins a comment."""
-    text = data.decode("utf-8")
-    for character in "<>&\u2028\u2029":
-        text = text.replace(character, f"\\u{ord(character):04x}")
-    return text
 
 
 def _policy(script: str, style: str) -> str:
