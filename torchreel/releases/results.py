@@ -11,10 +11,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Literal
 
-import msgspec
-
 from torchreel.errors import DamagedStore
 from torchreel.store.jsontypes import Json
+from torchreel.store.reading.typed import convert
 
 State = Literal["same", "other", "passes", "unjudged"]
 WORDS: Mapping[State, str] = {
@@ -167,8 +166,8 @@ class Survey:
     def from_json(cls, data: Json) -> Survey:
         """Return what `to_json` gave.  Raises `DamagedStore` for anything else."""
         try:
-            return msgspec.convert(data, cls)
-        except msgspec.ValidationError as error:
+            return convert(data, cls)
+        except ValueError as error:
             raise DamagedStore(f"A stored result of releases is none: {error}.") from error
 
 

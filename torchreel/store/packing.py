@@ -128,11 +128,11 @@ _Typed = TypeVar("_Typed", Kept, Part)
 def _typed(digest: str, row: Sequence[Any], kind: type[_Typed]) -> _Typed:
     """A row whose values are what its fields say: SQLite keeps text in a column of numbers."""
     # Imported late: a process that is recorded reads its own blobs only to delete them.
-    import msgspec
+    from torchreel.store.reading.typed import convert
 
     try:
-        return msgspec.convert(tuple(row), kind, builtin_types=(bytes,))
-    except msgspec.ValidationError as error:
+        return convert(tuple(row), kind)
+    except ValueError as error:
         found = f"table {'blobs' if kind is Kept else 'packs'}: {error}"
         raise DamagedStore(f"Blob {digest:.12} is not kept as blobs are ({found}).") from error
 

@@ -12,6 +12,7 @@ from torchreel.errors import DamagedStore
 from torchreel.store import limits
 from torchreel.store.jsontypes import Json, parse_json
 from torchreel.store.pages import COLUMNS, DIFFERENCES, Inline, documents_of
+from torchreel.store.reading.typed import convert
 from torchreel.store.records import Event, EventPages, StackFrame, StackPage
 
 
@@ -65,8 +66,8 @@ def kinds_of(pages: EventPages) -> list[tuple[str, int] | None]:
     Raises DamagedStore for what is none.
     """
     try:
-        return msgspec.convert(pages.kinds, _KINDS)
-    except msgspec.ValidationError as error:
+        return convert(pages.kinds, _KINDS)
+    except ValueError as error:
         raise DamagedStore(
             f"Row {pages.id} of event_pages has {pages.kinds!r:.60} as kinds of events: {error}."
         ) from error
@@ -87,10 +88,7 @@ def read_pages(
 
 
 def _parsed(data: bytes, kind: type[_Document]) -> _Document:
-    try:
-        return msgspec.convert(parse_json(data), kind)
-    except msgspec.ValidationError as error:
-        raise ValueError(str(error)) from error
+    return convert(parse_json(data), kind)
 
 
 def _events(pages: EventPages, kind: str, count: int, doc: _Events) -> Iterator[Event]:
