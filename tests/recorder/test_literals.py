@@ -1,7 +1,7 @@
 """The lexer of literals never loses step, whatever stands around them."""
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from torchreel.recorder.redaction.literals import literals, unescaped
@@ -59,6 +59,9 @@ def test_all_strings_of_a_repr_are_found_in_step(value: object) -> None:
 
 
 @settings(max_examples=200, deadline=None)
+@example("s0")
+@example("x.size()")
+@example("check_tensor(")
 @given(VALUES)
 def test_no_literal_of_a_repr_is_left(value: object) -> None:
     """Whatever stands before them."""

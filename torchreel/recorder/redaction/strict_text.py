@@ -8,6 +8,7 @@ same in a table is in docs/redaction.md.  Not here: JSON documents and columns (
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from functools import cache
 
 from torchreel.recorder.redaction.lazy import lazy
@@ -98,10 +99,11 @@ def _without_guarded_line(line: bytes) -> bytes:
 
 
 def _without_literals(data: bytes, generated: bool, numbers: bool) -> bytes:
-    sizes = _Sizes(data) if numbers else None
+    found = list(literals(data))
+    sizes = _Sizes(_without_strings(data, found)) if numbers else None
     parts: list[bytes] = []
     done = 0
-    for literal in literals(data):
+    for literal in found:
         if literal.is_number:
             if sizes is None or _is_small(literal) or sizes.has(literal):
                 continue
@@ -111,6 +113,16 @@ def _without_literals(data: bytes, generated: bool, numbers: bool) -> bytes:
         parts += [data[done : literal.inner], by]
         done = literal.inner_end
     return b"".join([*parts, data[done:]])
+
+
+def _without_strings(data: bytes, found: Iterable[Literal]) -> bytes:
+    """Return a text of the same length with blanks in its strings: 's0' in one is no symbol."""
+    blank = bytearray(data)
+    for literal in found:
+        if not literal.is_number:
+            length = literal.inner_end - literal.inner
+            blank[literal.inner : literal.inner_end] = b" " * length
+    return bytes(blank)
 
 
 def _kept(data: bytes, literal: Literal, generated: bool) -> bytes:
