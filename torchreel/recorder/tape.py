@@ -68,7 +68,7 @@ _MOST_FAILURES = 6
 
 
 class Patience(NamedTuple):
-    """How long the program may wait for the disk, in seconds."""
+    """The seconds that the program may wait for the disk."""
 
     begin: float = 1.0
     """For the first rows; they come later where that is too short."""

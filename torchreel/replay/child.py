@@ -77,7 +77,7 @@ class Request:
     known: tuple[tuple[Json, bool], ...] = ()
     """Assertions whose value was known before: each is noted once."""
     lookups: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
-    """What each operator found in the fake-tensor cache, by stage (`fake_cache.Lookup`)."""
+    """The outcome of each lookup in the fake-tensor cache, by stage (`fake_cache.Lookup`)."""
     remainders: tuple[Json, ...] = ()
     """Those that became known to be zero (`remainders.learned`)."""
     sought: Mapping[str, Any] | None = None

@@ -1,4 +1,4 @@
-"""What each operator of a recorded compile found in the fake-tensor cache, imposed on a replay.
+"""Impose on a replay what each operator found in the fake-tensor cache when it was recorded.
 
 Lives here: `Lookup`, what the tape says of an operator; reading them from a tape (`lookups_of`),
 which imports no torch; and `imposed`, which the child of a replay runs its stage in.  The cache is
@@ -95,7 +95,7 @@ def by_stage(events: Iterable[Event]) -> dict[str, list[Lookup]]:
 
 @dataclass
 class _Place:
-    """How far the operators have come that run inside of one, or in a stage."""
+    """The position among the recorded operators of a stage, or within one of them."""
 
     expected: Sequence[Lookup]
     at: int = 0
@@ -120,7 +120,7 @@ class _Guide:
 
     @property
     def is_idle(self) -> bool:
-        """Whether what runs is not to be recorded."""
+        """Return True while nothing that runs is recorded."""
         return self.recorder.spans.here.inside
 
     def begin(self, name: str) -> None:
