@@ -36,6 +36,7 @@ from torchreel.store.portable import (
 )
 from torchreel.store.portable.checkpoints import CheckpointDoc
 from torchreel.store.portable.graphs import decode_graph
+from torchreel.store.portable.inductor_call import decode_arguments, decode_graph_name
 from torchreel.store.portable.operators import KEY as OPERATORS
 from torchreel.store.portable.operators import described, stand_ins
 from torchreel.store.portable.tensors import Decoder, synthesise_all
@@ -286,17 +287,12 @@ def _run_graph(restored: Restored, backward: bool, trust: bool) -> object:
 
 
 def _run_aot(restored: Restored) -> object:
-    kwargs = restored.doc.extra.get("kwargs")
-    decoded = {
-        key: values.decode_value(value, _no_leaf)
-        for key, value in (kwargs.items() if isinstance(kwargs, Mapping) else ())
-    }
-    name = restored.doc.extra.get("aot_name")
-    aot_name = [str(item) for item in name] if isinstance(name, list) else None
+    arguments = decode_arguments(restored.doc.extra.get("kwargs"))
+    aot_name = decode_graph_name(restored.doc.extra.get("aot_name"))
     donated = restored.doc.extra.get("donated")
     indices = [int(str(index)) for index in donated] if isinstance(donated, list) else None
     with torch_names.tracing_context(restored.mode, aot_name, indices):
-        return torch_names.compile_fx_inner(restored.graph, restored.inputs, decoded)
+        return torch_names.compile_fx_inner(restored.graph, restored.inputs, arguments)
 
 
 def execute(doc: CheckpointDoc, compiled: object) -> object:

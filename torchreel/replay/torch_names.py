@@ -466,24 +466,21 @@ def without_cpp_compiler() -> Iterator[None]:
     and Triton's would load the kernel into a GPU.
     """
     from torch._inductor.async_compile import AsyncCompile
+    from torch._inductor.codecache import CppWrapperCodeCache
 
-    def cpp_pybinding(self: AsyncCompile, argtypes: list[str], source_code: str) -> object:
+    def function(*args: object, **kwargs: object) -> object:
         return _not_compiled
 
-    def cpp(self: AsyncCompile, source_code: str) -> object:
+    def library(*args: object, **kwargs: object) -> object:
         return _NotCompiled()
 
-    def triton(self: AsyncCompile, kernel_name: str, source_code: str, device_str: str = "") -> Any:
-        return _NotCompiled()
-
-    before = AsyncCompile.cpp_pybinding, AsyncCompile.cpp, AsyncCompile.triton
-    AsyncCompile.triton = triton  # type: ignore[method-assign]
-    AsyncCompile.cpp_pybinding = cpp_pybinding  # type: ignore[method-assign]
-    AsyncCompile.cpp = cpp  # type: ignore[method-assign]
-    try:
+    with (
+        mock.patch.object(AsyncCompile, "cpp_pybinding", function),
+        mock.patch.object(AsyncCompile, "cpp", library),
+        mock.patch.object(AsyncCompile, "triton", library),
+        mock.patch.object(CppWrapperCodeCache, "load_pybinding", function),
+    ):
         yield
-    finally:
-        AsyncCompile.cpp_pybinding, AsyncCompile.cpp, AsyncCompile.triton = before  # type: ignore[method-assign]
 
 
 def _not_compiled(*args: object) -> None:

@@ -27,9 +27,9 @@ from torchreel.store.portable import (
     shape_env,
     sources,
     torch_names,
-    values,
 )
 from torchreel.store.portable.graphs import GraphDoc, encode_graph
+from torchreel.store.portable.inductor_call import encode_arguments
 from torchreel.store.portable.tensors import Encoder
 from torchreel.store.portable.torch_names import FakeTensorMode, Source
 
@@ -203,7 +203,7 @@ def aot_checkpoint(
         inputs = tuple(encoder.describe(value) for value in example_inputs)
         extra: dict[str, Json] = {
             "backend": "inductor",
-            "kwargs": {k: _kwarg(k, v) for k, v in kwargs.items() if k in _KWARGS},
+            "kwargs": encode_arguments(kwargs),
             "fake_mode": torch_names.fake_mode_settings(mode),
             "aot_name": torch_names.aot_graph_name(),
             "donated": torch_names.donated_inputs(),
@@ -254,20 +254,6 @@ def _last_sequence(gm: GraphModule, doc: GraphDoc) -> Json:
             return encoded.meta.get("seq_nr")
     inner = (_last_sequence(gm.get_submodule(path), body) for path, body in doc.modules.items())  # type: ignore[arg-type]
     return next((number for number in inner if number is not None), None)
-
-
-_KWARGS = (
-    "static_input_idxs", "is_backward", "graph_id", "cpp_wrapper", "fx_wrapper", "is_inference",
-    "layout_opt", "cudagraphs", "boxed_forward_device_index", "compile_region_name",
-)  # fmt: skip
-
-
-def _kwarg(key: str, value: object) -> Json:
-    if key in ("cudagraphs", "boxed_forward_device_index") and value is not None:
-        value = value.value  # type: ignore[attr-defined]
-    if key == "static_input_idxs" and value is not None:
-        value = list(value)  # type: ignore[call-overload]
-    return values.encode_value(value)
 
 
 def _partition(kwargs: Mapping[str, Any]) -> str:
