@@ -27,7 +27,7 @@ from rich.console import Console
 from rich.table import Table
 
 from torchreel.replay.many import Row
-from torchreel.replay.nursery import warm
+from torchreel.replay.processes.fork_server import warm
 from torchreel.replay.sequence import replay_sequence
 from torchreel.store import Store, queries
 from torchreel.store.records import Compile

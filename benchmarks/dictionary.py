@@ -1,4 +1,4 @@
-"""Makes a dictionary for packs (`torchreel.store.dictionaries`) from recordings of small programs.
+"""Makes a dictionary for packs (`store.blobs.dictionaries`) from recordings of small programs.
 
     python -m benchmarks.dictionary FILE.zst
 

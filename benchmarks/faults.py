@@ -34,12 +34,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from torchreel.console import record as console
+from torchreel.commands import record as console
 from torchreel.errors import TorchreelError
 from torchreel.recorder.launch import record_program
 from torchreel.recorder.settings import Settings
-from torchreel.store import Store, marks, queries
-from torchreel.store.liveness import is_alive
+from torchreel.store import Store, queries
+from torchreel.store.processes import marks
+from torchreel.store.processes.liveness import is_alive
 
 PRELUDE = """
 import atexit, os, resource, shutil, signal, sys, threading, torch

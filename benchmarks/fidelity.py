@@ -24,7 +24,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from torchreel.replay.vector_isa import copy_probes
+from torchreel.replay.imposed.vector_isa import copy_probes
 from torchreel.store.database import Store
 
 ALIVE = Path(__file__).with_name("alive.py")

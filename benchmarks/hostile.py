@@ -112,7 +112,7 @@ class Range:
         """The checkpoint of a compile with symbolic sizes, floats, integers and booleans."""
         import torch._dynamo
 
-        from torchreel.store.portable.checkpoints import CheckpointDoc, graph_checkpoint
+        from torchreel.formats.checkpoints.document import CheckpointDoc, graph_checkpoint
 
         torch = self.torch
         docs = []
@@ -131,7 +131,8 @@ class Range:
 
     def _warm(self) -> None:
         """Import what torch imports at its first use: it is no graph's doing."""
-        from torchreel.replay import restore, torch_names
+        from torchreel.replay import torch_names
+        from torchreel.replay.child import restore
 
         torch_names.register_operators()
         restore.restore(self.doc)
@@ -141,7 +142,7 @@ class Range:
     def document_of(self, number: int, only_walks: bool) -> Any:
         """The n-th graph, in place of the recorded one."""
         from benchmarks.hostile_graphs import Attacker
-        from torchreel.store.portable.graphs import GraphDoc
+        from torchreel.formats.graphs.codec import GraphDoc
 
         attacker = Attacker(number, self.inputs, only_walks=only_walks)
         nodes, modules = attacker.graph()
@@ -173,8 +174,8 @@ class Range:
         return found
 
     def _execute(self, doc: Any, number: int, found: dict[str, Any]) -> None:
-        from torchreel.store.portable.allowed.graphs import check_graph
-        from torchreel.store.portable.graphs import decode_graph
+        from torchreel.formats.allowed.graphs import check_graph
+        from torchreel.formats.graphs.codec import decode_graph
 
         known = {} if self.planted else check_graph(doc.graph, doc.inputs)
         decoder, inputs = self._fakes(doc, number)
@@ -188,27 +189,27 @@ class Range:
 
     def _fakes(self, doc: Any, number: int) -> tuple[Any, list[object]]:
         """Fake inputs; made anew for every tenth graph only, which is half of the work."""
+        from torchreel.formats.shape_env import snapshots
+        from torchreel.formats.tensors import Decoder
         from torchreel.replay import torch_names
-        from torchreel.store.portable import shape_env
-        from torchreel.store.portable.tensors import Decoder
 
         if number % 10 == 0 or self._made is None:
-            table = shape_env.decode_symbols(doc.shape_env)
-            env = shape_env.new_shape_env(doc.shape_env)
-            shape_env.restore(env, doc.shape_env, table)
+            table = snapshots.decode_symbols(doc.shape_env)
+            env = snapshots.new_shape_env(doc.shape_env)
+            snapshots.restore(env, doc.shape_env, table)
             decoder = Decoder(torch_names.fake_mode(env, {}), table, doc.hints)
             self._made = decoder, [decoder.fake(description) for description in doc.inputs]
         return self._made
 
     def _real(self, doc: Any) -> list[object]:
-        from torchreel.store.portable import shape_env
-        from torchreel.store.portable.tensors import synthesise_all
+        from torchreel.formats.shape_env import snapshots
+        from torchreel.formats.tensors import synthesise_all
 
-        table = shape_env.decode_symbols(doc.shape_env)
+        table = snapshots.decode_symbols(doc.shape_env)
         return synthesise_all(doc.inputs, seed=0, hints=doc.hints, table=table)
 
     def _compiled(self, doc: Any) -> bool:
-        from torchreel.replay import restore
+        from torchreel.replay.child import restore
 
         with contextlib.suppress(Exception):
             self._compile(restore.restore(doc))
@@ -249,7 +250,7 @@ class Range:
 
 def _is_within(value: object, kind: Any) -> bool:
     """Whether a value is of the types that were inferred; of objects nothing is known."""
-    from torchreel.store.portable.allowed import kinds
+    from torchreel.formats.allowed import kinds
 
     found = kinds.of_value(value)
     if kind.types & kinds.NO_DATA:
@@ -305,7 +306,8 @@ def plant() -> None:
     import torch
 
     from torchreel.errors import UnsupportedError
-    from torchreel.store.portable import graphs, targets
+    from torchreel.formats import targets
+    from torchreel.formats.graphs import codec
 
     def by_name(doc: Any, inputs: Any = None, imports: Any = ()) -> dict[str, Any]:
         for node in doc.nodes:
@@ -318,7 +320,7 @@ def plant() -> None:
                 raise UnsupportedError("private names are not looked up")
         return {}
 
-    graphs.check_graph = by_name  # type: ignore[assignment]
+    codec.check_graph = by_name  # type: ignore[assignment]
 
 
 # -- the parent -----------------------------------------------------------------------------------

@@ -232,8 +232,10 @@ class Replays:
         return found
 
     def _replay(self, document: dict[str, Any], found: dict[str, Any] | None = None) -> None:
-        from torchreel.replay import restore, torch_machine, torch_names
-        from torchreel.store.portable.checkpoints import CheckpointDoc
+        from torchreel.formats.checkpoints.document import CheckpointDoc
+        from torchreel.replay import torch_names
+        from torchreel.replay.child import restore
+        from torchreel.replay.imposed import torch_machine
 
         doc = CheckpointDoc.from_bytes(json.dumps(document).encode())
         with (
@@ -282,7 +284,7 @@ def record(folder: Path) -> None:
 
 def plant() -> None:
     """Make a hole on purpose: texts with the mark are evaluated where a checkpoint is read."""
-    from torchreel.store.portable.checkpoints import CheckpointDoc
+    from torchreel.formats.checkpoints.document import CheckpointDoc
 
     read = CheckpointDoc.from_bytes
 

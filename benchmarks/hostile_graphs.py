@@ -19,8 +19,8 @@ from typing import Any
 import torch
 
 from torchreel.errors import UnsupportedError
-from torchreel.store.portable import targets, torch_names
-from torchreel.store.portable.allowed import functions, members
+from torchreel.formats import targets, torch_names
+from torchreel.formats.allowed import functions, members
 
 MARK = "canary_7c1e"
 """In every text that is a program, and the name of what it would leave behind."""

@@ -23,9 +23,9 @@ from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
+from torchreel.formats.checkpoints.document import CheckpointDoc
 from torchreel.replay import replay
 from torchreel.store import Store, queries
-from torchreel.store.portable.checkpoints import CheckpointDoc
 
 LONGEST = 1.2
 """Seconds a victim lives at most: some compiles, and the time in which its store is opened."""
@@ -142,7 +142,7 @@ def _be_killed(folder: Path, mode: str, tell: int) -> None:
     import torchreel
     from torchreel.recorder.guard import losses
     from torchreel.recorder.recorder import Recorder
-    from torchreel.store.jsontypes import digest_of
+    from torchreel.store.documents.jsontypes import digest_of
 
     log = os.open(folder / "committed", os.O_WRONLY | os.O_APPEND | os.O_CREAT)
     original = Recorder.add_checkpoint

@@ -18,6 +18,8 @@ from pathlib import Path
 import torch
 
 import torchreel
+from torchreel.formats.checkpoints.document import CheckpointDoc
+from torchreel.formats.graphs.codec import GraphDoc, NodeDoc
 from torchreel.minifier.cases.case import Case
 from torchreel.minifier.cases.kinds import AnyCase
 from torchreel.minifier.oracle.protocol import Task
@@ -26,10 +28,8 @@ from torchreel.minifier.results.verdicts import OracleReport
 from torchreel.minifier.search.search import Search
 from torchreel.minifier.storage.journal import StoreJournal
 from torchreel.store import Store, queries
-from torchreel.store.jsontypes import Json
-from torchreel.store.portable.checkpoints import CheckpointDoc
-from torchreel.store.portable.graphs import GraphDoc, NodeDoc
-from torchreel.store.signature import Signature
+from torchreel.store.documents.jsontypes import Json
+from torchreel.store.failures.signature import Signature
 
 NODES = (500, 2000)
 MOST_MILLISECONDS = 1.0

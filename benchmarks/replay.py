@@ -110,7 +110,7 @@ def _used() -> float:
 
 def _shapes(path: Path) -> float:
     """Events that change a ShapeEnv, by CPU second, the reading of the tape apart."""
-    from torchreel.replay.shapes import is_change, rebuild_all
+    from torchreel.replay.shape_env.rebuild import is_change, rebuild_all
 
     with Store.open(path) as store:
         recording = queries.recording(store, _latest(store).recording_id)

@@ -18,7 +18,7 @@ def test_importing_is_light(module: str) -> None:
 
 
 def test_signatures_are_computed_without_torch_and_without_a_database() -> None:
-    assert _loaded("from torchreel.store.signature import from_exception") == []
+    assert _loaded("from torchreel.store.failures.signature import from_exception") == []
 
 
 def test_the_store_is_read_without_torch() -> None:

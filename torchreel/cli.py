@@ -1,4 +1,4 @@
-"""The command line: options and their help. Every verb is one call, and its rendering in `console`.
+"""The command line: parses arguments, calls the library, prints by `commands`; exit statuses.
 
 Lives here: the Typer application and the mapping of errors to exit statuses. Not here: any logic,
 any formatting. Heavy modules are imported inside of the verbs, so that `ls` never imports torch.
@@ -130,7 +130,7 @@ def record(
     another recording; '{rank}' and '{pid}' in its name are filled in by each process. A file
     STORE.off ends the recording, not the program.
     """
-    from torchreel.console import record as console
+    from torchreel.commands import record as console
     from torchreel.recorder.launch import record_program
     from torchreel.recorder.settings import Settings, parse_age, parse_size
     from torchreel.store.addressing import default_store
@@ -162,8 +162,8 @@ def ls(
     table: Annotated[bool, typer.Option("--table", help="Write tables (the default).")] = False,
 ) -> None:
     """List the recordings of a store and their compiles."""
-    from torchreel.console import listing
-    from torchreel.console.ls import ls as print_listing
+    from torchreel.commands.ls import ls as print_listing
+    from torchreel.commands.rendering import listing
     from torchreel.store import Store, parse
 
     kind = listing.chosen(json=json, nl=nl, csv=csv, table=table)
@@ -189,8 +189,8 @@ def show(
     Frame, stages, graphs, failure, config, environment, and what was lost. Nothing of the store is
     executed, imported or resolved, and torch is not imported.
     """
-    from torchreel.console.show import Wanted
-    from torchreel.console.show import show as print_compile
+    from torchreel.commands.show import Wanted
+    from torchreel.commands.show import show as print_compile
     from torchreel.store import Store, parse
 
     where = parse(address)
@@ -219,7 +219,7 @@ def report(
     symbols, graph breaks and config. One file, which asks no server for anything. Nothing of the
     store is executed, imported or resolved, and torch is not imported.
     """
-    from torchreel.console import report as console
+    from torchreel.commands import report as console
     from torchreel.recorder.settings import parse_size
     from torchreel.store import Store, parse
 
@@ -251,7 +251,7 @@ def shapes(
     runtime asserts. Without an event, as they were at the end. Read from the tape: torch is not
     imported.
     """
-    from torchreel.console import shapes as console
+    from torchreel.commands import shapes as console
     from torchreel.store import Store, parse
 
     where = parse(address)
@@ -274,7 +274,7 @@ def why(
     recording when ADDRESS names no compile. The answer is a chain of events, each with its address
     and the line of the program that it was for. Nothing is run again.
     """
-    from torchreel.console import why as console
+    from torchreel.commands import why as console
 
     _why(*console.question(words), json)
 
@@ -313,7 +313,7 @@ def _why_topic(address: str, topic: str, json: bool) -> None:
 
 
 def _why(where: Address, what: str, json: bool) -> None:
-    from torchreel.console.why import why as print_stories
+    from torchreel.commands.why import why as print_stories
     from torchreel.store import Store
 
     with Store.open(where.store) as store:
@@ -338,7 +338,7 @@ def guards(
     Without the model, what looks at anything but the described inputs is 'unknown', never 'pass'.
     Exits with 1 when a guard fails.
     """
-    from torchreel.console.guards import guards as print_guards
+    from torchreel.commands.guards import guards as print_guards
     from torchreel.store import Store, parse
 
     where = parse(address)
@@ -426,10 +426,10 @@ def replay(
     """
     from functools import partial
 
-    from torchreel.console import replay as console
+    from torchreel.commands import replay as console
     from torchreel.replay import replay as run
+    from torchreel.replay.compare.travel import until
     from torchreel.replay.sequence import replay_sequence as frames
-    from torchreel.replay.travel import until
     from torchreel.replay.what_if import changes
     from torchreel.store import parse
 
@@ -495,9 +495,9 @@ def diff(
     """
     from contextlib import ExitStack
 
-    from torchreel.console import diff as console
-    from torchreel.replay.diff import diff as run
-    from torchreel.replay.diff import diff_ranks
+    from torchreel.analysis.diff import diff as run
+    from torchreel.analysis.diff import diff_ranks
+    from torchreel.commands import diff as console
     from torchreel.store import Store, parse
 
     if not ranks and len(addresses) != 2:
@@ -578,7 +578,7 @@ def minify(
     kernels, code_lines, code), as in "guards > 40" or 'code ~ "regex"'; and what follows '--' is
     any command, as in 'torchreel minify run.db#1/0/0 -- ./check.sh'.
     """
-    from torchreel.console import minify as console
+    from torchreel.commands import minify as console
     from torchreel.minifier.export import ExportOptions, refuse_overwriting
     from torchreel.minifier.minify import minify as run
     from torchreel.minifier.options import Budget, MinifyOptions, RunLimits, usable_cores
@@ -643,7 +643,7 @@ def bisect(
     Exits with 0 when it was found, 1 when the failure does not happen here. With --step, takes one
     step again, whatever is known of it: exits with 0 when the failure was there, 1 when not.
     """
-    from torchreel.console import bisect as console
+    from torchreel.commands import bisect as console
     from torchreel.minifier.bisect import BisectStep, parse_step, take_step
     from torchreel.minifier.bisect import bisect as run
     from torchreel.minifier.options import Budget, MinifyOptions
@@ -700,7 +700,7 @@ def releases(
 
     Exits with 0 when a release shows the failure, 1 when none does.
     """
-    from torchreel.console import releases as console
+    from torchreel.commands import releases as console
     from torchreel.minifier.export.releases import SurveyOptions, releases_to_try, survey
     from torchreel.releases.environments import wanted_versions
     from torchreel.store import parse
@@ -735,7 +735,7 @@ def analyze(
     they agree without a config entry or pass of the recorded compile, that is no answer: it exits
     with 3 and names what is missing.
     """
-    from torchreel.console.analyze import report
+    from torchreel.commands.analyze import report
     from torchreel.minifier.accuracy.analyze import analyze as run
     from torchreel.store import Store, parse
 
@@ -776,8 +776,8 @@ def export(
     if kind == "torch-trace":
         _export_trace(where, output, force)
         return
-    from torchreel.console import export as console
-    from torchreel.console import streams
+    from torchreel.commands import export as console
+    from torchreel.commands.rendering import streams
     from torchreel.minifier.export import ExportOptions, export_other_failure
     from torchreel.minifier.export import export as run
 
@@ -802,9 +802,9 @@ def export(
 
 
 def _export_trace(where: Address, output: Path, force: bool) -> None:
-    from torchreel.console import trace as console
+    from torchreel.commands import trace as console
     from torchreel.store import Store
-    from torchreel.store.trace_export import export_trace
+    from torchreel.store.trace.export import export_trace
 
     with Store.open(where.store) as store:
         console.report_export(export_trace(store, where, output, force=force), output)
@@ -823,7 +823,7 @@ def import_(
     other; it has no checkpoints to replay from. What can't be read is counted as lost, and nothing
     of it is executed.
     """
-    from torchreel.console import trace as console
+    from torchreel.commands import trace as console
     from torchreel.recorder.trace_import import import_trace
     from torchreel.store.addressing import default_store
 
@@ -841,7 +841,7 @@ def doctor(
     Python, torch, the C++ compiler, the functions of torch that the recorder replaces, a writable
     store; exits with 1 when something is missing.
     """
-    from torchreel.console.doctor import report
+    from torchreel.commands.doctor import report
     from torchreel.doctor import examine
 
     raise typer.Exit(report(examine(store), json=json))
@@ -862,7 +862,7 @@ def _own(store: Store, directory: Path) -> Store:
     """The store itself where it can be written to, else a copy of it in the directory."""
     if store.writable:
         return store
-    from torchreel.console import streams
+    from torchreel.commands.rendering import streams
 
     path = directory / Path(store.target).name
     streams.say(f"{store.target} can't be written to: verdicts go to a copy, {path}")
@@ -881,7 +881,7 @@ def main() -> None:
     try:
         app()
     except TorchreelError as error:
-        from torchreel.console import streams
+        from torchreel.commands.rendering import streams
 
         kind = "usage" if isinstance(error, UsageError) else "torchreel"
         streams.say_block(f"{kind}: {error}")

@@ -1,6 +1,6 @@
 """Is everything here that torchreel needs? One finding per thing looked at.
 
-Lives here: the examination. Not here: its rendering (`console.doctor`), the attach points
+Lives here: the examination. Not here: its rendering (`commands.doctor`), the attach points
 themselves (`recorder.attach`). Called by `torchreel doctor` and by programs.
 """
 
@@ -125,7 +125,7 @@ def _store(target: str | None) -> Finding:
 def _attach_points() -> list[Finding]:
     """Look for every function of torch that a probe replaces."""
     try:
-        from torchreel.recorder.attach import survey
+        from torchreel.recorder.probes import survey
 
         points = survey()
     except ImportError as error:

@@ -70,7 +70,7 @@ def _checked(option: str) -> str:
     """The store, absolute; refuses what can't be one before any test has run."""
     from torchreel.errors import UsageError
     from torchreel.store.addressing import default_store
-    from torchreel.store.direct import open_for_recording
+    from torchreel.store.recording import open_for_recording
 
     if os.path.isdir(option) or option.endswith(".py") or "::" in option:
         raise pytest.UsageError(
@@ -118,7 +118,7 @@ class _Plugin:
 
     def _settle(self, recording: int, test: str) -> None:
         """Name what a failing test recorded; delete what a passing one did."""
-        from torchreel.store.direct import open_for_recording
+        from torchreel.store.recording import open_for_recording
 
         store = open_for_recording(self.target)
         try:
@@ -148,7 +148,7 @@ class _Plugin:
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
         """Say what was kept, of this process and of its workers, and what to do with it."""
-        from torchreel.console.text import count
+        from torchreel.commands.rendering.text import count
         from torchreel.escaping.characters import visible
         from torchreel.escaping.shell import command
 

@@ -18,7 +18,7 @@ from benchmarks.damage.mutants import FAMILIES, bomb, family_of
 from tests.cli.conftest import Run
 from tests.cli.stores import failing
 from torchreel.store import Store, canonical_json, queries
-from torchreel.store.jsontypes import digest_of
+from torchreel.store.documents.jsontypes import digest_of
 
 MUTANTS = 60
 ROOT = Path(__file__).parents[2]
@@ -216,7 +216,7 @@ def test_packs_that_begin_with_each_other(run: Run, recordings: list[Path], tmp_
 
 
 def test_frames_that_are_their_own_parents(empty: Path, run: Run) -> None:
-    from torchreel.store.pages import write_frames
+    from torchreel.store.blobs.pages import write_frames
 
     failing(empty)
     frames = [(number, number % 3 + 1, "m.py", 1, "f") for number in (1, 2, 3)]

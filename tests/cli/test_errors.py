@@ -61,7 +61,7 @@ def test_a_checkpoint_that_is_none_is_refused(run: Run, empty: Path) -> None:
 
 
 def test_an_interrupt_ends_with_130(run: Run, empty: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from torchreel.console import ls
+    from torchreel.commands import ls
 
     def interrupted(*arguments: object) -> None:
         raise KeyboardInterrupt

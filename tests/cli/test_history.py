@@ -14,10 +14,10 @@ import torch
 import torch._dynamo
 
 import torchreel
+from tests.analysis import programs
+from tests.analysis.programs import NAMES, code_of, line_of
 from tests.cli.conftest import Result, Run
 from tests.store import rows
-from tests.store.history import programs
-from tests.store.history.programs import NAMES, code_of, line_of
 from torchreel.store import Store
 
 

@@ -37,7 +37,7 @@ from torchreel.releases.results import Run as ReleaseRun
 from torchreel.releases.results import Survey
 from torchreel.releases.results import Tried as Release
 from torchreel.store import Signature, Store, canonical_json, queries, schema
-from torchreel.store.pages import write_pages
+from torchreel.store.blobs.pages import write_pages
 from torchreel.store.writer import Writer
 
 CANARY = "ca\U000e0041nary"

@@ -18,7 +18,7 @@ import torch
 import torchreel
 from tests.cli.stores import TENSOR, failing, graph, node
 from torchreel.store import Json, Store, canonical_json, queries
-from torchreel.store.pages import write_pages
+from torchreel.store.blobs.pages import write_pages
 
 ESCAPE = "\x1b]0;owned\x07\x1b[2J"
 EVIL = f"{ESCAPE}[bold red]boo[/] :skull: __import__('os').system('touch owned') \u202e \x00"

@@ -1,6 +1,6 @@
 """Words and numbers for people."""
 
-from torchreel.console.text import count, seconds, shortened
+from torchreel.commands.rendering.text import count, seconds, shortened
 
 
 def test_numbers_are_told_as_people_do() -> None:

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from tests.compat.programs import PLANTED, PROGRAMS, ROOT, record
+from torchreel.formats.graphs.codec import GraphDoc
 from torchreel.minifier.minify import minify
 from torchreel.minifier.options import MinifyOptions
 from torchreel.minifier.oracle.worker_oracle import WorkerOracle
@@ -13,9 +14,8 @@ from torchreel.recorder.catalogue import SYSTEMS
 from torchreel.replay import replay
 from torchreel.store import queries
 from torchreel.store.database import Store
-from torchreel.store.portable.graphs import GraphDoc
+from torchreel.store.failures.signature import Signature
 from torchreel.store.records import Compile
-from torchreel.store.signature import Signature
 
 NOTHING = Signature("exception", "lowering", message="nothing fails like this")
 REPLAYED = [name for name, program in PROGRAMS.items() if not program.refused]

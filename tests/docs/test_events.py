@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from torchreel import recorder
-from torchreel.recorder import attach, catalogue, probes
+from torchreel.recorder import catalogue, probes
 from torchreel.recorder.attach import AttachPoint
 from torchreel.recorder.kinds import Kind
 
@@ -91,6 +91,6 @@ def test_every_private_name_of_torch_is_an_attach_point() -> None:
 
 
 def test_doctor_looks_at_all_of_them() -> None:
-    survey = dict(attach.survey())
+    survey = dict(probes.survey())
     assert set(survey) == set(probes.attach_points())
     assert [str(point) for point, state in survey.items() if state == "missing"] == []

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
+from torchreel.formats.checkpoints.document import CheckpointDoc
+from torchreel.formats.graphs.codec import GraphDoc, NodeDoc
 from torchreel.minifier.cases.case import Case
 from torchreel.minifier.results.verdicts import OracleReport
-from torchreel.store.jsontypes import Json
-from torchreel.store.portable.checkpoints import CheckpointDoc
-from torchreel.store.portable.graphs import GraphDoc, NodeDoc
-from torchreel.store.signature import Signature
+from torchreel.store.documents.jsontypes import Json
+from torchreel.store.failures.signature import Signature
 
 BUG = Signature("exception", "lowering", exception_types=("RuntimeError",), message="planted")
 OTHER_BUG = Signature("exception", "lowering", exception_types=("KeyError",), message="another")

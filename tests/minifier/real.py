@@ -12,10 +12,10 @@ from typing import Any
 
 import torch
 
-from tests.store.portable.compiles import compile_and_see
+from tests.formats.compiles import compile_and_see
 from torchreel.minifier.cases.case import Case, Harness
 from torchreel.minifier.oracle.worker_oracle import WorkerOracle
-from torchreel.store.signature import Signature
+from torchreel.store.failures.signature import Signature
 
 NOTHING = Signature("exception", "lowering", message="nothing fails like this")
 PLANTED = "tests.minifier.planted"

@@ -12,11 +12,11 @@ import torchreel
 from tests import backward_programs
 from tests.minifier import planted_lowering
 from torchreel.errors import UnsupportedError
+from torchreel.formats import autograd_nodes, backward_prologues
 from torchreel.minifier.minify import minify
 from torchreel.minifier.options import MinifyOptions
 from torchreel.minifier.scripts.names import public_target
 from torchreel.store import Store, queries
-from torchreel.store.portable import autograd_nodes, backward_prologues
 
 planted_lowering.repair()  # all tests of this process have imported it
 

@@ -21,7 +21,7 @@ from torchreel.minifier.options import MinifyOptions
 from torchreel.minifier.search.similar import is_alike
 from torchreel.store import canonical_json, queries
 from torchreel.store.database import Store
-from torchreel.store.signature import Signature, crash_signature
+from torchreel.store.failures.signature import Signature, crash_signature
 
 assert tests.minifier.planted, "imported for its side effect"
 

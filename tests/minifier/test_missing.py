@@ -27,13 +27,13 @@ from torchreel.minifier.options import MinifyOptions
 from torchreel.minifier.results.verdicts import OracleReport, raise_missing
 from torchreel.minifier.scripts.forms import Script
 from torchreel.recorder.settings import Settings
-from torchreel.replay.operators import document
+from torchreel.replay.compare.verdict import IDENTICAL, REFUSED
+from torchreel.replay.imposed.operators import document
 from torchreel.replay.replay import replay
-from torchreel.replay.verdict import IDENTICAL, REFUSED
 from torchreel.store import queries
 from torchreel.store.database import Store
+from torchreel.store.failures.signature import wrong_result_signature
 from torchreel.store.records import Compile
-from torchreel.store.signature import wrong_result_signature
 
 PASS = "inductor.post_grad_custom_post_pass"
 

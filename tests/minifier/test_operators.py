@@ -18,7 +18,7 @@ from torchreel.minifier.scripts.validation.scripts import check_script
 from torchreel.minifier.starts.failures import starting_cases
 from torchreel.store import queries
 from torchreel.store.database import Store
-from torchreel.store.jsontypes import Json
+from torchreel.store.documents.jsontypes import Json
 
 
 def failing(x: torch.Tensor) -> torch.Tensor:

@@ -8,11 +8,11 @@ import torch
 from tests import split_backends
 from tests.minifier import planted_lowering
 from tests.minifier.recorded import record
+from torchreel.formats.checkpoints.document import CheckpointDoc
 from torchreel.minifier.cases.case import Case
 from torchreel.minifier.minify import minify
 from torchreel.minifier.options import MinifyOptions
 from torchreel.store import Store, queries
-from torchreel.store.portable.checkpoints import CheckpointDoc
 
 planted_lowering.repair()  # all tests of this process have imported it
 

@@ -14,16 +14,16 @@ import torch
 import torch._dynamo
 from _pytest.mark import ParameterSet
 
+from tests.formats.compiles import compile_and_see
 from tests.minifier.real import NOTHING
 from tests.quality.programs import PROGRAMS, Program
 from tests.quality.shown import shown
-from tests.store.portable.compiles import compile_and_see
 from torchreel.minifier.cases.case import Case
 from torchreel.minifier.options import RunLimits
 from torchreel.minifier.oracle.worker_oracle import WorkerOracle
 from torchreel.minifier.results.reductions import MinifyResult
 from torchreel.minifier.search.search import Search
-from torchreel.store.signature import Signature
+from torchreel.store.failures.signature import Signature
 
 pytestmark = pytest.mark.quality
 _SAMPLE = 8

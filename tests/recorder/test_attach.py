@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 
-from torchreel.recorder import attach
+from torchreel.recorder import attach, probes
 from torchreel.recorder.attach import PASS, Attachment, AttachPoint, Call, Probe, Tap, Visit
 from torchreel.recorder.guard import losses
 from torchreel.recorder.recorder import Recorder, RecordingOptions
@@ -51,7 +51,7 @@ def watch(qualname: str, seen: list[object]) -> Probe:
 
 
 def test_every_attach_point_is_in_this_torch() -> None:
-    assert [str(point) for point, state in attach.survey() if state == "missing"] == []
+    assert [str(point) for point, state in probes.survey() if state == "missing"] == []
 
 
 @pytest.mark.parametrize(

@@ -17,9 +17,9 @@ import torch
 
 from tests.recorder.conftest import Record
 from torchreel.errors import DamagedStore, UnsupportedError, UntrustedError, UsageError
-from torchreel.recorder import bundles
+from torchreel.recorder.frames import bundles
 from torchreel.recorder.settings import Settings
-from torchreel.replay.bundles import load_bundle
+from torchreel.replay.child.bundles import load_bundle
 from torchreel.store import Store, queries
 from torchreel.store.records import Compile, FrameBundle
 

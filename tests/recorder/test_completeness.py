@@ -18,8 +18,8 @@ import pytest
 from tests.recorder.trace_programs import MODELS_, OPERATORS, PROGRAMS
 from torchreel.replay import replay
 from torchreel.store import Json, Store, queries
-from torchreel.store.torch_trace import Record, read
-from torchreel.store.trace_export import is_trace_event
+from torchreel.store.trace.export import is_trace_event
+from torchreel.store.trace.records import Record, read
 
 ROOT = Path(__file__).parents[2]
 

@@ -14,8 +14,9 @@ import torchreel
 from tests.recorder import programs
 from tests.recorder.conftest import Tape
 from torchreel.errors import UsageError
-from torchreel.recorder import attach, control, guard, tape
+from torchreel.recorder import attach, control, guard
 from torchreel.recorder.control import KillSwitch
+from torchreel.recorder.event_log import log
 from torchreel.recorder.launch import run_recorded
 from torchreel.recorder.settings import Settings, parse_age, parse_size
 from torchreel.store import Store, queries
@@ -83,7 +84,7 @@ def test_a_file_that_comes_before_the_first_compile_waits_for_nothing(
 ) -> None:
     monkeypatch.setattr(control, "_ROUND", 3600)
     asked: list[object] = []
-    monkeypatch.setattr(tape.Tape, "begin", lambda self: asked.append(self))
+    monkeypatch.setattr(log.Tape, "begin", lambda self: asked.append(self))
     with torchreel.record(path):
         Path(f"{path}.off").touch()
         compile_one(1)

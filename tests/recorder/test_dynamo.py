@@ -3,9 +3,9 @@
 import torch
 
 from tests.recorder.conftest import Record
+from torchreel.formats.checkpoints.document import CheckpointDoc
 from torchreel.store import queries
-from torchreel.store.jsontypes import canonical_json, parse_json
-from torchreel.store.portable.checkpoints import CheckpointDoc
+from torchreel.store.documents.jsontypes import canonical_json, parse_json
 
 
 def double(x: torch.Tensor) -> torch.Tensor:

@@ -11,8 +11,8 @@ import torch
 
 from tests.recorder import programs
 from tests.recorder.conftest import Record
-from torchreel.recorder import failures
-from torchreel.recorder.spans import CompileEntry, Mark
+from torchreel.recorder.event_log import failures
+from torchreel.recorder.event_log.spans import CompileEntry, Mark
 from torchreel.store import queries
 from torchreel.store.database import Store
 

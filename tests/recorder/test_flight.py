@@ -10,11 +10,11 @@ import torch
 
 import torchreel
 from tests.recorder.conftest import Tape
-from torchreel.recorder import flight
-from torchreel.recorder.flight import in_sample
+from torchreel.formats.checkpoints.document import CheckpointDoc
+from torchreel.recorder.event_log import flight
+from torchreel.recorder.event_log.flight import in_sample
 from torchreel.recorder.settings import Settings
 from torchreel.store import Store, queries
-from torchreel.store.portable.checkpoints import CheckpointDoc
 from torchreel.store.records import Compile
 
 Fly = Callable[..., Tape]
@@ -162,7 +162,7 @@ def test_a_usual_restart_is_nothing_odd(fly: Fly) -> None:
 
 
 def test_an_odd_restart_is_kept(fly: Fly, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("torchreel.recorder.failures.USUAL_RESTARTS", ())
+    monkeypatch.setattr("torchreel.recorder.event_log.failures.USUAL_RESTARTS", ())
     tape = fly(lambda: torch.compile(breaks, backend="eager")(torch.ones(3)))
     for row in tape.compiles:
         assert (material(tape, row)["events"] > 0) == (row.status == "restarted")
@@ -231,7 +231,7 @@ def test_outside_of_the_sample_there_is_a_summary_only(fly: Fly) -> None:
 
 
 def test_every_column_that_names_a_blob_is_known_to_retention() -> None:
-    from torchreel.recorder import retention
+    from torchreel.recorder.event_log import retention
     from torchreel.store.schema import metadata
 
     names = {"digest", "text_digest", "payload", "frame_source", "traceback", "tensors"}

@@ -10,8 +10,8 @@ import torch
 
 from tests.recorder.conftest import Record, Tape
 from torchreel.errors import UnsupportedError
+from torchreel.formats.sources import decode_source, expand_source
 from torchreel.store import queries
-from torchreel.store.portable.sources import decode_source, expand_source
 from torchreel.store.records import Event
 
 helpers = types.ModuleType("some_helpers")

@@ -15,7 +15,8 @@ from tests.recorder.conftest import Tape
 from torchreel.recorder import environment
 from torchreel.recorder.launch import ProgramEnd, record_program
 from torchreel.recorder.settings import Settings
-from torchreel.store import Store, marks, queries
+from torchreel.store import Store, queries
+from torchreel.store.processes import marks
 
 COMPILE = "torch.compile(lambda x: x.sin() + 1, backend='eager')(torch.ones(3))\n"
 

@@ -17,8 +17,8 @@ from torch._inductor.utils import fresh_inductor_cache, run_fw_bw_and_get_code
 
 from tests.recorder import programs
 from tests.recorder.conftest import Record
+from torchreel.formats.checkpoints.document import CheckpointDoc
 from torchreel.store import Store, queries
-from torchreel.store.portable.checkpoints import CheckpointDoc
 
 MM = torch.ops.aten.mm.default
 

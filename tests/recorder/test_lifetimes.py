@@ -19,7 +19,7 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from torch.testing._internal.two_tensor import TwoTensor
 
 import torchreel
-from torchreel.recorder import frame_secrets
+from torchreel.recorder.frames import secrets
 from torchreel.store import Store, queries
 
 Watch = Callable[[str, torch.Tensor], torch.Tensor]
@@ -208,7 +208,7 @@ def test_a_frame_that_still_runs_keeps_nothing() -> None:
     def compiles() -> None:
         with pytest.raises(KeyError) as raised:
             raise KeyError("of torch's")
-        assert list(frame_secrets.of_error(raised.value))
+        assert list(secrets.of_error(raised.value))
 
     def program(tokens: list[str]) -> object:
         held = torch.ones(3)

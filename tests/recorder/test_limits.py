@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 from sqlalchemy import text
 
-from torchreel.recorder import retention
+from torchreel.recorder.event_log import retention
+from torchreel.recorder.event_log.log import Tape
+from torchreel.recorder.event_log.retention import Limits, Retention, drop_material, size_on_disk
+from torchreel.recorder.event_log.rows import Add, AddPages, Blob, Ref, Update
 from torchreel.recorder.guard import losses
-from torchreel.recorder.retention import Limits, Retention, drop_material, size_on_disk
-from torchreel.recorder.rows import Add, AddPages, Blob, Ref, Update
-from torchreel.recorder.tape import Tape
 from torchreel.store import Store, queries
-from torchreel.store.direct import open_for_recording
+from torchreel.store.recording import open_for_recording
 
 NOISE = random.Random(0)
 CAP = 1 << 20
@@ -60,7 +60,7 @@ def add_material(tape: Tape, compile: Ref, seq: int, size: int) -> None:
 
 
 def add_failure(tape: Tape, compile: Ref) -> None:
-    from torchreel.store.signature import crash_signature
+    from torchreel.store.failures.signature import crash_signature
 
     signature = crash_signature("dynamo", "", "SIGKILL")
     columns = {

@@ -3,7 +3,7 @@
 import torch
 
 from tests.recorder.conftest import Record, Tape
-from torchreel.recorder.spans import CompileEntry
+from torchreel.recorder.event_log.spans import CompileEntry
 from torchreel.store import queries
 from torchreel.store.addressing import parse
 

@@ -22,8 +22,9 @@ import torch
 import torchreel
 from tests.recorder import programs
 from tests.recorder.conftest import Record
-from torchreel.recorder import attach, guard, tape
+from torchreel.recorder import attach, guard
 from torchreel.recorder.attach import Attachment
+from torchreel.recorder.event_log import log
 from torchreel.recorder.probes import PROBES
 from torchreel.recorder.recorder import Recorder
 from torchreel.recorder.watchdog import Watchdog
@@ -295,7 +296,7 @@ def test_what_only_looks_like_a_signal_handler_is_ours(handle: Callable[[Any], N
 
 
 @pytest.mark.parametrize(
-    ("owner", "name"), [(Attachment, "detach"), (Watchdog, "stop"), (tape.Tape, "pause")]
+    ("owner", "name"), [(Attachment, "detach"), (Watchdog, "stop"), (log.Tape, "pause")]
 )
 def test_an_alarm_while_a_recording_ends_leaves_nothing_behind(
     path: Path,

@@ -19,7 +19,8 @@ from tests.recorder import programs
 from tests.recorder.conftest import Tape
 from torchreel.errors import LockedStore
 from torchreel.recorder.launch import run_recorded
-from torchreel.store import Store, locks, queries
+from torchreel.store import Store, queries
+from torchreel.store.files import locks
 
 REFUSING = """
 #define _GNU_SOURCE

@@ -7,8 +7,8 @@ import pytest
 import torch
 
 from tests.recorder.conftest import Record, Tape
+from torchreel.formats.sources import decode_source, expand_source
 from torchreel.store import queries
-from torchreel.store.portable.sources import decode_source, expand_source
 from torchreel.store.records import Event
 
 counts = {"calls": 0}

@@ -14,7 +14,7 @@ from torchreel.errors import UsageError
 from torchreel.recorder.redaction import Redactor, Rules, Withheld, paths, words
 from torchreel.recorder.redaction.known import KnownValues
 from torchreel.recorder.redaction.words import Words
-from torchreel.store.jsontypes import Json, canonical_json, parse_json
+from torchreel.store.documents.jsontypes import Json, canonical_json, parse_json
 
 ENVIRON = {
     "HOME": "/home/alice", "USER": "alice", "WANDB_API_KEY": 'nine "quoted" lives',

@@ -14,7 +14,7 @@ from tests.recorder import canaries, programs
 from tests.recorder.canaries import CANARIES, FORM, NAMED, Canary
 from torchreel.recorder.launch import run_recorded
 from torchreel.recorder.settings import Settings
-from torchreel.store.packing import LastPack, read
+from torchreel.store.blobs.packing import LastPack, read
 
 DOCUMENT = Path(__file__).parents[2] / "docs/redaction.md"
 LEVELS = ("none", "default", "all")

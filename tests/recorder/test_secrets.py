@@ -13,7 +13,7 @@ from torchreel.recorder.launch import run_recorded
 from torchreel.recorder.settings import Settings
 from torchreel.replay import replay
 from torchreel.store import Store, queries
-from torchreel.store.packing import LastPack, read
+from torchreel.store.blobs.packing import LastPack, read
 
 # Put together here, so that this file holds none that a scanner would report.
 SECRETS = {

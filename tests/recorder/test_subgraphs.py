@@ -14,9 +14,9 @@ from torch.utils.checkpoint import checkpoint
 
 import torchreel
 from tests.recorder.conftest import Record, Tape
+from torchreel.formats.checkpoints.document import CheckpointDoc
 from torchreel.recorder.probes import subgraphs
 from torchreel.store import Store, queries
-from torchreel.store.portable.checkpoints import CheckpointDoc
 from torchreel.store.records import Event
 
 X = torch.linspace(0.1, 1.2, 4)

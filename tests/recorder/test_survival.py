@@ -19,8 +19,8 @@ import torchreel
 from benchmarks import kills
 from tests.recorder import programs
 from tests.recorder.conftest import Tape
+from torchreel.formats.checkpoints.document import CheckpointDoc
 from torchreel.store import Store, queries
-from torchreel.store.portable.checkpoints import CheckpointDoc
 
 
 @pytest.mark.parametrize(("mode", "seed"), [("full", 1), ("flight", 2)])

@@ -15,8 +15,8 @@ import triton.language as tl
 
 from tests.replay import devices
 from torchreel.replay import dynamo_names, torch_names
-from torchreel.replay.facts import Facts
-from torchreel.replay.torch_machine import imposed
+from torchreel.replay.imposed.facts import Facts
+from torchreel.replay.imposed.torch_machine import imposed
 
 
 @triton.jit  # type: ignore[untyped-decorator]

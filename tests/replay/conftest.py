@@ -1,6 +1,6 @@
 """The replays of a test process fork from a warm one: most of a replay is importing torch.
 
-That this changes nothing is tested by `test_nursery`; the tests of the command line replay in
+That this changes nothing is tested by `test_fork_server`; the tests of the command line replay in
 processes of their own.
 """
 
@@ -9,7 +9,7 @@ from collections.abc import Generator, Iterator
 
 import pytest
 
-from torchreel.replay.nursery import warm
+from torchreel.replay.processes.fork_server import warm
 
 
 @pytest.fixture(scope="session", autouse=True)

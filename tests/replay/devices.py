@@ -42,8 +42,8 @@ MACHINE = """
 import contextlib, json, os, sys, torch, torchreel, torch.nn.functional as F
 import torch._functorch.config, torch._inductor.config
 from torchreel.replay import dynamo_names, torch_names
-from torchreel.replay.facts import Facts
-from torchreel.replay.torch_machine import imposed
+from torchreel.replay.imposed.facts import Facts
+from torchreel.replay.imposed.torch_machine import imposed
 
 torch._functorch.config.force_non_lazy_backward_lowering = True
 torch._inductor.config.compile_threads = 1

@@ -15,14 +15,14 @@ from typing import Any
 
 from sqlalchemy import select
 
-from torchreel.replay.compare import EventComparison, Question, Side, compare
-from torchreel.replay.compared import SCOPES, excuses
-from torchreel.replay.sieve import Point
-from torchreel.replay.tapes import LogLine, lanes
+from torchreel.replay.compare.compiles import EventComparison, Question, Side, compare
+from torchreel.replay.compare.lanes import LogLine, lanes
+from torchreel.replay.compare.rules import SCOPES, excuses
+from torchreel.replay.compare.selection import Point
 from torchreel.store import queries, schema
+from torchreel.store.blobs.pages import write_pages
 from torchreel.store.database import Store
-from torchreel.store.jsontypes import canonical_json
-from torchreel.store.pages import write_pages
+from torchreel.store.documents.jsontypes import canonical_json
 from torchreel.store.records import Compile, Event
 from torchreel.store.writer import Writer
 

@@ -11,15 +11,15 @@ from typing import Any
 
 import pytest
 
-from torchreel.console import failure as console
+from torchreel.commands.rendering import failure as console
 from torchreel.errors import UnsupportedError, UntrustedError
+from torchreel.formats.checkpoints.document import CheckpointDoc
+from torchreel.formats.checkpoints.exported_programs import KEY, check_guard
 from torchreel.minifier.starts.failures import starting_cases
 from torchreel.replay import replay
-from torchreel.replay.restore import restore
+from torchreel.replay.child.restore import restore
 from torchreel.store import queries
 from torchreel.store.database import Store
-from torchreel.store.portable.checkpoints import CheckpointDoc
-from torchreel.store.portable.exported_programs import KEY, check_guard
 from torchreel.store.records import Compile
 
 PROGRAM = """

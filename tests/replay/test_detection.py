@@ -18,16 +18,16 @@ from tests.replay import mutations
 from tests.replay.mutations import Mutation, apply, changed, outcome
 from tests.replay.programs import UNCACHED, record
 from torchreel.cli import app
-from torchreel.console.replay import report
+from torchreel.commands.replay import report
 from torchreel.errors import DamagedStore, UnsupportedError, UsageError
 from torchreel.replay import Verdict, replay
-from torchreel.replay.causes import likely
-from torchreel.replay.compared import CLASSES, EXCUSES
+from torchreel.replay.compare.causes import likely
+from torchreel.replay.compare.rules import CLASSES, EXCUSES
+from torchreel.replay.compare.verdict import Comparison
 from torchreel.replay.many import replay_all, replay_repeatedly, worst
-from torchreel.replay.verdict import Comparison
 from torchreel.store import queries, schema
+from torchreel.store.blobs.pages import documents_of, write_pages
 from torchreel.store.database import Store
-from torchreel.store.pages import documents_of, write_pages
 from torchreel.store.records import Compile
 
 PROGRAM = (

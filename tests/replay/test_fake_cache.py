@@ -3,7 +3,7 @@
 import pytest
 
 from torchreel.errors import DamagedStore
-from torchreel.replay.fake_cache import by_stage
+from torchreel.replay.imposed.fake_cache import by_stage
 from torchreel.store.records import Event
 
 

@@ -12,7 +12,8 @@ import torch
 
 from tests.replay.frame_programs import KINDS, MAIN, MODULE
 from torchreel.errors import UnsupportedError, UntrustedError, UsageError
-from torchreel.replay import Verdict, modules, replay, until
+from torchreel.replay import Verdict, replay, until
+from torchreel.replay.child import modules
 from torchreel.replay.sequence import replay_sequence
 from torchreel.store import queries
 from torchreel.store.database import Store

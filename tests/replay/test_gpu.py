@@ -22,8 +22,8 @@ from tests.replay.programs import UNCACHED
 from torchreel.errors import UnsupportedError
 from torchreel.minifier.minify import minify
 from torchreel.replay import Verdict, replay
-from torchreel.replay.facts import Facts, facts_of, told
-from torchreel.replay.torch_machine import imposed
+from torchreel.replay.imposed.facts import Facts, facts_of, told
+from torchreel.replay.imposed.torch_machine import imposed
 from torchreel.store import Store, queries
 from torchreel.store.records import Compile
 

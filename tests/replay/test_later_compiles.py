@@ -4,7 +4,7 @@ from pathlib import Path
 
 from tests.replay.programs import record
 from torchreel.replay import replay
-from torchreel.replay.normalise import canonical_cached_code, canonical_code
+from torchreel.replay.compare.normalise import canonical_cached_code, canonical_code
 from torchreel.store import queries
 from torchreel.store.database import Store
 from torchreel.store.records import Compile

@@ -15,7 +15,7 @@ from tests.replay.programs import record
 from tests.sandbox.test_processes import ended
 from torchreel.recorder.launch import run_recorded
 from torchreel.replay import replay
-from torchreel.replay.launch import DEFAULT_TIMEOUT
+from torchreel.replay.processes.launch import DEFAULT_TIMEOUT
 from torchreel.store import queries
 from torchreel.store.database import Store
 
@@ -33,7 +33,7 @@ PROGRAM = "torch.compile(lambda x: x.sin(), backend='aot_eager')(torch.ones(3))"
 WARM = """
 import os, sys
 from pathlib import Path
-from torchreel.replay.nursery import forked, warm
+from torchreel.replay.processes.fork_server import forked, warm
 folder = Path(sys.argv[1])
 (folder / "program.py").write_text("import time; time.sleep(600)")
 (folder / "request.json").write_text("")

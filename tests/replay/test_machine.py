@@ -15,8 +15,8 @@ import torch
 
 from tests.replay.programs import UNCACHED, record
 from torchreel.replay import Verdict, replay
-from torchreel.replay.facts import Facts, facts_of, variables
-from torchreel.replay.torch_machine import imposed
+from torchreel.replay.imposed.facts import Facts, facts_of, variables
+from torchreel.replay.imposed.torch_machine import imposed
 from torchreel.store import Store, queries
 
 # A machine in four lines, found before anything asks for it.

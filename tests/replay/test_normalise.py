@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from torchreel.replay.compared import EXCUSES, SCOPES
-from torchreel.replay.normalise import Normaliser, canonical_code, canonical_text
-from torchreel.replay.sieve import Point, Sieve, Sifted
-from torchreel.replay.tapes import Operator
-from torchreel.store.jsontypes import Json
+from torchreel.replay.compare.lanes import Operator
+from torchreel.replay.compare.normalise import Normaliser, canonical_code, canonical_text
+from torchreel.replay.compare.rules import EXCUSES, SCOPES
+from torchreel.replay.compare.selection import Point, Sieve, Sifted
+from torchreel.store.documents.jsontypes import Json
 from torchreel.store.records import Event
 
 DIGEST = "cj4xpe4loz3umyhtvfrt2ueuxcnpwd33qxqmi2dcr7h25ppmao4h"
@@ -212,7 +212,7 @@ def test_it_imports_no_torch() -> None:
     import subprocess
     import sys
 
-    code = "import sys, torchreel.replay.normalise; sys.exit('torch' in sys.modules)"
+    code = "import sys, torchreel.replay.compare.normalise; sys.exit('torch' in sys.modules)"
     folder = Path(__file__).parents[2]
     assert subprocess.run([sys.executable, "-c", code], cwd=folder).returncode == 0
 

@@ -9,8 +9,8 @@ import torch
 
 import torchreel
 from tests.replay.operators import FUNCTIONS
+from torchreel.replay.compare.verdict import IDENTICAL
 from torchreel.replay.replay import replay
-from torchreel.replay.verdict import IDENTICAL
 from torchreel.store import queries
 from torchreel.store.database import Store
 from torchreel.store.records import Compile

@@ -6,8 +6,8 @@ from torch._dynamo.source import ConstantSource
 from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv
 from torch.utils._sympy.functions import Mod
 
-from torchreel.replay import remainders
-from torchreel.store.portable.symbols import encode_expr
+from torchreel.formats.symbols import encode_expr
+from torchreel.replay.imposed import remainders
 
 
 def _env() -> tuple[ShapeEnv, sympy.Symbol]:

@@ -9,12 +9,12 @@ from tests.replay.programs import PROGRAMS, UNCACHED, record
 from torchreel.errors import UnsupportedError, UsageError
 from torchreel.minifier.storage.added_failures import add_failure
 from torchreel.replay import Verdict, replay
-from torchreel.replay.nursery import warm
-from torchreel.replay.vector_isa import copy_probes
+from torchreel.replay.imposed.vector_isa import copy_probes
+from torchreel.replay.processes.fork_server import warm
 from torchreel.store import queries
 from torchreel.store.database import Store
+from torchreel.store.failures.signature import wrong_result_signature
 from torchreel.store.records import Compile
-from torchreel.store.signature import wrong_result_signature
 
 TRAINED = {"training", "dynamic_training", "autocast", "checkpointed"}
 FROM_ATEN = ("dynamic_training", "branches", "mutation_and_aliasing", "checkpointed")

@@ -30,14 +30,14 @@ from torch.utils._sympy.value_ranges import ValueRanges
 
 import torchreel
 from torchreel.errors import DamagedStore, UnsupportedError, UsageError
+from torchreel.formats.checkpoints.document import CheckpointDoc
+from torchreel.formats.shape_env import snapshots
 from torchreel.recorder.probes.shape_state import Shadow
 from torchreel.recorder.recorder import Recorder
-from torchreel.replay.shape_checks import replay_shapes
-from torchreel.replay.shapes import _CHANGES, left_out, rebuild, rebuild_all
-from torchreel.replay.verdict import IDENTICAL
+from torchreel.replay.compare.verdict import IDENTICAL
+from torchreel.replay.shape_env.checks import replay_shapes
+from torchreel.replay.shape_env.rebuild import _CHANGES, left_out, rebuild, rebuild_all
 from torchreel.store import Store, queries
-from torchreel.store.portable import shape_env
-from torchreel.store.portable.checkpoints import CheckpointDoc
 from torchreel.store.records import Event
 
 Program = Callable[[], object]
@@ -112,7 +112,7 @@ def _watch(patch: pytest.MonkeyPatch, recorded: Recorded, every: int) -> None:
         look(self, recorder, env, *args)
         recorded.envs[self.number] = env
         if next(looks) % every == 0:
-            recorded.looks.append((last[0], self.number, shape_env.encode_shape_env(env)))
+            recorded.looks.append((last[0], self.number, snapshots.encode_shape_env(env)))
 
     patch.setattr(Recorder, "note", noting)
     patch.setattr(Shadow, "look", looking)
@@ -148,8 +148,8 @@ def assert_rebuilt(recorded: Recorded, *, checkpoints: int = 1, calls: int = 1) 
 
 
 def _restored(doc: CheckpointDoc) -> ShapeEnv:
-    env = shape_env.new_shape_env(doc.shape_env)
-    shape_env.restore(env, doc.shape_env, shape_env.decode_symbols(doc.shape_env))
+    env = snapshots.new_shape_env(doc.shape_env)
+    snapshots.restore(env, doc.shape_env, snapshots.decode_symbols(doc.shape_env))
     return env
 
 
@@ -157,7 +157,7 @@ def _assert_looks(recorded: Recorded) -> None:
     """Field for field, the pending symbols and the order of guards and asserts included."""
     assert len(recorded.looks) > 3
     for seq, number, snapshot in recorded.looks:
-        there = shape_env.encode_shape_env(rebuild(recorded.events, seq, number))
+        there = snapshots.encode_shape_env(rebuild(recorded.events, seq, number))
         assert _unordered(there) == _unordered(snapshot), seq
 
 
@@ -532,8 +532,8 @@ def test_it_is_rebuilt_in_another_process(record: Record, tmp_path: Path) -> Non
     (env,) = recorded.envs.values()
     program = (
         "import sys; from torchreel.store import Store, queries\n"
-        "from torchreel.replay.shapes import rebuild\n"
-        "from torchreel.store.portable.shape_env import encode_shape_env\n"
+        "from torchreel.replay.shape_env.rebuild import rebuild\n"
+        "from torchreel.formats.shape_env.snapshots import encode_shape_env\n"
         "import json; store = Store.open(sys.argv[1]); (one,) = queries.recordings(store)\n"
         "print(json.dumps(encode_shape_env(rebuild(queries.events(store, one)))))"
     )
@@ -542,7 +542,7 @@ def test_it_is_rebuilt_in_another_process(record: Record, tmp_path: Path) -> Non
         capture_output=True, text=True, check=True, env={**os.environ, "PYTHONHASHSEED": "7"},
     )  # fmt: skip
     there = json.loads(done.stdout.splitlines()[-1])
-    assert _unordered(there) == _unordered(shape_env.encode_shape_env(env))
+    assert _unordered(there) == _unordered(snapshots.encode_shape_env(env))
 
 
 # -- any life of a ShapeEnv -----------------------------------------------------------------------

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from torch._inductor.cpu_vec_isa import valid_vec_isa_list
 
-from torchreel.replay.vector_isa import copy_probes
+from torchreel.replay.imposed.vector_isa import copy_probes
 
 LOOK = """
 import subprocess

@@ -13,11 +13,12 @@ import torch
 from tests.cli.stores import failing
 from tests.replay.programs import UNCACHED, record
 from torchreel.errors import UntrustedError, UsageError
-from torchreel.replay import Verdict, launch, replay
-from torchreel.replay.child import Request
-from torchreel.replay.compared import excuses, without
+from torchreel.replay import Verdict, replay
+from torchreel.replay.child.checkpoint_child import Request
+from torchreel.replay.compare.rules import excuses, without
+from torchreel.replay.compare.verdict import DIVERGED, IDENTICAL, REFUSED
+from torchreel.replay.processes import launch
 from torchreel.replay.torch_names import check_config
-from torchreel.replay.verdict import DIVERGED, IDENTICAL, REFUSED
 from torchreel.replay.what_if import Changes, applied, changes, concluded
 from torchreel.store import Store, queries
 from torchreel.store.records import Event
@@ -95,7 +96,7 @@ def test_another_interpreter_has_a_torch_of_its_own(
     monkeypatch.delenv("PYTHONPATH", raising=False)
     packages = tmp_path / "site-packages"
     (packages / "torch").mkdir(parents=True)
-    monkeypatch.setattr(launch, "__file__", str(packages / "torchreel/replay/launch.py"))
+    monkeypatch.setattr(launch, "__file__", str(packages / "torchreel/replay/processes/launch.py"))
     asked = Request("c", "r", "s", 1, "graph")
     assert launch._environment(asked)["PYTHONPATH"] == str(packages)
     assert launch._environment(replace(asked, python="/other/python"))["PYTHONPATH"] == ""

@@ -22,7 +22,7 @@ from torchreel.replay import Verdict, replay
 from torchreel.sandbox import missing
 from torchreel.store import queries
 from torchreel.store.database import Store
-from torchreel.store.signature import Signature
+from torchreel.store.failures.signature import Signature
 
 pytestmark = pytest.mark.skipif(bool(missing()), reason="this kernel has no whole sandbox")
 

@@ -46,7 +46,8 @@ def run_child(program: str, *arguments: str | Path) -> int:
 # Root may read and write anything: the child becomes nobody once it has imported what it needs.
 DROP_RIGHTS = """
 import os, sys
-from torchreel.store import Store, queries, settle
+from torchreel.store import Store, queries
+from torchreel.store.processes import post_mortem
 from torchreel.errors import StoreError
 if os.geteuid() == 0:
     os.setgid(65534)

@@ -1,6 +1,6 @@
 """Rows for tests: each function adds one with everything that the test doesn't care about."""
 
-from torchreel.store.signature import Signature
+from torchreel.store.failures.signature import Signature
 from torchreel.store.writer import Writer
 
 

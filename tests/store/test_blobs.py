@@ -9,8 +9,9 @@ from hypothesis import strategies as st
 from sqlalchemy import text
 
 from torchreel.errors import DamagedStore, UnsupportedError
-from torchreel.store import Store, packing
-from torchreel.store.jsontypes import digest_of
+from torchreel.store import Store
+from torchreel.store.blobs import packing
+from torchreel.store.documents.jsontypes import digest_of
 
 LARGE = b"a graph's text, over and over. " * 1000
 

@@ -11,7 +11,7 @@ from torchreel.store import queries, schema
 from torchreel.store.configs import ConfigEntry
 from torchreel.store.copying import copy_recording
 from torchreel.store.database import Store
-from torchreel.store.signature import Signature
+from torchreel.store.failures.signature import Signature
 
 ENTRY = ConfigEntry("torch._inductor.config", "max_fusion_size", 1)
 

@@ -15,7 +15,8 @@ from sqlalchemy import text
 from tests.store.processes import PRELUDE, child, run_child
 from tests.store.rows import add_recording
 from torchreel.errors import UsageError
-from torchreel.store import Store, queries, sqlite_files
+from torchreel.store import Store, queries
+from torchreel.store.files import sqlite_files
 
 
 def snapshot(directory: Path) -> dict[str, tuple[int, bytes]]:

@@ -9,8 +9,9 @@ import pytest
 
 from tests.store.rows import add_recording
 from torchreel.errors import MissingStore
-from torchreel.store import Store, descriptors, queries
-from torchreel.store.direct import DirectStore
+from torchreel.store import Store, queries
+from torchreel.store.files import descriptors
+from torchreel.store.files.direct import DirectStore
 
 CONTENT = b"mine " * 20_000
 

@@ -13,8 +13,9 @@ from sqlalchemy import text
 from tests.store.rows import add_compile, add_event, add_recording
 from torchreel.errors import LockedStore, NewerStore, NotAStore
 from torchreel.store import ConfigEntry, Store, queries, schema
-from torchreel.store.direct import DirectStore, DirectWriter, open_for_recording
-from torchreel.store.jsontypes import digest_of
+from torchreel.store.documents.jsontypes import digest_of
+from torchreel.store.files.direct import DirectStore, DirectWriter
+from torchreel.store.recording import open_for_recording
 from torchreel.store.writer import Writer
 
 
@@ -91,7 +92,7 @@ def test_what_is_no_store_is_refused_as_ever(tmp_path: Path, path: Path) -> None
 
 
 def test_a_locked_file_is_a_locked_store(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("torchreel.store.direct._BUSY_TIMEOUT_MS", 50)
+    monkeypatch.setattr("torchreel.store.files.direct._BUSY_TIMEOUT_MS", 50)
     store = open_for_recording(str(path))
     with closing(sqlite3.connect(path, isolation_level=None)) as other:
         other.execute("BEGIN IMMEDIATE")

@@ -7,7 +7,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from torchreel.store.jsontypes import Json, canonical_json, exact_json, json_text, parse_json
+from torchreel.store.documents.jsontypes import (
+    Json,
+    canonical_json,
+    exact_json,
+    json_text,
+    parse_json,
+)
 
 SCALARS = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text()
 # Python compares -0.0 and 0.0, 1 and 1.0 equal: compare what JSON says instead

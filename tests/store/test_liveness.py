@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from torchreel.store.liveness import is_alive, process_identity
+from torchreel.store.processes.liveness import is_alive, process_identity
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 

@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 
 from tests.store.rows import add_compile, add_recording, add_stage
-from torchreel.store import Store, marks, queries
-from torchreel.store.marks import BESIDE, KEY, NOWHERE, Marks
+from torchreel.store import Store, queries
+from torchreel.store.processes import marks
+from torchreel.store.processes.marks import BESIDE, KEY, NOWHERE, Marks
 
 DEAD = 2**31 - 1
 """No process has that number."""

@@ -27,7 +27,7 @@ from sqlalchemy import (
 from tests.store.rows import add_compile, add_event, add_recording
 from torchreel.errors import DamagedStore, NotAStore
 from torchreel.store import Store, database, migrations, queries, schema
-from torchreel.store.pages import COLUMNS, write_page, write_pages
+from torchreel.store.blobs.pages import COLUMNS, write_page, write_pages
 from torchreel.store.revision import REVISION
 from torchreel.store.schema import COMPUTED, ON_SERVER, metadata
 

@@ -9,11 +9,13 @@ from sqlalchemy import select, text
 
 from tests.store.rows import add_recording
 from torchreel.errors import DamagedStore, NewerStore
-from torchreel.recorder.retention import drop_material
-from torchreel.store import Store, dictionaries, packing, packs, schema
-from torchreel.store.direct import DirectStore, open_for_recording
-from torchreel.store.jsontypes import digest_of
-from torchreel.store.pages import Inline
+from torchreel.recorder.event_log.retention import drop_material
+from torchreel.store import Store, schema
+from torchreel.store.blobs import dictionaries, packing, packs
+from torchreel.store.blobs.pages import Inline
+from torchreel.store.documents.jsontypes import digest_of
+from torchreel.store.files.direct import DirectStore
+from torchreel.store.recording import open_for_recording
 from torchreel.store.sweep import sweep
 
 WORDS = [f"node_{n} calls aten.mul with node_{n * 7919 % 1000}; ".encode() for n in range(900)]

@@ -11,9 +11,9 @@ from tests.store.rows import add_compile, add_event, add_recording
 from torchreel.errors import DamagedStore, UsageError
 from torchreel.store import Store, queries
 from torchreel.store.addressing import parse
-from torchreel.store.jsontypes import Json
-from torchreel.store.paged import read_pages
-from torchreel.store.pages import COLUMNS, Inline, write_frames, write_page, write_pages
+from torchreel.store.blobs.page_reader import read_pages
+from torchreel.store.blobs.pages import COLUMNS, Inline, write_frames, write_page, write_pages
+from torchreel.store.documents.jsontypes import Json
 from torchreel.store.records import EventPages
 from torchreel.store.writer import Writer
 

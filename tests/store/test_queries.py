@@ -17,7 +17,7 @@ from tests.store.rows import (
 from torchreel.errors import DamagedStore, UsageError
 from torchreel.store import Signature, Store, queries, records, schema
 from torchreel.store.addressing import Address, parse
-from torchreel.store.liveness import PROCESS, process_identity
+from torchreel.store.processes.liveness import PROCESS, process_identity
 
 HANG = Signature("hang", "lowering")
 CRASH = Signature("crash", "codegen", signal="SIGSEGV")

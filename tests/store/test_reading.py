@@ -13,8 +13,8 @@ import zstandard
 from tests.store.rows import add_compile, add_recording
 from torchreel.errors import DamagedStore
 from torchreel.store import Store, limits, queries
-from torchreel.store.direct import open_for_recording
-from torchreel.store.jsontypes import digest_of, parse_json
+from torchreel.store.documents.jsontypes import digest_of, parse_json
+from torchreel.store.recording import open_for_recording
 
 
 @pytest.fixture

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from tests.store.test_messages import COMPILER, LOWERING, VERBOSE
 from torchreel.errors import DamagedStore
-from torchreel.store.jsontypes import Json, canonical_json, parse_json
-from torchreel.store.signature import (
+from torchreel.store.documents.jsontypes import Json, canonical_json, parse_json
+from torchreel.store.failures.signature import (
     Signature,
     crash_signature,
     exception_chain,
@@ -264,7 +264,7 @@ def test_code_without_torch_has_no_frames() -> None:
 REAL = """
 import sys, torch
 from torch._inductor.compile_fx import compile_fx
-from torchreel.store.signature import from_exception
+from torchreel.store.failures.signature import from_exception
 
 # pytorch/pytorch#188213: Inductor can't lower a scatter into a tensor without elements
 pool = torch.nn.AdaptiveMaxPool1d((0,))

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from torchreel.errors import UnsupportedError
-from torchreel.store import spelling
-from torchreel.store.jsontypes import Json
+from torchreel.store.documents import spelling
+from torchreel.store.documents.jsontypes import Json
 
 X: Json = {"n": "x"}
 

@@ -19,9 +19,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 from torchreel.recorder import guard
 from torchreel.recorder.guard import fail_open
-from torchreel.recorder.unseen import hide
+from torchreel.recorder.skipped_frames import hide
 from torchreel.torch_compat import releases
-from torchreel.torch_compat.names import State, TorchName, attachable, resolve, state_of
+from torchreel.torch_compat.names import TorchName, attachable, resolve
 
 if TYPE_CHECKING:
     from torchreel.recorder.recorder import Recorder
@@ -425,10 +425,3 @@ def _is_loaded(name: str) -> bool:
     module = sys.modules.get(name)
     spec = getattr(module, "__spec__", None)
     return module is not None and not getattr(spec, "_initializing", False)
-
-
-def survey() -> list[tuple[AttachPoint, State]]:
-    """Return every attach point and its state in this torch (imports torch and its compiler)."""
-    from torchreel.recorder.probes import attach_points
-
-    return [(point, state_of(point)) for point in attach_points()]

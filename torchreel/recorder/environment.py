@@ -14,7 +14,7 @@ import sys
 from collections.abc import Mapping, Sequence
 
 from torchreel.recorder.redaction import SECRET_NAME
-from torchreel.store.liveness import PROCESS, process_identity
+from torchreel.store.processes.liveness import PROCESS, process_identity
 
 _ALLOWED = re.compile(
     r"(TORCH(?!REEL)|PYTORCH|TRITON|OMP_|MKL_|KMP_|GOMP_|OPENBLAS_|NUMEXPR_|ATEN_|DNNL_|ONEDNN_)\w*"

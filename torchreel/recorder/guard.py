@@ -1,8 +1,8 @@
 """The one broad `except` of the project: no exception of ours reaches the recorded program.
 
 Lives here: `fail_open`, and the count of what was lost because of it.  Not here: writing those
-counts down (`tape`).  Every hook body of the recorder runs inside `fail_open`; the function that a
-hook stands in front of is called outside of it.
+counts down (`event_log.log`).  Every hook body of the recorder runs inside `fail_open`; the
+function that a hook stands in front of is called outside of it.
 """
 
 from __future__ import annotations
@@ -127,7 +127,7 @@ def _no_dynamo(callback: object) -> object:
 set_eval_frame: Callable[[Any], Any] = _no_dynamo
 """Dynamo's: sets what is shown each frame that begins in this thread, and returns what it was.
 
-`unseen` puts it here."""
+`skipped_frames` puts it here."""
 
 
 class fail_open:

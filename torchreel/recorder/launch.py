@@ -27,8 +27,8 @@ from torchreel.recorder.guard import REPORT_VARIABLE, fail_open
 from torchreel.recorder.redaction import RedactingWriter, Redactor, Rules
 from torchreel.recorder.session import MODE_VARIABLE, MODES, RUN_VARIABLE
 from torchreel.recorder.settings import VARIABLES, Settings
-from torchreel.store import locks
 from torchreel.store.database import Store
+from torchreel.store.files import locks
 from torchreel.store.records import Recording
 
 _NUMBER = slice(60, 64)

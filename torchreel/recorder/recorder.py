@@ -2,7 +2,7 @@
 
 Lives here: `Recorder`, which turns what probes see into rows.  Not here: the public functions
 (`session`), where it attaches (`attach`), what each probe sees (`probes`), how rows get to disk
-(`tape`).
+(`event_log.log`).
 """
 
 from __future__ import annotations
@@ -15,14 +15,12 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
-from torchreel.recorder import control, environment, failures, frame_secrets, guard
-from torchreel.recorder.flight import FlightTape
-from torchreel.recorder.frame_secrets import is_installed
-from torchreel.recorder.guard import fail_open, losses
-from torchreel.recorder.kinds import Kind
-from torchreel.recorder.redaction import Redactor
-from torchreel.recorder.retention import Limits, Retention
-from torchreel.recorder.rows import (
+from torchreel.recorder import control, environment, guard
+from torchreel.recorder.event_log import failures
+from torchreel.recorder.event_log.flight import FlightTape
+from torchreel.recorder.event_log.log import OF_A_REPLAY, Tape
+from torchreel.recorder.event_log.retention import Limits, Retention
+from torchreel.recorder.event_log.rows import (
     Add,
     AddEnvironment,
     AddGraph,
@@ -33,21 +31,25 @@ from torchreel.recorder.rows import (
     Ref,
     Update,
 )
-from torchreel.recorder.settings import Settings
-from torchreel.recorder.spans import (
+from torchreel.recorder.event_log.spans import (
     CompileEntry,
     Mark,
     Span,
     Spans,
     current_context,
 )
-from torchreel.recorder.tape import OF_A_REPLAY, Tape
+from torchreel.recorder.frames import secrets
+from torchreel.recorder.frames.secrets import is_installed
+from torchreel.recorder.guard import fail_open, losses
+from torchreel.recorder.kinds import Kind
+from torchreel.recorder.redaction import Redactor
+from torchreel.recorder.settings import Settings
 from torchreel.store.addressing import UNNAMED
 
 if TYPE_CHECKING:
-    from torchreel.store.portable.checkpoints import CheckpointDoc
-    from torchreel.store.portable.graphs import GraphDoc
-    from torchreel.store.signature import Signature
+    from torchreel.formats.checkpoints.document import CheckpointDoc
+    from torchreel.formats.graphs.codec import GraphDoc
+    from torchreel.store.failures.signature import Signature
 
 
 boundaries: list[Callable[[Recorder, tuple[str, str, int] | None], None]] = []
@@ -247,11 +249,11 @@ class Recorder:
     def saw(self, error: BaseException) -> None:
         """An exception passes: its message may tell what the frames that it comes from hide."""
         with fail_open("secrets"):
-            for values, file in frame_secrets.of_error(error):
+            for values, file in secrets.of_error(error):
                 self.learn(values, file)
             redactor = self.tape.redactor
             if redactor is not None and redactor.is_strict:
-                redactor.learn_texts([*frame_secrets.messages(error)], ())
+                redactor.learn_texts([*secrets.messages(error)], ())
 
     def _forget_old_entries(self) -> None:
         """A process that compiles for weeks must not grow."""

@@ -25,7 +25,7 @@ from torchreel.recorder.control import KillSwitch, off_file
 from torchreel.recorder.guard import announce, fail_open, losses
 from torchreel.recorder.recorder import Recorder, RecordingOptions
 from torchreel.recorder.settings import Settings
-from torchreel.recorder.unseen import hide_recorder
+from torchreel.recorder.skipped_frames import hide_recorder
 
 MODES = ("full", "flight")
 MODE_VARIABLE = "TORCHREEL"
@@ -38,7 +38,8 @@ class Session:
     def __init__(self, options: RecordingOptions) -> None:
         from torchreel.recorder.probes import PROBES, run, trace
         from torchreel.recorder.watchdog import Watchdog
-        from torchreel.store import direct, locks  # noqa: F401  (else the writer's thread does)
+        from torchreel.store import recording  # noqa: F401  (else the writer's thread does)
+        from torchreel.store.files import direct, locks  # noqa: F401
 
         self.recorder = Recorder(options)
         self._run = run

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 
 from torchreel.errors import UsageError
 from torchreel.recorder.control import OFF_SIGNAL_VARIABLE, signal_number
+from torchreel.recorder.event_log.retention import Limits
 from torchreel.recorder.redaction import Rules
-from torchreel.recorder.retention import Limits
 
 TIMEOUT_VARIABLE = "TORCHREEL_COMPILE_TIMEOUT"
 SLOW_VARIABLE = "TORCHREEL_SLOW_COMPILE"

@@ -18,8 +18,8 @@ from torchreel.recorder.guard import fail_open
 from torchreel.recorder.kinds import Kind
 
 if TYPE_CHECKING:
+    from torchreel.recorder.event_log.spans import Span
     from torchreel.recorder.recorder import Recorder
-    from torchreel.recorder.spans import Span
 
 HANG = Kind(
     "hang",

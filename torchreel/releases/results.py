@@ -1,7 +1,7 @@
 """What a repro did under several releases of torch: plain data, kept in the store.
 
 Lives here: the outcome of each release, and the first bad and the first fixed one. Not here: the
-runs (`minifier.export.releases`), their table (`console.releases`). Read by the issue as well.
+runs (`minifier.export.releases`), their table (`commands.releases`). Read by the issue as well.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass
 from typing import Literal
 
 from torchreel.errors import DamagedStore
-from torchreel.store.jsontypes import Json
+from torchreel.store.documents.jsontypes import Json
 from torchreel.store.reading.typed import convert
 
 State = Literal["same", "other", "passes", "unjudged"]

@@ -5,8 +5,8 @@ Lives here: restoring a checkpoint (`restore`), running its stage in a child und
 (`torchreel.recorder`) or reduced (`torchreel.minifier`).  Importing this imports no torch.
 """
 
+from torchreel.replay.compare.travel import Until, until
+from torchreel.replay.compare.verdict import Comparison, Verdict
 from torchreel.replay.replay import replay
-from torchreel.replay.travel import Until, until
-from torchreel.replay.verdict import Comparison, Verdict
 
 __all__ = ["Comparison", "Until", "Verdict", "replay", "until"]

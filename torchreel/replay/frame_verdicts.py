@@ -10,15 +10,15 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from torchreel.replay import module_state
-from torchreel.replay.causes import likely
-from torchreel.replay.compare import EventComparison, Question, Side, compare
-from torchreel.replay.frame_child import Told
-from torchreel.replay.launch import TOO_LARGE, ChildEnd
+from torchreel.replay.child.frame_child import Told
+from torchreel.replay.compare.causes import likely
+from torchreel.replay.compare.compiles import EventComparison, Question, Side, compare
+from torchreel.replay.compare.selection import Point
+from torchreel.replay.compare.travel import Stop
+from torchreel.replay.compare.verdict import DIVERGED, IDENTICAL, REFUSED, Comparison, Verdict
+from torchreel.replay.imposed import module_state
 from torchreel.replay.options import ReplayOptions
-from torchreel.replay.sieve import Point
-from torchreel.replay.travel import Stop
-from torchreel.replay.verdict import DIVERGED, IDENTICAL, REFUSED, Comparison, Verdict
+from torchreel.replay.processes.launch import TOO_LARGE, ChildEnd
 from torchreel.store import queries
 from torchreel.store.database import Store
 from torchreel.store.records import Compile, FrameBundle

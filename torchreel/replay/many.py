@@ -11,11 +11,11 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
 from torchreel.errors import TorchreelError, UsageError
-from torchreel.replay.nursery import warm
-from torchreel.replay.verdict import DIVERGED, IDENTICAL, REFUSED, Verdict
+from torchreel.replay.compare.verdict import DIVERGED, IDENTICAL, REFUSED, Verdict
+from torchreel.replay.processes.fork_server import warm
 from torchreel.store import queries
 from torchreel.store.database import Store
-from torchreel.store.jsontypes import Json, canonical_json
+from torchreel.store.documents.jsontypes import Json, canonical_json
 from torchreel.store.records import Compile
 
 Replay = Callable[[Compile, str], Verdict]

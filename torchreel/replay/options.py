@@ -14,14 +14,14 @@ from importlib import metadata
 from pathlib import Path
 
 from torchreel.errors import LockedStore, UnsupportedError, UsageError
-from torchreel.replay.compared import ON_REQUEST
-from torchreel.replay.launch import DEFAULT_TIMEOUT
-from torchreel.replay.travel import Until
-from torchreel.replay.verdict import Verdict
+from torchreel.replay.compare.rules import ON_REQUEST
+from torchreel.replay.compare.travel import Until
+from torchreel.replay.compare.verdict import Verdict
+from torchreel.replay.processes.launch import DEFAULT_TIMEOUT
 from torchreel.replay.what_if import Changes
 from torchreel.store import queries
 from torchreel.store.database import Store
-from torchreel.store.hang_limit import recorded_limit
+from torchreel.store.failures.hang_limit import recorded_limit
 from torchreel.store.records import Compile, Failure
 
 

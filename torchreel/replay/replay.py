@@ -14,15 +14,20 @@ from pathlib import Path
 from typing import Any
 
 from torchreel.errors import UnsupportedError, UsageError
-from torchreel.replay import fake_cache, real_inputs, remainders, travel, what_if
-from torchreel.replay.causes import likely
-from torchreel.replay.child import Report, Request
-from torchreel.replay.compare import EventComparison, Question, Side, compare
-from torchreel.replay.compared import LIBRARIES
-from torchreel.replay.facts import facts_of
+from torchreel.formats.operators import KEY as OPERATORS
+from torchreel.replay import what_if
+from torchreel.replay.child.checkpoint_child import Report, Request
+from torchreel.replay.compare import travel
+from torchreel.replay.compare.causes import likely
+from torchreel.replay.compare.compiles import EventComparison, Question, Side, compare
+from torchreel.replay.compare.lanes import facts_before, mark_of
+from torchreel.replay.compare.rules import LIBRARIES
+from torchreel.replay.compare.selection import MARK, Point
+from torchreel.replay.compare.travel import Sought, Stop, Target, Until
+from torchreel.replay.compare.verdict import DIVERGED, IDENTICAL, REFUSED, Comparison, Verdict
 from torchreel.replay.frame_verdicts import CAPTURING, export_around
-from torchreel.replay.launch import DEFAULT_TIMEOUT, TOO_LARGE, ChildEnd, launch
-from torchreel.replay.nursery import warm
+from torchreel.replay.imposed import fake_cache, real_inputs, remainders
+from torchreel.replay.imposed.facts import facts_of
 from torchreel.replay.options import (
     ReplayOptions,
     check_version,
@@ -32,16 +37,13 @@ from torchreel.replay.options import (
     note,
     target_of,
 )
-from torchreel.replay.sieve import MARK, Point
-from torchreel.replay.tapes import facts_before, mark_of
-from torchreel.replay.travel import Sought, Stop, Target, Until
-from torchreel.replay.verdict import DIVERGED, IDENTICAL, REFUSED, Comparison, Verdict
+from torchreel.replay.processes.fork_server import warm
+from torchreel.replay.processes.launch import DEFAULT_TIMEOUT, TOO_LARGE, ChildEnd, launch
 from torchreel.replay.what_if import Changes
 from torchreel.store import queries
 from torchreel.store.addressing import is_capture
 from torchreel.store.database import Store
-from torchreel.store.jsontypes import Json
-from torchreel.store.portable.operators import KEY as OPERATORS
+from torchreel.store.documents.jsontypes import Json
 from torchreel.store.records import Checkpoint, Compile, Failure
 
 
@@ -140,7 +142,7 @@ def _from_checkpoints(
 def _shapes(
     store: Store, compile: Compile, entry: str, options: ReplayOptions, say: Callable[[str], None]
 ) -> Verdict:
-    from torchreel.replay.shape_checks import replay_shapes
+    from torchreel.replay.shape_env.checks import replay_shapes
 
     return replay_shapes(store, compile, options.until.event)
 
@@ -279,7 +281,7 @@ def _document(store: Store, compile: Compile, checkpoint: Checkpoint) -> bytes:
     data = store.read_blob(checkpoint.digest)
     if f'"{OPERATORS}":'.encode() not in data:
         return data
-    from torchreel.replay.operators import bytes_with_operators  # it imports torch
+    from torchreel.replay.imposed.operators import bytes_with_operators  # it imports torch
 
     return bytes_with_operators(store, compile, data)
 

@@ -17,9 +17,11 @@ from dataclasses import asdict, replace
 from pathlib import Path
 
 from torchreel.errors import UnsupportedError, UntrustedError
-from torchreel.replay import frame_child, travel
-from torchreel.replay.facts import facts_of
-from torchreel.replay.frame_child import FrameRequest, SequenceStep
+from torchreel.replay.child import frame_child
+from torchreel.replay.child.frame_child import FrameRequest, SequenceStep
+from torchreel.replay.compare import travel
+from torchreel.replay.compare.travel import Sought, Until
+from torchreel.replay.compare.verdict import Verdict
 from torchreel.replay.frame_verdicts import (
     Attempts,
     export_around,
@@ -28,7 +30,7 @@ from torchreel.replay.frame_verdicts import (
     judge,
     refused,
 )
-from torchreel.replay.launch import DEFAULT_TIMEOUT, launch
+from torchreel.replay.imposed.facts import facts_of
 from torchreel.replay.many import Row
 from torchreel.replay.options import (
     ReplayOptions,
@@ -39,11 +41,10 @@ from torchreel.replay.options import (
     note,
     target_of,
 )
-from torchreel.replay.travel import Sought, Until
-from torchreel.replay.verdict import Verdict
+from torchreel.replay.processes.launch import DEFAULT_TIMEOUT, launch
 from torchreel.store import queries
 from torchreel.store.database import Store
-from torchreel.store.jsontypes import Json
+from torchreel.store.documents.jsontypes import Json
 from torchreel.store.records import Compile, Event, FrameBundle, Recording
 
 LATE_BACKWARD = "aot.late_backward"

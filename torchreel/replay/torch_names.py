@@ -27,9 +27,9 @@ from torch.fx import GraphModule, Node
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
 from torchreel.errors import UnsupportedError, UntrustedError, UsageError
-from torchreel.store.portable import config as portable_config
-from torchreel.store.portable import torch_names as portable_names
-from torchreel.store.portable import values
+from torchreel.formats import torch_names as portable_names
+from torchreel.formats import values
+from torchreel.formats.checkpoints import config as portable_config
 from torchreel.torch_compat import debugging_backends
 
 if TYPE_CHECKING:
@@ -505,7 +505,7 @@ def around_fake_dispatch(
     """
     from torch.fx.experimental.proxy_tensor import disable_proxy_modes_tracing
 
-    from torchreel.recorder.describe import op_name
+    from torchreel.recorder.event_log.describe import op_name
     from torchreel.recorder.probes.fake_tensors import QUERIES
 
     dispatch, cached = FakeTensorMode.dispatch, FakeTensorMode._cached_dispatch_impl

@@ -17,9 +17,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from torchreel.errors import DamagedStore, UsageError
-from torchreel.replay.facts import Facts
-from torchreel.replay.verdict import CHANGED, DIVERGED, IDENTICAL, UNCHANGED, Verdict
-from torchreel.store.jsontypes import Json, canonical_json, parse_json
+from torchreel.replay.compare.verdict import CHANGED, DIVERGED, IDENTICAL, UNCHANGED, Verdict
+from torchreel.replay.imposed.facts import Facts
+from torchreel.store.documents.jsontypes import Json, canonical_json, parse_json
 
 MODULES = ("dynamo", "functorch", "inductor", "fx")
 ENTRIES = ("graph", "aot")
@@ -84,7 +84,7 @@ def _entry(text: str) -> tuple[str, Json]:
 
 
 def _tree(value: object) -> Json:
-    """A literal as a tagged tree (`torchreel.store.portable.values`)."""
+    """A literal as a tagged tree (`torchreel.formats.values`)."""
     if value is None or isinstance(value, (bool, int, str)):
         return value
     if isinstance(value, float):

@@ -1,7 +1,7 @@
 """A recording as one HTML file, to be looked at in a browser.
 
 Lives here: the document (`document`, `build`), and the page that shows it (`page`, `assets`).  Not
-here: the command (`torchreel.console.report`).  Reads a store through `torchreel.store` alone:
+here: the command (`torchreel.commands.report`).  Reads a store through `torchreel.store` alone:
 torch is not imported, and nothing of the store is run.
 """
 

@@ -30,7 +30,7 @@ from torchreel.report.packing import Packer, encoded, json_block
 from torchreel.report.reductions import reduced_case
 from torchreel.store import Store, queries
 from torchreel.store.addressing import Address
-from torchreel.store.liveness import PROCESS
+from torchreel.store.processes.liveness import PROCESS
 from torchreel.store.records import Compile, Recording, StackFrame
 
 MAX_BYTES = 5_000_000

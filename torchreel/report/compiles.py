@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from torchreel.analysis.compile_log import data_of, is_library, users_line
 from torchreel.report.document import CallerFrame, CompileRow
 from torchreel.store import Store, queries
-from torchreel.store.history.tape import data_of, is_library, users_line
 from torchreel.store.records import Compile, Event, Failure, Recording, StackFrame
 
 START, CACHE = "frame.start", "nondeterminism.cache"

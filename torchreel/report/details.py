@@ -10,6 +10,10 @@ from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import TypeVar
 
+from torchreel.analysis.compile_log import CompileLog, data_of
+from torchreel.analysis.frames import why_graph_break, why_recompile
+from torchreel.analysis.specialised import why_specialised
+from torchreel.analysis.steps import Story
 from torchreel.errors import DamagedStore, TorchreelError
 from torchreel.report.compiles import CACHE
 from torchreel.report.document import (
@@ -27,12 +31,9 @@ from torchreel.report.graphs import content_of, read_graph, sequence_numbers
 from torchreel.report.kernels import kernel_calls
 from torchreel.report.packing import Packer
 from torchreel.report.stories import guards_of, line_of, stories_of, symbols_of
-from torchreel.store import Store, queries, spelling
-from torchreel.store.history.frames import why_graph_break, why_recompile
-from torchreel.store.history.specialised import why_specialised
-from torchreel.store.history.steps import Story
-from torchreel.store.history.tape import CompileLog, data_of
-from torchreel.store.jsontypes import Json
+from torchreel.store import Store, queries
+from torchreel.store.documents import spelling
+from torchreel.store.documents.jsontypes import Json
 from torchreel.store.records import Compile, Graph, StackFrame
 
 _Read = TypeVar("_Read")

@@ -11,8 +11,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from torchreel.errors import DamagedStore
 from torchreel.report.document import GraphContent, GraphNode, TraceLine
-from torchreel.store import graph_documents, spelling
-from torchreel.store.jsontypes import Json, parse_json
+from torchreel.store.documents import graph_documents, spelling
+from torchreel.store.documents.jsontypes import Json, parse_json
 
 MOST_NODES = 20_000
 """Nodes of one graph that a page shows; the largest of real models that were seen has 9,000."""

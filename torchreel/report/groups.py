@@ -10,16 +10,16 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import chain
 
+from torchreel.analysis.compile_log import CompileLog, data_of, texts
+from torchreel.analysis.frames import shortened, why_graph_break
 from torchreel.report import compiles
 from torchreel.report.compiles import RecordingFacts
 from torchreel.report.document import CauseGroup, FailureGroup, ReducedCase, SourceLine, WhyStory
 from torchreel.report.graphs import last_line
 from torchreel.report.stories import line_of, stories_of
 from torchreel.store import Store, queries
-from torchreel.store.history.frames import shortened, why_graph_break
-from torchreel.store.history.tape import CompileLog, data_of, texts
+from torchreel.store.failures.signature import Signature
 from torchreel.store.records import Compile, Event, Failure
-from torchreel.store.signature import Signature
 
 Places = Mapping[int, int]
 """The place of each compile in the document, by its row id."""

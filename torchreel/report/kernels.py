@@ -11,8 +11,8 @@ import re
 from collections import defaultdict, deque
 from collections.abc import Iterable
 
+from torchreel.analysis.compile_log import CompileLog, data_of, texts
 from torchreel.report.document import KernelCall
-from torchreel.store.history.tape import CompileLog, data_of, texts
 from torchreel.store.records import Event
 
 CODEGEN = "codegen"

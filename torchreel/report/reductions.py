@@ -14,7 +14,7 @@ from torchreel.errors import TorchreelError
 from torchreel.report.document import ReducedCase
 from torchreel.report.graphs import read_graph, text_of
 from torchreel.store import Store, queries, schema
-from torchreel.store.jsontypes import Json
+from torchreel.store.documents.jsontypes import Json
 from torchreel.store.records import Failure, Reduction
 
 _SAME = "same"

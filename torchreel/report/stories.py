@@ -1,20 +1,20 @@
 """Stories of `why`, guards and symbols of a compile, as parts of the document.
 
 Lives here: the form that they have there: addresses without the store, which a page has once.  Not
-here: what happened (`torchreel.store.history`).
+here: what happened (`torchreel.analysis`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
+from torchreel.analysis.compile_log import CompileLog, data_of, texts
+from torchreel.analysis.guards import in_sources, is_mark, parts_of, shown
+from torchreel.analysis.shapes import SymbolTable, shape_events, symbol_table
+from torchreel.analysis.steps import Step, Story, step_of
+from torchreel.analysis.symbols import why_symbol
 from torchreel.report.document import GuardRow, SourceLine, SymbolRow, WhyStep, WhyStory
-from torchreel.store import spelling
-from torchreel.store.history.guards import in_sources, is_mark, parts_of, shown
-from torchreel.store.history.shapes import SymbolTable, shape_events, symbol_table
-from torchreel.store.history.steps import Step, Story, step_of
-from torchreel.store.history.symbols import why_symbol
-from torchreel.store.history.tape import CompileLog, data_of, texts
+from torchreel.store.documents import spelling
 from torchreel.store.records import StackFrame
 
 MOST_GUARDS = 5_000

@@ -1,7 +1,7 @@
 """Child processes that work on a stranger's store, and what the kernel keeps them from.
 
 Lives here: the confinement of such a child, and reading what it left. Not here: what the child does
-(`replay`, `minifier`), what a graph may call (`store.portable`). Imports no torch and nothing of
+(`replay`, `minifier`), what a graph may call (`formats`). Imports no torch and nothing of
 the other packages but `errors`: the check of a repro uses it in a process without torchreel.
 """
 

@@ -12,8 +12,8 @@ if TYPE_CHECKING:
     from torchreel.store.addressing import DEFAULT_STORE, Address, parse
     from torchreel.store.configs import ConfigEntry
     from torchreel.store.database import Store
-    from torchreel.store.jsontypes import Json, canonical_json
-    from torchreel.store.signature import Signature
+    from torchreel.store.documents.jsontypes import Json, canonical_json
+    from torchreel.store.failures.signature import Signature
     from torchreel.store.writer import Writer
 
 __all__ = [
@@ -33,9 +33,9 @@ _LAZY = {
     "DEFAULT_STORE": "addressing",
     "parse": "addressing",
     "Store": "database",
-    "Json": "jsontypes",
-    "canonical_json": "jsontypes",
-    "Signature": "signature",
+    "Json": "documents.jsontypes",
+    "canonical_json": "documents.jsontypes",
+    "Signature": "failures.signature",
     "ConfigEntry": "configs",
     "Writer": "writer",
 }

@@ -6,7 +6,7 @@ Used by both writers (`writer`, `direct`); nothing of the database is known here
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from torchreel.store.jsontypes import Json, canonical_json, digest_of, json_text
+from torchreel.store.documents.jsontypes import Json, canonical_json, digest_of, json_text
 
 
 class ConfigEntry(NamedTuple):

@@ -17,7 +17,7 @@ from torchreel.errors import StoreError, UnreadableSource
 from torchreel.store import schema
 from torchreel.store.configs import ConfigEntry
 from torchreel.store.database import Store
-from torchreel.store.jsontypes import json_text
+from torchreel.store.documents.jsontypes import json_text
 from torchreel.store.writer import Writer
 
 _COPIED = (

@@ -30,10 +30,11 @@ from sqlalchemy.exc import ArgumentError, NoSuchModuleError, SQLAlchemyError
 from sqlalchemy.pool import NullPool, Pool, QueuePool
 
 from torchreel.errors import DamagedStore, LockedStore, NewerStore, NotAStore, UsageError
-from torchreel.store import blobs, faults, locks, sqlite_files
-from torchreel.store.direct import write_schema
-from torchreel.store.packing import LastPack
-from torchreel.store.pages import Inline
+from torchreel.store.blobs import blobs
+from torchreel.store.blobs.packing import LastPack
+from torchreel.store.blobs.pages import Inline
+from torchreel.store.files import faults, locks, sqlite_files
+from torchreel.store.files.direct import write_schema
 from torchreel.store.reading import file_schema
 from torchreel.store.reading.connections import Guarded, bytes_of
 from torchreel.store.reading.rows import checked
@@ -156,7 +157,7 @@ class Store:
 
     def settle(self) -> int:
         """Write down the recordings whose process died without a word; return how many."""
-        from torchreel.store.settle import settle
+        from torchreel.store.processes.post_mortem import settle
 
         return settle(self)
 

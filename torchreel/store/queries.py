@@ -13,13 +13,15 @@ from typing import Any, TypeVar
 from sqlalchemy import Column, ColumnElement, Select, Table, func, select
 
 from torchreel.errors import DamagedStore, UsageError
-from torchreel.store import marks, schema
+from torchreel.store import schema
 from torchreel.store.addressing import UNNAMED, Address
+from torchreel.store.blobs.page_reader import Room, kinds_of, read_frames, read_pages
 from torchreel.store.configs import ConfigEntry
 from torchreel.store.database import Store
-from torchreel.store.jsontypes import Json
-from torchreel.store.liveness import PROCESS, is_alive
-from torchreel.store.paged import Room, kinds_of, read_frames, read_pages
+from torchreel.store.documents.jsontypes import Json
+from torchreel.store.failures.signature import Signature
+from torchreel.store.processes import marks
+from torchreel.store.processes.liveness import PROCESS, is_alive
 from torchreel.store.records import (
     ByCatch,
     Checkpoint,
@@ -39,7 +41,6 @@ from torchreel.store.records import (
     StackPage,
     Stage,
 )
-from torchreel.store.signature import Signature
 
 _Row = TypeVar("_Row")
 _Read = TypeVar("_Read")

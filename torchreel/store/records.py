@@ -6,8 +6,8 @@ Plain values only, so that they can be kept after the store is closed. `id` is t
 
 from dataclasses import dataclass
 
-from torchreel.store.jsontypes import Json
-from torchreel.store.signature import ASKED, Signature
+from torchreel.store.documents.jsontypes import Json
+from torchreel.store.failures.signature import ASKED, Signature
 
 
 @dataclass(frozen=True)
@@ -113,7 +113,7 @@ class StackFrame:
 
 @dataclass(frozen=True)
 class StackPage:
-    """Frames of stacks, kept together in one blob (`torchreel.store.pages`)."""
+    """Frames of stacks, kept together in one blob (`torchreel.store.blobs.pages`)."""
 
     id: int
     recording_id: int
@@ -122,7 +122,7 @@ class StackPage:
 
 @dataclass(frozen=True)
 class EventPages:
-    """Events of one compile, or of none, kept together in one blob (`torchreel.store.pages`).
+    """Events of one compile, or of none, kept together in one blob (`torchreel.store.blobs.pages`).
 
     `kinds` has the kind and the number of those in each page, null for a page that was deleted.
     """
@@ -182,7 +182,8 @@ class FrameBundle:
 
     `status` is 'complete', 'partial' (something could not be pickled, or was redacted) or 'refused'
     (there is none); `reason` names what is missing.  `digest` is a pickle, to be loaded only on
-    trust (`torchreel.replay.bundles`); `tensors` the descriptions of the tensors it refers to.
+    trust (`torchreel.replay.child.bundles`); `tensors` the descriptions of the tensors it refers
+    to.
     """
 
     id: int

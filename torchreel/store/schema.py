@@ -29,7 +29,7 @@ from sqlalchemy.dialects import sqlite
 from sqlalchemy.schema import CreateIndex, CreateTable, ExecutableDDLElement
 from sqlalchemy.types import TypeDecorator
 
-from torchreel.store.jsontypes import Json, json_text, parse_json
+from torchreel.store.documents.jsontypes import Json, json_text, parse_json
 from torchreel.store.revision import REVISION
 
 

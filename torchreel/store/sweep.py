@@ -12,10 +12,11 @@ from sqlalchemy import Connection, Text, delete, inspect, select, text
 from sqlalchemy.types import TypeDecorator
 
 from torchreel.errors import DamagedStore
-from torchreel.store import blobs, schema
+from torchreel.store import schema
+from torchreel.store.blobs import blobs
+from torchreel.store.blobs.packing import LastPack
+from torchreel.store.blobs.packs import DROP_UNUSED
 from torchreel.store.database import Store
-from torchreel.store.packing import LastPack
-from torchreel.store.packs import DROP_UNUSED
 
 _DIGEST = re.compile(r"(?<![0-9a-f])[0-9a-f]{64}(?![0-9a-f])")
 _CHUNK = 500

@@ -11,8 +11,8 @@ from sqlalchemy import Connection, Insert, Table, delete, insert, select, update
 from sqlalchemy.dialects import postgresql, sqlite
 
 from torchreel.errors import UnsupportedError
-from torchreel.store import blobs
 from torchreel.store import configs as config_rows
+from torchreel.store.blobs import blobs
 from torchreel.store.configs import ConfigEntry
 from torchreel.store.schema import COMPUTED, config_entries, configs, metadata
 

@@ -1,7 +1,7 @@
 """The call of torch.export that a bundle holds, in the place of a frame.
 
 Lives here: the function whose code and arguments are kept.  Not here: when they are kept (the
-recorder's probe of exports), and how they are called again (`torchreel.replay.frames`).
+recorder's probe of exports), and how they are called again (`torchreel.replay.child.frames`).
 """
 
 from __future__ import annotations

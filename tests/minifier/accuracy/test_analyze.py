@@ -24,7 +24,7 @@ from torchreel.minifier.oracle.protocol import Task, TaskResult
 from torchreel.minifier.results.verdicts import OracleReport
 from torchreel.store import queries
 from torchreel.store.database import Store
-from torchreel.store.signature import Signature
+from torchreel.store.failures.signature import Signature
 
 assert tests.minifier.planted_results, "imported for its side effect"
 

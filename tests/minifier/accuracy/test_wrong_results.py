@@ -22,8 +22,8 @@ from torchreel.minifier.oracle.child.graph_runner import run
 from torchreel.minifier.oracle.protocol import ChildReport, Task, TaskResult
 from torchreel.minifier.passes.sizes import PlainContents
 from torchreel.minifier.scripts.forms import compile_form
-from torchreel.replay.comparison import compare, differences
-from torchreel.store.signature import Signature, wrong_result_signature
+from torchreel.replay.accuracy.comparison import compare, differences
+from torchreel.store.failures.signature import Signature, wrong_result_signature
 
 assert tests.minifier.planted_results, "imported for its side effect"
 

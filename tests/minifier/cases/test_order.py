@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from tests.minifier.hand_made import call, case_of, chain, ref, tensor
 from torchreel.minifier.cases.case import Case
 from torchreel.minifier.cases.order import sort_key
-from torchreel.store.jsontypes import canonical_json
+from torchreel.store.documents.jsontypes import canonical_json
 
 FUNCTIONS = ("sin", "cos", "relu", "neg")
 

@@ -25,7 +25,7 @@ from torchreel.minifier.results.verdicts import OracleReport
 from torchreel.minifier.search.cached_oracle import CachedOracle
 from torchreel.minifier.storage.journal import MemoryJournal
 from torchreel.store.database import Store
-from torchreel.store.signature import Signature
+from torchreel.store.failures.signature import Signature
 
 SINE = case_of([call("y", "sin", ref("x"))], ["y"], x=tensor(2))
 

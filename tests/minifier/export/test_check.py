@@ -9,7 +9,7 @@ import pytest
 
 from torchreel.minifier.export.check import Interpreter, check
 from torchreel.releases.packages import foreign_packages, packages
-from torchreel.store.signature import (
+from torchreel.store.failures.signature import (
     Signature,
     crash_signature,
     hang_signature,

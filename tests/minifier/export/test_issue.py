@@ -27,8 +27,8 @@ from torchreel.minifier.scripts.forms import Script, compile_form, with_header
 from torchreel.minifier.scripts.validation.issues import check_issue
 from torchreel.releases.results import Run, State, Survey
 from torchreel.releases.results import Tried as Release
+from torchreel.store.failures.signature import CLASSES, Signature
 from torchreel.store.records import Reduction
-from torchreel.store.signature import CLASSES, Signature
 
 
 @cache

@@ -11,7 +11,7 @@ import pytest
 from torchreel.minifier.export.check import CheckResult, check
 from torchreel.minifier.export.releases import releases_to_try, run_of
 from torchreel.releases.results import State
-from torchreel.store.signature import Signature, crash_signature
+from torchreel.store.failures.signature import Signature, crash_signature
 
 ERROR = Signature("exception", "lowering", "inference", ("KeyError",), (), "'weight'")
 HERE = version("torch").partition("+")[0]

@@ -16,10 +16,10 @@ import pytest
 
 from tests.minifier.scripts.test_forms import CASES, FORMS, SIGNATURE
 from torchreel.errors import UnsupportedError
+from torchreel.formats.checkpoints.document import CheckpointDoc
 from torchreel.minifier.cases.kinds import case_from_bytes
 from torchreel.minifier.scripts.inputs import InputLines
 from torchreel.store import canonical_json
-from torchreel.store.portable.checkpoints import CheckpointDoc
 
 MARK = "owned"
 CALL = f"__import__('os').{MARK}()"

@@ -14,8 +14,8 @@ from torchreel.minifier.hangs.oracle import HangOracle
 from torchreel.minifier.options import RunLimits
 from torchreel.minifier.results.verdicts import OracleReport
 from torchreel.minifier.search.search import Search
-from torchreel.store.hang_limit import recorded_limit
-from torchreel.store.signature import hang_signature
+from torchreel.store.failures.hang_limit import recorded_limit
+from torchreel.store.failures.signature import hang_signature
 
 LIMIT = 3.0
 # Calls of which the backend `planted_doubling` needs 4.1 s; of one less it needs 2.0 s.

@@ -16,7 +16,7 @@ from torchreel.minifier.oracle.worker_oracle import WorkerOracle
 from torchreel.minifier.results.verdicts import OracleReport
 from torchreel.minifier.search.similar import is_alike
 from torchreel.sandbox.processes import _children as children
-from torchreel.store.signature import (
+from torchreel.store.failures.signature import (
     Signature,
     crash_signature,
     hang_signature,

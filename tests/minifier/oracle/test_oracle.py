@@ -13,6 +13,7 @@ import torch
 from tests.minifier.hand_made import functions_of
 from tests.minifier.real import NOTHING, case_from, chain_of, planted, shared_worker
 from torchreel.errors import BudgetSpent, FlakyFailure, NotReproduced, UsageError
+from torchreel.formats.graphs.codec import NodeDoc
 from torchreel.minifier.cases.case import Case
 from torchreel.minifier.options import Budget, RunLimits
 from torchreel.minifier.oracle.protocol import ChildReport, TaskResult
@@ -26,8 +27,7 @@ from torchreel.minifier.search.partitions import is_worth
 from torchreel.minifier.search.search import Search
 from torchreel.minifier.storage.journal import MemoryJournal
 from torchreel.store.database import Store
-from torchreel.store.portable.graphs import NodeDoc
-from torchreel.store.signature import (
+from torchreel.store.failures.signature import (
     Signature,
     crash_signature,
     hang_signature,

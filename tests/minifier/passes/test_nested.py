@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from tests.minifier.hand_made import BUG, Predicate, functions_of
 from tests.minifier.nested import NESTED
+from torchreel.formats.graphs.codec import GraphDoc
 from torchreel.minifier.cases.case import Case
 from torchreel.minifier.cases.higher_order import call_of, calls_in
 from torchreel.minifier.cases.order import sort_key
@@ -16,7 +17,6 @@ from torchreel.minifier.passes.inline import InlineBody
 from torchreel.minifier.passes.lift import Lift, LiftValues
 from torchreel.minifier.passes.operands import DropOperand, DropResult, Freeze, SameBranch
 from torchreel.minifier.search.search import Search
-from torchreel.store.portable.graphs import GraphDoc
 
 
 def assert_sound(graph: GraphDoc) -> None:

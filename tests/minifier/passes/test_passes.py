@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from tests.minifier.cases.test_order import cases
 from tests.minifier.hand_made import call, case_of, chain, functions_of, ref, tensor
+from torchreel.formats.graphs.codec import GraphDoc, NodeDoc
 from torchreel.minifier.cases.case import Case
 from torchreel.minifier.cases.descriptions import sizes
 from torchreel.minifier.cases.graph_edits import output_items
@@ -24,8 +25,7 @@ from torchreel.minifier.passes.outputs import Outputs, Suffix
 from torchreel.minifier.passes.reshape import Reshape, ReshapeInputs
 from torchreel.minifier.passes.sizes import Resize, SmallerSizes
 from torchreel.minifier.passes.unused import DeadCode, UnusedInputs
-from torchreel.store.jsontypes import Json
-from torchreel.store.portable.graphs import GraphDoc, NodeDoc
+from torchreel.store.documents.jsontypes import Json
 
 PASSES = [*all_passes(), Around("target: aten.relu.default, sin or add of cond")]
 

@@ -14,6 +14,7 @@ from tests.minifier.hand_made import (
     tensor,
 )
 from tests.minifier.passes.test_passes import applied, assert_well_formed
+from torchreel.formats.graphs.codec import NodeDoc
 from torchreel.minifier.cases.case import Case
 from torchreel.minifier.cases.descriptions import as_input, as_object
 from torchreel.minifier.cases.graph_edits import output_items
@@ -33,8 +34,7 @@ from torchreel.minifier.passes.regions import Regions
 from torchreel.minifier.passes.sizes import SmallerSizes
 from torchreel.minifier.passes.writes import NoWrites
 from torchreel.minifier.search.search import Search
-from torchreel.store.jsontypes import Json
-from torchreel.store.portable.graphs import NodeDoc
+from torchreel.store.documents.jsontypes import Json
 
 
 def sizes_of(case: Case) -> list[Json]:

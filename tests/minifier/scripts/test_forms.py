@@ -13,11 +13,11 @@ from torch._higher_order_ops.while_loop import while_loop
 
 from tests.minifier.real import case_from
 from torchreel.errors import UnsupportedError
+from torchreel.formats.graphs.codec import map_tree
 from torchreel.minifier.cases.case import Case
 from torchreel.minifier.export.check import check
 from torchreel.minifier.scripts.forms import compile_form, graph_form, with_header
-from torchreel.store.portable.graphs import map_tree
-from torchreel.store.signature import Signature, crash_signature, hang_signature
+from torchreel.store.failures.signature import Signature, crash_signature, hang_signature
 
 SIGNATURE = Signature("exception", "lowering", "", ("KeyError",), (), "'weight'")
 HEADER = ['KeyError """', "from a stranger\nimport os; os.abort()", "\x1b[2J"]

@@ -8,9 +8,9 @@ import torch.nn.functional as F
 from torch._dynamo.testing import EagerAndRecordGraphs
 
 from torchreel.errors import TorchreelError
+from torchreel.formats.graphs.codec import GraphDoc, NodeDoc, encode_graph
 from torchreel.minifier.scripts.functions import function
 from torchreel.minifier.scripts.names import variables
-from torchreel.store.portable.graphs import GraphDoc, NodeDoc, encode_graph
 
 
 def captured(fn: object, *args: object, **options: object) -> GraphDoc:

@@ -9,10 +9,10 @@ import torch
 
 from tests.minifier.hand_made import NO_SYMBOLS, case_of, tensor
 from torchreel.errors import UnsupportedError
+from torchreel.formats.checkpoints.document import CheckpointDoc
+from torchreel.formats.tensors import Encoder, synthesise_all
 from torchreel.minifier.scripts.inputs import InputLines
-from torchreel.store.jsontypes import Json
-from torchreel.store.portable.checkpoints import CheckpointDoc
-from torchreel.store.portable.tensors import Encoder, synthesise_all
+from torchreel.store.documents.jsontypes import Json
 
 Descriptions = list[Json]
 

@@ -10,7 +10,7 @@ from torchreel.errors import UnsupportedError
 from torchreel.minifier.cases.source_case import SourceCase
 from torchreel.minifier.scripts.forms import Script
 from torchreel.minifier.scripts.source_form import comparing_forms, source_form
-from torchreel.store.signature import Signature, crash_signature, memory_signature
+from torchreel.store.failures.signature import Signature, crash_signature, memory_signature
 
 PROGRAM = """\
 import torch

@@ -17,7 +17,7 @@ from torchreel.minifier.oracle.predicates import QUANTITIES
 from torchreel.minifier.scripts.forms import Script
 from torchreel.minifier.scripts.validation.issues import HEADINGS, check_issue
 from torchreel.minifier.scripts.validation.scripts import check_program, check_script
-from torchreel.store.signature import (
+from torchreel.store.failures.signature import (
     crash_signature,
     hang_signature,
     memory_signature,

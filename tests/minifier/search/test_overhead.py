@@ -16,7 +16,7 @@ from torchreel.minifier.cases.kinds import AnyCase
 from torchreel.minifier.results.verdicts import OracleReport
 from torchreel.minifier.search.search import Search
 from torchreel.store.database import Store
-from torchreel.store.jsontypes import Json
+from torchreel.store.documents.jsontypes import Json
 
 
 def long(nodes: int) -> Case:

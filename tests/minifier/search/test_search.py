@@ -42,7 +42,7 @@ from torchreel.minifier.search.similar import is_alike
 from torchreel.minifier.storage.journal import StoreJournal
 from torchreel.store import queries
 from torchreel.store.database import Store
-from torchreel.store.signature import Signature, crash_signature
+from torchreel.store.failures.signature import Signature, crash_signature
 
 
 def sin_reaches_cos(case: Case) -> bool:

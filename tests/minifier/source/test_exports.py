@@ -15,7 +15,7 @@ from torch.export import Dim
 from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
 
 import torchreel
-from torchreel.console import failure as console
+from torchreel.commands.rendering import failure as console
 from torchreel.errors import UnsupportedError, UntrustedError
 from torchreel.minifier.cases.last_call import in_eager_mode, last_call
 from torchreel.minifier.cases.source_case import SourceCase

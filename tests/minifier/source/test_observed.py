@@ -26,8 +26,8 @@ from torchreel.minifier.results.reductions import ProgressEvent
 from torchreel.recorder.settings import Settings
 from torchreel.replay import replay
 from torchreel.store import Store, queries
-from torchreel.store.jsontypes import parse_json
-from torchreel.store.signature import wrong_result_signature
+from torchreel.store.documents.jsontypes import parse_json
+from torchreel.store.failures.signature import wrong_result_signature
 
 # pytorch/pytorch#197896: what a method closes over is not changed under Dynamo.
 DROPPED = """\

@@ -26,7 +26,7 @@ from torchreel.minifier.source.assemble.child import programs
 from torchreel.minifier.source.assemble.functions import Sources
 from torchreel.minifier.source.assemble.names import Names
 from torchreel.minifier.source.assemble.objects import Choice, Objects
-from torchreel.replay.bundles import read_bundle
+from torchreel.replay.child.bundles import read_bundle
 from torchreel.store import Store, queries
 
 OFFSET = 3

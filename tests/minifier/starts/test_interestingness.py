@@ -26,7 +26,7 @@ from torchreel.minifier.scripts.forms import candidate_script, compile_form
 from torchreel.minifier.search.search import Search
 from torchreel.store import queries
 from torchreel.store.database import Store
-from torchreel.store.signature import predicate_signature, script_signature
+from torchreel.store.failures.signature import predicate_signature, script_signature
 
 assert tests.minifier.planted, "imported for its side effect"
 

@@ -3,7 +3,7 @@
 import torch
 import torch._dynamo
 
-from tests.store.portable.compiles import compile_and_see
+from tests.formats.compiles import compile_and_see
 from torchreel.minifier.cases.case import Case
 from torchreel.minifier.starts.failures import without_runtime_asserts
 

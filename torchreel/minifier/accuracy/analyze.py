@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 
 from torchreel.errors import NotReproduced, UnsupportedError
+from torchreel.formats.graphs.codec import GraphDoc, NodeDoc
 from torchreel.minifier.accuracy.inputs import is_wrong, with_telling_inputs
 from torchreel.minifier.cases.case import Case
 from torchreel.minifier.cases.descriptions import is_tensor
@@ -19,14 +20,14 @@ from torchreel.minifier.cases.side_effects import is_effectful
 from torchreel.minifier.oracle.interface import Oracle
 from torchreel.minifier.oracle.worker_oracle import WorkerOracle
 from torchreel.minifier.results.verdicts import OracleReport, raise_missing, raise_refusal
-from torchreel.replay.comparators import tolerances
-from torchreel.replay.operators import document
-from torchreel.store import queries, spelling
+from torchreel.replay.accuracy.comparators import tolerances
+from torchreel.replay.imposed.operators import document
+from torchreel.store import queries
 from torchreel.store.database import Store
-from torchreel.store.jsontypes import Json
-from torchreel.store.portable.graphs import GraphDoc, NodeDoc
+from torchreel.store.documents import spelling
+from torchreel.store.documents.jsontypes import Json
+from torchreel.store.failures.signature import wrong_result_signature
 from torchreel.store.records import Compile
-from torchreel.store.signature import wrong_result_signature
 
 _SNAPSHOT = "fn:torch.clone"
 

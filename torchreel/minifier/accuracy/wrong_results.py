@@ -28,8 +28,8 @@ from torchreel.minifier.results.verdicts import (
 from torchreel.minifier.source.frame_programs import programs
 from torchreel.minifier.source.passes.settings import SimplerCall
 from torchreel.minifier.storage.added_failures import add_failure
-from torchreel.replay.comparators import DEFAULT, tolerances
-from torchreel.replay.operators import document
+from torchreel.replay.accuracy.comparators import DEFAULT, tolerances
+from torchreel.replay.imposed.operators import document
 from torchreel.store import queries
 from torchreel.store.database import Store
 from torchreel.store.records import Checkpoint, Compile, Failure

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 
 from torchreel.errors import DamagedStore
 from torchreel.minifier.bisect.steps import NONE, BisectStep, words
-from torchreel.store.jsontypes import Json
+from torchreel.store.documents.jsontypes import Json
 
 
 @dataclass(frozen=True)

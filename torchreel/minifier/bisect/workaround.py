@@ -15,7 +15,7 @@ from torchreel.minifier.cases.case import Case
 from torchreel.minifier.cases.descriptions import as_object, symbols_of
 from torchreel.minifier.oracle.interface import Oracle
 from torchreel.minifier.search.cached_oracle import CachedOracle
-from torchreel.store.jsontypes import Json
+from torchreel.store.documents.jsontypes import Json
 
 _MODULES = {"functorch": "torch._functorch.config", "inductor": "torch._inductor.config"}
 

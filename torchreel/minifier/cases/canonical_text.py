@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterable, Mapping
 from functools import wraps
 from typing import TypeVar
 
-from torchreel.store.jsontypes import Json, canonical_json
-from torchreel.store.portable.graphs import GraphDoc, NodeDoc, map_tree
+from torchreel.formats.graphs.codec import GraphDoc, NodeDoc, map_tree
+from torchreel.store.documents.jsontypes import Json, canonical_json
 
 D = TypeVar("D", NodeDoc, GraphDoc)
 T = TypeVar("T")

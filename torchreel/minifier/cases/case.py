@@ -16,14 +16,14 @@ from functools import cached_property
 from typing import Literal, cast
 
 from torchreel.errors import UnsupportedError
+from torchreel.formats.checkpoints.document import CheckpointDoc
+from torchreel.formats.checkpoints.split_graphs import with_numbers
+from torchreel.formats.graphs.codec import GraphDoc, NodeDoc
+from torchreel.formats.operators.described import operators_of
 from torchreel.minifier.cases import canonical_text as texts
-from torchreel.replay import comparators
-from torchreel.replay.causes import CACHES
-from torchreel.store.jsontypes import Json, digest_of, parse_json
-from torchreel.store.portable.checkpoints import CheckpointDoc
-from torchreel.store.portable.graphs import GraphDoc, NodeDoc
-from torchreel.store.portable.operators.described import operators_of
-from torchreel.store.portable.split_graphs import with_numbers
+from torchreel.replay.accuracy import comparators
+from torchreel.replay.compare.causes import CACHES
+from torchreel.store.documents.jsontypes import Json, digest_of, parse_json
 
 Harness = Literal["compile", "run", "train", "accuracy", "nodes"]
 HARNESSES: tuple[Harness, ...] = ("compile", "run", "train", "accuracy", "nodes")

@@ -1,7 +1,7 @@
 """Value descriptions and the expressions in them, as the passes need them.
 
 Lives here: compatibility of two values, the description of a value as a fresh input, the numbers
-and symbols in a description. Not here: what a description means to torch (`store.portable`). Called
+and symbols in a description. Not here: what a description means to torch (`formats`). Called
 by the passes and by the order. Nothing here touches a tensor.
 """
 
@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from functools import lru_cache
 
-from torchreel.store.jsontypes import Json, canonical_json
+from torchreel.store.documents.jsontypes import Json, canonical_json
 
 _SYMBOL = re.compile(r"(?<![\w.$\"])[A-Za-z_]\w*(?!\w*\()")
 _UNBACKED = re.compile(r"zuf\d+|u\d+")

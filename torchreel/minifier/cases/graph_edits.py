@@ -11,11 +11,11 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
+from torchreel.formats.graphs.codec import GraphDoc, NodeDoc, map_tree, node_refs
 from torchreel.minifier.cases.canonical_text import memoized
 from torchreel.minifier.cases.descriptions import as_input
 from torchreel.minifier.cases.side_effects import is_effectful
-from torchreel.store.jsontypes import Json
-from torchreel.store.portable.graphs import GraphDoc, NodeDoc, map_tree, node_refs
+from torchreel.store.documents.jsontypes import Json
 
 
 class GraphEditor:

@@ -11,10 +11,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Literal
 
+from torchreel.formats.graphs.codec import GraphDoc, NodeDoc
 from torchreel.minifier.cases.descriptions import as_list, as_object
 from torchreel.minifier.cases.graph_edits import output_items
-from torchreel.store.jsontypes import Json
-from torchreel.store.portable.graphs import GraphDoc, NodeDoc
+from torchreel.store.documents.jsontypes import Json
 
 Kind = Literal["operand", "carry", "slice", "pair"]
 """How a group of arguments reaches a body.

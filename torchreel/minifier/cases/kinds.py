@@ -13,7 +13,7 @@ from typing import Protocol
 from torchreel.errors import UnsupportedError
 from torchreel.minifier.cases.case import Case
 from torchreel.minifier.cases.source_case import SourceCase
-from torchreel.store.jsontypes import Json, parse_json
+from torchreel.store.documents.jsontypes import Json, parse_json
 
 Key = tuple[int | str, ...]
 """The place of a case in the order (`order.sort_key`)."""

@@ -27,6 +27,7 @@ import math
 from collections.abc import Mapping
 from functools import singledispatch
 
+from torchreel.formats.graphs.codec import GraphDoc, NodeDoc
 from torchreel.minifier.cases.canonical_text import key_of, memoized, memoized_by_identity
 from torchreel.minifier.cases.case import BACKENDS, HARNESSES, Case
 from torchreel.minifier.cases.descriptions import as_list, as_object, contiguous, is_tensor, sizes
@@ -36,8 +37,7 @@ from torchreel.minifier.cases.literals import dtype_rank, leaves, weight
 from torchreel.minifier.cases.side_effects import written_operand
 from torchreel.minifier.cases.source_case import SourceCase
 from torchreel.minifier.cases.source_order import source_key
-from torchreel.store.jsontypes import Json
-from torchreel.store.portable.graphs import GraphDoc, NodeDoc
+from torchreel.store.documents.jsontypes import Json
 
 
 @singledispatch

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
+from torchreel.formats.checkpoints.document import CheckpointDoc
 from torchreel.minifier.cases.descriptions import as_list, as_object, contiguous, is_tensor, sizes
-from torchreel.store.jsontypes import Json
-from torchreel.store.portable.checkpoints import CheckpointDoc
+from torchreel.store.documents.jsontypes import Json
 
 
 def resized_checkpoints(doc: CheckpointDoc) -> Iterator[CheckpointDoc]:

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import re
 
+from torchreel.formats.graphs.codec import NodeDoc
 from torchreel.minifier.cases.descriptions import as_object
-from torchreel.store.portable.graphs import NodeDoc
 
 _ARITHMETIC = (
     *("add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "matmul"),

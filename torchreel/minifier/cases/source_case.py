@@ -16,7 +16,7 @@ from functools import cached_property
 
 from torchreel.errors import UnsupportedError
 from torchreel.minifier.cases.last_call import is_export, last_call
-from torchreel.store.jsontypes import Json, canonical_json, digest_of
+from torchreel.store.documents.jsontypes import Json, canonical_json, digest_of
 
 KIND = "source"
 ANYTHING = "*"

@@ -23,7 +23,7 @@ from torchreel.minifier.search.cached_oracle import CachedOracle
 from torchreel.minifier.storage.findings import keep_finding, latest_finding
 from torchreel.minifier.storage.journal import StoreJournal
 from torchreel.store.database import Store
-from torchreel.store.signature import Signature
+from torchreel.store.failures.signature import Signature
 
 MOST_RUNS = 40
 """Oracle runs that an explanation may take."""

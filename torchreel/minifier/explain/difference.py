@@ -8,13 +8,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from itertools import zip_longest
 
+from torchreel.formats.graphs.codec import GraphDoc, NodeDoc
 from torchreel.minifier.cases.case import Case
 from torchreel.minifier.cases.descriptions import as_list, as_object
 from torchreel.minifier.passes.config import entry_name
 from torchreel.minifier.scripts.names import variables
-from torchreel.store import spelling
-from torchreel.store.jsontypes import Json
-from torchreel.store.portable.graphs import GraphDoc, NodeDoc
+from torchreel.store.documents import spelling
+from torchreel.store.documents.jsontypes import Json
 
 Edit = tuple[int, str]
 """The distance of two cases (less is nearer), and the change that leads from one to the other."""

@@ -13,7 +13,7 @@ from torchreel.minifier.cases.case import Case
 from torchreel.minifier.cases.descriptions import as_list, as_object, is_tensor, sizes
 from torchreel.minifier.passes.sizes import Resize
 from torchreel.minifier.scripts.names import variables
-from torchreel.store.jsontypes import Json
+from torchreel.store.documents.jsontypes import Json
 
 # Beyond the size itself: the next one, one that is no multiple of anything, one that fills more
 # than a vector register of any machine (16 floats of 32 bits in AVX-512).

@@ -46,7 +46,7 @@ from torchreel.minifier.storage.findings import latest_finding
 from torchreel.minifier.storage.other_failures import find_other_failure
 from torchreel.releases.results import Survey
 from torchreel.store import Store
-from torchreel.store.hang_limit import recorded_limit
+from torchreel.store.failures.hang_limit import recorded_limit
 from torchreel.store.records import Compile, Failure
 
 __all__ = [

@@ -30,11 +30,11 @@ from torchreel.minifier.oracle.command import INTERESTING, run_command
 from torchreel.minifier.oracle.worker_oracle import NEEDS_KERNELS
 from torchreel.minifier.scripts.measuring import HOLDS
 from torchreel.releases.packages import foreign_packages, needed_packages
-from torchreel.replay.vector_isa import copy_probes
+from torchreel.replay.imposed.vector_isa import copy_probes
 from torchreel.sandbox import processes
-from torchreel.store import raised
-from torchreel.store.raised import Denial, Raised
-from torchreel.store.signature import (
+from torchreel.store.failures import raised
+from torchreel.store.failures.raised import Denial, Raised
+from torchreel.store.failures.signature import (
     Signature,
     crash_signature,
     from_chain,

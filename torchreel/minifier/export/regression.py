@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from torchreel.minifier.export.check import CheckResult, check
 from torchreel.minifier.scripts.forms import Script
 from torchreel.minifier.scripts.validation.scripts import check_program
-from torchreel.store.signature import Signature
+from torchreel.store.failures.signature import Signature
 
 _IN_A_PROCESS = """{head}
 

@@ -16,8 +16,8 @@ from torchreel.minifier.storage.best_cases import best_case
 from torchreel.minifier.storage.other_failures import StoredOtherFailure
 from torchreel.releases.results import Survey
 from torchreel.store import Store, queries
+from torchreel.store.failures.signature import Signature
 from torchreel.store.records import Compile, Failure, Reduction
-from torchreel.store.signature import Signature
 
 # Of a recording's environment, what an issue says; the rest may be nobody's business.
 _VERSIONS = ("torch", "python", "platform", "machine", "cpu", "cpu_count", "num_threads", "gxx")

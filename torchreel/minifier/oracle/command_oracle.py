@@ -21,8 +21,8 @@ from torchreel.minifier.options import RunLimits
 from torchreel.minifier.oracle.command import CANNOT_JUDGE, INTERESTING, CommandResult, run_command
 from torchreel.minifier.oracle.worker_oracle import WorkerOracle
 from torchreel.minifier.results.verdicts import OracleReport
-from torchreel.store.jsontypes import canonical_json, digest_of
-from torchreel.store.signature import Signature
+from torchreel.store.documents.jsontypes import canonical_json, digest_of
+from torchreel.store.failures.signature import Signature
 
 # The command may take ten times as long as it did when it first found a case interesting.
 _FIRST_SECONDS = 600.0

@@ -20,8 +20,8 @@ from typing import cast
 
 from torchreel.minifier.cases.kinds import AnyCase, case_from_json
 from torchreel.minifier.results.verdicts import OracleReport, Verdict
-from torchreel.store.jsontypes import Json, canonical_json, parse_json
-from torchreel.store.signature import Signature
+from torchreel.store.documents.jsontypes import Json, canonical_json, parse_json
+from torchreel.store.failures.signature import Signature
 
 PREPARATION = ("decode", "fake", "eager")
 """Stages before the compiler: what fails there was no program to begin with."""

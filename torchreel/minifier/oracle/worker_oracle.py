@@ -33,11 +33,11 @@ from torchreel.minifier.oracle.predicates import QUANTITIES, parse_predicate
 from torchreel.minifier.oracle.protocol import ChildReport, Task, TaskResult, parse_line
 from torchreel.minifier.oracle.worker_pool import WorkerPool
 from torchreel.minifier.results.verdicts import OracleReport
-from torchreel.replay.device import libraries
-from torchreel.replay.vector_isa import copy_probes
+from torchreel.replay.imposed.device import libraries
+from torchreel.replay.imposed.vector_isa import copy_probes
 from torchreel.sandbox.processes import available_memory, kill_group, named_parent
-from torchreel.store.jsontypes import Json, canonical_json, digest_of
-from torchreel.store.signature import Signature
+from torchreel.store.documents.jsontypes import Json, canonical_json, digest_of
+from torchreel.store.failures.signature import Signature
 
 # A candidate may take ten times as long as the first run, and at least this many seconds: the first
 # one profits from nothing that a later one has warmed up.

@@ -14,6 +14,7 @@ from collections import Counter, defaultdict, deque
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from torchreel.formats.graphs.codec import GraphDoc, NodeDoc
 from torchreel.minifier.cases.case import Case
 from torchreel.minifier.cases.descriptions import (
     as_list,
@@ -27,8 +28,7 @@ from torchreel.minifier.cases.side_effects import base_name, is_end
 from torchreel.minifier.passes.base import CaseEdit, CasePass
 from torchreel.minifier.passes.reshape import Reshape
 from torchreel.minifier.passes.sizes import SmallerSizes
-from torchreel.store.jsontypes import Json
-from torchreel.store.portable.graphs import GraphDoc, NodeDoc
+from torchreel.store.documents.jsontypes import Json
 
 # So many steps along the graph from what is named, to try in turn: a try costs little as long as
 # what is kept is small, and beyond that the ends of the graph are found by bisection.

@@ -26,9 +26,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Generic, TypeVar
 
+from torchreel.formats.graphs.codec import GraphDoc
 from torchreel.minifier.cases.case import Case
 from torchreel.minifier.cases.graph_edits import GraphEditor
-from torchreel.store.portable.graphs import GraphDoc
 
 Path = tuple[str, ...]
 """The names of the nested graphs from the outer graph inwards; () is the outer graph."""

@@ -11,12 +11,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 
+from torchreel.formats.graphs.codec import GraphDoc, NodeDoc
 from torchreel.minifier.cases.canonical_text import memoized
 from torchreel.minifier.cases.case import Case
 from torchreel.minifier.cases.descriptions import compatible, is_tensor, likeness
 from torchreel.minifier.cases.graph_edits import GraphEditor
 from torchreel.minifier.passes.base import GraphEdit, GraphPass, Path, graph_at, paths
-from torchreel.store.portable.graphs import GraphDoc, NodeDoc
 
 # How many values a search upwards looks at: a ladder of views around a matmul is about ten.
 _REACH = 40

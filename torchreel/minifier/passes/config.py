@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from torchreel.minifier.cases.case import Case
 from torchreel.minifier.cases.descriptions import as_list, as_object
 from torchreel.minifier.passes.base import CaseEdit, CasePass
-from torchreel.store.jsontypes import Json
+from torchreel.store.documents.jsontypes import Json
 
 
 @dataclass(frozen=True)

@@ -8,12 +8,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from torchreel.formats.graphs.codec import GraphDoc
 from torchreel.minifier.cases.case import Case
 from torchreel.minifier.cases.descriptions import as_input
 from torchreel.minifier.cases.graph_edits import GraphEditor, users_of
 from torchreel.minifier.cases.side_effects import is_end
 from torchreel.minifier.passes.base import GraphEdit, GraphPass, Path
-from torchreel.store.portable.graphs import GraphDoc
 
 # Regions smaller than this are left to the passes that try single nodes.
 _SMALLEST_CHUNK = 3

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from torchreel.formats.graphs.codec import GraphDoc, NodeDoc
 from torchreel.minifier.cases.case import VALUE_KEYS, Case
 from torchreel.minifier.cases.descriptions import as_object, is_tensor
 from torchreel.minifier.cases.literals import DTYPES, dtype_rank
 from torchreel.minifier.passes.base import CaseEdit, CasePass
-from torchreel.store.jsontypes import Json
-from torchreel.store.portable.graphs import GraphDoc, NodeDoc
+from torchreel.store.documents.jsontypes import Json
 
 
 @dataclass(frozen=True)

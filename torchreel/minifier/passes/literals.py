@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
+from torchreel.formats.graphs.codec import GraphDoc, NodeDoc
 from torchreel.minifier.cases.case import Case
 from torchreel.minifier.cases.descriptions import as_list, as_object
 from torchreel.minifier.cases.higher_order import LAYOUTS, calls_in
@@ -18,8 +19,7 @@ from torchreel.minifier.cases.literals import (
 )
 from torchreel.minifier.passes.base import CaseEdit, CasePass, Path, graph_at, paths, with_graph_at
 from torchreel.minifier.passes.required_arguments import is_required
-from torchreel.store.jsontypes import Json
-from torchreel.store.portable.graphs import GraphDoc, NodeDoc
+from torchreel.store.documents.jsontypes import Json
 
 # Arguments of these are no literals of the user's: levels, states, bookkeeping.
 _LEFT_ALONE = ("_vmap_", "_grad_", "_jvp_", "_enter_", "_exit_", "_set_grad", "lazy_load")

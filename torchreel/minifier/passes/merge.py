@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from torchreel.formats.graphs.codec import GraphDoc, NodeDoc
 from torchreel.minifier.cases.case import Case
 from torchreel.minifier.cases.descriptions import as_input, as_object, compatible
 from torchreel.minifier.cases.graph_edits import GraphEditor, pruned, users_of
@@ -17,8 +18,7 @@ from torchreel.minifier.passes.base import (
     graph_at,
     paths,
 )
-from torchreel.store.jsontypes import Json
-from torchreel.store.portable.graphs import GraphDoc, NodeDoc
+from torchreel.store.documents.jsontypes import Json
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
+from torchreel.formats.graphs.codec import GraphDoc, NodeDoc, map_tree
 from torchreel.minifier.cases.case import Case
 from torchreel.minifier.cases.descriptions import as_list
 from torchreel.minifier.cases.graph_edits import output_items, pruned, shaped_like, users_of
@@ -22,8 +23,7 @@ from torchreel.minifier.cases.higher_order import (
     sites,
 )
 from torchreel.minifier.passes.base import CaseEdit, CasePass, Path, graph_at, paths, with_graph_at
-from torchreel.store.jsontypes import Json
-from torchreel.store.portable.graphs import GraphDoc, NodeDoc, map_tree
+from torchreel.store.documents.jsontypes import Json
 
 Change = Callable[[GraphDoc, HigherOrderCall], GraphDoc | None]
 

@@ -10,7 +10,7 @@ from torchreel.minifier.cases.descriptions import is_symbolic, is_tensor
 from torchreel.minifier.cases.graph_edits import GraphEditor, output_items, references, users_of
 from torchreel.minifier.cases.side_effects import is_end
 from torchreel.minifier.passes.base import GraphEdit, GraphPass, Path
-from torchreel.store.jsontypes import Json
+from torchreel.store.documents.jsontypes import Json
 
 
 @dataclass(frozen=True)

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from torchreel.formats.graphs.codec import GraphDoc, NodeDoc
 from torchreel.minifier.cases.case import Case
 from torchreel.minifier.cases.descriptions import as_list
 from torchreel.minifier.cases.graph_edits import GraphEditor, users_of
 from torchreel.minifier.passes.base import GraphEdit, GraphPass, Path, graph_at, paths
-from torchreel.store.jsontypes import Json
-from torchreel.store.portable.graphs import GraphDoc, NodeDoc
+from torchreel.store.documents.jsontypes import Json
 
 _OPENS = "_vmap_increment_nesting"
 _CLOSES = "_vmap_decrement_nesting"

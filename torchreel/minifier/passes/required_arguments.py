@@ -11,8 +11,8 @@ from functools import cache
 
 import torch
 
+from torchreel.formats.graphs.codec import NodeDoc
 from torchreel.minifier.cases.side_effects import base_name
-from torchreel.store.portable.graphs import NodeDoc
 
 _FUNCTIONAL = "fn:torch.nn.functional."
 

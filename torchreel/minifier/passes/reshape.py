@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from torchreel.formats.graphs.codec import GraphDoc, NodeDoc
 from torchreel.minifier.cases.case import Case
 from torchreel.minifier.cases.descriptions import (
     as_input,
@@ -20,8 +21,7 @@ from torchreel.minifier.cases.descriptions import (
 )
 from torchreel.minifier.cases.graph_edits import GraphEditor
 from torchreel.minifier.passes.base import CaseEdit, CasePass
-from torchreel.store.jsontypes import Json
-from torchreel.store.portable.graphs import GraphDoc, NodeDoc
+from torchreel.store.documents.jsontypes import Json
 
 
 @dataclass(frozen=True)

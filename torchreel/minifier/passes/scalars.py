@@ -9,7 +9,7 @@ from torchreel.minifier.cases.case import Case
 from torchreel.minifier.cases.descriptions import UNBACKED_SIZE, as_object, constant_of, is_unbacked
 from torchreel.minifier.cases.graph_edits import GraphEditor
 from torchreel.minifier.passes.base import GraphEdit, GraphPass, Path
-from torchreel.store.jsontypes import Json
+from torchreel.store.documents.jsontypes import Json
 
 
 @dataclass(frozen=True)

@@ -10,12 +10,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from torchreel.formats.graphs.codec import GraphDoc
 from torchreel.minifier.cases.case import VALUE_KEYS, Case
 from torchreel.minifier.cases.descriptions import as_list, as_object, contiguous, is_tensor, sizes
 from torchreel.minifier.cases.literals import smaller_numbers
 from torchreel.minifier.passes.base import CaseEdit, CasePass
-from torchreel.store.jsontypes import Json
-from torchreel.store.portable.graphs import GraphDoc
+from torchreel.store.documents.jsontypes import Json
 
 # Literals in arguments: none, those equal to the size, or also its multiples (4 * 8 in a view).
 LITERALS = ("multiples", "equal", "none")

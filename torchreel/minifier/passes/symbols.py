@@ -8,6 +8,10 @@ from functools import partial
 
 import sympy
 
+from torchreel.formats.graphs.codec import GraphDoc, NodeDoc
+from torchreel.formats.shape_env import snapshots
+from torchreel.formats.symbols import decode_expr, encode_expr
+from torchreel.formats.values import map_tree
 from torchreel.minifier.cases.case import Case
 from torchreel.minifier.cases.descriptions import (
     as_list,
@@ -19,11 +23,7 @@ from torchreel.minifier.cases.descriptions import (
 )
 from torchreel.minifier.cases.descriptions import symbols_of as described_symbols
 from torchreel.minifier.passes.base import CaseEdit, CasePass
-from torchreel.store.jsontypes import Json
-from torchreel.store.portable import shape_env
-from torchreel.store.portable.graphs import GraphDoc, NodeDoc
-from torchreel.store.portable.symbols import decode_expr, encode_expr
-from torchreel.store.portable.values import map_tree
+from torchreel.store.documents.jsontypes import Json
 
 Change = Callable[[Json], Json]
 
@@ -40,10 +40,10 @@ class Static(CaseEdit):
         hint = doc.hints.get(self.symbol)
         if not isinstance(hint, int):
             return None
-        table = shape_env.decode_symbols(doc.shape_env)
+        table = snapshots.decode_symbols(doc.shape_env)
         change = partial(_substituted, symbol=table[self.symbol], hint=hint, table=table)
-        snapshot = without_symbols(doc.shape_env, {self.symbol})
-        changed = replace(case, checkpoint=replace(doc, shape_env=snapshot))
+        left = without_symbols(doc.shape_env, {self.symbol})
+        changed = replace(case, checkpoint=replace(doc, shape_env=left))
         return with_expressions(changed, change)
 
 
@@ -58,8 +58,8 @@ class Forget(CaseEdit):
         doc = case.checkpoint
         if self.symbol not in as_object(doc.shape_env.get("symbols")):
             return None
-        snapshot = without_symbols(doc.shape_env, {self.symbol})
-        return replace(case, checkpoint=replace(doc, shape_env=snapshot))
+        left = without_symbols(doc.shape_env, {self.symbol})
+        return replace(case, checkpoint=replace(doc, shape_env=left))
 
 
 @dataclass(frozen=True)
@@ -78,10 +78,10 @@ class MergeSymbols(CaseEdit):
         hint = doc.hints.get(self.symbol)
         if not isinstance(hint, int) or doc.hints.get(self.by) != hint:
             return None
-        table = shape_env.decode_symbols(doc.shape_env)
+        table = snapshots.decode_symbols(doc.shape_env)
         change = partial(_substituted, symbol=table[self.symbol], hint=table[self.by], table=table)
-        snapshot = without_symbols(doc.shape_env, {self.symbol})
-        changed = replace(case, checkpoint=replace(doc, shape_env=snapshot))
+        left = without_symbols(doc.shape_env, {self.symbol})
+        changed = replace(case, checkpoint=replace(doc, shape_env=left))
         return with_expressions(changed, change)
 
 

@@ -6,12 +6,12 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from torchreel.formats.graphs.codec import GraphDoc, NodeDoc, map_tree
 from torchreel.minifier.cases.case import Case
 from torchreel.minifier.cases.descriptions import as_list
 from torchreel.minifier.cases.side_effects import written_operand
 from torchreel.minifier.passes.base import CaseEdit, CasePass, Path, graph_at, paths, with_graph_at
-from torchreel.store.jsontypes import Json
-from torchreel.store.portable.graphs import GraphDoc, NodeDoc, map_tree
+from torchreel.store.documents.jsontypes import Json
 
 _IN_PLACE_OPERATOR = re.compile(r"^fn:_operator\.i(?=[a-z])")
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 
 from torchreel.errors import DamagedStore
-from torchreel.store.jsontypes import Json
+from torchreel.store.documents.jsontypes import Json
 
 # People paste these lines.
 _ENTRY = re.compile(

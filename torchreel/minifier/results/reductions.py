@@ -9,7 +9,7 @@ from torchreel.errors import BudgetSpent, MinifyError
 from torchreel.minifier.cases.kinds import AnyCase
 from torchreel.minifier.results.explanations import Explanation
 from torchreel.minifier.results.verdicts import Verdict
-from torchreel.store.signature import Signature
+from torchreel.store.failures.signature import Signature
 
 Status = Literal["fixpoint", "budget", "interrupted"]
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from torchreel.errors import ForbiddenError, UnsupportedError, UntrustedError
-from torchreel.store.jsontypes import Json
-from torchreel.store.signature import Signature
+from torchreel.store.documents.jsontypes import Json
+from torchreel.store.failures.signature import Signature
 
 Verdict = Literal["same", "other", "none", "invalid", "unjudged"]
 """The verdict of an oracle on a case.

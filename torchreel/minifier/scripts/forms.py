@@ -17,6 +17,8 @@ from dataclasses import dataclass, replace
 
 from torchreel.errors import UnsupportedError
 from torchreel.escaping.python import comment_lines
+from torchreel.formats.allowed.graphs import check_graph
+from torchreel.formats.graphs.codec import GraphDoc
 from torchreel.minifier.cases.case import Case
 from torchreel.minifier.cases.descriptions import as_object
 from torchreel.minifier.cases.kinds import AnyCase
@@ -30,10 +32,8 @@ from torchreel.minifier.scripts.measuring import measured, recompiling
 from torchreel.minifier.scripts.names import variables
 from torchreel.minifier.scripts.validation.scripts import check_script, parsed
 from torchreel.replay.torch_names import register_operators
-from torchreel.store.jsontypes import Json
-from torchreel.store.portable.allowed.graphs import check_graph
-from torchreel.store.portable.graphs import GraphDoc
-from torchreel.store.signature import Signature
+from torchreel.store.documents.jsontypes import Json
+from torchreel.store.failures.signature import Signature
 
 HANG_SECONDS = 60
 """How long a repro of a hang waits before it says that it hangs, where that is enough."""

@@ -13,14 +13,14 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 
 from torchreel.errors import UnsupportedError
+from torchreel.formats import names, targets, values
+from torchreel.formats.graphs.codec import GraphDoc, NodeDoc, map_tree, node_refs
 from torchreel.minifier.cases.descriptions import as_list, as_object, is_symbolic
 from torchreel.minifier.cases.graph_edits import users_of
 from torchreel.minifier.cases.side_effects import is_effectful
 from torchreel.minifier.scripts.names import public_target, variables
-from torchreel.store import spelling
-from torchreel.store.jsontypes import Json
-from torchreel.store.portable import names, targets, values
-from torchreel.store.portable.graphs import GraphDoc, NodeDoc, map_tree, node_refs
+from torchreel.store.documents import spelling
+from torchreel.store.documents.jsontypes import Json
 
 INDENT = "    "
 # Longer expressions get a line, and a variable, of their own.

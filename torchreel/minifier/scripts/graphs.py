@@ -10,16 +10,16 @@ from collections.abc import Callable, Iterator
 
 from torchreel.errors import UnsupportedError
 from torchreel.escaping.python import identifier, literal
+from torchreel.formats import names
+from torchreel.formats.graphs.codec import GraphDoc, NodeDoc
 from torchreel.minifier.cases.case import Case
 from torchreel.minifier.cases.descriptions import as_list, as_object
 from torchreel.minifier.scripts import operators, settings
 from torchreel.minifier.scripts.functions import INDENT, check_arguments, derived_sizes
 from torchreel.minifier.scripts.inputs import InputLines
 from torchreel.minifier.scripts.names import public_target, variables
-from torchreel.store import spelling
-from torchreel.store.jsontypes import Json
-from torchreel.store.portable import names
-from torchreel.store.portable.graphs import GraphDoc, NodeDoc
+from torchreel.store.documents import spelling
+from torchreel.store.documents.jsontypes import Json
 
 
 def builder(

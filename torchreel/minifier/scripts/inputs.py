@@ -1,6 +1,6 @@
 """The inputs of a case as lines of source: the values, layouts and sharing that the oracle had.
 
-`store.portable.tensors.synthesise_all` is the model; the lines draw from the default generator what
+`formats.tensors.synthesise_all` is the model; the lines draw from the default generator what
 that draws from one of its own, in the same order.
 """
 
@@ -14,12 +14,13 @@ import torch
 
 from torchreel.errors import UnsupportedError
 from torchreel.escaping.python import literal
+from torchreel.formats import symbols, values
+from torchreel.formats.checkpoints.document import CheckpointDoc
+from torchreel.formats.shape_env import snapshots
+from torchreel.formats.tensors import evaluate_hint
 from torchreel.minifier.cases.descriptions import as_list, as_object, contiguous
-from torchreel.store import spelling
-from torchreel.store.jsontypes import Json
-from torchreel.store.portable import shape_env, symbols, values
-from torchreel.store.portable.checkpoints import CheckpointDoc
-from torchreel.store.portable.tensors import evaluate_hint
+from torchreel.store.documents import spelling
+from torchreel.store.documents.jsontypes import Json
 
 _SHORT = {
     "float64": ".double()", "float16": ".half()", "bfloat16": ".bfloat16()", "bool": ".bool()",
@@ -31,7 +32,7 @@ class InputLines:
     """Writes values of descriptions that belong to one document."""
 
     def __init__(self, doc: CheckpointDoc, descriptions: Sequence[Json]) -> None:
-        self._table = shape_env.decode_symbols(doc.shape_env)
+        self._table = snapshots.decode_symbols(doc.shape_env)
         self._hints = doc.hints
         self._descriptions = [as_object(value) for value in descriptions]
         storages = [d["storage"] for d in self._descriptions if isinstance(d.get("storage"), int)]

@@ -18,8 +18,8 @@ import torch.special
 
 from torchreel.errors import UnsupportedError
 from torchreel.escaping.python import is_identifier
-from torchreel.store.portable import targets
-from torchreel.store.portable.graphs import GraphDoc
+from torchreel.formats import targets
+from torchreel.formats.graphs.codec import GraphDoc
 
 _LONGEST = 41  # characters
 # Dynamo's names of inputs: l_x_, l_args_0_, l_self_modules_fc_parameters_weight_.

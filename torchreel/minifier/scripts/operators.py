@@ -1,7 +1,7 @@
 """The definition of a foreign operator in a repro, where the module that has it is not imported.
 
 Lives here: from what the recording says of an operator to a few lines of `torch.library`. Not here:
-the stand-ins that reductions run with (`store.portable.operators`). Called by `forms`.
+the stand-ins that reductions run with (`formats.operators`). Called by `forms`.
 
 What is written has the operator's schema and tags, and returns zeros of the recorded sizes.
 """
@@ -14,12 +14,12 @@ import torch
 
 from torchreel.errors import UnsupportedError
 from torchreel.escaping.python import is_identifier, literal
+from torchreel.formats.graphs.codec import GraphDoc
+from torchreel.formats.operators import KEY
+from torchreel.formats.operators.answers import OperatorCall, Tensor
 from torchreel.minifier.cases.case import Case
 from torchreel.minifier.cases.descriptions import as_list, as_object
-from torchreel.store.jsontypes import Json
-from torchreel.store.portable.graphs import GraphDoc
-from torchreel.store.portable.operators import KEY
-from torchreel.store.portable.operators.answers import OperatorCall, Tensor
+from torchreel.store.documents.jsontypes import Json
 
 
 def defined(case: Case) -> dict[str, Mapping[str, Json]]:

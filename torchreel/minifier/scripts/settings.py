@@ -7,13 +7,14 @@ from collections.abc import Mapping
 
 from torchreel.errors import UnsupportedError
 from torchreel.escaping.python import is_dotted, literal
+from torchreel.formats import torch_names
+from torchreel.formats.checkpoints import config
+from torchreel.formats.graphs.codec import GraphDoc
 from torchreel.minifier.cases.case import Case
 from torchreel.minifier.cases.descriptions import as_list, as_object, symbols_of
-from torchreel.replay import comparators
-from torchreel.store import spelling
-from torchreel.store.jsontypes import Json
-from torchreel.store.portable import config, torch_names
-from torchreel.store.portable.graphs import GraphDoc
+from torchreel.replay.accuracy import comparators
+from torchreel.store.documents import spelling
+from torchreel.store.documents.jsontypes import Json
 
 _UNBACKED = re.compile(r"u\d+")
 # Without these Dynamo would not put the operators that make unbacked symbols into a graph.

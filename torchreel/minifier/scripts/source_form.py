@@ -14,7 +14,7 @@ from torchreel.minifier.cases.last_call import wrapped
 from torchreel.minifier.cases.source_case import ARGUMENTS, RESULT, SourceCase
 from torchreel.minifier.scripts.forms import RANDOM, Script, comments, precautions
 from torchreel.minifier.scripts.validation.scripts import check_program
-from torchreel.store.signature import Signature
+from torchreel.store.failures.signature import Signature
 
 
 def source_form(case: SourceCase, signature: Signature, header: Sequence[str]) -> Script:

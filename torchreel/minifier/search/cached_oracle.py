@@ -18,7 +18,7 @@ from torchreel.minifier.oracle.interface import Ahead, Oracle, ParallelOracle
 from torchreel.minifier.results.reductions import OtherFailure
 from torchreel.minifier.results.verdicts import OracleReport
 from torchreel.minifier.storage.journal import Journal
-from torchreel.store.signature import Signature
+from torchreel.store.failures.signature import Signature
 
 # How many of the cases that failed last are at hand without reading them from the journal.
 _LAST_FAILED = 8

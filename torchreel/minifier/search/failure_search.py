@@ -12,6 +12,7 @@ from contextlib import suppress
 from functools import partial
 
 from torchreel.errors import NotReproduced, StoreError, UnsupportedError
+from torchreel.formats.graphs.codec import GraphDoc
 from torchreel.minifier.cases.case import Case
 from torchreel.minifier.cases.kinds import AnyCase
 from torchreel.minifier.cases.source_case import SourceCase
@@ -29,10 +30,9 @@ from torchreel.minifier.search.similar import below_dynamo, is_alike
 from torchreel.minifier.storage.findings import keep_finding, latest_finding
 from torchreel.minifier.storage.journal import StoreJournal
 from torchreel.store.database import Store
-from torchreel.store.jsontypes import Json
-from torchreel.store.portable.graphs import GraphDoc
+from torchreel.store.documents.jsontypes import Json
+from torchreel.store.failures.signature import Signature
 from torchreel.store.records import Failure
-from torchreel.store.signature import Signature
 
 _NO_LIMITS = Budget()
 

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from torchreel.formats.checkpoints.document import CheckpointDoc
 from torchreel.minifier.cases.case import Case, Harness
 from torchreel.minifier.cases.side_effects import base_name
-from torchreel.store.jsontypes import Json
-from torchreel.store.portable.checkpoints import CheckpointDoc
+from torchreel.store.documents.jsontypes import Json
 
 
 def part_of(case: Case, document: Json) -> Case | None:

@@ -12,8 +12,8 @@ from torchreel.minifier.cases.descriptions import as_object
 from torchreel.minifier.cases.graph_edits import output_items, references
 from torchreel.minifier.cases.kinds import AnyCase
 from torchreel.minifier.cases.order import is_plain
-from torchreel.store.jsontypes import Json
-from torchreel.store.signature import Signature
+from torchreel.store.documents.jsontypes import Json
+from torchreel.store.failures.signature import Signature
 
 _INDUCTOR = ("post_grad", "lowering", "codegen")
 # Measures, predicates and commands speak of a whole run: there, nothing is known beforehand.

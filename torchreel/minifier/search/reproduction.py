@@ -23,7 +23,7 @@ from torchreel.minifier.results.verdicts import (
     raise_refusal,
 )
 from torchreel.minifier.search.cached_oracle import CachedOracle
-from torchreel.store.signature import Signature
+from torchreel.store.failures.signature import Signature
 
 # How flaky a case is, is said after this many runs, in which it failed at least so often: then the
 # rate is known to about a factor of two. One that needs more runs fails too seldom to be reduced.

@@ -16,6 +16,7 @@ from dataclasses import replace
 from typing import Any, Literal
 
 from torchreel.errors import BudgetSpent
+from torchreel.formats.graphs.codec import GraphDoc
 from torchreel.minifier.cases.case import Case
 from torchreel.minifier.cases.kinds import AnyCase, Key
 from torchreel.minifier.cases.order import sort_key
@@ -45,8 +46,7 @@ from torchreel.minifier.search.reproduction import (
 )
 from torchreel.minifier.search.sweep import Sweep, look_ahead
 from torchreel.minifier.storage.journal import Journal, MemoryJournal
-from torchreel.store.portable.graphs import GraphDoc
-from torchreel.store.signature import Signature
+from torchreel.store.failures.signature import Signature
 
 _NO_LIMITS = Budget()
 # A graph of one call hardly becomes smaller by being lowered.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from torchreel.store.signature import Signature, telling_frames
+from torchreel.store.failures.signature import Signature, telling_frames
 
 # Stages that belong to Dynamo: their input is a Python frame, not a graph.
 NEEDS_FRAME = ("dynamo", "guards", "")

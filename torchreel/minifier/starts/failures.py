@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from torchreel.errors import UnsupportedError
+from torchreel.formats.checkpoints.document import CheckpointDoc
 from torchreel.minifier.accuracy.inputs import with_positive_inputs
 from torchreel.minifier.accuracy.wrong_results import wrong_programs
 from torchreel.minifier.cases.case import Case, Harness
@@ -19,12 +20,11 @@ from torchreel.minifier.search.similar import NEEDS_FRAME
 from torchreel.minifier.source.frame_programs import programs
 from torchreel.minifier.starts.interestingness import interestingness_cases
 from torchreel.replay.frame_verdicts import export_around
-from torchreel.replay.operators import document
+from torchreel.replay.imposed.operators import document
 from torchreel.store import queries
 from torchreel.store.database import Store
-from torchreel.store.portable.checkpoints import CheckpointDoc
+from torchreel.store.failures.signature import ASKED, Signature
 from torchreel.store.records import Compile, Failure
-from torchreel.store.signature import ASKED, Signature
 
 _RUNTIME_ASSERTS = frozenset({"op:aten._assert_scalar.default", "fn:torch._assert_scalar"})
 # Stages in which Inductor works on one partition alone.

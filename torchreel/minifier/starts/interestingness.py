@@ -14,11 +14,16 @@ from torchreel.minifier.cases.case import Case, Harness
 from torchreel.minifier.options import MinifyOptions
 from torchreel.minifier.oracle.predicates import parse_predicate
 from torchreel.minifier.storage.added_failures import add_failure
-from torchreel.replay.operators import document
+from torchreel.replay.imposed.operators import document
 from torchreel.store import queries
 from torchreel.store.database import Store
+from torchreel.store.failures.signature import (
+    ASKED,
+    Signature,
+    predicate_signature,
+    script_signature,
+)
 from torchreel.store.records import Compile, Failure
-from torchreel.store.signature import ASKED, Signature, predicate_signature, script_signature
 
 # With a predicate the cheapest way is tried first; a command sees what its script does.
 _HARNESSES: dict[str, tuple[Harness, ...]] = {

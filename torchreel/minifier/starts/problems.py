@@ -29,14 +29,14 @@ from torchreel.minifier.starts.interestingness import (
 )
 from torchreel.minifier.storage.added_failures import add_failure
 from torchreel.minifier.storage.other_failures import find_other_failure
-from torchreel.replay.facts import facts_of
+from torchreel.replay.imposed.facts import facts_of
 from torchreel.store import queries
 from torchreel.store.addressing import Address
 from torchreel.store.database import Store
-from torchreel.store.hang_limit import recorded_limit
-from torchreel.store.jsontypes import Json
+from torchreel.store.documents.jsontypes import Json
+from torchreel.store.failures.hang_limit import recorded_limit
+from torchreel.store.failures.signature import ASKED, Signature, wrong_result_signature
 from torchreel.store.records import Compile, Failure
-from torchreel.store.signature import ASKED, Signature, wrong_result_signature
 
 Starts = tuple[Sequence[AnyCase], Failure]
 """The cases to try in turn, and the failure in the store that they belong to."""

@@ -10,8 +10,8 @@ import time
 
 from torchreel.store import queries
 from torchreel.store.database import Store
+from torchreel.store.failures.signature import Signature
 from torchreel.store.records import Compile, Failure
-from torchreel.store.signature import Signature
 
 
 def add_failure(

@@ -14,8 +14,8 @@ from sqlalchemy import select
 from torchreel.minifier.cases.kinds import AnyCase
 from torchreel.store import schema
 from torchreel.store.database import Store
-from torchreel.store.jsontypes import Json
-from torchreel.store.signature import Signature
+from torchreel.store.documents.jsontypes import Json
+from torchreel.store.failures.signature import Signature
 
 Kind = Literal["bisection", "explanation", "part", "releases"]
 

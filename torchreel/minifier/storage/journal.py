@@ -20,8 +20,8 @@ from torchreel.minifier.cases.kinds import AnyCase, case_from_bytes
 from torchreel.minifier.results.verdicts import OracleReport, Verdict
 from torchreel.store import schema
 from torchreel.store.database import Store
-from torchreel.store.jsontypes import Json
-from torchreel.store.signature import Signature
+from torchreel.store.documents.jsontypes import Json
+from torchreel.store.failures.signature import Signature
 from torchreel.store.writer import Writer
 
 

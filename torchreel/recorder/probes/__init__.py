@@ -33,6 +33,7 @@ from torchreel.recorder.probes import (
     subgraphs,
     trace,
 )
+from torchreel.torch_compat.names import State, state_of
 
 _MODULES: tuple[ModuleType, ...] = (
     dynamo,
@@ -70,3 +71,8 @@ def event_kinds() -> tuple[Kind, ...]:
     """Every kind of event that is noted besides those of torch's own trace."""
     declared = [kind for module in _MODULES for kind in module.KINDS]
     return (*declared, watchdog.HANG)
+
+
+def survey() -> list[tuple[AttachPoint, State]]:
+    """Return every attach point and its state in this torch (imports torch and its compiler)."""
+    return [(point, state_of(point)) for point in attach_points()]

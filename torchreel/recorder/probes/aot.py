@@ -44,7 +44,7 @@ ATTACH_POINTS = (
 def _add_graph(recorder: Recorder, stage: str, partition: str, gm: object) -> None:
     import torch
 
-    from torchreel.store.portable.graphs import encode_graph
+    from torchreel.formats.graphs.codec import encode_graph
 
     with fail_open(f"{stage} graph"):
         if recorder.wants_graphs and isinstance(gm, torch.fx.GraphModule):

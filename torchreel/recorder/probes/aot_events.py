@@ -19,8 +19,8 @@ from torchreel.recorder.kinds import Kind
 from torchreel.torch_compat.names import has
 
 if TYPE_CHECKING:
+    from torchreel.recorder.event_log.spans import CompileEntry, Span
     from torchreel.recorder.recorder import Recorder
-    from torchreel.recorder.spans import CompileEntry, Span
 
 _COMPILE = "torch._functorch._aot_autograd.graph_compile"
 _WRAPPERS = "torch._functorch._aot_autograd.runtime_wrappers"
@@ -136,7 +136,7 @@ _CONFIG = (
 
 def note_metadata(recorder: Recorder, state: Any) -> None:
     """What `create_aot_state` returned."""
-    from torchreel.recorder import describe
+    from torchreel.recorder.event_log import describe
 
     meta, config = state.fw_metadata, state.aot_config
     recorder.note(
@@ -170,7 +170,7 @@ def _callable(function: Any) -> str | None:
 
 
 def _inputs(names: Iterable[Any], values: Iterable[Any], infos: Iterable[Any]) -> list[object]:
-    from torchreel.recorder import describe
+    from torchreel.recorder.event_log import describe
 
     return [
         (
@@ -214,7 +214,7 @@ def _is_subclass(item: Any) -> bool:
 
 
 def _subclass(item: Any) -> dict[str, object]:
-    from torchreel.recorder import describe
+    from torchreel.recorder.event_log import describe
 
     kind = item.original_subclass_type or type(item.original_subclass)
     return {
@@ -313,7 +313,7 @@ def note_partition(recorder: Recorder, call: Call, result: Any) -> None:
 def _saved(nodes: Iterable[Any]) -> tuple[list[object], list[object], list[str]]:
     import torch
 
-    from torchreel.recorder import describe
+    from torchreel.recorder.event_log import describe
 
     tensors: list[object] = []
     symbols: list[object] = []

@@ -3,8 +3,9 @@
 A call of torch.export is kept in the same form.
 
 Lives here: when a bundle is made, and what is described rather than pickled.  Not here: the making
-(`torchreel.recorder.bundles`).  Called by the probe of `_compile` (`dynamo`), which has what Dynamo
-got of the frame; after a failure the frame's locals are still as they were, because none of it ran.
+(`torchreel.recorder.frames.bundles`).  Called by the probe of `_compile` (`dynamo`), which has what
+Dynamo got of the frame; after a failure the frame's locals are still as they were, because none of
+it ran.
 """
 
 from __future__ import annotations
@@ -15,18 +16,18 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from torchreel.recorder.attach import AttachPoint, Call, Probe
+from torchreel.recorder.event_log.rows import Add, Blob
 from torchreel.recorder.guard import fail_open
 from torchreel.recorder.kinds import Kind
-from torchreel.recorder.rows import Add, Blob
 from torchreel.torch_compat.export_call import OPTIONS, export_again
 
 if TYPE_CHECKING:
-    from torchreel.recorder.bundles import Bundle, Describe, Frame
+    from torchreel.formats.checkpoints.document import CheckpointDoc
+    from torchreel.formats.frames.calls import FrameCall
+    from torchreel.recorder.event_log.spans import CompileEntry
+    from torchreel.recorder.frames.bundles import Bundle, Describe, Frame
     from torchreel.recorder.recorder import Recorder
-    from torchreel.recorder.spans import CompileEntry
-    from torchreel.store.jsontypes import Json
-    from torchreel.store.portable.checkpoints import CheckpointDoc
-    from torchreel.store.portable.frame_calls import FrameCall
+    from torchreel.store.documents.jsontypes import Json
 
 UNTOUCHED = AttachPoint(
     "torch._C", "DisableTorchFunction", "describes tensors while the program's modes are active"
@@ -73,8 +74,8 @@ def _make_export(recorder: Recorder, call: Call) -> Bundle:
     """The bundle of a frame that calls torch.export in the same way."""
     import torch
 
-    from torchreel.recorder.bundles import Frame, make
-    from torchreel.store.portable.frame_calls import encode_frame_call
+    from torchreel.formats.frames.calls import encode_frame_call
+    from torchreel.recorder.frames.bundles import Frame, make
 
     names = ("mod", "args", "kwargs", "dynamic_shapes")
     found = {name: call.argument(position, name) for position, name in enumerate(names)}
@@ -92,7 +93,7 @@ def add_state(
 
     The frame has not run yet: they are as Dynamo found them.
     """
-    from torchreel.recorder.bundles import with_state
+    from torchreel.recorder.frames.bundles import with_state
 
     with fail_open("state of modules"):
         scope = call.argument(1, "globals")
@@ -116,8 +117,8 @@ def with_objects(
     if recorder.options.settings.frames == "none":
         return doc
     with fail_open("objects of the program"):
-        from torchreel.recorder.bundles import make_object
-        from torchreel.store.portable import torch_names
+        from torchreel.formats import torch_names
+        from torchreel.recorder.frames.bundles import make_object
 
         found = {**torch_names.objects_of_compile(backend), **(more or {})}
         if not found:
@@ -131,7 +132,7 @@ def with_objects(
 
 
 def _object(made: Bundle) -> Json:
-    from torchreel.store.jsontypes import parse_json
+    from torchreel.store.documents.jsontypes import parse_json
 
     if made.data is None or made.tensors is None:
         return {"reason": made.reason}
@@ -162,8 +163,8 @@ def _append(recorder: Recorder, entry: CompileEntry, made: Bundle) -> None:
 def _make(recorder: Recorder, call: Call) -> Bundle:
     import torch
 
-    from torchreel.recorder.bundles import Frame, make
-    from torchreel.store.portable.torch_names import resume_metadata, traced_module
+    from torchreel.formats.torch_names import resume_metadata, traced_module
+    from torchreel.recorder.frames.bundles import Frame, make
 
     names = ("code", "globals", "locals", "builtins", "closure")
     found = {name: call.argument(position, name) for position, name in enumerate(names)}
@@ -177,7 +178,7 @@ def _make(recorder: Recorder, call: Call) -> Bundle:
 
 
 def _call(call: Call, frame: Frame) -> FrameCall:
-    from torchreel.store.portable.frame_calls import encode_frame_call
+    from torchreel.formats.frames.calls import encode_frame_call
 
     hooks = call.argument(9, "hooks")
     return encode_frame_call(
@@ -194,9 +195,9 @@ def _describer() -> Describe:
     """Tensors, arrays and generators by description; storages only by their size."""
     import torch
 
-    from torchreel.recorder.bundles import is_tensor_like
-    from torchreel.store.portable import frame_parts
-    from torchreel.store.portable.tensors import Encoder
+    from torchreel.formats.frames import parts
+    from torchreel.formats.tensors import Encoder
+    from torchreel.recorder.frames.bundles import is_tensor_like
 
     encoder = Encoder()
     storages = (torch.UntypedStorage, torch.TypedStorage)
@@ -204,7 +205,7 @@ def _describer() -> Describe:
     def describe(value: object) -> Json | None:
         # By type: isinstance would ask the program's own objects for their class.
         kind = type(value)
-        if issubclass(kind, torch.Tensor) and frame_parts.is_wrapper(value):
+        if issubclass(kind, torch.Tensor) and parts.is_wrapper(value):
             return None  # it is taken apart, and what it holds is described
         if issubclass(kind, (torch.Tensor, torch.Generator)):
             return encoder.describe(value)

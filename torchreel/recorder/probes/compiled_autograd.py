@@ -15,8 +15,8 @@ from torchreel.recorder.guard import fail_open
 from torchreel.recorder.kinds import Kind
 
 if TYPE_CHECKING:
+    from torchreel.recorder.event_log.spans import CompileEntry, Span
     from torchreel.recorder.recorder import Recorder
-    from torchreel.recorder.spans import CompileEntry, Span
 
 _MODULE = "torch._dynamo.compiled_autograd"
 BEGIN = AttachPoint(
@@ -114,7 +114,7 @@ def _lifted(
     recorder: Recorder, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> tuple[object, ...]:
     """Inputs, sizes and scalars with their origins, before they are replaced by fakes."""
-    from torchreel.recorder import describe
+    from torchreel.recorder.event_log import describe
 
     _, inputs, sizes, scalars, origins, accumulate, check_nans = args
     of_inputs, of_sizes, of_scalars = origins
@@ -199,7 +199,7 @@ def _sizes(recorder: Recorder, call: Call) -> Visit:
 
 
 def _graph(recorder: Recorder, call: Call) -> Visit:
-    from torchreel.store.portable.graphs import encode_graph
+    from torchreel.formats.graphs.codec import encode_graph
 
     outcome = yield
     if outcome.error is not None:

@@ -198,7 +198,7 @@ def _note_inputs(recorder: Recorder, gm: Any) -> None:
     """Look at the inputs unseen by the program's modes and subclasses."""
     import torch
 
-    from torchreel.store.portable.torch_names import no_dispatch
+    from torchreel.formats.torch_names import no_dispatch
 
     with no_dispatch(), torch._C.DisableTorchFunctionSubclass():
         for node in gm.graph.nodes:

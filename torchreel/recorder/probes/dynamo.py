@@ -16,13 +16,14 @@ from tokenize import TokenError
 from types import CodeType
 from typing import TYPE_CHECKING, Any
 
-from torchreel.recorder import failures, frame_secrets
 from torchreel.recorder.attach import AttachPoint, Call, Probe, Tap, Visit
+from torchreel.recorder.event_log import failures
+from torchreel.recorder.event_log.rows import Blob
+from torchreel.recorder.event_log.spans import CompileEntry, GraphCall, current_context
+from torchreel.recorder.frames import secrets
 from torchreel.recorder.guard import fail_open
 from torchreel.recorder.kinds import Kind
 from torchreel.recorder.probes import bundles
-from torchreel.recorder.rows import Blob
-from torchreel.recorder.spans import CompileEntry, GraphCall, current_context
 
 if TYPE_CHECKING:
     from torchreel.recorder.recorder import Recorder
@@ -78,10 +79,10 @@ def _learn(recorder: Recorder, call: Call, code: CodeType) -> None:
     scope, values, cells = (
         call.argument(1, "globals"), call.argument(2, "locals"), call.argument(4, "closure")
     )  # fmt: skip
-    recorder.learn(frame_secrets.of_frame(code, scope, values, cells or ()), code.co_filename)
+    recorder.learn(secrets.of_frame(code, scope, values, cells or ()), code.co_filename)
     redactor = recorder.tape.redactor
     if redactor is not None and redactor.is_strict:
-        redactor.learn_texts((), frame_secrets.constants(code, scope, values, cells or ()))
+        redactor.learn_texts((), secrets.constants(code, scope, values, cells or ()))
 
 
 def _is_soft(call: Call, error: BaseException | None) -> bool:
@@ -165,8 +166,8 @@ def _guards(recorder: Recorder, call: Call) -> Visit:
 
 
 def _backend(recorder: Recorder, call: Call) -> Visit:
-    from torchreel.store.portable.checkpoints import graph_checkpoint
-    from torchreel.store.portable.torch_names import compiles_whole_graphs
+    from torchreel.formats.checkpoints.document import graph_checkpoint
+    from torchreel.formats.torch_names import compiles_whole_graphs
 
     graph, gm, inputs = call.args[0], call.argument(1, "gm"), call.argument(2, "example_inputs")
     span = recorder.enter("pre_grad", "", _entry_of(recorder, graph))

@@ -17,8 +17,8 @@ from torchreel.recorder.probes import bundles
 from torchreel.store.addressing import UNNAMED
 
 if TYPE_CHECKING:
+    from torchreel.recorder.event_log.spans import CompileEntry
     from torchreel.recorder.recorder import Recorder
-    from torchreel.recorder.spans import CompileEntry
 
 EXPORT = AttachPoint("torch.export._trace", "_export", "every export, strict or not")
 TRACE = AttachPoint(
@@ -127,7 +127,7 @@ def _name(function: Any) -> str:
 
 
 def _started(recorder: Recorder, call: Call, module: Any) -> int:
-    from torchreel.recorder import describe
+    from torchreel.recorder.event_log import describe
 
     arguments, keywords = call.argument(1, "args"), call.argument(2, "kwargs") or {}
     return recorder.note(
@@ -180,7 +180,7 @@ def _specified(spec: Any) -> tuple[str, object, object]:
 
 
 def _keep(recorder: Recorder, gm: Any) -> None:
-    from torchreel.store.portable.graphs import encode_graph
+    from torchreel.formats.graphs.codec import encode_graph
 
     with fail_open("exported graph"):
         if recorder.wants_graphs:
@@ -245,10 +245,11 @@ def _program(recorder: Recorder, call: Call) -> Visit:
 
 
 def _add_checkpoint(recorder: Recorder, call: Call, program: Any) -> None:
+    from torchreel.formats import torch_names
+    from torchreel.formats.checkpoints import decompositions
+    from torchreel.formats.checkpoints.document import export_checkpoint
+    from torchreel.formats.checkpoints.exported_programs import DecompositionRequest
     from torchreel.recorder.probes.shape_env import note_checkpoint
-    from torchreel.store.portable import decompositions, torch_names
-    from torchreel.store.portable.checkpoints import export_checkpoint
-    from torchreel.store.portable.exported_programs import DecompositionRequest
 
     names = ("cia_to_decomp", "python_decomp_table")
     tables = decompositions.Tables(*(call.kwargs.get(name) or {} for name in names))

@@ -17,9 +17,9 @@ from functools import cache
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
+from torchreel.formats.deferred import Piece
 from torchreel.recorder.attach import PASS, AttachPoint, Call, Probe, Tap, Visit
 from torchreel.recorder.kinds import Kind
-from torchreel.store.portable.pieces import Piece
 
 if TYPE_CHECKING:
     from torchreel.recorder.recorder import Recorder
@@ -205,7 +205,7 @@ def _describe() -> ModuleType:
     """Return what is not loaded before something is compiled; to import it anew takes half a
     look.
     """
-    from torchreel.recorder import describe
+    from torchreel.recorder.event_log import describe
 
     return describe
 

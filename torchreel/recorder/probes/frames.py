@@ -16,14 +16,14 @@ from traceback import FrameSummary
 from types import CodeType, FrameType
 from typing import TYPE_CHECKING, Any
 
-from torchreel.recorder import failures
 from torchreel.recorder.attach import AttachPoint, Call, Probe, Tap, Visit
+from torchreel.recorder.event_log import failures
 from torchreel.recorder.kinds import Kind
 from torchreel.recorder.probes.output_graph import REWRITE, note_rewritten
 
 if TYPE_CHECKING:
+    from torchreel.recorder.event_log.spans import CompileEntry
     from torchreel.recorder.recorder import Recorder
-    from torchreel.recorder.spans import CompileEntry
 
 _CONVERT = "torch._dynamo.convert_frame"
 _GUARDS = "torch._dynamo.guards"
@@ -66,7 +66,7 @@ ATTACH_POINTS = (
     CACHE_SIZE, LIMIT, REASONS, REASON, CHECK, SPECULATION, BREAK, SKIP, CONVERT, SWITCH, MARK,
     STRATEGY, ACTION,
 )  # fmt: skip
-"""The last four are those of `torchreel.recorder.unseen`."""
+"""The last four are those of `torchreel.recorder.skipped_frames`."""
 
 CACHE = Kind(
     name="frame.cache",

@@ -21,8 +21,8 @@ from torchreel.recorder.attach import AttachPoint, Call, Probe, Visit
 from torchreel.recorder.kinds import Kind
 
 if TYPE_CHECKING:
+    from torchreel.formats.sources import SourceTable
     from torchreel.recorder.recorder import Recorder
-    from torchreel.store.portable.sources import SourceTable
 
 CHECK = AttachPoint(
     "torch._dynamo.guards",
@@ -85,7 +85,7 @@ SOURCES = Kind(
     name="guards.sources",
     system=4,
     meaning="The Sources of a compile's guards, each once "
-    "(`torchreel.store.portable.sources.expand_source`).",
+    "(`torchreel.formats.sources.expand_source`).",
     fields={"rows": "class and fields; `{at: row}` is a Source in another row"},
     points=(CHECK,),
     exact=True,
@@ -195,7 +195,7 @@ _TENSOR_CHECK = "check_tensor("
 
 
 def _facts(manager: Any, builder: Any) -> _Facts:
-    from torchreel.store.portable.sources import SourceTable
+    from torchreel.formats.sources import SourceTable
 
     parts = manager.guard_manager.code_parts
     checks = [part for part in parts if part.startswith(_TENSOR_CHECK)]

@@ -72,7 +72,7 @@ def _pre_grad(recorder: Recorder, call: Call) -> Visit:
 
 
 def _inner(recorder: Recorder, call: Call) -> Visit:
-    from torchreel.store.portable.checkpoints import aot_checkpoint
+    from torchreel.formats.checkpoints.document import aot_checkpoint
 
     partition = partition_of(call.kwargs)
     stage = "backward" if partition == "backward" else "forward"
@@ -87,7 +87,7 @@ def _inner(recorder: Recorder, call: Call) -> Visit:
 
 
 def _post_grad(recorder: Recorder, call: Call) -> Visit:
-    from torchreel.store.portable.graphs import encode_graph
+    from torchreel.formats.graphs.codec import encode_graph
 
     span = recorder.enter("post_grad", recorder.partition())
     before = inductor_events.signature(call.argument(0, "gm"))

@@ -176,7 +176,7 @@ def note_family(
         [name for name, _ in before if name not in new],
     )
     if before != after and partition is not None and recorder.wants_graphs:
-        from torchreel.store.portable.graphs import encode_graph
+        from torchreel.formats.graphs.codec import encode_graph
 
         with fail_open(f"{name} graph"):
             recorder.add_graph(name, partition, encode_graph(gm))
@@ -210,7 +210,7 @@ def _lowered(
     result: Any,
     error: BaseException | None,
 ) -> None:
-    from torchreel.recorder import describe
+    from torchreel.recorder.event_log import describe
 
     graph, target = args[0], args[1]
     node = getattr(graph, "current_node", None)

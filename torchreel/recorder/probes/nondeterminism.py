@@ -19,8 +19,8 @@ from torchreel.recorder.attach import AttachPoint, Call, Probe, Tap, Visit
 from torchreel.recorder.kinds import Kind
 
 if TYPE_CHECKING:
+    from torchreel.recorder.event_log.spans import CompileEntry
     from torchreel.recorder.recorder import Recorder
-    from torchreel.recorder.spans import CompileEntry
 
 _AOT_CACHE = "torch._functorch._aot_autograd.autograd_cache"
 FX_LOOKUP = AttachPoint(
@@ -249,7 +249,7 @@ def _aot_lookup(recorder: Recorder, call: Call) -> Visit:
 
 
 def _chosen(recorder: Recorder, call: Call) -> Visit:
-    from torchreel.recorder import describe
+    from torchreel.recorder.event_log import describe
 
     outcome = yield
     if outcome.error is not None or not outcome.result:

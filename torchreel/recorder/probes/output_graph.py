@@ -17,8 +17,8 @@ from torchreel.recorder.kinds import Kind
 from torchreel.recorder.probes.guards import describe, type_name
 
 if TYPE_CHECKING:
+    from torchreel.recorder.event_log.spans import CompileEntry
     from torchreel.recorder.recorder import Recorder
-    from torchreel.recorder.spans import CompileEntry
 
 _GRAPH = "torch._dynamo.output_graph"
 SUBGRAPH = AttachPoint(
@@ -93,7 +93,7 @@ UNUSED_INPUT = Kind(
 SOURCES = Kind(
     name="output_graph.sources",
     system=2,
-    meaning="The Sources of the inputs (`torchreel.store.portable.sources.expand_source`).",
+    meaning="The Sources of the inputs (`torchreel.formats.sources.expand_source`).",
     fields={"rows": "class and fields; `{at: row}` is a Source in another row"},
     points=(TENSORIFIED,),
     exact=True,
@@ -211,7 +211,7 @@ def _tensorified(recorder: Recorder, call: Call) -> Visit:
 
 
 def _note_inputs(recorder: Recorder, graph: Any) -> None:
-    from torchreel.store.portable.sources import SourceTable
+    from torchreel.formats.sources import SourceTable
 
     table, found = SourceTable(), _placeholders(graph)
     for position, node in enumerate(graph.placeholders):

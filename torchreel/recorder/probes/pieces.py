@@ -18,10 +18,10 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from torchreel.recorder.attach import AttachPoint, Call, Probe, Tap, Visit
+from torchreel.recorder.event_log.spans import CompileEntry, GraphCall, Span, current_context
 from torchreel.recorder.guard import fail_open
 from torchreel.recorder.kinds import Kind
 from torchreel.recorder.probes import bundles
-from torchreel.recorder.spans import CompileEntry, GraphCall, Span, current_context
 from torchreel.store.addressing import UNNAMED
 
 if TYPE_CHECKING:
@@ -92,7 +92,7 @@ class _Entry(NamedTuple):
 
         Where inputs are lists, torch wraps the graph module in one that takes what is in them.
         """
-        from torchreel.store.portable.torch_names import within_wrapper
+        from torchreel.formats.torch_names import within_wrapper
 
         gm = within_wrapper(call.argument(self.first, self.graph))
         return gm, call.argument(self.first + 1, self.inputs) or ()
@@ -183,7 +183,7 @@ def _begin(
 
 def _is_alone() -> bool:
     """Return whether a program calls the entry outside of any compile, for itself."""
-    from torchreel.store.portable.torch_names import is_aot_compilation
+    from torchreel.formats.torch_names import is_aot_compilation
 
     return current_context() is None and not is_aot_compilation()
 
@@ -219,8 +219,8 @@ def _spelled(size: object) -> str:
 
 
 def _sizes(gm: Any, inputs: Sequence[Any]) -> dict[str, object]:
-    from torchreel.store.portable import split_graphs
-    from torchreel.store.portable.torch_names import no_dispatch
+    from torchreel.formats.checkpoints import split_graphs
+    from torchreel.formats.torch_names import no_dispatch
 
     with fail_open("sizes of a piece"), no_dispatch():
         return {str(symbol): size for symbol, size in split_graphs.sizes_of(gm, inputs)}
@@ -229,7 +229,7 @@ def _sizes(gm: Any, inputs: Sequence[Any]) -> dict[str, object]:
 
 def _take(recorder: Recorder, entry: _Entry, call: Call, gm: Any, inputs: Sequence[Any]) -> None:
     """The checkpoint of a piece: at Inductor's entry, or at that of AOTAutograd alone."""
-    from torchreel.store.portable import split_graphs
+    from torchreel.formats.checkpoints import split_graphs
 
     with fail_open("checkpoint of a piece"):
         if not recorder.wants_checkpoint:

@@ -81,7 +81,7 @@ KINDS = (TRACED, DONE, MADE, ARITHMETIC)
 
 
 def _tracing(recorder: Recorder, call: Call) -> Visit:
-    from torchreel.recorder import describe
+    from torchreel.recorder.event_log import describe
 
     tracer, function, arguments = call.args[0], call.args[1], call.args[2:]
     here = recorder.spans.here
@@ -121,7 +121,7 @@ def _made(
     result: Any,
     error: BaseException | None,
 ) -> None:
-    from torchreel.recorder.describe import op_name
+    from torchreel.recorder.event_log.describe import op_name
 
     if error is not None:
         return
@@ -155,7 +155,7 @@ def _arithmetic(
     result: Any,
     error: BaseException | None,
 ) -> None:
-    from torchreel.recorder.describe import op_name, size
+    from torchreel.recorder.event_log.describe import op_name, size
 
     if token:
         _here.computing -= 1

@@ -16,12 +16,12 @@ from typing import TYPE_CHECKING, Any
 
 from torchreel.recorder import attach, guard
 from torchreel.recorder.attach import AttachPoint, Call, Probe, Tap, Visit, hide_frame, unwind
+from torchreel.recorder.event_log.spans import CompileEntry, Mark, Span
 from torchreel.recorder.guard import fail_open
 from torchreel.recorder.kinds import Kind
 from torchreel.recorder.probes import aot_events
 from torchreel.recorder.probes.inductor import partition_of
 from torchreel.recorder.probes.output_graph import GLOBAL
-from torchreel.recorder.spans import CompileEntry, Mark, Span
 from torchreel.store.addressing import UNNAMED
 
 if TYPE_CHECKING:

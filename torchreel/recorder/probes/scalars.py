@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from torchreel.formats.deferred import Piece
 from torchreel.recorder.attach import AttachPoint, Probe, Tap
 from torchreel.recorder.probes.shape_kinds import (
     BINDINGS,
@@ -26,7 +27,6 @@ from torchreel.recorder.probes.shape_points import (
     WRAP_INT,
 )
 from torchreel.recorder.probes.shape_registry import shadow_of
-from torchreel.store.portable.pieces import Piece
 
 if TYPE_CHECKING:
     from torchreel.recorder.recorder import Recorder

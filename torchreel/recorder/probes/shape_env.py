@@ -2,7 +2,7 @@
 
 Rows 5 to 8 of the design's table of systems.  Lives here: when a ShapeEnv is looked at.  Not here:
 what is noted of it (`shape_state`), what else there is of unbacked symbols, runtime asserts and
-scalars (`scalars`), how the state is rebuilt (`torchreel.replay.shapes`).
+scalars (`scalars`), how the state is rebuilt (`torchreel.replay.shape_env.rebuild`).
 
 Of a method that changes the state only the outermost call counts: the others are its parts.
 Changes that come without a call (a context manager that freezes, a list that
@@ -16,6 +16,7 @@ import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from torchreel.formats.deferred import Piece
 from torchreel.recorder.attach import PASS, AttachPoint, Probe, Tap
 from torchreel.recorder.kinds import Kind
 from torchreel.recorder.probes import scalars
@@ -42,7 +43,6 @@ from torchreel.recorder.probes.shape_points import (
 from torchreel.recorder.probes.shape_registry import registry, shadow_of
 from torchreel.recorder.probes.shape_state import Pending, Shadow
 from torchreel.recorder.recorder import boundaries
-from torchreel.store.portable.pieces import Piece
 
 if TYPE_CHECKING:
     from torchreel.recorder.recorder import Recorder

@@ -1,7 +1,8 @@
 """What changed in a ShapeEnv: each live one is compared with what was last seen of it.
 
 Lives here: `Shadow`, the last seen state of one ShapeEnv, and the events that say how it changed.
-Not here: when it is looked at (`shape_env`), how the state is rebuilt (`torchreel.replay.shapes`).
+Not here: when it is looked at (`shape_env`), how the state is rebuilt
+(`torchreel.replay.shape_env.rebuild`).
 
 A call is not replayed to learn what it did.  What a ShapeEnv answers depends on caches that are
 shared by all of them and cleared now and then, on the order of sets, on configuration and on the
@@ -22,6 +23,7 @@ from collections.abc import Callable
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
+from torchreel.formats.deferred import Piece
 from torchreel.recorder.kinds import Kind
 from torchreel.recorder.probes.guards import describe
 from torchreel.recorder.probes.shape_kinds import (
@@ -41,7 +43,6 @@ from torchreel.recorder.probes.shape_kinds import (
     SYMBOL,
     UNBACKED,
 )
-from torchreel.store.portable.pieces import Piece
 
 if TYPE_CHECKING:
     from torchreel.recorder.recorder import Recorder
@@ -381,7 +382,7 @@ class Shadow:
         if len(now) == count:
             return
         what, first = ("put", count) if len(now) > count else ("all", 0)
-        from torchreel.store.portable.torch_names import expression
+        from torchreel.formats.torch_names import expression
 
         tail = itertools.islice(now.items(), first, None)
         # A nested int is a key as well: it is a SymInt, which must not be handed over.

@@ -18,7 +18,7 @@ from torchreel.recorder import attach, guard
 from torchreel.recorder.attach import AttachPoint, Printer
 from torchreel.recorder.guard import fail_open
 from torchreel.recorder.kinds import Kind
-from torchreel.store.trace_metadata import STRING, kind_of, name_of
+from torchreel.store.trace.metadata import STRING, kind_of, name_of
 
 if TYPE_CHECKING:
     from torchreel.recorder.recorder import Recorder

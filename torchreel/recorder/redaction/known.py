@@ -1,7 +1,7 @@
 """Values that are known to be secret: from the environment, the command line, the program's frames.
 
 Lives here: finding them again wherever they are written, however they are quoted or escaped.  Not
-here: how they became known (`redactor`, `frame_secrets`).
+here: how they became known (`redactor`, `frames.secrets`).
 """
 
 from __future__ import annotations

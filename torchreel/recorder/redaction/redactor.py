@@ -26,7 +26,7 @@ from torchreel.recorder.redaction.literals import unescaped
 from torchreel.recorder.redaction.names import SECRET_NAME
 from torchreel.recorder.redaction.rules import REDACTED, Rules, Withheld
 from torchreel.recorder.redaction.words import Words
-from torchreel.store.jsontypes import json_text
+from torchreel.store.documents.jsontypes import json_text
 
 if TYPE_CHECKING:
     from torchreel.recorder.redaction.strict import Strict

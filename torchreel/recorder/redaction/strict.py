@@ -34,7 +34,7 @@ _TORCHS = ("op:aten.", "op:prims.", "op:inductor.", "op:_c10d_functional.", "op:
 _CONTAINERS = frozenset({"t", "d", "slice", "size"})
 """Tags of the portable form of values that hold values; all others say what a text stands for."""
 _LITERAL = {"literal"}
-"""What a call gave an operator of the program's own (`portable.operators`)."""
+"""What a call gave an operator of the program's own (`formats.operators`)."""
 _OPTIONS = "options"
 """Values that the program gives its backend."""
 _PROSE = lazy_text(r"['\"]|[A-Za-z]{2,} |[=!<>]=|\n")

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any
 from torchreel.recorder.redaction.redactor import Redactor
 from torchreel.recorder.redaction.rules import PATH
 from torchreel.store.configs import ConfigEntry
-from torchreel.store.jsontypes import json_text, parse_json
+from torchreel.store.documents.jsontypes import json_text, parse_json
 
 if TYPE_CHECKING:
-    from torchreel.recorder.rows import AnyWriter
+    from torchreel.recorder.event_log.rows import AnyWriter
 
 _AS_THEY_ARE = frozenset(
     {

@@ -13,7 +13,8 @@ from typing import Any
 
 from torchreel.errors import UntrustedError
 from torchreel.minifier.cases.case import Case
-from torchreel.replay import pieces, restore, torch_names
+from torchreel.replay import torch_names
+from torchreel.replay.child import pieces, restore
 from torchreel.torch_compat import debugging_backends
 
 

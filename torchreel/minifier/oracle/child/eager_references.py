@@ -22,7 +22,7 @@ from torch.fx import GraphModule, Interpreter, Node
 from torch.fx.node import map_aggregate
 
 from torchreel.minifier.oracle.child.caught import ErrorCatcher
-from torchreel.replay.comparison import Evidence, tensors_of
+from torchreel.replay.accuracy.comparison import Evidence, tensors_of
 
 _RUNS = 3  # with noise; their largest distance is what rounding can do
 # Functions and methods whose results hold whatever was in memory.

@@ -16,6 +16,12 @@ import torch
 
 from torchreel import sandbox
 from torchreel.errors import UnsupportedError
+from torchreel.formats.checkpoints.document import CheckpointDoc
+from torchreel.formats.graphs.codec import GraphDoc
+from torchreel.formats.shape_env import snapshots
+from torchreel.formats.tensors import Encoder, synthesise_all
+from torchreel.formats.torch_names import specialized_floats
+from torchreel.formats.values import decode_value
 from torchreel.minifier.cases.case import VALUE_KEYS, Case
 from torchreel.minifier.cases.descriptions import as_list, as_object
 from torchreel.minifier.cases.resizing import resized_checkpoints
@@ -35,20 +41,14 @@ from torchreel.minifier.oracle.child.stages import (
 )
 from torchreel.minifier.oracle.predicates import QUANTITIES, Measured, Predicate, parse_predicate
 from torchreel.minifier.oracle.protocol import ChildReport, Task
-from torchreel.recorder.failures import is_restart
-from torchreel.replay import restore
+from torchreel.recorder.event_log.failures import is_restart
 from torchreel.replay import torch_names as torch_replay
-from torchreel.replay.comparison import Difference, differences, layout_differences
-from torchreel.replay.device import libraries
-from torchreel.store.jsontypes import Json, parse_json
-from torchreel.store.portable import shape_env
-from torchreel.store.portable.checkpoints import CheckpointDoc
-from torchreel.store.portable.graphs import GraphDoc
-from torchreel.store.portable.tensors import Encoder, synthesise_all
-from torchreel.store.portable.torch_names import specialized_floats
-from torchreel.store.portable.values import decode_value
-from torchreel.store.raised import lineage
-from torchreel.store.signature import Signature, from_exception, predicate_signature
+from torchreel.replay.accuracy.comparison import Difference, differences, layout_differences
+from torchreel.replay.child import restore
+from torchreel.replay.imposed.device import libraries
+from torchreel.store.documents.jsontypes import Json, parse_json
+from torchreel.store.failures.raised import lineage
+from torchreel.store.failures.signature import Signature, from_exception, predicate_signature
 
 # Larger inputs than this are not made only to check a case in eager mode.
 _MOST_ELEMENTS = 20_000_000
@@ -298,7 +298,7 @@ class _Prepared:
         Those of a resized checkpoint, where one is given.
         """
         doc = self.case.checkpoint if doc is None else doc
-        table = shape_env.decode_symbols(doc.shape_env)
+        table = snapshots.decode_symbols(doc.shape_env)
         made = synthesise_all(doc.inputs, seed=self.case.seed, hints=doc.hints, table=table)
         for description, value in zip(doc.inputs, made, strict=True):
             _fill(description, value)

@@ -11,8 +11,8 @@ import torch
 
 from torchreel.minifier.cases.case import Case
 from torchreel.minifier.oracle.child.eager_references import References, Results
-from torchreel.replay.comparison import differences, largest_error, plain
-from torchreel.store.jsontypes import Json
+from torchreel.replay.accuracy.comparison import differences, largest_error, plain
+from torchreel.store.documents.jsontypes import Json
 
 
 def node_errors(references: References | None, got: Results, case: Case) -> dict[str, Json]:

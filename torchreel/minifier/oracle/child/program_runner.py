@@ -35,11 +35,11 @@ from torchreel.minifier.oracle.child.stages import (
 )
 from torchreel.minifier.oracle.protocol import ChildReport, Task
 from torchreel.minifier.results.verdicts import Verdict
-from torchreel.recorder.failures import is_control_flow, is_soft
+from torchreel.recorder.event_log.failures import is_control_flow, is_soft
 from torchreel.recorder.probes import dynamo, export
-from torchreel.store.jsontypes import Json
-from torchreel.store.raised import lineage
-from torchreel.store.signature import Signature, from_exception
+from torchreel.store.documents.jsontypes import Json
+from torchreel.store.failures.raised import lineage
+from torchreel.store.failures.signature import Signature, from_exception
 from torchreel.torch_compat.names import TorchName, resolve
 
 _FILE = "repro.py"

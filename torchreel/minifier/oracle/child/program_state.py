@@ -21,8 +21,8 @@ from typing import Any
 import torch
 
 from torchreel.minifier.cases.source_case import ARGUMENTS, KEYWORDS, RESULT
-from torchreel.replay.comparison import differences
-from torchreel.store.signature import Signature, wrong_result_signature
+from torchreel.replay.accuracy.comparison import differences
+from torchreel.store.failures.signature import Signature, wrong_result_signature
 
 CALLED = "__torchreel_called__"
 """The name of the function around a program's last call, in its globals."""

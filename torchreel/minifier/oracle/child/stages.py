@@ -16,11 +16,11 @@ from types import TracebackType
 from typing import Any
 from unittest import mock
 
+from torchreel.formats.checkpoints.document import CheckpointDoc, aot_checkpoint
 from torchreel.minifier.oracle.child import torch_names
 from torchreel.recorder.attach import AttachPoint
 from torchreel.recorder.probes import aot, dynamo, export, inductor
-from torchreel.store.portable.checkpoints import CheckpointDoc, aot_checkpoint
-from torchreel.store.raised import lineage
+from torchreel.store.failures.raised import lineage
 from torchreel.torch_compat.names import resolve
 
 # The steps of a compile, in order; two steps may belong to one stage.

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import torch
 
-from torchreel.store.jsontypes import Json
+from torchreel.store.documents.jsontypes import Json
 
 # Raise it when a change of the oracle changes what it says of the same case.
 ORACLE_VERSION = 5

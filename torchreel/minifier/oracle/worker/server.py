@@ -41,7 +41,7 @@ from torchreel.sandbox.processes import (
     follow_parent,
     kill_group,
 )
-from torchreel.store.jsontypes import Json, parse_json
+from torchreel.store.documents.jsontypes import Json, parse_json
 
 _TAIL = 2000  # bytes of a dead child's output that are kept
 _LARGEST_FILE = 4 << 30  # bytes; a child that prints without end must not fill the disk
@@ -170,8 +170,8 @@ def _child(data: Mapping[str, Json], pipe: int, output: IO[bytes], trust: bool) 
         _confine()
     from torchreel.minifier.oracle.child.runners import run_case
     from torchreel.minifier.oracle.child.stages import Position
-    from torchreel.replay import torch_machine
-    from torchreel.replay.facts import Facts
+    from torchreel.replay.imposed import torch_machine
+    from torchreel.replay.imposed.facts import Facts
 
     def announce(position: Position) -> None:
         os.write(pipe, entered_line(position.stage, position.partition))

@@ -17,15 +17,15 @@ import torch
 from torch.utils.checkpoint import checkpoint
 
 from torchreel.errors import MinifyError
+from torchreel.formats.checkpoints.document import CheckpointDoc
+from torchreel.formats.graphs.codec import GraphDoc, NodeDoc
+from torchreel.formats.shape_env.snapshots import encode_shape_env
+from torchreel.formats.torch_names import ShapeEnv
 from torchreel.minifier.cases.case import Case, trivial
 from torchreel.minifier.oracle.child.runners import run_case
 from torchreel.minifier.oracle.protocol import Task
-from torchreel.store.jsontypes import Json
-from torchreel.store.portable.checkpoints import CheckpointDoc
-from torchreel.store.portable.graphs import GraphDoc, NodeDoc
-from torchreel.store.portable.shape_env import encode_shape_env
-from torchreel.store.portable.torch_names import ShapeEnv
-from torchreel.store.signature import Signature
+from torchreel.store.documents.jsontypes import Json
+from torchreel.store.failures.signature import Signature
 
 
 def compile_once(*, kernels: bool) -> None:

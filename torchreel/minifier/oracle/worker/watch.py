@@ -20,8 +20,8 @@ from torchreel.minifier.hangs import stacks
 from torchreel.minifier.oracle.predicates import AtLeast, Measured, parse_predicate
 from torchreel.minifier.oracle.protocol import PREPARATION, ChildReport, parse_line
 from torchreel.sandbox.processes import has_ended, kill_group, resident
-from torchreel.store.jsontypes import Json
-from torchreel.store.signature import (
+from torchreel.store.documents.jsontypes import Json
+from torchreel.store.failures.signature import (
     Signature,
     crash_signature,
     hang_signature,

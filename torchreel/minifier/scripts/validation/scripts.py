@@ -2,7 +2,7 @@
 
 Lives here: the list, and the walk over the finished program. Every name with dots that begins with
 a module has to be one that the export itself writes, or one that a graph may call
-(`store.portable.targets`). Called by `forms` and before files are written.
+(`formats.targets`). Called by `forms` and before files are written.
 """
 
 from __future__ import annotations
@@ -19,10 +19,11 @@ import torch
 from torchreel.errors import TorchreelError, UnsupportedError
 from torchreel.escaping.characters import is_visible
 from torchreel.escaping.python import is_identifier
+from torchreel.formats import targets, torch_names
+from torchreel.formats.allowed.members import tensor_attributes, tensor_methods
+from torchreel.formats.checkpoints import config
 from torchreel.minifier.scripts.names import public_functions
-from torchreel.store.jsontypes import Json
-from torchreel.store.portable import config, targets, torch_names
-from torchreel.store.portable.allowed.members import tensor_attributes, tensor_methods
+from torchreel.store.documents.jsontypes import Json
 
 _SYNTAX = (
     ast.Module, ast.Import, ast.ImportFrom, ast.FunctionDef, ast.arguments, ast.arg, ast.Return,

@@ -44,7 +44,7 @@ def programs(data: bytes, document: bytes, place: str, imports: list[str]) -> li
     """
     from torchreel.minifier.source.assemble.objects import Choice
     from torchreel.minifier.source.assemble.program import write
-    from torchreel.replay.bundles import LoadedBundle
+    from torchreel.replay.child.bundles import LoadedBundle
 
     bundle = LoadedBundle(data, document, "", place)
     codes = _executed(bundle)
@@ -66,7 +66,7 @@ def _executed(bundle: Any) -> Mapping[tuple[str, int, str], Any]:
     from torchreel.minifier.oracle.child.caught import ErrorCatcher
     from torchreel.minifier.source.assemble.exports import call_module
     from torchreel.minifier.source.assemble.program import Ran
-    from torchreel.replay.frames import imposed
+    from torchreel.replay.child.frames import imposed
 
     frame, ran = bundle.load(), Ran()
     with ExitStack() as stack, ErrorCatcher() as outcome:

@@ -21,6 +21,7 @@ from typing import Any
 
 import torch
 
+from torchreel.formats import torch_names
 from torchreel.minifier.source.assemble import layers
 from torchreel.minifier.source.assemble.functions import (
     Renamed,
@@ -31,7 +32,6 @@ from torchreel.minifier.source.assemble.functions import (
 )
 from torchreel.minifier.source.assemble.names import Names
 from torchreel.minifier.source.assemble.tensors import Tensors
-from torchreel.store.portable import torch_names
 
 _SINGLE = (torch.dtype, torch.layout, torch.memory_format)
 _SHARED = (list, dict, set, collections.deque)

@@ -9,16 +9,16 @@ from types import CodeType, FunctionType
 from typing import Any
 
 from torchreel.errors import UnsupportedError
+from torchreel.formats.checkpoints.document import CheckpointDoc
+from torchreel.formats.frames.calls import FrameCall
+from torchreel.formats.graphs.codec import GraphDoc
 from torchreel.minifier.cases.case import Case
 from torchreel.minifier.scripts import settings
 from torchreel.minifier.source.assemble import exports
 from torchreel.minifier.source.assemble.functions import Lines, Sources
 from torchreel.minifier.source.assemble.names import Names
 from torchreel.minifier.source.assemble.objects import Choice, Definition, Objects
-from torchreel.replay.bundles import LoadedFrame
-from torchreel.store.portable.checkpoints import CheckpointDoc
-from torchreel.store.portable.frame_calls import FrameCall
-from torchreel.store.portable.graphs import GraphDoc
+from torchreel.replay.child.bundles import LoadedFrame
 
 _CONFIG = re.compile(r"(torch\.[\w.]*config)\.")
 

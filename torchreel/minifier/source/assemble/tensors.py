@@ -10,13 +10,13 @@ import re
 
 import torch
 
+from torchreel.formats.checkpoints.document import CheckpointDoc
+from torchreel.formats.graphs.codec import GraphDoc
+from torchreel.formats.shape_env.snapshots import encode_shape_env
+from torchreel.formats.tensors import Encoder
+from torchreel.formats.torch_names import ShapeEnv
 from torchreel.minifier.scripts.inputs import InputLines
-from torchreel.store.jsontypes import Json
-from torchreel.store.portable.checkpoints import CheckpointDoc
-from torchreel.store.portable.graphs import GraphDoc
-from torchreel.store.portable.shape_env import encode_shape_env
-from torchreel.store.portable.tensors import Encoder
-from torchreel.store.portable.torch_names import ShapeEnv
+from torchreel.store.documents.jsontypes import Json
 
 _MARK = re.compile(r"TENSOR_(\d+)_")
 _MARKS = {

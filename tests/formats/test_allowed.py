@@ -1,0 +1,263 @@
+"""What a graph out of a store may call: by the type of the object, and nothing with a program."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+import torch._refs
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from benchmarks.hostile import attack
+from torchreel.errors import ForbiddenError, RefusedError, UnsupportedError
+from torchreel.formats import targets
+from torchreel.formats.allowed import kinds, members
+from torchreel.formats.allowed.graphs import check_graph
+from torchreel.formats.graphs.codec import GraphDoc
+from torchreel.store.documents.jsontypes import Json
+
+TENSOR: Json = {"k": "tensor"}
+INPUTS: dict[str, Json] = {"x": TENSOR, "s": {"k": "symint"}, "l": {"k": "list", "items": [TENSOR]}}
+GETATTR, TEXT = "fn:builtins.getattr", "__import__('os').system('touch canary')"
+INTERPOLATE = "fn:torch.nn.functional.interpolate"
+
+
+def node(op: str, target: str, *args: Json, name: str = "n", **kwargs: Json) -> dict[str, Json]:
+    return {"name": name, "op": op, "target": target, "args": list(args), "kwargs": kwargs}
+
+
+def graph(*nodes: dict[str, Json], **modules: Json) -> GraphDoc:
+    """A graph of these calls, with a tensor `x`, a symbolic size `s` and a list `l` as inputs."""
+    given = [node("placeholder", name, name=name) for name in INPUTS]
+    output = node("output", "output", {"t": [{"n": nodes[-1]["name"]}]}, name="output")
+    return GraphDoc.from_json(
+        {"nodes": [*given, *nodes, output], "modules": modules, "attributes": {}}
+    )
+
+
+def check(*nodes: dict[str, Json], **modules: Json) -> Any:
+    return check_graph(graph(*nodes, **modules), list(INPUTS.values()))
+
+
+SYM_OR = "fn:torch.fx.experimental.symbolic_shapes.sym_or"
+X, S, L = ({"n": name} for name in INPUTS)
+BODY: dict[str, Json] = {
+    "nodes": [
+        node("placeholder", "a", name="a"),
+        node("call_function", GETATTR, {"n": "a"}, "node"),
+        node("output", "output", {"n": "n"}, name="output"),
+    ],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        node("call_method", "sum", X),
+        node("call_method", "view", X, -1, S),
+        node("call_method", "to", X, "cpu"),
+        node("call_method", "type", X, "torch.DoubleTensor"),
+        node("call_method", "__add__", S, 1),
+        node("call_method", "bit_length", S),
+        node("call_method", "index", L, X),
+        node("call_function", GETATTR, X, "real"),
+        node("call_function", GETATTR, X, "mT"),
+        node("call_function", GETATTR, X, "shape"),
+        node("call_function", "fn:_operator.getitem", L, 0),
+        node("call_function", "fn:torch.einsum", "ij,jk->ik", X, X),
+        node("call_function", INTERPOLATE, X, mode="nearest"),
+        node("call_function", "fn:torch._assert", {"n": "s"}, "Expected 'x' (of size 3)!"),
+        node("call_function", "op:aten.div.Tensor_mode", X, X, rounding_mode="floor"),
+        node("call_function", "fn:torch.Tensor", [1, 2]),
+        node("call_function", "fn:torch.zeros", 2, device="cpu"),
+        node("call_function", "hop:out_dtype", {"fn": "op:aten.mm.default"}, {"dtype": "int32"}, X),
+    ],
+)  # fmt: skip
+def test_what_torch_writes_into_graphs_is_allowed(call: dict[str, Json]) -> None:
+    assert check(call)["n"].types
+
+
+@pytest.mark.parametrize(
+    ("call", "reason"),
+    [
+        (node("call_method", "diff", S, TEXT), "no method that a graph may call on a symbolic"),
+        (node("call_method", "diff", X, TEXT), "'diff' takes no text there"),
+        (node("call_method", "view", S, 1), "no method that a graph may call on a symbolic"),
+        (node("call_method", "sum", L), "no method that a graph may call on a list"),
+        (node("call_method", "format", "{}", X), "is called on no value of the graph"),
+        (node("call_method", "real", 1), "is called on no value of the graph"),
+        (node("call_method", "apply_", X, X), "no method that a graph may call on a tensor"),
+        (node("call_method", "__class__", X), "no method that a graph may call on a tensor"),
+        (node("call_method", "data_ptr", X), "no method that a graph may call on a tensor"),
+        (node("call_method", "new", X, cdata=1), "takes no keyword 'cdata'"),
+        (node("call_method", "sum"), "is called on no value of the graph"),
+        (node("call_function", GETATTR, S, "node"), "no attribute that a graph may read of a symb"),
+        (node("call_function", GETATTR, S, "real"), "no attribute that a graph may read of a symb"),
+        (node("call_function", GETATTR, X, "__class__"), "no attribute that a graph may read"),
+        (node("call_function", GETATTR, X, "grad_fn"), "no attribute that a graph may read"),
+        (node("call_function", GETATTR, X, "apply_"), "no attribute that a graph may read"),
+        (node("call_function", GETATTR, X, X), "name of an attribute, as a text"),
+        (node("call_function", GETATTR, L, "data"), "no attribute that a graph may read of a list"),
+        (node("call_function", "fn:builtins.max", L, key={"fn": GETATTR}), "given a function"),
+        (node("call_function", "fn:_operator.mod", X, "%s"), "takes no text"),
+        (node("call_function", "fn:_operator.iadd", 1, X), "is called on no value"),
+        (node("call_function", "fn:_operator.iadd", X), "is given 1 arguments"),
+        (node("call_function", "fn:torch.relu", TEXT), "takes no text there"),
+        (node("call_function", INTERPOLATE, X, mode=TEXT), "made of words"),
+        (node("call_function", "op:aten.div.Tensor_mode", X, X, rounding_mode=TEXT), "of words"),
+        (node("call_function", "fn:torch.Tensor", cdata=140000), "takes no keyword 'cdata'"),
+        (node("call_function", "fn:torch.relu", {"fn": "fn:torch.relu"}), "given a function"),
+        (node("call_function", "hop:wrap", {"fn": GETATTR}, S, "node"), "is given the"),
+        (node("call_function", "hop:print", "{0.__class__}", X), "plain fields"),
+        (node("get_attr", "forward.__globals__"), "holds no attribute"),
+        (node("get_attr", "__class__"), "holds no attribute"),
+        (node("call_module", "forward", X), "no portable form"),
+        (node("exec", "x"), "unknown kind of node"),
+    ],
+)  # fmt: skip
+def test_what_no_graph_does_is_refused(call: dict[str, Json], reason: str) -> None:
+    with pytest.raises(ForbiddenError, match=rf"the node 'n' is refused: .*({reason})"):
+        check(call)
+
+
+def test_nested_graphs_are_checked_too() -> None:
+    """Whatever the operator gives to its body: a size looks like a tensor there."""
+    calls = [node("get_attr", "body", name="b")]
+    with pytest.raises(ForbiddenError, match="'node' is no attribute"):
+        check(*calls, node("call_function", "hop:invoke_subgraph", {"n": "b"}, "r", S), body=BODY)
+    with pytest.raises(ForbiddenError, match="'node' is no attribute"):
+        check(*calls, node("call_module", "body", S), body=BODY)
+    with pytest.raises(ForbiddenError, match="a nested graph, where only data"):
+        check(*calls, node("call_function", "fn:torch.relu", {"n": "b"}), body=BODY)
+
+
+def test_the_ends_of_a_region_go_together_only() -> None:
+    begin = node(
+        "call_function", "fn:torch.amp.autocast_mode._enter_autocast", "cpu", None, True, None,
+        name="r",
+    )  # fmt: skip
+    end = "fn:torch.amp.autocast_mode._exit_autocast"
+    check(begin, node("call_function", end, {"n": "r"}))
+    for call in (
+        node("call_function", GETATTR, {"n": "r"}, "data"),
+        node("call_method", "sum", {"n": "r"}),
+        node("call_function", "fn:_operator.getitem", {"n": "r"}, 0),
+        node("call_function", "hop:wrap", {"n": "r"}),
+    ):
+        with pytest.raises(ForbiddenError):
+            check(begin, call)
+
+
+@pytest.mark.parametrize(
+    "function",
+    [getattr, abs, pow, max, torch._refs.tensor, torch.Tensor, torch.FloatTensor, torch.Size,
+     torch._C._functorch.set_inplace_requires_grad_allowed, torch.autograd.grad,
+     torch._functorch.eager_transforms._autograd_grad, torch._C._autograd._get_data_attr,
+     torch.autograd.forward_ad._maybe_load_decompositions, torch.nn.Parameter],
+)  # fmt: skip
+def test_call_targets_follow_from_torch(function: Any) -> None:
+    text = targets.encode_target(function)
+    assert text.startswith("fn:")
+    assert targets.decode_target(text) is function
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["fn:torch._from_blob", "fn:torch.frombuffer", "fn:torch._C._functorch.peek_interpreter_stack",
+     "fn:torch._C._construct_storage_from_data_pointer", "fn:torch._functorch.utils.exposed_in",
+     "hop:call_torchbind", "hop:inline_asm_elementwise", "hop:aoti_call_delegate",
+     "fn:torch.signal.windows.windows._add_docstr", "fn:torch.signal.windows.windows.merge_dicts",
+     "fn:_operator.concat", "fn:torch.cuda.memory._dump_snapshot", "fn:torch._Tensor"],
+)  # fmt: skip
+def test_what_reaches_further_is_no_call_target(text: str) -> None:
+    with pytest.raises(UnsupportedError):
+        targets.decode_target(text)
+
+
+@pytest.mark.parametrize(
+    ("call", "given_back"),
+    [(node("call_method", "type", X), "str"),
+     (node("call_function", SYM_OR, {"slice": [None, 1, None]}, False), "slice"),
+     (node("call_function", "op:aten.mul_.Scalar", S, 2), "int"),
+     (node("call_function", "op:aten._unpack_dual.default", X, 0), "NoneType")],
+)  # fmt: skip
+def test_what_a_call_may_give_back_is_of_its_kind(call: dict[str, Json], given_back: str) -> None:
+    """As a hundred thousand generated graphs once showed."""
+    assert given_back in check(call)[str(call["name"])].everything
+
+
+def test_every_attribute_is_data() -> None:
+    """And of the kind that the rules infer."""
+    for sample in (torch.ones(2, 2), torch.ones(2, 2, requires_grad=True).exp()):
+        for name, kind in members.tensor_attributes().items():
+            if name in ("imag", "grad", "grad_dtype"):
+                continue  # of complex numbers; of leaves
+            assert kinds.of_value(getattr(sample, name)).types <= kind.types, name
+
+
+NAMES = st.sampled_from(
+    ["node", "expr", "diff", "T", "shape", "__class__", "add", "__add__", "view", "split", "real",
+     "index", "values", "bit_length", "format", "apply_", "sort", "new"]
+)  # fmt: skip
+TARGETS = st.sampled_from(
+    [GETATTR, "fn:_operator.add", "fn:_operator.getitem", "fn:builtins.max", "fn:torch.relu",
+     "fn:torch.split", "op:aten.add.Tensor", "packet:aten.sum", "hop:wrap", "fn:os.system"]
+)  # fmt: skip
+LEAVES = st.one_of(
+    st.none(), st.booleans(), st.integers(-2, 2), NAMES, st.just(TEXT),
+    TARGETS.map(lambda target: {"fn": target}),
+    st.sampled_from([X, S, L, *({"n": f"n{i}"} for i in range(4)), {"dtype": "float32"}]),
+)  # fmt: skip
+TREES = st.recursive(LEAVES, lambda inner: st.one_of(
+    st.lists(inner, max_size=2), st.lists(inner, max_size=2).map(lambda items: {"t": items}),
+), max_leaves=4)  # fmt: skip
+CALLS = st.one_of(
+    st.tuples(st.just("call_function"), TARGETS),
+    st.tuples(st.just("call_method"), NAMES),
+    st.tuples(st.sampled_from(["get_attr", "call_module"]), NAMES),
+)
+
+
+@settings(max_examples=400, deadline=None)
+@given(st.lists(st.tuples(CALLS, st.lists(TREES, max_size=3)), min_size=1, max_size=5))
+def test_whatever_is_admitted_keeps_to_the_types(
+    calls: list[tuple[tuple[str, str], list[Json]]],
+) -> None:
+    nodes = [node(op, t, *args, name=f"n{i}") for i, ((op, t), args) in enumerate(calls)]
+    try:
+        known = check(*nodes)
+    except RefusedError:
+        return
+    for call in nodes:
+        args: Any = call["args"]
+        if call["op"] == "call_method" or call["target"] == GETATTR:
+            receiver = known[args[0]["n"]]
+            assert not receiver.types & kinds.NO_DATA
+            if receiver.types == {"int"}:
+                assert call["op"] == "call_method"
+                assert call["target"] in ("__add__", "bit_length")
+        if call["target"] == GETATTR:
+            assert args[1] in members.tensor_attributes()
+        assert TEXT not in args
+
+
+@pytest.mark.slow
+def test_generated_graphs_reach_nothing() -> None:
+    """A sample of `make hostile`: a third and more is admitted and runs, and nothing is touched."""
+    tally = attack(300)
+    assert tally.canaries == []
+    assert tally.unsound == {}
+    assert tally.counts["executed"] * 3 >= tally.counts["graphs"] == 300
+    assert tally.counts["whole"] > 10
+    assert len(tally.reasons) > 8, "the generator no longer tries what is forbidden"
+    assert not tally.is_bad()
+
+
+@pytest.mark.slow
+def test_the_attack_finds_a_hole_where_there_is_one() -> None:
+    """With rules that go by the name alone, as they once did, a graph makes SymPy run a text."""
+    tally = attack(160, planted=True, only_walks=True)
+    assert any("canary" in text for text in tally.canaries)
+    assert tally.is_bad()

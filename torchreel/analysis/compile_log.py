@@ -1,0 +1,167 @@
+"""The part of a tape that belongs to one compile, with the stacks of its events.
+
+Lives here: which events there are, who saw them, and how they are addressed.  Not here: what they
+mean (the modules beside this one).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from functools import cached_property
+
+from torchreel.errors import UsageError
+from torchreel.store import queries
+from torchreel.store.addressing import Address
+from torchreel.store.database import Store
+from torchreel.store.documents.jsontypes import Json
+from torchreel.store.records import Compile, Event, Graph, Recording, StackFrame, Stage
+
+_LIBRARIES = ("/site-packages/", "/dist-packages/", "/torch/nn/", "/torch/_", "<frozen ")
+"""Parts of the paths of files that are no user's."""
+
+
+class CompileLog:
+    """The events of a compile; each kind is read when it is asked for, and once."""
+
+    def __init__(
+        self,
+        store: Store,
+        compile: Compile,
+        frames: Mapping[int, StackFrame] | None = None,
+    ) -> None:
+        """Read from a store; `frames` are those of the recording, where they were read already."""
+        self.store, self.compile = store, compile
+        self._known_frames = frames
+        self._read: dict[str, list[Event]] = {}
+        self._found: dict[tuple[str, ...], list[Event]] = {}
+        self.traces: dict[str, Mapping[str, str]] = {}
+        """Stack traces of nodes, by the digest of their graph (filled by `lowered`)."""
+
+    def of_another(self, compile: Compile) -> CompileLog:
+        """The events of another compile of the same recording."""
+        return CompileLog(self.store, compile, self._frames)
+
+    @cached_property
+    def kinds(self) -> list[str]:
+        """The kinds of events that there are."""
+        return list(queries.event_counts(self.store, self.compile))
+
+    def of(self, *kinds: str) -> list[Event]:
+        """The events of some kinds, in order; a kind that ends in '.' means all of a family."""
+        if kinds not in self._found:
+            self._found[kinds] = self._of(kinds)
+        return self._found[kinds]
+
+    def _of(self, kinds: tuple[str, ...]) -> list[Event]:
+        wanted = [kind for kind in self.kinds if any(_is(kind, asked) for asked in kinds)]
+        unread = [kind for kind in wanted if kind not in self._read]
+        self._read |= {kind: [] for kind in unread}
+        for event in queries.events(self.store, self.compile, unread) if unread else ():
+            self._read[event.kind].append(event)
+        found = [event for kind in wanted for event in self._read[kind]]
+        return sorted(found, key=lambda event: event.seq)
+
+    @cached_property
+    def calls(self) -> dict[int, Event]:
+        """The calls that changed a ShapeEnv, by seq: they are what changes are parts of."""
+        return {event.seq: event for event in self.of("shape_env.call")}
+
+    @cached_property
+    def guard_of(self) -> dict[int | None, Event]:
+        """The first guard that each call added to its ShapeEnv, by the seq of the call."""
+        return {event.cause: event for event in reversed(self.of("shape_env.guard"))}
+
+    @cached_property
+    def stages(self) -> list[Stage]:
+        """The stages that the compile entered."""
+        return queries.stages(self.store, self.compile)
+
+    @cached_property
+    def graphs(self) -> list[Graph]:
+        """The graphs of the compile."""
+        return queries.graphs(self.store, self.compile)
+
+    @cached_property
+    def _frames(self) -> Mapping[int, StackFrame]:
+        if self._known_frames is not None:
+            return self._known_frames
+        return queries.stack_frames(self.store, self.compile.recording_id)
+
+    def stack(self, event: Event) -> list[StackFrame]:
+        """The user's stack at an event, outermost frame first."""
+        return queries.unwound(self._frames, event)
+
+    def line(self, event: Event) -> StackFrame | None:
+        """The user's line at an event: the innermost that is not in a library."""
+        return users_line(self.stack(event))
+
+    @property
+    def address(self) -> str:
+        """The address of the compile."""
+        return f"{self.store.target}#{self.compile.place}"
+
+    def place(self, seq: int) -> str:
+        """The address of an event."""
+        return f"{self.address}@{seq}"
+
+
+def users_line(stack: Sequence[StackFrame]) -> StackFrame | None:
+    """The innermost frame that is not in a library; the innermost, where all are."""
+    own = [frame for frame in stack if not is_library(frame)]
+    return own[-1] if own else stack[-1] if stack else None
+
+
+def is_library(frame: StackFrame) -> bool:
+    """Return whether a frame is in a library, and in no file of the user's."""
+    return any(part in frame.file for part in _LIBRARIES)
+
+
+def _is(kind: str, asked: str) -> bool:
+    return kind.startswith(asked) if asked.endswith(".") else kind == asked
+
+
+def data_of(event: Event) -> Mapping[str, Json]:
+    """The fields of an event; none of one that has no such thing."""
+    return event.data if isinstance(event.data, Mapping) else {}
+
+
+def texts(data: Json) -> list[str]:
+    """A list of texts, of data that should be one."""
+    ok = isinstance(data, Sequence) and not isinstance(data, str)
+    return [str(item) for item in data] if ok else []  # type: ignore[union-attr]
+
+
+def compile_of(store: Store, address: Address) -> Compile:
+    """The compile that an address means; that of its event, where it names one."""
+    if address.event is None:
+        return queries.compile_at(store, address)
+    event = queries.event_at(store, address)
+    if event.compile_id is None:
+        raise UsageError(f"{address} belongs to no compile: name the compile instead.")
+    return queries.compile_by_id(store, event.compile_id)
+
+
+def compiles_of(store: Store, address: Address) -> list[Compile]:
+    """All that an address covers: a compile with its attempts, a recording, or every recording."""
+    if address.compile is None and address.event is None:
+        return [row for found in _recordings(store, address) for row in _compiles(store, found)]
+    row = compile_of(store, address)
+    if address.attempt is not None or address.event is not None:
+        return [row]
+    return _attempts(queries.compiles(store, row.recording_id), row)
+
+
+def _recordings(store: Store, address: Address) -> Iterable[Recording]:
+    if address.recording is not None:
+        return [queries.recording(store, address.recording)]
+    return [found for found in queries.recordings(store) if found.kind != "replay"]
+
+
+def _compiles(store: Store, recording: Recording) -> list[Compile]:
+    return queries.compiles(store, recording.id)
+
+
+def _attempts(rows: Sequence[Compile], last: Compile) -> list[Compile]:
+    """The attempts that led to one."""
+    name = (last.generation, last.compile_id)
+    return [row for row in rows if (row.generation, row.compile_id) == name and row.id <= last.id]

@@ -1,0 +1,45 @@
+"""The generated source of two compiles.
+
+Lives here: which source of one stands for which of the other, and the lines that differ.  Not here:
+what may be spelled differently (`torchreel.replay.compare.normalise`).
+"""
+
+from __future__ import annotations
+
+from torchreel.analysis.diff.report import ABSENT, DiffSide, LayerDiff, LayerDifference
+from torchreel.analysis.diff.text import text_difference
+from torchreel.replay.compare.normalise import canonical_code
+from torchreel.store import queries
+
+Key = tuple[str, int]
+
+
+def code(left: DiffSide, right: DiffSide) -> LayerDiff:
+    """Sources that differ, by partition and in order."""
+    ours, theirs = _sources(left), _sources(right)
+    found = tuple(
+        _difference(key, ours.get(key), theirs.get(key))
+        for key in dict.fromkeys([*ours, *theirs])
+        if ours.get(key) != theirs.get(key)
+    )
+    return LayerDiff("code", len(ours), len(theirs), found)
+
+
+def _sources(side: DiffSide) -> dict[Key, str]:
+    found: dict[Key, str] = {}
+    for row in queries.output_codes(side.store, side.compile):
+        text = side.store.read_blob(row.digest).decode("utf-8", "surrogatepass")
+        number = sum(partition == row.partition for partition, _ in found)
+        found[row.partition, number] = canonical_code(text)
+    return found
+
+
+def _difference(key: Key, left: str | None, right: str | None) -> LayerDifference:
+    what = f"{key[0]} {key[1] or ''}".strip() or "source"
+    if left is None or right is None:
+        return LayerDifference(what, _length(left), _length(right))
+    return text_difference(what, left, right)
+
+
+def _length(text: str | None) -> str:
+    return ABSENT if text is None else f"{len(text.splitlines())} lines"

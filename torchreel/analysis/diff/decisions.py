@@ -1,0 +1,146 @@
+"""What a compile decided, in order: what all ranks of a job have to decide alike.
+
+Lives here: the table of the events that are decisions, and what of each has to be the same.  Not
+here: the walk along several ranks (`ranks`).
+
+Sizes that a rank saw (hints, the states before a collective) are left out: ranks may have other
+inputs.  Identities and places of objects are left out as in any comparison.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+
+from torchreel.analysis.diff.facts import config_facts
+from torchreel.analysis.diff.guards import guard_lines
+from torchreel.analysis.diff.report import DiffSide
+from torchreel.replay.compare.dynamo_forms import DynamoForms
+from torchreel.replay.compare.normalise import canonical_text
+from torchreel.store import queries
+from torchreel.store.documents import spelling
+from torchreel.store.documents.jsontypes import Json
+from torchreel.store.documents.sources import source_name
+from torchreel.store.records import Event
+
+Data = Mapping[str, Json]
+
+
+@dataclass(frozen=True)
+class Decision:
+    """One decision: its kind, what was decided, and the event (None: of the whole compile)."""
+
+    what: str
+    text: str
+    seq: int | None
+
+    @property
+    def key(self) -> tuple[str, str]:
+        """What has to be equal."""
+        return self.what, self.text
+
+
+@dataclass(frozen=True)
+class Decisions:
+    """The decisions of a compile; `graph` is how many come before its Dynamo graph is complete."""
+
+    rows: tuple[Decision, ...]
+    graph: int
+    graph_at: int | None = None
+
+    def graph_address(self, side: DiffSide) -> str:
+        """Where on the tape the graph is complete."""
+        return side.address if self.graph_at is None else side.at(self.graph_at)
+
+
+def decisions(side: DiffSide) -> Decisions:
+    """The decisions of a compile, in the order of its tape; its config first."""
+    kinds = set(queries.event_counts(side.store, side.compile))
+    found = [
+        event
+        for kind in _KINDS
+        if kind in kinds
+        for event in queries.events(side.store, side.compile, kind)
+    ]
+    rows = [
+        Decision("config", f"{name} {fact.text}", None) for name, fact in config_facts(side).items()
+    ]
+    at = _graph_at(side)
+    before = len(rows)
+    for event in sorted(found, key=lambda event: event.seq):
+        what, text = _KINDS[event.kind]
+        rows += [Decision(what, line, event.seq) for line in text(event)]
+        before = len(rows) if at is None or event.seq < at else before
+    return Decisions(tuple(rows), before, at)
+
+
+def _graph_at(side: DiffSide) -> int | None:
+    """Where on the tape the Dynamo graph is complete."""
+    for event in queries.events(side.store, side.compile, "output_graph.compile"):
+        return event.seq
+    return None
+
+
+def _data(event: Event) -> Data:
+    return event.data if isinstance(event.data, Mapping) else {}
+
+
+def _named(*fields: str) -> Callable[[Event], Iterable[str]]:
+    """The name of an event with some of its fields."""
+
+    def text(event: Event) -> Iterable[str]:
+        data = _data(event)
+        parts = [f"{field} {_plain(data.get(field))}" for field in fields]
+        yield canonical_text(DynamoForms().text(" ".join(filter(None, [event.name, *parts]))))
+
+    return text
+
+
+def _plain(value: Json) -> str:
+    return value if isinstance(value, str) else json.dumps(value, sort_keys=True)
+
+
+def _symbol(event: Event) -> Iterable[str]:
+    data = _data(event)
+    sources = data.get("sources")
+    where = source_name(sources[0]) if isinstance(sources, list) and sources else "no source"
+    yield f"{event.name} for {where}, range {_plain(data.get('range'))}"
+
+
+def _expression(*, field: str = "expr") -> Callable[[Event], Iterable[str]]:
+    def text(event: Event) -> Iterable[str]:
+        shown = spelling.size(_data(event).get(field))
+        yield f"{event.name} = {shown}" if event.name else shown
+
+    return text
+
+
+def _zero_one(event: Event) -> Iterable[str]:
+    data = _data(event)
+    yield f"{source_name(data.get('source'))} is {data.get('value')}"
+
+
+def _guard(event: Event) -> Iterable[str]:
+    for line in guard_lines(event):
+        yield f"{line.what} {line.text}"
+
+
+_KINDS: Mapping[str, tuple[str, Callable[[Event], Iterable[str]]]] = {
+    "frame.cache_miss": ("recompile", _named("guards")),
+    "frame.skip": ("skipped frame", _named("reason")),
+    "frame.graph_break": ("graph break", _named("type", "reason")),
+    "frame.restart": ("restart", _named("type")),
+    "collective.outcome": ("collective", _named("outcome", "differing", "error")),
+    "collective.merged": ("agreed input", _named("merged")),
+    "shape_env.symbol": ("symbol", _symbol),
+    "shape_env.zero_one": ("symbol", _zero_one),
+    "unbacked.create": ("symbol", _named("range")),
+    "shape_env.replacement": ("replacement", _expression()),
+    "shape_env.guard": ("guard", _expression()),
+    "runtime_assert.defer": ("runtime assert", _expression()),
+    "nondeterminism.cache": ("cache", _named("outcome", "reason")),
+    "nondeterminism.autotune": ("autotuning", _named("chosen")),
+    "guards.guard": ("guard", _guard),
+}
+"""Kinds of events, what they are called here, and what of them has to be the same on all ranks."""

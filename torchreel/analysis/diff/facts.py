@@ -1,0 +1,232 @@
+"""The layers that are names with values: environment, machine, config, frame, failure.
+
+Lives here: what of a recording or a compile is such a fact, and the comparison of two tables of
+them.  Not here: what has an order (`graphs`, `events`, ...).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from torchreel.analysis.diff.report import ABSENT, DiffSide, LayerDiff, LayerDifference
+from torchreel.analysis.diff.text import text_difference
+from torchreel.replay.compare.normalise import canonical_text
+from torchreel.store import queries
+from torchreel.store.database import Store
+from torchreel.store.documents import spelling
+from torchreel.store.documents.jsontypes import Json, parse_json
+from torchreel.store.processes.liveness import PROCESS
+from torchreel.store.records import Failure, Recording
+
+MACHINE = (
+    "nondeterminism.machine",
+    "nondeterminism.device",
+    "nondeterminism.vector_isa",
+    "nondeterminism.accelerator",
+)
+"""Kinds of events that say what the compiler found of the machine: facts, not steps."""
+
+
+_DRAWN = frozenset({"seed"})
+"""Facts that a process draws at random when it begins, and that no compile depends on."""
+
+
+@dataclass(frozen=True)
+class DiffFact:
+    """A value, with the event that says it."""
+
+    text: str
+    seq: int | None = None
+
+
+Facts = Mapping[str, DiffFact]
+
+
+def compare_facts(
+    layer: str, left: Facts, right: Facts, sides: Sequence[DiffSide] = ()
+) -> LayerDiff:
+    """Return which facts differ, in the order of their names on the left.
+
+    A side without any did not come so far, or was not asked: that is a note, not a difference.
+    """
+    if bool(left) != bool(right):
+        alone = "left" if left else "right"
+        return LayerDiff(layer, len(left), len(right), note=f"only the {alone} has any")
+    names = list(dict.fromkeys([*left, *right]))
+    found = tuple(
+        _difference(name, left.get(name), right.get(name), sides)
+        for name in names
+        if _text(left.get(name)) != _text(right.get(name))
+    )
+    return LayerDiff(layer, len(left), len(right), found)
+
+
+def _text(fact: DiffFact | None) -> str | None:
+    return None if fact is None else fact.text
+
+
+def _difference(
+    name: str, left: DiffFact | None, right: DiffFact | None, sides: Sequence[DiffSide]
+) -> LayerDifference:
+    texts = [ABSENT if fact is None else fact.text for fact in (left, right)]
+    places = [
+        side.at(fact.seq) if fact is not None and fact.seq is not None else ""
+        for side, fact in zip(sides, (left, right), strict=False)
+    ] or ["", ""]
+    return LayerDifference(name, texts[0], texts[1], places[0], places[1])
+
+
+# -- environment, machine -------------------------------------------------------------------------
+
+
+def environment(left: tuple[Store, Recording], right: tuple[Store, Recording]) -> LayerDiff:
+    """Return what two recordings say of the machine, the versions the variables and the program."""
+    return compare_facts("environment", _environment(*left), _environment(*right))
+
+
+def _environment(store: Store, recording: Recording) -> Facts:
+    argv = recording.argv if isinstance(recording.argv, list) else [recording.argv]
+    found = {"program": DiffFact(" ".join(map(str, argv)))}
+    if recording.rank is not None:
+        found["rank"] = DiffFact(str(recording.rank))
+    known = queries.environment(store, recording.id)
+    return found | {key: DiffFact(value) for key, value in known.items() if key != PROCESS}
+
+
+def machine(left: DiffSide, right: DiffSide) -> LayerDiff:
+    """Return what the compiler found of the machine in two compiles."""
+    return compare_facts("machine", _machine(left), _machine(right), (left, right))
+
+
+def _machine(side: DiffSide) -> Facts:
+    found: dict[str, DiffFact] = {}
+    for kind in MACHINE:
+        for event in queries.events(side.store, side.compile, kind):
+            data = event.data if isinstance(event.data, Mapping) else {"": event.data}
+            name = kind.removeprefix("nondeterminism.")
+            where = name if name == "machine" else f"{name} {event.name}"
+            found |= {
+                f"{where} {key}": DiffFact(_dump(value), event.seq)
+                for key, value in data.items()
+                if key not in _DRAWN
+            }
+    return found
+
+
+def _dump(value: Json) -> str:
+    return value if isinstance(value, str) else json.dumps(value, sort_keys=True)
+
+
+# -- config ---------------------------------------------------------------------------------------
+
+
+def config(left: DiffSide, right: DiffSide) -> LayerDiff:
+    """The config, the options and the ambient state of two compiles."""
+    found = compare_facts("config", config_facts(left), config_facts(right), (left, right))
+    shown = tuple(_with_default(difference) for difference in found.differences)
+    return LayerDiff(found.layer, found.left, found.right, shown)
+
+
+def _with_default(found: LayerDifference) -> LayerDifference:
+    left, right = (text or "(the default)" for text in (found.left, found.right))
+    return LayerDifference(found.what, left, right)
+
+
+def config_facts(side: DiffSide) -> Facts:
+    """The config that was not the default, the options of the call, and the ambient state."""
+    entries = {
+        f"{e.module}.{e.key}": DiffFact(spelling.argument(e.value, str))
+        for e in queries.config(side.store, side.compile.config_id)
+    }
+    found = entries | _of_checkpoint(side)
+    return {"backend": DiffFact(side.compile.backend or ""), **found} if found else {}
+
+
+def _of_checkpoint(side: DiffSide) -> dict[str, DiffFact]:
+    """Return what only the checkpoint of the Dynamo graph knows."""
+    for checkpoint in queries.checkpoints(side.store, side.compile):
+        if checkpoint.entry == "graph":
+            doc = _parsed(side.store.read_blob(checkpoint.digest))
+            extra, ambient = _object(doc.get("extra")), _object(doc.get("ambient"))
+            options = extra.get("options")
+            given = (
+                [o for o in options if isinstance(o, Mapping)] if isinstance(options, list) else []
+            )
+            return {
+                **{f"options {o.get('key')}": DiffFact(_spelled(o.get("value"))) for o in given},
+                **{f"ambient {name}": DiffFact(_spelled(tree)) for name, tree in ambient.items()},
+            }
+    return {}
+
+
+def _spelled(tree: Json) -> str:
+    return spelling.argument(tree, str)
+
+
+def _parsed(data: bytes) -> Mapping[str, Json]:
+    try:
+        return _object(parse_json(data))
+    except (ValueError, RecursionError):
+        return {}
+
+
+def _object(value: Json) -> Mapping[str, Json]:
+    return value if isinstance(value, Mapping) else {}
+
+
+# -- frame ----------------------------------------------------------------------------------------
+
+
+def frame(left: DiffSide, right: DiffSide) -> LayerDiff:
+    """The frame, how far its compile came, and how it ended."""
+    found = compare_facts("frame", _frame(left), _frame(right), (left, right))
+    shown = tuple(
+        text_difference("source", difference.left, difference.right)
+        if difference.what == "source" else difference
+        for difference in found.differences
+    )  # fmt: skip
+    return LayerDiff(found.layer, found.left, found.right, shown)
+
+
+def _frame(side: DiffSide) -> Facts:
+    row = side.compile
+    stages = [
+        f"{stage.stage} {stage.partition}".rstrip() + (f" {stage.status}" * (stage.status != "ok"))
+        for stage in queries.stages(side.store, row)
+    ]
+    source = "" if row.frame_source is None else _source(side.store.read_blob(row.frame_source))
+    return {
+        "name": DiffFact(row.frame_name),
+        "place": DiffFact(f"{row.frame_file}:{row.frame_line}"),
+        "source": DiffFact(source),
+        "attempt": DiffFact(str(row.attempt)),
+        "status": DiffFact(row.status),
+        "stages": DiffFact(", ".join(stages)),
+    }
+
+
+def _source(data: bytes) -> str:
+    return data.decode("utf-8", "replace")
+
+
+# -- failure --------------------------------------------------------------------------------------
+
+
+def failure(left: DiffSide, right: DiffSide) -> LayerDiff:
+    """Return how two compiles failed: the same signature is the same failure."""
+    ours, theirs = (queries.failure_of(side.store, side.compile) for side in (left, right))
+    counts = int(ours is not None), int(theirs is not None)
+    if ours is not None and theirs is not None and ours.signature.matches(theirs.signature):
+        return LayerDiff("failure", *counts)
+    left_text, right_text = _failed(ours), _failed(theirs)
+    differs = (LayerDifference("failure", left_text, right_text),) if any(counts) else ()
+    return LayerDiff("failure", *counts, differs)
+
+
+def _failed(found: Failure | None) -> str:
+    if found is None:
+        return ABSENT
+    what = found.exception_type or found.failure_class
+    return f"{what} in {found.stage}: {canonical_text(found.message).strip()}"

@@ -1,0 +1,99 @@
+"""The guards of two compiles: what each holds on to, in the order in which they are checked.
+
+Lives here: guards, aliasing guards and ambient guards as lines.  Not here: the guards of a ShapeEnv
+(`symbols`).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from torchreel.analysis.diff.alignment import align
+from torchreel.analysis.diff.report import ABSENT, DiffSide, LayerDiff, LayerDifference
+from torchreel.replay.compare.dynamo_forms import DynamoForms
+from torchreel.replay.compare.normalise import canonical_text
+from torchreel.store import queries
+from torchreel.store.documents.jsontypes import Json
+from torchreel.store.records import Event
+
+
+@dataclass(frozen=True)
+class GuardLine:
+    """A guard as text, and the event that it is."""
+
+    what: str
+    text: str
+    seq: int
+
+
+def guards(left: DiffSide, right: DiffSide) -> LayerDiff:
+    """Guards that only one side has, or that differ."""
+    ours, theirs = _lines(left), _lines(right)
+    found = list(_differences(ours, theirs, (left, right)))
+    return LayerDiff("guards", len(ours), len(theirs), tuple(found))
+
+
+def _differences(
+    ours: Sequence[GuardLine], theirs: Sequence[GuardLine], sides: tuple[DiffSide, DiffSide]
+) -> Iterator[LayerDifference]:
+    for i, j in align([_key(line) for line in ours], [_key(line) for line in theirs]):
+        one, other = None if i is None else ours[i], None if j is None else theirs[j]
+        if one is not None and other is not None and one.what != other.what:
+            yield _difference(one, None, sides)
+            yield _difference(None, other, sides)
+        elif one is None or other is None or one.text != other.text:
+            yield _difference(one, other, sides)
+
+
+def _key(line: GuardLine) -> tuple[str, str]:
+    return line.what, line.text
+
+
+def _difference(
+    one: GuardLine | None, other: GuardLine | None, sides: tuple[DiffSide, DiffSide]
+) -> LayerDifference:
+    (left, left_at), (right, right_at) = (
+        (ABSENT, "") if line is None else (line.text, side.at(line.seq))
+        for line, side in zip((one, other), sides, strict=True)
+    )
+    return LayerDifference((one or other).what, left, right, left_at, right_at)  # type: ignore[union-attr]
+
+
+def _lines(side: DiffSide) -> list[GuardLine]:
+    found: list[GuardLine] = []
+    for kind, lines in _KINDS.items():
+        for event in queries.events(side.store, side.compile, kind):
+            found += lines(event)
+    return found
+
+
+def guard_lines(event: Event) -> list[GuardLine]:
+    """A guard as lines without what is of one process only."""
+    data = event.data if isinstance(event.data, Mapping) else {}
+    code = data.get("code")
+    checks = [_plain(item) for item in code] if isinstance(code, list) else []
+    rest = [
+        f"{key} {_plain(data[key])}"
+        for key in ("class", "object", "arguments") if data.get(key) is not None
+    ]  # fmt: skip
+    what = f"{event.name} {data.get('expression') or ''}".rstrip()
+    return [GuardLine(what, "; ".join(checks + rest) or "(ambient)", event.seq)]
+
+
+def _fields(event: Event) -> list[GuardLine]:
+    data = event.data if isinstance(event.data, Mapping) else {"": event.data}
+    what = event.kind.removeprefix("guards.")
+    return [
+        GuardLine(f"{what} {event.name} {key}", _plain(value), event.seq)
+        for key, value in data.items()
+    ]
+
+
+def _plain(value: Json) -> str:
+    text = value if isinstance(value, str) else json.dumps(value, sort_keys=True)
+    return canonical_text(DynamoForms().text(text))
+
+
+_KINDS = {"guards.guard": guard_lines, "guards.alias": _fields, "guards.ambient": _fields}

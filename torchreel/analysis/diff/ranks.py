@@ -1,0 +1,229 @@
+"""Where the ranks of one job part: the first compile, graph, guard, symbol or cache decision.
+
+Lives here: which recordings are ranks of one job, and the walk along their compiles.  Not here:
+what counts as a decision (`decisions`), the comparison of graphs (`graphs`).
+
+Ranks may compile one program for inputs of different sizes, so hints are no decision; what was made
+of them is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import PurePath
+
+from torchreel.analysis.diff.decisions import Decision, Decisions, decisions
+from torchreel.analysis.diff.graphs import compare_graphs, graph_of
+from torchreel.analysis.diff.report import DiffSide, place
+from torchreel.errors import UsageError
+from torchreel.store import queries
+from torchreel.store.addressing import Address
+from torchreel.store.database import Store
+from torchreel.store.documents.jsontypes import Json
+from torchreel.store.records import Compile, Recording
+
+NOTHING = "(nothing)"
+
+
+@dataclass(frozen=True)
+class Rank:
+    """The recording of one rank, and what of it was compared."""
+
+    rank: int
+    store: Store
+    recording: Recording
+    compiles: tuple[Compile, ...]
+
+    @property
+    def address(self) -> str:
+        """Where it is."""
+        return place(self.store, self.recording)
+
+    def side(self, number: int) -> DiffSide | None:
+        """Its compile of that number, in the order in which they began."""
+        return DiffSide(self.store, self.compiles[number]) if number < len(self.compiles) else None
+
+
+@dataclass(frozen=True)
+class View:
+    """What one rank has where they part: '' as address where it has nothing."""
+
+    rank: int
+    text: str
+    address: str
+
+
+@dataclass(frozen=True)
+class Parting:
+    """The first thing that is not the same on all ranks."""
+
+    what: str
+    """compile, config, graph, or the kind of decision: guard, symbol, cache, ..."""
+    views: tuple[View, ...]
+    before: str = ""
+    """The last thing that they have in common."""
+
+
+@dataclass(frozen=True)
+class RanksReport:
+    """The ranks that were compared, how much of them is the same, and where they part."""
+
+    ranks: tuple[Rank, ...]
+    compiles: int
+    decisions: int
+    parting: Parting | None
+
+    @property
+    def exit_status(self) -> int:
+        """0 when the ranks agree, 1 when they part."""
+        return 0 if self.parting is None else 1
+
+    def to_json(self) -> Json:
+        """As data."""
+        parting = self.parting
+        return {
+            "ranks": [{"rank": row.rank, "recording": row.address} for row in self.ranks],
+            "same_compiles": self.compiles,
+            "same_decisions": self.decisions,
+            "parting": None if parting is None else {
+                "what": parting.what,
+                "views": [dict(vars(view)) for view in parting.views],
+                "before": parting.before,
+            },
+        }  # fmt: skip
+
+
+def diff_ranks(places: Sequence[tuple[Store, Address]]) -> RanksReport:
+    """Compare the ranks of one job: its recordings are in one store, or in one for each rank.
+
+    Of several jobs in a store the last one is meant, or that of the recording that is named.
+    Raises UsageError when there are fewer than two ranks, or no compile.
+    """
+    ranks = _ranks(places)
+    if len(ranks) < 2:
+        named = ", ".join(str(address) for _, address in places)
+        raise UsageError(
+            f"{named} has {'no rank' if not ranks else 'one rank'} of a job with compiles in it: "
+            "name the stores of all ranks (a recording knows its rank from the variable RANK)."
+        )
+    same = 0
+    for number in range(max(len(rank.compiles) for rank in ranks)):
+        agreed, parting = _compile(ranks, number)
+        same += agreed
+        if parting is not None:
+            return RanksReport(ranks, number, same, parting)
+    return RanksReport(ranks, max(len(rank.compiles) for rank in ranks), same, None)
+
+
+# -- which recordings -----------------------------------------------------------------------------
+
+
+def _ranks(places: Sequence[tuple[Store, Address]]) -> tuple[Rank, ...]:
+    found = [rank for store, address in places for rank in _of(store, address)]
+    runs: dict[str, dict[int, Rank]] = {}
+    for rank in found:
+        runs.setdefault(rank.recording.run, {})[rank.rank] = rank
+    several = [ranks for ranks in runs.values() if len(ranks) > 1]
+    last = several[-1] if several else {rank.rank: rank for rank in found}
+    return tuple(last[number] for number in sorted(last))
+
+
+def _of(store: Store, address: Address) -> Iterator[Rank]:
+    """The ranks that an address covers, oldest first; of a recording, those of its run."""
+    wanted = None
+    if address.recording is not None:
+        wanted = queries.recording(store, address.recording).run
+    for row in queries.recordings(store):
+        if row.kind == "replay" or row.rank is None or wanted not in (None, row.run):
+            continue
+        compiles = tuple(queries.compiles(store, row.id))
+        if compiles:
+            yield Rank(row.rank, store, row, compiles)
+
+
+# -- the walk -------------------------------------------------------------------------------------
+
+
+def _compile(ranks: Sequence[Rank], number: int) -> tuple[int, Parting | None]:
+    """Return how many decisions of a compile are the same on all ranks, and where they part."""
+    sides = [rank.side(number) for rank in ranks]
+    names = [NOTHING if side is None else _name(side.compile) for side in sides]
+    if len(set(names)) > 1:
+        views = [
+            View(rank.rank, name, "" if side is None else side.address)
+            for rank, name, side in zip(ranks, names, sides, strict=True)
+        ]
+        before = _name(ranks[0].compiles[number - 1]) if number else ""
+        return 0, Parting("compile", tuple(views), before)
+    known = [(rank, side) for rank, side in zip(ranks, sides, strict=True) if side is not None]
+    tapes = {rank.rank: decisions(side) for rank, side in known}
+    graph = _graph(known, tapes)
+    place_of_graph = tapes[known[0][0].rank].graph
+    agreed, parting = _decisions(known, {rank: tape.rows for rank, tape in tapes.items()})
+    if graph is not None and (parting is None or place_of_graph <= agreed):
+        return min(place_of_graph, agreed), graph
+    return agreed, parting
+
+
+def _name(row: Compile) -> str:
+    attempt = f"_{row.attempt}" if row.attempt else ""
+    where = f"{PurePath(row.frame_file).name}:{row.frame_line}"
+    return f"{row.compile_id}{attempt} {row.frame_name} ({where})"
+
+
+Known = Sequence[tuple[Rank, DiffSide]]
+
+
+def _decisions(known: Known, rows: Mapping[int, Sequence[Decision]]) -> tuple[int, Parting | None]:
+    longest = max(len(found) for found in rows.values())
+    for place_ in range(longest):
+        here = {
+            rank: found[place_] if place_ < len(found) else None for rank, found in rows.items()
+        }
+        if len({None if item is None else item.key for item in here.values()}) > 1:
+            return place_, _parting(known, here, rows, place_)
+    return longest, None
+
+
+def _parting(
+    known: Known,
+    here: Mapping[int, Decision | None],
+    rows: Mapping[int, Sequence[Decision]],
+    place_: int,
+) -> Parting:
+    views = []
+    for rank, side in known:
+        item = here[rank.rank]
+        text = NOTHING if item is None else f"{item.what}: {item.text}"
+        views.append(View(rank.rank, text, "" if item is None else _at(side, item)))
+    kinds = dict.fromkeys(item.what for item in here.values() if item is not None)
+    first = rows[known[0][0].rank]
+    before = f"{first[place_ - 1].what}: {first[place_ - 1].text}" if place_ else ""
+    return Parting(" or ".join(kinds), tuple(views), before)
+
+
+def _at(side: DiffSide, item: Decision) -> str:
+    return side.at(item.seq) if item.seq is not None else side.address
+
+
+def _graph(known: Known, tapes: Mapping[int, Decisions]) -> Parting | None:
+    """The first node in which the Dynamo graph of a rank is not that of the first."""
+    first = _dynamo_graph(known[0][1])
+    for rank, side in known[1:]:
+        found = compare_graphs(first, _dynamo_graph(side))
+        if found:
+            rows = zip((known[0], (rank, side)), (found[0].left, found[0].right), strict=True)
+            views = tuple(
+                View(one.rank, text or NOTHING, tapes[one.rank].graph_address(here))
+                for (one, here), text in rows
+            )
+            return Parting("graph", views)
+    return None
+
+
+def _dynamo_graph(side: DiffSide) -> Mapping[str, Json]:
+    for graph in queries.graphs(side.store, side.compile):
+        if graph.stage == "dynamo":
+            return graph_of(side.store.read_blob(graph.digest))
+    return {}

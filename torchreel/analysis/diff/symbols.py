@@ -1,0 +1,138 @@
+"""The symbols of two compiles, and what their ShapeEnvs know at the end.
+
+Lives here: which symbol of one stands for which of the other (the one with the same source, for
+torch may number them otherwise), and where they part.  Not here: how a table comes about
+(`torchreel.analysis.shapes`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from torchreel.analysis.compile_log import CompileLog
+from torchreel.analysis.diff.alignment import align
+from torchreel.analysis.diff.expressions import parse
+from torchreel.analysis.diff.report import ABSENT, DiffSide, LayerDiff, LayerDifference
+from torchreel.analysis.differences import cell
+from torchreel.analysis.shapes import Fact, Symbol, SymbolTable, shape_events, symbol_table
+from torchreel.errors import TorchreelError, UnsupportedError
+from torchreel.store.documents import spelling
+from torchreel.store.documents.jsontypes import Json
+
+_COLUMNS = ("hint", "range", "replacement", "size_like")
+_FACTS = {"guards": "guard", "asserts": "runtime assert", "divisible": "divisible"}
+
+
+def symbols(left: DiffSide, right: DiffSide) -> LayerDiff:
+    """Symbols that only one side has or knows otherwise; guards and assertions over them."""
+    ours, theirs = _table(left), _table(right)
+    if isinstance(ours, str) or isinstance(theirs, str):
+        notes = [found for found in (ours, theirs) if isinstance(found, str) and found]
+        return LayerDiff("symbols", 0, 0, note="; ".join(dict.fromkeys(notes)))
+    found = tuple(_differences(ours, theirs, (left, right)))
+    return LayerDiff("symbols", _size(ours), _size(theirs), found)
+
+
+def _table(side: DiffSide) -> SymbolTable | str:
+    """The final table; why there is none, or '' where the compile has no ShapeEnv at all."""
+    tape = CompileLog(side.store, side.compile)
+    if not any(kind.startswith("shape_env.") for kind in tape.kinds):
+        return ""
+    try:
+        return symbol_table(shape_events(tape))
+    except TorchreelError as error:
+        return str(error)
+
+
+def _size(table: SymbolTable) -> int:
+    return len(table.symbols) + sum(len(_facts(table, name)) for name in _FACTS)
+
+
+def _facts(table: SymbolTable, name: str) -> list[Fact]:
+    found: list[Fact] = getattr(table, name)
+    return found
+
+
+def _differences(
+    left: SymbolTable, right: SymbolTable, sides: tuple[DiffSide, DiffSide]
+) -> Iterator[LayerDifference]:
+    ours, theirs = _by_source(left), _by_source(right)
+    for key in dict.fromkeys([*ours, *theirs]):
+        one, other = ours.get(key), theirs.get(key)
+        texts = _row(one, left), _row(other, right)
+        if texts[0] != texts[1]:
+            yield LayerDifference(key, *texts, _at(sides[0], one), _at(sides[1], other))
+    for name, what in _FACTS.items():
+        yield from _fact_differences(what, _spelled(left, name), _spelled(right, name), sides)
+
+
+def _by_source(table: SymbolTable) -> dict[str, Symbol]:
+    """Symbols by where guards read them; those that nothing reads by their kind, in order."""
+    found: dict[str, Symbol] = {}
+    for row in table.symbols.values():
+        kind = "backed symbol" if row.backed else "unbacked symbol"
+        number = sum(key.startswith(kind) for key in found)
+        found[row.sources[0] if row.sources else f"{kind} {number}"] = row
+    return found
+
+
+def _row(row: Symbol | None, table: SymbolTable) -> str:
+    if row is None:
+        return ABSENT
+    cells = {column: cell(row, column) for column in _COLUMNS}
+    if row.replacement is not None:
+        cells["replacement"] = _expression(row.replacement, _sources(table))
+    return ", ".join(f"{name.replace('_', '-')} {text}" for name, text in cells.items() if text)
+
+
+def _at(side: DiffSide, row: Symbol | None) -> str:
+    return "" if row is None else side.at(row.created)
+
+
+@dataclass(frozen=True)
+class Spelled:
+    """A guard or an assertion: what is compared, what is shown, and its event."""
+
+    key: str
+    shown: str
+    seq: int
+
+
+def _spelled(table: SymbolTable, name: str) -> list[Spelled]:
+    names = _sources(table)
+    return [
+        Spelled(_key(fact.expr, names), _expression(fact.expr, names), fact.seq)
+        for fact in _facts(table, name)
+    ]
+
+
+def _key(expr: Json, names: Mapping[str, str]) -> str:
+    """An expression over sources, its sums in an order that does not depend on symbols."""
+    return parse(str(expr)).renamed(names).text
+
+
+def _expression(expr: Json, names: Mapping[str, str]) -> str:
+    """An expression over sources, for a person."""
+    try:
+        return spelling.expression(expr, lambda name: names.get(name, name))
+    except UnsupportedError:
+        return parse(str(expr)).renamed(names).text
+
+
+def _sources(table: SymbolTable) -> Mapping[str, str]:
+    return {row.name: key for key, row in _by_source(table).items()}
+
+
+def _fact_differences(
+    what: str, ours: Sequence[Spelled], theirs: Sequence[Spelled], sides: tuple[DiffSide, DiffSide]
+) -> Iterator[LayerDifference]:
+    for i, j in align([item.key for item in ours], [item.key for item in theirs]):
+        one, other = None if i is None else ours[i], None if j is None else theirs[j]
+        if one is None or other is None or one.key != other.key:
+            (left, left_at), (right, right_at) = _both(one, sides[0]), _both(other, sides[1])
+            yield LayerDifference(what, left, right, left_at, right_at)
+
+
+def _both(item: Spelled | None, side: DiffSide) -> tuple[str, str]:
+    return (ABSENT, "") if item is None else (item.shown, side.at(item.seq))

@@ -1,0 +1,33 @@
+"""Two texts, line by line: source and generated code.
+
+Lives here: the first lines that differ.  Not here: what may be spelled differently (`normalise`).
+"""
+
+from __future__ import annotations
+
+from torchreel.analysis.diff.alignment import align
+from torchreel.analysis.diff.report import LayerDifference
+
+_SHOWN = 6  # lines of one difference
+_BEFORE = 3
+
+
+def text_difference(what: str, left: str, right: str) -> LayerDifference:
+    """The first lines in which two texts differ, with those before them."""
+    ours, theirs = left.splitlines(), right.splitlines()
+    rows = list(align(ours, theirs))
+    place = next((n for n, (i, j) in enumerate(rows) if not _same(ours, theirs, i, j)), len(rows))
+    until = next((n for n in range(place, len(rows)) if _same(ours, theirs, *rows[n])), len(rows))
+    parted = rows[place : min(until, place + _SHOWN)]
+    before = [ours[i] for i, _ in rows[max(0, place - _BEFORE) : place] if i is not None]
+    line = next((i for i, _ in rows[place:] if i is not None), len(ours))
+    return LayerDifference(
+        f"{what}, line {line + 1}",
+        "\n".join(ours[i] for i, _ in parted if i is not None),
+        "\n".join(theirs[j] for _, j in parted if j is not None),
+        before=tuple(before),
+    )
+
+
+def _same(left: list[str], right: list[str], i: int | None, j: int | None) -> bool:
+    return i is not None and j is not None and left[i] == right[j]

@@ -1,0 +1,121 @@
+"""What changed in a symbol table from one event to another.
+
+Lives here: the comparison of two tables, and their values as text.  Not here: the tables
+(`shapes`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from torchreel.analysis.compile_log import data_of
+from torchreel.analysis.shapes import Fact, Range, Symbol, SymbolTable
+from torchreel.store.documents import spelling
+from torchreel.store.documents.jsontypes import Json
+from torchreel.store.records import Event
+
+
+@dataclass(frozen=True)
+class ShapeDifference:
+    """One thing that changed: '' on the side that did not have it; `seq` is the event that did it,
+    where there is one alone."""
+
+    what: str
+    before: str
+    after: str
+    seq: int | None
+
+
+_COLUMNS = {
+    "hint": "", "range": "shape_env.range", "replacement": "shape_env.replacement",
+    "sources": "shape_env.duck", "size_like": "unbacked.size_like", "renamed": "unbacked.rename",
+}  # fmt: skip
+"""The columns of a symbol's row, and the kind of event that changes each."""
+
+
+def differences(
+    before: SymbolTable, after: SymbolTable, events: Sequence[Event]
+) -> list[ShapeDifference]:
+    """Return what changed from one table to a later one: symbols first, in the order of their
+    creation.
+
+    `events` are those of the ShapeEnv; the ones between the two tables say what did it.
+    """
+    between = [event for event in events if before.at < event.seq <= after.at]
+    found: list[ShapeDifference] = []
+    for name, row in after.symbols.items():
+        old = before.symbols.get(name)
+        found += _new_symbol(row) if old is None else _changed_symbol(old, row, between)
+    for what in ("guards", "asserts", "divisible"):
+        found += _facts(what, getattr(before, what), getattr(after, what))
+    if before.frozen != after.frozen:
+        found.append(ShapeDifference("frozen", "no", "yes", None))
+    return found
+
+
+def _new_symbol(row: Symbol) -> list[ShapeDifference]:
+    cells = ((column, cell(row, column)) for column in _COLUMNS)
+    text = ", ".join(f"{column} {value}" for column, value in cells if value)
+    return [ShapeDifference(row.name, "", text or "created", row.created)]
+
+
+def _changed_symbol(old: Symbol, new: Symbol, events: Sequence[Event]) -> list[ShapeDifference]:
+    return [
+        ShapeDifference(
+            f"{new.name} {column.replace('_', '-')}",
+            cell(old, column),
+            cell(new, column),
+            _last(events, kind, new.name),
+        )
+        for column, kind in _COLUMNS.items()
+        if getattr(old, column) != getattr(new, column)
+    ]
+
+
+def _last(events: Sequence[Event], kind: str, symbol: str) -> int | None:
+    own = [e.seq for e in events if e.kind == kind and data_of(e).get("symbol") == symbol]
+    return own[-1] if own else None
+
+
+def _facts(what: str, old: Sequence[Fact], new: Sequence[Fact]) -> list[ShapeDifference]:
+    name = {"guards": "guard", "asserts": "runtime assert", "divisible": "divisible"}[what]
+    known, now = _by_text(old), _by_text(new)
+    gone = [ShapeDifference(name, text, "", None) for text in known if text not in now]
+    return gone + [
+        ShapeDifference(name, "", text, fact.seq) for text, fact in now.items() if text not in known
+    ]
+
+
+def _by_text(facts: Sequence[Fact]) -> Mapping[str, Fact]:
+    return {spelling.size(fact.expr): fact for fact in facts}
+
+
+# -- values as text -------------------------------------------------------------------------------
+
+
+def cell(row: Symbol, column: str) -> str:
+    """One value of a symbol's row, for a person; '' where there is none."""
+    value = getattr(row, column)
+    if value is None or value is False or value == ():
+        return ""
+    match column:
+        case "range":
+            return spelled_range(value)
+        case "sources":
+            return ", ".join(value)
+        case "hint" | "replacement":
+            return spelling.size(value)
+    return "yes" if value is True else str(value)
+
+
+def spelled_range(bounds: Range) -> str:
+    """A range for a person: `[2, oo]`."""
+    return f"[{', '.join(map(_bound, bounds))}]"
+
+
+def _bound(bound: Json) -> str:
+    text = str(bound)
+    if text in ("$oo", "$int_oo"):
+        return "oo"
+    return "-oo" if text in ("$-oo", "$-int_oo") else spelling.size(bound)

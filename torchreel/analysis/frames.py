@@ -1,0 +1,211 @@
+"""`why recompile` and `why graph-break`: what Dynamo could not use again, or could not trace.
+
+Lives here: the stories of a frame's events.  Not here: the guards that failed (`guards`).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+
+from torchreel.analysis.compile_log import CompileLog, data_of, texts
+from torchreel.analysis.guards import Background, guard_story, parts_of
+from torchreel.analysis.shapes import shape_events, symbol_table
+from torchreel.analysis.steps import Step, Story, step_of
+from torchreel.store import queries
+from torchreel.store.documents import spelling
+from torchreel.store.documents.jsontypes import Json
+from torchreel.store.documents.sources import source_name
+from torchreel.store.records import Compile, Event, StackFrame
+
+# -- recompiles -----------------------------------------------------------------------------------
+
+
+def why_recompile(tape: CompileLog) -> list[Story]:
+    """One story for each cache entry that did not serve, so that the frame was compiled again."""
+    starts = tape.of("frame.start")
+    caller = step_of(tape, starts[0]) if starts else None
+    return [_miss_story(tape, event, caller) for event in tape.of("frame.cache_miss")]
+
+
+def _miss_story(tape: CompileLog, miss: Event, caller: Step | None) -> Story:
+    """Why one entry did not serve: what its guard was made for, and the call that it failed."""
+    data = data_of(miss)
+    parts = _failed_parts(str(data.get("reason")), texts(data.get("guards")))
+    what = "; ".join(parts) or shortened(str(data.get("reason")))
+    entry = _entry(tape, miss.name)
+    guards = _guard_stories(tape, entry, parts, str(data.get("source") or ""))
+    guarded = list({step.seq: step for story in guards for step in story.steps}.values())
+    step = step_of(tape, miss, f"{tape.compile.frame_name} was called: did not hold: {what}")
+    if caller is not None:
+        step = replace(step, line=caller.line, stack=caller.stack)
+    values = _values(tape, parts)
+    address = f"{tape.store.target}#{entry.place}" if entry else miss.name
+    facts: dict[str, Json] = {
+        "compile": tape.address, "frame": tape.compile.frame_name, "entry": address,
+        "guards": parts, "held": data.get("held"), "values": values,
+        "reason": data.get("reason"), "event": step.address,
+    }  # fmt: skip
+    return Story(
+        f"{tape.address} ({tape.compile.frame_name}) {_outcome(tape)} because entry {address} did "
+        f"not serve: {what}",
+        (*guarded, step),
+        facts,
+        (
+            *(f"torch says: {note}" for story in guards for note in story.notes),
+            *_notes(values),
+            *_never_dynamic(parts, guarded),
+        ),
+    )
+
+
+def _outcome(tape: CompileLog) -> str:
+    """Return what a miss led to: another compile, or none any more."""
+    for event in tape.of("frame.cache"):
+        limit, name = data_of(event).get("limit"), data_of(event).get("exceeded")
+        if name:
+            return f"was left uncompiled ({name} is {limit})"
+    return "was compiled"
+
+
+def _notes(values: Mapping[str, Json]) -> list[str]:
+    return [f"in the new call, {name} is {value}" for name, value in values.items()]
+
+
+def _never_dynamic(parts: Iterable[str], guarded: Sequence[Step]) -> list[str]:
+    """Return what to know of a size that differs and had no symbol."""
+    sizes = any("size mismatch at index" in part for part in parts)
+    if not sizes or any(step.kind.startswith("shape_env.") for step in guarded):
+        return []
+    return [
+        "the size was static from the start: no event made it so (sizes are, until they vary or "
+        "are marked dynamic)"
+    ]
+
+
+def shortened(reason: str) -> str:
+    """The first line of a reason, without the entry that it names."""
+    first = reason.strip().splitlines()[0] if reason.strip() else ""
+    return re.sub(r"^[\d/!_]+: ", "", first).strip()
+
+
+def _failed_parts(reason: str, guards: Sequence[str]) -> list[str]:
+    """The checks that failed: of several that are made at once, the one that torch names."""
+    first = shortened(reason).partition("  # ")[0].strip()
+    named = [part for part in guards if _stripped(part) == _stripped(first)]
+    return named or list(guards)
+
+
+def _stripped(part: str) -> str:
+    """A check as torch prints it in a reason: without the table of locals."""
+    return re.sub(r"L\[['\"](\w+)['\"]\]", r"\1", part).replace(" ", "")
+
+
+def _entry(tape: CompileLog, name: str) -> Compile | None:
+    """The compile that a cache entry came from: the last of its name before this one."""
+    rows = queries.compiles(tape.store, tape.compile.recording_id)
+    found = [
+        row
+        for row in rows
+        if row.compile_id == name
+        and row.generation == tape.compile.generation
+        and row.id < tape.compile.id
+    ]
+    return found[-1] if found else None
+
+
+def _guard_stories(
+    tape: CompileLog, entry: Compile | None, parts: Sequence[str], source: str
+) -> list[Story]:
+    """Why the entry had the guard that failed."""
+    if entry is None:
+        return []
+    known = Background(tape.of_another(entry))
+    found = [guard for guard in known.tape.of("guards.guard") if _is_failed(guard, parts, source)]
+    return [guard_story(known, guard, parts) for guard in found]
+
+
+def _is_failed(guard: Event, parts: Sequence[str], source: str) -> bool:
+    if source and data_of(guard).get("expression") == source:
+        return guard.name == "TENSOR_MATCH"
+    # Guards on the state of the process fail with their name: 'GLOBAL_STATE changed: grad_mode'.
+    named = any(part.partition(" ")[0] == guard.name for part in parts)
+    return named or any(part in parts for part in parts_of(guard))
+
+
+def _values(tape: CompileLog, parts: Iterable[str]) -> dict[str, Json]:
+    """Return what the new call has where the failed checks look, as far as the tape says so."""
+    known: dict[str, Json] = {}
+    if tape.of("shape_env.create"):
+        for row in symbol_table(shape_events(tape)).symbols.values():
+            known |= dict.fromkeys(row.sources, row.hint)
+    for event in tape.of("scalar.symbolic"):
+        data = data_of(event)
+        if data.get("value") is not None:
+            known[source_name(data.get("source"))] = data.get("value")
+    return {
+        name: value if isinstance(value, (int, float)) else spelling.size(value)
+        for name, value in known.items()
+        if value is not None and any(name in part for part in parts)
+    }
+
+
+# -- graph breaks ---------------------------------------------------------------------------------
+
+_HINT = re.compile(
+    r"^\s*Hint: (?P<text>.*(?:\n(?!\s*(?:Hint:|Developer debug|$)).*)*)", re.MULTILINE
+)
+_EXPLANATION = re.compile(r"^\s*Explanation: (?P<text>.*(?:\n(?!\s*(?:Hint:|$)).*)*)", re.MULTILINE)
+
+
+def why_graph_break(tape: CompileLog) -> list[Story]:
+    """One story for each thing that could not be traced, with the user's whole stack."""
+    return [_break_story(tape, event) for event in tape.of("frame.graph_break")]
+
+
+def _break_story(tape: CompileLog, event: Event) -> Story:
+    data = data_of(event)
+    reason = str(data.get("reason"))
+    sort = str(data.get("type") or "") or shortened(reason)
+    step = step_of(tape, event, sort)
+    hints = [_flat(match["text"]) for match in _HINT.finditer(reason)]
+    explained = _EXPLANATION.search(reason)
+    explanation = _flat(explained["text"]) if explained else _flat(reason.partition("\n\n")[0])
+    facts: dict[str, Json] = {
+        "type": sort, "outcome": data.get("outcome"), "explanation": explanation, "hints": hints,
+        "event": step.address, "reason": reason,
+    }  # fmt: skip
+    after = [
+        step_of(tape, each, _after(each))
+        for each in tape.of("frame.restart", "frame.speculation_failed", "output_graph.compile")
+        if each.seq > event.seq and _follows(each)
+    ]
+    return Story(
+        f"{sort} at {step.address}, {data.get('outcome')}{_at(step.line)}",
+        (step, *after[:1]),
+        facts,
+        (explanation, *(f"hint: {hint}" for hint in hints)),
+    )
+
+
+def _at(line: StackFrame | None) -> str:
+    return f", in {line.name} at {line.file}:{line.line}" if line else ""
+
+
+def _flat(text: str) -> str:
+    return " ".join(text.split())
+
+
+def _follows(event: Event) -> bool:
+    return event.kind != "output_graph.compile" or data_of(event).get("graph_break") is True
+
+
+def _after(event: Event) -> str:
+    data = data_of(event)
+    match event.kind:
+        case "frame.restart":
+            return f"the attempt was given up: {data.get('reason')}"
+        case "frame.speculation_failed":
+            return f"the next attempt will break the graph at {data.get('instruction')}"
+    return f"the graph ends here: {data.get('reason')}"

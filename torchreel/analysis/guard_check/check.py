@@ -1,0 +1,273 @@
+"""Which recorded guards an input would pass or fail, without the model.
+
+Lives here: a verdict for each check of each guard.  Not here: the grammar of inputs
+(`inputs`), the language of checks (`code`).  What can't be judged from the description
+alone (modules, globals, identities, the state of the process) is unknown, never passed.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from torchreel.analysis.compile_log import CompileLog, data_of, texts
+from torchreel.analysis.guard_check.code import parse, value_of
+from torchreel.analysis.guard_check.inputs import Described, Inputs
+from torchreel.analysis.guards import parts_of
+from torchreel.errors import UnsupportedError
+from torchreel.store.documents.jsontypes import Json
+from torchreel.store.records import Event, StackFrame
+
+PASS, FAIL, UNKNOWN = "pass", "fail", "unknown"
+
+
+@dataclass(frozen=True)
+class Check:
+    """One check of a guard, its verdict, and why it fails or can't be judged."""
+
+    code: str
+    verdict: str
+    reason: str = ""
+
+
+@dataclass(frozen=True)
+class Judged:
+    """A guard with its checks; it fails when one does, and passes when all do."""
+
+    address: str
+    type: str
+    expression: str
+    checks: tuple[Check, ...]
+    line: StackFrame | None
+
+    @property
+    def verdict(self) -> str:
+        """pass, fail or unknown."""
+        found = {check.verdict for check in self.checks}
+        return FAIL if FAIL in found else UNKNOWN if UNKNOWN in found or not found else PASS
+
+    def to_json(self) -> dict[str, Json]:
+        """The guard as one object."""
+        return {
+            "address": self.address, "type": self.type, "expression": self.expression,
+            "verdict": self.verdict,
+            "checks": [dict(vars(check)) for check in self.checks],
+            "file": self.line.file if self.line else None,
+            "line": self.line.line if self.line else None,
+        }  # fmt: skip
+
+
+def guards_of(tape: CompileLog) -> list[Event]:
+    """The guards of a compile, as its last attempt to install them made them."""
+    managers = tape.of("guards.manager")
+    last = managers[-1].seq if managers else None
+    return [guard for guard in tape.of("guards.guard") if guard.cause == last]
+
+
+def judge(tape: CompileLog, inputs: Inputs) -> list[Judged]:
+    """A verdict for every guard of a compile."""
+    found = [
+        Judged(
+            tape.place(guard.seq), guard.name, str(data_of(guard).get("expression") or ""),
+            tuple(_checks(guard, inputs)), tape.line(guard),
+        )
+        for guard in guards_of(tape)
+    ]  # fmt: skip
+    return found + [
+        Judged(tape.place(event.seq), "NO_TENSOR_ALIASING", "", (_apart(names, inputs),), None)
+        for event in tape.of("guards.manager")[-1:]
+        if len(names := texts(data_of(event).get("no_aliasing"))) > 1
+    ]
+
+
+def _checks(guard: Event, inputs: Inputs) -> Iterator[Check]:
+    parts = parts_of(guard)
+    for part in parts:
+        yield _checked(part, guard, inputs)
+    if not parts and guard.name != "SHAPE_ENV":
+        yield Check("", UNKNOWN, "its check is not on the tape as code")
+    elif not parts:
+        yield Check("", PASS, "it asks for nothing")
+
+
+def _checked(part: str, guard: Event, inputs: Inputs) -> Check:
+    try:
+        reason = _reason(part, guard, inputs)
+    except UnsupportedError as error:
+        return Check(part, UNKNOWN, str(error))
+    return Check(part, FAIL, reason) if reason else Check(part, PASS)
+
+
+def _reason(part: str, guard: Event, inputs: Inputs) -> str:
+    """Why a check fails; '' when it holds."""
+    if part.startswith("check_tensor("):
+        return _tensor_reason(parse(part), inputs)
+    identity = _IDENTITY.match(part)
+    if identity is not None:
+        return _identity_reason(identity, guard, inputs)
+    node = parse(part)
+    if not value_of(node, inputs):
+        return f"does not hold{_seen(node, inputs)}"
+    return _type_reason(part, guard, inputs)
+
+
+_IDENTITY = re.compile(r"___check_(?P<what>type|obj)_id\((?P<expression>.*), \d+\)", re.DOTALL)
+
+
+def _identity_reason(check: re.Match[str], guard: Event, inputs: Inputs) -> str:
+    """The class of an input can be told from its description, its identity cannot."""
+    found, wanted = value_of(parse(check["expression"]), inputs), data_of(guard).get("class")
+    if wanted is None or type_name(found) != wanted:
+        if wanted is None:
+            raise UnsupportedError("the tape does not name the class")
+        return f"expected {wanted}, found {type_name(found)}"
+    if check["what"] == "obj" and wanted != "NoneType":
+        raise UnsupportedError("which object it is can't be told from a description")
+    return ""
+
+
+_TYPED = ("EQUALS_MATCH", "CONSTANT_MATCH")
+"""Guards that compare the class as well as the value: 1 is not True, and 2 is not 2.0."""
+
+
+def _type_reason(part: str, guard: Event, inputs: Inputs) -> str:
+    expression, wanted = str(data_of(guard).get("expression")), data_of(guard).get("class")
+    if guard.name not in _TYPED or wanted is None or not expression:
+        return ""
+    found = type_name(value_of(parse(expression), inputs))
+    return "" if found == wanted else f"expected {wanted}, found {found}"
+
+
+def type_name(value: object) -> str:
+    """The class of an input, as the tape names classes."""
+    return value.type_name if isinstance(value, Described) else type(value).__qualname__
+
+
+def _seen(node: ast.expr, inputs: Inputs) -> str:
+    """Return what the sides of a comparison come to: `: 17 == 4`; of several, of the first that
+    fails.
+    """
+    if isinstance(node, ast.BoolOp):
+        return next((_seen(part, inputs) for part in node.values if _fails(part, inputs)), "")
+    if not isinstance(node, ast.Compare):
+        return ""
+    signs = {ast.Eq: "==", ast.NotEq: "!=", ast.Lt: "<", ast.LtE: "<=", ast.Gt: ">", ast.GtE: ">="}
+    try:
+        sides = [repr(value_of(side, inputs)) for side in (node.left, *node.comparators)]
+    except UnsupportedError:
+        return ""
+    words = [sides[0]]
+    for sign, side in zip(node.ops, sides[1:], strict=True):
+        words += [signs.get(type(sign), "is"), side]
+    return f": {' '.join(words)}"
+
+
+def _fails(node: ast.expr, inputs: Inputs) -> bool:
+    try:
+        return not value_of(node, inputs)
+    except UnsupportedError:
+        return False
+
+
+# -- tensors --------------------------------------------------------------------------------------
+
+_PLAIN_KEYS = {
+    "CPU", "CUDA", "XPU", "MPS", "Meta", "BackendSelect", "ADInplaceOrView", "AutogradCPU",
+    "AutogradCUDA", "AutogradXPU", "AutogradMPS", "AutogradMeta",
+}  # fmt: skip
+"""Dispatch keys of a plain dense tensor, its device among them."""
+
+
+def _tensor_reason(node: ast.expr, inputs: Inputs) -> str:
+    """Return what of a tensor is not as `check_tensor(...)` wants it; '' when all is."""
+    if not isinstance(node, ast.Call) or len(node.args) < 4:
+        raise UnsupportedError("its check of a tensor is malformed")
+    found = value_of(node.args[0], inputs)
+    if not isinstance(found, Described):
+        return f"expected a tensor, found {type_name(found)}"
+    named = {word.arg: word.value for word in node.keywords}
+    reasons = [_class(node.args[1], found), _keys(node.args[2], found)]
+    reasons += [_fact("dtype", ast.unparse(node.args[3]), f"torch.{found.dtype}")]
+    reasons += [check(named, found) for check in (_grad, _rank, _sizes, _strides, _device)]
+    return "; ".join(reason for reason in reasons if reason)
+
+
+def _fact(what: str, wanted: object, found: object) -> str:
+    return "" if wanted == found else f"expected {what} {wanted}, found {found}"
+
+
+def _class(node: ast.expr, found: Described) -> str:
+    return _fact("class", ast.unparse(node), found.type_name.rpartition(".")[2])
+
+
+def _keys(node: ast.expr, found: Described) -> str:
+    keys = [ast.unparse(arg) for arg in node.args] if isinstance(node, ast.Call) else []
+    odd = [key for key in keys if key not in _PLAIN_KEYS]
+    if odd or "ADInplaceOrView" not in keys:
+        raise UnsupportedError(f"a tensor with the dispatch keys {', '.join(keys)} is not plain")
+    devices = [key.lower() for key in keys if f"Autograd{key}" in keys]
+    return "" if found.device in devices else _fact("device", ", ".join(devices), found.device)
+
+
+def _literal(named: Mapping[str | None, ast.expr], name: str) -> Any:
+    try:
+        return ast.literal_eval(named[name])
+    except (KeyError, ValueError):
+        raise UnsupportedError(f"its check of a tensor does not say the {name}") from None
+
+
+def _grad(named: Mapping[str | None, ast.expr], found: Described) -> str:
+    return _fact("requires_grad", _literal(named, "requires_grad"), found.requires_grad)
+
+
+def _rank(named: Mapping[str | None, ast.expr], found: Described) -> str:
+    return _fact("rank", len(_literal(named, "size")), len(found.size))
+
+
+def _sizes(named: Mapping[str | None, ast.expr], found: Described) -> str:
+    return _each("size", _literal(named, "size"), found.size)
+
+
+def _strides(named: Mapping[str | None, ast.expr], found: Described) -> str:
+    return _each("stride", _literal(named, "stride"), found.stride)
+
+
+def _each(what: str, wanted: Sequence[int | None], found: Sequence[int]) -> str:
+    """Sizes or strides; one that is None may be any."""
+    if len(wanted) != len(found):
+        return ""
+    wrong = [
+        f"expected {what} {want} at {at}, found {have}"
+        for at, (want, have) in enumerate(zip(wanted, found, strict=True))
+        if want is not None and want != have
+    ]
+    return "; ".join(wrong)
+
+
+def _device(named: Mapping[str | None, ast.expr], found: Described) -> str:
+    return _fact("device index", _literal(named, "device"), found.index)
+
+
+def _apart(names: Sequence[str], inputs: Inputs) -> Check:
+    """Tensors that must not be one and the same: those that are described apart are not."""
+    code = f"no two of {', '.join(names)} are the same tensor"
+    missing = [name for name in names if not isinstance(_described(name, inputs), Described)]
+    if missing:
+        return Check(code, UNKNOWN, f"{', '.join(missing)} not described")
+    return Check(code, PASS)
+
+
+def _described(name: str, inputs: Inputs) -> object:
+    try:
+        return value_of(parse(name), inputs)
+    except UnsupportedError:
+        return None
+
+
+def counts(judged: Sequence[Judged]) -> dict[str, int]:
+    """Return how many guards pass, fail and can't be judged."""
+    found = [guard.verdict for guard in judged]
+    return {verdict: found.count(verdict) for verdict in (PASS, FAIL, UNKNOWN)}

@@ -1,0 +1,225 @@
+"""`why GUARD`: which line needed a guard, and what made it what it is.
+
+Lives here: finding guards by a piece of their code or by their event, and what led to each.  Not
+here: whether an input would pass them (`guard_check`).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from functools import cached_property
+
+from torchreel.analysis.compile_log import CompileLog, data_of, texts
+from torchreel.analysis.shapes import SymbolTable, shape_events, symbol_table
+from torchreel.analysis.specialised import why_specialised
+from torchreel.analysis.steps import Step, Story, step_of
+from torchreel.analysis.symbols import mentions
+from torchreel.errors import UsageError
+from torchreel.store.documents import spelling
+from torchreel.store.documents.jsontypes import Json
+from torchreel.store.records import Event
+
+_SHAPE_GUARDS = ("shape_env.guard", "runtime_assert.defer")
+
+
+class Background:
+    """What the guards of a compile are explained with; each part is found once."""
+
+    def __init__(self, tape: CompileLog) -> None:
+        self.tape = tape
+        self._has_shapes = bool(tape.of("shape_env.create"))
+
+    @cached_property
+    def table(self) -> SymbolTable:
+        """The symbols at the end; none where the compile has no ShapeEnv."""
+        return symbol_table(shape_events(self.tape)) if self._has_shapes else SymbolTable(0)
+
+    @cached_property
+    def names(self) -> dict[str, str]:
+        """The source of each symbol."""
+        return self.table.sources()
+
+    @cached_property
+    def specialised(self) -> list[Story]:
+        """What was dynamic and became static."""
+        return why_specialised(self.tape)
+
+
+def why_guard(tape: CompileLog, text: str) -> list[Story]:
+    """The story of each guard that holds a piece of code, or of type `text`.
+
+    Raises `UsageError` when there is none.
+    """
+    known = Background(tape)
+    found = [
+        guard_story(known, guard, [part for part in parts_of(guard) if holds(part, text)])
+        for guard in tape.of("guards.guard")
+        if guard.name == text or any(holds(part, text) for part in _spellings(guard))
+    ]
+    found += [
+        _shape_story(known, event)
+        for event in tape.of(*_SHAPE_GUARDS)
+        if any(holds(spelt, text) for spelt in _shape_spellings(event, known.names))
+    ]
+    if not found:
+        raise UsageError(
+            f"{tape.address} has no guard with {text!r:.80} in it: list its guards with 'torchreel "
+            f"guards {tape.address}'."
+        )
+    return found
+
+
+def _spellings(guard: Event) -> list[str]:
+    return [str(data_of(guard).get("expression")), *parts_of(guard)]
+
+
+def parts_of(guard: Event) -> list[str]:
+    """The checks of a guard, as Python."""
+    return texts(data_of(guard).get("code"))
+
+
+_MARK = re.compile(r"hasattr\(.*, '_dynamo_\w+'\) == False", re.DOTALL)
+_KEYS = re.compile(r"DispatchKeySet\((\w+)[^()]*\)")
+_ID = re.compile(r", \d{6,}\)")
+
+
+def is_mark(part: str) -> bool:
+    """Return whether a check is one of those that every tensor gets: that nothing is marked on
+    it.
+    """
+    return _MARK.fullmatch(part) is not None
+
+
+def shown(part: str) -> str:
+    """A check for a person: without ids, and with the first of the dispatch keys alone."""
+    return _ID.sub(")", _KEYS.sub(r"\1", part))
+
+
+def holds(code: str, text: str) -> bool:
+    """Return whether code has a piece in it; spaces and kinds of quotes don't matter."""
+    return _plain(text) in _plain(code)
+
+
+def _plain(code: str) -> str:
+    return re.sub(r"\s+", "", code).replace('"', "'")
+
+
+def _shape_spellings(event: Event, names: Mapping[str, str]) -> tuple[str, str]:
+    """An expression over symbols, and over where they come from."""
+    text = spelling.size(data_of(event).get("expr"))
+    return text, in_sources(text, names)
+
+
+def in_sources(text: str, names: Mapping[str, str]) -> str:
+    """An expression with the source in place of each symbol."""
+    return re.sub(r"[A-Za-z_]\w*", lambda match: names.get(match[0], match[0]), text)
+
+
+# -- one guard ------------------------------------------------------------------------------------
+
+
+def guard_story(known: Background, guard: Event, parts: Sequence[str] = ()) -> Story:
+    """Return what led to a guard; to some of its checks, where only those matter.
+
+    `parts` may also be what a tensor guard says when it fails ('size mismatch at index 0').
+    """
+    code = parts_of(guard)
+    wanted = [part for part in parts if part in code] or code
+    text = "; ".join(shown(part) for part in wanted if not is_mark(part))
+    step = step_of(known.tape, guard, f"guard: {text or guard.name}")
+    expression = str(data_of(guard).get("expression"))
+    led: list[Step] = []
+    if guard.name == "TENSOR_MATCH":
+        led = _made_static(known, expression, parts)
+    elif guard.name == "SHAPE_ENV":
+        led = _shape_steps(known, wanted)
+    facts: dict[str, Json] = {"guard": guard.name, "expression": expression, "code": wanted}
+    on = f" on {expression}" if expression else ""
+    notes = _explained(known.tape, wanted) if guard.name == "SHAPE_ENV" else ()
+    return Story(f"{guard.name}{on} at {step.address}", (*led, step), facts, tuple(notes))
+
+
+_AT_INDEX = re.compile(r"(?P<what>size|stride) mismatch at index (?P<index>\d+)")
+
+
+def _made_static(known: Background, expression: str, parts: Iterable[str]) -> list[Step]:
+    """Return what made sizes of a tensor static that were dynamic; of those that a failure
+    names.
+    """
+    failed = [match for part in parts if (match := _AT_INDEX.search(part))]
+    wanted = [f"{expression}.{match['what']}()[{match['index']}]" for match in failed]
+    return [
+        step
+        for story in known.specialised
+        if any(_is_size(source, expression, wanted) for source in texts(story.facts["sources"]))
+        for step in story.steps
+    ]
+
+
+def _is_size(source: str, expression: str, wanted: Sequence[str]) -> bool:
+    return source in wanted if wanted else source.startswith(f"{expression}.")
+
+
+def _shape_steps(known: Background, parts: Sequence[str]) -> list[Step]:
+    """The events by which the ShapeEnv came to demand these checks."""
+    tape, table = known.tape, known.table
+    own = [name for name, row in table.symbols.items() if _read_in(row.sources, parts)]
+    bare = {_bare(part) for part in parts}
+    exact = [e for e in tape.of("shape_env.guard") if _same(e, known.names, bare)]
+    found = exact or [
+        event
+        for event in tape.of("shape_env.symbol", "shape_env.duck", "shape_env.guard")
+        if _about(event, own)
+    ]
+    return [step_of(tape, event) for event in found]
+
+
+def _read_in(sources: Iterable[str], parts: Iterable[str]) -> bool:
+    return any(source in part for source in sources for part in parts)
+
+
+def _same(event: Event, names: Mapping[str, str], bare: Collection[str]) -> bool:
+    text = _bare(_shape_spellings(event, names)[1])
+    return text in bare or _mirrored(text) in bare
+
+
+def _bare(code: str) -> str:
+    return re.sub(r"[\s()]", "", code)
+
+
+def _mirrored(text: str) -> str:
+    left, sign, right = text.partition("==")
+    return f"{right}{sign}{left}"
+
+
+def _about(event: Event, symbols: Iterable[str]) -> bool:
+    data = data_of(event)
+    return any(data.get("symbol") == s or mentions(data.get("expr"), s) for s in symbols)
+
+
+def _explained(tape: CompileLog, parts: Iterable[str]) -> list[str]:
+    """Return what torch says of the checks of a ShapeEnv: the text after '#'."""
+    lists = [data_of(event).get("guards") for event in tape.of("shape_env.guards")]
+    verbose = [text for found in lists if isinstance(found, list) for text in texts(found[-1])]
+    wanted = [_plain(part) for part in parts]
+    return [text for text in verbose if _plain(text.partition("  # ")[0]) in wanted]
+
+
+def _shape_story(known: Background, event: Event) -> Story:
+    step = step_of(known.tape, event)
+    over_symbols, over_sources = _shape_spellings(event, known.names)
+    facts: dict[str, Json] = {
+        "guard": "ShapeEnv", "expression": over_symbols, "code": [over_sources],
+    }  # fmt: skip
+    return Story(f"{over_sources} in the ShapeEnv at {step.address}", (step,), facts)
+
+
+def why_event(tape: CompileLog, event: Event) -> list[Story]:
+    """The story of one event: a guard's, or what the event is a part of."""
+    if event.kind == "guards.guard":
+        return [guard_story(Background(tape), event)]
+    if event.kind in _SHAPE_GUARDS:
+        return [_shape_story(Background(tape), event)]
+    step = step_of(tape, event)
+    return [Story(f"{event.kind} {event.name}".rstrip() + f" at {step.address}", (step,))]

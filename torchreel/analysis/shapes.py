@@ -1,0 +1,310 @@
+"""The symbol table of a compile, as it was right after any event.
+
+Lives here: what each kind of event did to the part of a ShapeEnv that people ask about (symbols,
+guards, deferred runtime asserts), as plain data.  Not here: the ShapeEnv itself
+(`torchreel.replay.shape_env.rebuild.rebuild`); the tests hold the two against each other at every
+event.
+
+A store is data from a stranger: what is malformed raises, nothing is evaluated.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from torchreel.analysis.compile_log import CompileLog, data_of
+from torchreel.errors import DamagedStore, UnsupportedError, UsageError
+from torchreel.store import queries
+from torchreel.store.documents.jsontypes import Json
+from torchreel.store.documents.sources import source_name
+from torchreel.store.records import Event
+
+Range = tuple[Json, Json]
+
+
+@dataclass(frozen=True)
+class Symbol:
+    """A row of the table; expressions are in the prefix form of `formats.symbols`."""
+
+    name: str
+    created: int
+    backed: bool
+    hint: Json = None
+    range: Range | None = None
+    replacement: Json = None
+    sources: tuple[str, ...] = ()
+    size_like: bool = False
+    renamed: str | None = None
+    """What an unbacked symbol was recognised as."""
+
+
+@dataclass(frozen=True)
+class Fact:
+    """A guard, a deferred assertion or a divisibility, with the event that it came with."""
+
+    seq: int
+    expr: Json
+    note: str = ""
+    """Where torch says that a guard comes from; what a failing assertion will say."""
+
+
+@dataclass
+class SymbolTable:
+    """A ShapeEnv as of an event, as far as people ask about it."""
+
+    env: int
+    at: int = 0
+    symbols: dict[str, Symbol] = field(default_factory=dict)
+    guards: list[Fact] = field(default_factory=list)
+    asserts: list[Fact] = field(default_factory=list)
+    divisible: list[Fact] = field(default_factory=list)
+    frozen: bool = False
+
+    def static(self) -> dict[str, int]:
+        """The symbols that stand for a number by now, also by way of other symbols."""
+        return {name: value for name in self.symbols if (value := self._value(name)) is not None}
+
+    def _value(self, name: str) -> int | None:
+        seen: set[str] = set()
+        while name not in seen and name in self.symbols:
+            seen.add(name)
+            found = self.symbols[name].replacement
+            if isinstance(found, int):
+                return found
+            name = str(found)
+        return None
+
+    def sources(self) -> dict[str, str]:
+        """Where guards read each symbol that has a source."""
+        return {name: row.sources[0] for name, row in self.symbols.items() if row.sources}
+
+
+# -- which ShapeEnv -------------------------------------------------------------------------------
+
+KINDS = ("shape_env.", "unbacked.", "runtime_assert.", "scalar.item")
+
+
+def shape_events(tape: CompileLog, env: int | None = None) -> list[Event]:
+    """The events of one ShapeEnv of a compile: that of its checkpoints, else of most events."""
+    found = tape.of(*KINDS)
+    number = _env_of(tape, found) if env is None else env
+    own = [event for event in found if data_of(event).get("env") == number]
+    if own and own[0].kind == "shape_env.create":
+        return own
+    recording = queries.recording(tape.store, tape.compile.recording_id)
+    kinds = [kind for kind in queries.event_counts(tape.store, recording) if kind.startswith(KINDS)]
+    everywhere = queries.events(tape.store, recording, kinds)
+    return [event for event in everywhere if data_of(event).get("env") == number]
+
+
+def _env_of(tape: CompileLog, events: Sequence[Event]) -> int:
+    marks = [data_of(event).get("env") for event in events if event.kind == "shape_env.checkpoint"]
+    numbers = marks or [data_of(event).get("env") for event in events]
+    known = [number for number in numbers if isinstance(number, int)]
+    if not known:
+        raise UnsupportedError(
+            f"{tape.address} has no ShapeEnv on its tape: it was recorded in flight mode, imported "
+            "from a trace, or ended before there was one. See 'torchreel show --events'."
+        )
+    return max(dict.fromkeys(known), key=known.count)
+
+
+# -- the table ------------------------------------------------------------------------------------
+
+
+def walk(events: Iterable[Event]) -> Iterator[tuple[Event, SymbolTable]]:
+    """Each event of one ShapeEnv with the table right after it: always the same one, growing."""
+    table: SymbolTable | None = None
+    for event in events:
+        table = _applied(table, event)
+        yield event, table
+
+
+def symbol_table(events: Sequence[Event], until: int | None = None) -> SymbolTable:
+    """The table right after the event `until`, from the events of one ShapeEnv, in order.
+
+    Raises `UsageError` when there was no ShapeEnv yet, `UnsupportedError` for what is malformed,
+    `DamagedStore` when events are missing.
+    """
+    if not events or (until is not None and until < events[0].seq):
+        begins = f"it begins with event {events[0].seq}" if events else "there is none on the tape"
+        raise UsageError(f"This compile has no ShapeEnv yet at event {until}: {begins}.")
+    steps = list(walk(event for event in events if until is None or event.seq <= until))
+    table = steps[-1][1]
+    table.at = table.at if until is None else until
+    return table
+
+
+def _applied(table: SymbolTable | None, event: Event) -> SymbolTable:
+    data = data_of(event)
+    if event.kind == "shape_env.create":
+        number = data.get("env")
+        if not isinstance(number, int):
+            raise UnsupportedError(f"a ShapeEnv has a number, found {number!r:.80}")
+        return SymbolTable(number, event.seq)
+    if table is None:
+        raise DamagedStore("The tape changes a ShapeEnv, but does not say how it began.")
+    table.at = event.seq
+    change = _CHANGES.get(event.kind)
+    try:
+        if change is not None:
+            change(table, event.seq, data)
+    except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
+        raise UnsupportedError(
+            f"the event {event.seq} ({event.kind}) is malformed: {error!r:.200}"
+        ) from error
+    return table
+
+
+Change = Callable[[SymbolTable, int, Mapping[str, Any]], None]
+
+
+def _symbol(table: SymbolTable, seq: int, data: Mapping[str, Any]) -> None:
+    name, sources = str(data["symbol"]), data["sources"] or ()
+    table.symbols[name] = Symbol(
+        name, seq, True, _scalar(data["hint"]), _range_of(data["range"]),
+        sources=tuple(source_name(source) for source in sources),
+    )  # fmt: skip
+
+
+def _unbacked(table: SymbolTable, seq: int, data: Mapping[str, Any]) -> None:
+    name = str(data["symbol"])
+    table.symbols[name] = Symbol(name, seq, False, range=_range_of(data["range"]))
+
+
+def _duck(table: SymbolTable, seq: int, data: Mapping[str, Any]) -> None:
+    name, source = str(data["symbol"]), source_name(data["source"])
+    old = table.symbols[name].sources
+    # As create_symbol does it: the new one changes places with the first.
+    new = (source, *old[1:], old[0]) if data["first"] and old else (*old, source)
+    _update(table, name, sources=new)
+
+
+def _range(table: SymbolTable, seq: int, data: Mapping[str, Any]) -> None:
+    name = str(data["symbol"])
+    _expect(name, "range", table.symbols[name].range, _range_of(data["old"]))
+    _update(table, name, range=_range_of(data["new"]))
+
+
+def _replacement(table: SymbolTable, seq: int, data: Mapping[str, Any]) -> None:
+    name = str(data["symbol"])
+    _expect(name, "replacement", table.symbols[name].replacement, data["old"])
+    _update(table, name, replacement=data["expr"])
+
+
+def _expect(name: str, what: str, found: object, recorded: object) -> None:
+    if found != recorded:
+        raise DamagedStore(
+            f"The tape has a hole: before it changed, the {what} of {name} was {recorded}, and the "
+            f"events so far make it {found}. See what was lost with 'torchreel show'."
+        )
+
+
+def _guard(table: SymbolTable, seq: int, data: Mapping[str, Any]) -> None:
+    table.guards.append(Fact(seq, data["expr"], str(data.get("location") or "")))
+
+
+def _defer(table: SymbolTable, seq: int, data: Mapping[str, Any]) -> None:
+    table.asserts.append(Fact(seq, data["expr"], str(data["message"])))
+
+
+def _divisible(table: SymbolTable, seq: int, data: Mapping[str, Any]) -> None:
+    table.divisible.append(Fact(seq, data["expr"]))
+
+
+def _rename(table: SymbolTable, seq: int, data: Mapping[str, Any]) -> None:
+    _update(table, str(data["symbol"]), renamed=str(data["to"]))
+
+
+def _size_like(table: SymbolTable, seq: int, data: Mapping[str, Any]) -> None:
+    _update(table, str(data["symbol"]), size_like=True)
+
+
+def _set(table: SymbolTable, seq: int, data: Mapping[str, Any]) -> None:
+    for name, change in data["changes"].items():
+        if name in _ALL and "all" in change:
+            _ALL[name](table, seq, change["all"])
+        if name in _PUT:
+            for key, value in change.get("put", ()):
+                _update(table, str(key), **{_PUT[name][0]: _PUT[name][1](value)})
+        for key in change.get("drop", ()):
+            _drop(table, name, key)
+
+
+def _drop(table: SymbolTable, name: str, key: Json) -> None:
+    if name in _FIELDS:
+        _update(table, str(key), **{_FIELDS[name][0]: _FIELDS[name][1]})
+    elif name == "divisible":
+        table.divisible = [fact for fact in table.divisible if fact.expr != key]
+
+
+def _all_guards(table: SymbolTable, seq: int, value: Any) -> None:
+    known = {_key(fact.expr): fact for fact in table.guards}
+    table.guards = [known.get(_key(expr), Fact(seq, expr)) for expr, _ in value]
+
+
+def _all_asserts(table: SymbolTable, seq: int, value: Any) -> None:
+    known = {_key(fact.expr): fact for fact in table.asserts}
+    rows = [row for _, asserts in value for row in asserts]
+    table.asserts = [known.get(_key(expr), Fact(seq, expr, str(note))) for expr, note in rows]
+
+
+def _frozen(table: SymbolTable, seq: int, value: Any) -> None:
+    table.frozen = value is True
+
+
+def _key(expr: Json) -> str:
+    return str(expr)
+
+
+def _update(table: SymbolTable, name: str, **fields: Any) -> None:
+    table.symbols[name] = replace(table.symbols[name], **fields)
+
+
+def _range_of(data: Any) -> Range | None:
+    if data is None or isinstance(data, Mapping):
+        return None
+    low, high = data
+    return low, high
+
+
+def _scalar(data: Any) -> Json:
+    """A hint; a list of one marks a SymPy number."""
+    value: Json = data[0] if isinstance(data, list) else data
+    return value
+
+
+def _names(data: Any) -> tuple[str, ...]:
+    return tuple(source_name(source) for source in data)
+
+
+_PUT: dict[str, tuple[str, Callable[[Any], Any]]] = {
+    "var_to_sources": ("sources", _names),
+    "backed_var_to_val": ("hint", _scalar),
+}
+_FIELDS: dict[str, tuple[str, object]] = {
+    "var_to_sources": ("sources", ()), "backed_var_to_val": ("hint", None),
+    "var_to_range": ("range", None), "replacements": ("replacement", None),
+    "size_like": ("size_like", False),
+}  # fmt: skip
+"""Fields of a ShapeEnv that may be dropped: the column here, and its value without them."""
+_ALL: dict[str, Callable[[SymbolTable, int, Any], None]] = {
+    "guards": _all_guards,
+    "deferred_runtime_asserts": _all_asserts,
+    "frozen": _frozen,
+}
+_CHANGES: dict[str, Change] = {
+    "shape_env.symbol": _symbol,
+    "shape_env.duck": _duck,
+    "shape_env.range": _range,
+    "shape_env.replacement": _replacement,
+    "shape_env.divisible": _divisible,
+    "shape_env.guard": _guard,
+    "shape_env.set": _set,
+    "unbacked.create": _unbacked,
+    "unbacked.rename": _rename,
+    "unbacked.size_like": _size_like,
+    "runtime_assert.defer": _defer,
+}

@@ -1,0 +1,87 @@
+"""`why s77`: how a symbol came to be, and to what it is now.
+
+Lives here: which events speak of a symbol.  Not here: what they say (`steps`).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+
+from torchreel.analysis.compile_log import CompileLog, data_of
+from torchreel.analysis.differences import spelled_range
+from torchreel.analysis.shapes import Symbol, SymbolTable, shape_events, symbol_table
+from torchreel.analysis.steps import Story, step_of
+from torchreel.errors import UsageError
+from torchreel.store.documents import spelling
+from torchreel.store.documents.jsontypes import Json
+from torchreel.store.records import Event
+
+SYMBOL = re.compile(r"[suz]f?\d+|zuf\d+", re.ASCII)
+"""How torch names symbols: s77, u0, zf24, zuf3."""
+
+_OWN_KINDS = (
+    "shape_env.symbol", "shape_env.duck", "shape_env.range", "shape_env.replacement",
+    "unbacked.create", "unbacked.rename", "unbacked.size_like",
+)  # fmt: skip
+_MENTIONING = (
+    "shape_env.replacement", "shape_env.guard", "shape_env.divisible", "runtime_assert.defer",
+    "runtime_assert.known", "unbacked.data_dependent_error",
+)  # fmt: skip
+
+
+def why_symbol(tape: CompileLog, name: str) -> Story:
+    """The story of a symbol, from its creation to its present state.
+
+    Raises `UsageError` for a symbol that the compile does not have, naming those that it has.
+    """
+    events = shape_events(tape)
+    table = symbol_table(events)
+    if name not in table.symbols:
+        known = ", ".join(table.symbols) or "none"
+        raise UsageError(f"{tape.address} has no symbol {name!r:.40}: it has {known}.")
+    row = table.symbols[name]
+    found = tuple(step_of(tape, event) for event in _events(events, name))
+    return Story(_headline(tape, table, row), found, _facts(table, row))
+
+
+def _events(events: Sequence[Event], name: str) -> Iterator[Event]:
+    for event in events:
+        data = data_of(event)
+        own = event.kind in _OWN_KINDS and name in (data.get("symbol"), data.get("to"))
+        bound = data.get("bindings") if event.kind == "unbacked.bindings" else None
+        if (
+            own
+            or (event.kind in _MENTIONING and mentions(data.get("expr"), name))
+            or (isinstance(bound, dict) and name in bound)
+        ):
+            yield event
+
+
+def mentions(expr: Json, name: str) -> bool:
+    """Return whether an expression holds a symbol."""
+    return re.search(rf"(?<![\w$]){re.escape(name)}(?!\w)", str(expr)) is not None
+
+
+def _headline(tape: CompileLog, table: SymbolTable, row: Symbol) -> str:
+    where = row.sources[0] if row.sources else "a number that only a run knows"
+    return f"{row.name} of {tape.address}: {where}, {_now(table, row)}"
+
+
+def _now(table: SymbolTable, row: Symbol) -> str:
+    value = table.static().get(row.name)
+    if value is not None:
+        return f"specialised to {value}"
+    if row.replacement is not None:
+        return f"replaced by {spelling.size(row.replacement)}"
+    return f"dynamic, range {spelled_range(row.range)}" if row.range else "dynamic"
+
+
+def _facts(table: SymbolTable, row: Symbol) -> dict[str, Json]:
+    return {
+        "symbol": row.name,
+        "sources": list(row.sources),
+        "static": table.static().get(row.name),
+        "replacement": None if row.replacement is None else spelling.size(row.replacement),
+        "range": None if row.range is None else spelled_range(row.range),
+    }

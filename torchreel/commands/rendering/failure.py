@@ -1,0 +1,98 @@
+"""A failure, and the signature by which it is known again, for `show` and for what follows it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from torchreel.commands.rendering import streams
+from torchreel.commands.rendering.text import shortened
+from torchreel.escaping.characters import visible_block
+from torchreel.store import Store, queries
+from torchreel.store.documents.jsontypes import Json
+from torchreel.store.failures.signature import Signature
+from torchreel.store.records import Compile, Failure
+
+_LINES = 12  # of a message; --traceback shows all of it
+
+
+def print_failure(store: Store, row: Compile) -> None:
+    """The failure of a compile, or where it was when its process died."""
+    found = queries.failure_of(store, row)
+    if found is None:
+        _print_crash(store, row)
+        return
+    streams.result()
+    streams.result(f"failure: {found.failure_class} in stage {_where(found)}", style="bold red")
+    for kind, message in _chain(found):
+        streams.result(f"  {kind}: {shortened(message, 200)}".rstrip(": "))
+    lines = found.message.strip().splitlines()
+    if len(lines) > 1:
+        streams.block(visible_block("\n".join(f"    {line}" for line in lines[1:_LINES])))
+    print_signature(found.signature)
+
+
+def _print_crash(store: Store, row: Compile) -> None:
+    still = queries.open_stage(store, row)
+    if row.status == "crashed":
+        where = f" in stage {still.stage} {still.partition}".rstrip() if still is not None else ""
+        streams.result()
+        streams.result(f"failure: the process died{where}", style="bold red")
+
+
+def _where(failure: Failure) -> str:
+    return f"{failure.stage} {failure.partition}".rstrip()
+
+
+def _chain(failure: Failure) -> list[tuple[str, str]]:
+    """Types and messages, the outermost first."""
+    found = failure.chain if isinstance(failure.chain, Sequence) else []
+    links = [
+        (str(link.get("type")), str(link.get("message")))
+        for link in found
+        if isinstance(link, Mapping)
+    ]
+    alone = [(failure.exception_type or failure.failure_class, failure.message)]
+    return links or (alone if failure.message else [])
+
+
+def print_signature(signature: Signature) -> None:
+    """What makes another failure the same bug."""
+    streams.result(f"signature: {signature.digest[:12]}")
+    for name, text in facts(signature):
+        streams.result(f"  {name:<8} {text}")
+
+
+def facts(signature: Signature) -> list[tuple[str, str]]:
+    """The parts of a signature that say something."""
+    found = [
+        ("class", signature.failure_class),
+        ("stage", f"{signature.stage} {signature.partition}".strip()),
+        ("types", " <- ".join(signature.exception_types)),
+        ("frame", signature.frames[0] if signature.frames else ""),
+        ("message", shortened(signature.message, 200)),
+        ("signal", signature.signal or ""),
+    ]
+    return [(name, text) for name, text in found if text]
+
+
+def as_json(failure: Failure) -> Json:
+    """A failure as one object."""
+    return {**vars(failure), "signature": failure.signature.to_json()}
+
+
+def print_next(store: Store, row: Compile) -> None:
+    """What to do with a compile: minify a failure, replay anything that can be replayed."""
+    streams.next_command(*next_words(store, row))
+
+
+def next_words(store: Store, row: Compile) -> tuple[str, ...]:
+    """The words of the command that follows on a compile."""
+    address = f"{store.target}#{row.place}"
+    failed = row.status in queries.FAILING or queries.failure_of(store, row) is not None
+    if not queries.checkpoints(store, row):
+        if failed and queries.has_frame(store, row):
+            return "torchreel", "minify", address, "--trust"
+        return "torchreel", "show", address, "--traceback" if failed else "--events"
+    if failed and not queries.is_decomposition(store, row):
+        return "torchreel", "minify", address
+    return "torchreel", "replay", address

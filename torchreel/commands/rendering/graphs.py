@@ -1,0 +1,42 @@
+"""A recorded graph as text, straight from its JSON: nothing is resolved, torch is not imported."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from torchreel.errors import DamagedStore
+from torchreel.escaping.characters import visible
+from torchreel.store.documents import spelling
+from torchreel.store.documents.jsontypes import Json, parse_json
+
+_MAX_NESTING = 20
+
+
+def graph_text(document: bytes) -> str:
+    """The print-out of a graph document; DamagedStore when the blob is none."""
+    try:
+        graph = parse_json(document)
+    except (ValueError, RecursionError) as error:
+        raise DamagedStore(f"A stored graph is not JSON: {error}.") from error
+    return "\n".join(_lines(graph, "", 0))
+
+
+def _lines(graph: Json, indent: str, depth: int) -> Iterator[str]:
+    if not isinstance(graph, Mapping) or depth > _MAX_NESTING:
+        yield f"{indent}<no graph>"
+        return
+    for node in _items(graph.get("nodes")):
+        if isinstance(node, Mapping):
+            yield indent + visible(spelling.node(node, graph))
+    for name, inner in _object(graph.get("modules")).items():
+        yield ""
+        yield visible(f"{indent}{name}:")
+        yield from _lines(inner, indent + "    ", depth + 1)
+
+
+def _items(value: Json) -> Sequence[Json]:
+    return value if isinstance(value, (list, tuple)) else []
+
+
+def _object(value: Json) -> Mapping[str, Json]:
+    return value if isinstance(value, Mapping) else {}

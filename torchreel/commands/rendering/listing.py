@@ -1,0 +1,94 @@
+"""Rows in the four formats that every listing has: a table, JSON, JSON lines and CSV."""
+
+from __future__ import annotations
+
+import csv
+import json
+import sys
+from collections.abc import Mapping, Sequence
+from enum import Enum
+
+from torchreel.commands.rendering.streams import add_row, show, table
+from torchreel.errors import UsageError
+from torchreel.escaping.characters import visible
+from torchreel.store.documents.jsontypes import Json
+
+Row = Mapping[str, Json]
+
+
+class Format(Enum):
+    """How a listing is written."""
+
+    TABLE = "table"
+    JSON = "json"
+    LINES = "nl"
+    CSV = "csv"
+
+
+def chosen(*, json: bool, nl: bool, csv: bool, table: bool) -> Format:
+    """The format that the options ask for; UsageError for more than one."""
+    asked = {Format.JSON: json, Format.LINES: nl, Format.CSV: csv, Format.TABLE: table}
+    found = [kind for kind, wanted in asked.items() if wanted]
+    if len(found) > 1:
+        raise UsageError("Use just one of --json, --nl, --csv and --table.")
+    return found[0] if found else Format.TABLE
+
+
+def write(rows: Sequence[Row], kind: Format) -> None:
+    """Write rows that all have the same keys."""
+    match kind:
+        case Format.JSON:
+            write_json([dict(row) for row in rows])
+        case Format.LINES:
+            for row in rows:
+                print(_json(row))
+        case Format.CSV:
+            _write_csv(rows)
+        case Format.TABLE:
+            _write_table(rows)
+
+
+def write_json(value: Json) -> None:
+    """One JSON document, indented; escape sequences in it stay escaped."""
+    print(_json(value, indent=2))
+
+
+def _json(value: Json, indent: int | None = None) -> str:
+    # ensure_ascii spells out controls and everything else a terminal might act upon; DEL is ASCII.
+    return json.dumps(value, indent=indent, ensure_ascii=True).replace("\x7f", "\\u007f")
+
+
+def _write_csv(rows: Sequence[Row]) -> None:
+    writer = csv.writer(sys.stdout, lineterminator="\n")
+    if rows:
+        writer.writerow(rows[0])
+    for row in rows:
+        writer.writerow([_without_formula(value) for value in row.values()])
+
+
+def _without_formula(value: Json) -> str:
+    """A cell that a spreadsheet does not compute: one that begins as a formula gets a quote."""
+    found = _cell(value)
+    return (
+        f"'{found}" if isinstance(value, str) and found.startswith(("=", "+", "-", "@")) else found
+    )
+
+
+def _write_table(rows: Sequence[Row]) -> None:
+    if not rows:
+        return
+    made = table(*(_heading(key, rows) for key in rows[0]))
+    for row in rows:
+        add_row(made, *(_cell(value) for value in row.values()))
+    show(made)
+
+
+def _heading(key: str, rows: Sequence[Row]) -> str:
+    numbers = all(isinstance(row[key], (int, float, type(None))) for row in rows)
+    return f">{key}" if numbers else key
+
+
+def _cell(value: Json) -> str:
+    if value is None:
+        return ""
+    return visible(value if isinstance(value, (str, int, float)) else _json(value))

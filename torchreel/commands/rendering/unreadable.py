@@ -1,0 +1,37 @@
+"""What of a store can't be read, said under all that can."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import typer
+
+from torchreel.commands.rendering import streams
+from torchreel.commands.rendering.text import count
+from torchreel.errors import DamagedStore
+from torchreel.store import Store
+
+_MOST = 10
+
+
+@contextmanager
+def as_far_as_readable(store: Store) -> Iterator[list[str]]:
+    """Leave out what can't be read, say so at the end, and exit as a refusal does.
+
+    The list says what it is so far, a sentence each.
+    """
+    with store.as_far_as_readable() as unreadable:
+        try:
+            yield unreadable
+        finally:
+            _say(unreadable)
+    if unreadable:
+        raise typer.Exit(DamagedStore.exit_status)
+
+
+def _say(unreadable: list[str]) -> None:
+    for sentence in unreadable[:_MOST]:
+        streams.say(f"not readable: {sentence}", style="red")
+    if len(unreadable) > _MOST:
+        streams.say(f"not readable: {count(len(unreadable) - _MOST, 'thing')} more.", style="red")

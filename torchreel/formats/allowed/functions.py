@@ -1,0 +1,195 @@
+"""Which functions a name of a store may stand for: a rule over what torch itself puts into graphs.
+
+Lives here: from a qualified name to a function, and what a few of them give back.  Not here: the
+arguments that they may have (`graphs`, `strings`), operators by their names (`targets`).
+
+A function is admitted if torch says that it may stand in a graph, and if it is of a module that
+computes.  Torch says so in Dynamo's table of in-graph functions, in the list of Python's operators
+that Dynamo keeps, in the magic methods of symbolic numbers, and by registering an operator of that
+name.  A module that touches files, processes, libraries, devices or memory does not compute.
+"""
+
+from __future__ import annotations
+
+import builtins
+import math
+import operator
+import re
+from collections.abc import Callable, Iterable
+from functools import cache
+
+import torch
+import torch._ops
+
+from torchreel.formats import autograd_nodes, torch_names
+from torchreel.formats.allowed import kinds
+from torchreel.formats.allowed.kinds import ValueKind
+
+Target = Callable[..., object]
+
+
+def _words(text: str) -> frozenset[str]:
+    return frozenset(text.split())
+
+
+# Not among the operators that Dynamo lists, and written into graphs all the same.
+_OPERATORS = _words("setitem contains is_ is_not truth")
+_BUILTINS = _words("abs bool complex divmod float getattr int len max min pow round sum")
+# What torch binds as `torch.NAME` without an operator of that name, and which only computes.
+_FLAT = _words("as_tensor asarray tensor dsmm hsmm saddmm spmm")
+_DENIED_FLAT = _words("from_file _print")  # open a file, write to the screen
+
+# Modules of functions that compute.  Of those in the second row the helpers alone: their public
+# functions take functions and give functions back.
+_MODULES = re.compile(
+    r"torch\._C\.(_nn|_linalg|_special|_fft|_sparse|_nested|_functorch|_autograd)\.\w+"
+    r"|torch\.(nn\.functional|special|linalg|fft|sparse|functional|nn\.grad|masked\._ops|nested"
+    r"|signal\.windows\.windows|_functorch\.predispatch|fx\.experimental\.symbolic_shapes)\.\w+"
+    r"|torch\.(_functorch\.(eager_transforms|vmap)|amp\.autocast_mode|autograd\.(grad_mode|forward_ad)"
+    r")\._\w+"
+)
+# Helpers that modules of functions import, or that put values together.
+_DENIED_HELPERS = _words("_add_docstr merge_dicts")
+_DENIED = {
+    "torch.nn.functional.handle_torch_function": "calls a function that it is given",
+    "torch.nn.functional.boolean_dispatch": "gives a function back",
+    "torch.nn.functional.has_torch_function": "looks attributes up on any object",
+    "torch._C._functorch.peek_interpreter_stack": "gives an interpreter of functorch back",
+}
+# What Dynamo writes for context managers, transforms and assertions without an entry of its table.
+_SINGLE = frozenset(
+    f"torch.{name}"
+    for name in _words(
+        "_C._set_grad_enabled set_grad_enabled is_grad_enabled _C._set_fwd_grad_enabled "
+        "autograd.grad _assert _C._log_api_usage_once nn.attention._sdpa_kernel "
+        "nn.attention._backend_from_string "
+        "_C._autograd._unsafe_set_version_counter _C._autograd._get_data_attr "
+        "_C._autograd._saved_tensors_hooks_disable _C._autograd._saved_tensors_hooks_enable "
+        "_C._functorch._add_batch_dim _C._functorch._remove_batch_dim "
+        "_C._functorch._vmap_increment_nesting _C._functorch._vmap_decrement_nesting "
+        "_C._functorch._grad_increment_nesting _C._functorch._grad_decrement_nesting "
+        "_C._functorch._jvp_increment_nesting _C._functorch._jvp_decrement_nesting "
+        "_C._functorch._wrap_for_grad _C._functorch._unwrap_for_grad "
+        "_C._functorch._wrap_functional_tensor _C._functorch._unwrap_functional_tensor "
+        "_C._functorch.is_batchedtensor _C._functorch.get_unwrapped "
+        "_functorch.vmap._vmap_increment_nesting _functorch.vmap._vmap_decrement_nesting "
+        "_functorch.vmap._add_batch_dim _functorch.vmap._remove_batch_dim "
+        "_functorch.eager_transforms._set_tensor_requires_grad "
+        "amp.autocast_mode._enter_autocast amp.autocast_mode._exit_autocast "
+        "autograd.grad_mode._enter_inference_mode autograd.grad_mode._exit_inference_mode "
+        "autograd.forward_ad._set_fwd_grad_enabled"
+    )
+)
+
+# Higher-order operators that do not run a graph of the store, but something from elsewhere.
+DENIED_HIGHER_ORDER = {
+    "call_torchbind": "calls a method of an object by its name",
+    "aoti_call_delegate": "runs a compiled library",
+    "executorch_call_delegate": "runs a compiled library",
+    "inductor_compiled_code": "runs code that the process keeps by a number",
+    "invoke_leaf_function": "runs code that the process keeps by a number",
+    "inline_asm_elementwise": "runs machine code out of a text",
+    "flat_apply": "calls a function out of a description of it",
+    "trace_wrapped": "calls a function that it is given",
+    "custom_function_call": "calls a class that it is given",
+}
+
+_OBJECTS = _words(
+    "torch.amp.autocast_mode._enter_autocast torch.autograd.grad_mode._enter_inference_mode "
+    "torch.nn.attention._backend_from_string torch.set_grad_enabled"
+)
+_TAKING_OBJECTS = _words(
+    "torch.amp.autocast_mode._exit_autocast torch.autograd.grad_mode._exit_inference_mode "
+    "torch.nn.attention._sdpa_kernel"
+)
+"""The two ends of regions: what one gives back is an object, which the other takes."""
+
+
+def takes_objects(name: str) -> bool:
+    """Return whether a function is the end of a region, which takes what its beginning gave
+    back.
+    """
+    return name in _TAKING_OBJECTS
+
+
+def result(name: str, args: Iterable[ValueKind]) -> ValueKind:
+    """The kind of what a function gives back that is no operator of Python.
+
+    Those of symbolic numbers take any values, and may give one of them back.
+    """
+    if name in _OBJECTS:
+        return kinds.of("opaque")
+    handed_on = name.rpartition(".")[2].startswith("sym_")
+    return kinds.union([kinds.RESULT, *args]) if handed_on else kinds.RESULT
+
+
+def is_python(name: str) -> bool:
+    """Return whether a function is Python's own: it may give back one of its arguments."""
+    return name.partition(".")[0] in ("_operator", "operator", "builtins", "math")
+
+
+def is_class(name: str) -> bool:
+    """Return whether a name stands for a class of tensors or sizes, which is called as a
+    constructor.
+    """
+    return name in torch_names.tensor_classes()
+
+
+def resolve(name: str) -> Target | None:
+    """The function of a qualified name; None where the rule does not admit it."""
+    module, _, attribute = name.rpartition(".")
+    if module in ("_operator", "operator"):
+        return getattr(operator, attribute) if attribute in _operators() else None
+    if module == "math":
+        return getattr(math, attribute, None) if not attribute.startswith("_") else None
+    if module == "builtins":
+        return getattr(builtins, attribute) if attribute in _BUILTINS else None
+    if is_class(name):
+        return torch_names.tensor_classes()[name]
+    if name.startswith(autograd_nodes.PREFIX):
+        return autograd_nodes.resolve(name)
+    if _is_admitted(name, module, attribute):
+        found = _walk(name)
+        return found if callable(found) else None
+    return None
+
+
+@cache
+def _operators() -> frozenset[str]:
+    """The names of Python's operators that torch writes into graphs."""
+    return torch_names.graph_operators() | _OPERATORS
+
+
+def _is_admitted(name: str, module: str, attribute: str) -> bool:
+    if module == "torch":
+        return attribute not in _DENIED_FLAT and (
+            _is_operator(attribute)
+            or attribute in torch.functional.__all__
+            or name in _SINGLE
+            or bool(re.fullmatch(r"_?sym_\w+|_check\w*", attribute))
+        )
+    if name in _SINGLE or name in torch_names.reference_names():
+        return True
+    if attribute in _DENIED_HELPERS:
+        return False
+    known = torch_names.in_graph_names().get(name) == "TorchInGraphFunctionVariable"
+    return known and name not in _DENIED and bool(_MODULES.fullmatch(name))
+
+
+def _is_operator(attribute: str) -> bool:
+    """Return whether `torch.NAME` is the binding of a registered operator."""
+    bound = hasattr(torch_names.variable_functions(), attribute)
+    operators = torch_names.aten_names()
+    return bound and (
+        attribute in _FLAT or attribute in operators or attribute.removesuffix("_") in operators
+    )
+
+
+def _walk(name: str) -> object:
+    """Follow attributes from `torch`, through modules that torch has already imported."""
+    value: object = torch
+    for part in name.split(".")[1:]:
+        value = getattr(value, part, None)
+        if value is None:
+            return None
+    return value

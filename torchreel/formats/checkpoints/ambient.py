@@ -1,0 +1,156 @@
+"""Ambient state: what a compile reads of the process besides its config.
+
+Lives here: one table of names, getters and setters.  Not here: config entries (`config`).
+Dynamo's global-state guard (grad mode, autocast, default dtype, determinism, threads) is the
+checklist; the rest is what AOTAutograd and Inductor look up.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import torch
+
+from torchreel.errors import UnsupportedError
+from torchreel.formats import torch_names, values
+from torchreel.store.documents.jsontypes import Json
+
+Getter = Callable[[], Any]
+Setter = Callable[[Any], Any]
+
+_AUTOCAST_DEVICES = ("cpu", "cuda")
+
+
+def _inference_setter(value: bool) -> None:
+    """Inference mode has no setter: `imposed` enters it as a context."""
+
+
+def _deterministic() -> list[bool]:
+    return [
+        torch.are_deterministic_algorithms_enabled(),
+        torch.is_deterministic_algorithms_warn_only_enabled(),
+    ]
+
+
+def _set_deterministic(value: list[bool]) -> None:
+    torch.use_deterministic_algorithms(value[0], warn_only=value[1])
+
+
+def _autocast(device: str) -> list[Any]:
+    return [torch.is_autocast_enabled(device), torch.get_autocast_dtype(device)]
+
+
+def _autocast_of(device: str) -> Getter:
+    return lambda: _autocast(device)
+
+
+def _set_mkldnn(value: bool) -> None:
+    torch.backends.mkldnn.set_flags(bool(value))  # type: ignore[no-untyped-call]
+
+
+def _set_autocast(device: str) -> Setter:
+    def restore(value: list[Any]) -> None:
+        torch.set_autocast_enabled(device, bool(value[0]))
+        torch.set_autocast_dtype(device, value[1])
+
+    return restore
+
+
+STATE: dict[str, tuple[Getter, Setter]] = {
+    "grad_enabled": (torch.is_grad_enabled, torch.set_grad_enabled),
+    "inference_mode": (torch.is_inference_mode_enabled, _inference_setter),
+    "default_dtype": (torch.get_default_dtype, torch.set_default_dtype),
+    "num_threads": (torch.get_num_threads, torch.set_num_threads),
+    "deterministic": (_deterministic, _set_deterministic),
+    "float32_matmul_precision": (
+        torch.get_float32_matmul_precision,
+        torch.set_float32_matmul_precision,
+    ),
+    "autocast_cache": (torch.is_autocast_cache_enabled, torch.set_autocast_cache_enabled),
+    **{
+        f"autocast_{device}": (_autocast_of(device), _set_autocast(device))
+        for device in _AUTOCAST_DEVICES
+    },
+    "sdp_flash": (
+        torch.backends.cuda.flash_sdp_enabled,
+        torch.backends.cuda.enable_flash_sdp,
+    ),
+    "sdp_mem_efficient": (
+        torch.backends.cuda.mem_efficient_sdp_enabled,
+        torch.backends.cuda.enable_mem_efficient_sdp,
+    ),
+    "sdp_math": (torch.backends.cuda.math_sdp_enabled, torch.backends.cuda.enable_math_sdp),
+    "mkldnn": (lambda: bool(torch.backends.mkldnn.enabled), _set_mkldnn),
+}
+
+
+_Keys = torch._C.DispatchKey
+_excluded = torch._C._dispatch_tls_is_dispatch_key_excluded
+
+
+def _below() -> str | None:
+    """Return what a call is dispatched below of: inside of `__torch_dispatch__`, or of an
+    operator.
+    """
+    if _excluded(_Keys.Functionalize):
+        return "python"
+    # Inference mode leaves out autograd as well, and is told by itself.
+    autograd = not _excluded(_Keys.AutogradFunctionality) or torch.is_inference_mode_enabled()
+    return None if autograd else "autograd"
+
+
+def _dispatching_below(layer: object) -> contextlib.AbstractContextManager[None]:
+    """Have calls dispatched below the layer that `_below` told of."""
+    guard: Any
+    if layer is None:
+        guard = contextlib.nullcontext()
+    elif layer == "autograd":
+        guard = torch._C._AutoDispatchBelowAutograd()
+    elif layer == "python":
+        kept = torch._C._dispatch_keyset_full_after(_Keys.Python).add(_Keys.Python)
+        guard = torch._C._ExcludeDispatchKeyGuard(torch._C._dispatch_keyset_full() - kept)
+    else:
+        raise UnsupportedError(f"dispatch has no layer {layer!r:.60}")
+    found: contextlib.AbstractContextManager[None] = guard
+    return found
+
+
+def encode_ambient() -> dict[str, Json]:
+    """The ambient state of this moment."""
+    found = {name: values.encode_value(get()) for name, (get, _) in STATE.items()}
+    below = _below()
+    if below is not None:
+        found["dispatch_below"] = below
+    if torch_names.is_compiled_autograd():
+        found["compiled_autograd"] = True
+    return found
+
+
+@contextlib.contextmanager
+def imposed(ambient: Json) -> Iterator[None]:
+    """Impose recorded ambient state for the length of a `with`."""
+    if not isinstance(ambient, Mapping):
+        raise UnsupportedError("the checkpoint has no ambient state")
+    before = {name: get() for name, (get, _) in STATE.items()}
+    _impose({name: values.decode_value(tree, _no_leaf) for name, tree in ambient.items()})
+    try:
+        with (
+            torch.inference_mode() if ambient.get("inference_mode") else contextlib.nullcontext(),
+            _dispatching_below(ambient.get("dispatch_below")),
+            torch_names.compiled_autograd(bool(ambient.get("compiled_autograd"))),
+        ):
+            yield
+    finally:
+        _impose(before)
+
+
+def _impose(state: Mapping[str, Any]) -> None:
+    for name, value in state.items():
+        if name in STATE and STATE[name][0]() != value:
+            STATE[name][1](value)
+
+
+def _no_leaf(kind: str, data: Json) -> object:
+    raise UnsupportedError(f"ambient state holds no {kind!r}, found {data!r:.60}")

@@ -1,0 +1,132 @@
+"""The configuration that decided a compile: entries that differ from their defaults.
+
+Lives here: capture and restoration of the four config modules.  Not here: options of one
+`torch.compile` call (`checkpoints`), state that is no config (`ambient`).
+
+An entry whose value names a command, a path, a library or code is recorded but not `portable`: it
+is restored only with `--trust`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
+
+from torchreel.errors import UnsupportedError
+from torchreel.formats import torch_names, values
+from torchreel.store.documents.jsontypes import Json
+
+# Names of entries that lead outside: commands, paths, libraries, callables, remote services.
+_OUTSIDE = re.compile(
+    r"path|dir(_|$)|(^|[._])cxx|compiler|cmd|command|cflags|ldflags|flags$|include|librar|(^|_)lib|"
+    r"file|url|remote|_pass(es)?($|_)|custom|callback|hook|exec|script|prefix|nvcc|rocm_home|"
+    r"cuda_home|cutlass|subprocess|worker_start|debug_ir_traceback|replay_record|repro_|save_|"
+    r"dump|_log|trace\.|log_file|preload|plugin|backend_override|config_override",
+    re.IGNORECASE,
+)
+_WORD = re.compile(r"[\w.,:+-]{0,64}")
+# Entries that say how a process works, not what it compiles; each process has its own.
+_PROCESS = frozenset({"inductor.worker_log_path", "inductor.compile_threads"})
+
+
+def encode_config() -> list[Json]:
+    """Every non-default entry of the dynamo, functorch, inductor and fx configs."""
+    return [
+        encode_entry(module, key, value)
+        for module, config in torch_names.config_modules().items()
+        for key, value in sorted(torch_names.non_default_entries(config).items())
+    ]
+
+
+def encode_entry(module: str, key: str, value: object) -> Json:
+    """One entry, with whether it may be restored without trust."""
+    tree = values.encode_value(value)
+    return {
+        "module": module,
+        "key": key,
+        "value": tree,
+        "portable": is_portable(module, key, tree),
+    }
+
+
+def is_portable(module: str, key: str, tree: Json) -> bool:
+    """Return whether restoring an entry can neither run, open nor reach anything."""
+    if f"{module}.{key}" in _PROCESS:
+        return False
+    nowhere = tree is None or isinstance(tree, (bool, int))  # None: no such pass, no such path
+    return _is_inert(tree) and (nowhere or _OUTSIDE.search(key) is None)
+
+
+def _is_inert(tree: Json) -> bool:
+    if tree is None or isinstance(tree, (bool, int)):
+        return True
+    if isinstance(tree, str):
+        return bool(_WORD.fullmatch(tree))
+    if isinstance(tree, Sequence):
+        return all(_is_inert(item) for item in tree)
+    if isinstance(tree, Mapping) and len(tree) == 1:
+        ((kind, data),) = tree.items()
+        return kind == "f" or (kind in ("t", "d") and _is_inert(data))
+    return False
+
+
+def restorable(entries: Sequence[Json], *, trust: bool) -> tuple[list[Json], list[str]]:
+    """The entries to restore, and the names of those left out.
+
+    Whether an entry is safe is decided here again: a store may lie about `portable`.
+    """
+    kept: list[Json] = []
+    left: list[str] = []
+    for entry in entries:
+        module, key, tree = _fields(entry)
+        if f"{module}.{key}" in _PROCESS:
+            continue
+        if trust or is_portable(module, key, tree):
+            kept.append(entry)
+        else:
+            left.append(f"{module}.{key}")
+    return kept, left
+
+
+def _fields(entry: Json) -> tuple[str, str, Json]:
+    if not isinstance(entry, Mapping) or not {"module", "key", "value"} <= set(entry):
+        raise UnsupportedError(f"malformed config entry {entry!r:.80}")
+    return str(entry["module"]), str(entry["key"]), entry["value"]
+
+
+@contextlib.contextmanager
+def patched(
+    entries: Sequence[Json],
+    *,
+    trust: bool = False,
+    objects: Mapping[str, Callable[[], object]] | None = None,
+) -> Iterator[list[str]]:
+    """Restore recorded entries for the length of a `with`; yields what was left out and why.
+
+    `objects` loads what an entry held, by its name, where that was code.  An entry that this torch
+    does not have is left out, not an error: names come and go.
+    """
+    kept, left = restorable(entries, trust=trust)
+    modules = torch_names.config_modules()
+    with ExitStack() as stack:
+        for entry in kept:
+            module, key, tree = _fields(entry)
+            config = modules.get(module)
+            if config is None or key not in torch_names.config_keys(config):
+                left.append(f"{module}.{key} (unknown to this torch)")
+                continue
+            load = (objects or {}).get(f"{module}.{key}")
+            try:
+                value = values.decode_value(tree, _no_leaf) if load is None else load()
+            except UnsupportedError as error:
+                left.append(f"{module}.{key} ({error})")
+                continue
+            stack.enter_context(config.patch({key: value}))
+        yield left
+
+
+def _no_leaf(kind: str, data: Json) -> object:
+    found = data.get("type") if kind == "opaque" and isinstance(data, Mapping) else None
+    raise UnsupportedError(f"an object that can't be restored: {found or kind!s:.80}")

@@ -1,0 +1,286 @@
+"""Checkpoints: the complete input of a stage, enough to start a replay there.
+
+Lives here: `CheckpointDoc` and the three ways to take one.  Not here: restoring one
+(`torchreel.replay.child.restore`), where it is kept (the `checkpoints` table).
+
+- `graph`: the Dynamo graph as it reaches the backend, its fake inputs, the ShapeEnv.
+- `aot`: an ATen graph as it enters Inductor (inference, forward or backward).
+- `export`: an exported program that is about to be decomposed, with the decompositions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch.fx import GraphModule
+
+from torchreel.errors import UnsupportedError
+from torchreel.formats import sources, torch_names
+from torchreel.formats.checkpoints import ambient, config, exported_programs
+from torchreel.formats.checkpoints.inductor_call import encode_arguments
+from torchreel.formats.graphs.codec import GraphDoc, encode_graph
+from torchreel.formats.shape_env import answers, snapshots
+from torchreel.formats.tensors import Encoder
+from torchreel.formats.torch_names import FakeTensorMode, Source
+from torchreel.store.documents.jsontypes import Json, canonical_json, parse_json
+
+ENTRIES = ("graph", "aot", "export")
+_LAYOUT = ("leaf", "requires_grad", "parameter", "flags", "storage", "storage_size")
+
+
+@dataclass(frozen=True)
+class CheckpointDoc:
+    """The input of a stage as data; `inputs` has one description per placeholder."""
+
+    entry: str
+    partition: str
+    graph: GraphDoc
+    inputs: tuple[Json, ...]
+    shape_env: Mapping[str, Json]
+    config: tuple[Json, ...]
+    ambient: Mapping[str, Json]
+    extra: Mapping[str, Json]
+
+    def to_bytes(self) -> bytes:
+        """The canonical bytes, over which a digest is taken."""
+        before = canonical_json(
+            {
+                "ambient": self.ambient, "config": list(self.config), "entry": self.entry,
+                "extra": self.extra,
+            }
+        )  # fmt: skip
+        after = canonical_json(
+            {
+                "inputs": list(self.inputs), "partition": self.partition,
+                "shape_env": self.shape_env,
+            }
+        )  # fmt: skip
+        # Half of it is the graph, which its row has as well: it is spelled once for both.
+        return b'%b,"graph":%b,%b' % (before[:-1], self.graph.to_bytes(), after[1:])
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> CheckpointDoc:
+        """Return what `to_bytes` wrote.  Raises `UnsupportedError` when it is malformed."""
+        try:
+            doc = parse_json(data)
+        except ValueError as error:
+            raise UnsupportedError(f"the checkpoint is not JSON: {error}") from error
+        return cls.from_json(doc)
+
+    @classmethod
+    def from_json(cls, doc: Json) -> CheckpointDoc:
+        """The checkpoint of a parsed document.  Raises `UnsupportedError` as `from_bytes` does."""
+        if not isinstance(doc, Mapping) or doc.get("entry") not in ENTRIES:
+            raise UnsupportedError("the blob is not a checkpoint of a kind that this version knows")
+        return cls(
+            str(doc["entry"]), str(doc.get("partition", "")), GraphDoc.from_json(doc.get("graph")),
+            tuple(_list(doc, "inputs")), _object(doc, "shape_env"), tuple(_list(doc, "config")),
+            _object(doc, "ambient"), _object(doc, "extra"),
+        )  # fmt: skip
+
+    @property
+    def backend(self) -> str:
+        """The backend's name in torch's registry, or `module:qualname`."""
+        return str(self.extra.get("backend", "inductor"))
+
+    @property
+    def hints(self) -> dict[str, Json]:
+        """The hint of each backed symbol."""
+        return snapshots.hints(self.shape_env)
+
+    def opaque(self) -> list[str]:
+        """Return what has no portable form, by name, with the reason; empty when it replays."""
+        found = [
+            f"input {i}: {d.get('type')} ({d.get('reason')})"
+            for i, d in enumerate(self.inputs)
+            if isinstance(d, Mapping) and d.get("k") == "opaque"
+        ]
+        return found + [
+            f"{'  ' * depth}target {target.removeprefix('opaque:')}"
+            for depth, target, _ in self.graph.targets()
+            if target.startswith("opaque:")
+        ]
+
+
+def _list(doc: Mapping[str, Json], key: str) -> list[Json]:
+    value = doc.get(key)
+    if not isinstance(value, list):
+        raise UnsupportedError(f"the checkpoint has no list {key!r}")
+    return value
+
+
+def _object(doc: Mapping[str, Json], key: str) -> Mapping[str, Json]:
+    value = doc.get(key)
+    if not isinstance(value, Mapping):
+        raise UnsupportedError(f"the checkpoint has no object {key!r}")
+    return value
+
+
+def graph_checkpoint(
+    gm: GraphModule,
+    example_inputs: Sequence[object],
+    backend: object = None,
+    parameter_sources: Mapping[str, Source] | None = None,
+    fakes: Sequence[object] | None = None,
+) -> CheckpointDoc:
+    """The `graph` checkpoint of a Dynamo graph, to be taken before the backend runs.
+
+    `example_inputs` are what Dynamo hands to the backend: real tensors and SymInts.  The tensors
+    are only looked at (layout, aliasing, flags), never read.  `parameter_sources` is the
+    OutputGraph's `param_name_to_source`, which tells AOTAutograd that the graph is Dynamo's.
+    `fakes` are the fake values that the inputs stand for, None for one that is taken as it is; by
+    default those that Dynamo noted in the graph.  Where they are given, the graph may have been
+    traced with another fake mode than it is compiled with.
+    """
+    mode = torch_names.fake_mode_of(gm if fakes is None else None, example_inputs)
+    encoder, known = Encoder(), sources.Known()
+    with torch_names.no_dispatch():
+        if fakes is None:
+            fakes = [n.meta.get("example_value") for n in gm.graph.nodes if n.op == "placeholder"]
+        objects: dict[int, int] = {}
+        inputs = tuple(
+            _input(encoder, objects, fake, real)
+            for fake, real in zip(fakes, example_inputs, strict=True)
+        )
+        name, options = torch_names.backend_of(backend)
+        extra: dict[str, Json] = {
+            "backend": name,
+            "options": [config.encode_entry("inductor", k, v) for k, v in sorted(options.items())],
+            "aot_counter": torch_names.aot_counter(),
+            "graph_counter": torch_names.graph_counter(),
+            "checkpoint_counter": torch_names.checkpoint_counter(),
+            "region_call_counter": torch_names.region_call_counter(),
+            "specialized_floats": list(torch_names.specialized_floats()),
+            "fake_mode": torch_names.fake_mode_settings(mode),
+            "class_names": _class_names(gm),
+            "parameter_sources": sources.encode_named(parameter_sources or {}, known),
+            **_compile_id(),
+        }
+        if mode is not None and mode.shape_env is not None:
+            extra["shape_answers"] = answers.encode(mode.shape_env)
+        # With freezing Inductor writes small parameters into its code: no replay without them.
+        state = {} if torch_names.is_freezing() else parameter_sources or {}
+        graph = encode_graph(gm, known=known, state=state)
+        return _checkpoint("graph", "", graph, inputs, mode, extra)
+
+
+def _input(encoder: Encoder, objects: dict[int, int], fake: object, real: object) -> Json:
+    """One input: sizes of the fake (symbolic), layout and aliasing of the real tensor."""
+    if fake is None or not isinstance(real, torch.Tensor):
+        return encoder.describe(real)
+    symbolic = Encoder(unreplaced=True, objects=objects).describe(fake)
+    concrete = encoder.describe(real)
+    if not isinstance(symbolic, Mapping) or not isinstance(concrete, Mapping):
+        return concrete
+    return _merged(symbolic, concrete)
+
+
+def _merged(symbolic: Mapping[str, Json], concrete: Mapping[str, Json]) -> Json:
+    """A description with the layout of another, also of what a subclass holds."""
+    layout = {key: concrete[key] for key in _LAYOUT if key in concrete}
+    ours, theirs = symbolic.get("inner"), concrete.get("inner")
+    if isinstance(ours, Mapping) and isinstance(theirs, Mapping) and set(ours) == set(theirs):
+        layout["inner"] = {name: _merged(ours[name], theirs[name]) for name in ours}  # type: ignore[arg-type]
+    return {**symbolic, **layout}
+
+
+def aot_checkpoint(
+    gm: GraphModule, example_inputs: Sequence[object], kwargs: Mapping[str, Any]
+) -> CheckpointDoc:
+    """The `aot` checkpoint of an ATen graph, to be taken as it enters `compile_fx_inner`."""
+    mode = torch_names.fake_mode_of(gm, example_inputs)
+    encoder = Encoder(unreplaced=True)
+    with torch_names.no_dispatch():
+        inputs = tuple(encoder.describe(value) for value in example_inputs)
+        extra: dict[str, Json] = {
+            "backend": "inductor",
+            "kwargs": encode_arguments(kwargs),
+            "fake_mode": torch_names.fake_mode_settings(mode),
+            "aot_name": torch_names.aot_graph_name(),
+            "donated": torch_names.donated_inputs(),
+            "class_names": _class_names(gm),
+            **({"aot_compilation": True} if torch_names.is_aot_compilation() else {}),
+            **_compile_id(),
+        }
+        # One encoder for both: the inputs are the values of the placeholders, nested ones included.
+        graph = encode_graph(gm, encoder)
+        extra["last_sequence"] = _last_sequence(gm, graph)
+        return _checkpoint("aot", _partition(kwargs), graph, inputs, mode, extra)
+
+
+def export_checkpoint(request: exported_programs.DecompositionRequest) -> CheckpointDoc:
+    """The `export` checkpoint of an exported program, to be taken before it is decomposed.
+
+    Its inputs are the values that its placeholders have; state and constants are described.
+    """
+    gm = request.program.graph_module
+    fakes = [n.meta.get("val") for n in gm.graph.nodes if n.op == "placeholder"]
+    mode = torch_names.fake_mode_of(gm, fakes)
+    encoder = Encoder(unreplaced=True)
+    with torch_names.no_dispatch():
+        inputs = tuple(encoder.describe(value) for value in fakes)
+        extra: dict[str, Json] = {
+            "backend": "run_decompositions",
+            "aot_counter": torch_names.aot_counter(),
+            "graph_counter": torch_names.graph_counter(),
+            "checkpoint_counter": torch_names.checkpoint_counter(),
+            "region_call_counter": torch_names.region_call_counter(),
+            "fake_mode": torch_names.fake_mode_settings(mode),
+            "class_names": _class_names(gm),
+            exported_programs.KEY: exported_programs.encode(request),
+        }
+        if mode is not None and mode.shape_env is not None:
+            extra["shape_answers"] = answers.encode(mode.shape_env)
+        return _checkpoint("export", "", encode_graph(gm, encoder), inputs, mode, extra)
+
+
+def _last_sequence(gm: GraphModule, doc: GraphDoc) -> Json:
+    """The number, in the document, that nodes traced now would share with those there are.
+
+    None where they share it with none.
+    """
+    last = torch_names.last_sequence()
+    for node, encoded in zip(gm.graph.nodes, doc.nodes, strict=True):
+        if node.meta.get("seq_nr") == last:
+            return encoded.meta.get("seq_nr")
+    inner = (_last_sequence(gm.get_submodule(path), body) for path, body in doc.modules.items())  # type: ignore[arg-type]
+    return next((number for number in inner if number is not None), None)
+
+
+def _partition(kwargs: Mapping[str, Any]) -> str:
+    if kwargs.get("is_backward"):
+        return "backward"
+    return "inference" if kwargs.get("is_inference") else "forward"
+
+
+def _class_names(gm: GraphModule) -> dict[str, Json]:
+    """The names of the classes of a graph and its bodies, by path: they print with them."""
+    return {
+        path: type(module).__name__
+        for path, module in gm.named_modules()
+        if isinstance(module, GraphModule)
+    }
+
+
+def _compile_id() -> dict[str, Json]:
+    compile_id = torch_names.CompileContext.current_compile_id()
+    return {"compile_id": str(compile_id)} if compile_id is not None else {}
+
+
+def _checkpoint(
+    entry: str,
+    partition: str,
+    graph: GraphDoc,
+    inputs: tuple[Json, ...],
+    mode: FakeTensorMode | None,
+    extra: Mapping[str, Json],
+) -> CheckpointDoc:
+    env = mode.shape_env if mode is not None else None
+    snapshot = snapshots.encode_shape_env(env or torch_names.ShapeEnv())
+    return CheckpointDoc(
+        entry, partition, graph, inputs, snapshot, tuple(config.encode_config()),
+        ambient.encode_ambient(), {**extra, "symbolic": env is not None},
+    )  # fmt: skip

@@ -1,0 +1,249 @@
+"""Pieces as data: the checkpoint of a graph that a backend compiles apart, and what it says.
+
+Lives here: its two checkpoints, and the sizes for which a piece is compiled.  Not here: which call
+is a piece (`torchreel.recorder.probes.pieces`), how it is called again
+(`torchreel.replay.child.pieces`).
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import sympy
+import torch
+from torch.fx import GraphModule
+
+from torchreel.errors import UnsupportedError
+from torchreel.formats import symbols, torch_names
+from torchreel.formats.checkpoints import aot_arguments
+from torchreel.formats.checkpoints.document import CheckpointDoc, graph_checkpoint
+from torchreel.formats.graphs.codec import GraphDoc
+from torchreel.formats.shape_env import snapshots
+from torchreel.store.documents.jsontypes import Json
+
+KEY = "piece"
+"""Where a checkpoint's `extra` says how the piece was compiled."""
+OWN = "own"
+"""Where that names what is code of the program: there is no replay of it from data."""
+TRACED = "traced_with"
+"""Where that has the ShapeEnv of the graph's values, if its inputs have another."""
+REAL, BEFORE, REGION = "real_inputs", "converted_before", "subgraph_name"
+COMPILE_FX = "compile_fx"
+AOT = "aot_autograd"
+
+_VALUES = ("example_value", "val")
+
+
+def inductor_checkpoint(
+    gm: GraphModule, inputs: Sequence[object], arguments: Mapping[str, Any]
+) -> CheckpointDoc:
+    """Take the `graph` checkpoint of a piece as it enters Inductor, with these arguments.
+
+    With `ignore_shape_env` the inputs have sizes of their own, in a ShapeEnv of their own; what the
+    graph says of its values refers to the ShapeEnv that it was traced with.
+    """
+    own: list[Json] = []
+    if not aot_arguments.is_of_torch(arguments.get("inner_compile")):
+        own.append("inner_compile")
+    find = arguments.get("get_decomp_fn")
+    table = getattr(find, "table", None)
+    settings: dict[str, Json] = {
+        "call": COMPILE_FX,
+        "ignore_shape_env": bool(arguments.get("ignore_shape_env")),
+        **aot_arguments.encode(table, own),
+    }
+    return _checkpoint(gm, inputs, settings, own)
+
+
+def aot_checkpoint(
+    gm: GraphModule, inputs: Sequence[object], arguments: Mapping[str, Any]
+) -> CheckpointDoc:
+    """Take the `graph` checkpoint of a piece as it enters AOTAutograd, with these arguments.
+
+    What AOTAutograd's own compilers do is no part of it.
+    """
+    own: list[Json] = []
+    flags = ("ignore_shape_env", "keep_inference_input_mutations", "disable_functionalization")
+    settings: dict[str, Json] = {
+        "call": AOT,
+        **{flag: True for flag in flags if arguments.get(flag)},
+        **aot_arguments.encode_partition(arguments.get("partition_fn"), own),
+        **aot_arguments.encode(arguments.get("decompositions"), own),
+    }
+    return _checkpoint(gm, inputs, settings, own)
+
+
+def _checkpoint(
+    gm: GraphModule, inputs: Sequence[object], settings: Mapping[str, Json], own: list[Json]
+) -> CheckpointDoc:
+    apart = bool(settings.get("ignore_shape_env"))
+    parameters = getattr(gm, "_param_name_to_source", None)
+    doc = graph_checkpoint(gm, inputs, None, parameters, _fakes(gm, inputs, apart=apart))
+    # What reduces it needs a backend that does the like of AOTAutograd alone.
+    backend = "inductor" if settings["call"] == COMPILE_FX else "aot_eager"
+    said = {
+        **settings, "from_dynamo": parameters is not None, **({OWN: own} if own else {}),
+        **_traced_with(gm, inputs), **_real(inputs, apart=apart),
+    }  # fmt: skip
+    return replace(doc, extra={**doc.extra, "backend": backend, KEY: said})
+
+
+def _traced_with(gm: GraphModule, inputs: Sequence[object]) -> dict[str, Json]:
+    """The ShapeEnv that the graph was traced with, and the sizes, where its inputs have another."""
+    with torch_names.no_dispatch():
+        mode, traced = torch_names.fake_mode_of(None, inputs), torch_names.traced_env(gm)
+        if traced is None or (mode is not None and traced is mode.shape_env):
+            return {}
+        sizes: dict[str, Json] = {
+            str(symbol): size for symbol, size in sizes_of(gm, inputs) if isinstance(size, int)
+        }
+        return {TRACED: snapshots.encode_shape_env(traced), "sizes": sizes}
+
+
+def _real(inputs: Sequence[object], *, apart: bool) -> dict[str, Json]:
+    """Return which inputs are real tensors that AOTAutograd makes symbols of, and the region's
+    name.
+    """
+    found: list[Json] = [
+        i
+        for i, given in enumerate(inputs)
+        if isinstance(given, torch.Tensor)
+        and not torch_names.is_fake(given)
+        and not torch_names.is_traced_input(given)
+    ]
+    mode = torch_names.fake_mode_of(None, inputs)
+    name = torch_names.subgraph_name()
+    said: dict[str, Json] = {REGION: name} if name else {}
+    if found and not apart and mode is not None and mode.shape_env is not None:
+        said |= {REAL: found, BEFORE: torch_names.converted_tensors(mode)}
+    return said
+
+
+def with_numbers(doc: CheckpointDoc) -> CheckpointDoc:
+    """Return a checkpoint whose graph says of its values what they are for its inputs.
+
+    That is another checkpoint where the graph was traced with symbols, and the inputs have numbers.
+    """
+    settings = doc.extra.get(KEY)
+    traced = settings.get(TRACED) if isinstance(settings, Mapping) else None
+    if not isinstance(traced, Mapping) or not isinstance(settings, Mapping):
+        return doc
+    table, sizes = snapshots.decode_symbols(traced), settings.get("sizes")
+    known = sizes if isinstance(sizes, Mapping) else {}
+    numbers = {
+        symbol: size
+        for name, symbol in table.items()
+        if isinstance(size := known.get(name), int)
+    }  # fmt: skip
+    kept = {key: value for key, value in settings.items() if key not in (TRACED, "sizes")}
+    graph = _sized(doc.graph, table, numbers)
+    return replace(doc, graph=graph, extra={**doc.extra, KEY: kept})
+
+
+def _fakes(gm: GraphModule, inputs: Sequence[object], *, apart: bool) -> list[object]:
+    """The fake value that each input stands for, which AOTAutograd will find for it."""
+    holders = [node for node in gm.graph.nodes if node.op == "placeholder"]
+    return [
+        given
+        if torch_names.is_fake(given)
+        else node.meta.get("example_value")
+        if not apart and torch_names.is_traced_input(given)
+        else None
+        for node, given in zip(holders, inputs, strict=True)
+    ]
+
+
+def sizes_of(
+    gm: GraphModule, inputs: Sequence[object]
+) -> Iterator[tuple[sympy.Symbol, int | tuple[int | None, int | None]]]:
+    """Yield each symbol of the graph's inputs with the size, or the range, that it is given."""
+    holders = [node for node in gm.graph.nodes if node.op == "placeholder"]
+    seen: set[sympy.Symbol] = set()
+    for node, given in zip(holders, inputs, strict=False):
+        expected = node.meta.get("example_value", node.meta.get("val"))
+        for size, found in _sizes(expected, given):
+            symbol = _symbol(size)
+            if symbol is None or symbol in seen:
+                continue
+            seen.add(symbol)
+            yield symbol, found if isinstance(found, int) else _range(found)
+
+
+def _sizes(expected: object, given: object) -> Iterator[tuple[object, int | torch.SymInt]]:
+    """Pairs of sizes: as the graph has them, and as they are given."""
+    if isinstance(expected, torch.Tensor) and isinstance(given, torch.Tensor):
+        yield from zip(expected.shape, given.shape, strict=False)
+    elif isinstance(given, (int, torch.SymInt)) and not isinstance(given, bool):
+        yield expected if expected is not None else given, given
+
+
+def _symbol(size: object) -> sympy.Symbol | None:
+    if not isinstance(size, torch.SymInt):
+        return None
+    expr = torch_names.unreplaced(size.node)
+    return expr if isinstance(expr, sympy.Symbol) else None
+
+
+def _range(size: torch.SymInt) -> int | tuple[int | None, int | None]:
+    """The least and the most, None where it has no limit; or the number that it has become."""
+    expr = torch_names.expression(size.node)
+    return int(expr) if expr.is_number else torch_names.range_of(size.node)
+
+
+def _sized(
+    doc: GraphDoc, table: Mapping[str, sympy.Symbol], sizes: Mapping[sympy.Symbol, int]
+) -> GraphDoc:
+    """A graph document whose values have numbers for symbols; a value with others is left out."""
+
+    numbers = {symbol: sympy.Integer(size) for symbol, size in sizes.items()}
+
+    def number(text: Json) -> Json:
+        if not isinstance(text, str):
+            return text
+        found = symbols.decode_expr(text, table).xreplace(numbers)
+        if found.free_symbols:
+            raise UnsupportedError(f"no size is known for {found}")
+        return symbols.encode_expr(found)
+
+    def meta(old: Mapping[str, Json]) -> dict[str, Json]:
+        kept = {k: v for k, v in old.items() if k not in _VALUES}
+        for key in _VALUES:
+            if key in old:
+                try:
+                    kept[key] = _described(old[key], number)
+                except UnsupportedError:
+                    continue
+        return kept
+
+    nodes = tuple(replace(node, meta=meta(node.meta)) for node in doc.nodes)
+    modules = {name: _sized(body, table, sizes) for name, body in doc.modules.items()}
+    return replace(doc, nodes=nodes, modules=modules)
+
+
+def _described(value: Json, number: Callable[[Json], Json]) -> Json:
+    """A description of a value with the expressions in it changed."""
+    if not isinstance(value, Mapping):
+        return value
+    if value.get("k") == "symint":
+        found = number(value.get("expr"))
+        return {"k": "int", "v": found} if isinstance(found, int) else {**value, "expr": found}
+    changed = {k: v for k, v in value.items() if k != "unreplaced"}
+    for key in ("size", "stride", "items"):
+        if isinstance(items := value.get(key), list):
+            each = functools.partial(_described, number=number) if key == "items" else number
+            changed[key] = [each(item) for item in items]
+    for key in ("offset", "storage_size"):
+        if key in value:
+            changed[key] = number(value[key])
+    if "item" in value:
+        changed["item"] = _described(value["item"], number)
+    return changed
+
+
+def own_code(settings: Mapping[str, Json]) -> list[str]:
+    """The names of what a piece is compiled with that is code of the program."""
+    own = settings.get(OWN)
+    return [str(name) for name in own] if isinstance(own, list) else []

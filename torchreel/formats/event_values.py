@@ -1,0 +1,61 @@
+"""Values of torch's inside events, as data: expressions, Sources, operators, dtypes.
+
+Lives here: one speller per type.  Not here: anything that is read back into an object, except what
+`symbols` and `sources` spell (an event's other values are for people).  Called by the thread that
+writes the tape: the values are immutable, and nothing of them is changed.
+"""
+
+from __future__ import annotations
+
+import enum
+from functools import singledispatch
+from typing import Any
+
+import sympy
+import torch
+
+from torchreel.errors import UnsupportedError
+from torchreel.formats import sources, symbols, torch_names
+from torchreel.formats.deferred import Piece
+from torchreel.formats.shape_env import calls
+from torchreel.formats.torch_names import Source, ValueRanges
+from torchreel.store.documents.jsontypes import Json
+
+
+@singledispatch
+def spell_torch(value: object) -> Json:
+    """A value as data; text for a type that has no speller."""
+    if isinstance(value, Source):
+        return sources.encode_source(value)
+    if isinstance(value, type):
+        return f"{value.__module__}.{value.__qualname__}"
+    return torch_names.without_addresses(str(value))
+
+
+@spell_torch.register
+def _(value: Piece) -> Json:
+    return calls.spell(value)
+
+
+@spell_torch.register
+def _(value: sympy.Basic) -> Json:
+    try:
+        return symbols.encode_expr(value)
+    except UnsupportedError:
+        return str(value)
+
+
+@spell_torch.register(ValueRanges)
+def _(value: Any) -> Json:
+    return [spell_torch(value.lower), spell_torch(value.upper)]
+
+
+@spell_torch.register(torch.dtype)
+@spell_torch.register(torch.layout)
+def _(value: object) -> Json:
+    return str(value).removeprefix("torch.")
+
+
+@spell_torch.register
+def _(value: enum.Enum) -> Json:
+    return value.name

@@ -1,0 +1,89 @@
+"""How a frame came to be compiled, as data: what stands beside the pickle of a frame bundle.
+
+Lives here: the `torch.compile` call, config, ambient state and counters of one compile, what
+automatic dynamic shapes had learned of its code.  Not here: the frame's code and objects
+(`torchreel.recorder.frames.bundles`), the restoration (`torchreel.replay.child.frames`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, fields
+from types import CodeType
+from typing import Any
+
+import torch
+
+from torchreel.errors import DamagedStore
+from torchreel.formats import torch_names
+from torchreel.formats.checkpoints import ambient, config
+from torchreel.store.documents.jsontypes import Json
+
+
+@dataclass(frozen=True)
+class FrameCall:
+    """One call of Dynamo: everything besides the frame that decides what it makes of it."""
+
+    backend: str = "inductor"
+    """Its name in torch's registry, or `module:qualname`."""
+    options: list[Json] = field(default_factory=list)
+    dynamic: bool | None = None
+    fullgraph: bool = False
+    error_on_graph_break: bool = False
+    export: bool = False
+    exported: bool = False
+    """Whether the frame is a call of torch.export, which is made again as it is."""
+    filtered: bool = False
+    """Whether a function of the program's chose among the guards."""
+    config: list[Json] = field(default_factory=list)
+    ambient: dict[str, Json] = field(default_factory=dict)
+    device: str | None = None
+    """The default device (`torch.set_default_device`)."""
+    modes: list[str] = field(default_factory=list)
+    """Classes of the torch function modes that were active, besides that of the device."""
+    transforms: list[str] = field(default_factory=list)
+    """The functorch transforms that were open around the frame."""
+    seed: int | None = None
+    """Of torch's default generator."""
+    counters: dict[str, int] = field(default_factory=dict)
+    sizes: list[Json] = field(default_factory=list)
+    """What earlier compiles had seen of the sizes of each source (automatic dynamic shapes)."""
+    floats: list[str] = field(default_factory=list)
+    """The float symbols that an earlier compile had specialised: torch keeps these until a restart,
+    or a reset, and a symbol of another frame may have the same name."""
+
+    def to_json(self) -> Json:
+        """As data."""
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, data: Json) -> FrameCall:
+        """Return what `to_json` gave; fields of a later version are left out."""
+        if not isinstance(data, Mapping):
+            raise DamagedStore(f"A frame says nothing of its call, but {data!r:.60}.")
+        known: dict[str, Any] = {
+            item.name: data[item.name] for item in fields(cls) if item.name in data
+        }
+        return cls(**known)
+
+
+def encode_frame_call(code: CodeType, closure: object, backend: object, **call: Any) -> FrameCall:
+    """The call that is about to compile `code`; `call` are fields that only the caller knows."""
+    name, options = torch_names.backend_of(backend)
+    device, modes = torch_names.function_modes()
+    return FrameCall(
+        backend=name,
+        options=[config.encode_entry("inductor", k, v) for k, v in sorted(options.items())],
+        dynamic=torch_names.dynamic_of(backend),
+        error_on_graph_break=torch_names.errors_on_graph_break(),
+        config=config.encode_config(),
+        ambient=ambient.encode_ambient(),
+        device=device,
+        modes=modes,
+        transforms=torch_names.open_transforms(),
+        seed=torch.initial_seed(),
+        counters=torch_names.frame_counters(),
+        sizes=torch_names.seen_sizes(code, closure),
+        floats=torch_names.specialized_floats(),
+        **call,
+    )

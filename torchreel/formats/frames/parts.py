@@ -1,0 +1,107 @@
+"""Objects that a frame bundle takes apart by itself, and how they are put together again.
+
+Lives here: FX modules (their own `__reduce__` compiles them anew, and traces their code when it is
+loaded, with a tracer that may want more), tensors of wrapper subclasses (their values stay out),
+operators, and modules of a class of their own.  Not here: the pickle (`recorder.bundles`),
+which names the functions of this module: they run while a bundle is loaded, which needs trust.
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Mapping
+from types import ModuleType
+from typing import Any
+
+import torch
+
+from torchreel.errors import UnsupportedError
+from torchreel.formats import torch_names
+from torchreel.formats.tensors import with_autograd
+
+_MARKS = "_dynamo_"
+"""How the names begin by which a program tells Dynamo of a tensor's sizes."""
+
+
+def is_wrapper(tensor: Any) -> bool:
+    """Return whether a tensor holds others (and is none of torch's two plain kinds)."""
+    plain = type(tensor) in (torch.Tensor, torch.nn.Parameter)
+    return not plain and torch_names.is_wrapper_subclass(tensor)
+
+
+def taken_apart(obj: Any) -> tuple[Any, ...] | None:
+    """Return how to pickle an object: function, arguments, perhaps state; None for any other
+    kind.
+    """
+    path = torch_names.operator_path(obj)
+    if path is not None:
+        return operator_at, (path,)
+    if isinstance(obj, ModuleType):
+        # `torch.ops` and configs are modules of a class of their own, which pickle does not know.
+        own = sys.modules.get(obj.__name__) is obj
+        return (importlib.import_module, (obj.__name__,)) if own else None
+    state = torch_names.graph_module_state(obj)
+    if state is not None:
+        return bare, (type(obj),), state
+    if issubclass(type(obj), torch.Tensor) and is_wrapper(obj):
+        return wrapped, (type(obj), *_parts(obj))
+    return None
+
+
+def operator_at(path: str) -> object:
+    """The operator of that path from `torch.ops` on ('aten.add.Tensor').
+
+    Raises AttributeError when it is not registered here.
+    """
+    found: Any = torch.ops
+    for part in path.split("."):
+        found = getattr(found, part)
+    return found
+
+
+def bare(cls: type) -> object:
+    """An FX module without anything in it: `GraphModule.__new__` would make another class."""
+    return object.__new__(cls)
+
+
+def _parts(tensor: Any) -> tuple[object, ...]:
+    names, context = tensor.__tensor_flatten__()
+    inner = {name: getattr(tensor, name) for name in names}
+    carried = {k: v for k, v in vars(tensor).items() if k.startswith(_MARKS)}
+    if tensor.is_leaf and tensor.grad is not None:
+        carried["grad"] = tensor.grad
+    autograd = {
+        "requires_grad": tensor.requires_grad,
+        "leaf": tensor.is_leaf,
+        "parameter": isinstance(tensor, torch.nn.Parameter),
+    }
+    # The length of rows that differ is no number; what holds it knows it anyway.
+    sizes = [[n if type(n) is int else None for n in ns] for ns in (tensor.size(), tensor.stride())]
+    return inner, context, sizes, autograd, carried
+
+
+def wrapped(
+    cls: Any,
+    inner: Mapping[str, object],
+    context: object,
+    sizes: tuple[object, object],
+    autograd: Mapping[str, bool],
+    carried: Mapping[str, object],
+) -> torch.Tensor:
+    """A tensor of a wrapper subclass that holds `inner`, with its attributes.
+
+    Raises UnsupportedError for a jagged one.
+    """
+    if torch_names.is_jagged(cls):
+        raise UnsupportedError(
+            "the frame has a jagged tensor: where its rows begin are values, which were not kept, "
+            "and Dynamo sees the number of their lengths in the process and how it was made; "
+            "replay it with --entry graph"
+        )
+    with torch.no_grad():
+        whole = cls.__tensor_unflatten__(dict(inner), context, *sizes)
+    found = with_autograd(whole, autograd)
+    for name, value in carried.items():
+        setattr(found, name, value)
+    return found

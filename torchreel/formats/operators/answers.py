@@ -1,0 +1,257 @@
+"""What a stand-in answers: tensors of the recorded sizes, strides and dtypes, as data says.
+
+Lives here: from a recorded call and live arguments to results. Not here: the registration
+(`stand_ins`). A size is that of an argument where the recording says so (by symbol, or by its
+place), else the recorded number; a size that no argument has is one that depends on data.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, cast
+
+import sympy
+import torch
+from torch.utils._sympy.interp import sympy_interp
+from torch.utils._sympy.reference import PythonReferenceAnalysis
+
+from torchreel.errors import UnsupportedError
+from torchreel.formats import symbols, values
+from torchreel.store.documents.jsontypes import Json
+
+_DYNAMIC = 1
+"""A size that depends on data, where there are real tensors: a size that every bound admits."""
+
+NewSize = Callable[[], Any]
+"""Makes a size that depends on data."""
+
+
+def real_size() -> int:
+    """A size that depends on data, for real tensors."""
+    return _DYNAMIC
+
+
+@dataclass(frozen=True)
+class Tensor:
+    """A tensor of a recorded call."""
+
+    size: tuple[Json, ...]
+    stride: tuple[Json, ...]
+    offset: Json
+    dtype: str
+    device: str
+
+    @classmethod
+    def of(cls, data: Json) -> Tensor | None:
+        """The tensor of a description; None for anything else."""
+        if not isinstance(data, Mapping) or data.get("k") != "tensor":
+            return None
+        size, stride = data.get("size"), data.get("stride")
+        if not isinstance(size, list) or not isinstance(stride, list):
+            return None
+        dtype, device = str(data.get("dtype")), str(data.get("device"))
+        return cls(tuple(size), tuple(stride), data.get("offset", 0), dtype, device)
+
+
+@dataclass(frozen=True)
+class OperatorCall:
+    """A recorded call: what it was given, in a row, and what came of it."""
+
+    given: tuple[Json, ...]
+    result: Json
+
+    @classmethod
+    def of(cls, data: Json) -> OperatorCall:
+        """The call of a description.  Raises `UnsupportedError` when it is malformed."""
+        if not isinstance(data, Mapping) or not isinstance(data.get("args"), list):
+            raise UnsupportedError(f"malformed call of an operator {data!r:.80}")
+        kwargs = data.get("kwargs")
+        named = [kwargs[key] for key in sorted(kwargs)] if isinstance(kwargs, Mapping) else []
+        return cls((*_flat(data["args"]), *_flat(named)), data.get("result"))
+
+    def likeness(self, live: Sequence[object]) -> int:
+        """Return how much live arguments are like these: 2 for each that is the same."""
+        if len(live) != len(self.given):
+            return -1
+        return sum(map(_likeness, self.given, live))
+
+
+def flattened(args: Sequence[object], kwargs: Mapping[str, object]) -> list[object]:
+    """Live arguments in a row, as `Call.given` has the recorded ones."""
+    return [*_leaves(args), *_leaves([kwargs[key] for key in sorted(kwargs)])]
+
+
+def _leaves(items: Sequence[object]) -> list[object]:
+    found: list[object] = []
+    for item in items:
+        found += _leaves(item) if isinstance(item, (list, tuple)) else [item]
+    return found
+
+
+def _flat(items: Json) -> list[Json]:
+    found: list[Json] = []
+    for item in items if isinstance(items, list) else ():
+        if isinstance(item, Mapping) and "list" in item:
+            found += _flat(item["list"])
+            continue
+        data = item.get("value", item.get("literal")) if isinstance(item, Mapping) else item
+        inner = data.get("items") if isinstance(data, Mapping) else None
+        found += _flat([{"value": one} for one in inner]) if isinstance(inner, list) else [item]
+    return found
+
+
+def _likeness(given: Json, live: object) -> int:
+    if not isinstance(given, Mapping):
+        return 0
+    recorded = Tensor.of(given.get("value"))
+    if recorded is not None and isinstance(live, torch.Tensor):
+        if len(recorded.size) != live.dim():
+            return 0
+        return 1 + (_spelled(live.shape) == tuple(map(str, recorded.size)))
+    return 2 * ("literal" in given and values.encode_value(live) == given["literal"])
+
+
+def _spelled(sizes: Sequence[object]) -> tuple[str, ...]:
+    return tuple(
+        str(size if isinstance(size, int) else symbols.encode_expr(size.node.expr))  # type: ignore[attr-defined]
+        for size in sizes
+    )
+
+
+@dataclass
+class OperatorAnswer:
+    """The results of one call, made of the recorded one that is most like it."""
+
+    call: OperatorCall
+    live: Sequence[object]
+    new_size: NewSize
+    fill: bool = False
+    """Whether the results are real, and hold zeros."""
+    device: str | None = None
+    """The device of the results; the recorded one, or that of the arguments, where it is None."""
+    _sizes: dict[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        for given, live in zip(self.call.given, self.live, strict=False):
+            data = given.get("value") if isinstance(given, Mapping) else None
+            recorded = Tensor.of(data)
+            if recorded is not None and isinstance(live, torch.Tensor):
+                for size, now in zip(recorded.size, live.shape, strict=False):
+                    self._sizes.setdefault(str(size), now)
+            elif isinstance(data, Mapping) and "expr" in data:
+                self._sizes.setdefault(str(data["expr"]), live)
+
+    def result(self) -> Any:
+        """Return what the operator returns."""
+        return self._made(self.call.result)
+
+    def _made(self, data: Json) -> Any:
+        if not isinstance(data, Mapping):
+            raise UnsupportedError(f"malformed result of an operator {data!r:.80}")
+        recorded = Tensor.of(data)
+        if recorded is not None:
+            return self._tensor(recorded)
+        kind, items = data.get("k"), data.get("items")
+        if kind in ("list", "tuple") and isinstance(items, list):
+            made = [self._made(item) for item in items]
+            return made if kind == "list" else tuple(made)
+        if kind == "symint":
+            return self.number(data.get("expr"))
+        if kind in ("int", "bool", "float", "NoneType"):
+            return values.decode_value(data.get("v"), _no_leaf)
+        raise UnsupportedError(f"no stand-in of an operator answers with {kind!r:.40}")
+
+    def _tensor(self, recorded: Tensor) -> torch.Tensor:
+        like, same = self._like(recorded, "device"), self._like(recorded, "dtype")
+        size = [self.size(number, dim, recorded) for dim, number in enumerate(recorded.size)]
+        known = cast(torch.dtype, values.torch_constant("dtype", recorded.dtype))
+        dtype = known if same is None else same.dtype
+        device = self.device or (like.device if like is not None else recorded.device)
+        order = _order(recorded)
+        if order is None:
+            stride = [self.number(number) for number in recorded.stride]
+            made = torch.empty_strided(size, stride, dtype=dtype, device=device)
+        else:
+            made = torch.empty_permuted(size, order, dtype=dtype, device=device)
+        return made.zero_() if self.fill else made
+
+    def _like(self, recorded: Tensor, what: str) -> torch.Tensor | None:
+        """The first argument that was on the device, or of the dtype, of a result."""
+        for given, live in zip(self.call.given, self.live, strict=False):
+            found = Tensor.of(given.get("value")) if isinstance(given, Mapping) else None
+            if found is None or not isinstance(live, torch.Tensor):
+                continue
+            if getattr(found, what) == getattr(recorded, what):
+                return live
+        return None
+
+    def size(self, number: Json, dim: int, recorded: Tensor) -> Any:
+        """A size of a result: of the argument that has it in that place, or in another."""
+        for given, live in zip(self.call.given, self.live, strict=False):
+            found = Tensor.of(given.get("value")) if isinstance(given, Mapping) else None
+            if found is None or not isinstance(live, torch.Tensor):
+                continue
+            if found.size[dim : dim + 1] == (number,) and live.dim() == len(found.size):
+                return live.shape[dim]
+        return self.number(number)
+
+    def number(self, spelled: Json) -> Any:
+        """A number that the recording spells over the sizes of the arguments."""
+        if isinstance(spelled, int):
+            return self._sizes.get(str(spelled), spelled)
+        names = _Names()
+        expr = symbols.decode_expr(spelled, names)
+        known: dict[sympy.Basic, Any] = {}
+        if str(spelled) in self._sizes:
+            return self._sizes[str(spelled)]
+        for name in names:
+            if name not in self._sizes:
+                self._sizes[name] = self.new_size()
+            known[names[name]] = self._sizes[name]
+        return sympy_interp(PythonReferenceAnalysis, known, expr)
+
+
+class _Names(dict[str, sympy.Symbol]):
+    """Any symbol that an expression names: a positive integer."""
+
+    def __missing__(self, name: str) -> sympy.Symbol:
+        if not name.isidentifier():
+            raise UnsupportedError(f"no symbol is named {name!a:.40}")
+        found = self[name] = sympy.Symbol(name, positive=True, integer=True)
+        return found
+
+    def __contains__(self, name: object) -> bool:
+        return True
+
+    def get(self, name: str, default: Any = None) -> sympy.Symbol:
+        """The symbol of that name."""
+        return self[name]
+
+
+def _order(recorded: Tensor) -> tuple[int, ...] | None:
+    """The dimensions from the outermost to the innermost in memory; None where there are gaps."""
+    sizes = [_sample(number) for number in recorded.size]
+    strides = [_sample(number) for number in recorded.stride]
+    order = sorted(range(len(sizes)), key=lambda dim: (-strides[dim], -sizes[dim], dim))
+    expected = 1
+    for dim in reversed(order):
+        if sizes[dim] != 1 and strides[dim] != expected:
+            return None
+        expected *= sizes[dim]
+    return tuple(order)
+
+
+def _sample(spelled: Json) -> int:
+    """The value of an expression where each symbol is a number of its own."""
+    if isinstance(spelled, int):
+        return spelled
+    names = _Names()
+    expr = symbols.decode_expr(spelled, names)
+    known = {names[name]: 2 + sum(name.encode()) for name in names}
+    found = sympy_interp(PythonReferenceAnalysis, known, expr)
+    return int(found)
+
+
+def _no_leaf(kind: str, data: Json) -> object:
+    raise UnsupportedError(f"a result of an operator is no {kind!r}: {data!r:.60}")

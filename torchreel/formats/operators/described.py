@@ -1,0 +1,134 @@
+"""What a graph document says of the program's own operators: schema, tags, kernels, and each call.
+
+Lives here: the description, when a graph is recorded, and the union over several graphs. Not here:
+what is made of it (`stand_ins`). Called by `graphs` for every graph that is encoded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import torch
+import torch._ops
+from torch.fx import GraphModule, Node
+
+from torchreel.formats import targets, torch_names, values
+from torchreel.formats.operators import KEY
+from torchreel.formats.tensors import Encoder
+from torchreel.store.documents.jsontypes import Json, canonical_json
+
+if TYPE_CHECKING:
+    from torchreel.formats.graphs.codec import GraphDoc
+
+_MOST_CALLS = 64
+# Of a tensor's description, what an answer is made from.
+_KEPT = ("k", "size", "stride", "offset", "dtype", "device", "layout", "expr", "v", "items")
+
+
+def encode_operators(gm: GraphModule) -> dict[str, Json]:
+    """The operators of foreign namespaces that a graph calls, by qualified name with overload.
+
+    Those of nested graphs stand in their own documents.
+    """
+    found: dict[str, dict[str, Json]] = {}
+    for node in gm.graph.nodes:
+        if node.op != "call_function":
+            continue
+        for operator in _operators(node):
+            name = str(operator)
+            if name not in found:
+                found[name] = {**_described(operator), "calls": []}
+        called = _called(node.target)
+        if called is not None:
+            calls = found[str(called)]["calls"]
+            call = _call(node)
+            if isinstance(calls, list) and len(calls) < _MOST_CALLS and call not in calls:
+                calls.append(call)
+    return dict(found)
+
+
+def _operators(node: Node) -> Iterator[Any]:
+    """The foreign operators that a node calls, or gives to a higher-order operator."""
+    called = _called(node.target)
+    if called is not None:
+        yield called
+    if isinstance(node.target, torch._ops.HigherOrderOperator):
+        yield from filter(None, map(_called, node.args))
+
+
+def _called(target: object) -> torch._ops.OpOverload | None:
+    """The overload that a target is, or of a packet its first, where it is a foreign one."""
+    if isinstance(target, torch._ops.OpOverloadPacket):
+        if not targets.is_custom(f"packet:{target}"):
+            return None
+        target = getattr(target, target.overloads()[0])  # type: ignore[no-untyped-call]
+    foreign = isinstance(target, torch._ops.OpOverload) and targets.is_custom(f"op:{target}")
+    return target if foreign else None  # type: ignore[return-value]
+
+
+def _described(operator: torch._ops.OpOverload) -> dict[str, Json]:
+    found = torch_names.operator_facts(operator)
+    return {
+        "schema": str(operator._schema),
+        "tags": sorted(str(tag).rpartition(".")[2] for tag in operator.tags),
+        **found,
+    }
+
+
+def _call(node: Node) -> Json:
+    """Return what a node gives an operator, and what its fake kernel answered."""
+    encoder = Encoder()
+    return {
+        "args": [_argument(encoder, item) for item in node.args],
+        "kwargs": {key: _argument(encoder, item) for key, item in node.kwargs.items()},
+        "result": short(encoder.describe(_value(node))),
+    }
+
+
+def _value(node: Node) -> object:
+    return node.meta.get("val", node.meta.get("example_value"))
+
+
+def _argument(encoder: Encoder, value: object) -> Json:
+    """An argument: of a node the description of its value, else the value itself."""
+    if isinstance(value, Node):
+        return {"value": short(encoder.describe(_value(value)))}
+    if isinstance(value, (list, tuple)):
+        return {"list": [_argument(encoder, item) for item in value]}
+    return {"literal": values.encode_value(value)}
+
+
+def short(description: Json) -> Json:
+    """A description of a value, as far as an answer is made of it."""
+    if not isinstance(description, Mapping):
+        return description
+    kept = {key: description[key] for key in _KEPT if key in description}
+    items = kept.get("items")
+    return {**kept, "items": [short(item) for item in items]} if isinstance(items, list) else kept
+
+
+def operators_of(graphs: Iterable[GraphDoc]) -> dict[str, Json]:
+    """Return what several graphs, and those nested in them, say of operators, with all their
+    calls.
+    """
+    found: dict[str, dict[str, Json]] = {}
+    for graph in graphs:
+        known = graph.extra.get(KEY)
+        for name, one in known.items() if isinstance(known, Mapping) else ():
+            _join(found, str(name), one)
+        for name, one in operators_of(graph.modules.values()).items():
+            _join(found, name, one)
+    return dict(found)
+
+
+def _join(found: dict[str, dict[str, Json]], name: str, one: Json) -> None:
+    if not isinstance(one, Mapping):
+        return
+    calls = [*_list(found.get(name, {}).get("calls")), *_list(one.get("calls"))]
+    unlike = {canonical_json(call): call for call in calls}
+    found[name] = {**one, "calls": list(unlike.values())[:_MOST_CALLS]}
+
+
+def _list(data: Json) -> Sequence[Json]:
+    return data if isinstance(data, list) else ()

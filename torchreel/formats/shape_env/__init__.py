@@ -1,0 +1,1 @@
+"""ShapeEnvs as data: snapshots, the changes between two, and the answers they remember."""

@@ -1,0 +1,66 @@
+"""Traceable wrapper subclasses by name: which class a described tensor may be made of.
+
+Lives here: the way from a name in a store to a class that has `__tensor_unflatten__`.  Not here:
+the inner tensors (`tensors`).  A name resolves only to one of a closed list of torch's own, or to a
+class outside torch that is loaded by now: a name in a store imports nothing (`--import MODULE`
+does).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import torch
+
+from torchreel.errors import UnsupportedError, UntrustedError
+from torchreel.formats import torch_names
+
+_REFUSALS = (
+    ArithmeticError, AssertionError, AttributeError, LookupError, RuntimeError, TypeError,
+    ValueError,
+)  # fmt: skip
+"""What the code of a class may raise for values that it was not made with."""
+
+
+def resolve(name: str) -> Any:
+    """The class of that name (`module.qualname`).
+
+    Raises `UntrustedError` for one that is not loaded here, `UnsupportedError` for one of torch's
+    that is no plain wrapper.
+    """
+    own = torch_names.own_subclasses().get(name)
+    if own is not None:
+        return own
+    if name.partition(".")[0] == "torch":
+        raise UnsupportedError(f"a tensor of class {name!r:.80} is not rebuilt from a store")
+    for cls in _loaded(torch.Tensor):
+        if f"{cls.__module__}.{cls.__qualname__}" == name and hasattr(cls, "__tensor_unflatten__"):
+            return cls
+    raise UntrustedError(
+        f"the tensor subclass {name!r:.80} is not loaded in this process; name the module that "
+        "defines it with --import MODULE"
+    )
+
+
+def _loaded(cls: type) -> Iterator[type]:
+    below: list[type] = cls.__subclasses__()
+    for found in below:
+        yield found
+        yield from _loaded(found)
+
+
+def unflatten(
+    name: str, inner: Mapping[str, object], context: object, size: object, stride: object
+) -> torch.Tensor:
+    """A tensor of the class of that name.  Raises `UnsupportedError` when the class refuses."""
+    cls = resolve(name)
+    try:
+        made = cls.__tensor_unflatten__(dict(inner), context, size, stride)
+    except _REFUSALS as error:
+        raise UnsupportedError(
+            f"a tensor of class {name!r:.80} can't be made: {error!s:.200}"
+        ) from error
+    if not isinstance(made, torch.Tensor):
+        raise UnsupportedError(f"class {name!r:.80} made no tensor")
+    return made

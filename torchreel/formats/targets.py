@@ -1,0 +1,155 @@
+"""What a graph node may call, by name: the allow-list between a store and live functions.
+
+Lives here: the name of a target, and the one way back from a name to a function.  Not here: the
+rule for functions (`allowed.functions`), the arguments (`values`).  Called by `graphs`.
+
+A name resolves only to what Dynamo and AOTAutograd themselves put into graphs: registered
+operators of torch's own namespaces, registered higher-order operators, and functions that compute.
+It never resolves to what touches files, processes, libraries or the network, and never imports a
+module.
+"""
+
+from __future__ import annotations
+
+import builtins
+from functools import cache
+from types import BuiltinFunctionType, FunctionType
+
+import torch
+import torch._ops
+
+from torchreel.errors import UnsupportedError, UntrustedError
+from torchreel.formats import autograd_nodes, backward_prologues, torch_names
+from torchreel.formats.allowed import functions
+
+Target = functions.Target
+
+# Operator namespaces that torch itself registers and that only compute.
+_NAMESPACES = frozenset({
+    "aten", "prims", "prim", "inductor", "quantized", "_quantized", "quantized_decomposed",
+    "mkldnn", "mkl", "onednn", "rngprims", "_c10d_functional", "_c10d_functional_autograd",
+    "c10d_functional", "_dtensor", "streams", "bucketing", "fsdp",
+})  # fmt: skip
+# Operators of those namespaces that reach outside the process.
+_DENIED_OPERATORS = frozenset(["aten.from_file", "aten._print", "aten.save", "prim.Print"])
+
+
+def encode_target(target: object) -> str:
+    """The portable name of a call_function target (`opaque:` when it has none)."""
+    if isinstance(target, torch._ops.OpOverload):
+        return f"op:{target}"
+    if isinstance(target, torch._ops.OpOverloadPacket):
+        return f"packet:{target}"
+    if isinstance(target, torch._ops.HigherOrderOperator):
+        return f"hop:{torch_names.operator_name(target)}"
+    if prologue := backward_prologues.encode(target):
+        return prologue
+    name = _function_name(target)
+    if name is not None and functions.resolve(name) is target:
+        return f"fn:{name}"
+    return f"opaque:{_describe(target)}"
+
+
+def _describe(target: object) -> str:
+    module = getattr(target, "__module__", None) or type(target).__module__
+    return f"{module}.{getattr(target, '__qualname__', type(target).__qualname__)}"
+
+
+def _function_name(target: object) -> str | None:
+    if name := autograd_nodes.name_of(target):
+        return name
+    if isinstance(target, type) or getattr(builtins, _name_of(target), None) is target:
+        return f"{getattr(target, '__module__', '')}.{_name_of(target)}"
+    if not isinstance(target, (FunctionType, BuiltinFunctionType)):
+        return _by_identity().get(id(target))
+    try:
+        name = torch_names.qualified_name(target)
+    except (RuntimeError, AttributeError):
+        name = ""
+    if name and functions.resolve(name) is target:
+        return name
+    return _by_identity().get(id(target))
+
+
+def _name_of(target: object) -> str:
+    return str(getattr(target, "__name__", ""))
+
+
+@cache
+def _by_identity() -> dict[int, str]:
+    """Dynamo's allowed table the other way round, for functions that FX cannot name."""
+    found: dict[int, str] = {}
+    for name in [*torch_names.in_graph_names(), *torch_names.reference_names()]:
+        function = functions.resolve(name)
+        if function is not None:
+            found.setdefault(id(function), name)
+    return found
+
+
+def decode_target(text: str) -> Target:
+    """The function that a portable name stands for.
+
+    Raises `UntrustedError` for an operator of a foreign namespace that is not registered,
+    `UnsupportedError` for everything that is not on the allow-list.
+    """
+    kind, _, name = text.partition(":")
+    if kind == "op":
+        return _operator(name)
+    if kind == "packet":
+        return _packet(name)
+    if kind == "hop":
+        return _higher_order_operator(name)
+    if text.startswith(backward_prologues.TAG):
+        return backward_prologues.decode(text)
+    if kind == "fn":
+        function = functions.resolve(name)
+        if function is not None:
+            return function
+    raise UnsupportedError(
+        f"the target {text!r} is not one that Dynamo or AOTAutograd puts into a graph, "
+        "so it is not resolved from a store"
+    )
+
+
+def is_custom(text: str) -> bool:
+    """Return whether a target is an operator of a namespace that torch itself does not register."""
+    kind, _, name = text.partition(":")
+    return kind in ("op", "packet") and name.partition(".")[0] not in _NAMESPACES
+
+
+def is_of_capture(text: str) -> bool:
+    """Return whether a target is a function that compiled autograd makes while it captures a
+    backward.
+    """
+    return text.startswith((backward_prologues.TAG, f"fn:{autograd_nodes.PREFIX}"))
+
+
+def _packet(name: str) -> Target:
+    namespace, _, packet = name.partition(".")
+    if f"{namespace}.{packet}" in _DENIED_OPERATORS or "." in packet:
+        raise UnsupportedError(f"the operator {name!r} is never resolved from a store")
+    found = torch_names.operator_by_name(namespace, packet)
+    if isinstance(found, torch._ops.OpOverloadPacket):
+        return found
+    raise UntrustedError(
+        f"the operator {name!r} is not registered in this process; "
+        "name the module that defines it with --import MODULE"
+    )
+
+
+def _operator(name: str) -> Target:
+    packet, _, overload = name.rpartition(".")
+    found = getattr(_packet(packet), overload, None)
+    if isinstance(found, torch._ops.OpOverload):
+        return found
+    raise UnsupportedError(f"the operator {packet!r} has no overload {overload!r} in this torch")
+
+
+def _higher_order_operator(name: str) -> Target:
+    denied = functions.DENIED_HIGHER_ORDER.get(name)
+    if denied is not None:
+        raise UnsupportedError(f"{name!r} {denied}, so it is never resolved from a store")
+    found = torch_names.higher_order_operators().get(name)
+    if isinstance(found, torch._ops.HigherOrderOperator):
+        return found
+    raise UnsupportedError(f"this torch has no higher-order operator {name!r}")

@@ -1,0 +1,235 @@
+"""The tagged tree: arguments and metadata of graph nodes as data.
+
+Lives here: one JSON spelling for each kind of value that FX puts into `args` and `kwargs`.  Not
+here: what a tensor looks like (`tensors`), what a node calls (`targets`).  Called by `graphs`.
+
+null, bool, int, str and list are themselves; every other kind is an object with one key that
+names it, so that no two values share a spelling.
+"""
+
+from __future__ import annotations
+
+import enum
+import re
+from collections.abc import Callable, Iterator, Mapping
+from types import BuiltinFunctionType, FunctionType
+
+import torch
+from torch.fx import Node
+
+from torchreel.errors import UnsupportedError
+from torchreel.formats import symbols, targets, torch_names
+from torchreel.store.documents.jsontypes import Json
+
+_SYM_TYPES = {torch.SymInt: "int", torch.SymFloat: "float", torch.SymBool: "bool"}
+_TORCH_CONSTANT = re.compile(r"[a-z][a-z0-9_]*")
+MAX_DEPTH = 100
+_ENUMERATIONS = ("CheckpointPolicy",)
+"""Those that the compiler leaves in metadata and reads again: what activation checkpointing asked
+for (`recompute`)."""
+
+
+def encode_value(value: object) -> Json:
+    """A value as a tagged tree; what has no portable form becomes a named `opaque`."""
+    if value is None or isinstance(value, (bool, str)):
+        return value
+    if type(value) is int:
+        return value
+    if isinstance(value, Node):
+        return {"n": value.name}
+    if type(value) is float:
+        return {"f": _float_text(value)}
+    if isinstance(value, (list, tuple, dict, set, frozenset, slice, range)):
+        return _encode_container(value)
+    return _encode_leaf(value)
+
+
+def _float_text(value: float) -> str:
+    return value.hex() if value == value and abs(value) != float("inf") else repr(value)
+
+
+def _encode_container(value: object) -> Json:
+    if isinstance(value, torch.Size):
+        return {"size": [encode_value(item) for item in value]}
+    if isinstance(value, tuple):
+        if type(value) is not tuple:
+            return opaque(value, "a named tuple is rebuilt by its class, which is not resolved")
+        return {"t": [encode_value(item) for item in value]}
+    if isinstance(value, list):
+        return [encode_value(item) for item in value]
+    if isinstance(value, dict):
+        return {"d": [[encode_value(key), encode_value(item)] for key, item in value.items()]}
+    if isinstance(value, slice):
+        return {"slice": [encode_value(item) for item in (value.start, value.stop, value.step)]}
+    if isinstance(value, range):
+        return {"range": [value.start, value.stop, value.step]}
+    return opaque(value, "sets have no order to record")
+
+
+def _encode_leaf(value: object) -> Json:
+    if isinstance(value, (torch.dtype, torch.layout, torch.memory_format)):
+        kind = type(value).__name__
+        return {kind: str(value).removeprefix("torch.")}
+    if isinstance(value, torch.device):
+        return {"device": str(value)}
+    if type(value) in _SYM_TYPES:
+        return encode_symbolic(value)
+    if isinstance(value, complex):
+        return {"c": [_float_text(value.real), _float_text(value.imag)]}
+    if value is Ellipsis:
+        return {"ellipsis": True}
+    if type(value).__name__ in _ENUMERATIONS and type(value) in _enumerations().values():
+        return {type(value).__name__: value.name}  # type: ignore[attr-defined]
+    if isinstance(value, enum.Enum):
+        return opaque(value, "an enumeration is not resolved from a store")
+    return _encode_callable(value)
+
+
+def _encode_callable(value: object) -> Json:
+    known = (torch._ops.OpOverload, torch._ops.OpOverloadPacket, torch._ops.HigherOrderOperator)
+    if isinstance(value, (*known, FunctionType, BuiltinFunctionType)) or value is torch.Size:
+        text = targets.encode_target(value)
+        if not text.startswith("opaque:"):
+            return {"fn": text}
+    return opaque(value, "no portable form for this type")
+
+
+def encode_symbolic(value: object) -> Json:
+    """A SymInt, SymFloat or SymBool by type and expression."""
+    expr = torch_names.expression(value.node)  # type: ignore[attr-defined]
+    return {"sym": {"type": _SYM_TYPES[type(value)], "expr": symbols.encode_expr(expr)}}
+
+
+def opaque(value: object, reason: str) -> dict[str, Json]:
+    """The placeholder of a value without a portable form, with the reason."""
+    cls = type(value)
+    return {"opaque": {"type": f"{cls.__module__}.{cls.__qualname__}", "reason": reason}}
+
+
+def decode_value(tree: Json, leaf: Callable[[str, Json], object], depth: int = 0) -> object:
+    """The value of a tagged tree.
+
+    `leaf(kind, data)` gives what the tree alone cannot: `n` (a node), `sym`, `opaque`.
+    Raises `UnsupportedError` for a malformed tree or one nested too deep.
+    """
+    if depth > MAX_DEPTH:
+        raise UnsupportedError(f"a value nested deeper than {MAX_DEPTH} is refused")
+    if tree is None or isinstance(tree, (bool, int, str)):
+        return tree
+    if isinstance(tree, list):
+        return [decode_value(item, leaf, depth + 1) for item in tree]
+    if not isinstance(tree, Mapping) or len(tree) != 1:
+        raise UnsupportedError(f"malformed value {tree!r:.80}")
+    ((kind, data),) = tree.items()
+    if kind in ("n", "sym", "opaque", "const"):
+        return leaf(kind, data)
+    return _decode_tagged(kind, data, lambda item: decode_value(item, leaf, depth + 1))
+
+
+def _decode_tagged(kind: str, data: Json, inner: Callable[[Json], object]) -> object:
+    if kind == "f":
+        return _float_of(data)
+    if kind == "fn":
+        return targets.decode_target(str(data))
+    if kind == "device":
+        return _device(data)
+    if kind in ("dtype", "layout", "memory_format"):
+        return torch_constant(kind, data)
+    if kind == "ellipsis":
+        return Ellipsis
+    if kind in _ENUMERATIONS:
+        return _member(kind, data)
+    if not isinstance(data, list):
+        raise UnsupportedError(f"malformed value of kind {kind!r}: {data!r:.80}")
+    return _decode_list(kind, data, inner)
+
+
+def _decode_list(kind: str, data: list[Json], inner: Callable[[Json], object]) -> object:
+    if kind == "t":
+        return tuple(inner(item) for item in data)
+    if kind == "size":
+        return torch.Size([inner(item) for item in data])  # type: ignore[misc]
+    if kind == "c" and len(data) == 2:
+        return complex(_float_of(data[0]), _float_of(data[1]))
+    if kind == "slice" and len(data) == 3:
+        return slice(*(inner(item) for item in data))
+    if kind == "range" and len(data) == 3:
+        return range(*(int(str(item)) for item in data))
+    if kind == "d" and all(isinstance(item, list) and len(item) == 2 for item in data):
+        return {inner(item[0]): inner(item[1]) for item in data}  # type: ignore[index]
+    raise UnsupportedError(f"unknown kind of value {kind!r}")
+
+
+def _enumerations() -> dict[str, type[enum.Enum]]:
+    from torch.utils.checkpoint import CheckpointPolicy
+
+    return {"CheckpointPolicy": CheckpointPolicy}
+
+
+def _member(kind: str, data: Json) -> enum.Enum:
+    try:
+        return _enumerations()[kind][str(data)]
+    except KeyError as error:
+        raise UnsupportedError(f"{kind} has no member {data!r:.40}") from error
+
+
+def _float_of(data: Json) -> float:
+    try:
+        text = str(data)
+        return float.fromhex(text) if "x" in text else float(text)
+    except ValueError as error:
+        raise UnsupportedError(f"malformed float {data!r:.40}") from error
+
+
+def _device(data: Json) -> torch.device:
+    try:
+        return torch.device(str(data))
+    except RuntimeError as error:
+        raise UnsupportedError(f"unknown device {data!r:.40}") from error
+
+
+def torch_constant(kind: str, data: Json) -> object:
+    """A dtype, layout or memory format by name.  Raises `UnsupportedError` for another name."""
+    name = str(data)
+    value = getattr(torch, name, None) if _TORCH_CONSTANT.fullmatch(name) else None
+    if type(value).__name__ != kind:
+        raise UnsupportedError(f"torch has no {kind} {name!r}")
+    return value
+
+
+def node_refs(tree: Json) -> Iterator[str]:
+    """The names of the nodes that a tagged tree refers to, in order, repeated as they occur."""
+    if isinstance(tree, list):
+        for item in tree:
+            yield from node_refs(item)
+    elif isinstance(tree, Mapping):
+        for kind, data in tree.items():
+            if kind == "n":
+                yield str(data)
+            elif kind in ("t", "d", "slice", "size") or not _is_tag(tree):
+                yield from node_refs(data)
+
+
+def _is_tag(tree: Mapping[str, Json]) -> bool:
+    return len(tree) == 1 and next(iter(tree)) in _KINDS
+
+
+# fmt: off
+_KINDS = frozenset({
+    "n", "t", "d", "f", "c", "slice", "dtype", "device", "layout", "memory_format", "ellipsis",
+    "size", "sym", "fn", "range", "const", "opaque",
+})
+# fmt: on
+
+
+def map_tree(tree: Json, replace: Callable[[str], Json]) -> Json:
+    """The tree with every reference to a node replaced by `replace(name)`."""
+    if isinstance(tree, list):
+        return [map_tree(item, replace) for item in tree]
+    if isinstance(tree, Mapping):
+        if set(tree) == {"n"}:
+            return replace(str(tree["n"]))
+        if _is_tag(tree) and next(iter(tree)) not in ("t", "d", "slice", "size"):
+            return tree
+        return {key: map_tree(value, replace) for key, value in tree.items()}
+    return tree

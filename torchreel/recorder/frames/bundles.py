@@ -1,0 +1,677 @@
+"""Frame bundles: what Dynamo needs to trace a frame again, without any of its data.
+
+The frame's code with the globals that it refers to, its closure and its arguments, as a pickle that
+cloudpickle makes.  Tensors, arrays and random generators are not in it: in their place stand
+numbers, which the descriptions beside the pickle explain.  What can't be pickled is replaced by an
+`Opaque` and named.  Text goes through the rules of redaction, string by string.
+
+Globals are named by their module, so that the code and what it calls share them again; objects and
+functions have a token, so that two bundles of one recording share what the program shared.
+
+Lives here: how a bundle is made.  Not here: when (`probes.bundles`), and how one is read
+(`torchreel.replay.child.bundles`: it is code, and needs trust).  Nothing here changes an object;
+but to pickle one may run its own `__reduce__` or `__getstate__`.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import io
+import linecache
+import pickletools
+import sys
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from types import CellType, CodeType, FunctionType, ModuleType
+from typing import Any
+
+import cloudpickle
+
+from torchreel.errors import UnsupportedError
+from torchreel.recorder.frames import secrets
+from torchreel.recorder.guard import fail_open
+from torchreel.recorder.redaction import REDACTED, Redactor
+from torchreel.store.documents.jsontypes import Json, canonical_json, parse_json
+
+FORMAT = 2
+
+LARGEST = 4 << 20
+"""Bytes: a hundred times what a frame with a large model takes."""
+_LARGEST_OBJECT = 1 << 18
+"""Bytes of one object, which each checkpoint holds anew."""
+LONGEST = 2.0
+"""Seconds: looked at with every object, so that neither size nor time gets out of hand."""
+
+GENERATED = "<eval_with_key>"
+"""How the names of files begin that FX modules seem to be from: torch shows them as a whole."""
+
+_PROTOCOL = 3
+"""The last one without frames: a string in it can be replaced by a shorter one."""
+_PLAIN = frozenset({bool, int, float, str, bytes, list, tuple, dict, set, type(None), CodeType})
+_MOST_REASONS = 20
+_LONGEST_NAME = 100
+"""Characters: longer strings are no names, which Python keeps once."""
+
+
+class Opaque:
+    """Stands where something was that could not be pickled."""
+
+    def __init__(self, type: str, reason: str) -> None:
+        self.type, self.reason = type, reason
+
+    def __repr__(self) -> str:
+        return f"<{self.type}: {self.reason}>"
+
+
+_made: dict[int, Any] = {}
+"""In a process that loads bundles: what each token stands for."""
+
+
+def made(token: int, function: Callable[..., Any], *arguments: Any) -> Any:
+    """The object of a token: what `function(*arguments)` makes, unless another bundle had it.
+
+    Called while a bundle is loaded.  A token is an id, and may have been taken twice: what it
+    stands for has to be like the new one.
+    """
+    new, old = function(*arguments), _made.get(token)
+    alike = type(new) is type(old) and getattr(new, "__code__", 0) == getattr(old, "__code__", 0)
+    if not alike or getattr(new, "__globals__", 0) is not getattr(old, "__globals__", 0):
+        old = _made[token] = new
+    return old
+
+
+@dataclass(frozen=True)
+class Bundle:
+    """A bundle, or why there is none; `tensors` is JSON, and `data` None for status 'refused'."""
+
+    status: str
+    reason: str
+    data: bytes | None = None
+    tensors: bytes | None = None
+
+
+@dataclass(frozen=True)
+class Frame:
+    """What Dynamo gets of a frame."""
+
+    code: CodeType
+    globals: dict[str, Any]
+    locals: Mapping[str, Any]
+    closure: tuple[CellType, ...]
+
+    def arguments(self) -> dict[str, Any]:
+        """The arguments by name; `*args` and `**kwargs` as the tuple and the dict that they are."""
+        code = self.code
+        count = code.co_argcount + code.co_kwonlyargcount
+        count += bool(code.co_flags & 0x04) + bool(code.co_flags & 0x08)  # *args, **kwargs
+        names = [name for name in code.co_varnames[:count] if name in self.locals]
+        return {name: _content(self.locals[name]) for name in names}
+
+    def module(self) -> set[str]:
+        """The name of the module that the code is from, if it is one that can be imported."""
+        name = self.globals.get("__name__")
+        if not isinstance(name, str) or name.partition(".")[0] in {"__main__", *_NEVER_TOLD}:
+            return set()
+        return {name} if vars(sys.modules.get(name, sys)) is self.globals else set()
+
+    def own_modules(self) -> dict[str, ModuleType]:
+        """Globals that are modules of torch or Python under their own names.
+
+        The code may not name them, but Dynamo's own bytecode uses them where they are
+        (`PyCodegen.create_load_python_module`).
+        """
+        found = {n: mod for n, mod in list(self.globals.items()) if type(mod) is ModuleType}
+        return {
+            name: mod
+            for name, mod in found.items()
+            if mod.__name__.partition(".")[0] in _NEVER_TOLD
+            and mod.__name__.rpartition(".")[2] == name
+            and sys.modules.get(mod.__name__) is mod
+        }
+
+    def function(self) -> FunctionType:
+        """A function that runs the frame's code."""
+        return FunctionType(self.code, self.globals, self.code.co_name, None, self.closure)
+
+
+def _content(value: Any) -> Any:
+    """An argument that an inner function uses is in a cell."""
+    if not isinstance(value, CellType):
+        return value
+    try:
+        return value.cell_contents
+    except ValueError:
+        return Opaque("cell", "it is empty")
+
+
+Describe = Callable[[object], "Json | None"]
+"""The description of a tensor, array or generator; None for anything else."""
+
+
+def make(
+    frame: Frame,
+    describe: Describe,
+    redactor: Redactor | None,
+    call: Json = None,
+    known: Mapping[str, object] | None = None,
+) -> Bundle:
+    """The bundle of a frame.  Raises nothing that its objects raise.
+
+    `call` says how it was compiled; `known` is what Dynamo knows of a function of its own making
+    (`resume`), and of the code of an FX module (`traced`).
+    """
+    if redactor is not None and redactor.rules.mode == "all":
+        return Bundle("refused", "all text is to be redacted, and a frame is made of text")
+    notes = _Notes()
+    content = {**_content_of(frame), **(known or {})}
+    data, reason = _pickle(content, describe, notes)
+    if data is None and notes.stopped is None:
+        notes = _Notes()
+        content = _without_culprits(content, describe, notes)
+        data, reason = _pickle(content, describe, notes)
+    if data is None:
+        return Bundle("refused", notes.stopped or f"it could not be pickled: {reason}")
+    data, redacted = _redacted(data, redactor, notes)
+    if redacted:
+        notes.reasons.append(f"{redacted} strings were redacted")
+    status = "partial" if notes.reasons else "complete"
+    return Bundle(
+        status,
+        notes.told(),
+        data,
+        canonical_json({"call": call, **_document(notes, notes.modules | frame.module())}),
+    )
+
+
+def make_object(value: object, describe: Describe, redactor: Redactor | None) -> Bundle:
+    """The bundle of one object of the program's: a backend, a pass.  Raises nothing that it raises.
+
+    Nothing is left out of it: with a part missing it would be another pass.
+    """
+    if redactor is not None and redactor.rules.mode == "all":
+        return Bundle("refused", "all text is to be redacted, and code is made of text")
+    notes = _Notes()
+    data, reason = _pickle({"format": FORMAT, "object": value}, describe, notes)
+    if data is None or notes.reasons:
+        why = notes.stopped or notes.told() or f"it could not be pickled: {reason}"
+        return Bundle("refused", why)
+    data, redacted = _redacted(data, redactor, notes)
+    if redacted:
+        return Bundle("refused", f"{redacted} strings of it were redacted")
+    if len(data) > _LARGEST_OBJECT:
+        return Bundle("refused", f"it is larger than {_LARGEST_OBJECT} bytes")
+    return Bundle("complete", "", data, canonical_json(_document(notes, notes.modules)))
+
+
+def with_state(
+    bundle: Bundle,
+    members: Iterable[tuple[object, str]],
+    describe: Describe,
+    redactor: Redactor | None,
+) -> Bundle | None:
+    """The bundle with what members of modules hold: a registry that the program has filled.
+
+    Each is a pickle of its own beside that of the frame.  None where there is nothing to keep; what
+    can't be pickled as a whole, or holds tensors, is left out: a replay that misses it says so.
+    """
+    state: list[Json] = []
+    for module, name in sorted(members, key=lambda member: (str(member[0]), member[1])):
+        content = _filled(module, name)
+        notes = _Notes()
+        data = None if content is None else _pickle(content, describe, notes)[0]
+        if data is None or notes.reasons or notes.tensors:
+            continue
+        data, redacted = _redacted(data, redactor, notes)
+        if not redacted:
+            text = base64.b64encode(data).decode()
+            state.append({"module": module.__name__, "member": name, "data": text})  # type: ignore[attr-defined]
+    if not state or bundle.tensors is None:
+        return None
+    document = parse_json(bundle.tensors)
+    assert isinstance(document, Mapping)
+    return replace(bundle, tensors=canonical_json({**document, "state": state}))
+
+
+def _filled(module: object, name: str) -> object:
+    """Return what a container of a module holds, as a plain one; None for an empty one, and
+    others.
+    """
+    found = vars(module).get(name) if type(module) is ModuleType else None
+    # By type, and its own methods: the program's classes may have others.
+    if issubclass(type(found), dict):
+        return dict(dict.items(found)) or None  # type: ignore[arg-type]
+    if issubclass(type(found), list):
+        return list(list.__iter__(found)) or None  # type: ignore[arg-type]
+    if issubclass(type(found), set):
+        return set(set.__iter__(found)) or None  # type: ignore[arg-type]
+    return None
+
+
+def _document(notes: _Notes, modules: set[str]) -> dict[str, Json]:
+    """Return what stands beside the pickle, and needs no trust to be read."""
+    return {
+        "tensors": notes.tensors,
+        "lines": {file: _lines(file, spans) for file, spans in sorted(notes.lines.items())},
+        "modules": {name: _of_module(name) for name in sorted(modules)},
+    }
+
+
+def _lines(file: str, spans: set[tuple[int, int]]) -> Json:
+    """The lines of a file that functions of the bundle are made of: messages quote them."""
+    text = linecache.getlines(file)
+    if file.startswith(GENERATED):
+        spans = {(1, len(text))}
+    numbers = {number for first, last in spans for number in range(first, last + 1)}
+    return {str(n): text[n - 1] for n in sorted(numbers) if 0 < n <= len(text)}
+
+
+_NEVER_TOLD = frozenset({"builtins", "torch", "torchreel", "cloudpickle", *sys.stdlib_module_names})
+"""Top-level modules whose version the recording knows anyway."""
+
+
+def _of_module(name: str) -> Json:
+    """Where a module that the bundle refers to came from: its version, and its very source."""
+    module = sys.modules.get(name)
+    version = getattr(sys.modules.get(name.partition(".")[0]), "__version__", None)
+    file = getattr(module, "__file__", None)
+    digest = None
+    with fail_open("source of a module", quiet=True):
+        digest = hashlib.sha256(Path(str(file)).read_bytes()).hexdigest()
+    return {
+        "file": file if isinstance(file, str) else None,
+        "version": version if isinstance(version, str) else None,
+        "source": digest,
+    }
+
+
+@dataclass
+class _Notes:
+    """What came up while one pickle was made."""
+
+    tensors: list[Json] = field(default_factory=list)
+    reasons: list[str] = field(default_factory=list)
+    stopped: str | None = None
+    files: set[str] = field(default_factory=set)
+    """Where the functions are from that are pickled by value."""
+    pairs: set[tuple[str, str]] = field(default_factory=set)
+    """Text in dictionaries (also globals and attributes) and cells, with its key."""
+    variables: set[str] = field(default_factory=set)
+    """Names of arguments and variables in that code: the code can't do without them."""
+    constants: set[str] = field(default_factory=set)
+    """Text that the code puts under the name of a secret."""
+    lines: dict[str, set[tuple[int, int]]] = field(default_factory=dict)
+    """By file: the first and the last line of each function that is pickled by value."""
+    modules: set[str] = field(default_factory=set)
+    """Modules that it refers to by name."""
+    scopes: set[int] = field(default_factory=set)
+    """Dictionaries that stand for the globals of a module."""
+
+    def add_code(self, code: CodeType) -> None:
+        """Note where a function is from that is pickled by value."""
+        self.files.add(code.co_filename)
+        self.variables.update((*code.co_varnames, *code.co_freevars, *code.co_cellvars))
+        last = max((line for _, _, line in code.co_lines() if line), default=code.co_firstlineno)
+        self.lines.setdefault(code.co_filename, set()).add((code.co_firstlineno, last))
+        for constant in code.co_consts:
+            if isinstance(constant, CodeType):
+                self.add_code(constant)
+
+    def add_module(self, name: object) -> None:
+        """Note a module that the bundle refers to by name."""
+        if isinstance(name, str) and name.partition(".")[0] not in _NEVER_TOLD:
+            self.modules.add(name)
+
+    def missing(self, what: str, reason: str) -> Opaque:
+        """Note that something is not in the bundle; what stands in its place."""
+        if f"{what}: {reason}" not in self.reasons:
+            self.reasons.append(f"{what}: {reason}")
+        return Opaque(what, reason)
+
+    def told(self) -> str:
+        more = len(self.reasons) - _MOST_REASONS
+        found = self.reasons[:_MOST_REASONS] + ([f"and {more} more"] if more > 0 else [])
+        return "; ".join(found)
+
+
+def _content_of(frame: Frame) -> dict[str, Any]:
+    return {
+        "format": FORMAT,
+        "function": frame.function(),
+        "modules": frame.own_modules(),
+        "arguments": frame.arguments(),
+        "attributes": _Attributes(),
+    }
+
+
+class _Attributes:
+    """Stands for the attributes of the tensors that the pickle has come across before it."""
+
+
+class _Sink(io.BytesIO):
+    """Takes a bundle's bytes, up to a limit."""
+
+    def __init__(self, notes: _Notes) -> None:
+        super().__init__()
+        self._notes = notes
+
+    def write(self, data: Any, /) -> int:
+        if self.tell() + memoryview(data).nbytes > LARGEST:
+            self._notes.stopped = f"it is larger than {LARGEST} bytes"
+            raise UnsupportedError(self._notes.stopped)
+        return super().write(data)
+
+
+class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
+    """Pickles by value what cloudpickle does, leaves data out, and goes on where it can't."""
+
+    def __init__(self, sink: _Sink, describe: Describe, notes: _Notes) -> None:
+        super().__init__(sink, protocol=_PROTOCOL)
+        self._describe, self._notes = describe, notes
+        self._numbers: dict[int, int] = {}
+        self._held: list[object] = []
+        self._globals: dict[int, tuple[str, str, int]] = {}
+        self._deadline = time.monotonic() + LONGEST
+
+    def persistent_id(self, obj: object) -> int | str | tuple[str, str, int] | None:
+        """The number of a tensor, which the descriptions explain, or the name of a function's
+        globals, or a string that Python keeps once; None for what is pickled.
+
+        Dynamo looks constants up by their identity: a key that was a constant has to be one again.
+        """
+        if type(obj) is str:
+            return obj if _is_kept_once(obj) else None
+        if type(obj) in _PLAIN:
+            if type(obj) is dict:
+                self._look(obj.items())
+                return self._globals.get(id(obj))
+            return None
+        kind: Any = type(obj)
+        if issubclass(kind, tuple) and isinstance(getattr(kind, "_fields", None), tuple):
+            self._look(zip(kind._fields, tuple.__iter__(obj), strict=False))  # type: ignore[arg-type]
+        if time.monotonic() > self._deadline:
+            self._notes.stopped = f"it took longer than {LONGEST:g} s"
+            raise UnsupportedError(self._notes.stopped)
+        number = self._numbers.get(id(obj))
+        if number is None:
+            description = self._describe(obj)
+            if description is None:
+                return None
+            description = self._with_base(obj, description)
+            number = self._numbers[id(obj)] = len(self._held)
+            self._held.append(obj)
+            self._notes.tensors.append(description)
+        return number
+
+    def _with_base(self, obj: Any, description: Json) -> Json:
+        """The description of a view also names the tensor that it is a view of."""
+        is_view = getattr(type(obj), "_is_view", None)
+        if is_view is None or not is_view(obj) or not isinstance(description, Mapping):
+            return description
+        base = self.persistent_id(obj._base)
+        return {**description, "base": base} if isinstance(base, int) else description
+
+    def _look(self, found: Iterable[tuple[Any, Any]]) -> None:
+        """Text under a name: by itself, or in a collection."""
+        for key, value in found:
+            if type(key) is str:
+                self._notes.pairs.update((key, text) for text in secrets.texts(value))
+
+    def _look_at_function(self, function: FunctionType) -> None:
+        code, cells = function.__code__, function.__closure__ or ()
+        self._notes.add_code(code)
+        self._notes.constants.update(secrets.of_code(code))
+        self._look(zip(code.co_freevars, map(_content, cells), strict=False))
+        defaults = function.__defaults__ or ()
+        names = code.co_varnames[: code.co_argcount]
+        self._look(zip(names[len(names) - len(defaults) :], defaults, strict=True))
+
+    def _function_getnewargs(self, function: FunctionType) -> Any:
+        """As cloudpickle does it, which shares one new dict between functions of one module: here
+        it stands for the module's own."""
+        arguments = super()._function_getnewargs(function)
+        scope, name = function.__globals__, function.__globals__.get("__name__")
+        known = isinstance(name, str) and vars(sys.modules.get(name, sys)) is scope
+        kind = "module" if known or id(scope) in self._notes.scopes else "scope"
+        # The code of an FX module has globals without a name, which Dynamo tells from others.
+        self._globals[id(arguments[1])] = kind, str(name) if name is not None else "", id(scope)
+        return arguments
+
+    def reducer_override(self, obj: Any) -> Any:
+        """As cloudpickle does it; an object that refuses is replaced and named."""
+        if type(obj) is _Attributes:
+            return dict, (self._attributes(),)
+        found = super().reducer_override(obj)
+        if found is not NotImplemented and type(obj) is FunctionType:
+            self._look_at_function(obj)
+            return _with_token(obj, _without_known_globals(obj, found))
+        if found is not NotImplemented or issubclass(type(obj), (type, FunctionType)):
+            if found is NotImplemented:
+                self._notes.add_module(getattr(obj, "__module__", None))
+            elif issubclass(type(obj), type):
+                return _with_qualname(obj, found)
+            return found  # what is not its own is left to pickle: classes and functions, by name
+        if type(obj) is ModuleType:
+            self._notes.add_module(obj.__name__)
+        with fail_open("bundle", quiet=True) as attempt:
+            from torchreel.formats.frames.parts import taken_apart
+
+            if (name := _own_name(obj)) is not None:
+                self._notes.add_module(obj.__module__)
+                return name
+            if (parts := taken_apart(obj)) is not None:
+                return _with_token(obj, parts)
+            reduce = self.dispatch_table.get(type(obj))
+            found = obj.__reduce_ex__(_PROTOCOL) if reduce is None else reduce(obj)
+            return _with_token(obj, found)
+        kind = type(obj)
+        opaque = self._notes.missing(
+            f"{kind.__module__}.{kind.__qualname__}",
+            f"it can't be pickled ({attempt.kind.__name__ if attempt.kind else ''})",
+        )
+        return Opaque, (opaque.type, opaque.reason)
+
+    def _attributes(self) -> list[tuple[int, dict[str, Any]]]:
+        """Return what the tensors so far carry (marks for Dynamo among it), and their gradients."""
+        found = []
+        for number, tensor in enumerate(list(self._held)):
+            carried = dict(getattr(tensor, "__dict__", None) or {})
+            if getattr(tensor, "is_leaf", False) and tensor.grad is not None:  # type: ignore[attr-defined]
+                carried["grad"] = tensor.grad  # type: ignore[attr-defined]
+            if carried:
+                found.append((number, carried))
+        return found
+
+
+def _is_kept_once(text: str) -> bool:
+    return len(text) <= _LONGEST_NAME and text.isidentifier() and text is sys.intern(text)
+
+
+def _own_name(obj: object) -> str | None:
+    """The name of an object that a module has under the name that the object says of itself.
+
+    A Triton kernel stands in the place of its function, and holds locks.
+    """
+    own = getattr(obj, "__dict__", None)
+    if type(own) is not dict:
+        return None
+    module, name = own.get("__module__"), own.get("__qualname__")
+    if type(module) is not str or type(name) is not str or module == "__main__":
+        return None
+    return name if vars(sys.modules.get(module, sys)).get(name) is obj else None
+
+
+def _without_known_globals(function: FunctionType, reduced: Any) -> Any:
+    """A function that torch or Python made, without what it uses of its module: that is there.
+
+    When it is loaded, the module would otherwise be given what is in the bundle.
+    """
+    scope = function.__globals__
+    name = scope.get("__name__")
+    top = name.partition(".")[0] if isinstance(name, str) else ""
+    if top not in _NEVER_TOLD or vars(sys.modules.get(str(name), sys)) is not scope:
+        return reduced
+    make, arguments, (state, slots), *rest = reduced
+    return make, arguments, (state, {**slots, "__globals__": {}}), *rest
+
+
+def _with_qualname(cls: type, reduced: Any) -> Any:
+    """A class that is pickled by value, with what guards call it: cloudpickle leaves that out."""
+    if len(reduced) < 3 or type(reduced[2]) is not tuple or type(reduced[2][0]) is not dict:
+        return reduced
+    function, arguments, (attributes, *others), *rest = reduced
+    return function, arguments, ({**attributes, "__qualname__": cls.__qualname__}, *others), *rest
+
+
+def _with_token(obj: object, reduced: Any) -> Any:
+    """Return how to make an object once for all bundles of a recording, where it has a state to
+    set.
+    """
+    if type(reduced) is not tuple or len(reduced) < 3 or reduced[2] is None:
+        return reduced
+    function, arguments, *rest = reduced
+    return made, (id(obj), function, *arguments), *rest
+
+
+def _pickle(content: object, describe: Describe, notes: _Notes) -> tuple[bytes | None, str]:
+    """The pickle, or None and what was raised."""
+    sink = _Sink(notes)
+    with fail_open("bundle", quiet=True) as attempt:
+        _Pickler(sink, describe, notes).dump(content)
+        return sink.getvalue(), ""
+    return None, attempt.kind.__name__ if attempt.kind is not None else ""
+
+
+def _without_culprits(
+    content: Mapping[str, Any], describe: Describe, notes: _Notes
+) -> dict[str, Any]:
+    """`content` with each argument, global and cell replaced that can't be pickled by itself."""
+
+    def kept(name: str, value: Any) -> Any:
+        data, reason = _pickle(value, describe, _Notes())
+        return value if data is not None else notes.missing(name, f"it can't be pickled ({reason})")
+
+    function: FunctionType = content["function"]
+    used = set(_names(function.__code__))
+    module = function.__globals__.get("__name__")
+    scope = {
+        name: kept(f"global {name}", value) if name in used else value
+        for name, value in function.__globals__.items()
+        if name in used or name in ("__name__", "__package__", "__file__", "__builtins__")
+    }
+    if isinstance(module, str) and vars(sys.modules.get(module, sys)) is function.__globals__:
+        notes.scopes.add(id(scope))
+    cells = zip(function.__code__.co_freevars, function.__closure__ or (), strict=True)
+    closure = tuple(CellType(kept(f"closure {name}", _content(cell))) for name, cell in cells)
+    arguments = {
+        name: kept(f"argument {name}", value) for name, value in content["arguments"].items()
+    }
+    code = function.__code__
+    return {
+        **content,
+        "function": FunctionType(code, scope, code.co_name, None, closure),
+        "arguments": arguments,
+    }
+
+
+def _names(code: CodeType) -> Iterator[str]:
+    yield from code.co_names
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            yield from _names(constant)
+
+
+# -- redaction ----------------------------------------------------------------------------------
+
+_OPCODES = {"BINUNICODE": (4, b"X"), "BINBYTES": (4, b"B"), "SHORT_BINBYTES": (1, b"B")}
+"""Strings and bytes in a pickle: how many bytes of length stand before them, and the opcode that
+is put in their place (with four)."""
+_MARK = REDACTED.decode()
+_SHORTEST = 4
+"""Characters: a shorter string is a name of a variable rather than a secret."""
+
+
+def _redacted(data: bytes, redactor: Redactor | None, notes: _Notes) -> tuple[bytes, int]:
+    """A pickle with each of its strings redacted, and in how many a secret was found.
+
+    A string is looked at by itself, as what it was in a dictionary, and as a constant of the files
+    that the code is from, where names stand before their values.
+    """
+    if redactor is None or redactor.is_off:
+        return data, 0
+    # {"embed_tokens": "input_ids"} speaks of an argument, and whoever is asked learns it.
+    pairs = [pair for pair in notes.pairs if pair[1] not in notes.variables]
+    values = {value for key, value in pairs if _MARK in redactor.text(f"{key} = {value!r}")}
+    values |= notes.constants if redactor.rules.mode != "none" else set()
+    sources = [_source(file, redactor) for file in sorted(notes.files)]
+    plain = notes.variables | _class_ids()
+    parts: list[bytes] = []
+    position = count = 0
+    for found in _strings(data):
+        if found.text in plain:
+            continue
+        text = _MARK if found.text in values else _without_secret(found.text, redactor, sources)
+        if text != found.text:
+            parts += [data[position : found.start], found.replaced(text)]
+            position = found.end
+            count += _MARK in text
+    return b"".join([*parts, data[position:]]), count
+
+
+def _class_ids() -> set[str]:
+    """Return the random names by which cloudpickle knows a class again: 32 digits, as of a key."""
+    return set(cloudpickle.cloudpickle._DYNAMIC_CLASS_TRACKER_BY_CLASS.values())
+
+
+@dataclass(frozen=True)
+class _Text:
+    """A string, or bytes, in a pickle."""
+
+    text: str
+    opcode: str
+    start: int
+    end: int
+
+    def replaced(self, text: str) -> bytes:
+        """Another string in its place."""
+        bytes_ = text.encode("utf-8" if self.opcode == "BINUNICODE" else "latin-1", "surrogatepass")
+        return _OPCODES[self.opcode][1] + len(bytes_).to_bytes(4, "little") + bytes_
+
+
+def _strings(data: bytes) -> Iterator[_Text]:
+    """Each string of a pickle, and its bytes (those of code are hardly ever text)."""
+    for opcode, argument, start in pickletools.genops(data):
+        if opcode.name not in _OPCODES or start is None:
+            continue
+        first = start + 1 + _OPCODES[opcode.name][0]
+        if isinstance(argument, bytes):
+            yield _Text(argument.decode("latin-1"), opcode.name, start, first + len(argument))
+        elif isinstance(argument, str):
+            length = len(argument.encode("utf-8", "surrogatepass"))
+            yield _Text(argument, opcode.name, start, first + length)
+
+
+def _source(file: str, redactor: Redactor) -> tuple[str, str]:
+    text = "".join(linecache.getlines(file))
+    return text, redactor.text(text)
+
+
+def _without_secret(text: str, redactor: Redactor, sources: Sequence[tuple[str, str]]) -> str:
+    found = redactor.text(text)
+    if len(text) < _SHORTEST or _MARK in found:
+        return found
+    if _MARK in redactor.text(repr(text)):
+        return _MARK
+    hidden = any(text in raw and text not in redacted for raw, redacted in sources)
+    return _MARK if hidden and found == text else found
+
+
+def is_tensor_like(value: object) -> bool:
+    """Return whether this is a NumPy array, which Dynamo treats as a tensor (NumPy is not
+    imported).
+    """
+    numpy = sys.modules.get("numpy")
+    # By type: isinstance would ask the program's own objects for their class.
+    return numpy is not None and issubclass(type(value), numpy.ndarray)

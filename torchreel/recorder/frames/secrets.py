@@ -1,0 +1,195 @@
+"""What a frame says of secrets: text that it keeps under a name that tells so.
+
+Lives here: looking at names of variables, at their values, and at constants of the bytecode that go
+into them.  Not here: what is done with what is found (`redaction`).  Called where a compile begins,
+where an exception passes and where a frame bundle is made; a frame without telling names costs a
+look at each name.
+"""
+
+from __future__ import annotations
+
+import dis
+import os
+import sys
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import lru_cache
+from types import CellType, CodeType, FrameType
+from typing import Any
+
+from torchreel.recorder.redaction import SECRET_NAME
+from torchreel.store.failures.raised import lineage
+
+_SHORTEST = 4
+_LONGEST = 4096
+_LEAST = 100_000
+"""A smaller number is a size, a count or a switch."""
+_DEEPEST = 4
+_MOST = 50
+"""Characters, levels and items: what is looked at of one value."""
+_LIBRARY = os.path.dirname(os.__file__)
+_OURS = os.path.dirname(os.path.dirname(__file__))
+_MADE = ("<frozen ", "<eval_with_key>")
+"""Code that Python and torch made of text.  What has no file otherwise was typed into a prompt, a
+notebook or a command line (`<stdin>`, `<string>`, `<input>`): it is the program's own."""
+_STORES = frozenset({"STORE_FAST", "STORE_NAME", "STORE_GLOBAL", "STORE_DEREF", "STORE_ATTR"})
+
+
+@lru_cache(4096)
+def is_telling(name: str) -> bool:
+    """Return whether what has this name is nobody's business."""
+    return SECRET_NAME.search(name) is not None
+
+
+def of_frame(
+    code: CodeType,
+    scope: Mapping[str, Any],
+    values: Mapping[str, Any],
+    cells: Sequence[CellType],
+) -> set[str]:
+    """Secrets among the globals, arguments and constants of a frame, and in its closure."""
+    found: set[str] = set()
+    for name in filter(is_telling, code.co_names):
+        found.update(texts(scope.get(name)))
+    for name in filter(is_telling, code.co_varnames):
+        found.update(texts(_content(values.get(name))))
+    for name, cell in zip(code.co_freevars, cells, strict=False):
+        if is_telling(name):
+            found.update(texts(_content(cell)))
+    found.update(of_code(code))
+    return found
+
+
+def of_error(error: BaseException) -> Iterator[tuple[set[str], str]]:
+    """Secrets of each of the program's own frames that an exception came through, and its file."""
+    running = _running()
+    for found in lineage(error):
+        traceback = found.__traceback__
+        while traceback is not None:
+            frame, traceback = traceback.tb_frame, traceback.tb_next
+            code = frame.f_code
+            if is_installed(code.co_filename):
+                continue
+            names = (*code.co_varnames, *code.co_cellvars, *code.co_freevars)
+            telling = list(filter(is_telling, names))
+            # Python makes a dict of them, which keeps them alive as long as the frame runs.
+            values = frame.f_locals if telling and id(frame) not in running else {}
+            secrets = of_frame(code, frame.f_globals, values, ())
+            for name in telling:
+                secrets.update(texts(values.get(name)))
+            yield secrets, code.co_filename
+
+
+def messages(error: BaseException) -> Iterator[str]:
+    """Yield what the program itself says in an exception, and in those that it was made from.
+
+    Those that a library raised say what the library says; notes may be anybody's.
+    """
+    from torchreel.store.failures.messages import normalise_message
+
+    for found in lineage(error):
+        place = found.__traceback__
+        while place is not None and place.tb_next is not None:
+            place = place.tb_next
+        if place is None or not is_installed(place.tb_frame.f_code.co_filename):
+            yield str(found)
+            yield normalise_message(str(found))  # as the signature of a failure has it
+            yield from texts(found.args)
+        yield from texts(getattr(found, "__notes__", None))
+
+
+def constants(
+    code: CodeType, scope: Mapping[str, Any], values: Mapping[str, Any], cells: Sequence[CellType]
+) -> Iterator[str]:
+    """The texts in the code of a frame, its arguments, its closure, and globals that it names."""
+    yield from _texts_of_code(code)
+    for name in code.co_names:
+        yield from texts(scope.get(name), keys=True)
+    for value in (*values.values(), *cells):
+        yield from texts(_content(value), keys=True)
+
+
+def _texts_of_code(code: CodeType) -> Iterator[str]:
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            yield from _texts_of_code(constant)
+        else:
+            yield from texts(constant)
+
+
+def _running() -> set[int]:
+    """The ids of the frames that this thread is in."""
+    frame: FrameType | None = sys._getframe(1)
+    found = set()
+    while frame is not None:
+        found.add(id(frame))
+        frame = frame.f_back
+    return found
+
+
+@lru_cache(4096)
+def is_installed(file: str) -> bool:
+    """Return whether a file is part of Python or of a package: it is everybody's."""
+    if file.startswith("<"):
+        return file.startswith(_MADE)
+    torch = getattr(sys.modules.get("torch"), "__file__", None) or _LIBRARY
+    return (
+        "site-packages" in file
+        or "dist-packages" in file
+        or file.startswith((_LIBRARY + os.sep, _OURS + os.sep))
+        or file.startswith(os.path.dirname(torch) + os.sep)
+    )
+
+
+def of_code(code: CodeType) -> Iterator[str]:
+    """Constants that the code, or a function in it, puts under a telling name."""
+    names = (*code.co_names, *code.co_varnames, *code.co_cellvars)
+    if any(map(is_telling, names)):
+        value: object = None
+        named = False
+        for instruction in dis.get_instructions(code):
+            compared = instruction.opname == "COMPARE_OP" and named and type(value) is int
+            stored = instruction.opname in _STORES and is_telling(str(instruction.argval))
+            if stored or compared:
+                yield from texts(value)
+            if instruction.opname == "LOAD_CONST":
+                value = instruction.argval
+            else:
+                value, named = None, is_telling(str(instruction.argval))
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            yield from of_code(constant)
+
+
+def texts(value: object, depth: int = 0, *, keys: bool = False) -> Iterator[str]:
+    """The strings in a value, also in plain collections; of other objects, nothing is asked."""
+    kind = type(value)
+    if kind is str:
+        text: str = value  # type: ignore[assignment]
+        if _SHORTEST <= len(text) <= _LONGEST:
+            yield text
+    elif kind is int:
+        if value >= _LEAST:  # type: ignore[operator]
+            yield str(value)
+    elif kind is bytes:
+        yield from texts(value.decode("latin-1"), depth)  # type: ignore[attr-defined]
+    elif depth < _DEEPEST and kind is dict:
+        if keys:
+            yield from _texts_of(list(value), depth, keys)  # type: ignore[call-overload]
+        yield from _texts_of(list(value.values()), depth, keys)  # type: ignore[attr-defined]
+    elif depth < _DEEPEST and kind in (list, tuple, set, frozenset):
+        yield from _texts_of(list(value), depth, keys)  # type: ignore[call-overload]
+
+
+def _texts_of(items: Iterable[object], depth: int, keys: bool = False) -> Iterator[str]:
+    for item in list(items)[:_MOST]:
+        yield from texts(item, depth + 1, keys=keys)
+
+
+def _content(value: object) -> object:
+    """Return what a cell holds: an argument that an inner function uses is in one."""
+    if type(value) is not CellType:
+        return value
+    try:
+        return value.cell_contents
+    except ValueError:
+        return None

@@ -1,0 +1,1 @@
+"""Whether a compiled graph computed what eager computes."""

@@ -1,0 +1,285 @@
+"""Frame bundles, read back: a function and its arguments, for Dynamo to trace again.
+
+A bundle is a pickle: to load it runs whatever its author put into it, and imports what it names.
+So nothing here happens without trust.  Lives here: the loading.  Not here: how bundles are made
+(`torchreel.recorder.frames.bundles`).
+"""
+
+from __future__ import annotations
+
+import base64
+import inspect
+import io
+import linecache
+import pickle
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import FunctionType
+from typing import TYPE_CHECKING, Any
+
+from torchreel.errors import DamagedStore, ReplayError, UnsupportedError, UntrustedError
+from torchreel.recorder.frames.bundles import FORMAT, GENERATED
+from torchreel.replay.child import modules
+from torchreel.store import queries
+from torchreel.store.database import Store
+from torchreel.store.documents.jsontypes import Json, parse_json
+from torchreel.store.records import Compile, FrameBundle
+
+if TYPE_CHECKING:
+    from torchreel.formats.frames.calls import FrameCall
+
+
+@dataclass(frozen=True)
+class LoadedFrame:
+    """The frame's code as a function, and what it was called with.
+
+    Tensors have the recorded sizes, strides and storages, and invented values.  `missing` says what
+    the bundle lacks, `notes` what is not the same here as where it was recorded.
+    """
+
+    function: FunctionType
+    args: tuple[Any, ...]
+    kwargs: Mapping[str, Any]
+    missing: str
+    notes: tuple[str, ...] = ()
+    resume: object = None
+    traced: Mapping[str, Any] | None = None
+
+    def call(self, wrapper: Callable[[FunctionType], Callable[..., Any]]) -> Any:
+        """Call `wrapper(function)`, `torch.compile` for example, with the arguments."""
+        return wrapper(self.function)(*self.args, **self.kwargs)
+
+
+@dataclass(frozen=True)
+class LoadedBundle:
+    """A bundle as it is in the store: still data."""
+
+    data: bytes
+    document: bytes
+    missing: str
+    place: str
+    """The compile that it belongs to."""
+
+    @property
+    def call(self) -> FrameCall:
+        """How the frame was compiled.  Raises UnsupportedError for a bundle without."""
+        found = _parsed(self.document).get("call")
+        if found is None:
+            raise UnsupportedError(
+                f"The bundle of compile {self.place} is of an older torchreel, which did not note "
+                "how Dynamo was called: record it again."
+            )
+        from torchreel.formats.frames.calls import FrameCall
+
+        return FrameCall.from_json(found)
+
+    def load(self) -> LoadedFrame:
+        """Run the pickle: only for those who trust it.
+
+        Raises UnsupportedError when one of its tensors can't be made; ReplayError when it needs a
+        module that can't be imported here; DamagedStore when it is none.
+        """
+        document = _parsed(self.document)
+        _install_lines(document.get("lines"))
+        tensors = _tensors(document.get("tensors"))
+        notes = modules.differences(document.get("modules"))
+        try:
+            content = _unpickled(self.data, tensors, self.place)
+        except ReplayError as error:
+            raise ReplayError(" ".join([str(error), *notes])) from error
+        for module, member, data in _state_of(document):
+            modules.fill(module, member, _unpickled(data, [], self.place))
+        return _frame(content, tensors, self, tuple(notes))
+
+
+def read_bundle(store: Store, compile: Compile, trust: bool = False) -> LoadedBundle:
+    """The bundle of a compile, as data.
+
+    Raises UntrustedError without `trust`; UnsupportedError when there is no bundle.
+    """
+    row = queries.frame_bundle(store, compile)
+    if row is None or row.digest is None or row.tensors is None:
+        raise UnsupportedError(_without(compile, row))
+    if not trust:
+        raise UntrustedError(
+            f"The frame of compile {compile.place} is a pickle: to load it runs code from "
+            f"{store.target}. If you trust who made it, add --trust."
+        )
+    data, document = store.read_blob(row.digest), store.read_blob(row.tensors)
+    return LoadedBundle(data, document, row.reason, compile.place)
+
+
+def load_bundle(store: Store, compile: Compile, trust: bool = False) -> LoadedFrame:
+    """The frame of a compile; raises what `read_bundle` and `Bundle.load` raise."""
+    return read_bundle(store, compile, trust).load()
+
+
+def read_object(data: bytes, document: Json, name: str) -> object:
+    """Run the pickle of an object of the program's: only for those who trust it.
+
+    Raises what `Bundle.load` does.
+    """
+    found = document if isinstance(document, Mapping) else {}
+    _install_lines(found.get("lines"))
+    content = _unpickled(data, _tensors(found.get("tensors")), name, "What the store holds of")
+    if not isinstance(content, dict) or content.get("format") not in (1, FORMAT):
+        raise DamagedStore(f"What the store holds of {name} has a form that is not known.")
+    return content.get("object")
+
+
+def _without(compile: Compile, row: FrameBundle | None) -> str:
+    if row is None:
+        return (
+            f"The frame of compile {compile.place} was not kept: record it with "
+            "TORCHREEL_FRAMES=all, or failing for compiles that fail."
+        )
+    return f"The frame of compile {compile.place} could not be kept: {row.reason}."
+
+
+def _parsed(document: bytes) -> Mapping[str, Json]:
+    """Return what stands beside the pickle; of older bundles, the tensors alone."""
+    try:
+        found = parse_json(document)
+    except ValueError as error:
+        raise DamagedStore(f"What stands beside a frame can't be read: {error}.") from error
+    return found if isinstance(found, Mapping) else {"tensors": found}
+
+
+def _state_of(document: Mapping[str, Json]) -> Iterator[tuple[str, str, bytes]]:
+    """Pickles of what members of modules held: module, member and content."""
+    found = document.get("state")
+    for row in found if isinstance(found, list) else ():
+        if not isinstance(row, Mapping):
+            raise DamagedStore(f"The state of a module is malformed: {row!r:.60}.")
+        try:
+            data = base64.b64decode(str(row.get("data")), validate=True)
+        except ValueError as error:
+            raise DamagedStore(f"The state of a module can't be read: {error}.") from error
+        yield str(row.get("module")), str(row.get("member")), data
+
+
+def _install_lines(found: Json) -> None:
+    """Give the lines of the program to whoever quotes them, where its files are not here."""
+    for file, lines in found.items() if isinstance(found, Mapping) else ():
+        if Path(file).exists() or not isinstance(lines, Mapping):
+            continue
+        known = linecache.cache.get(file)
+        text = list(known[2]) if known is not None and len(known) == 4 else []
+        for number, line in lines.items():
+            at = int(number) - 1
+            text += ["\n"] * (at + 1 - len(text))
+            text[at] = str(line)
+        # Without a time of change: linecache takes it for the source of an interactive session.
+        linecache.cache[file] = (sum(map(len, text)), None, text, file)
+        if file.startswith(GENERATED):
+            from torchreel.replay import dynamo_names
+
+            dynamo_names.add_generated(file, "".join(text))
+
+
+def _tensors(descriptions: Json) -> list[object]:
+    """Values with the recorded descriptions; what shared a storage shares one again."""
+    from torchreel.formats.tensors import synthesise_all
+
+    if not isinstance(descriptions, list):
+        raise DamagedStore("The tensors of a frame are no list.")
+    found: list[object] = [_array(item) for item in descriptions]
+    places = [place for place, value in enumerate(found) if value is None]
+    values = synthesise_all([descriptions[place] for place in places], seed=0, hints={}, table={})
+    for place, value in zip(places, values, strict=True):
+        found[place] = _like(value, descriptions[place], found)
+    return found
+
+
+def _like(value: Any, description: Mapping[str, Json], before: Sequence[Any]) -> object:
+    """A synthesised tensor as a view of its base, or as none, as it was."""
+    import torch
+
+    if type(value) is not torch.Tensor or not value._is_view():
+        return value
+    if value.is_conj() or value.is_neg() or value.layout is not torch.strided:
+        return value
+    base = description.get("base")
+    if isinstance(base, int) and 0 <= base < len(before) and isinstance(before[base], torch.Tensor):
+        # A view that was made without gradients of a base that has some says so.
+        plain = bool(description.get("leaf", True)) and before[base].requires_grad
+        with torch.set_grad_enabled(not plain):
+            view = before[base].as_strided(value.size(), value.stride(), value.storage_offset())
+        return view.requires_grad_(value.requires_grad) if view.is_leaf else view
+    own = torch.empty(0, dtype=value.dtype, device=value.device)
+    own.set_(value.untyped_storage(), value.storage_offset(), value.size(), value.stride())
+    if value.is_leaf:
+        return own.requires_grad_(value.requires_grad)
+    with torch.enable_grad():
+        result = torch.empty(0, dtype=own.dtype, device=own.device, requires_grad=True) * 1
+    result.data = own
+    return result
+
+
+def _array(description: Json) -> object | None:
+    if not isinstance(description, Mapping) or description.get("k") != "array":
+        return None
+    import numpy
+
+    try:
+        return numpy.ones(description["size"], str(description["dtype"]))  # type: ignore[arg-type]
+    except (TypeError, ValueError, KeyError) as error:
+        raise UnsupportedError(f"An array of the frame can't be made: {error}.") from error
+
+
+class _Unpickler(pickle.Unpickler):
+    """Reads a bundle; a tensor is a number in it."""
+
+    def __init__(self, data: bytes, tensors: list[object]) -> None:
+        super().__init__(io.BytesIO(data))
+        self._tensors = tensors
+
+    def persistent_load(self, number: object) -> object:
+        """The tensor of that number, the globals of that name, or the one string like that."""
+        if isinstance(number, str):
+            return sys.intern(number)
+        if isinstance(number, tuple) and len(number) == 3:
+            return modules.scope(*number)
+        if not isinstance(number, int) or not 0 <= number < len(self._tensors):
+            raise DamagedStore(f"A frame refers to tensor {number!r:.40}, which it does not have.")
+        return self._tensors[number]
+
+
+def _unpickled(
+    data: bytes, tensors: list[object], place: str, what: str = "The frame of compile"
+) -> Any:
+    try:
+        return _Unpickler(data, tensors).load()
+    except (ImportError, AttributeError) as error:
+        raise ReplayError(
+            f"{what} {place} needs what is not here: {error}. Install it, or "
+            "put its directory into PYTHONPATH."
+        ) from error
+    except (pickle.UnpicklingError, EOFError, ValueError, TypeError, LookupError) as error:
+        raise DamagedStore(f"{what} {place} can't be read: {error}.") from error
+
+
+def _frame(
+    content: Any, tensors: Sequence[object], bundle: LoadedBundle, notes: tuple[str, ...]
+) -> LoadedFrame:
+    if not isinstance(content, dict) or content.get("format") not in (1, FORMAT):
+        raise DamagedStore(f"The frame of compile {bundle.place} has a form that is not known.")
+    for number, carried in content.get("attributes", {}).items():
+        for name, value in carried.items():
+            setattr(tensors[number], name, value)
+    function, arguments = content["function"], dict(content["arguments"])
+    for name, module in content.get("modules", {}).items():
+        function.__globals__.setdefault(name, module)
+    code = function.__code__
+    positional = code.co_varnames[: code.co_argcount]
+    names = iter(code.co_varnames[code.co_argcount + code.co_kwonlyargcount :])
+    star = next(names, "") if code.co_flags & inspect.CO_VARARGS else ""
+    double = next(names, "") if code.co_flags & inspect.CO_VARKEYWORDS else ""
+    args = [arguments.pop(name) for name in positional if name in arguments]
+    args += arguments.pop(star, ())
+    more = arguments.pop(double, {})
+    known = content.get("resume"), content.get("traced")
+    kwargs = {**arguments, **more}
+    return LoadedFrame(function, tuple(args), kwargs, bundle.missing, notes, *known)

@@ -1,0 +1,314 @@
+"""The process of one replay: restores a checkpoint and runs its stage under the recorder.
+
+Lives here: `python -m torchreel.replay.child.checkpoint_child`, which reads one request (JSON) from
+standard input, or from the file that is named: then it has the terminal.  Not here: starting it and
+what becomes of it (`launch`).  A process of its own, because a replay can abort (fake CUDA tensors
+on a CPU build), crash (that may be the recorded failure) or hang.
+
+It reports through a file: what it could not restore, or why it refuses.  An exception of the
+replayed stage is no report: the recorder has it.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, nullcontext
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+from torchreel import sandbox
+from torchreel.errors import TorchreelError, UnsupportedError, UsageError
+from torchreel.recorder.event_log.failures import Stopped
+from torchreel.recorder.event_log.spans import Mark
+from torchreel.replay.child.hang import ending_when_hung
+from torchreel.sandbox.processes import follow_parent
+from torchreel.store.failures.raised import lineage
+
+if TYPE_CHECKING:
+    from torchreel.recorder.recorder import Recorder
+    from torchreel.replay.accuracy.comparison import Difference
+    from torchreel.replay.child.restore import Restored
+    from torchreel.store.documents.jsontypes import Json
+
+
+@dataclass(frozen=True)
+class Request:
+    """What to replay, and into which store."""
+
+    checkpoint: str
+    """Path of a file with the checkpoint's bytes."""
+    report: str
+    """Path of the file to write."""
+    store: str
+    replay_of: int
+    entry: str
+    attempt: int = 0
+    backward: bool = False
+    """Compile the backward graph too: the recorded program called `backward()`."""
+    execute: bool = False
+    """Run the compiled code on synthesised inputs: the recorded failure happened there."""
+    compare: bool = False
+    """Run it in eager mode too, and compare: the recorded failure is a wrong result."""
+    compile_cpp: bool = False
+    """Compile the generated C++: the recorded failure was the compiler's, or came later."""
+    trust: bool = False
+    imports: tuple[str, ...] = ()
+    compile_timeout: float | None = None
+    facts: Mapping[str, Any] = field(default_factory=dict)
+    """What the recorded compile found of its machine (`facts.Facts`)."""
+    changed: tuple[tuple[str, Any], ...] = ()
+    """Config entries that are not the recorded ones: name and value."""
+    devices: tuple[str, ...] = ()
+    """Devices that are not the recorded ones."""
+    python: str = ""
+    """The interpreter to run; this one by default."""
+    folder: str = ""
+    """The one folder that it may write to; without one it is not confined."""
+    programs: tuple[str, ...] = ()
+    """What it may start, if it is confined: the C++ compiler."""
+    traced_patterns: tuple[str, ...] = ()
+    """Libraries of patterns that Inductor traced in this very compile."""
+    known: tuple[tuple[Json, bool], ...] = ()
+    """Assertions whose value was known before: each is noted once."""
+    lookups: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
+    """The outcome of each lookup in the fake-tensor cache, by stage (`fake_cache.Lookup`)."""
+    remainders: tuple[Json, ...] = ()
+    """Those that became known to be zero (`remainders.learned`)."""
+    sought: Mapping[str, Any] | None = None
+    """Where to stop (`travel.Sought`)."""
+
+    @property
+    def interactive(self) -> bool:
+        """Whether somebody is to be asked: then the child has the terminal."""
+        return self.sought is not None and bool(self.sought["interactive"])
+
+
+@dataclass
+class Report:
+    """What the child has to say besides the recording it made."""
+
+    finished: bool = False
+    refused: str = ""
+    misused: str = ""
+    """Why what was asked makes no sense here."""
+    notes: list[str] = field(default_factory=list)
+    stand_ins: list[str] = field(default_factory=list)
+    """The operators that are not defined here, and have stand-ins."""
+    stopped: Mapping[str, Any] | None = None
+    """Where it stopped (`travel.Stop`); None when it went on to its end."""
+
+    def write(self, path: str) -> None:
+        """Save, in one step."""
+        Path(path).write_text(json.dumps(asdict(self)))
+
+
+def main() -> None:
+    """Carry out the request on standard input, or in the file that is named."""
+    follow_parent()
+    text = Path(sys.argv[1]).read_text() if len(sys.argv) > 1 else sys.stdin.read()
+    request = Request(**json.loads(text))
+    report = Report()
+    try:
+        _replay(request, report)
+        report.finished = True
+    except UsageError as error:
+        report.misused = str(error)
+    except TorchreelError as error:
+        report.refused = str(error)
+    except OSError as error:
+        report.refused = sandbox.denied(lineage(error))
+        if not report.refused:
+            raise
+    finally:
+        report.write(request.report)
+
+
+def _confine(request: Request, report: Report) -> None:
+    """Give up what is not needed, before anything of the store is read."""
+    for name in request.imports:  # the user's own choice; they may write where they like
+        importlib.import_module(name)
+    if request.folder:
+        folder = Path(request.folder)
+        os.environ["TORCHINDUCTOR_CACHE_DIR"] = str(folder / "inductor")
+        programs = tuple(map(Path, request.programs))
+        lacking = sandbox.confine(sandbox.Confinement(folder, programs))
+        report.notes += [f"sandbox: {text}" for text in lacking]
+
+
+def _replay(request: Request, report: Report) -> None:
+    _confine(request, report)
+    import torchreel.recorder.session as recording
+    from torchreel.formats.checkpoints.document import CheckpointDoc
+    from torchreel.formats.operators import stand_ins
+    from torchreel.replay import torch_names
+    from torchreel.replay.accuracy.comparison import compare
+    from torchreel.replay.child import restore
+    from torchreel.replay.compare.verdict import NOT_RECORDED, NOT_RESTORED
+    from torchreel.replay.imposed import fake_cache, remainders, torch_machine
+    from torchreel.replay.imposed.facts import Facts, recorder_settings, told
+
+    facts = Facts(**request.facts)
+    doc = CheckpointDoc.from_bytes(Path(request.checkpoint).read_bytes())
+    if doc.extra.get("aot_compilation"):
+        raise UnsupportedError(
+            "this compile is AOTInductor's: what it makes has the weights in it, and they are not "
+            "on the tape, so it is not replayed; a torch.compile of the same model is."
+        )
+    torch_names.check_config(request.changed, trust=request.trust)
+    with (
+        torch_machine.without_other_programs() if request.folder else nullcontext(),
+        torch_machine.imposed(facts, run=request.execute or request.compare) as unlike,
+        restore.imposed(doc, trust=request.trust, attempt=request.attempt) as left,
+        nullcontext() if request.compile_cpp else torch_names.without_cpp_compiler(),
+    ):
+        torch_names.check_devices(request.devices)
+        restored = restore.restore(doc, trust=request.trust)
+        report.stand_ins += restore.stand_in_for(doc)
+        report.notes += [
+            f"{name} is not defined here: a stand-in answers what was recorded of it"
+            for name in report.stand_ins
+        ]
+        report.notes += told(facts)
+        report.notes += [f"not imposed: {text}" for text in unlike]
+        report.notes += [f"{NOT_RESTORED}{name}" for name in left]
+        report.notes += [f"not restored: {text}" for text in sorted(set(restored.lost))]
+        with (
+            recording.record(
+                request.store,
+                compile_timeout=request.compile_timeout,
+                settings=recorder_settings(facts, trust=request.trust),
+                kind="replay",
+                replay_of=request.replay_of,
+                entry=request.entry,
+            ) as recorder,
+            ending_when_hung(recorder, request.compile_timeout),
+            _seen_before(recorder, restored, request),
+            _stopping(recorder, restored, request, report),
+            fake_cache.imposed(recorder, fake_cache.parsed(request.lookups)),
+            remainders.imposed(request.remainders),
+            _OneCompile(recorder, restored) as replayed,
+        ):
+            report.write(request.report)  # should the stage kill this process
+            compiled = restore.run(restored, backward=request.backward, trust=request.trust)
+            report.notes += [
+                f"{NOT_RECORDED}the backward of {name} (code from a cache has no joint graph)"
+                for name in stand_ins.guessed()
+            ]
+            if request.compare:
+                with _apart(recorder):  # eager's run is no part of what was recorded
+                    expected = restore.results_of(doc)
+                _note(recorder, compare(expected, restore.results_of(doc, compiled)))
+            elif request.execute:
+                replayed.is_running = True
+                restore.execute(doc, compiled)
+
+
+@contextmanager
+def _seen_before(recorder: Recorder, restored: Restored, request: Request) -> Iterator[None]:
+    """What the recorded compile had behind it at its checkpoint is no event of the replay."""
+    from torchreel.recorder.probes.shape_registry import shadow_of
+    from torchreel.replay import torch_names
+
+    shadow = shadow_of(recorder, restored.env)
+    shadow.look(recorder, restored.env)
+    shadow.known |= {(restored.expression(expr), value) for expr, value in request.known}
+    with torch_names.pattern_libraries(recorder, seen=request.traced_patterns):
+        yield
+
+
+@contextmanager
+def _stopping(
+    recorder: Recorder, restored: Restored, request: Request, report: Report
+) -> Iterator[None]:
+    """Stop where the request says, if it does; whether it did is in the report."""
+    if request.sought is None:
+        yield
+        return
+    from torchreel.replay.child.prompt import Prompt
+    from torchreel.replay.child.stops import Stops, parse, told, watching
+    from torchreel.replay.compare.selection import Point
+
+    objects = {
+        "graph": restored.graph, "inputs": restored.inputs,
+        "fake_mode": restored.mode, "shape_env": restored.env,
+    }  # fmt: skip
+    prompt = Prompt(lambda: objects, recorder) if request.interactive else None
+    point = Point(request.entry, restored.doc.partition)
+    stops = Stops(parse(request.sought), point, prompt.ask if prompt is not None else None)
+    with watching(recorder, stops):
+        yield
+    report.stopped = told(stops)
+
+
+@contextmanager
+def _apart(recorder: Recorder) -> Iterator[None]:
+    """What this thread does here is not recorded."""
+    here = recorder.spans.here
+    here.inside = True
+    try:
+        yield
+    finally:
+        here.inside = False
+
+
+def _note(recorder: Recorder, difference: Difference | None) -> None:
+    """Write a wrong result down like any other failure."""
+    if difference is not None:
+        recorder.add_wrong_result(difference.signature(), str(difference))
+
+
+class _OneCompile:
+    """A compile row for a stage that is entered without Dynamo.
+
+    The decomposition of an exported program is a compile by itself.  An exception of the stage ends
+    here, on the tape: it may be the recorded failure.  So does a stop.
+    """
+
+    def __init__(self, recorder: Recorder, restored: Restored) -> None:
+        from torchreel.recorder.event_log.spans import GraphCall
+
+        doc = restored.doc
+        stage = "pre_grad" if doc.entry == "graph" else "forward"
+        own = doc.entry == "export"
+        self.recorder = recorder
+        self.span = None if own else recorder.enter(stage, doc.partition)
+        if self.span is not None:
+            # A backend of the program may compile parts of the graph apart, as when recorded.
+            call = GraphCall(id(restored.graph), is_any=":" not in doc.backend)
+            self.span.entry.call = call
+        self.is_running = False
+
+    def __enter__(self) -> _OneCompile:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> bool:
+        replayed = isinstance(error, Exception) and not isinstance(error, TorchreelError)
+        if error is not None and replayed and self.is_running and self.span is not None:
+            # As in the recorded program, where it left what the compiler had returned.
+            self.recorder.add_failure(error, Mark(id(error), self.span.entry, "run", ""))
+        replayed = replayed or isinstance(error, Stopped)
+        if self.span is not None:
+            self.recorder.leave(self.span, error if replayed else None)
+        if error is not None and (why := sandbox.denied(lineage(error))):
+            raise UnsupportedError(why)
+        return replayed
+
+
+def parse(data: Mapping[str, Any]) -> Report:
+    """The report that a child wrote."""
+    return Report(**data)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,296 @@
+"""The process of a replay of frames: loads bundles, lets Dynamo trace them, under the recorder.
+
+Lives here: `python -m torchreel.replay.child.frame_child`, which reads one request (JSON) from
+standard input.  Not here: starting it (`launch`), how a frame is traced (`frames`).  One process
+traces frames one after the other, as the recorded one did: a recompile needs what was compiled
+before.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, nullcontext, suppress
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+from torchreel.errors import TorchreelError, UnsupportedError
+from torchreel.replay.child.hang import ending_when_hung
+from torchreel.sandbox.processes import follow_parent
+
+if TYPE_CHECKING:
+    from torchreel.replay.child.bundles import LoadedFrame
+    from torchreel.replay.child.frames import Frames
+    from torchreel.store.documents.jsontypes import Json
+
+_NEVER = 1 << 62
+
+
+@dataclass(frozen=True)
+class SequenceStep:
+    """One frame to trace."""
+
+    id: int
+    """The row of the recorded compile: a name comes again when the program resets Dynamo."""
+    place: str
+    """Where it is in its store, for messages."""
+    compile_id: str
+    data: str
+    """Path of a file with the pickle."""
+    document: str
+    """Path of a file with what stands beside it."""
+    missing: str = ""
+    wanted: bool = True
+    """Whether it is to be recorded: a recompile needs its history, and that only once."""
+    backward: bool = False
+    execute: bool = False
+    compile_cpp: bool = False
+    items: Sequence[tuple[Json, Json]] = ()
+    """Sources of 0-d tensors whose values became symbols, and those values."""
+
+
+@dataclass(frozen=True)
+class FrameRequest:
+    """Which frames to trace, in order, and into which store."""
+
+    steps: list[SequenceStep]
+    report: str
+    store: str
+    replay_of: int
+    entry: str = "frame"
+    trust: bool = False
+    imports: tuple[str, ...] = ()
+    facts: Mapping[str, Any] = field(default_factory=dict)
+    """The machine that the recorded process ran on (`facts.Facts`)."""
+    compile_timeout: float | None = None
+    sought: Mapping[str, Any] | None = None
+    """Where to stop (`travel.Sought`), in the one frame that is wanted."""
+
+    @property
+    def interactive(self) -> bool:
+        """Whether somebody is to be asked: then the child has the terminal."""
+        return self.sought is not None and bool(self.sought["interactive"])
+
+
+@dataclass
+class Told:
+    """What came of one frame, besides what was recorded."""
+
+    refused: str = ""
+    substitute: str = ""
+    """The backend that stood in for the recorded one."""
+    span: list[int] = field(default_factory=lambda: [0, 0])
+    """When it began and ended (`time.time_ns()`): by that its compiles are known."""
+    notes: list[str] = field(default_factory=list)
+
+
+@dataclass
+class FrameReport:
+    """What the child has to say besides the recording it made; `told` by the rows of compiles."""
+
+    finished: bool = False
+    refused: str = ""
+    notes: list[str] = field(default_factory=list)
+    told: dict[str, Told] = field(default_factory=dict)
+    stopped: Mapping[str, Any] | None = None
+    """Where it stopped (`travel.Stop`); None when it went on to its end."""
+
+    def write(self, path: str) -> None:
+        """Save, in one step."""
+        Path(path).write_text(json.dumps(asdict(self)))
+
+
+def main() -> None:
+    """Carry out the request on standard input, or in the file that is named."""
+    follow_parent()
+    data = json.loads(Path(sys.argv[1]).read_text() if len(sys.argv) > 1 else sys.stdin.read())
+    request = FrameRequest(**{**data, "steps": [SequenceStep(**step) for step in data["steps"]]})
+    report = FrameReport()
+    try:
+        _replay(request, report)
+        report.finished = True
+    except TorchreelError as error:
+        report.refused = str(error)
+    finally:
+        report.write(request.report)
+
+
+def _replay(request: FrameRequest, report: FrameReport) -> None:
+    import torchreel.recorder.session as recording
+    from torchreel.replay.child.frames import Frames
+    from torchreel.replay.imposed import torch_machine
+    from torchreel.replay.imposed.facts import Facts, recorder_settings
+    from torchreel.replay.imposed.facts import told as told_of
+
+    for name in request.imports:
+        importlib.import_module(name)
+    frames = Frames()
+    facts = Facts(**request.facts)
+    run = any(step.execute for step in request.steps)
+    with ExitStack() as stack:
+        # Before the recorder attaches: it is to see what Inductor is told of the machine.
+        unlike = stack.enter_context(torch_machine.imposed(facts, run=run))
+        report.notes += told_of(facts)
+        report.notes += [f"not imposed: {text}" for text in unlike]
+        recorded = False
+        for step in request.steps:
+            if step.wanted and not recorded:
+                recorded = True
+                recorder = stack.enter_context(
+                    recording.record(
+                        request.store,
+                        compile_timeout=request.compile_timeout,
+                        settings=recorder_settings(facts, trust=request.trust),
+                        kind="replay",
+                        replay_of=request.replay_of,
+                        entry=request.entry,
+                    )
+                )
+                stack.enter_context(ending_when_hung(recorder, request.compile_timeout))
+            told = report.told[str(step.id)] = Told()
+            _step(step, request, frames, told, report)
+
+
+def _step(
+    step: SequenceStep, request: FrameRequest, frames: Frames, told: Told, report: FrameReport
+) -> None:
+    from torchreel.replay.child.bundles import LoadedBundle
+    from torchreel.replay.child.frames import unsupported
+
+    bundle = LoadedBundle(
+        Path(step.data).read_bytes(), Path(step.document).read_bytes(), step.missing, step.place
+    )
+    try:
+        told.refused = unsupported(bundle.call)
+        if not told.refused:
+            _trace(step, bundle, request, frames, told, report)
+    except TorchreelError as error:
+        told.refused = str(error)
+
+
+def _trace(
+    step: SequenceStep,
+    bundle: Any,
+    request: FrameRequest,
+    frames: Frames,
+    told: Told,
+    report: FrameReport,
+) -> None:
+    from torchreel.replay import dynamo_names, torch_names
+    from torchreel.replay.child.frames import SUBSTITUTE, backend_of, imposed, run, trace
+    from torchreel.replay.compare.verdict import NOT_RESTORED
+
+    call = bundle.call
+    frame = _loaded(bundle)
+    told.notes += frame.notes
+    function = frames.function(frame, step.compile_id)
+    backend = backend_of(call, request.imports)
+    if backend is None:
+        told.substitute = backend = SUBSTITUTE
+    with (
+        imposed(call, step.compile_id, trust=request.trust) as left,
+        nullcontext() if step.compile_cpp else torch_names.without_cpp_compiler(),
+        torch_names.backward_now(step.backward),
+        dynamo_names.item_values(step.items),
+    ):
+        told.notes += [f"{NOT_RESTORED}{name}" for name in left]
+        told.span = [time.time_ns(), _NEVER]
+        report.write(request.report)  # should the compile kill this process
+        with _Failing(told), _stopping(step, request, frame, report):
+            (run if step.execute else trace)(function, frame, call, backend)
+        told.span[1] = time.time_ns()
+
+
+def _loaded(bundle: Any) -> LoadedFrame:
+    """The frame of a bundle.  Raises `UnsupportedError` for what the program's code raises then."""
+    import torch
+
+    try:
+        # A module of the program may compile while it is imported: that is not to be replayed.
+        with torch.compiler.set_stance("force_eager"):
+            frame: LoadedFrame = bundle.load()
+    except TorchreelError:
+        raise
+    except Exception as error:
+        told = f"the frame can't be set up: {type(error).__name__}: {error!s:.200}"
+        raise UnsupportedError(told) from error
+    return frame
+
+
+@contextmanager
+def _stopping(
+    step: SequenceStep, request: FrameRequest, frame: LoadedFrame, report: FrameReport
+) -> Iterator[None]:
+    """Stop where the request says, if it does; whether it did is in the report."""
+    from torchreel.recorder.attach import active
+
+    recorder = active()
+    if request.sought is None or not step.wanted or recorder is None:
+        yield
+        return
+    from torchreel.recorder.event_log.failures import Stopped
+    from torchreel.replay.child.prompt import Prompt
+    from torchreel.replay.child.stops import Stops, parse, told, watching
+    from torchreel.replay.compare.travel import FRAME
+
+    prompt = Prompt(lambda: _objects(frame), recorder) if request.interactive else None
+    stops = Stops(parse(request.sought), FRAME, prompt.ask if prompt is not None else None)
+    with suppress(Stopped), watching(recorder, stops):
+        yield
+    report.stopped = told(stops)
+
+
+def _objects(frame: LoadedFrame) -> dict[str, Any]:
+    """Return what a prompt shows of a frame."""
+    from torchreel.replay import torch_names
+
+    mode = torch_names.current_fake_mode()
+    return {
+        "graph": frame.function, "inputs": [*frame.args, *frame.kwargs.values()],
+        "fake_mode": mode, "shape_env": getattr(mode, "shape_env", None),
+    }  # fmt: skip
+
+
+class _Failing:
+    """Ends an exception of the compile here: it may be the recorded failure, and is on the tape."""
+
+    def __init__(self, told: Told) -> None:
+        self._told = told
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> bool:
+        if not isinstance(error, Exception) or isinstance(error, TorchreelError):
+            return False
+        if not _was_recorded(error):
+            self._told.notes.append(f"the call ended with {type(error).__name__}: {error}")
+        return True
+
+
+def _was_recorded(error: Exception) -> bool:
+    """Return whether the recorder has this failure; the history of a recompile is not recorded."""
+    from torchreel.recorder.attach import active
+
+    recorder = active()
+    return recorder is None or recorder.has_failed(error)
+
+
+def parse(data: Mapping[str, Any]) -> FrameReport:
+    """The report that a child wrote."""
+    told = {place: Told(**found) for place, found in data["told"].items()}
+    return FrameReport(data["finished"], data["refused"], data["notes"], told, data["stopped"])
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,159 @@
+"""Lets Dynamo trace a recorded frame again, as it was called when it was recorded.
+
+Lives here: the `torch.compile` call with everything around it.  Not here: the loading of bundles
+(`bundles`), the process (`frame_child`), the comparison (`compare`).  The frame is compiled and not
+run: its tensors have invented values.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from types import CodeType, FunctionType
+from typing import Any
+
+import torch
+
+from torchreel.errors import UnsupportedError
+from torchreel.formats import values
+from torchreel.formats.checkpoints import ambient, config
+from torchreel.formats.frames.calls import FrameCall
+from torchreel.formats.torch_names import (
+    CompileId,
+    set_frame_counters,
+    set_resume_metadata,
+    set_seen_sizes,
+    set_specialized_floats,
+    set_traced_module,
+)
+from torchreel.replay import dynamo_names, torch_names
+from torchreel.replay.child.bundles import LoadedFrame
+from torchreel.store.addressing import UNNAMED
+from torchreel.torch_compat import debugging_backends
+
+SUBSTITUTE = "eager"
+"""Compiles for a backend that can't be had: what Dynamo makes does not depend on it."""
+
+
+@dataclass
+class Frames:
+    """The code of the frames that this process has traced: a recompile is one of the same code."""
+
+    codes: dict[int, CodeType] = field(default_factory=dict)
+
+    def function(self, frame: LoadedFrame, compile_id: str) -> FunctionType:
+        """The function of a frame; its code is new for the first compile of a frame."""
+        found = CompileId.from_string(compile_id) if compile_id != UNNAMED else None
+        number = found.frame_id if found is not None and found.frame_id is not None else -1
+        own = frame.function
+        first = found is None or found.frame_compile_id == 0
+        if first or self.codes.get(number) != own.__code__:
+            self.codes[number] = own.__code__.replace(co_name=own.__code__.co_name)
+        code = self.codes[number]
+        if frame.resume is not None:
+            set_resume_metadata(code, frame.resume)
+        made = FunctionType(code, own.__globals__, own.__name__, None, own.__closure__)
+        made.__module__ = own.__module__
+        if frame.traced is not None:
+            set_traced_module(code, made, frame.traced)
+        return made
+
+
+def unsupported(call: FrameCall) -> str:
+    """Why a call can't be made again; '' when it can."""
+    if call.export:
+        return "the frame was traced by torch.export, not by torch.compile"
+    if call.filtered:
+        return "a function of the program's chose among the guards, and is not in the bundle"
+    if call.modes:
+        return f"torch function modes were active that have no portable form: {call.modes}"
+    if call.transforms:
+        return f"the frame was called inside of a functorch transform: {call.transforms}"
+    return ""
+
+
+@contextlib.contextmanager
+def imposed(call: FrameCall, compile_id: str, *, trust: bool) -> Iterator[list[str]]:
+    """Impose config, ambient state and counters of a call; caches are off.
+
+    Yields the config entries that were left out.
+    """
+    with ExitStack() as stack:
+        left = stack.enter_context(config.patched(call.config, trust=trust))
+        stack.enter_context(torch_names.caches_off())
+        stack.enter_context(ambient.imposed(call.ambient))
+        if call.device is not None:
+            stack.enter_context(torch.device(call.device))
+        stack.enter_context(dynamo_names.error_on_graph_break(call.error_on_graph_break))
+        if call.seed is not None:
+            torch.manual_seed(call.seed)
+        set_frame_counters(call.counters, compile_id)
+        set_specialized_floats(call.floats)
+        yield left
+
+
+def trace(function: FunctionType, frame: LoadedFrame, call: FrameCall, backend: Any) -> None:
+    """Call `torch.compile` on a function; it ends where the compiled code would begin to run.
+
+    A call of torch.export is made as it is.  Raises what Dynamo, the backend or torch.export raise.
+    """
+    if call.exported:
+        function(*frame.args, **frame.kwargs)
+        return
+    set_seen_sizes(call.sizes, function.__code__, function.__closure__)
+    with (
+        dynamo_names.compile_only(function.__code__),
+        contextlib.suppress(dynamo_names.TracingStopped),
+    ):
+        compiled(function, call, backend)(*frame.args, **frame.kwargs)
+
+
+def run(function: FunctionType, frame: LoadedFrame, call: FrameCall, backend: Any) -> object:
+    """Call `torch.compile` on a function and run what comes of it."""
+    if call.exported:
+        return function(*frame.args, **frame.kwargs)
+    set_seen_sizes(call.sizes, function.__code__, function.__closure__)
+    return compiled(function, call, backend)(*frame.args, **frame.kwargs)
+
+
+def compiled(function: FunctionType, call: FrameCall, backend: Any) -> Callable[..., Any]:
+    """Return what the program's `torch.compile` returned."""
+    options: dict[str, Any] = {
+        str(entry["key"]): values.decode_value(entry["value"], _no_leaf)  # type: ignore[call-overload,index]
+        for entry in (call.options if backend == "inductor" else ())
+    }
+    wrapped: Callable[..., Any] = torch.compile(
+        function,
+        backend=backend,
+        fullgraph=call.fullgraph,
+        dynamic=call.dynamic,
+        options=options or None,
+    )
+    return wrapped
+
+
+def _no_leaf(kind: str, data: object) -> object:
+    raise UnsupportedError(f"an option holds no {kind!r}, found {data!r:.60}")
+
+
+def backend_of(call: FrameCall, imports: Sequence[str]) -> Any:
+    """The recorded backend, by its name or as a function; None when it can't be had here.
+
+    One that is not registered is code of the program's: it is taken from a module that was named
+    for it, and from no other.
+    """
+    made = debugging_backends.make(call.backend, lambda inner: torch_names.backend(inner, {}))
+    if made is not None:
+        return made
+    if ":" not in call.backend:
+        return call.backend if call.backend in dynamo_names.registered_backends() else None
+    module, _, qualname = call.backend.partition(":")
+    if module not in imports:
+        return None
+    found: Any = importlib.import_module(module)
+    for part in qualname.split("."):
+        found = getattr(found, part, None)
+    return found

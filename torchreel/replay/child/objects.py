@@ -1,0 +1,48 @@
+"""The program's own backend, passes and config callables, read back from a checkpoint.
+
+Each is a pickle, as frames are: to load one runs code of the store, so nothing here happens without
+trust. Lives here: which there are, and the loading of one. Not here: how they are kept
+(`torchreel.recorder.probes.bundles`), what is done with them (`restore`).
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Callable, Mapping
+from functools import partial
+
+from torchreel.errors import DamagedStore, RefusedError, ReplayError, UnsupportedError
+from torchreel.formats.checkpoints.document import CheckpointDoc
+from torchreel.replay.child.bundles import read_object
+from torchreel.store.documents.jsontypes import Json
+
+KEY = "objects"
+"""Where they stand in the `extra` of a checkpoint."""
+BACKEND = "backend"
+OPTION = "options."
+"""How the names of options of the `torch.compile` call begin."""
+
+
+def kept(doc: CheckpointDoc, *, trust: bool) -> dict[str, Callable[[], object]]:
+    """Return what loads each of the program's own objects, by name; nothing without trust.
+
+    Names are those of config entries (`inductor.post_grad_custom_post_pass`), of options
+    (`options.NAME`), and `backend`.  To load one raises `UnsupportedError` where that can't be.
+    """
+    table = doc.extra.get(KEY)
+    if not trust or not isinstance(table, Mapping):
+        return {}
+    return {str(name): partial(_loaded, str(name), data) for name, data in table.items()}
+
+
+def _loaded(name: str, data: Json) -> object:
+    if not isinstance(data, Mapping) or not isinstance(data.get("data"), str):
+        reason = data.get("reason") if isinstance(data, Mapping) else None
+        raise UnsupportedError(f"it was not kept: {reason or 'unknown'!s:.200}")
+    try:
+        pickled = base64.b64decode(str(data["data"]), validate=True)
+        return read_object(pickled, data.get("document"), name)
+    except (RefusedError, ReplayError) as error:
+        raise UnsupportedError(str(error)) from error
+    except ValueError as error:
+        raise DamagedStore(f"What the store holds of {name} can't be read: {error}.") from error

@@ -1,0 +1,315 @@
+"""From a checkpoint to live objects, and into the stage's own entry point.
+
+Lives here: rebuilding the ShapeEnv, the fake inputs and the graph, imposing config, ambient state
+and counters, calling `compile_fx` or `compile_fx_inner`.  Not here: processes and stores
+(`child`), comparison (`compare`).  Called by the replay's child and the minifier's worker.
+
+Nothing is re-traced on the way: the recorded graph is what the stage gets.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass
+
+import sympy
+import torch
+from torch.fx import GraphModule
+
+from torchreel.errors import UnsupportedError, UntrustedError
+from torchreel.formats import names, sources, symbols, values
+from torchreel.formats.checkpoints import ambient, config, exported_programs
+from torchreel.formats.checkpoints.document import CheckpointDoc
+from torchreel.formats.checkpoints.inductor_call import decode_arguments, decode_graph_name
+from torchreel.formats.graphs.codec import decode_graph
+from torchreel.formats.operators import KEY as OPERATORS
+from torchreel.formats.operators import described, stand_ins
+from torchreel.formats.shape_env import answers, calls, snapshots
+from torchreel.formats.tensors import Decoder, synthesise_all
+from torchreel.formats.torch_names import (
+    FakeTensorMode,
+    ShapeEnv,
+    decompose,
+    last_sequence,
+    set_aot_counter,
+    set_checkpoint_counter,
+    set_graph_counter,
+    set_region_call_counter,
+    set_specialized_floats,
+)
+from torchreel.replay import torch_names
+from torchreel.replay.accuracy.comparison import tensors_of
+from torchreel.replay.child import objects, pieces
+from torchreel.store.documents.jsontypes import Json
+
+_COUNTERS = {
+    "aot_counter": set_aot_counter,
+    "graph_counter": set_graph_counter,
+    "checkpoint_counter": set_checkpoint_counter,
+    "region_call_counter": set_region_call_counter,
+}
+"""Of the process, in what a compile makes: its graphs and regions are numbered by them."""
+
+
+@dataclass
+class Restored:
+    """A checkpoint brought back to life."""
+
+    doc: CheckpointDoc
+    graph: GraphModule
+    inputs: list[object]
+    mode: FakeTensorMode
+    env: ShapeEnv
+    lost: list[str]
+    symbols: Mapping[str, object]
+    request: exported_programs.DecompositionRequest | None = None
+    """What is decomposed, where that is an exported program."""
+
+    def expression(self, spelled: Json) -> object:
+        """A recorded expression over the checkpoint's symbols."""
+        return calls.decode("expr", spelled, dict(self.symbols))
+
+
+def restore(doc: CheckpointDoc, *, trust: bool = False) -> Restored:
+    """Rebuild a checkpoint's ShapeEnv, fake inputs and graph.
+
+    `trust`: also the decompositions of the program's own. Raises `UnsupportedError` (or
+    `UntrustedError`) naming what cannot, or may not, be rebuilt.
+    """
+    missing = doc.opaque()
+    if missing:
+        raise UnsupportedError(
+            f"the checkpoint holds what has no portable form: {'; '.join(missing)}"
+        )
+    # The program's own code is in no comment that the compiler writes.
+    names.check_comment({k: v for k, v in doc.extra.items() if k != objects.KEY})
+    torch_names.register_operators()
+    stand_in_for(doc)
+    table = snapshots.decode_symbols(doc.shape_env)
+    env = snapshots.new_shape_env(doc.shape_env)
+    snapshots.restore(env, doc.shape_env, table)
+    mode = torch_names.fake_mode(env, _settings(doc))
+    if doc.entry == "graph" and not pieces.compiles_apart(doc):
+        _warm_fake_cache(doc, Decoder(mode, table, doc.hints))
+        snapshots.restore(env, doc.shape_env, table)
+    decoder = Decoder(mode, table, doc.hints)
+    inputs = [decoder.fake(description) for description in doc.inputs]
+    lost: list[str] = []
+    if doc.entry == "graph":  # there, storages of inputs and of values are numbered apart
+        decoder = _decoder_of_graph(doc, mode, table)
+    graph = decode_graph(doc.graph, decoder, lost, inputs=doc.inputs)
+    _check_kernels(graph)
+    if doc.entry == "graph" and pieces.is_from_dynamo(doc):
+        parameters = sources.decode_named(doc.extra.get("parameter_sources"))
+        torch_names.mark_as_dynamo_graph(graph, parameters)
+    classes = doc.extra.get("class_names")
+    torch_names.set_class_names(graph, classes if isinstance(classes, Mapping) else {})
+    request = _request(doc, graph, table, trust=trust) if doc.entry == "export" else None
+    snapshots.restore(env, doc.shape_env, table)  # making fakes may have noted guards
+    if "last_sequence" in doc.extra:
+        _renumber(graph, doc.extra["last_sequence"])
+    torch_names.forget_answers()
+    answers.restore(env, doc.extra.get("shape_answers"), table)
+    return Restored(doc, graph, inputs, mode, env, lost, table, request)
+
+
+def _request(
+    doc: CheckpointDoc, graph: GraphModule, table: symbols.Symbols, *, trust: bool
+) -> exported_programs.DecompositionRequest:
+    found = doc.extra.get(exported_programs.KEY)
+    return exported_programs.decode(
+        found if isinstance(found, Mapping) else {},
+        graph, table, doc.hints, objects.kept(doc, trust=trust),
+    )  # fmt: skip
+
+
+def _decoder_of_graph(
+    doc: CheckpointDoc, mode: FakeTensorMode, table: Mapping[str, sympy.Symbol]
+) -> Decoder:
+    """Return what rebuilds the values in a graph: of the inputs' ShapeEnv, or of one of their
+    own.
+    """
+    traced = pieces.traced_with(doc)
+    if traced is None:
+        return Decoder(mode, table, doc.hints)
+    table = snapshots.decode_symbols(traced)
+    env = snapshots.new_shape_env(traced)
+    snapshots.restore(env, traced, table)
+    return Decoder(torch_names.fake_mode(env, _settings(doc)), table, snapshots.hints(traced))
+
+
+def stand_in_for(doc: CheckpointDoc) -> tuple[str, ...]:
+    """Register what stands in for operators that this process lacks; returns their names."""
+    table = doc.extra.get(OPERATORS) or described.operators_of([doc.graph])
+    return stand_ins.register(table)
+
+
+def _check_kernels(graph: GraphModule) -> None:
+    """Refuse a graph that calls what is no data: a Triton kernel by its number in a process."""
+    calls = torch_names.kernel_calls(graph)
+    if calls:
+        raise UnsupportedError(
+            f"the graph calls Triton kernels of the program's own ({', '.join(calls)}), by numbers "
+            "that a process gave them: they are code, which a replay from data does not run. Their "
+            "source is on the tape (hop.kernel); where there is such a device and their module can "
+            "be imported, replay the frame: --entry frame --trust"
+        )
+
+
+def _renumber(graph: GraphModule, last: Json) -> None:
+    """Number an ATen graph's nodes as autograd counts here.
+
+    What Inductor traces in addition gets the number of the last one, as it did when recorded:
+    `last` says which of the recorded numbers that was, if any.
+    """
+    now = last_sequence()
+    for module in graph.modules():
+        for node in module.graph.nodes if isinstance(module, GraphModule) else ():
+            number = node.meta.get("seq_nr")
+            if isinstance(number, int):
+                node.meta["seq_nr"] = now if number == last else now - 1 - number
+
+
+def _warm_fake_cache(doc: CheckpointDoc, decoder: Decoder) -> None:
+    """Run every node once on its fake arguments, as Dynamo did while it traced.
+
+    AOTAutograd's tracing takes results of symbolic operators from a cache that the ShapeEnv holds
+    and that Dynamo's tracing filled.  A hit traces no symbolic arithmetic, a miss does: without
+    this the same graph comes out, with other node names.  The objects used here are thrown away.
+    """
+    graph = decode_graph(doc.graph, decoder, [], inputs=doc.inputs)
+    _check_kernels(graph)
+    with ambient.imposed(doc.ambient):
+        torch_names.run_nodes_on_fakes(graph, decoder.mode)
+    torch_names.forget_answers()
+    _impose_counters(doc)  # operators of higher order have counted
+
+
+def _impose_counters(doc: CheckpointDoc) -> None:
+    for key, setter in _COUNTERS.items():
+        if isinstance(value := doc.extra.get(key), int):
+            setter(value)
+
+
+def _settings(doc: CheckpointDoc) -> dict[str, bool]:
+    settings = doc.extra.get("fake_mode")
+    return {k: bool(v) for k, v in settings.items()} if isinstance(settings, Mapping) else {}
+
+
+@contextlib.contextmanager
+def imposed(doc: CheckpointDoc, *, trust: bool = False, attempt: int = 0) -> Iterator[list[str]]:
+    """Impose the checkpoint's config, ambient state and counters; caches are off.
+
+    Yields the config entries that were left out, with the reason.
+    """
+    with ExitStack() as stack:
+        left = stack.enter_context(
+            config.patched(doc.config, trust=trust, objects=objects.kept(doc, trust=trust))
+        )
+        stack.enter_context(torch_names.caches_off())
+        stack.enter_context(ambient.imposed(doc.ambient))
+        stack.enter_context(torch_names.compile_context(doc.extra.get("compile_id"), attempt))
+        _impose_counters(doc)
+        floats = doc.extra.get("specialized_floats")
+        set_specialized_floats(str(name) for name in floats) if isinstance(floats, list) else None
+        yield left
+
+
+def options_of(doc: CheckpointDoc, *, trust: bool = False) -> dict[str, object]:
+    """The options of the recorded `torch.compile` call.
+
+    Raises `UntrustedError` when one of them leads outside (a command, a path, a callable).
+    """
+    entries = doc.extra.get("options")
+    kept, left = config.restorable(entries if isinstance(entries, list) else [], trust=trust)
+    if left:
+        raise UntrustedError(
+            f"the compile was given options that name code, commands or paths: {', '.join(left)}; "
+            "use --trust to restore them"
+        )
+    loaders = objects.kept(doc, trust=trust)
+    found: dict[str, object] = {}
+    for entry in kept:
+        key, tree = str(entry["key"]), entry["value"]  # type: ignore[call-overload,index]
+        load = loaders.get(f"{objects.OPTION}{key}")
+        found[key] = values.decode_value(tree, _no_leaf) if load is None else load()
+    return found
+
+
+def own_backend(doc: CheckpointDoc, *, trust: bool) -> Callable[..., object] | None:
+    """The program's own backend out of the store; None without trust, and where none is kept.
+
+    Raises `UnsupportedError` where it can't be loaded.
+    """
+    load = objects.kept(doc, trust=trust).get(objects.BACKEND)
+    found = None if load is None or ":" not in doc.backend else load()
+    return found if callable(found) else None
+
+
+def _no_leaf(kind: str, data: Json) -> object:
+    raise UnsupportedError(f"an option holds no {kind!r}, found {data!r:.60}")
+
+
+def run(restored: Restored, *, backward: bool = False, trust: bool = False) -> object:
+    """Feed a restored checkpoint to its stage; returns the compiled callable.
+
+    `backward`: compile the backward graph as well, as the recorded program did when it called
+    `backward()` (torch compiles it lazily, on the first real call).
+    """
+    if restored.doc.entry == "aot":
+        return _run_aot(restored)
+    if restored.request is not None:
+        found = restored.request
+        return decompose(found.program, *found.tables, found.loss, found.triton)
+    return _run_graph(restored, backward, trust)
+
+
+def _run_graph(restored: Restored, backward: bool, trust: bool) -> object:
+    doc = restored.doc
+    if pieces.is_piece(doc):
+        with torch_names.tracing_context(restored.mode), torch_names.backward_now(backward):
+            return pieces.backend(doc)(restored.graph, restored.inputs)
+    own = own_backend(doc, trust=trust)
+    options = options_of(doc, trust=trust)
+    backend: Callable[..., object] = own or torch_names.backend(doc.backend, options)
+    with torch_names.tracing_context(restored.mode), torch_names.backward_now(backward):
+        return backend(torch_names.before_backend(restored.graph), restored.inputs)
+
+
+def _run_aot(restored: Restored) -> object:
+    arguments = decode_arguments(restored.doc.extra.get("kwargs"))
+    aot_name = decode_graph_name(restored.doc.extra.get("aot_name"))
+    donated = restored.doc.extra.get("donated")
+    indices = [int(str(index)) for index in donated] if isinstance(donated, list) else None
+    with torch_names.tracing_context(restored.mode, aot_name, indices):
+        return torch_names.compile_fx_inner(restored.graph, restored.inputs, arguments)
+
+
+def execute(doc: CheckpointDoc, compiled: object) -> object:
+    """Run a compiled graph once, on synthesised inputs of the recorded layout."""
+    return _call(doc, compiled, _real_inputs(doc))
+
+
+def results_of(doc: CheckpointDoc, function: object = None) -> list[object]:
+    """Return what a compiled graph (or the graph as it is) returns for synthesised inputs.
+
+    And what it leaves in them: a graph may write to its inputs.
+    """
+    function = restore(doc).graph if function is None else function
+    inputs = _real_inputs(doc)
+    torch.manual_seed(0)
+    return tensors_of([_call(doc, function, list(inputs)), inputs])
+
+
+def _real_inputs(doc: CheckpointDoc) -> list[object]:
+    table = snapshots.decode_symbols(doc.shape_env)
+    return synthesise_all(doc.inputs, seed=0, hints=doc.hints, table=table)
+
+
+def _call(doc: CheckpointDoc, function: object, inputs: list[object]) -> object:
+    """Call a graph: what Inductor compiled takes one list, what Dynamo calls takes arguments."""
+    assert callable(function)
+    boxed = doc.entry == "aot" and not isinstance(function, GraphModule)
+    return function(inputs) if boxed else function(*inputs)

@@ -1,0 +1,378 @@
+"""Compares a recorded compile with its replay: the tapes, graphs, output code and failure.
+
+Lives here: the comparison as a whole, of graphs, code and failures, and the first difference as
+text.  Not here: the tapes (`events`), what may differ (`normalise`, `rules`), running the replay
+(`launch`).
+
+Both sides are read from stores, through the same queries: a replay is a recording.  Graphs are
+compared by the bytes of their portable form, output code by its normalised bytes, a failure by its
+signature.
+"""
+
+from __future__ import annotations
+
+import difflib
+import itertools
+import json
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from torchreel.errors import DamagedStore
+from torchreel.replay.compare.events import Walk
+from torchreel.replay.compare.lanes import WHOLE, Lane, cache_hits, facts_before, holes, lanes
+from torchreel.replay.compare.normalise import (
+    canonical_cached_code,
+    canonical_code,
+    canonical_files,
+)
+from torchreel.replay.compare.rules import CLASSES, ON_REQUEST, SCOPES, excuses
+from torchreel.replay.compare.selection import Point
+from torchreel.replay.compare.travel import Stop, Until, reached, up_to
+from torchreel.replay.compare.verdict import Comparison, Divergence, Reached
+from torchreel.store import queries
+from torchreel.store.database import Store
+from torchreel.store.documents import graph_documents
+from torchreel.store.documents.jsontypes import Json, canonical_json, parse_json
+from torchreel.store.records import Compile, Failure
+
+_STAGES = ("joint", "forward", "backward", "post_grad")
+_DIFF_LINES = 40
+
+Key = tuple[str, str, str]  # kind, stage, partition
+
+
+@dataclass(frozen=True)
+class Item:
+    """One thing to compare: its blob, in which store."""
+
+    store: Store
+    digest: str
+    cached: bool = False
+    """Whether what it is compared with came from a cache, or it did."""
+
+    def canonical(self, kind: str) -> bytes:
+        """The bytes that have to be equal.  Raises DamagedStore when the blob is no such thing."""
+        data = self.store.read_blob(self.digest)
+        try:
+            if kind == "output code":
+                canonical = canonical_cached_code if self.cached else canonical_code
+                return canonical(data.decode("utf-8", "surrogatepass")).encode()
+            # Folded, which not all stores are; whole, it may be a thousand times more.
+            document = _without_operators(graph_documents.folded(parse_json(data)))
+            whole = canonical_json(document)
+            text = canonical_files(whole.decode("utf-8", "surrogatepass"))
+            return text.encode("utf-8", "surrogatepass")
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+            raise DamagedStore(
+                f"What {self.store.target} has as {kind} ({self.digest[:12]}) is none: {error}."
+            ) from error
+
+
+def _without_operators(document: Json) -> Json:
+    """A graph less what is said of the operators that it calls: where they are defined may differ,
+    and what they return stands with the nodes."""
+    extra = document.get("extra") if isinstance(document, Mapping) else None
+    if not isinstance(document, Mapping) or not isinstance(extra, Mapping):
+        return document
+    modules = document.get("modules")
+    inner = modules.items() if isinstance(modules, Mapping) else ()
+    return {
+        **document,
+        "extra": {key: value for key, value in extra.items() if key != "operators"},
+        "modules": {name: _without_operators(one) for name, one in inner},
+    }
+
+
+@dataclass(frozen=True)
+class EventComparison:
+    """Everything that was compared, and the first difference ('' when there is none)."""
+
+    compared: tuple[Comparison, ...]
+    difference: str
+    detail: str
+    notes: tuple[str, ...] = ()
+    divergence: Divergence | None = None
+    reached: Reached | None = None
+    hole: str = ""
+    """Events are missing on the recorded tape where the two part: nothing can be said."""
+
+    @property
+    def agrees(self) -> bool:
+        """Whether every comparison agrees."""
+        return self.divergence is None and all(row.agrees for row in self.compared)
+
+
+@dataclass(frozen=True)
+class Side:
+    """A compile in its store; a replay may have made none."""
+
+    store: Store
+    compile: Compile | None
+
+
+@dataclass(frozen=True)
+class Question:
+    """What to compare: from which checkpoint on, and what may differ on request."""
+
+    point: Point
+    allow: frozenset[str] = frozenset()
+    cut: bool = False
+    """The recorded process died: its tape may end anywhere."""
+    until: Until = field(default_factory=Until)
+    stop: Stop | None = None
+    """Where the replay was stopped, if it was."""
+    stand_ins: frozenset[str] = frozenset()
+    """The operators that the replay had stand-ins of."""
+
+
+def compare(recorded: Side, replayed: Side, question: Question) -> EventComparison:
+    """Compare what came after a checkpoint."""
+    events = _events(recorded, replayed, question)
+    things = _things(recorded, replayed, question)
+    detail, difference = things.detail, things.difference
+    if events.divergence is not None:
+        detail, difference = str(events.divergence), events.divergence.difference
+    return EventComparison(
+        (*events.compared, *things.compared), difference, detail, (*events.notes, *things.notes),
+        events.divergence, events.reached, events.hole,
+    )  # fmt: skip
+
+
+# -- events ---------------------------------------------------------------------------------------
+
+
+def _events(recorded: Side, replayed: Side, question: Question) -> EventComparison:
+    """The two tapes, event by event."""
+    point, allowed = question.point, excuses(question.allow)
+    scope = SCOPES[point.entry]
+    if recorded.compile is None or replayed.compile is None:
+        return EventComparison((), "", "")
+    stand_ins = question.stand_ins
+    ours = lanes(recorded.store, recorded.compile, scope, point, allowed, stand_ins=stand_ins)
+    if ours is None:
+        why = (
+            f"no events were compared: the tape does not say where the {point.entry} checkpoint is"
+        )
+        return EventComparison((), "", "", (why,))
+    again = Point(point.entry, point.partition)
+    known = facts_before(recorded.store, recorded.compile, point)
+    theirs = lanes(
+        replayed.store, replayed.compile, scope, again, allowed, replay=True, known=known,
+        stand_ins=stand_ins,
+    )  # fmt: skip
+    left: Mapping[str, Lane] = ours
+    right: Mapping[str, Lane] = theirs or {}
+    place = None
+    if question.stop is not None:
+        left, right = up_to(left, right, question.stop, question.until)
+        place = reached(left, question.stop, question.until)
+    walk = Walk(left, right, cut=question.cut)
+    notes = [*_from_caches(left), *_set_aside(walk.aside)]
+    if question.cut:
+        notes.append("the recorded process died: its tape is compared as far as it goes")
+    hole = _hole(recorded.store, recorded.compile, walk.divergence)
+    return EventComparison(tuple(walk.compared), "", "", tuple(notes), walk.divergence, place, hole)
+
+
+def _hole(store: Store, compile: Compile, divergence: Divergence | None) -> str:
+    """Return whether events are missing between the last common one and the first that differs."""
+    if divergence is None or not divergence.before:
+        return ""
+    last = divergence.before[-1][0]
+    until = divergence.seq
+    if until is None:
+        later = [event.seq for event in queries.events(store, compile) if event.seq > last]
+        until = min(later, default=last + 1)
+    missing = holes(store, compile, last, until)
+    if not missing:
+        return ""
+    return (
+        f"the tape has a hole: {len(missing)} events from {missing[0]} on are missing, after event "
+        f"{last}; what is before it is identical. See what was lost with 'torchreel show', and "
+        "record again"
+    )
+
+
+def _from_caches(recorded: Mapping[str, Lane]) -> Iterator[str]:
+    caches = sorted({lane.cached for lane in recorded.values() if lane.cached})
+    if caches:
+        yield (
+            "when it was recorded, the code came from a cache "
+            f"({', '.join(caches)}): what was done to make it is not on the tape"
+        )
+
+
+def _set_aside(counts: Counter[str]) -> Iterator[str]:
+    reasons = {**CLASSES, **ON_REQUEST}
+    for why in sorted(counts):
+        if counts[why]:
+            yield f"set aside: {why}, {counts[why]} times: {reasons[why]}"
+
+
+# -- graphs, code, failure ------------------------------------------------------------------------
+
+
+def _things(recorded: Side, replayed: Side, question: Question) -> EventComparison:
+    point, stopped = question.point, question.stop is not None
+    hits = _cache_hits(recorded)
+    left, right = (_items(side, point, cached=bool(hits)) for side in (recorded, replayed))
+    rows, difference, detail = [], "", ""
+    notes: list[str] = []
+    for key in sorted({*left, *right}, key=_order):
+        row, shown = _compare_items(key, left.get(key, []), right.get(key, []), stopped)
+        if stopped and not row.recorded and not row.replayed:
+            continue
+        if _came_from_cache(row, left, hits):
+            notes.append(
+                f"{row.replayed} {row.kind}(s) of stage {row.stage} have nothing to be compared "
+                "with: when it was recorded, the code came from a cache"
+            )
+            continue
+        rows.append(row)
+        if not row.agrees and not detail:
+            difference, detail = shown, _first_difference(row)
+    failure: list[Comparison]
+    failure, failed = ([], "") if stopped else _compare_failures(recorded, replayed, point)
+    rows += failure
+    return EventComparison(tuple(rows), difference, detail or failed, tuple(notes))
+
+
+def _cache_hits(side: Side) -> frozenset[str]:
+    return frozenset() if side.compile is None else cache_hits(side.store, side.compile)
+
+
+def _came_from_cache(row: Comparison, recorded: Mapping[Key, object], hits: frozenset[str]) -> bool:
+    """Return what the recorded compile never made, because a cache gave it the code."""
+    if WHOLE in hits and row.recorded == 0:
+        return True
+    has_code = any(
+        kind == "output code" and row.partition in ("", partition)
+        for kind, _, partition in recorded
+    )
+    return row.kind == "graph" and row.recorded == 0 and has_code
+
+
+def _order(key: Key) -> tuple[int, str, str]:
+    kind, stage, partition = key
+    place = [*_STAGES, ""].index(stage) if stage in (*_STAGES, "") else 9
+    return (place if kind == "graph" else 8, partition, kind)
+
+
+def _items(side: Side, point: Point, *, cached: bool) -> dict[Key, list[Item]]:
+    found: dict[Key, list[Item]] = defaultdict(list)
+    store, compile, stages = side.store, side.compile, SCOPES[point.entry].graphs
+    if compile is None:
+        return found
+    for graph in queries.graphs(store, compile):
+        if graph.stage in stages and point.partition in ("", graph.partition):
+            found["graph", graph.stage, graph.partition].append(Item(store, graph.digest))
+    for code in queries.output_codes(store, compile):
+        if point.partition in ("", code.partition):
+            found["output code", "codegen", code.partition].append(Item(store, code.digest, cached))
+    return found
+
+
+def _compare_items(
+    key: Key, left: Sequence[Item], right: Sequence[Item], stopped: bool
+) -> tuple[Comparison, str]:
+    """Those in the same place; a replay that was stopped has not made the rest."""
+    kind, stage, partition = key
+    if stopped:
+        left = left[: len(right)]
+    equal, shown = 0, ""
+    for ours, theirs in zip(left, right, strict=False):
+        if ours.digest == theirs.digest or ours.canonical(kind) == theirs.canonical(kind):
+            equal += 1
+        elif not shown:
+            shown = _difference(kind, ours.canonical(kind), theirs.canonical(kind))
+    return Comparison(stage, partition, kind, len(left), len(right), equal), shown
+
+
+def _difference(kind: str, left: bytes, right: bytes) -> str:
+    if kind == "output code":
+        return _diff(left.decode(), right.decode())
+    whole = graph_documents.whole
+    return _graph_difference(whole(parse_json(left)), whole(parse_json(right)))
+
+
+def _first_difference(row: Comparison) -> str:
+    where = f"{row.kind} of stage {row.stage}" + (f" ({row.partition})" if row.partition else "")
+    if row.recorded != row.replayed:
+        return f"the {where}: {row.recorded} recorded, {row.replayed} replayed"
+    return f"the {where} differs in {row.recorded - row.identical} of {row.recorded}"
+
+
+def _compare_failures(recorded: Side, replayed: Side, point: Point) -> tuple[list[Comparison], str]:
+    ours, theirs = _failure(recorded), _failure(replayed)
+    if point.entry == "aot" and ours is not None and ours.partition not in ("", point.partition):
+        ours = None
+    if ours is None and theirs is None:
+        return [], ""
+    same = ours is not None and theirs is not None and _is_same(ours, theirs, point)
+    stage = (ours or theirs).stage  # type: ignore[union-attr]
+    row = Comparison(stage, point.partition, "failure", ours is not None, theirs is not None, same)
+    return [row], "" if same else f"the failure: {_name(ours)} recorded, {_name(theirs)} replayed"
+
+
+# What calls a backend: a replay from the graph calls it without.
+_CALLERS = ("torch._dynamo.output_graph:", "torch._dynamo.convert_frame:")
+
+
+def _is_same(ours: Failure, theirs: Failure, point: Point) -> bool:
+    """Return whether both are one failure; where a backend itself raised, whoever called it."""
+    wanted, seen = ours.signature, theirs.signature
+    if point.entry == "graph":
+        wanted, seen = (
+            replace(one, frames=tuple(f for f in one.frames if not f.startswith(_CALLERS)))
+            for one in (wanted, seen)
+        )
+    return wanted.matches(seen)
+
+
+def _failure(side: Side) -> Failure | None:
+    found = None if side.compile is None else queries.failure_of(side.store, side.compile)
+    return None if found is not None and found.is_found else found
+
+
+def _name(failure: Failure | None) -> str:
+    if failure is None:
+        return "none"
+    what = failure.exception_type or failure.signature.signal or failure.failure_class
+    return f"{what} in stage {failure.stage}"
+
+
+def _diff(left: str, right: str) -> str:
+    lines = difflib.unified_diff(
+        left.splitlines(), right.splitlines(), "recorded", "replayed", lineterm="", n=3
+    )
+    return "\n".join(line[:400] for line in itertools.islice(lines, _DIFF_LINES))
+
+
+def _graph_difference(left: Json, right: Json) -> str:
+    """Where two graphs part: one line for each place, by the names of the nodes."""
+    lines = (
+        f"{path}: recorded {_dump(a)}, replayed {_dump(b)}" for path, a, b in _walk(left, right)
+    )
+    return "\n".join(line[:400] for line in itertools.islice(lines, _DIFF_LINES))
+
+
+def _walk(left: Json, right: Json, path: str = "") -> Iterator[tuple[str, Json, Json]]:
+    if isinstance(left, Mapping) and isinstance(right, Mapping):
+        for key in sorted({*left, *right}):
+            inner = f"{path}.{key}" if path else key
+            yield from _walk(left.get(key, "(absent)"), right.get(key, "(absent)"), inner)
+    elif isinstance(left, list) and isinstance(right, list) and len(left) == len(right):
+        for number, (ours, theirs) in enumerate(zip(left, right, strict=True)):
+            yield from _walk(ours, theirs, f"{path}[{_label(ours, number)}]")
+    elif left != right:
+        yield path, left, right
+
+
+def _label(item: Json, number: int) -> str:
+    name = item.get("name") if isinstance(item, Mapping) else None
+    return str(name or number)
+
+
+def _dump(value: Json) -> str:
+    return json.dumps(value, sort_keys=True, ensure_ascii=False)

@@ -1,0 +1,147 @@
+"""What Dynamo spells with numbers of the process: guards, bytecode and messages, in one spelling.
+
+Lives here: identities in guards, the random part of names, who called the frame, measured times.
+Not here: everything that the later stages write (`normalise`, which calls this).  An identity is
+replaced by its rank of first appearance: what was one object has to be one object again.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from torchreel.store.documents.jsontypes import Json
+from torchreel.store.records import Event
+
+_NAMES = re.compile(
+    # Names of globals (OutputGraph.install_global_by_id) end in the id of the value, an address: of
+    # seven digits for what is in the interpreter itself, where that is not relocated.
+    r"(?P<before>_(?=\d{7,}_c\d)|___unnamed_scope_|__builtins_dict___)(?P<number>\d+)"
+)
+_IDENTITIES = re.compile(
+    r"(?P<before>"
+    r"___check_(?:obj|type)_id\(.*?, |"  # ID_MATCH, TYPE_MATCH (torch/_dynamo/guards.py)
+    r"___dict_version\(.*?\) == |"
+    r"data_ptr\(\) == )"
+    r"(?P<number>\d+)"
+)
+# The random half of the name of a compiled function; its number is the process's to give, and a
+# replay of a frame imposes the counter.
+_RANDOM = re.compile(r"(__compiled_fn_\d+)_[0-9a-f]{8}(?:_[0-9a-f]{4}){3}_[0-9a-f]{12}")
+_LATENCY = re.compile(r"(?m)^Guard latency = [\d.]+ us$")
+_STACK_FRAME = re.compile(
+    r'(?m)^(?P<indent> +)File "(?P<file>[^"\n]*)", line (?P<line>\d+), in (?P<name>.*)\n'
+    r"(?:(?P=indent)  .*\n)*"
+)
+
+# Where a constant stands in `co_consts` depends on which equal strings are one object in a process;
+# the constant itself stands beside it.
+_PLACE = re.compile(r"\b(LOAD_CONST|RETURN_CONST|KW_NAMES) +\d+ \(")
+_RESUMES = re.compile(r"torch_dynamo_resume_in_(.*)_at_\d+")  # torch/_dynamo/resume_execution.py
+
+_SETS = frozenset(
+    (
+        "non_compliant_ops", "compliant_custom_ops", "restart_reasons", "tensorify_float_failure",
+        "recompile_user_contexts", "inductor_provenance",
+    )
+)  # fmt: skip
+"""Metrics that torch collects in a set, and writes down in whatever order that has in a process."""
+_METRICS = frozenset({"compilation_metrics", "bwd_compilation_metrics"})
+_MEASURED = re.compile(r".*(_s|_us|_ns|_time|_config|_version)|frame_key|(exception_)?stack_trace")
+"""Metrics that are times, or say again what the environment and the config of the process are."""
+
+TEXTS = frozenset(
+    (
+        "code", "expression", "reason", "guards", "source", "names", "value", "view_func",
+        "global_name",
+    )
+)  # fmt: skip
+"""Fields of Dynamo's events whose text may hold an identity."""
+_KINDS = (
+    "guards.", "frame.", "output_graph.", "describe_", "runtime_assert.", "fake_tensors.convert",
+)  # fmt: skip
+
+
+@dataclass
+class DynamoForms:
+    """The spelling of one tape; `frame` is the file and the name of the frame that is compiled."""
+
+    frame: tuple[str, str] = ("", "")
+    callers: frozenset[tuple[str, int, str]] = frozenset()
+    """File, line and name of each frame that was on the stack when it was called."""
+    _identities: dict[str, int] = field(default_factory=dict)
+
+    def text(self, text: str) -> str:
+        """Any text of Dynamo's."""
+        text = _RANDOM.sub(r"\1", _LATENCY.sub("Guard latency", text))
+        # First the names: a check may be of what has one.
+        return _IDENTITIES.sub(self._identity, _NAMES.sub(self._identity, text))
+
+    def payload(self, text: str) -> str:
+        """A payload: it may also quote bytecode, or the stack from the outermost caller on."""
+        return self._without_callers(_PLACE.sub(r"\1 (", self.text(text)))
+
+    def data(self, event: Event) -> Json:
+        """The data of an event, where it is one of Dynamo's."""
+        if event.kind in _METRICS:
+            return _without_measures(event.data)
+        if not event.kind.startswith(_KINDS):
+            return event.data
+        return self._value("", event.data)
+
+    def _value(self, key: str, value: Json) -> Json:
+        if isinstance(value, Mapping):
+            return {name: self._value(name, item) for name, item in value.items()}
+        if isinstance(value, list):
+            return [self._value(key, item) for item in value]
+        return self.text(value) if isinstance(value, str) and key in TEXTS else value
+
+    def _identity(self, found: re.Match[str]) -> str:
+        rank = self._identities.setdefault(found["number"], len(self._identities))
+        return f"{found['before']}<{rank}>"
+
+    def _without_callers(self, text: str) -> str:
+        """Stacks from the frame on: who called it is the program, or the replay."""
+        parts: list[str] = []
+        kept = start = end = 0
+        for found in _STACK_FRAME.finditer(text):
+            if found.start() != end:
+                start = found.start()  # of another stack
+            end = found.end()
+            if self._is_frame(found) and start >= kept:
+                parts.append(text[kept:start])
+                kept = found.start()
+            elif self._is_caller(found) and max(kept, start) == found.start():
+                parts.append(text[kept:start])
+                kept = start = found.end()
+        return "".join([*parts, text[kept:]])
+
+    def _is_caller(self, found: re.Match[str]) -> bool:
+        return (found["file"], int(found["line"]), found["name"]) in self.callers
+
+    def _is_frame(self, found: re.Match[str]) -> bool:
+        file, name = self.frame
+        return found["file"] == file and found["name"] in (name, _resumed(name))
+
+
+def _resumed(name: str) -> str:
+    """The function that a function of Dynamo's making goes on with."""
+    return _RESUMES.sub(r"\1", name)
+
+
+def _without_measures(data: Json) -> Json:
+    if not isinstance(data, Mapping):
+        return data
+    return {
+        kind: {k: _metric(k, value) for k, value in found.items() if not _MEASURED.fullmatch(k)}
+        if isinstance(found, Mapping)
+        else found
+        for kind, found in data.items()
+    }
+
+
+def _metric(name: str, value: Json) -> Json:
+    if name in _SETS and isinstance(value, list):
+        return sorted(value, key=str)
+    return value

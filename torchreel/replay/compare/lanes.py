@@ -1,0 +1,330 @@
+"""The part of a tape that an entry replays, as lanes of lines in canonical form.
+
+Lives here: lines, what of their data is set aside, that operators within an operator belong to it,
+and that code from a cache ends a lane.  Not here: which events are in scope (`selection`), the
+tables (`rules`), the spelling (`normalise`), the comparison (`events`).
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+
+from torchreel.replay.compare.dynamo_forms import DynamoForms
+from torchreel.replay.compare.normalise import Canonical, Normaliser, torch_file
+from torchreel.replay.compare.rules import (
+    FAKE_INPUTS,
+    FROM_CACHE,
+    ONCE,
+    TAKEN_AGAIN,
+    Excuse,
+    Scope,
+    without,
+)
+from torchreel.replay.compare.selection import DISPATCH, MARK, Fact, Point, Sieve, Sifted, fact
+from torchreel.store import queries
+from torchreel.store.database import Store
+from torchreel.store.documents.jsontypes import Json
+from torchreel.store.records import Compile, Event
+from torchreel.store.trace.metadata import STRING
+
+_CACHES = "nondeterminism.cache"
+WHOLE = "AOTAutogradCache"
+"""It gives the forward and the backward."""
+_CACHE = frozenset({"hit", "miss"})
+_NOT_OF_THE_REPLAY = frozenset({FAKE_INPUTS, "seen before"})
+"""Set aside before anybody looks where the code came from."""
+
+
+@dataclass(frozen=True)
+class Operator:
+    """An operator that ran under a fake mode, and those that ran within it."""
+
+    name: str
+    outcome: str
+    result: Json
+    within: tuple[Operator, ...]
+
+    def history(self, other: Operator) -> int | None:
+        """Return how often one has cached what the other worked out; None where they differ
+        otherwise.
+        """
+        if self.name != other.name:
+            return None
+        is_untold = self.result != other.result
+        if is_untold and not self.is_cached_as(other):
+            return None
+        if self.outcome != other.outcome:
+            return 1 if {self.outcome, other.outcome} <= _CACHE else None
+        if len(self.within) != len(other.within):
+            return None
+        counts = [a.history(b) for a, b in zip(self.within, other.within, strict=True)]
+        if None in counts:
+            return None
+        return int(is_untold) + sum(count for count in counts if count is not None)
+
+    def is_cached_as(self, other: Operator) -> bool:
+        """Return whether the cache has a part in both, and gave the same but for what came into
+        it first.
+
+        A symbol that became a number is one in the cache: the strides of the result are numbers,
+        or products of symbols that are not told, by which of the two was worked out first.
+        """
+        cached = {self.outcome, other.outcome} <= _CACHE
+        return cached and _is_same_result(self.result, other.result)
+
+
+def _is_same_result(one: Json, other: Json) -> bool:
+    """Return whether results are the same but for strides that one of them does not tell."""
+    if one == other:
+        return True
+    if not isinstance(one, list) or not isinstance(other, list) or len(one) != len(other):
+        return False
+    if _is_tensor(one) and _is_tensor(other) and None in (one[2], other[2]):
+        numbers = all(isinstance(size, int) for size in one[1])
+        return numbers and [*one[:2], one[3]] == [*other[:2], other[3]]
+    return all(map(_is_same_result, one, other))
+
+
+def _is_tensor(result: Sequence[Json]) -> bool:
+    """Return True for a tensor: its dtype, sizes, strides (None where not told) and device."""
+    strides = result[2] if len(result) == 4 else ""
+    dtype, sizes = result[:2] if len(result) == 4 else (None, None)
+    told = strides is None or isinstance(strides, list)
+    return told and isinstance(dtype, str) and isinstance(sizes, list)
+
+
+@dataclass(frozen=True)
+class LogLine:
+    """An event that is compared."""
+
+    event: Event
+    form: Canonical
+    operator: Operator | None = None
+    aside: tuple[tuple[str, Json], ...] = ()
+    """What of its data is set aside, by class."""
+    read: Callable[[str], str] = str
+    """Gives a payload by its digest: most are the same blob on both tapes, and not read at all."""
+
+    @cached_property
+    def text(self) -> bytes:
+        """The bytes that have to be equal, but for the payload."""
+        return self.form.text
+
+    @cached_property
+    def payload(self) -> str | None:
+        """The text that comes with it, in canonical form."""
+        if self.event.payload is None:
+            return None
+        return self.read(self.event.payload)
+
+    def equals(self, other: LogLine) -> bool:
+        """Return whether both say the same, operators within operators apart."""
+        if self.text != other.text and not self._is_cached_as(other):
+            return False
+        return self.event.payload == other.event.payload or self.payload == other.payload
+
+    def _is_cached_as(self, other: LogLine) -> bool:
+        """Return whether both say the same but for what a cache gave in another form."""
+        if self.operator is None or other.operator is None:
+            return False
+        same = self._without_result().text == other._without_result().text
+        return same and self.operator.is_cached_as(other.operator)
+
+    def _without_result(self) -> Canonical:
+        data = self.form.data
+        return (
+            replace(self.form, data={**data, "result": None})
+            if isinstance(data, Mapping)
+            else self.form
+        )
+
+
+@dataclass
+class Lane:
+    """A sequence of events whose order is fixed, and how many were set aside, by class."""
+
+    lines: list[LogLine] = field(default_factory=list)
+    aside: Counter[str] = field(default_factory=Counter)
+    cached: str = ""
+    """The cache that gave the rest, which is not to be compared: the lane ends early."""
+    begins: dict[str, int] = field(default_factory=dict)
+    """The first event of each stage, compared or not."""
+
+
+def lanes(
+    store: Store,
+    compile: Compile,
+    scope: Scope,
+    point: Point | None,
+    excuses: Sequence[Excuse],
+    *,
+    replay: bool = False,
+    known: frozenset[Fact] = frozenset(),
+    stand_ins: frozenset[str] = frozenset(),
+) -> dict[str, Lane] | None:
+    """The lanes of a compile, by name; None when its tape does not say where the checkpoint is.
+
+    A `replay` begins at its checkpoint, so that everything in it is in scope, but for what was
+    `known` there (`facts_before`).  `stand_ins` are operators whose fake kernels are not the
+    recorded ones: what they answer is compared, not how they come to it.
+    """
+    found: dict[str, Lane] = {}
+    sieve = Sieve(scope, point, excuses, began=began(point, replay=replay), known=known)
+    files, callers = _files(store, compile), _callers(store, compile)
+    readers: dict[str, _Reader] = {}
+    for event in queries.events(store, compile):
+        sifted = sieve.sift(event)
+        if sifted is None:
+            continue
+        name = sifted.lane
+        lane = found.setdefault(name, Lane())
+        lane.begins.setdefault(event.stage or "", event.seq)
+        if name not in readers:  # each lane numbers what it meets
+            forms = DynamoForms((compile.frame_file, compile.frame_name), callers)
+            readers[name] = _Reader(store, Normaliser(files, dynamo=forms), stand_ins)
+        readers[name].add(lane, event, sifted)
+    if scope.checkpoint and point is not None and sieve.mark is None and not replay:
+        return None
+    if any(lane.cached == WHOLE for lane in found.values()):
+        for name in {*(scope.lanes or {}).values()}:
+            found.setdefault(name, Lane()).cached = WHOLE
+    return found
+
+
+def began(point: Point | None, *, replay: bool) -> bool:
+    """Return whether a tape begins at the checkpoint: a replay takes some checkpoints again."""
+    return replay and point is not None and point.entry not in TAKEN_AGAIN
+
+
+def cache_hits(store: Store, compile: Compile) -> frozenset[str]:
+    """The caches that gave a compile some of its code."""
+    return frozenset(
+        event.name
+        for event in queries.events(store, compile, _CACHES)
+        if isinstance(event.data, Mapping) and event.data.get("outcome") == "hit"
+    )
+
+
+def holes(store: Store, compile: Compile, after: int, until: int) -> list[int]:
+    """The positions between two events of a compile at which the tape of its recording has none."""
+    recording = queries.recording(store, compile.recording_id)
+    there = {event.seq for event in queries.events(store, recording, between=(after, until))}
+    return [seq for seq in range(after + 1, until) if seq not in there]
+
+
+def facts_before(store: Store, compile: Compile, point: Point) -> frozenset[Fact]:
+    """Return what was noted before a checkpoint and is noted once only."""
+    mark = mark_of(queries.events(store, compile, MARK), point)
+    before = mark.seq if mark is not None else 0
+    events = itertools.chain.from_iterable(queries.events(store, compile, kind) for kind in ONCE)
+    return frozenset(fact(event) for event in events if event.seq < before)
+
+
+def mark_of(events: Sequence[Event], point: Point) -> Event | None:
+    """Where the tape says that a checkpoint was taken; None when it does not."""
+    return next((event for event in events if point.is_marked_by(event)), None)
+
+
+def named(event: Event) -> str:
+    """An event in a word or two."""
+    return f"{event.kind} {event.name}".rstrip()
+
+
+def _files(store: Store, compile: Compile) -> dict[int, str]:
+    normaliser = Normaliser()
+    recording = queries.recording(store, compile.recording_id)
+    for kind in ("trace.strings", STRING):
+        for event in queries.events(store, recording, kind):
+            normaliser.learn(event)
+    return normaliser.files
+
+
+def _callers(store: Store, compile: Compile) -> frozenset[tuple[str, int, str]]:
+    """Who called the frame of a compile: the program, or the replay."""
+    starts = queries.events(store, compile, "frame.start")
+    stack = queries.stack(store, starts[0]) if starts else []
+    return frozenset((frame.file, frame.line, frame.name) for frame in stack)
+
+
+# -- lines ----------------------------------------------------------------------------------------
+
+
+class _Reader:
+    """Turns events into lines, in their order."""
+
+    def __init__(self, store: Store, normaliser: Normaliser, stand_ins: frozenset[str]) -> None:
+        self._store, self._normaliser, self._stand_ins = store, normaliser, stand_ins
+        self._running: list[tuple[int, Operator]] = []
+
+    def add(self, lane: Lane, event: Event, sifted: Sifted) -> None:
+        """Take in the next event; a lane whose code came from a cache has no more to compare."""
+        if event.kind == _CACHES and isinstance(event.data, Mapping):
+            self._look_for_hit(lane, event, event.data)
+        if sifted.aside in _NOT_OF_THE_REPLAY or not lane.cached:
+            self._add(lane, event, sifted)
+
+    def _look_for_hit(self, lane: Lane, event: Event, data: Mapping[str, Json]) -> None:
+        if data.get("outcome") == "hit":
+            lane.cached = event.name if event.name == WHOLE else lane.cached or event.name
+            lane.lines = list(itertools.takewhile(_is_compiled, lane.lines))
+            # The key of a cache names the vector instructions: to look there was to ask for them.
+            while lane.lines and lane.lines[-1].event.kind in ONCE:
+                lane.lines.pop()
+
+    def _add(self, lane: Lane, event: Event, sifted: Sifted) -> None:
+        if sifted.aside:
+            lane.aside[sifted.aside] += 1
+            return
+        operator = None
+        if event.kind == DISPATCH:
+            operator = self._operator(event, sifted.depth)
+            if sifted.depth:
+                self._running.append((sifted.depth, operator))
+                return
+        lane.lines.append(self._line(event, operator, sifted.excuses))
+
+    def _operator(self, event: Event, depth: int) -> Operator:
+        """An operator is noted when it ends, after those within it."""
+        data = event.data if isinstance(event.data, Mapping) else {}
+        within: list[Operator] = []
+        while self._running and self._running[-1][0] > depth:
+            within.append(self._running.pop()[1])
+        outcome = str(data.get("outcome"))
+        result: Json = [data.get("reason"), data.get("result")]
+        if event.name in self._stand_ins:
+            within = []
+        return Operator(event.name, outcome, result, tuple(within[::-1]))
+
+    def _line(self, event: Event, operator: Operator | None, applying: Sequence[Excuse]) -> LogLine:
+        aside = tuple((e.why, _picked(event.data, e.fields)) for e in applying)
+        shown = event
+        for excuse in applying:
+            shown = replace(shown, data=without(shown.data, excuse.fields))
+        if operator is not None and operator.outcome in _CACHE:
+            shown = replace(shown, data={**shown.data, "outcome": "cached"})  # type: ignore[dict-item]
+        form = self._normaliser.canonical(shown)
+        return LogLine(event, form, operator, aside, self._payload)
+
+    def _payload(self, digest: str) -> str:
+        text = self._store.read_blob(digest).decode("utf-8", "surrogatepass")
+        return self._normaliser.payload(text)
+
+
+def _is_compiled(line: LogLine) -> bool:
+    """Return whether an event came about by compiling, rather than out of a cache."""
+    data = line.event.data
+    return not (isinstance(data, Mapping) and torch_file(data.get("pathname")) in FROM_CACHE)
+
+
+def _picked(data: Json, fields: Sequence[str]) -> Json:
+    found: list[Json] = []
+    for path in fields:
+        value: Json = data
+        for key in path.split("."):
+            value = value.get(key) if isinstance(value, Mapping) else None
+        found.append(value)
+    return found

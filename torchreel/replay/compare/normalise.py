@@ -1,0 +1,273 @@
+"""The one normalisation of what is compared: two tapes of the same compile, in one spelling.
+
+Lives here: what two runs of the same compile spell differently without being different: numbers
+that a process gives out in the order in which it meets things (ShapeEnvs, describers, tensors,
+positions on the tape), addresses, names made from random bits, and paths of caches.  Not here:
+which events are compared at all, and which differences are of the process's history (`rules`).
+
+Everything is a table or a pattern below; whatever they do not name is compared as it is.  A number
+is replaced by its rank of first appearance, so that two things stay two and one stays one.  Usable
+on any event of any recording; imports no torch.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+
+from torchreel.replay.compare.dynamo_forms import DynamoForms
+from torchreel.store.documents.jsontypes import Json, canonical_json
+from torchreel.store.documents.sources import source_name
+from torchreel.store.records import Event
+from torchreel.store.trace.metadata import STRING
+
+# -- text -----------------------------------------------------------------------------------------
+
+# A character of a path. Patterns begin only where a path does, so that long ones are read once.
+_PATH = r"[\w.+@~/-]"
+
+# Inductor's cache directory, wherever it was (TORCHINDUCTOR_CACHE_DIR): its files lie in
+# two-letter folders and are named by a digest, `/tmp/torchinductor_user/ab/cabc...py`.
+_CACHE_FILE = re.compile(rf"(?<!{_PATH}){_PATH}*/[a-z0-9]{{2}}/(c[a-z0-9]{{50,52}})\b")
+# Which graph of its process the code was first made for: code from a cache keeps it.
+_AOT_ID = re.compile(r"(?m)^# AOT ID: \['\d+(_\w+)'\]$")
+# The unique name that Dynamo gives to each compiled function (a UUID).
+_COMPILED_FUNCTION = re.compile(r"__compiled_fn_\d+_[0-9a-f]{8}(?:_[0-9a-f]{4}){3}_[0-9a-f]{12}")
+# The file of a graph's code, numbered as the process makes them (torch/fx/graph_module.py).
+_GENERATED_FILE = re.compile(r"<eval_with_key>\.\d+")
+# `id(graph)` at the end of a printed graph (torch/fx/graph_module.py: print_readable).
+_GRAPH_ID = re.compile(r"(?m)^ ?# graph id: \d+$")
+# `hash(tensor)`, an address, of a constant that Inductor keeps beside its code (graph.py:
+# allocate_non_dup_const_name).
+_CONSTANT = re.compile(
+    r"(?m)^(\w+ = None  # device\([^()]*\) torch\.\w+ \([\d, ]*\) \([\d, ]*\)) [0-9a-f]+$"
+)
+# The default `repr` of an object: a constant in generated code is no address after " at ".
+_ADDRESS = re.compile(r"(?<= at )0x[0-9a-f]{6,16}\b")
+
+# In code only as a whole `repr`: Inductor writes the functions of a pattern into its assertions.
+_REPR_ADDRESS = re.compile(r"(?<= at )0x[0-9a-f]{6,16}(?=>)")
+
+# Where a library is installed is the machine's: `/home/me/.venv/lib/python3.11/site-packages/`, or
+# torch's own source tree.
+_INSTALLED = re.compile(
+    rf"(?<!{_PATH})(?:{_PATH}*/(?:site|dist)-packages/|[~/]{_PATH}*/(?=torch/(?:nn/|_)))"
+)
+
+# Where a guard is from (`  # app/model.py:9 in forward`): torch leaves out what the path has in
+# common with that of torch (torch/utils/_traceback.py: shorten_filename).
+_GUARD_FOLDER = re.compile(r"(?<=  # )[^\s:]*/(?=[^\s:/]+:\d+ in )")
+
+# A file of torch: torch names it relative to the first directory of `sys.path` that it lies in,
+# which may be one above the environment (`.venv/lib/python3.11/site-packages/torch/...`).
+_TORCH_FILE = re.compile(r"^.*/(?=torch/)")
+
+
+def torch_file(path: object) -> str:
+    """A file of torch by its path within torch."""
+    return _TORCH_FILE.sub("", str(path))
+
+
+def installed(text: str) -> str:
+    """A text in which the files of libraries are named by their paths within the libraries."""
+    return _INSTALLED.sub("", text) if "/" in text else text
+
+
+def canonical_files(text: str) -> str:
+    """A text in which files have names that another process gives them as well."""
+    return _GENERATED_FILE.sub("<eval_with_key>", installed(text))
+
+
+def canonical_code(text: str) -> str:
+    """Generated source without the directory it was written to and what only its process names."""
+    text = _CONSTANT.sub(r"\1", _CACHE_FILE.sub(r"<cache>/\1", installed(text)))
+    return _COMPILED_FUNCTION.sub("__compiled_fn", _REPR_ADDRESS.sub("<address>", text))
+
+
+def canonical_cached_code(text: str) -> str:
+    """Generated source, less the number of the graph that it was first made for."""
+    return _AOT_ID.sub(r"# AOT ID: ['n\1']", canonical_code(text))
+
+
+def canonical_text(text: str) -> str:
+    """Any text of a tape: generated source, a printed graph, a message."""
+    text = _GUARD_FOLDER.sub("", _GRAPH_ID.sub("# graph id", canonical_code(text)))
+    text = _GENERATED_FILE.sub("<eval_with_key>", text)
+    return _ADDRESS.sub("<address>", text)
+
+
+# -- events ---------------------------------------------------------------------------------------
+
+DROPPED = frozenset({"has_payload", "rank", "stack"})
+"""Members of a trace record that say nothing of the compile, for a reason each: the MD5 of the
+payload (which is compared itself), the rank of the process, torch's own frames (whose outer ones
+are the program's in one tape and the replay's in the other)."""
+
+PROCESS_STACKS = frozenset({"create_unbacked_symbol"})
+"""Kinds whose `user_stack` torch takes from the frames of the process when Dynamo is not tracing.
+(The event `unbacked.create` beside it has the user's.)"""
+
+NUMBERED: Mapping[tuple[str, str], str] = {
+    ("*", "env"): "ShapeEnv",
+    ("fake_tensors.convert", "describer"): "describer",
+    ("fake_tensors.convert", "tensor"): "tensor of a describer",
+    ("fake_tensors.convert", "base"): "tensor of a describer",
+    ("describe_tensor", "describer_id"): "describer",
+    ("describe_tensor", "id"): "tensor of a describer",
+    ("describe_tensor", "base"): "tensor of a describer",
+    ("describe_tensor", "storage"): "storage of a describer",
+    ("describe_storage", "describer_id"): "describer",
+    ("describe_storage", "id"): "storage of a describer",
+    ("describe_source", "describer_id"): "describer",
+    ("describe_source", "id"): "tensor of a describer",
+    ("create_unbacked_symbol", "node_id"): "object",
+    ("create_symbol", "node_id"): "object",
+    ("expression_created", "result_id"): "object",
+    ("expression_created", "argument_ids"): "object",
+}
+"""Fields, by kind of event and name, that hold a number given out by the process: what it numbers.
+A tensor's number counts within its describer."""
+
+POSITIONS = frozenset({"parent", "body"})
+"""Fields of `subgraph.*` events that hold the position of another event on the tape."""
+
+TEXT_FIELDS = frozenset({"file_path", "filename", "message", "reason", "key", "view_func"})
+"""Fields whose text may name a path or an address (`canonical_text`)."""
+
+
+@dataclass(frozen=True)
+class Canonical:
+    """An event as it is compared; equal events have equal `text`."""
+
+    kind: str
+    stage: str
+    name: str
+    data: Json
+    payload: str | None = None
+    cause: int | None = None
+    """How many compared events lie between this one and the one that it is a part of."""
+
+    @property
+    def text(self) -> bytes:
+        """The bytes that have to be equal."""
+        return canonical_json(
+            [self.kind, self.stage, self.name, self.data, self.payload, self.cause]
+        )
+
+    def lines(self) -> Iterator[str]:
+        """One line for each fact, to be shown side by side."""
+        yield f"{self.kind} {self.name}".rstrip()
+        yield f"stage: {self.stage}"
+        yield from _lines("", self.data)
+        if self.payload is not None:
+            yield "payload:"
+            yield from self.payload.splitlines()
+
+
+def _lines(path: str, value: Json) -> Iterator[str]:
+    if isinstance(value, Mapping) and value:
+        for key in sorted(value):
+            yield from _lines(f"{path}.{key}" if path else str(key), value[key])
+    else:
+        yield f"{path}: {canonical_json(value).decode('utf-8', 'backslashreplace')}"
+
+
+@dataclass
+class Normaliser:
+    """Brings the events of one tape into canonical form, one after the other, in their order."""
+
+    files: dict[int, str] = field(default_factory=dict)
+    """torch's trace numbers the files in its stacks, once in a process: by number."""
+    dynamo: DynamoForms = field(default_factory=DynamoForms)
+    _numbers: dict[tuple[str, Json], dict[int, int]] = field(default_factory=dict)
+    _places: dict[int, int] = field(default_factory=dict)
+
+    def learn(self, event: Event) -> None:
+        """Take in what an event says of the numbers of files; to be called for every event."""
+        data = event.data
+        if event.kind == STRING and isinstance(data, Mapping):
+            self._learn(data.get(STRING))
+        elif event.kind == "trace.strings" and isinstance(data, Mapping):
+            names = data.get("names")
+            for pair in names if isinstance(names, list) else ():
+                self._learn(pair)
+
+    def _learn(self, pair: Json) -> None:
+        if isinstance(pair, list) and len(pair) == 2 and isinstance(pair[1], int):
+            self.files[pair[1]] = str(pair[0])
+
+    def canonical(self, event: Event, payload: str | None = None) -> Canonical:
+        """The canonical form of the next event that is compared; `payload` is the text it has."""
+        place = len(self._places)
+        self._places[event.seq] = place
+        return Canonical(
+            event.kind,
+            event.stage or "",
+            self.dynamo.text(event.name),
+            self._data(replace(event, data=self.dynamo.data(event)), place),
+            None if payload is None else self.payload(payload),
+            self._distance(place, event.cause),
+        )
+
+    def payload(self, text: str) -> str:
+        """The canonical form of a payload."""
+        return canonical_text(self.dynamo.payload(text))
+
+    def _distance(self, place: int, seq: Json) -> int | None:
+        """Positions are compared by distance: an event more shifts all that follow it."""
+        found = self._places.get(seq) if isinstance(seq, int) else None
+        return None if found is None else place - found
+
+    def _data(self, event: Event, place: int) -> Json:
+        data = event.data
+        if not isinstance(data, Mapping):
+            return data
+        return {
+            key: self._value(event.kind, key, value, data, place)
+            for key, value in data.items()
+            if key not in DROPPED
+        }
+
+    def _value(
+        self, kind: str, key: str, value: Json, around: Mapping[str, Json], place: int
+    ) -> Json:
+        space = NUMBERED.get((kind, key)) or NUMBERED.get(("*", key))
+        if space is not None:
+            return self._number(space, value, around)
+        if key in POSITIONS and kind.startswith("subgraph."):
+            return self._distance(place, value)
+        if (kind, key) == ("fake_tensors.convert", "source"):
+            # Earlier recordings have its tree.
+            return source_name(value) if isinstance(value, Mapping) else value
+        if key == "user_stack" and kind in PROCESS_STACKS:
+            return None
+        if key == "user_stack" and isinstance(value, list):
+            return [self._frame(frame) for frame in value]
+        if isinstance(value, Mapping):
+            return {
+                inner: self._value(kind, inner, item, value, place)
+                for inner, item in value.items()
+                if inner not in DROPPED
+            }
+        if key == "pathname":
+            return torch_file(value)
+        if isinstance(value, str) and key in TEXT_FIELDS:
+            return canonical_text(value)
+        return installed(value) if isinstance(value, str) else value
+
+    def _number(self, space: str, value: Json, around: Mapping[str, Json]) -> Json:
+        if isinstance(value, list):
+            return [self._number(space, item, around) for item in value]
+        if not isinstance(value, int) or isinstance(value, bool):
+            return value
+        owner: Json = None
+        if space.endswith("of a describer"):
+            owner = around.get("describer", around.get("describer_id"))
+        known = self._numbers.setdefault((space, owner), {})
+        return known.setdefault(value, len(known))
+
+    def _frame(self, frame: Json) -> Json:
+        if not isinstance(frame, Mapping) or not isinstance(number := frame.get("filename"), int):
+            return frame
+        return {**frame, "filename": installed(str(self.files.get(number, number)))}

@@ -1,0 +1,252 @@
+"""What of a tape is compared for each entry, and which differences are no divergence: as data.
+
+Lives here: the entries' scopes and the table of excuses.  Not here: spelling (`normalise`), the
+comparison itself (`compiles`).  A kind of event that no table names is compared: a new probe is
+compared by default.
+
+An excuse is for what belongs to the history of a process, or to the replay's being one: it names
+where the difference may be, the class that it is counted in, and why.  What it sets aside is in the
+notes of the verdict, never dropped in silence.  Classes in `ON_REQUEST` are set aside only when
+`--allow` asks for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+from torchreel.store.documents.jsontypes import Json
+
+
+class Seen(Protocol):
+    """An event, recorded or just noted; `data` is needed of few kinds (`selection.READ`)."""
+
+    @property
+    def kind(self) -> str: ...
+    @property
+    def name(self) -> str: ...
+    @property
+    def stage(self) -> str | None: ...
+    @property
+    def seq(self) -> int: ...
+    @property
+    def data(self) -> Json: ...
+
+
+@dataclass(frozen=True)
+class Scope:
+    """The part of a compile's tape that an entry replays.
+
+    It begins after the mark of the checkpoint (event `shape_env.checkpoint`), or with the compile
+    when `checkpoint` is False.  `lanes` says which stages begin a lane, that is a sequence of
+    events whose order is fixed: a backward may be compiled long after its forward, or at once.
+    Stages that begin none belong to the lane under way; those in `without` to nobody.
+    """
+
+    checkpoint: bool = True
+    lanes: Mapping[str, str] | None = None
+    without: frozenset[str | None] = frozenset()
+    graphs: tuple[str, ...] = ()
+    """Stages whose graphs are compared."""
+    inputs: tuple[str, ...] = ()
+    """Kinds, by their beginnings, of what the conversion of real inputs does: it comes first."""
+
+
+LIBRARIES: Mapping[str, tuple[str, Json]] = {
+    "joint_graph": (
+        "randperm_index_add_pattern",
+        [["float32", [4, 8], [8, 1]], ["float32", [2, 8], [8, 1]]],
+    ),
+    "post_grad": ("prepare_softmax_pattern", [["float32", [4, 8], [8, 1]], "int"]),
+}
+"""Libraries of patterns that Inductor traces once in a process and for a type of device
+(`fx_passes.*.lazy_init`), and a pattern of each with its arguments, less the device, by which to
+tell that a compile did it."""
+
+ONCE = frozenset(
+    {"nondeterminism.accelerator", "nondeterminism.device", "nondeterminism.vector_isa"}
+)
+"""Kinds that are noted once in a compile: what was noted before the checkpoint, a replay notes."""
+
+MAIN, BACKWARD = "", "backward"
+_LANES = {
+    "dynamo": MAIN, "guards": MAIN, "pre_grad": MAIN, "joint": MAIN, "forward": MAIN,
+    "backward": BACKWARD,
+}  # fmt: skip
+
+TAKEN_AGAIN = ("aot", "export")
+"""The checkpoints that the recorder takes in a replay as well."""
+SCOPES: Mapping[str, Scope] = {
+    # Everything, from the beginning on.
+    "frame": Scope(
+        checkpoint=False,
+        lanes=_LANES,
+        graphs=("dynamo", "joint", "forward", "backward", "post_grad"),
+    ),
+    # What Dynamo does, where another backend has to stand in for the recorded one.
+    "dynamo": Scope(
+        checkpoint=False,
+        lanes=_LANES,
+        without=frozenset(
+            {"pre_grad", "joint", "forward", "backward", "post_grad", "lowering", "codegen"}
+        ),
+        graphs=("dynamo",),
+    ),
+    # After the backend has returned, Dynamo goes on: that is not replayed from its graph.
+    "graph": Scope(
+        lanes=_LANES,
+        without=frozenset({"dynamo", "guards", None}),
+        graphs=("joint", "forward", "backward", "post_grad"),
+        inputs=(
+            "fake_tensors.",
+            "shape_env.",
+            "create_symbol",
+            "describe_",
+            "runtime_assert.known",
+        ),
+    ),
+    # An exported program that is decomposed, to its end.
+    "export": Scope(lanes=_LANES, without=frozenset({None}), graphs=("joint",)),
+    # One ATen graph, from `compile_fx_inner` to its end: what AOTAutograd does next is not of it.
+    "aot": Scope(
+        lanes=_LANES,
+        without=frozenset({"dynamo", "guards", "pre_grad", "joint", None}),
+        graphs=("post_grad",),
+    ),
+}
+
+FAKE_INPUTS = "fake inputs"
+CLASSES: Mapping[str, str] = {
+    "times": "when timed regions began and ended",
+    "file numbers": "a process names each file of its stacks once, when it first meets it",
+    "fake-tensor cache": "what an operator returns comes from a cache of the process, or is worked "
+    "out: that depends on all that the process did before",
+    "caches": "a replay reads and leaves no compiled artifacts",
+    "C++ compiler": "a replay compares the generated C++ and compiles it only where the failure "
+    "needs it",
+    FAKE_INPUTS: "a replay begins with fake tensors, where the program had real ones to convert",
+    "epochs": "a fake mode counts its traces: from 0 in a replay that begins with an ATen graph, "
+    "and otherwise where the program called its backward late",
+    "seen before": "a fact of the machine is noted once in a compile, here before the checkpoint",
+    "late backward": "a replay compiles the backward at once, where the program may have "
+    "waited for its first call",
+    "replay's settings": "torch's own repro script and config dump name the environment of the "
+    "process; config is restored from the checkpoint and compared by what it does",
+}
+"""The classes of difference that are always set aside, and why."""
+
+ON_REQUEST: Mapping[str, str] = {
+    "version": "recorded by another version of torch",
+    "device": "the machine or its devices are others",
+    "backend": "another backend stands in for the recorded one",
+}
+"""The classes that `--allow` may set aside."""
+
+
+@dataclass(frozen=True)
+class Excuse:
+    """Where a class of difference may be: in events of a kind, of a name, in some stages.
+
+    `fields` are those of the event's data that may differ ('config.dynamic_shapes'); without any,
+    the event as a whole may be there or not.
+    """
+
+    why: str
+    kind: str
+    name: str = ""
+    fields: tuple[str, ...] = ()
+    stages: tuple[str, ...] = ()
+
+    def covers(self, event: Seen) -> bool:
+        """Return whether it is about this event."""
+        here = not self.stages or event.stage in self.stages
+        return here and event.kind == self.kind and self.name in ("", event.name)
+
+
+FROM_CACHE = frozenset(
+    {
+        "torch/_functorch/_aot_autograd/aot_autograd_result.py",
+        "torch/_functorch/_aot_autograd/autograd_cache.py",
+        "torch/_inductor/codecache.py",
+    }
+)
+"""Files of torch whose trace records tell of what a cache gave, before the hit is noted."""
+
+EXCUSES: tuple[Excuse, ...] = (
+    Excuse("times", "chromium_event"),
+    Excuse("file numbers", "str"),
+    Excuse("file numbers", "trace.strings"),
+    Excuse("caches", "nondeterminism.cache"),
+    # A graph that is to be kept in a cache is kept with its guards.
+    Excuse("caches", "shape_env.guards", stages=("pre_grad", "forward", "backward")),
+    *(
+        Excuse("caches", "artifact", f"{cache}_cache_{outcome}")
+        for cache in ("fx_graph", "aotautograd")
+        for outcome in ("hit", "miss", "bypass")
+    ),
+    # The file is named by a digest of the code, in which a Triton kernel has a path of its own.
+    Excuse(
+        "caches",
+        "inductor_output_code",
+        fields=("inductor_output_code.filename", "inductor_output_code.file_path"),
+    ),
+    # What standalone_compile made can be kept: a replay makes nothing to keep.
+    Excuse("caches", "piece.artifact"),
+    Excuse("C++ compiler", "inductor.cpp_compile"),
+    Excuse("epochs", "fake_tensors.dispatch", fields=("epoch",)),
+    Excuse("epochs", "fake_tensors.memo", fields=("epoch",)),
+    Excuse(FAKE_INPUTS, "aot.metadata", fields=("config.dynamic_shapes",)),
+    # Results are compared on the real inputs (dynamo.verify_correctness).
+    Excuse(FAKE_INPUTS, "backend.verify"),
+    Excuse("late backward", "aot.metadata", fields=("config.force_non_lazy_backward_lowering",)),
+    Excuse("replay's settings", "artifact", "fx_graph_runnable"),
+    Excuse("replay's settings", "artifact", "torch._functorch.config"),
+    Excuse("late backward", "aot.late_backward"),
+    Excuse("late backward", "bwd_compilation_metrics"),
+    Excuse("replay's settings", "nondeterminism.machine", fields=("compile_workers",)),
+)
+DEVICE = (
+    Excuse("device", "nondeterminism.device"),
+    Excuse("device", "nondeterminism.accelerator"),
+    Excuse("device", "nondeterminism.vector_isa"),
+    Excuse("device", "nondeterminism.machine"),
+)
+
+BACKEND = (
+    Excuse("backend", "backend.call"),
+    Excuse("backend", "backend.return"),
+)
+
+
+VERSION = tuple(
+    Excuse("version", kind, fields=("lineno",))
+    for kind in (
+        "artifact", "aot_forward_graph", "aot_backward_graph", "aot_inference_graph",
+        "aot_joint_graph", "backward_compile", "compilation_metrics", "dynamo_output_graph",
+        "inductor_output_code", "inductor_post_grad_graph", "inductor_pre_grad_graph",
+    )
+)  # fmt: skip
+"""Where in torch's own files a record was written moves from version to version."""
+ASKED = {"version": VERSION, "device": DEVICE, "backend": BACKEND}
+
+
+def excuses(allow: frozenset[str] = frozenset()) -> tuple[Excuse, ...]:
+    """The excuses that hold, with those that were asked for."""
+    return (*EXCUSES, *(excuse for name in ASKED if name in allow for excuse in ASKED[name]))
+
+
+def without(data: Json, fields: tuple[str, ...]) -> Json:
+    """Data less some fields, by their paths."""
+    for path in fields:
+        data = _without(data, path.split("."))
+    return data
+
+
+def _without(data: Json, path: list[str]) -> Json:
+    if not isinstance(data, Mapping) or path[0] not in data:
+        return data
+    head, *rest = path
+    if rest:
+        return {**data, head: _without(data[head], rest)}
+    return {key: value for key, value in data.items() if key != head}

@@ -1,0 +1,163 @@
+"""Which events of a tape an entry replays, one after the other: also of a tape that still grows.
+
+Lives here: the scope of an entry, its lanes, and what is set aside as a whole.  Not here: the
+tables (`rules`), lines in canonical form (`lanes`).  Called for a recorded tape as a whole, and
+in the child of a replay for each event as it happens: so both count the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from torchreel.replay.compare.normalise import torch_file
+from torchreel.replay.compare.rules import FAKE_INPUTS, ONCE, Excuse, Scope, Seen
+from torchreel.store.documents.jsontypes import canonical_json
+
+MARK = "shape_env.checkpoint"
+DISPATCH = "fake_tensors.dispatch"
+
+Fact = tuple[str, str, bytes]
+"""Kind, name and data of an event that is noted once in a compile."""
+
+
+READ = ONCE | {MARK, DISPATCH}
+"""The kinds whose data say what becomes of an event; besides, those of torch's own trace."""
+
+
+@dataclass(frozen=True)
+class Point:
+    """A checkpoint: which, of those of its entry."""
+
+    entry: str
+    partition: str = ""
+    ordinal: int = 0
+
+    def is_marked_by(self, event: Seen) -> bool:
+        """Return whether an event says that this checkpoint was taken there."""
+        if event.kind != MARK or event.name != self.entry or not isinstance(event.data, Mapping):
+            return False
+        wanted = {"partition": self.partition, "ordinal": self.ordinal}
+        return wanted.items() <= event.data.items()
+
+
+@dataclass(frozen=True)
+class Sifted:
+    """What becomes of an event that is in scope."""
+
+    lane: str
+    aside: str = ""
+    """The class in which it is set aside as a whole; '' when it is compared."""
+    depth: int = 0
+    """Of an operator under a fake mode: how many it runs within; compared as part of these."""
+    excuses: tuple[Excuse, ...] = ()
+    """Those that set aside something of its data."""
+
+    @property
+    def is_line(self) -> bool:
+        """Whether it is compared by itself."""
+        return not self.aside and not self.depth
+
+
+class Sieve:
+    """Takes the events of a compile in their order.
+
+    `began` says that the tape begins at the checkpoint, so that everything is in scope: a replay
+    from a Dynamo graph.  What is in `known` was noted before the checkpoint.
+    """
+
+    def __init__(
+        self,
+        scope: Scope,
+        point: Point | None,
+        excuses: Sequence[Excuse],
+        *,
+        began: bool = False,
+        known: frozenset[Fact] = frozenset(),
+    ) -> None:
+        self.mark: int | None = None
+        """The position of the checkpoint's mark, once it was met."""
+        self._scope, self._point, self._known = scope, point, known
+        self._open = began or not scope.checkpoint or point is None
+        self._alone = point is not None and scope.checkpoint and point.entry == "aot"
+        self._ended = False
+        self._converting = bool(scope.inputs)
+        self.lane = ""
+        """That of the last event in scope."""
+        self._lanes = scope.lanes or {}
+        self._others: frozenset[str | None] = scope.without
+        self._excuses: dict[str, list[Excuse]] = {}
+        for excuse in excuses:
+            self._excuses.setdefault(excuse.kind, []).append(excuse)
+
+    def sift(self, event: Seen) -> Sifted | None:
+        """Return what becomes of the next event; None for one that is out of scope."""
+        if not self._open or self._ended:
+            self._look_for_mark(event)
+            return None
+        stage = event.stage
+        if self._alone and (stage in self._others or _is_of_aot(event)):
+            self._ended = True
+            return None
+        if stage in self._scope.without:
+            return None
+        self.lane = self._lanes.get(stage or "", self.lane)
+        return self._judge(event)
+
+    def _look_for_mark(self, event: Seen) -> None:
+        if self._point is None or self._open or not self._point.is_marked_by(event):
+            return
+        self._open, self.mark = True, event.seq
+        # One ATen graph: it ends where anything begins that is of another.
+        starts = frozenset(stage for stage in self._lanes if stage != event.stage)
+        self._others = self._scope.without | starts
+
+    def _judge(self, event: Seen) -> Sifted:
+        applying = [e for e in self._excuses.get(event.kind, ()) if e.covers(event)]
+        aside = next((excuse.why for excuse in applying if not excuse.fields), "")
+        if self._converting and (not aside or event.kind.startswith(self._scope.inputs)):
+            # What is set aside anyway (times, file numbers) comes in between.
+            self._converting = event.kind.startswith(self._scope.inputs)
+            if self._converting:
+                return Sifted(self.lane, FAKE_INPUTS)
+        if event.kind in ONCE and fact(event) in self._known:
+            return Sifted(self.lane, "seen before")
+        if aside:
+            return Sifted(self.lane, aside)
+        if self._alone and _is_of_cached_result(event):
+            return Sifted(self.lane, "fake-tensor cache")
+        depth = _depth(event) if event.kind == DISPATCH else 0
+        return Sifted(self.lane, "", depth, tuple(applying))
+
+
+def fact(event: Seen) -> Fact:
+    """Return what an event says, if that is said once only."""
+    return event.kind, event.name, canonical_json(event.data) if event.kind in ONCE else b""
+
+
+_RESULT_OF_ENTRY = "_get_output_tensor_from_cache_entry"
+"""In torch's FakeTensorMode: makes a result out of an entry of its cache, and suppresses guards."""
+
+
+def _is_of_cached_result(event: Seen) -> bool:
+    """Return whether torch tells of a guard that it suppressed and asks for once in a process.
+
+    An ATen graph that is replayed alone has a new ShapeEnv, which asks again.
+    """
+    if event.kind != "guard_added_fast" or not isinstance(event.data, Mapping):
+        return False
+    told = event.data.get(event.kind)
+    stack = told.get("stack") if isinstance(told, Mapping) else None
+    frames = stack if isinstance(stack, list) else []
+    return any(isinstance(f, Mapping) and f.get("name") == _RESULT_OF_ENTRY for f in frames)
+
+
+def _depth(event: Seen) -> int:
+    depth = event.data.get("depth") if isinstance(event.data, Mapping) else 0
+    return depth if isinstance(depth, int) else 0
+
+
+def _is_of_aot(event: Seen) -> bool:
+    """Return whether AOTAutograd says this, which wraps up what Inductor has made."""
+    data = event.data if isinstance(event.data, Mapping) else {}
+    return torch_file(data.get("pathname", "")).startswith("torch/_functorch/")

@@ -1,0 +1,280 @@
+"""The names of torch and Triton by which a compile sees a GPU, and recorded answers for them.
+
+Called by `torch_machine` in the child of a replay.  Not here: what torch's C++ asks (`libraries`),
+which facts there are (`nondeterminism.accelerator` on the tape).  To support another torch, this
+file changes.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from types import SimpleNamespace
+from typing import Any
+
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from torchreel.errors import UnsupportedError
+from torchreel.formats import names
+from torchreel.formats.torch_names import FakeTensorMode
+from torchreel.replay.imposed.device import libraries
+from torchreel.store.documents.jsontypes import Json
+
+_ABSENT = object()
+
+
+def impose(stack: ExitStack, facts: Mapping[str, Json], left: list[str], *, run: bool) -> None:
+    """Have torch answer as on the recorded machine, as long as the stack is open.
+
+    Appends to `left` what could not be imposed.  Raises UnsupportedError where that would abort
+    the process or take the device itself.
+    """
+    known = Known(facts)
+    if not known.devices:
+        left.append("the GPU: the tape does not say what it was")
+        return
+    _check_triton(facts, left)
+    if torch.cuda.is_available():
+        mine = torch.cuda.get_device_name()
+        left.append(f"the driver of {known.name}: this machine has its own GPU ({mine})")
+    elif run:
+        raise UnsupportedError(
+            f"the recorded failure shows when the compiled code runs on {known.name}, and this "
+            "machine has no such device: replay it there, or from an earlier stage"
+        )
+    else:
+        libraries.load(len(known.devices))
+        _impose_absent(stack, known)
+    for name, answer in _answers(known).items():
+        _set(stack, torch.cuda, name, answer)
+    _set(stack, torch.version, "cuda", facts.get("toolkit"))
+    _set(stack, torch.version, "hip", facts.get("hip"))
+    _impose_interface(stack, known)
+    _impose_triton(stack, known)
+
+
+# The facts of a device that are text; Inductor writes the others into kernels as they stand.
+_TEXTS = frozenset({"name", "gcnArchName"})
+
+
+class Known:
+    """The recorded facts, in the forms in which torch asks for them.
+
+    Raises UnsupportedError for facts that would be code in a kernel.
+    """
+
+    def __init__(self, facts: Mapping[str, Json]) -> None:
+        names.check_comment(facts)
+        listed = facts.get("devices")
+        devices = listed if isinstance(listed, Sequence) and not isinstance(listed, str) else ()
+        self.devices = [_device(d) for d in devices if isinstance(d, Mapping)]
+        current = facts.get("current")
+        self.current = current if isinstance(current, int) else 0
+        found = facts.get("architectures")
+        self.architectures = [str(one) for one in found] if isinstance(found, list) else []
+        self.toolkit, self.hip = facts.get("toolkit"), facts.get("hip")
+
+    @property
+    def name(self) -> str:
+        """What the devices are called: 'NVIDIA H200'."""
+        return ", ".join(dict.fromkeys(str(getattr(d, "name", "?")) for d in self.devices))
+
+    def index(self, device: Any = None) -> int:
+        """The index of a device that was spelled in any of torch's ways."""
+        if isinstance(device, int):
+            return device
+        found = torch.device(device).index if device is not None else None
+        return self.current if found is None else found
+
+    def properties(self, device: Any = None) -> Any:
+        """Return what `torch.cuda.get_device_properties` answers."""
+        return self.devices[self.index(device)]
+
+    def capability(self, device: Any = None) -> tuple[int, int]:
+        """Major and minor."""
+        found = self.properties(device)
+        return found.major, found.minor
+
+    def exchange(self, device: int) -> int:
+        """Make a device the current one; returns the one before."""
+        before = self.current
+        if device >= 0:
+            self.current = device
+        return before
+
+
+def _device(facts: Mapping[str, Json]) -> SimpleNamespace:
+    for key, value in facts.items():
+        if key not in _TEXTS and not isinstance(value, (int, float, type(None))):
+            raise UnsupportedError(f"the {key!r:.40} of a GPU is a number, found {value!r:.80}")
+    return SimpleNamespace(**facts)
+
+
+def _answers(known: Known) -> dict[str, Any]:
+    """Return what `torch.cuda` tells of devices, present or not."""
+    return {
+        "get_device_properties": known.properties,
+        "get_device_capability": known.capability,
+        "get_device_name": lambda device=None: known.properties(device).name,
+        "get_arch_list": lambda: list(known.architectures),
+        "device_count": lambda: len(known.devices),
+    }
+
+
+def _impose_absent(stack: ExitStack, known: Known) -> None:
+    """What `torch.cuda` does with a device, where there is none."""
+    from torch._inductor.fx_passes import joint_graph
+
+    generator = torch.Generator()
+    state = torch.zeros(16, dtype=torch.uint8)
+    found: dict[str, Any] = {
+        "_is_compiled": lambda: True,
+        "is_available": lambda: True,
+        "is_initialized": lambda: True,
+        "_lazy_init": lambda: None,
+        "_is_in_bad_fork": lambda: False,
+        "current_device": lambda: known.current,
+        "set_device": lambda device: known.exchange(known.index(device)) and None,
+        # Two functions: Dynamo has a table with torch's functions as its keys.
+        "_exchange_device": lambda device: known.exchange(device),
+        "_maybe_exchange_device": lambda device: known.exchange(device),
+        "synchronize": lambda device=None: None,
+        "current_stream": lambda device=None: SimpleNamespace(cuda_stream=0),
+        "memory_allocated": lambda device=None: 0,
+        "mem_get_info": lambda device=None: (known.properties(device).total_memory,) * 2,
+        "get_rng_state": lambda device="cuda": state.clone(),
+        "set_rng_state": lambda new_state, device="cuda": None,
+        "manual_seed": lambda seed: None,
+        "manual_seed_all": lambda seed: None,
+        "default_generators": tuple(generator for _ in known.devices),
+    }
+    for name, answer in found.items():
+        _set(stack, torch.cuda, name, answer)
+    # A fake mode then makes the tensors of `torch.tensor` on the CPU, and moves fake ones.
+    _set(stack, FakeTensorMode, "avoid_device_init", True)
+    # Inductor works uniform values out, one element each, where the graph has them.
+    folder = joint_graph.UniformValueConstantFolder
+    deduce = folder._deduce_value
+    _set(stack, folder, "_deduce_value", lambda self, node: _on_cpu(deduce, self, node))
+    # Generated code imports it; the code is loaded, and not run.
+    _set(stack, torch._C, "_cuda_getCurrentRawStream", lambda device: 0)
+    _set(stack, torch._C, "_cuda_getDevice", lambda: known.current)
+
+
+def _on_cpu(function: Callable[..., Any], *args: Any) -> Any:
+    with _OnCpu():  # type: ignore[no-untyped-call]
+        return function(*args)
+
+
+class _OnCpu(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Makes on the CPU what an operator was to make on a GPU."""
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
+    ) -> Any:
+        return func(*map(_here, args), **{k: _here(v) for k, v in (kwargs or {}).items()})
+
+
+def _here(value: Any) -> Any:
+    on_gpu = isinstance(value, torch.device) and value.type == "cuda"
+    return torch.device("cpu") if on_gpu else value
+
+
+def _impose_interface(stack: ExitStack, known: Known) -> None:
+    """Dynamo's and Inductor's view of a device, which kept torch.cuda's functions at import."""
+    from torch._dynamo import device_interface
+
+    interface = device_interface.CudaInterface
+    kept = (
+        "current_device", "set_device", "device_count", "current_stream", "synchronize",
+        "get_device_properties", "memory_allocated",
+    )  # fmt: skip
+    for name in kept:
+        _set(stack, interface, name, staticmethod(getattr(torch.cuda, name)))
+    for name, found in (("exchange_device", known.exchange), ("get_raw_stream", lambda device: 0)):
+        _set(stack, interface, name, staticmethod(found))
+    _set(stack, interface, "maybe_exchange_device", staticmethod(known.exchange))
+    cached = device_interface.caching_worker_device_properties
+    cached["cuda"] = list(known.devices)
+    stack.callback(cached.pop, "cuda", None)
+    for number in range(len(known.devices)):
+        device_interface.register_interface_for_device(f"cuda:{number}", interface)
+
+
+def _check_triton(facts: Mapping[str, Json], left: list[str]) -> None:
+    """A GPU graph compiles to Triton: it takes Triton to write it, in the recorded version."""
+    recorded = facts.get("triton")
+    try:
+        here = importlib.metadata.version("triton")
+    except importlib.metadata.PackageNotFoundError:
+        here = ""
+    if recorded and not here:
+        raise UnsupportedError(
+            f"the compile wrote Triton kernels (triton {recorded}), and triton is not installed "
+            f"here: install it with pip install 'torchreel[triton]' or triton=={recorded}"
+        )
+    if recorded and here != recorded:
+        left.append(f"triton {recorded}: {here} is installed here")
+
+
+def _impose_triton(stack: ExitStack, known: Known) -> None:
+    try:
+        from triton.backends.compiler import GPUTarget
+        from triton.runtime import driver
+    except ImportError:  # no Triton kernels were recorded
+        return
+    before = driver._active
+    driver.set_active(_Driver(known, GPUTarget))
+    stack.callback(setattr, driver, "_active", before)
+
+
+class _Driver:
+    """Triton's driver: says what to compile for, and launches nothing."""
+
+    def __init__(self, known: Known, target: Callable[..., Any]) -> None:
+        self._known, self._target = known, target
+        self.utils = SimpleNamespace(get_device_properties=self._properties)
+
+    def get_current_target(self) -> Any:
+        """Return what kernels are compiled for."""
+        found = self._known.properties()
+        if self._known.hip:
+            return self._target("hip", found.gcnArchName.split(":")[0], found.warp_size)
+        return self._target("cuda", found.major * 10 + found.minor, found.warp_size)
+
+    def get_current_device(self) -> int:
+        """The index of the device that kernels would run on."""
+        return self._known.current
+
+    def get_current_stream(self, device: object = None) -> int:
+        """The stream that kernels would run on."""
+        return 0
+
+    def get_active_torch_device(self) -> torch.device:
+        """The device that kernels would run on."""
+        return torch.device("cuda", self._known.current)
+
+    def get_device_interface(self) -> Any:
+        """The module of torch for the device."""
+        return torch.cuda
+
+    def _properties(self, device: int) -> dict[str, object]:
+        found = self._known.properties(device)
+        return {
+            "max_shared_mem": getattr(found, "shared_memory_per_block_optin", 0),
+            "max_num_regs": getattr(found, "regs_per_multiprocessor", 0),
+            "multiprocessor_count": found.multi_processor_count,
+            "warpSize": found.warp_size,
+        }
+
+
+def _set(stack: ExitStack, owner: Any, name: str, value: Any) -> None:
+    """Set an attribute, as long as the stack is open."""
+    before = vars(owner).get(name, _ABSENT)
+    if before is _ABSENT:
+        stack.callback(delattr, owner, name)
+    else:
+        stack.callback(setattr, owner, name, before)
+    setattr(owner, name, value)

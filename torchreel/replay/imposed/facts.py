@@ -1,0 +1,114 @@
+"""What a recorded compile found of its machine: to be imposed on the child of a replay.
+
+Lives here: reading the facts from a tape, as data that travels with the request, and what of them
+the child's environment has to say.  Not here: imposing them on torch (`torch_machine`), config and
+ambient state (`restore`).  Imports no torch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from torchreel.recorder.redaction import MODES
+from torchreel.recorder.settings import Settings
+from torchreel.store import queries
+from torchreel.store.database import Store
+from torchreel.store.documents.jsontypes import Json
+from torchreel.store.records import Compile
+
+
+@dataclass(frozen=True)
+class Facts:
+    """The facts; None where the tape does not say."""
+
+    cpus: int | None = None
+    """CPUs in the machine: decides whether a kernel names its number of threads."""
+    usable_cpus: int | None = None
+    """Those that the process may use: torch counts them where it decides how many to employ."""
+    vector_isa: str | None = None
+    """Inductor's name of the vector instructions it generated: 'avx512'."""
+    vector_flags: str = ""
+    hash_seed: str | None = None
+    seed: int | None = None
+    capability: str | None = None
+    """The vector instructions of torch's own kernels: 'AVX2'."""
+    accelerator: Mapping[str, Json] | None = None
+    """What torch and Triton tell of the GPUs (`nondeterminism.accelerator`)."""
+    redact: str | None = None
+    """How much was taken out of the recording, which is taken out of the replay's as well."""
+
+
+def recorder_settings(facts: Facts, *, trust: bool) -> Settings:
+    """Return how a replay is recorded, to be compared; patterns of the user's own are on no tape.
+
+    A stranger's store does not decide that nothing is taken out of what is recorded here.
+    """
+    if facts.redact not in MODES or (facts.redact == "none" and not trust):
+        return Settings()
+    return Settings(redact=facts.redact)
+
+
+def told(facts: Facts) -> list[str]:
+    """Return what a verdict has to say of a GPU that was imposed, and of what that leaves out."""
+    found = facts.accelerator
+    devices = found.get("devices") if found is not None else None
+    if found is None or not isinstance(devices, list):
+        return []
+    names = [
+        f"{d.get('name')} (compute capability {d.get('major')}.{d.get('minor')}, "
+        f"{d.get('multi_processor_count')} multiprocessors)"
+        for d in devices
+        if isinstance(d, Mapping)
+    ]
+    return [
+        f"imposed: {', '.join(dict.fromkeys(names))}, {len(names)} of it, CUDA "
+        f"{found.get('toolkit')}, triton {found.get('triton')}",
+        "the device itself would be needed to measure kernels (autotuning), to compile Triton to "
+        "binaries and load them, and to run: none of that was done",
+    ]
+
+
+def facts_of(store: Store, compile: Compile) -> Facts:
+    """Return what a compile's tape says of its machine."""
+    machine = _last(store, compile, "nondeterminism.machine")
+    isas = queries.events(store, compile, "nondeterminism.vector_isa")
+    isa = isas[0].data if isas and isinstance(isas[0].data, Mapping) else {}
+    cpus = machine.get("cpus")
+    present, usable = cpus if isinstance(cpus, list) and len(cpus) == 2 else (None, None)
+    return Facts(
+        cpus=_number(present),
+        usable_cpus=_number(usable),
+        vector_isa=isas[0].name if isas else None,
+        vector_flags=str(isa.get("flags") or ""),
+        hash_seed=_text(machine.get("hash_seed")),
+        seed=_number(machine.get("seed")),
+        capability=_text(machine.get("capability")),
+        accelerator=_last(store, compile, "nondeterminism.accelerator") or None,
+        redact=queries.environment(store, compile.recording_id).get("redact"),
+    )
+
+
+def variables(facts: Facts) -> dict[str, str]:
+    """The environment variables that a process has to begin with for some of the facts."""
+    found: dict[str, str] = {}
+    if facts.hash_seed is not None and facts.hash_seed.isdecimal():
+        found["PYTHONHASHSEED"] = facts.hash_seed
+    # The variable only lowers: a machine with less than what was recorded keeps what it has.
+    if facts.capability in ("DEFAULT", "AVX2"):
+        found["ATEN_CPU_CAPABILITY"] = facts.capability.lower()
+    return found
+
+
+def _last(store: Store, compile: Compile, kind: str) -> Mapping[str, Json]:
+    found = queries.events(store, compile, kind)
+    data = found[-1].data if found else {}
+    return data if isinstance(data, Mapping) else {}
+
+
+def _number(value: Json) -> int | None:
+    return value if isinstance(value, int) and not isinstance(value, bool) else None
+
+
+def _text(value: Json) -> str | None:
+    return value if isinstance(value, str) else None

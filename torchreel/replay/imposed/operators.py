@@ -1,0 +1,50 @@
+"""What a store holds of a compile's own operators, joined into its checkpoint.
+
+Lives here: the union over the compile's graphs (the backward calls operators that the graph of a
+checkpoint does not) and the backward of each call. Not here: what is made of it
+(`formats.operators`). Called by `replay` and by the minifier, for compiles that have some.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from torchreel.formats.checkpoints.document import CheckpointDoc
+from torchreel.formats.graphs.codec import GraphDoc
+from torchreel.formats.operators import KEY
+from torchreel.formats.operators.described import operators_of
+from torchreel.formats.operators.formulas import formulas_of
+from torchreel.store import queries
+from torchreel.store.database import Store
+from torchreel.store.documents.jsontypes import Json
+from torchreel.store.records import Checkpoint, Compile
+
+
+def with_operators(store: Store, compile: Compile, doc: CheckpointDoc) -> CheckpointDoc:
+    """The checkpoint with all that is known of the operators that torch does not define."""
+    if not operators_of([doc.graph]):
+        return doc
+    graphs = {
+        row.id: GraphDoc.from_bytes(store.read_blob(row.digest))
+        for row in queries.graphs(store, compile)
+    }
+    table = operators_of([doc.graph, *graphs.values()])
+    joint = next((row.id for row in queries.graphs(store, compile) if row.stage == "joint"), None)
+    formulas = formulas_of(graphs[joint]) if joint is not None and doc.entry == "graph" else {}
+    found: dict[str, Json] = {
+        name: {**one, "formulas": formulas.get(name, [])}
+        for name, one in table.items()
+        if isinstance(one, Mapping)
+    }
+    return replace(doc, extra={**doc.extra, KEY: found})
+
+
+def document(store: Store, compile: Compile, row: Checkpoint) -> CheckpointDoc:
+    """A checkpoint of a compile, with all that is known of its operators."""
+    return with_operators(store, compile, CheckpointDoc.from_bytes(store.read_blob(row.digest)))
+
+
+def bytes_with_operators(store: Store, compile: Compile, data: bytes) -> bytes:
+    """The same for the bytes of a checkpoint."""
+    return with_operators(store, compile, CheckpointDoc.from_bytes(data)).to_bytes()

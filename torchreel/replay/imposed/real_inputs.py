@@ -1,0 +1,58 @@
+"""What a compile made of its real inputs after its Dynamo graph was taken.
+
+AOTAutograd turns them into fake ones once more, and finds those that Dynamo made.  Not so for a
+view of a jagged tensor, whose own functions torch replays on symbols that stand for what they hold;
+and not for a graph of `specialize_on`, which is compiled once Dynamo's fake tensors are gone.  Both
+make symbols and guards, where a replay from the graph begins with fake inputs.  Lives here: how to
+tell.  Called by `replay`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from torchreel.replay.compare.rules import EXCUSES, FAKE_INPUTS, SCOPES
+from torchreel.replay.compare.selection import Point, Sieve
+from torchreel.store import queries
+from torchreel.store.database import Store
+from torchreel.store.records import Compile, Event
+
+_EPHEMERAL = "EphemeralSource"
+"""The source of a symbol that is no property of an input."""
+
+
+def conversion(store: Store, compile: Compile, point: Point) -> list[Event]:
+    """Return what happened while the real inputs became fake ones, right after a checkpoint."""
+    sieve = Sieve(SCOPES[point.entry], point, EXCUSES)
+    found = []
+    for event in queries.events(store, compile):
+        sifted = sieve.sift(event)
+        if sifted is not None and sifted.aside == FAKE_INPUTS:
+            found.append(event)
+    return found
+
+
+def refusal(events: Sequence[Event]) -> str:
+    """Why a replay from the graph parts from a compile whose `conversion` is given.
+
+    '' where this is not why: the conversion comes before everything that is compared.
+    """
+    made = [event for event in events if event.kind == "shape_env.symbol"]
+    if not made:
+        return ""
+    first = made[0].seq
+    told = f"made {len(made)} symbols for %s (event {first} on), which fake inputs do not lead to"
+    if any(map(_is_ephemeral, made)):
+        return (
+            "an input is a view whose base is a jagged tensor: AOTAutograd converted the real one "
+            f"once more and {told % 'what its view functions hold'}"
+        )
+    return (
+        "this graph was compiled apart from the call of Dynamo that traced it, as those of "
+        f"specialize_on are: AOTAutograd converted the real inputs anew and {told % 'their sizes'}"
+    )
+
+
+def _is_ephemeral(event: Event) -> bool:
+    sources = event.data.get("sources") if isinstance(event.data, Mapping) else None
+    return _EPHEMERAL in str(sources)

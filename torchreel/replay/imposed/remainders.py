@@ -1,0 +1,62 @@
+"""Which remainder of a guard became known to be zero, imposed on a replay.
+
+torch learns from a guard such as `Mod(4*s + 4*Mod(-s, 256), 1024) == 0` by the first of the `Mod`
+in it, out of a set: which one that is depends on how the process hashes text.  What was learned is
+on the tape (`shape_env.divisible`).  Lives here: reading it, and `imposed`, which the child of a
+replay runs its stage in.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+from torchreel.replay.compare.lanes import mark_of
+from torchreel.replay.compare.selection import MARK
+from torchreel.store import queries
+from torchreel.store.documents.jsontypes import Json, canonical_json
+
+if TYPE_CHECKING:
+    from torchreel.replay.compare.selection import Point
+    from torchreel.store.database import Store
+    from torchreel.store.records import Compile
+
+_LEARNED = "shape_env.divisible"
+
+
+def learned(store: Store, compile: Compile, point: Point) -> tuple[Json, ...]:
+    """The remainders that became known to be zero after a checkpoint, in their order."""
+    mark = mark_of(queries.events(store, compile, MARK), point)
+    env = _field(mark.data, "env") if mark is not None else None
+    return tuple(
+        _field(event.data, "expr")
+        for event in queries.events(store, compile, _LEARNED)
+        if mark is not None and event.seq > mark.seq and _field(event.data, "env") == env
+    )
+
+
+def _field(data: Json, key: str) -> Json:
+    return data.get(key) if isinstance(data, dict) else None
+
+
+@contextlib.contextmanager
+def imposed(recorded: Sequence[Json]) -> Iterator[None]:
+    """Have each guard with several remainders teach the one that it taught when recorded."""
+    from torchreel.formats.symbols import encode_expr
+    from torchreel.replay.torch_names import choosing_remainders
+
+    left = Counter(map(canonical_json, recorded))
+
+    def choose(remainders: Sequence[Any], teaching: Sequence[Any]) -> Any:
+        for remainder in remainders:
+            spelled = canonical_json(encode_expr(remainder))
+            if left[spelled] > 0:
+                left[spelled] -= 1
+                return remainder
+        silent = [remainder for remainder in remainders if remainder not in teaching]
+        return (silent or remainders)[0]
+
+    with choosing_remainders(choose):
+        yield

@@ -1,0 +1,1 @@
+"""Failures as data: exceptions, messages and signatures."""

@@ -1,0 +1,234 @@
+"""Which compiles of a process have returned, in a small file beside its store.
+
+Lives here: the file, written by the recorder as each compile returns and read once the process is
+gone.  Not here: what follows from it (`settle`, `queries`).
+
+A row that says so reaches the store a moment later, by another thread, and never when the disk is
+full.  A mark costs one write of 32 bytes into a file whose room is taken at the start: it is in the
+page cache when the write returns, and so outlives the process, without fsync.  The file is opened
+for each mark: a descriptor that stays open may be closed by the program, and its number be given to
+a file of the program's.  No memory map: one of a file that is cut short ends the process.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import os
+import re
+import stat
+import struct
+import time
+from collections import deque
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+from torchreel.store.processes.liveness import machine_identity
+
+KEY = "marks"
+"""The key in `environment` under which a recording says where its marks are: `BESIDE` or `NOWHERE`.
+
+A recording without it was made by a version that had none."""
+BESIDE, NOWHERE = "file", "none"
+
+_MAGIC = b"reelmark"
+_HEADER = struct.Struct("<8sQ16s")
+"""What the file is, whether the process has ended in order, and a digest of its machine."""
+_ENDED = struct.pack("<8sQ", _MAGIC, 1)
+_RECORD = struct.Struct("<QQQQ")
+"""The number of the mark (from 1), when it was set, when its compile began, a status."""
+_SLOTS = 511
+"""Marks in the file, the last ones: with the header 16 KiB.  The rows of compiles that returned
+earlier are in the store."""
+_STATUSES = ("running", "ok", "failed", "restarted", "stopped", "hung")
+_PASSWORD = re.compile(r":[^:@/]*@")
+_NAME = re.compile(r"-marks-(\d+)-(\d+)")
+
+
+def path_of(target: str, pid: int, started_ns: int) -> Path:
+    """The file of the recording that a process began then in the store at `target`.
+
+    Beside a file, as SQLite's own are; for a server, among the temporary files of this machine.
+    """
+    name = f"-marks-{pid}-{started_ns}"
+    if "://" in target:
+        import hashlib
+        import tempfile
+
+        # A store that is open hides its password.
+        digest = hashlib.sha256(_PASSWORD.sub("@", target).encode()).hexdigest()[:16]
+        return Path(tempfile.gettempdir(), f"torchreel-{digest}{name}")
+    real = Path(target).resolve()
+    return real.with_name(f"{real.name}{name}")
+
+
+class Marks:
+    """Where a recorder marks the compiles that have returned; never raises OSError.
+
+    Any thread may mark, also in a signal handler that interrupts one: there is no lock.
+    """
+
+    def __init__(self) -> None:
+        self._path: Path | None = None
+        self._broken = False
+        self._numbers = itertools.count(1)
+        self._waiting: deque[bytes] = deque(maxlen=_SLOTS)
+
+    def create(self, target: str, pid: int, started_ns: int) -> str:
+        """Make the file; return where the marks are, for `KEY`."""
+        path = path_of(target, pid, started_ns)
+        if not _create(path):
+            self._broken = True
+            self._waiting.clear()
+            return NOWHERE
+        self._path = path
+        self._write()
+        return BESIDE
+
+    def mark(self, started_ns: int, status: str) -> None:
+        """Mark that the compile which began then has returned with `status`, or goes on."""
+        if self._broken or status not in _STATUSES:
+            return
+        record = next(self._numbers), time.time_ns(), started_ns, _STATUSES.index(status)
+        self._waiting.append(_RECORD.pack(*record))
+        self._write()
+
+    def end(self, *, written: bool) -> None:
+        """The process ends in order: remove the file, or say so in it when the store does not."""
+        path, self._path = self._path, None
+        self._broken = True
+        if path is None:
+            return
+        with contextlib.suppress(OSError):
+            if written:
+                path.unlink()
+            else:
+                _write_at(path, 0, _ENDED)
+
+    def _write(self) -> None:
+        path = self._path
+        if path is None:
+            return  # the store is not open yet: `create` writes what waits
+        while self._waiting:
+            try:
+                record = self._waiting.popleft()
+                number = _RECORD.unpack(record)[0]
+                _write_at(path, _HEADER.size + number % _SLOTS * _RECORD.size, record)
+            except IndexError:  # another thread was faster
+                return
+            except OSError:
+                self._broken = True
+                return
+
+
+def _create(path: Path) -> bool:
+    """Make the file with all its room; False, and no file, where that is impossible."""
+    try:
+        handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
+    except (OSError, ValueError):
+        return False
+    room = _HEADER.pack(_MAGIC, 0, _machine()) + bytes(_SLOTS * _RECORD.size)
+    try:
+        whole = os.write(handle, room) == len(room)
+    except OSError:
+        whole = False
+    finally:
+        os.close(handle)
+    if not whole:
+        with contextlib.suppress(OSError):
+            path.unlink()
+    return whole
+
+
+def _machine() -> bytes:
+    """A digest of where ids of processes mean what they mean here; zeros if unknown."""
+    import hashlib
+
+    identity = machine_identity()
+    digest = hashlib.blake2b((identity or "").encode(), digest_size=16).digest()
+    return digest if identity else bytes(16)
+
+
+def _write_at(path: Path, place: int, data: bytes) -> None:
+    handle = os.open(path, os.O_WRONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+    try:
+        os.pwrite(handle, data, place)
+    finally:
+        os.close(handle)
+
+
+class Ends(NamedTuple):
+    """What the marks of a process say."""
+
+    orderly: bool
+    """The process ended in order, though its store could not be told."""
+    statuses: dict[int, str]
+    """By when a compile began: the last mark of it."""
+    complete_since: int
+    """No mark that was set at or after this time is missing."""
+
+    def of(self, started_ns: int) -> str:
+        """Return how the compile stood when the process ended: a status, 'running' or 'unknown'."""
+        if started_ns in self.statuses:
+            return self.statuses[started_ns]
+        return "running" if started_ns >= self.complete_since else "unknown"
+
+
+def read(target: str, pid: int, started_ns: int) -> Ends | None:
+    """The marks of a process; None where there are none, or the file is something else."""
+    data = _content(target, pid, started_ns)
+    return None if data is None else _parsed(data)
+
+
+def is_of_this_machine(target: str, pid: int, started_ns: int) -> bool:
+    """Return whether the process ran where its id means what it means here."""
+    data = _content(target, pid, started_ns)
+    place = None if data is None else _HEADER.unpack_from(data)[2]
+    return place == _machine() != bytes(16)
+
+
+def _content(target: str, pid: int, started_ns: int) -> bytes | None:
+    """A file of marks, if it is one: it has its size and its beginning."""
+    try:
+        handle = os.open(path_of(target, pid, started_ns), _READING)
+    except (OSError, ValueError):
+        return None
+    try:
+        if not stat.S_ISREG(os.fstat(handle).st_mode):
+            return None
+        data = os.pread(handle, _HEADER.size + _SLOTS * _RECORD.size, 0)
+    except OSError:
+        return None
+    finally:
+        os.close(handle)
+    whole = len(data) == _HEADER.size + _SLOTS * _RECORD.size and data.startswith(_MAGIC)
+    return data if whole else None
+
+
+_READING = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
+"""A stranger's file may be a pipe, or a link."""
+
+
+def _parsed(data: bytes) -> Ends:
+    found = sorted(record for record in _RECORD.iter_unpack(data[_HEADER.size :]) if record[0])
+    statuses = {began: _STATUSES[code] for *_, began, code in found if code < len(_STATUSES)}
+    is_full = len(found) == _SLOTS
+    return Ends(_HEADER.unpack_from(data)[1] == 1, statuses, found[0][1] if is_full else 0)
+
+
+def remove(target: str, pid: int, started_ns: int) -> None:
+    """Remove the marks of a process that is gone, once the store says what they said."""
+    with contextlib.suppress(OSError, ValueError):
+        path_of(target, pid, started_ns).unlink()
+
+
+def left_behind(target: str) -> Iterator[tuple[int, int]]:
+    """The process id and the beginning of every recording that has marks beside the store."""
+    if "://" in target:
+        return
+    real = Path(target).resolve()
+    with contextlib.suppress(OSError, ValueError):
+        for name in os.listdir(real.parent):
+            if name.startswith(real.name) and (found := _NAME.fullmatch(name[len(real.name) :])):
+                yield int(found[1]), int(found[2])

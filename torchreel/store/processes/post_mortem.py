@@ -1,0 +1,159 @@
+"""Writes down what a process could not say any more: that it died, and in which stage.
+
+Called through `Store.settle` by whoever opens a store after the fact: `torchreel record`
+when its child ends, and the commands that replay or reduce. Running it twice changes nothing.
+"""
+
+import time
+from dataclasses import dataclass
+
+from sqlalchemy import select
+
+from torchreel.store import queries, schema
+from torchreel.store.database import Store
+from torchreel.store.failures.signature import crash_signature
+from torchreel.store.processes import marks
+from torchreel.store.processes.liveness import is_alive
+from torchreel.store.records import Compile, Recording
+from torchreel.store.schema import recordings
+from torchreel.store.writer import Writer
+
+# A compile begins with Dynamo, before any stage is entered.
+_FIRST_STAGE = "dynamo"
+
+_LONG_NS = 3600 * 10**9
+
+_RUNNING = select(recordings.c.id).where(recordings.c.status == "running")
+
+
+@dataclass(frozen=True)
+class _Crash:
+    """Where a process died: in which compile and stage, and the checkpoint to replay it from."""
+
+    compile: Compile
+    stage: str
+    partition: str
+    checkpoint_id: int | None
+
+
+def settle(store: Store) -> int:
+    """Mark the recordings whose process died without a word; return how many there were.
+
+    The compiles on which the compiler was at work become 'crashed', each with a failure of class
+    'crash' in the stage that was open; one that had returned gets the status it returned with, and
+    one of which nobody can say becomes 'unknown' (`marks`). A process that a fault ended while
+    nothing was compiled gets a failure in stage 'run', for the compile that began last.
+    """
+    with store.connect() as connection:
+        running = set(connection.execute(_RUNNING).scalars())
+    found = queries.recordings(store)
+    dead = [row for row in found if row.id in running and row.status != "running"]
+    settled = sum(_settle_one(store, row) for row in dead)
+    _remove_marks(store, found, dead)
+    return settled
+
+
+def _settle_one(store: Store, recording: Recording) -> bool:
+    compiles = queries.compiles(store, recording.id)
+    crashes = _crashes(store, recording, compiles)
+    with store.writer() as writer:
+        # Asked again under the write lock: another process may have settled it meanwhile.
+        still = _RUNNING.where(recordings.c.id == recording.id)
+        if writer.connection.execute(still).first() is None:
+            return False
+        writer.update("recordings", recording.id, status=recording.status)
+        ends = {row.id: row.status for row in compiles}
+        for row_id in _open_rows(writer, recording):
+            _close(writer, row_id, ends.get(row_id, "unknown"))
+        for crash in crashes:
+            _write(writer, recording, crash)
+    return True
+
+
+def _open_rows(writer: Writer, recording: Recording) -> list[int]:
+    """The compiles that nobody has written the end of."""
+    at = schema.compiles.c
+    query = select(at.id).where(at.recording_id == recording.id, at.status == "running")
+    return list(writer.connection.execute(query).scalars())
+
+
+def _close(writer: Writer, compile: int, status: str) -> None:
+    """Write down how a compile ended; the stages of one that returned are over as well."""
+    writer.update("compiles", compile, status=status)
+    if status in ("running", "crashed", "unknown"):
+        return
+    at = schema.stages.c
+    query = select(at.id).where(at.compile_id == compile, at.status == "open")
+    for stage in list(writer.connection.execute(query).scalars()):
+        writer.update("stages", stage, status=status)
+
+
+def _remove_marks(store: Store, found: list[Recording], dead: list[Recording]) -> None:
+    """Nobody needs the marks of a process that is gone, now that the store says what they said."""
+    gone = {(row.pid, row.started_ns) for row in dead}
+    alive = {(row.pid, row.started_ns) for row in found if row.status == "running"}
+    for mark in {*marks.left_behind(store.target)} - alive:
+        # Of a process that died before its recording was in the store, or in one since replaced.
+        if not is_alive(mark[0], None) and (
+            _is_old(mark[1]) or marks.is_of_this_machine(store.target, *mark)
+        ):
+            gone.add(mark)
+    for pid, started_ns in gone:
+        marks.remove(store.target, pid, started_ns)
+
+
+def _is_old(started_ns: int) -> bool:
+    """Return whether the recording of a process that began then is in the store by now, if ever.
+
+    Of a process of another container or machine, which writes on the same disk and has only just
+    begun, the id says nothing here.
+    """
+    return time.time_ns() - started_ns > _LONG_NS
+
+
+def _crashes(store: Store, recording: Recording, compiles: list[Compile]) -> list[_Crash]:
+    crashed = [row for row in compiles if row.status == "crashed"]
+    if crashed:
+        inner = [row for row in crashed if not any(_is_within(other, row) for other in crashed)]
+        return [_crash_in(store, row) for row in inner if queries.failure_of(store, row) is None]
+    if compiles and recording.exit_signal in queries.FAULTS:
+        return [_Crash(compiles[-1], "run", "", _checkpoint(store, compiles[-1]))]
+    return []
+
+
+def _is_within(compile: Compile, outer: Compile) -> bool:
+    """Return whether a compile is that of a part of another's graph: one death is one failure."""
+    same = (compile.attempt, compile.generation) == (outer.attempt, outer.generation)
+    return same and compile.compile_id.startswith(f"{outer.compile_id}/")
+
+
+def _crash_in(store: Store, compile: Compile) -> _Crash:
+    stage = queries.open_stage(store, compile)
+    place = (stage.stage, stage.partition) if stage else (_FIRST_STAGE, "")
+    return _Crash(compile, *place, _checkpoint(store, compile))
+
+
+def _checkpoint(store: Store, compile: Compile) -> int | None:
+    """The last checkpoint of a compile: the one nearest to where it died."""
+    found = queries.checkpoints(store, compile)
+    return found[-1].id if found else None
+
+
+def _write(writer: Writer, recording: Recording, crash: _Crash) -> None:
+    signature = crash_signature(crash.stage, crash.partition, recording.exit_signal)
+    writer.add(
+        "failures",
+        recording_id=recording.id,
+        compile_id=crash.compile.id,
+        stage=crash.stage,
+        partition=crash.partition,
+        failure_class="crash",
+        exception_type="",
+        message=f"The process ended here, with {recording.exit_signal or 'no word why'}.",
+        chain=[],
+        signature=signature.to_json(),
+        signature_digest=signature.digest,
+        checkpoint_id=crash.checkpoint_id,
+        # the last moment that is known of that process
+        time_ns=recording.ended_ns or time.time_ns(),
+    )

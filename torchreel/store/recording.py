@@ -1,0 +1,40 @@
+"""Opens a store to record into: a SQLite file directly, anything else through SQLAlchemy."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from torchreel.store.files import direct, sqlite_files
+from torchreel.store.files.descriptors import standard_ones_stay_closed
+from torchreel.store.reading.file_schema import computing
+from torchreel.store.revision import REVISION
+
+if TYPE_CHECKING:
+    from torchreel.store.database import Store
+    from torchreel.store.files.direct import DirectStore
+
+
+def open_for_recording(target: str) -> DirectStore | Store:
+    """The store to record into; a file that is missing is created.
+
+    Raises StoreError for a file that is no store.  What is no file of this version (a server, an
+    older store) is opened by `Store`, which knows how.
+    """
+    with standard_ones_stay_closed():
+        return _open_for_recording(target)
+
+
+def _open_for_recording(target: str) -> DirectStore | Store:
+    path = None if "://" in target else Path(target)
+    if path is not None and not sqlite_files.has_content(path):
+        sqlite_files.create(path, direct.write_schema)
+    if path is not None:
+        sqlite_files.check(path, write=True)
+        store = direct.DirectStore(path)
+        if store.revision == REVISION and not computing(store.schema()):
+            return store
+        store.close()
+    from torchreel.store.database import Store
+
+    return Store.open(target, create=True)

@@ -1,0 +1,1 @@
+"""torch's structured trace format: what `TORCH_TRACE` writes and tlparse reads."""
