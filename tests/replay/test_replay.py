@@ -259,6 +259,29 @@ def test_eagers_run_of_a_wrong_result_is_no_part_of_the_replay(tmp_path: Path) -
     assert [row.stage for row in verdict.compared if row.recorded != row.identical] == ["run"]
 
 
+CONSTRAINED = """
+import torch
+
+x = torch.ones(8, 4)
+torch._dynamo.mark_dynamic(x, 0)
+torch.compile(lambda x: x + 1 if x.shape[0] == 8 else x, backend="aot_eager")(x)
+"""
+
+
+def test_a_failure_of_guards_is_no_part_of_a_replay_from_the_graph(tmp_path: Path) -> None:
+    path = tmp_path / "constrained.db"
+    assert record(path, "constrained", source=CONSTRAINED) == 1
+    with Store.open(path, write=True) as store:
+        (compile,) = compiles_of(store)
+        failure = queries.failure_of(store, compile)
+        assert failure is not None
+        assert failure.stage == "guards"
+        verdict = replay(store, compile)
+    assert (verdict.verdict, verdict.detail) == ("identical", "")
+    assert "failure" not in {row.kind for row in verdict.compared}
+    assert any("ConstraintViolationError in stage guards" in note for note in verdict.notes)
+
+
 def test_an_unknown_backend_is_refused_by_name(tmp_path: Path) -> None:
     path = tmp_path / "run.db"
     program = "torch.compile(lambda x: x + 1, backend=lambda gm, _: gm.forward)(torch.randn(3))"

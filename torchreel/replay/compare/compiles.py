@@ -235,6 +235,11 @@ def _things(recorded: Side, replayed: Side, question: Question) -> EventComparis
     failure: list[Comparison]
     failure, failed = ([], "") if stopped else _compare_failures(recorded, replayed, point)
     rows += failure
+    if (own := _failure_out_of_scope(recorded, point)) is not None and not stopped:
+        notes.append(
+            f"{_name(own)} was recorded and is not compared: what raised it is no part of a replay "
+            f"from the {point.entry} checkpoint"
+        )
     return EventComparison(tuple(rows), difference, detail or failed, tuple(notes))
 
 
@@ -305,6 +310,8 @@ def _first_difference(row: Comparison) -> str:
 
 def _compare_failures(recorded: Side, replayed: Side, point: Point) -> tuple[list[Comparison], str]:
     ours, theirs = _failure(recorded), _failure(replayed)
+    if _failure_out_of_scope(recorded, point) is not None:
+        ours = None
     if point.entry == "aot" and ours is not None and ours.partition not in ("", point.partition):
         ours = None
     if ours is None and theirs is None:
@@ -333,6 +340,16 @@ def _is_same(ours: Failure, theirs: Failure, point: Point) -> bool:
 def _failure(side: Side) -> Failure | None:
     found = None if side.compile is None else queries.failure_of(side.store, side.compile)
     return None if found is not None and found.is_found else found
+
+
+def _failure_out_of_scope(side: Side, point: Point) -> Failure | None:
+    """Return the failure of a compile if it is of a stage that this entry does not replay.
+
+    Dynamo makes guards after the backend has returned: no replay from the graph can fail there.
+    """
+    found = _failure(side)
+    is_outside = found is not None and found.stage in SCOPES[point.entry].without
+    return found if is_outside else None
 
 
 def _name(failure: Failure | None) -> str:
