@@ -229,6 +229,46 @@ torch.compile(step, backend="aot_eager", dynamic=True)(torch.randn(3, 4)).backwa
     assert sum(row.identical for row in verdict.compared if row.kind == "graph") > 0
 
 
+COUNTED = """
+import torch
+
+class Counter:
+    def __init__(self):
+        self.graphs = 0
+
+    def __call__(self, graph, inputs):
+        self.graphs += 1
+        return graph.forward
+
+def broken(x):
+    y = x + 1
+    torch._dynamo.graph_break()
+    return y * 2
+
+x = torch.ones(3)
+torch.compile(lambda x: x + 1, backend="eager")(x)
+torch.compile(lambda x: x - 1, backend=Counter())(x)
+torch.compile(broken, backend=Counter())(x)
+"""
+
+
+def test_where_nothing_was_compiled_after_dynamo_trust_replays_dynamo(tmp_path: Path) -> None:
+    path = _record(tmp_path, COUNTED)
+    with Store.open(path, write=True) as store:
+        (program,) = queries.recordings(store)
+        found = [c for c in queries.compiles(store, program.id) if c.status != "restarted"]
+        assert len(found) == 4
+        assert any(compile.attempt for compile in found)
+        plain = replay(store, found[0])
+        trusted = [replay(store, compile, trust=True) for compile in found]
+    assert plain.verdict == "refused"
+    assert "--entry frame --trust" in plain.detail
+    for verdict in trusted:
+        assert (verdict.entry, verdict.verdict, verdict.detail) == ("frame", "identical", "")
+        assert "graph" in _kinds(verdict)
+        assert any("so Dynamo itself was replayed" in note for note in verdict.notes)
+
+
 def test_only_what_was_moved_has_another_name(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

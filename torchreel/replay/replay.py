@@ -19,7 +19,13 @@ from torchreel.replay import what_if
 from torchreel.replay.child.checkpoint_child import Report, Request
 from torchreel.replay.compare import travel
 from torchreel.replay.compare.causes import likely
-from torchreel.replay.compare.compiles import EventComparison, Question, Side, compare
+from torchreel.replay.compare.compiles import (
+    EventComparison,
+    Question,
+    Side,
+    compare,
+    is_bare,
+)
 from torchreel.replay.compare.lanes import facts_before, mark_of
 from torchreel.replay.compare.rules import LIBRARIES
 from torchreel.replay.compare.selection import MARK, Point
@@ -63,7 +69,8 @@ def replay(
 ) -> Verdict:
     """Replay a compile from its checkpoint(s) and compare every later stage.
 
-    `entry` is 'graph' (the Dynamo graph, or an exported program that is decomposed), 'aot' (each
+    `entry` is 'graph' (the Dynamo graph, or an exported program that is decomposed; with `trust`
+    the frame, where nothing was compiled after Dynamo and the frame was kept), 'aot' (each
     ATen graph that entered Inductor), 'shapes' (the ShapeEnv alone, from its events) or 'frame'
     (Dynamo itself: a frame needs `trust`).
     `trust` restores config entries that name commands, paths or code; `imports` are modules that
@@ -123,6 +130,10 @@ def _from_checkpoints(
     """From the one Dynamo graph, or from each ATen graph that entered Inductor."""
     checkpoints = _checkpoints(store, compile, entry)
     entry = checkpoints[0].entry
+    if entry == "graph" and _is_left_to_dynamo(store, compile, checkpoints[0], options):
+        said = "nothing was compiled after Dynamo's graph, so Dynamo itself was replayed"
+        verdict = _frame(store, compile, "frame", options, say)
+        return replace(verdict, notes=(said, *verdict.notes))
     target = None
     if options.until:
         one, target = travel.chosen(store, compile, checkpoints, options.until)
@@ -137,6 +148,26 @@ def _from_checkpoints(
             sought = _sought(store, compile, checkpoint, target, options.until)
             verdicts.append(_one(store, compile, checkpoint, into, options, sought))
     return _merge(entry, verdicts)
+
+
+def _is_left_to_dynamo(
+    store: Store, compile: Compile, checkpoint: Checkpoint, options: ReplayOptions
+) -> bool:
+    """Return True if Dynamo is all that there is to replay, and may and can be.
+
+    A backend that runs the graph as it is, or counts or keeps it, leaves no event behind.
+    """
+    if not options.trust or options.until or options.changes:
+        return False
+    name = (compile.compile_id, compile.generation)
+    attempts = [
+        row
+        for row in queries.compiles(store, compile.recording_id)
+        if (row.compile_id, row.generation) == name
+    ]
+    if not any(queries.has_frame(store, row) for row in attempts):
+        return False
+    return is_bare(Side(store, compile), Point("graph", "", checkpoint.ordinal))
 
 
 def _shapes(

@@ -139,6 +139,16 @@ def compare(recorded: Side, replayed: Side, question: Question) -> EventComparis
     )  # fmt: skip
 
 
+def is_bare(recorded: Side, point: Point) -> bool:
+    """Return True if a recording holds nothing after a checkpoint that could be compared."""
+    if recorded.compile is None or _items(recorded, point, cached=False):
+        return False
+    if _failure(recorded) is not None and _failure_out_of_scope(recorded, point) is None:
+        return False
+    found = lanes(recorded.store, recorded.compile, SCOPES[point.entry], point, excuses())
+    return not any(lane.lines or lane.cached for lane in (found or {}).values())
+
+
 # -- events ---------------------------------------------------------------------------------------
 
 
