@@ -122,7 +122,10 @@ def backend_name(backend: object) -> str:
         # An object without a name of its own is shown with its address, which says nothing.
         if isinstance(name, str) and " at 0x" not in name:
             return name
-        inner = getattr(backend, "_torchdynamo_orig_backend", None)
+        # torch.compile wraps an object in one that has its address for a name.
+        inner = getattr(backend, "_torchdynamo_orig_backend", None) or getattr(
+            backend, "compiler_fn", None
+        )
         if inner is None:
             break
         backend = inner
