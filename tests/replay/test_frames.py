@@ -273,6 +273,37 @@ def test_where_nothing_was_compiled_after_dynamo_trust_replays_dynamo(tmp_path: 
         assert any("so Dynamo itself was replayed" in note for note in verdict.notes)
 
 
+OPAQUE = """
+import torch
+from allowed import own
+
+torch.compile(lambda x: own(x) * 2, backend="aot_eager")(torch.ones(3))
+"""
+ALLOWED = """
+import torch
+
+@torch.compiler.allow_in_graph
+def own(x):
+    return x.sin() + 1
+"""
+
+
+def test_a_graph_that_calls_the_program_is_replayed_from_its_frame(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path), prepend=os.pathsep)
+    path = _record(tmp_path, OPAQUE, allowed=ALLOWED)
+    with Store.open(path, write=True) as store:
+        (program,) = queries.recordings(store)
+        (compile,) = queries.compiles(store, program.id)
+        plain, trusted = replay(store, compile), replay(store, compile, trust=True)
+    assert plain.verdict == "refused"
+    assert "no portable form" in plain.detail
+    assert (trusted.entry, trusted.verdict, trusted.detail) == ("frame", "identical", "")
+    assert {"graph", "aot.metadata"} <= _kinds(trusted)
+    assert any("because from the graph it is refused" in note for note in trusted.notes)
+
+
 def test_only_what_was_moved_has_another_name(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

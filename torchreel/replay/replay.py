@@ -70,7 +70,8 @@ def replay(
     """Replay a compile from its checkpoint(s) and compare every later stage.
 
     `entry` is 'graph' (the Dynamo graph, or an exported program that is decomposed; with `trust`
-    the frame, where nothing was compiled after Dynamo and the frame was kept), 'aot' (each
+    the frame, where that was kept and nothing was compiled after Dynamo, or the graph can't be
+    rebuilt), 'aot' (each
     ATen graph that entered Inductor), 'shapes' (the ShapeEnv alone, from its events) or 'frame'
     (Dynamo itself: a frame needs `trust`).
     `trust` restores config entries that name commands, paths or code; `imports` are modules that
@@ -97,6 +98,9 @@ def replay(
     check_version(store, compile, options)
     verdict = ENTRIES[entry](store, compile, entry, options, listener or (lambda text: None))
     verdict = what_if.concluded(verdict, asked) if asked else _without_missing(verdict)
+    refused = verdict.verdict == REFUSED and verdict.entry == "graph"
+    if refused and _can_trace_again(store, compile, options):
+        verdict = _from_frame_instead(store, compile, verdict, options)
     if verdict.verdict == REFUSED:
         verdict = _with_pieces(store, compile, verdict)
     note(store, compile, verdict)
@@ -130,7 +134,12 @@ def _from_checkpoints(
     """From the one Dynamo graph, or from each ATen graph that entered Inductor."""
     checkpoints = _checkpoints(store, compile, entry)
     entry = checkpoints[0].entry
-    if entry == "graph" and _is_left_to_dynamo(store, compile, checkpoints[0], options):
+    bare = Point("graph", "", checkpoints[0].ordinal)
+    if (
+        entry == "graph"
+        and _can_trace_again(store, compile, options)
+        and is_bare(Side(store, compile), bare)
+    ):
         said = "nothing was compiled after Dynamo's graph, so Dynamo itself was replayed"
         verdict = _frame(store, compile, "frame", options, say)
         return replace(verdict, notes=(said, *verdict.notes))
@@ -150,13 +159,26 @@ def _from_checkpoints(
     return _merge(entry, verdicts)
 
 
-def _is_left_to_dynamo(
-    store: Store, compile: Compile, checkpoint: Checkpoint, options: ReplayOptions
-) -> bool:
-    """Return True if Dynamo is all that there is to replay, and may and can be.
+def _from_frame_instead(
+    store: Store, compile: Compile, verdict: Verdict, options: ReplayOptions
+) -> Verdict:
+    """The verdict from the frame, where that is identical; else the refusal, and what it was.
 
-    A backend that runs the graph as it is, or counts or keeps it, leaves no event behind.
+    A graph may call functions of the program, which have no form as data; its frame brings them.
     """
+    if verdict.compared or verdict.detail == TOO_LARGE:
+        return verdict
+    found = _frame(store, compile, "frame", options, lambda text: None)
+    if found.verdict != IDENTICAL:
+        # The answer to what was asked is the refusal; the other is seen with --entry frame.
+        told = f"from the frame (--entry frame --trust): {found}"
+        return replace(verdict, notes=(*verdict.notes, told))
+    said = f"the frame was replayed, because from the graph it is refused: {verdict.detail}"
+    return replace(found, notes=(said, *found.notes))
+
+
+def _can_trace_again(store: Store, compile: Compile, options: ReplayOptions) -> bool:
+    """Return True if Dynamo may, and can, trace the frame of a compile again."""
     if not options.trust or options.until or options.changes:
         return False
     name = (compile.compile_id, compile.generation)
@@ -165,9 +187,7 @@ def _is_left_to_dynamo(
         for row in queries.compiles(store, compile.recording_id)
         if (row.compile_id, row.generation) == name
     ]
-    if not any(queries.has_frame(store, row) for row in attempts):
-        return False
-    return is_bare(Side(store, compile), Point("graph", "", checkpoint.ordinal))
+    return any(queries.has_frame(store, row) for row in attempts)
 
 
 def _shapes(
