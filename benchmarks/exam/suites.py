@@ -1,13 +1,14 @@
 """Test files of PyTorch, run with and without the recorder: outcomes, counters, what the store has.
 
     python -m benchmarks.exam.suites FILE [FILE ...] [-k EXPRESSION] [--limit SECONDS]
-                                     [--replay] [--keep FOLDER]
+                                     [--replay] [--trust] [--keep FOLDER]
 
 The files are named by the user and not part of this repository (the repository intel/torch-xpu-ops
 has ports of whole files on its branches release/2.13 and later).  Each file runs twice in fresh
 processes with pytest, once under `torchreel record`.  Printed for each: tests whose outcome
 differs, compiles that torch's own metrics have and the store lacks, addresses that name more than
 one compile, events lost; with `--replay` the verdict on each compile as `benchmarks.exam` has it.
+With `--trust` all frames are kept, and replayed where there is nothing else to replay.
 Exits with 1 when an outcome differs, a compile is missing, or an address is ambiguous.
 """
 
@@ -49,6 +50,7 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("-k", dest="expression", default="")
     parser.add_argument("--limit", type=float, default=3600.0)
     parser.add_argument("--replay", action="store_true")
+    parser.add_argument("--trust", action="store_true")
     parser.add_argument("--keep", type=Path)
     chosen = parser.parse_args(arguments)
     return max([_examine(file.resolve(), chosen) for file in chosen.files])
@@ -60,17 +62,25 @@ def _examine(file: Path, chosen: argparse.Namespace) -> int:
         store = (chosen.keep.resolve() if chosen.keep else folder) / f"{file.stem}.db"
         store.parent.mkdir(parents=True, exist_ok=True)
         plain = run(file, folder / "plain", chosen.expression, chosen.limit)
-        recorded = run(file, folder / "recorded", chosen.expression, chosen.limit, store)
-        return _report(file, plain, recorded, store, replay=chosen.replay)
+        recorded = run(file, folder / "recorded", chosen.expression, chosen.limit, store,
+                       "all" if chosen.trust else "failing")  # fmt: skip
+        return _report(file, plain, recorded, store, replay=chosen.replay, trust=chosen.trust)
 
 
-def run(file: Path, folder: Path, expression: str, limit: float, store: Path | None = None) -> Ran:
+def run(
+    file: Path,
+    folder: Path,
+    expression: str,
+    limit: float,
+    store: Path | None = None,
+    frames: str = "failing",
+) -> Ran:
     """Run the tests of a file in a process of its own, recorded into `store` if there is one."""
     results, trace = folder / "results.xml", folder / "trace"
     trace.mkdir(parents=True)
     command = [sys.executable, *_PYTEST, str(file), f"--junitxml={results}", "-k", expression]
     if store is not None:
-        command = [*TOOL, "record", "-o", str(store), "--", *command]
+        command = [*TOOL, "record", "-o", str(store), "--frames", frames, "--", *command]
     environment = {
         **os.environ,
         "TORCH_TRACE": str(trace),
@@ -99,7 +109,9 @@ def _count(log: Path) -> int:
         return sum(_METRICS in line for line in lines)
 
 
-def _report(file: Path, plain: Ran, recorded: Ran, store: Path, *, replay: bool) -> int:
+def _report(
+    file: Path, plain: Ran, recorded: Ran, store: Path, *, replay: bool, trust: bool = False
+) -> int:
     tally = ", ".join(f"{n} {kind}" for kind, n in Counter(plain.outcomes.values()).most_common())
     print(f"{file.name}: {tally or 'no test ran'}", flush=True)
     changed = differences(plain.outcomes, recorded.outcomes)
@@ -125,7 +137,7 @@ def _report(file: Path, plain: Ran, recorded: Ran, store: Path, *, replay: bool)
         for reason, count in lost.most_common(20):
             print(f"    lost {count} x {reason}")
         if replay:
-            _replay(opened)
+            _replay(opened, trust=trust)
     missing = recorded.metrics > ended or recorded.metrics != plain.metrics
     return int(bool(changed) or missing or bool(ambiguous) or not plain.outcomes)
 
@@ -139,13 +151,13 @@ def differences(plain: Mapping[str, str], recorded: Mapping[str, str]) -> list[s
     ]
 
 
-def _replay(store: Store) -> None:
+def _replay(store: Store, *, trust: bool) -> None:
     from functools import partial
 
     from torchreel.replay import replay
 
     reasons: Counter[str] = Counter()
-    for row in replay_all(store, None, ("graph",), partial(replay, store)):
+    for row in replay_all(store, None, ("graph",), partial(replay, store, trust=trust)):
         detail = "" if row.verdict.verdict == "identical" else canonical_reason(row.verdict.detail)
         reasons[f"{row.verdict.verdict} {detail}".strip()] += 1
     for reason, count in reasons.most_common(60):
