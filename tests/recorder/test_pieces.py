@@ -91,6 +91,24 @@ def test_a_graph_that_takes_lists_has_no_part(record: Record) -> None:
     assert sorted(row.frame_name for row in tape.compiles) == ["backward", "forward"]
 
 
+def test_a_module_without_a_graph_is_a_part_without_a_checkpoint(record: Record) -> None:
+    from torch._functorch import aot_autograd
+
+    class Sine(torch.nn.Module):
+        def forward(self, x: torch.Tensor) -> tuple[torch.Tensor]:
+            return (x.sin(),)
+
+    def backend(gm: object, inputs: list[torch.Tensor]) -> object:
+        def compiler(graph: torch.fx.GraphModule, _: object) -> object:
+            return graph.forward
+
+        return aot_autograd.aot_module_simplified(Sine(), inputs, fw_compiler=compiler)
+
+    tape = record(lambda: torch.compile(torch.sin, backend=backend)(torch.ones(3)))
+    assert tape.lost() == []
+    assert _parts(tape)["0/0/0"] == "Sine"
+
+
 def test_a_failing_part_has_the_failure(record: Record) -> None:
     def program() -> None:
         def fails(x: torch.Tensor) -> torch.Tensor:

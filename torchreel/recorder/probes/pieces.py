@@ -222,6 +222,8 @@ def _sizes(gm: Any, inputs: Sequence[Any]) -> dict[str, object]:
     from torchreel.formats.checkpoints import split_graphs
     from torchreel.formats.torch_names import no_dispatch
 
+    if not _is_graph(gm):
+        return {}
     with fail_open("sizes of a piece"), no_dispatch():
         return {str(symbol): size for symbol, size in split_graphs.sizes_of(gm, inputs)}
     return {}
@@ -232,13 +234,20 @@ def _take(recorder: Recorder, entry: _Entry, call: Call, gm: Any, inputs: Sequen
     from torchreel.formats.checkpoints import split_graphs
 
     with fail_open("checkpoint of a piece"):
-        if not recorder.wants_checkpoint:
+        if not recorder.wants_checkpoint or not _is_graph(gm):
             return
         if entry.level == _MAIN:
             doc = split_graphs.inductor_checkpoint(gm, inputs, _arguments(call, _MAIN_NAMES))
         else:
             doc = split_graphs.aot_checkpoint(gm, inputs, _settings(call))
         recorder.add_checkpoint(bundles.with_objects(recorder, doc), "dynamo")
+
+
+def _is_graph(gm: object) -> bool:
+    """Return False for a module that AOTAutograd has still to trace: it has no graph to keep."""
+    from torch.fx import GraphModule
+
+    return isinstance(gm, GraphModule)
 
 
 _MAIN_NAMES = ("model_", "example_inputs_", "inner_compile", "ignore_shape_env")
