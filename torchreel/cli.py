@@ -102,18 +102,19 @@ def record(
         str | None, typer.Option("--max-age", metavar="AGE", help="Delete what is older (30d).")
     ] = None,
     sample: Annotated[
-        float, typer.Option("--sample", metavar="P", help="Keep only this share of the compiles.")
-    ] = 1.0,
+        float | None,
+        typer.Option("--sample", metavar="P", help="Keep only this share of the compiles."),
+    ] = None,
     frames: Annotated[
-        str,
+        str | None,
         typer.Option(
             "--frames", metavar="failing|all|none", help="Keep Python frames, for replay."
         ),
-    ] = "failing",
+    ] = None,
     redact: Annotated[
-        str,
+        str | None,
         typer.Option("--redact", metavar="default|all|none", help="What is taken out of text."),
-    ] = "default",
+    ] = None,
     redact_pattern: Annotated[
         list[str] | None,
         typer.Option("--redact-pattern", metavar="REGEX", help="Take this out as well."),
@@ -128,7 +129,8 @@ def record(
     As in 'torchreel record -o run.db -- python train.py': what follows '--' is run as it is, also
     where nothing can be recorded, and its exit status becomes ours. A store that exists gets
     another recording; '{rank}' and '{pid}' in its name are filled in by each process. A file
-    STORE.off ends the recording, not the program.
+    STORE.off ends the recording, not the program. What is not said here is as the environment
+    variables of recording say.
     """
     from torchreel.commands import record as console
     from torchreel.recorder.launch import record_program
@@ -136,14 +138,14 @@ def record(
     from torchreel.store.addressing import default_store
 
     target = output or default_store()
-    settings = Settings(
+    settings = Settings.from_environment().changed(
         compile_timeout=compile_timeout,
         slow_compile=slow_compile,
         max_bytes=parse_size(max_bytes) if max_bytes is not None else None,
         max_age=parse_age(max_age) if max_age is not None else None,
         sample=sample,
         redact=redact,
-        redact_patterns=tuple(redact_pattern or ()),
+        redact_patterns=tuple(redact_pattern) if redact_pattern else None,
         off_signal=off_signal,
         frames=frames,
     )

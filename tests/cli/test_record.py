@@ -141,3 +141,18 @@ def test_the_environment_is_the_one_that_there_was(tmp_path: Path) -> None:
     done = subprocess.run(command, env={"A": "1"}, capture_output=True, text=True)
     names = {line.partition("=")[0] for line in done.stdout.splitlines()}
     assert {name for name in names if not name.startswith("TORCHREEL")} == {"A"}
+
+
+@pytest.mark.parametrize(
+    ("options", "frames"), [((), "all"), (("--frames", "none"), "none")], ids=["said", "overruled"]
+)
+def test_what_is_not_said_is_as_the_environment_says(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, options: tuple[str, ...], frames: str
+) -> None:
+    monkeypatch.setenv("TORCHREEL_FRAMES", "all")
+    monkeypatch.setenv("TORCHREEL_REDACT", "none")
+    names = "TORCHREEL_FRAMES", "TORCHREEL_REDACT"
+    seen = tmp_path / "seen"
+    show = f"import os; open({str(seen)!r}, 'w').write(' '.join(map(os.environ.get, {names})))"
+    run("record", "-o", tmp_path / "run.db", *options, "--", sys.executable, "-c", show)
+    assert seen.read_text().split() == [frames, "none"]

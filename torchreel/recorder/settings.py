@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from torchreel.errors import UsageError
 from torchreel.recorder.control import OFF_SIGNAL_VARIABLE, signal_number
@@ -119,6 +119,14 @@ class Settings:
             values[OFF_SIGNAL_VARIABLE] or None,
             values[FRAMES_VARIABLE] or "failing",
         )
+
+    def changed(self, **given: object) -> Settings:
+        """Return these settings with those that are given; None leaves one as it is.
+
+        Raises UsageError for one that makes no sense.
+        """
+        said = {name: value for name, value in given.items() if value is not None}
+        return replace(self, **said)  # type: ignore[arg-type]
 
 
 def _text(value: float | None) -> str:
