@@ -203,8 +203,12 @@ class GraphDoc:
 
     @classmethod
     def from_bytes(cls, data: bytes) -> GraphDoc:
-        """Return what `to_bytes` wrote."""
-        return cls.from_json(parse_json(data))
+        """Return what `to_bytes` wrote.  Raises `UnsupportedError` when it is malformed."""
+        try:
+            document = parse_json(data)
+        except ValueError as error:
+            raise UnsupportedError(f"the graph is not JSON: {error}") from error
+        return cls.from_json(document)
 
 
 def _mapping(data: Json) -> Mapping[str, Json]:

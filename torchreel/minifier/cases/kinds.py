@@ -100,9 +100,13 @@ def case_from_json(data: Json) -> AnyCase:
 def case_from_bytes(data: bytes) -> AnyCase:
     """Read what `to_bytes` wrote, without modules to import.
 
-    A store may not say what is imported.
+    A store may not say what is imported.  Raises `UnsupportedError` when it is malformed.
     """
-    return case_from_json(parse_json(data)).with_imports(())
+    try:
+        document = parse_json(data)
+    except ValueError as error:
+        raise UnsupportedError(f"the document of a case is not JSON: {error}") from error
+    return case_from_json(document).with_imports(())
 
 
 def _kind(data: Json) -> str:

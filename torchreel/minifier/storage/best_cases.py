@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from sqlalchemy import select
-
-from torchreel.errors import DamagedStore, UnsupportedError
-from torchreel.minifier.cases.kinds import AnyCase, case_from_bytes
-from torchreel.store import Store, queries, schema
+from torchreel.errors import DamagedStore
+from torchreel.minifier.cases.kinds import AnyCase
+from torchreel.minifier.storage.stored_cases import read_case
+from torchreel.store import Store, queries
 from torchreel.store.records import Failure, Reduction
 
 
@@ -42,11 +41,7 @@ def _altogether(best: Reduction, reductions: list[Reduction]) -> Reduction:
 
 
 def _case(store: Store, digest: str) -> AnyCase:
-    query = select(schema.cases.c.document).where(schema.cases.c.digest == digest)
-    rows = store.rows(query)
-    if not rows:
+    case = read_case(store, digest)
+    if case is None:
         raise DamagedStore(f"{store.target} refers to a case ({digest[:12]}) that it lacks.")
-    try:
-        return case_from_bytes(store.read_blob(rows[0].document))
-    except UnsupportedError as error:
-        raise DamagedStore(f"{store.target} holds a case that is none: {error}.") from error
+    return case

@@ -16,8 +16,9 @@ from sqlalchemy import Row, select
 
 from torchreel.errors import DamagedStore, StoreError
 from torchreel.minifier.cases.descriptions import as_list
-from torchreel.minifier.cases.kinds import AnyCase, case_from_bytes
+from torchreel.minifier.cases.kinds import AnyCase
 from torchreel.minifier.results.verdicts import OracleReport, Verdict
+from torchreel.minifier.storage.stored_cases import read_case
 from torchreel.store import schema
 from torchreel.store.database import Store
 from torchreel.store.documents.jsontypes import Json
@@ -135,9 +136,7 @@ class StoreJournal:
         """See `Journal`."""
         if (known := self._memory.accepted(digest)) is not None:
             return known
-        query = select(schema.cases.c.document).where(schema.cases.c.digest == digest)
-        rows = self._store.rows(query)
-        return case_from_bytes(self._store.read_blob(rows[0].document)) if rows else None
+        return read_case(self._store, digest)
 
     def keep(self, case: AnyCase, report: OracleReport) -> None:
         """See `Journal`."""
