@@ -19,7 +19,7 @@ from typing import Any
 import torch
 
 from torchreel.errors import UnsupportedError
-from torchreel.formats import targets, torch_names
+from torchreel.formats import numpy_calls, targets, torch_names
 from torchreel.formats.allowed import functions, members
 
 MARK = "canary_7c1e"
@@ -55,6 +55,8 @@ FUNCTIONS = [
     "hop:call_torchbind", "hop:flat_apply", "hop:inline_asm_elementwise", "hop:trace_wrapped",
     "fn:torch._C._jit_script_compile", "fn:torch.ops.load_library", "fn:torch.hub.load",
     "fn:torch.cuda.memory._dump_snapshot", "fn:torch.functional.torch.load",
+    "numpy:function:torch._numpy.load", "numpy:function:os.system", "numpy:method:__class__",
+    "numpy:operator:builtins.getattr", "numpy:operator:_operator.methodcaller", "numpy:method:data",
 ]  # fmt: skip
 CONSTANTS: list[Any] = [
     0, 1, 2, -1, True, None, {"f": "0x1.0p-1"}, {"dtype": "float32"}, {"device": "cpu"},
@@ -126,6 +128,16 @@ def _schemas(name: str) -> list[Any]:
     return list(torch._C._jit_get_schemas_for_operator(name))
 
 
+@cache
+def numpy_names() -> dict[str, list[str]]:
+    """What the rules admit in NumPy code, by the kind of call."""
+    return {
+        "function": sorted(numpy_calls.array_functions()),
+        "operator": sorted(f"_operator.{name}" for name in functions._operators()),
+        "method": sorted(numpy_calls.methods()),
+    }
+
+
 class Attacker:
     """Makes one graph: `inputs` are placeholders, by the type of their values."""
 
@@ -162,8 +174,8 @@ class Attacker:
 
     def _step(self) -> None:
         kind = self.random.choices(
-            ["operator", "function", "method", "attribute", "python", "nested"],
-            [30, 25, 25, 8, 10, 2],
+            ["operator", "function", "method", "attribute", "python", "numpy", "nested"],
+            [30, 20, 20, 8, 10, 10, 2],
         )[0]
         getattr(self, f"_{kind}")()
         if self.random.random() < self.malice:
@@ -217,6 +229,20 @@ class Attacker:
     def _python(self) -> None:
         name = self.random.choice(sorted(functions._operators()))
         self._add("call_function", f"fn:_operator.{name}", [self._node(), *self._some(1)])
+
+    def _numpy(self) -> None:
+        """What Dynamo writes for NumPy code: around a function, an operator, a method; `T`."""
+        kind = self.random.choice(["function", "function", "operator", "method", "attribute"])
+        args = [self._tensor() if kind != "operator" else self._node()]
+        if kind == "attribute":
+            args.append(self.random.choice([*sorted(numpy_calls.ATTRIBUTES), "data", "flags"]))
+            self._add("call_function", "numpy:attribute", args)
+            return
+        name = self.random.choice(numpy_names()[kind])
+        args += self._some(self.random.randint(0, 2))
+        if self.random.random() < 0.1:
+            args.append(self.random.choice([*WORDS, "float32", "O", "C", "constant"]))
+        self._add("call_function", f"numpy:{kind}:{name}", args)
 
     def _nested(self) -> None:
         """A higher-order operator with a body, which attacks as well."""

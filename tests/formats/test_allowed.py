@@ -21,6 +21,7 @@ from torchreel.store.documents.jsontypes import Json
 TENSOR: Json = {"k": "tensor"}
 INPUTS: dict[str, Json] = {"x": TENSOR, "s": {"k": "symint"}, "l": {"k": "list", "items": [TENSOR]}}
 GETATTR, TEXT = "fn:builtins.getattr", "__import__('os').system('touch canary')"
+ARRAY = "numpy:function:torch._numpy.{}"
 INTERPOLATE = "fn:torch.nn.functional.interpolate"
 
 
@@ -73,6 +74,14 @@ BODY: dict[str, Json] = {
         node("call_function", "fn:torch.Tensor", [1, 2]),
         node("call_function", "fn:torch.zeros", 2, device="cpu"),
         node("call_function", "hop:out_dtype", {"fn": "op:aten.mm.default"}, {"dtype": "int32"}, X),
+        node("call_function", "numpy:function:torch._numpy.concatenate", [X, X], axis=0),
+        node("call_function", "numpy:function:torch._numpy.einsum", "ij,jk->ik", X, X),
+        node("call_function", "numpy:function:torch._numpy.float32", 3),
+        node("call_function", "numpy:operator:_operator.add", X, S),
+        node("call_function", "numpy:operator:_operator.getitem", X, {"slice": [None, S, None]}),
+        node("call_function", "numpy:method:astype", X, "float32"),
+        node("call_function", "numpy:method:__setitem__", X, 0, 1),
+        node("call_function", "numpy:attribute", X, "T"),
     ],
 )  # fmt: skip
 def test_what_torch_writes_into_graphs_is_allowed(call: dict[str, Json]) -> None:
@@ -111,6 +120,18 @@ def test_what_torch_writes_into_graphs_is_allowed(call: dict[str, Json]) -> None
         (node("call_function", "fn:torch.relu", {"fn": "fn:torch.relu"}), "given a function"),
         (node("call_function", "hop:wrap", {"fn": GETATTR}, S, "node"), "is given the"),
         (node("call_function", "hop:print", "{0.__class__}", X), "plain fields"),
+        (node("call_function", ARRAY.format("pad"), X, mode={"fn": GETATTR}), "given a function"),
+        (node("call_function", ARRAY.format("sum"), X, TEXT), "made of words"),
+        (node("call_function", "numpy:operator:_operator.mod", X, "%s"), "takes no text"),
+        (node("call_function", "numpy:operator:_operator.add", X, X, out=X), "takes no keywords"),
+        (node("call_function", "numpy:operator:_operator.add", X), "is given 1 arguments"),
+        (node("call_function", "numpy:method:sort", L), "used on a list"),
+        (node("call_function", "numpy:method:sum"), "used on nothing"),
+        (node("call_function", "numpy:method:astype", X, TEXT), "made of words"),
+        (node("call_function", "numpy:attribute", S, "real"), "used on a symbolic"),
+        (node("call_function", "numpy:attribute", X, "data"), "one of its attributes"),
+        (node("call_function", "numpy:attribute", X, "__class__"), "one of its attributes"),
+        (node("call_function", "numpy:attribute", X, X), "one of its attributes"),
         (node("get_attr", "forward.__globals__"), "holds no attribute"),
         (node("get_attr", "__class__"), "holds no attribute"),
         (node("call_module", "forward", X), "no portable form"),

@@ -33,7 +33,13 @@ HOSTILE_TARGETS = [
     "fn:torch.functional.torch.load", "fn:torch.cuda._memory_viz._write_blocks",
     "op:aten.from_file.default", "packet:aten.from_file", "op:load_library.default",
     "op:__class__.default", "packet:aten.__class__", "hop:__class__", "opaque:os.system",
-    "os.system",
+    "os.system", "numpy:function:os.system", "numpy:function:torch._numpy.load",
+    "numpy:function:torch._numpy.from_dlpack", "numpy:function:torch._numpy.set_default_dtype",
+    "numpy:function:torch._numpy.ndarray", "numpy:function:torch._numpy._util.operator",
+    "numpy:operator:builtins.getattr", "numpy:operator:builtins.eval", "numpy:operator:os.system",
+    "numpy:operator:_operator.methodcaller", "numpy:operator:torch.load", "numpy:method:__class__",
+    "numpy:method:__init__", "numpy:method:__dlpack__", "numpy:method:data", "numpy:method:tofile",
+    "numpy:attribute:T", "numpy:", "numpy:wrapper:sum",
     "", "fn:", "op:", "op:aten", "fn:torch", "fn:torch.distributed.init_process_group",
 ]  # fmt: skip
 

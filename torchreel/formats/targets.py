@@ -19,7 +19,7 @@ import torch
 import torch._ops
 
 from torchreel.errors import UnsupportedError, UntrustedError
-from torchreel.formats import autograd_nodes, backward_prologues, torch_names
+from torchreel.formats import autograd_nodes, backward_prologues, numpy_calls, torch_names
 from torchreel.formats.allowed import functions
 
 Target = functions.Target
@@ -44,6 +44,8 @@ def encode_target(target: object) -> str:
         return f"hop:{torch_names.operator_name(target)}"
     if prologue := backward_prologues.encode(target):
         return prologue
+    if call := numpy_calls.encode(target):
+        return call
     name = _function_name(target)
     if name is not None and functions.resolve(name) is target:
         return f"fn:{name}"
@@ -101,6 +103,8 @@ def decode_target(text: str) -> Target:
         return _higher_order_operator(name)
     if text.startswith(backward_prologues.TAG):
         return backward_prologues.decode(text)
+    if text.startswith(numpy_calls.TAG):
+        return numpy_calls.decode(text)
     if kind == "fn":
         function = functions.resolve(name)
         if function is not None:

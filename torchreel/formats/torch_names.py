@@ -18,7 +18,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields
 from functools import cache
-from types import CodeType, ModuleType, SimpleNamespace
+from types import CodeType, FunctionType, ModuleType, SimpleNamespace
 from typing import Any
 
 import sympy
@@ -1401,3 +1401,57 @@ def prologue(metadata: object) -> Callable[..., object]:
     call_aot_bwd_prologue.__module__ = "torch._dynamo.compiled_autograd"
     call_aot_bwd_prologue.__qualname__ = _PROLOGUE
     return call_aot_bwd_prologue
+
+
+def numpy_functions() -> dict[str, Callable[..., object]]:
+    """The functions and scalar types of `torch._numpy` that NumPy has too, by qualified name."""
+    from torch._dynamo import utils
+
+    found = {}
+    for numpy, ours in utils.NP_TO_TNP_MODULE.items():
+        for name, value in vars(ours).items():
+            own = str(getattr(value, "__module__", "")).startswith("torch._numpy.")
+            scalar = isinstance(value, type) and issubclass(value, torch._numpy._dtypes.generic)
+            if own and (scalar or isinstance(value, FunctionType)) and hasattr(numpy, name):
+                found[f"{ours.__name__}.{name}"] = value
+    return found
+
+
+def array_methods() -> frozenset[str]:
+    """The names of the methods of `torch._numpy`'s arrays."""
+    from torch._numpy._ndarray import ndarray
+
+    return frozenset(
+        name for name, value in vars(ndarray).items() if isinstance(value, FunctionType)
+    )
+
+
+def numpy_wrapped(target: object) -> tuple[str, object]:
+    """What Dynamo put around what for NumPy code (see `numpy_calls`); ("", None) for neither."""
+    if getattr(target, "__module__", "") != "torch._dynamo.utils":  # before that is imported for it
+        return "", None
+    from torch._dynamo import utils
+
+    if target is utils.numpy_attr_wrapper:
+        return "attribute", None
+    if type(target) is utils.numpy_to_tensor_wrapper:
+        return "function", target.f
+    if type(target) is utils.numpy_operator_wrapper:
+        return "operator", target.op
+    if type(target) is utils.numpy_method_wrapper:
+        return "method", target.method
+    return "", None
+
+
+def numpy_wrapper(kind: str, wrapped: Any) -> Callable[..., object]:
+    """What Dynamo puts around a function, an operator or a method for NumPy code."""
+    from torch._dynamo import utils
+
+    if kind == "attribute":
+        return utils.numpy_attr_wrapper
+    wrappers: Mapping[str, Any] = {
+        "function": utils.numpy_to_tensor_wrapper,
+        "operator": utils.numpy_operator_wrapper,
+        "method": utils.numpy_method_wrapper,
+    }
+    return wrappers[kind](wrapped)  # type: ignore[no-any-return]

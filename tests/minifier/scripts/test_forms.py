@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch._higher_order_ops.while_loop import while_loop
@@ -33,6 +34,11 @@ def sized(x: torch.Tensor) -> torch.Tensor:
 
 def branch(x: torch.Tensor) -> torch.Tensor:
     return torch.cond(x.sum() > 0, lambda x: x.sin(), lambda x: x.cos(), (x,))
+
+
+def of_arrays(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    x = np.concatenate([a, b], axis=0).astype(np.float32)
+    return np.einsum("ij,jk->ik", x, x.T)[1:] + 1.5
 
 
 CASES: dict[str, Callable[[], Case]] = {
@@ -70,6 +76,17 @@ RUN = [
 @pytest.mark.parametrize(("form", "kind"), RUN)
 def test_a_case_without_a_bug_ends_without_an_error(form: str, kind: str) -> None:
     script = FORMS[form](without_imports(CASES[kind]()), SIGNATURE, HEADER)
+    found = check(script.text, SIGNATURE)
+    assert found.detail == "it ended without an error", f"{script.text}\n{found.output}"
+
+
+@pytest.mark.slow
+def test_numpy_code_is_written_as_the_graph_that_dynamo_traced() -> None:
+    case = without_imports(case_from(of_arrays, np.ones((3, 4)), np.ones((2, 4)), harness="run"))
+    with pytest.raises(UnsupportedError, match="traced of NumPy code"):
+        compile_form(case, SIGNATURE, [])
+    script = graph_form(case, SIGNATURE, HEADER)
+    assert 'torch._dynamo.utils.numpy_method_wrapper("astype")' in script.text
     found = check(script.text, SIGNATURE)
     assert found.detail == "it ended without an error", f"{script.text}\n{found.output}"
 

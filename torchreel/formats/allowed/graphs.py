@@ -19,7 +19,7 @@ import torch
 import torch._ops
 
 from torchreel.errors import ForbiddenError, RefusedError
-from torchreel.formats import targets, torch_names
+from torchreel.formats import numpy_calls, targets, torch_names
 from torchreel.formats.allowed import functions, kinds, members, strings
 from torchreel.formats.allowed.kinds import ValueKind
 from torchreel.store.documents.jsontypes import Json
@@ -118,20 +118,23 @@ class _Check:
         self, node: NodeDoc, args: Sequence[ValueKind], named: Mapping[str, ValueKind]
     ) -> ValueKind:
         tag, _, name = node.target.partition(":")
-        every = [*args, *named.values()]
+        every, given = [*args, *named.values()], _mapping(node.kwargs)
         if tag == "hop":
             return self._higher_order(node, every)
         if tag in ("op", "packet"):
             _check_operands(every, kinds.NO_DATA)
             return self._operator(node, every)
         function = targets.decode_target(node.target)
+        if node.target.startswith(numpy_calls.TAG):
+            _check_operands(every, kinds.NO_DATA)
+            return numpy_calls.check(node.target, _sequence(node.args), given, args)
         denied = kinds.NO_DATA - ({"opaque"} if functions.takes_objects(name) else set())
         _check_operands(every, denied)
         if functions.is_python(name):
             return _python(node, args)
         if functions.is_class(name):
             _check_constructor(name, node)
-        strings.check_function(name, function, _sequence(node.args), _mapping(node.kwargs))
+        strings.check_function(name, function, _sequence(node.args), given)
         return functions.result(name, every)
 
     def _operator(self, node: NodeDoc, every: Sequence[ValueKind]) -> ValueKind:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 
 from torchreel.errors import UnsupportedError
-from torchreel.formats import names, targets, values
+from torchreel.formats import names, numpy_calls, targets, values
 from torchreel.formats.graphs.codec import GraphDoc, NodeDoc, map_tree, node_refs
 from torchreel.minifier.cases.descriptions import as_list, as_object, is_symbolic
 from torchreel.minifier.cases.graph_edits import users_of
@@ -180,6 +180,11 @@ class _Writer:
     def _target(self, node: NodeDoc) -> str:
         if node.op == "call_method":
             return names.check_path(node.target)
+        if node.target.startswith(numpy_calls.TAG):
+            raise UnsupportedError(
+                f"the graph calls {node.target:.80}, which Dynamo traced of NumPy code: in a "
+                "function it would trace that on tensors, into another graph"
+            )
         return public_target(node.target, self.imports)
 
     def _higher_order(self, node: NodeDoc) -> Iterator[str]:

@@ -27,6 +27,7 @@ _INFIX = {
     "eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">=",
 }  # fmt: skip
 _PREFIX = {"neg": "-", "invert": "~", "pos": "+"}
+_NUMPY = "numpy:"
 _OPERATOR = re.compile(r"_?operator\.(\w+)")
 _DEVICE = re.compile(r"[a-z]+(:\d+)?", re.ASCII)
 _ATOM = re.compile(r"[A-Za-z_][\w.]*(\([^()]*\)|\[[^\[\]]*\])?|\d[\w.]*", re.ASCII)
@@ -45,6 +46,8 @@ def call(op: str, target: str, args: Json, kwargs: Json, name_of: NameOf) -> str
         return f"{method}({', '.join(values[1:] + named)})"
     if op == "call_module":
         return f"{_attribute('self', target)}({', '.join(values + named)})"
+    if target.startswith(_NUMPY):
+        return _numpy(target, _sequence(args), values, named, name_of)
     special = None if named else _special(target, _sequence(args), values, name_of)
     return special or f"{function(target)}({', '.join(values + named)})"
 
@@ -63,6 +66,22 @@ def _special(target: str, trees: Sequence[Json], values: list[str], name_of: Nam
         attribute = str(trees[1])
         return _attribute(_operand(values[0]), attribute)
     return None
+
+
+def _numpy(
+    target: str, trees: Sequence[Json], values: list[str], named: list[str], name_of: NameOf
+) -> str:
+    """A call that Dynamo traced of NumPy code, as NumPy code: `np.sum(x)`, `x + y`, `x.T`."""
+    kind, _, name = target.removeprefix(_NUMPY).partition(":")
+    if kind == "attribute" and len(trees) == 2 and not named:
+        return _attribute(_operand(values[0]), str(trees[1]))
+    if kind == "method" and values:
+        return f"{_attribute(_operand(values[0]), name)}({', '.join(values[1:] + named)})"
+    if kind == "operator":
+        special = None if named else _special(f"fn:{name}", trees, values, name_of)
+        return special or f"{function(f'fn:{name}')}({', '.join(values + named)})"
+    text = _attribute("np", name.removeprefix("torch._numpy."))
+    return f"{text}({', '.join(values + named)})"
 
 
 def assignment(target: str, args: Json, name_of: NameOf) -> str | None:
@@ -110,8 +129,27 @@ def function(target: str) -> str:
         return _attribute("torch.ops", name)
     if kind == "hop":
         return _attribute("torch.ops.higher_order", name)
+    if kind == "numpy":
+        return _wrapped(name)
     text = re.sub(r"^_operator\.|^builtins\.", _shorter, name) if kind == "fn" else name or target
     return text if is_dotted(text) else literal(text)
+
+
+_WRAPPERS = {
+    "function": "numpy_to_tensor_wrapper", "operator": "numpy_operator_wrapper",
+    "method": "numpy_method_wrapper", "attribute": "numpy_attr_wrapper",
+}  # fmt: skip
+
+
+def _wrapped(call: str) -> str:
+    """What Dynamo makes for a call of NumPy code: an object around what is called."""
+    kind, _, name = call.partition(":")
+    if kind not in _WRAPPERS:
+        return literal(call)
+    wrapper = f"torch._dynamo.utils.{_WRAPPERS[kind]}"
+    if kind == "attribute":
+        return wrapper
+    return f"{wrapper}({literal(name) if kind == 'method' else function(f'fn:{name}')})"
 
 
 def _shorter(match: re.Match[str]) -> str:

@@ -19,7 +19,7 @@ import torch
 from torchreel.errors import TorchreelError, UnsupportedError
 from torchreel.escaping.characters import is_visible
 from torchreel.escaping.python import is_identifier
-from torchreel.formats import targets, torch_names
+from torchreel.formats import numpy_calls, targets, torch_names
 from torchreel.formats.allowed.members import tensor_attributes, tensor_methods
 from torchreel.formats.checkpoints import config
 from torchreel.minifier.scripts.names import public_functions
@@ -74,8 +74,11 @@ _PATHS = _words(
     "logging.Logger.handle logging.WARNING warnings.simplefilter re.search re.MULTILINE "
     "torch.library.define torch.library.impl torch.library.register_fake torch.library.get_ctx "
     "metrics.reset metrics.generated_kernel_count ShapeEnv.__init__ V.set_fake_mode "
-    "DimDynamic.DUCK DimDynamic.STATIC"
+    "DimDynamic.DUCK DimDynamic.STATIC torch._dynamo.utils.numpy_to_tensor_wrapper "
+    "torch._dynamo.utils.numpy_operator_wrapper torch._dynamo.utils.numpy_attr_wrapper"
 )
+_METHOD_OF_ARRAYS = "torch._dynamo.utils.numpy_method_wrapper"
+"""Takes the name of a method."""
 _SET_PATHS = _words(
     "logging.Logger.handle warnings.showwarning GraphLowering.save_output_code ShapeEnv.__init__"
 )
@@ -184,7 +187,12 @@ class _Program(ast.NodeVisitor):
             raise _refused(f"the name {node.id!r:.60}")
 
     def visit_Call(self, node: ast.Call) -> None:
-        """Check a call; `getattr` names its attribute itself."""
+        """Check a call; `getattr` names its attribute itself, and so does a method of arrays."""
+        if _path(node.func) == _METHOD_OF_ARRAYS and "torch" in self._modules:
+            name = node.args[0] if len(node.args) == 1 and not node.keywords else None
+            if not isinstance(name, ast.Constant) or name.value not in numpy_calls.methods():
+                raise _refused("the name of a method that no array has, or that is computed")
+            return
         if not isinstance(node.func, ast.Name) or node.func.id != "getattr":
             self.generic_visit(node)
             return
@@ -301,7 +309,7 @@ def _is_function(path: str) -> bool:
     function = public_functions().get(path)
     if function is not None:
         return not targets.encode_target(function).startswith("opaque:")
-    return _resolves(f"fn:{path}")
+    return _resolves(f"fn:{path}") or path in numpy_calls.array_functions()
 
 
 @cache
