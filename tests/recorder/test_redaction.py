@@ -115,6 +115,17 @@ def test_what_is_no_secret_stays(redactor: Redactor, text: str) -> None:
     assert redactor.data(document) == document
 
 
+INPUT = "L_self_modules_token_type_embeddings_0_parameters_weight_"
+
+
+def test_the_name_of_an_input_is_no_secret(redactor: Redactor) -> None:
+    """FX gives a value the name of its input once more, and 'token' is a part of that."""
+    text = f"def forward(self, {INPUT}):\n    {INPUT.lower()} = {INPUT}\n"
+    assert redactor.text(text) == text
+    assert redactor.text(f'{{"target": "{INPUT}"}}') == f'{{"target": "{INPUT}"}}'
+    assert redactor.text(f"api_token = {INPUT}") == "api_token = <redacted>"
+
+
 @pytest.mark.parametrize(
     "annotation", ["f32[50, 16][16, 1]cpu", "i64[1, s0]", "bf16[][]cuda:0", "Sym(s0 + 1)", "b8[8]"]
 )

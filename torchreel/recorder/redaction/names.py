@@ -62,6 +62,8 @@ _TYPES = (
 ANNOTATION = (
     rb"[a-z]{1,4}\d\w{0,6}\[[^\]'\"]*\](?:\[[^\]'\"]*\])?(?:[a-z]{2,12}(?::\d+)?)?|Sym\([^'\"]*\)"
 )
+_NAME_BEFORE = rb"\w*\Z"
+_LONGEST_NAME = 400
 _LONGEST = 4000
 _LONGEST_LIST = 2000
 _LEAST_DIGITS = 8
@@ -102,18 +104,18 @@ def _signed(
     """The value behind a sign: a string, a number, a list of them, or what stands there bare."""
     start, call = signed.end(), signed["call"]
     literal = literal_at(text, start)
-    one = not _is_many(text, at, word)
+    one, sign = not _is_many(text, at, word), signed["sign"] or b""
     if literal is None:
         if call and one:
             yield from _listed(text, start)
         elif text[start : start + 1] in (b"[", b"{") and one:
             yield from _listed(text, start + 1)
         if call in (b"", b"("):
-            yield from _bare(text, start, word, signed["sign"] or b"")
+            yield from _unless_name(text, at, signed, _bare(text, start, word, sign))
     elif literal.is_number:
         bare = _compiled(_BARE).match(text, start)
         if bare is not None and bare.end() > literal.end:
-            yield from _bare(text, start, word, signed["sign"] or b"")
+            yield from _bare(text, start, word, sign)
         elif _has_digits(text, literal, word):
             yield literal.start, literal.end
     elif call in (b"", b"(") or one:
@@ -168,6 +170,18 @@ def _bare(text: bytes, start: int, word: bytes, sign: bytes) -> Iterator[tuple[i
         len(found) >= 8 and has_digit and (b"." not in found or not is_code)
     ):
         yield match.span()
+
+
+def _unless_name(
+    text: bytes, at: int, signed: re.Match[bytes], found: Iterable[tuple[int, int]]
+) -> Iterator[tuple[int, int]]:
+    """Those values that are not the name itself: `l_token_0_ = L_token_0_`, as FX names an input
+    of a graph once more.
+    """
+    before = _compiled(_NAME_BEFORE).search(text, max(0, at - _LONGEST_NAME), at)
+    assert before is not None
+    name = text[before.start() : signed.end("rest")].lower()
+    return ((start, end) for start, end in found if text[start:end].lower() != name)
 
 
 def _next(text: bytes, at: int, word: bytes) -> Iterator[tuple[int, int]]:
