@@ -225,6 +225,28 @@ def test_what_real_inputs_led_to_is_replayed_or_refused(tmp_path: Path) -> None:
     assert "specialize_on" in special.detail
 
 
+FALLEN_BACK = """
+def f(x, mask, weight):
+    x = x * 2
+    x[mask] = weight
+    return x
+weight = torch.randn(4, requires_grad=True)
+torch.compile(f, backend="aot_eager")(torch.randn(3, 4), torch.tensor([True, False, True]), weight)
+"""
+
+
+def test_a_backend_that_fails_and_lets_eager_mode_go_on_does_so_again(tmp_path: Path) -> None:
+    """For Dynamo its exception is a graph break; a replay from the graph has no Dynamo."""
+    path = tmp_path / "fallen.db"
+    assert record(path, "fallen", source=FALLEN_BACK) == 0
+    with Store.open(path, write=True) as store:
+        (compile,) = compiles_of(store)
+        assert queries.failure_of(store, compile) is None
+        verdict = replay(store, compile)
+    assert (verdict.verdict, verdict.detail, verdict.difference) == ("identical", "", "")
+    assert ("failure", "joint") in kinds(verdict)
+
+
 def test_a_compile_of_aot_inductor_is_refused_with_the_reason(tmp_path: Path) -> None:
     path = tmp_path / "aoti.db"
     program = (

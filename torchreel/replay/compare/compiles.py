@@ -326,10 +326,30 @@ def _compare_failures(recorded: Side, replayed: Side, point: Point) -> tuple[lis
         ours = None
     if ours is None and theirs is None:
         return [], ""
+    if ours is None and theirs is not None and point.entry == "graph":
+        fallen_back = _fell_back_on(recorded)
+        if fallen_back == (theirs.exception_type.rpartition(".")[2], theirs.message):
+            return [Comparison(theirs.stage, point.partition, "failure", 1, 1, 1)], ""
     same = ours is not None and theirs is not None and _is_same(ours, theirs, point)
     stage = (ours or theirs).stage  # type: ignore[union-attr]
     row = Comparison(stage, point.partition, "failure", ours is not None, theirs is not None, same)
     return [row], "" if same else f"the failure: {_name(ours)} recorded, {_name(theirs)} replayed"
+
+
+_RETURN = "backend.return"
+
+
+def _fell_back_on(side: Side) -> tuple[Json, Json] | None:
+    """The exception of a backend because of which Dynamo had the program go on in eager mode.
+
+    For Dynamo that is a graph break and no failure; a replay from the graph has no Dynamo.
+    """
+    events = [] if side.compile is None else queries.events(side.store, side.compile, _RETURN)
+    for event in events:
+        data = event.data
+        if isinstance(data, Mapping) and data.get("outcome") == "fallback":
+            return data.get("exception"), data.get("message")
+    return None
 
 
 # What calls a backend: a replay from the graph calls it without.

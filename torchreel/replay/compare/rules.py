@@ -47,6 +47,8 @@ class Scope:
     checkpoint: bool = True
     lanes: Mapping[str, str] | None = None
     without: frozenset[str | None] = frozenset()
+    others: frozenset[tuple[str, str]] = frozenset()
+    """Kind and name of events that are noted in a stage of the scope by one that is not."""
     graphs: tuple[str, ...] = ()
     """Stages whose graphs are compared."""
     inputs: tuple[str, ...] = ()
@@ -97,6 +99,8 @@ SCOPES: Mapping[str, Scope] = {
     "graph": Scope(
         lanes=_LANES,
         without=frozenset({"dynamo", "guards", None}),
+        # Of a backend that failed, when Dynamo has the program go on in eager mode.
+        others=frozenset({("artifact", "dynamo_graph_break_reason")}),
         graphs=("joint", "forward", "backward", "post_grad"),
         inputs=(
             "fake_tensors.",

@@ -99,7 +99,7 @@ class Sieve:
         if self._alone and (stage in self._others or _is_of_aot(event)):
             self._ended = True
             return None
-        if stage in self._scope.without:
+        if stage in self._scope.without or (event.kind, event.name) in self._scope.others:
             return None
         self.lane = self._lanes.get(stage or "", self.lane)
         return self._judge(event)
