@@ -127,7 +127,7 @@ def test_a_pack_is_bounded(
     path: Path, direct: DirectStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Who wants one blob has to unpack what is before it in its pack."""
-    for module in ("direct", "packs"):
+    for module in ("files.direct", "blobs.packs"):
         monkeypatch.setattr(f"torchreel.store.{module}.MOST_IN_PACK", 50_000)
     digests = []
     for graph in (*GRAPHS, GRAPHS[0] * 2):

@@ -27,7 +27,7 @@ _DEEPEST = 4
 _MOST = 50
 """Characters, levels and items: what is looked at of one value."""
 _LIBRARY = os.path.dirname(os.__file__)
-_OURS = os.path.dirname(os.path.dirname(__file__))
+_OURS = os.path.dirname(os.path.dirname(os.path.dirname(__file__)))
 _MADE = ("<frozen ", "<eval_with_key>")
 """Code that Python and torch made of text.  What has no file otherwise was typed into a prompt, a
 notebook or a command line (`<stdin>`, `<string>`, `<input>`): it is the program's own."""

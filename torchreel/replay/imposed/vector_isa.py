@@ -53,7 +53,7 @@ def _probes(make: bool, python: str, torch: str) -> Path:
 
 
 def _run(directory: Path, python: str) -> None:
-    package = str(Path(__file__).resolve().parents[2])
+    package = str(Path(__file__).resolve().parents[3])
     # Another environment's torch is to be found, not one that lies beside our package.
     paths = [] if python else [package, *filter(None, [os.environ.get("PYTHONPATH")])]
     subprocess.run(

@@ -154,7 +154,7 @@ def _command(request: Request | FrameRequest, program: ModuleType) -> list[str]:
 def _environment(request: Request | FrameRequest) -> dict[str, str]:
     """The child's variables: a cache directory that is not the user's, no settings."""
     kept = {key: value for key, value in os.environ.items() if not _is_setting(key)}
-    package = Path(__file__).resolve().parents[2]
+    package = Path(__file__).resolve().parents[3]
     # Another interpreter has a torch of its own, which one beside our package would stand before.
     beside = bool(getattr(request, "python", "")) and (package / "torch").exists()
     paths = ["" if beside else str(package), os.environ.get("PYTHONPATH", "")]
