@@ -12,7 +12,10 @@ import torch
 
 from tests.replay.frame_programs import KINDS, MAIN, MODULE
 from torchreel.errors import UnsupportedError, UntrustedError, UsageError
+from torchreel.formats.frames import parts
+from torchreel.recorder.frames import bundles
 from torchreel.replay import Verdict, replay, until
+from torchreel.replay.child import bundles as read_bundles
 from torchreel.replay.child import modules
 from torchreel.replay.sequence import replay_sequence
 from torchreel.store import queries
@@ -386,3 +389,20 @@ def test_state_of_a_module_is_kept_or_named(
     assert sum(row.identical for row in kept.compared if row.kind == "guards.guard") > 0
     assert named.verdict == "refused"
     assert named.detail.startswith("the frame read zoo.LOCKS, which the program had filled")
+
+
+@pytest.mark.parametrize(
+    ("name", "now"),
+    [
+        ("torchreel.recorder.bundles made", bundles.made),
+        ("torchreel.recorder.bundles Opaque", bundles.Opaque),
+        ("torchreel.store.portable.frame_parts bare", parts.bare),
+        ("torchreel.store.portable.frame_parts wrapped", parts.wrapped),
+        ("torchreel.store.portable.frame_parts operator_at", parts.operator_at),
+    ],
+)
+def test_what_bundles_of_older_versions_name_is_found(name: str, now: object) -> None:
+    """Each of these stands in bundles as a global: where it moves, the table has to know."""
+    module, _, attribute = name.partition(" ")
+    pickled = b"c%s\n%s\n." % (module.encode(), attribute.encode())
+    assert read_bundles._unpickled(pickled, [], "1/0/0") is now

@@ -229,12 +229,23 @@ def _array(description: Json) -> object | None:
         raise UnsupportedError(f"An array of the frame can't be made: {error}.") from error
 
 
+_MOVED = {
+    "torchreel.recorder.bundles": "torchreel.recorder.frames.bundles",
+    "torchreel.store.portable.frame_parts": "torchreel.formats.frames.parts",
+}
+"""Modules of ours that bundles of older versions name, and where they are now."""
+
+
 class _Unpickler(pickle.Unpickler):
     """Reads a bundle; a tensor is a number in it."""
 
     def __init__(self, data: bytes, tensors: list[object]) -> None:
         super().__init__(io.BytesIO(data))
         self._tensors = tensors
+
+    def find_class(self, module: str, name: str) -> Any:
+        """What a bundle names, also by the name of a module that it had in an older version."""
+        return super().find_class(_MOVED.get(module, module), name)
 
     def persistent_load(self, number: object) -> object:
         """The tensor of that number, the globals of that name, or the one string like that."""
