@@ -175,13 +175,18 @@ def _bare(text: bytes, start: int, word: bytes, sign: bytes) -> Iterator[tuple[i
 def _unless_name(
     text: bytes, at: int, signed: re.Match[bytes], found: Iterable[tuple[int, int]]
 ) -> Iterator[tuple[int, int]]:
-    """Those values that are not the name itself: `l_token_0_ = L_token_0_`, as FX names an input
-    of a graph once more.
+    """Those values that are no names of inputs of a graph, which FX writes in these ways:
+    `l_token_0_ = L_token_0_`, and `l_token_0_ = l_bias_1_ = None`.
     """
     before = _compiled(_NAME_BEFORE).search(text, max(0, at - _LONGEST_NAME), at)
     assert before is not None
     name = text[before.start() : signed.end("rest")].lower()
-    return ((start, end) for start, end in found if text[start:end].lower() != name)
+    assigned = _compiled(rb"[ \t]=[ \t]")
+    return (
+        (start, end)
+        for start, end in found
+        if text[start:end].lower() != name and assigned.match(text, end) is None
+    )
 
 
 def _next(text: bytes, at: int, word: bytes) -> Iterator[tuple[int, int]]:
