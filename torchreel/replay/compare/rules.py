@@ -107,6 +107,7 @@ SCOPES: Mapping[str, Scope] = {
             "shape_env.",
             "create_symbol",
             "describe_",
+            "guard_added_fast",
             "runtime_assert.known",
         ),
     ),
