@@ -315,6 +315,7 @@ def _one(
             traced_patterns=_traced_patterns(store, compile, checkpoint),
             known=_known_before(store, compile, checkpoint),
             lookups=_lookups(store, compile, point),
+            replacements=tuple(fake_cache.replacements_of(store, compile, point)),
             remainders=remainders.learned(store, compile, point),
             compile_timeout=hang_limit(failure, options.timeout),
             facts=asdict(what_if.machine(facts_of(store, compile), options.changes)),

@@ -12,6 +12,7 @@ import operator
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
+from dataclasses import dataclass
 from types import FrameType, SimpleNamespace
 from typing import TYPE_CHECKING, Any
 from unittest import mock
@@ -493,18 +494,90 @@ class _NotCompiled:
     kernel = run = staticmethod(_not_compiled)
 
 
+@dataclass
+class CacheLookup:
+    """A lookup in the fake-tensor cache that is about to be made."""
+
+    cache: dict[Any, Any]
+    key: Any
+    env: ShapeEnv | None
+    """The ShapeEnv that holds the cache; None where it is that of the process."""
+    run: Callable[[], object]
+    """Makes the lookup, and works the operator out where there is no entry."""
+
+    def forget(self) -> None:
+        """Drop the entry, if there is one."""
+        self.cache.pop(self.key, None)
+
+    def work_out(self) -> None:
+        """Work the operator out, without symbolic arithmetic in the graph that is traced."""
+        from torch.fx.experimental.proxy_tensor import disable_proxy_modes_tracing
+
+        with disable_proxy_modes_tracing():
+            self.run()
+
+    @property
+    def entry(self) -> object | None:
+        """What the cache has."""
+        return self.cache.get(self.key)
+
+    @entry.setter
+    def entry(self, entry: object) -> None:
+        self.cache[self.key] = entry
+
+    def sizes(self, entry: Any) -> tuple[tuple[object, ...], ...]:
+        """The sizes of the tensors that an entry gives, spelled as they were made."""
+        outputs = [output.metadata for output in getattr(entry, "output_infos", ())]
+        return tuple(
+            tuple(_size_of_entry(size, self.key) for size in metadata.shape)
+            for metadata in outputs
+            if metadata is not None
+        )
+
+    def entry_with(self, replacements: Mapping[sympy.Symbol, sympy.Expr]) -> object | None:
+        """The entry that is made while the ShapeEnv has these replacements alone.
+
+        The cache is empty meanwhile, and the ShapeEnv learns nothing from it.
+        """
+        env = self.env
+        if env is None:
+            return None
+        now, cache = env.replacements, env.fake_tensor_cache
+        env.fake_tensor_cache = {}
+        _set_replacements(env, dict(replacements))
+        try:
+            with env.suppress_guards(), contextlib.suppress(*_FAKE_ERRORS):
+                self.work_out()
+            return env.fake_tensor_cache.get(self.key)
+        finally:
+            env.fake_tensor_cache = cache
+            _set_replacements(env, now)
+
+
+def _set_replacements(env: ShapeEnv, replacements: dict[sympy.Symbol, sympy.Expr]) -> None:
+    env.replacements = replacements
+    env._replacements_version_counter += 1  # what was simplified before is void
+    env._version_counter += 1
+
+
+def _size_of_entry(size: Any, key: Any) -> object:
+    """A size of an entry: a number, a symbolic number, or the place of one in the key."""
+    from torch._subclasses._fake_tensor_utils import _SymIntOutputStub
+
+    from torchreel.recorder.event_log.describe import size as spelled
+
+    if not isinstance(size, _SymIntOutputStub):
+        return size
+    value = size.value
+    return spelled(key.key[value].value if isinstance(value, int) else value._expr)
+
+
 @contextlib.contextmanager
 def around_fake_dispatch(
     follow: Callable[[str], contextlib.AbstractContextManager[None]],
-    prepare: Callable[[dict[Any, Any], object, Callable[[], object]], None],
+    prepare: Callable[[CacheLookup], None],
 ) -> Iterator[None]:
-    """Run each operator of fake modes in `follow(name)`, and `prepare` the cache for its lookup.
-
-    `prepare` gets the cache, the operator's key, and what works the operator out and caches it,
-    without symbolic arithmetic in the graph that is traced.
-    """
-    from torch.fx.experimental.proxy_tensor import disable_proxy_modes_tracing
-
+    """Run each operator of fake modes in `follow(name)`, and `prepare` the cache for its lookup."""
     from torchreel.recorder.event_log.describe import op_name
     from torchreel.recorder.probes.fake_tensors import QUERIES
 
@@ -516,14 +589,13 @@ def around_fake_dispatch(
             return dispatch(mode, func, *args, **kwargs)
 
     def looking_up(mode: FakeTensorMode, func: Any, *args: Any) -> object:
-        def work_out() -> object:
-            with disable_proxy_modes_tracing():
-                return cached(mode, func, *args)
+        def run() -> object:
+            return cached(mode, func, *args)
 
         found = _fake_cache_entry(mode, func, args[1], args[2])
         if found is not None:
-            prepare(*found, work_out)
-        return cached(mode, func, *args)
+            prepare(CacheLookup(*found, run))
+        return run()
 
     with (
         mock.patch.object(FakeTensorMode, "dispatch", following),
@@ -534,8 +606,11 @@ def around_fake_dispatch(
 
 def _fake_cache_entry(
     mode: FakeTensorMode, func: Any, args: Any, kwargs: Any
-) -> tuple[dict[Any, Any], object] | None:
-    """The cache that an operator is looked up in, and its key; None where it is not cached."""
+) -> tuple[dict[Any, Any], object, ShapeEnv | None] | None:
+    """The cache that an operator is looked up in, its key, and the ShapeEnv that holds the cache.
+
+    None where it is not cached.
+    """
     from torch._subclasses._fake_tensor_utils import _CacheKeyState
     from torch._subclasses.fake_tensor import _BypassDispatchCache
 
@@ -545,8 +620,8 @@ def _fake_cache_entry(
     except _BypassDispatchCache:
         return None
     if state.cache_on_shape_env() and state.shape_env is not None:
-        return state.shape_env.fake_tensor_cache, key
-    return FakeTensorMode.cache, key
+        return state.shape_env.fake_tensor_cache, key, state.shape_env
+    return FakeTensorMode.cache, key, None
 
 
 @contextlib.contextmanager

@@ -78,6 +78,8 @@ class Request:
     """Assertions whose value was known before: each is noted once."""
     lookups: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
     """The outcome of each lookup in the fake-tensor cache, by stage (`fake_cache.Lookup`)."""
+    replacements: tuple[tuple[str, Json], ...] = ()
+    """What symbols were found to be equal to, in order (`fake_cache.replacements_of`)."""
     remainders: tuple[Json, ...] = ()
     """Those that became known to be zero (`remainders.learned`)."""
     sought: Mapping[str, Any] | None = None
@@ -190,7 +192,9 @@ def _replay(request: Request, report: Report) -> None:
             ending_when_hung(recorder, request.compile_timeout),
             _seen_before(recorder, restored, request),
             _stopping(recorder, restored, request, report),
-            fake_cache.imposed(recorder, fake_cache.parsed(request.lookups)),
+            fake_cache.imposed(
+                recorder, fake_cache.parsed(request.lookups), _replacements(restored, request)
+            ),
             remainders.imposed(request.remainders),
             _OneCompile(recorder, restored) as replayed,
         ):
@@ -207,6 +211,16 @@ def _replay(request: Request, report: Report) -> None:
             elif request.execute:
                 replayed.is_running = True
                 restore.execute(doc, compiled)
+
+
+def _replacements(restored: Restored, request: Request) -> list[tuple[object, object]]:
+    """Those of symbols that the checkpoint has, as SymPy."""
+    known = restored.symbols
+    return [
+        (known[symbol], restored.expression(spelled))
+        for symbol, spelled in request.replacements
+        if symbol in known
+    ]
 
 
 @contextmanager

@@ -3,7 +3,9 @@
 Lives here: `Lookup`, what the tape says of an operator; reading them from a tape (`lookups_of`),
 which imports no torch; and `imposed`, which the child of a replay runs its stage in.  The cache is
 filled by all that a process compiled before, and what it gives is not always what the operator
-would work out: a result out of it has no storage offset, and traces no symbolic arithmetic.
+would work out: a result out of it has no storage offset, and traces no symbolic arithmetic.  Its
+sizes are spelled with the symbols of the time when it was worked out: those that have become known
+to be equal since then (replacements) are not put in.
 """
 
 from __future__ import annotations
@@ -23,10 +25,13 @@ from torchreel.store.documents.jsontypes import Json
 if TYPE_CHECKING:
     from torchreel.recorder.recorder import Recorder
     from torchreel.replay.compare.selection import Point
+    from torchreel.replay.torch_names import CacheLookup
     from torchreel.store.database import Store
     from torchreel.store.records import Compile, Event
 
 HIT, MISS = "hit", "miss"
+_REPLACEMENT = "shape_env.replacement"
+Sizes = tuple[tuple[Json, ...], ...]
 _DEEPEST = 100
 """Operators that run within each other, at most; decompositions go some ten deep."""
 
@@ -38,10 +43,13 @@ class Lookup:
     name: str
     outcome: str
     within: tuple[Lookup, ...] = ()
+    sizes: Sizes | None = None
+    """The sizes of each tensor that it returned; None where all of them are numbers."""
 
     def to_json(self) -> Json:
         """As data that travels with a request."""
-        return [self.name, self.outcome, [inner.to_json() for inner in self.within]]
+        sizes = self.sizes and [list(row) for row in self.sizes]
+        return [self.name, self.outcome, [inner.to_json() for inner in self.within], sizes]
 
 
 Lookups = Mapping[str, Sequence[Lookup]]
@@ -54,8 +62,9 @@ def parsed(data: Mapping[str, Sequence[Any]]) -> Lookups:
 
 
 def _parsed(row: Sequence[Any]) -> Lookup:
-    name, outcome, within = row
-    return Lookup(str(name), str(outcome), tuple(map(_parsed, within)))
+    name, outcome, within, sizes = row
+    known = None if sizes is None else tuple(tuple(row) for row in sizes)
+    return Lookup(str(name), str(outcome), tuple(map(_parsed, within)), known)
 
 
 def lookups_of(store: Store, compile: Compile, point: Point) -> dict[str, list[Lookup]]:
@@ -85,12 +94,43 @@ def by_stage(events: Iterable[Event]) -> dict[str, list[Lookup]]:
             raise DamagedStore(f"An operator within {depth} others is on the tape: none can be.")
         while running and running[-1][0] > depth:
             within.append(running.pop()[1])
-        lookup = Lookup(event.name, str(data.get("outcome")), tuple(within[::-1]))
+        sizes = _symbolic_sizes(data.get("result"))
+        lookup = Lookup(event.name, str(data.get("outcome")), tuple(within[::-1]), sizes)
         if depth:
             running.append((depth, lookup))
         else:
             found.setdefault(event.stage or "", []).append(lookup)
     return found
+
+
+def _symbolic_sizes(result: Json) -> Sizes | None:
+    """The sizes in the outline of a result, if one of them is no number."""
+    found = tuple(_sizes_in(result))
+    return found if any(isinstance(size, str) for row in found for size in row) else None
+
+
+def _sizes_in(result: Json) -> Iterator[tuple[Json, ...]]:
+    if not isinstance(result, list):
+        return
+    if len(result) == 4 and isinstance(result[0], str) and isinstance(result[1], list):
+        yield tuple(result[1])
+        return
+    for item in result:
+        yield from _sizes_in(item)
+
+
+def replacements_of(store: Store, compile: Compile, point: Point) -> list[tuple[str, Json]]:
+    """What each symbol was found to be equal to before a checkpoint, in the order of the log."""
+    mark = mark_of(queries.events(store, compile, MARK), point)
+    if mark is None or not isinstance(mark.data, Mapping):
+        return []
+    return [
+        (event.name, event.data["expr"])
+        for event in queries.events(store, compile, _REPLACEMENT)
+        if event.seq < mark.seq
+        and isinstance(event.data, Mapping)
+        and event.data.get("env") == mark.data.get("env")
+    ]
 
 
 @dataclass
@@ -136,23 +176,27 @@ class _Guide:
         return self.stages.setdefault(stage, _Place(()))
 
     @property
-    def outcome(self) -> str:
-        """What the cache had for the innermost operator; '' where that is not known."""
-        lookup = self.running[-1][0] if self.running else None
-        return lookup.outcome if lookup is not None else ""
+    def lookup(self) -> Lookup | None:
+        """What is recorded of the innermost operator; None where nothing is known."""
+        return self.running[-1][0] if self.running else None
 
 
 @contextlib.contextmanager
-def imposed(recorder: Recorder, lookups: Lookups) -> Iterator[None]:
+def imposed(
+    recorder: Recorder, lookups: Lookups, replacements: Sequence[tuple[object, object]] = ()
+) -> Iterator[None]:
     """Have the fake-tensor cache give what it gave when recorded, and no more.
 
     An operator that was worked out is worked out again.  For one that was found, what the cache
-    would have had is worked out first, unseen by the recorder and by the tracer.
+    would have had is worked out first, unseen by the recorder and by the tracer.  If its sizes are
+    spelled otherwise than recorded, it had been worked out before the ShapeEnv learned all that it
+    knows now: the `replacements` (symbol and expression) in their order.
     """
     from torchreel.replay.torch_names import around_fake_dispatch
 
     guide = _Guide(recorder, {stage: _Place(rows) for stage, rows in lookups.items()})
-    with around_fake_dispatch(_following(guide), _prepared(guide)):
+    earlier = [dict(replacements[:count]) for count in range(len(replacements))]
+    with around_fake_dispatch(_following(guide), _prepared(guide, earlier)):
         yield
 
 
@@ -171,17 +215,31 @@ def _following(guide: _Guide) -> Callable[[str], contextlib.AbstractContextManag
     return follow
 
 
-def _prepared(guide: _Guide) -> Callable[[Any, Any, Callable[[], object]], None]:
-    def prepare(cache: Any, key: Any, work_out: Callable[[], object]) -> None:
-        if guide.is_idle:
+def _prepared(guide: _Guide, earlier: Sequence[Mapping[Any, Any]]) -> Callable[[CacheLookup], None]:
+    def prepare(asked: CacheLookup) -> None:
+        recorded = None if guide.is_idle else guide.lookup
+        if recorded is None:
             return
-        if guide.outcome == MISS:
-            cache.pop(key, None)
-        elif guide.outcome == HIT and key not in cache:
+        if recorded.outcome == MISS:
+            asked.forget()
+        elif recorded.outcome == HIT:
             with _unrecorded(guide.recorder):
-                work_out()
+                _fill(asked, recorded.sizes, earlier)
 
     return prepare
+
+
+def _fill(asked: CacheLookup, sizes: Sizes | None, earlier: Sequence[Mapping[Any, Any]]) -> None:
+    """Let the cache have an entry, with sizes as they are recorded where that can be had."""
+    if asked.entry is None:
+        asked.work_out()
+    if sizes is None or asked.sizes(asked.entry) == sizes:
+        return
+    for known in earlier:
+        entry = asked.entry_with(known)
+        if asked.sizes(entry) == sizes:
+            asked.entry = entry
+            return
 
 
 @contextlib.contextmanager
