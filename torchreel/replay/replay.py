@@ -315,6 +315,7 @@ def _one(
             traced_patterns=_traced_patterns(store, compile, checkpoint),
             known=_known_before(store, compile, checkpoint),
             lookups=_lookups(store, compile, point),
+            static_inputs=_static_inputs(store, compile, point),
             replacements=tuple(fake_cache.replacements_of(store, compile, point)),
             remainders=remainders.learned(store, compile, point),
             compile_timeout=hang_limit(failure, options.timeout),
@@ -355,6 +356,12 @@ def _lookups(store: Store, compile: Compile, point: Point) -> dict[str, tuple[An
     """Return what each operator after a checkpoint found in the fake-tensor cache, as data."""
     found = fake_cache.lookups_of(store, compile, point)
     return {stage: tuple(row.to_json() for row in rows) for stage, rows in found.items()}
+
+
+def _static_inputs(store: Store, compile: Compile, point: Point) -> tuple[bool, ...]:
+    if point.entry != "graph":
+        return ()
+    return tuple(real_inputs.static(real_inputs.conversion(store, compile, point)))
 
 
 def _less_devices(arguments: Json) -> Json:

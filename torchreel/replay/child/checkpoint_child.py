@@ -78,6 +78,8 @@ class Request:
     """Assertions whose value was known before: each is noted once."""
     lookups: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
     """The outcome of each lookup in the fake-tensor cache, by stage (`fake_cache.Lookup`)."""
+    static_inputs: tuple[bool, ...] = ()
+    """Of each tensor that is an input whether its sizes became numbers (`real_inputs.static`)."""
     replacements: tuple[tuple[str, Json], ...] = ()
     """What symbols were found to be equal to, in order (`fake_cache.replacements_of`)."""
     remainders: tuple[Json, ...] = ()
@@ -157,6 +159,7 @@ def _replay(request: Request, report: Report) -> None:
 
     facts = Facts(**request.facts)
     doc = CheckpointDoc.from_bytes(Path(request.checkpoint).read_bytes())
+    doc = restore.with_static_inputs(doc, request.static_inputs)
     if doc.extra.get("aot_compilation"):
         raise UnsupportedError(
             "this compile is AOTInductor's: what it makes has the weights in it, and they are not "

@@ -10,9 +10,9 @@ Nothing is re-traced on the way: the recorded graph is what the stage gets.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import sympy
 import torch
@@ -70,6 +70,24 @@ class Restored:
     def expression(self, spelled: Json) -> object:
         """A recorded expression over the checkpoint's symbols."""
         return calls.decode("expr", spelled, dict(self.symbols))
+
+
+def with_static_inputs(doc: CheckpointDoc, static: Sequence[bool]) -> CheckpointDoc:
+    """Spell the sizes of some tensors among the inputs as numbers, where they are numbers by now.
+
+    `static` says it of each tensor; where there are not as many, nothing is known.
+    """
+    tensors = [item for item in doc.inputs if isinstance(item, Mapping) and "size" in item]
+    if len(tensors) != len(static) or not any(static):
+        return doc
+    flags = iter(static)
+    inputs = []
+    for item in doc.inputs:
+        if isinstance(item, Mapping) and "size" in item and next(flags):
+            numbers = all(isinstance(size, int) for size in item["size"])  # type: ignore[union-attr]
+            item = {k: v for k, v in item.items() if k != "unreplaced" or not numbers}
+        inputs.append(item)
+    return replace(doc, inputs=tuple(inputs))
 
 
 def restore(doc: CheckpointDoc, *, trust: bool = False) -> Restored:

@@ -32,6 +32,23 @@ def conversion(store: Store, compile: Compile, point: Point) -> list[Event]:
     return found
 
 
+def static(events: Sequence[Event]) -> list[bool]:
+    """Return of each input that a `conversion` converts whether all of its sizes became numbers.
+
+    A NumPy array is wrapped into a tensor twice, and what Dynamo remembers of it is the second
+    time, when no size is dynamic.
+    """
+    found = []
+    for event in events:
+        data = event.data if isinstance(event.data, Mapping) else {}
+        if event.kind == "fake_tensors.convert" and data.get("source") is not None:
+            context = data.get("context")
+            sizes = context.get("dynamic_sizes") if isinstance(context, Mapping) else None
+            policies = sizes if isinstance(sizes, list) else [None]
+            found.append(data.get("memo") is False and all(one == "STATIC" for one in policies))
+    return found
+
+
 def refusal(events: Sequence[Event]) -> str:
     """Why a replay from the graph parts from a compile whose `conversion` is given.
 
