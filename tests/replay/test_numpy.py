@@ -3,13 +3,13 @@
 from pathlib import Path
 
 import pytest
+from torchreel.store.jsontypes import parse_json
 
 from tests.replay.programs import UNCACHED, record
 from tests.replay.test_replay import compiles_of
 from torchreel.replay import replay
 from torchreel.store import queries, spelling
 from torchreel.store.database import Store
-from torchreel.store.jsontypes import parse_json
 
 PROGRAM = """
 import numpy as np
