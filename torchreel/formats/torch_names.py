@@ -1405,10 +1405,10 @@ def prologue(metadata: object) -> Callable[..., object]:
 
 def numpy_functions() -> dict[str, Callable[..., object]]:
     """The functions and scalar types of `torch._numpy` that NumPy has too, by qualified name."""
-    from torch._dynamo import utils
+    from torch._dynamo import utils as dynamo_utils
 
     found = {}
-    for numpy, ours in utils.NP_TO_TNP_MODULE.items():
+    for numpy, ours in dynamo_utils.NP_TO_TNP_MODULE.items():
         for name, value in vars(ours).items():
             own = str(getattr(value, "__module__", "")).startswith("torch._numpy.")
             scalar = isinstance(value, type) and issubclass(value, torch._numpy._dtypes.generic)
@@ -1430,28 +1430,28 @@ def numpy_wrapped(target: object) -> tuple[str, object]:
     """What Dynamo put around what for NumPy code (see `numpy_calls`); ("", None) for neither."""
     if getattr(target, "__module__", "") != "torch._dynamo.utils":  # before that is imported for it
         return "", None
-    from torch._dynamo import utils
+    from torch._dynamo import utils as dynamo_utils
 
-    if target is utils.numpy_attr_wrapper:
+    if target is dynamo_utils.numpy_attr_wrapper:
         return "attribute", None
-    if type(target) is utils.numpy_to_tensor_wrapper:
+    if type(target) is dynamo_utils.numpy_to_tensor_wrapper:
         return "function", target.f
-    if type(target) is utils.numpy_operator_wrapper:
+    if type(target) is dynamo_utils.numpy_operator_wrapper:
         return "operator", target.op
-    if type(target) is utils.numpy_method_wrapper:
+    if type(target) is dynamo_utils.numpy_method_wrapper:
         return "method", target.method
     return "", None
 
 
 def numpy_wrapper(kind: str, wrapped: Any) -> Callable[..., object]:
     """What Dynamo puts around a function, an operator or a method for NumPy code."""
-    from torch._dynamo import utils
+    from torch._dynamo import utils as dynamo_utils
 
     if kind == "attribute":
-        return utils.numpy_attr_wrapper
+        return dynamo_utils.numpy_attr_wrapper
     wrappers: Mapping[str, Any] = {
-        "function": utils.numpy_to_tensor_wrapper,
-        "operator": utils.numpy_operator_wrapper,
-        "method": utils.numpy_method_wrapper,
+        "function": dynamo_utils.numpy_to_tensor_wrapper,
+        "operator": dynamo_utils.numpy_operator_wrapper,
+        "method": dynamo_utils.numpy_method_wrapper,
     }
     return wrappers[kind](wrapped)  # type: ignore[no-any-return]
