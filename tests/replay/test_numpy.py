@@ -3,13 +3,14 @@
 from pathlib import Path
 
 import pytest
-from torchreel.store.jsontypes import parse_json
 
 from tests.replay.programs import UNCACHED, record
 from tests.replay.test_replay import compiles_of
 from torchreel.replay import replay
-from torchreel.store import queries, spelling
+from torchreel.store import queries
 from torchreel.store.database import Store
+from torchreel.store.documents import spelling
+from torchreel.store.documents.jsontypes import parse_json
 
 PROGRAM = """
 import numpy as np
