@@ -107,7 +107,6 @@ SCOPES: Mapping[str, Scope] = {
             "shape_env.",
             "create_symbol",
             "describe_",
-            "guard_added_fast",
             "runtime_assert.known",
         ),
     ),
