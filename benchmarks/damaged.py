@@ -36,8 +36,12 @@ LIGHT: tuple[str, ...] = (
     "show {} --graph dynamo", "show {} --code", "show {} --traceback", "shapes {}",
     "why {} recompile", "why {} specialised", "why {} graph-break", "why {} s77", "guards {}",
     "guards {} --input n:5", "diff {} {base}", "diff {base} {}", "diff --ranks {}",
-    "report {} -o report.html -f", "export {} --format torch-trace -o trace -f",
-    "import traces -o {}", "record -o {} -- true", "record -o {} --max-bytes 30k -- true",
+    "query {} SELECT*FROM[compiles]", "query {} SELECT*FROM[graph_nodes]",
+    "query {} SELECT*FROM[guards]", "query {} SELECT*FROM[symbols]",
+    "query {} SELECT*FROM[recompiles],[graph_breaks],[cache_decisions],[stages],[kernels]",
+    "triage {}", "triage {} --baseline {base}", "report {} -o report.html -f",
+    "export {} --format torch-trace -o trace -f", "import traces -o {}",
+    "record -o {} -- true", "record -o {} --max-bytes 30k -- true",
 )  # fmt: skip
 """Commands that never import torch."""
 HEAVY: tuple[str, ...] = (

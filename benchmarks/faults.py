@@ -34,11 +34,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from torchreel.commands import record as console
+from torchreel.commands.views import record as view
 from torchreel.errors import TorchreelError
 from torchreel.recorder.launch import record_program
 from torchreel.recorder.settings import Settings
 from torchreel.store import Store, queries
+from torchreel.store.post_mortem import settle
 from torchreel.store.processes import marks
 from torchreel.store.processes.liveness import is_alive
 
@@ -469,7 +470,7 @@ def _outcome(case: Case, folder: Path, store: Path, *, recorded: bool) -> Outcom
         ended = record_program(["program"], store, case.mode, Settings(), start)
         status = ended.status
         with contextlib.redirect_stderr(io.StringIO()) as said:
-            console.end(str(store), 0, ended)
+            view.end(str(store), 0, ended)
         notes = said.getvalue()
     else:
         code = start([], os.environ).wait()
@@ -507,7 +508,7 @@ def _settle_orphans(path: Path) -> None:
     until = time.monotonic() + 60
     while left := list(marks.left_behind(str(path))):
         with contextlib.suppress(TorchreelError), Store.open(path, write=True) as store:
-            store.settle()
+            settle(store)
         if time.monotonic() > until or not any(is_alive(pid, None) for pid, _ in left):
             return
         time.sleep(0.2)

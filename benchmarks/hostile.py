@@ -3,7 +3,7 @@
     python -m benchmarks.hostile [--graphs N] [--from M] [--planted]
 
 Makes N graphs (100,000 by default, from the M-th on: a run that was stopped goes on there), checks
-each by the rules of `store.portable.allowed`, and executes those that are admitted: every call on
+each by the rules of `formats.allowed`, and executes those that are admitted: every call on
 fake inputs with symbolic sizes, every tenth graph on real tensors too, every hundredth through
 AOTAutograd.  They run in child processes, in which an audit hook of Python watches for what no
 graph may do: start a program, open a file for writing, connect, change the environment, import the
@@ -131,10 +131,10 @@ class Range:
 
     def _warm(self) -> None:
         """Import what torch imports at its first use: it is no graph's doing."""
-        from torchreel.replay import torch_names
         from torchreel.replay.child import restore
+        from torchreel.torch_compat import dispatcher
 
-        torch_names.register_operators()
+        dispatcher.register_operators()
         restore.restore(self.doc)
 
         self._compile(restore.restore(self.doc))
@@ -174,7 +174,7 @@ class Range:
         return found
 
     def _execute(self, doc: Any, number: int, found: dict[str, Any]) -> None:
-        from torchreel.formats.allowed.graphs import check_graph
+        from torchreel.formats.graphs.check import check_graph
         from torchreel.formats.graphs.codec import decode_graph
 
         known = {} if self.planted else check_graph(doc.graph, doc.inputs)
@@ -191,13 +191,13 @@ class Range:
         """Fake inputs; made anew for every tenth graph only, which is half of the work."""
         from torchreel.formats.shape_env import snapshots
         from torchreel.formats.tensors import Decoder
-        from torchreel.replay import torch_names
+        from torchreel.torch_compat import fake_tensors
 
         if number % 10 == 0 or self._made is None:
             table = snapshots.decode_symbols(doc.shape_env)
             env = snapshots.new_shape_env(doc.shape_env)
             snapshots.restore(env, doc.shape_env, table)
-            decoder = Decoder(torch_names.fake_mode(env, {}), table, doc.hints)
+            decoder = Decoder(fake_tensors.fake_mode(env, {}), table, doc.hints)
             self._made = decoder, [decoder.fake(description) for description in doc.inputs]
         return self._made
 
@@ -217,10 +217,10 @@ class Range:
         return False
 
     def _compile(self, restored: Any) -> None:
-        from torchreel.replay import torch_names
+        from torchreel.torch_compat import dynamo
 
-        backend: Any = torch_names.backend("aot_eager", {})
-        with torch_names.tracing_context(restored.mode):
+        backend: Any = dynamo.backend("aot_eager", {})
+        with dynamo.tracing_context(restored.mode):
             backend(restored.graph, restored.inputs)
 
     def _run(

@@ -233,15 +233,15 @@ class Replays:
 
     def _replay(self, document: dict[str, Any], found: dict[str, Any] | None = None) -> None:
         from torchreel.formats.checkpoints.document import CheckpointDoc
-        from torchreel.replay import torch_names
         from torchreel.replay.child import restore
         from torchreel.replay.imposed import torch_machine
+        from torchreel.torch_compat import inductor
 
         doc = CheckpointDoc.from_bytes(json.dumps(document).encode())
         with (
             torch_machine.without_other_programs(),
             restore.imposed(doc),
-            torch_names.without_cpp_compiler(),
+            inductor.without_cpp_compiler(),
         ):
             restored = restore.restore(doc)
             if found is not None:

@@ -19,8 +19,9 @@ from typing import Any
 import torch
 
 from torchreel.errors import UnsupportedError
-from torchreel.formats import numpy_calls, targets, torch_names
+from torchreel.formats import numpy_calls, targets
 from torchreel.formats.allowed import functions, members
+from torchreel.torch_compat import dispatcher, dynamo
 
 MARK = "canary_7c1e"
 """In every text that is a program, and the name of what it would leave behind."""
@@ -87,13 +88,13 @@ def operators() -> list[str]:
 def named_functions() -> list[str]:
     """Every function that the rules admit, by qualified name, Python's own among them."""
     names = {
-        *torch_names.in_graph_names(),
-        *torch_names.reference_names(),
-        *(f"torch.{name}" for name in dir(torch_names.variable_functions())),
+        *dynamo.in_graph_names(),
+        *dispatcher.reference_names(),
+        *(f"torch.{name}" for name in dir(dispatcher.variable_functions())),
         *(f"torch.{name}" for name in torch.functional.__all__),
         *(f"_operator.{name}" for name in functions._operators()),
         *(f"builtins.{name}" for name in functions._BUILTINS),
-        *torch_names.tensor_classes(),
+        *dispatcher.tensor_classes(),
         *functions._SINGLE,
     }
     return sorted(name for name in names if functions.resolve(name) is not None)

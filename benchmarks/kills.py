@@ -26,6 +26,7 @@ from pathlib import Path
 from torchreel.formats.checkpoints.document import CheckpointDoc
 from torchreel.replay import replay
 from torchreel.store import Store, queries
+from torchreel.store.post_mortem import settle
 
 LONGEST = 1.2
 """Seconds a victim lives at most: some compiles, and the time in which its store is opened."""
@@ -72,7 +73,7 @@ def run(folder: Path, kills: int, mode: str, seed: int = 0) -> Found:
     with closing(sqlite3.connect(folder / "run.db")) as connection:
         assert connection.execute("PRAGMA integrity_check").fetchone() == ("ok",)
     with Store.open(folder / "run.db", write=True) as store:
-        store.settle()
+        settle(store)
         return _look(store, list(_committed(folder / "committed")), mode)
 
 
@@ -149,9 +150,9 @@ def _be_killed(folder: Path, mode: str, tell: int) -> None:
 
     def add_checkpoint(self: Recorder, doc: CheckpointDoc, stage: str) -> None:
         original(self, doc, stage)
-        assert self.tape.redactor is not None
+        assert self.event_log.redactor is not None
         if not any(reason == "not committed in time" for reason, *_ in losses.snapshot()):
-            data = self.tape.redactor.data(doc.to_bytes())
+            data = self.event_log.redactor.data(doc.to_bytes())
             os.write(log, f"{os.getpid()} {digest_of(data)}\n".encode())
 
     Recorder.add_checkpoint = add_checkpoint  # type: ignore[method-assign]

@@ -1,11 +1,11 @@
-"""Is the ShapeEnv that is rebuilt from the tape the recorded one, for whole models as well?
+"""Is the ShapeEnv that is rebuilt from the event log the recorded one, for whole models as well?
 
     python -m benchmarks.rebuilding [PROGRAM ...] [--backend aot_eager]
 
 The programs of `completeness` (all by default), with dynamic shapes and Inductor.  At the end, at
 each checkpoint, and whenever the recorder looked at a ShapeEnv, the one rebuilt from the events up
 to there has to be equal by torch's `ShapeEnv.check_equal`, or field for field.  What a program
-ends with does not matter: up to there the tape is whole.  Exits with 1 when one differs.
+ends with does not matter: up to there the event log is whole.  Exits with 1 when one differs.
 """
 
 import sys

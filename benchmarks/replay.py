@@ -109,7 +109,7 @@ def _used() -> float:
 
 
 def _shapes(path: Path) -> float:
-    """Events that change a ShapeEnv, by CPU second, the reading of the tape apart."""
+    """Events that change a ShapeEnv, by CPU second, the reading of the event log apart."""
     from torchreel.replay.shape_env.rebuild import is_change, rebuild_all
 
     with Store.open(path) as store:

@@ -1,6 +1,7 @@
 """What an import may pull in: torch imports us, so we must be light and must not import it back."""
 
 import json
+import re
 import subprocess
 import sys
 
@@ -27,9 +28,21 @@ def test_the_store_is_read_without_torch() -> None:
     assert "alembic" not in loaded
 
 
-def _loaded(statement: str) -> list[str]:
-    script = f"{statement}\nimport sys, json\n"
-    script += f"print(json.dumps([m for m in {HEAVY} if m in sys.modules]))"
+def test_the_command_line_loads_the_verbs_and_nothing_that_they_use() -> None:
+    found = {name for name in _modules("import torchreel.cli") if name.startswith("torchreel.")}
+    verbs = {name for name in found if re.fullmatch(r"torchreel\.commands\.\w+", name)}
+    assert found - verbs == {"torchreel.cli", "torchreel.commands", "torchreel.errors"}
+    assert {"torchreel.commands.views", "torchreel.commands.rendering"}.isdisjoint(verbs)
+    assert _loaded("import torchreel.cli") == ["typer"]
+
+
+def _modules(statement: str) -> list[str]:
+    script = f"{statement}\nimport sys, json\nprint(json.dumps(list(sys.modules)))"
     result = subprocess.run([sys.executable, "-c", script], capture_output=True, check=True)
     found: list[str] = json.loads(result.stdout)
     return found
+
+
+def _loaded(statement: str) -> list[str]:
+    modules = _modules(statement)
+    return [name for name in HEAVY if name in modules]

@@ -72,7 +72,7 @@ def _torch() -> Finding:
 
 
 def _entry_point() -> Finding:
-    """Whether `import torch` calls us: that is what `torchreel record` relies on."""
+    """Check that `import torch` calls our entry point: `torchreel record` relies on it."""
     if os.environ.get("TORCH_DEVICE_BACKEND_AUTOLOAD") == "0":
         advice = "Unset it: torch then ignores the entry point that recording starts from."
         return Finding("entry point", "missing", "TORCH_DEVICE_BACKEND_AUTOLOAD=0", advice)
@@ -100,7 +100,7 @@ def _compiler() -> Finding:
 
 
 def _sandbox() -> Finding:
-    """What keeps a replay of a stranger's store from doing harm."""
+    """Check the sandbox, which keeps a replay of a stranger's store from doing harm."""
     lacking = missing()
     if lacking:
         advice = "Replay and reduce only stores of people you trust, or on a newer Linux."
@@ -109,7 +109,7 @@ def _sandbox() -> Finding:
 
 
 def _store(target: str | None) -> Finding:
-    """Whether the store opens for writing, or one could be made where it would stand."""
+    """Check that the store opens for writing, or that one can be made in its place."""
     target = target or default_store()
     try:
         if "://" in target or Path(target).exists():

@@ -3,7 +3,7 @@
 The message of each is one or a few sentences: what was wrong, what was found, what to do.
 No other module defines an exception; the command line maps ``exit_status`` and nothing else.
 
-    TorchreelError                1   a true negative, or the root of everything below
+    TorchreelError                1   not found, or different; the root of all below
     ├── UsageError                2   the command line, an address or an option makes no sense
     ├── RefusedError              3   we won't do this to that
     │   ├── StoreError            3   the store can't be used
@@ -61,7 +61,7 @@ class DamagedStore(StoreError):
 
 
 class UnreadableSource(StoreError):
-    """What a recording is to be copied from can't be read; what it is copied to is as it was."""
+    """The source of a copy can't be read; its target is unchanged."""
 
 
 class LockedStore(StoreError):
@@ -77,7 +77,7 @@ class UntrustedError(RefusedError):
 
 
 class UnsupportedError(RefusedError):
-    """This torch, this platform or this recording can't do what was asked."""
+    """This torch, this platform or this recording does not support the request."""
 
 
 class ForbiddenError(UnsupportedError):

@@ -41,7 +41,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def _plugin(option: str) -> object:
-    """What records, or says at the end why nothing does: the tests run in any case."""
+    """Return the plugin that records, or one that says at the end why nothing was recorded."""
     from torchreel.errors import StoreError
 
     if os.environ.get("TORCHREEL"):
@@ -87,7 +87,7 @@ def _checked(option: str) -> str:
 
 
 class _Plugin:
-    """What happens around each test of one session."""
+    """The hooks around each test of one session."""
 
     def __init__(self, target: str) -> None:
         self.target = target

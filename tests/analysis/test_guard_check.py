@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from torch._dynamo.eval_frame import _debug_get_cache_entry_list
 
 import torchreel
-from torchreel.analysis.compile_log import CompileLog
+from torchreel.analysis.event_log import CompileEventLog
 from torchreel.analysis.guard_check.check import FAIL, PASS, UNKNOWN, judge
 from torchreel.analysis.guard_check.code import parse, value_of
 from torchreel.analysis.guard_check.inputs import Described, contiguous, parse_input, parse_inputs
@@ -123,12 +123,12 @@ _GUARDS: list[Any] = []
 @pytest.mark.parametrize("name", list(PROGRAMS))
 def test_the_verdict_is_torchs_own(store: Store, name: str) -> None:
     number = list(PROGRAMS).index(name)
-    tape = CompileLog(store, queries.compiles(store, 1)[number])
+    log = CompileEventLog(store, queries.compiles(store, 1)[number])
     names, choices = zip(*PROGRAMS[name][3].items(), strict=True)
     outcomes = set()
     for texts in itertools.product(*choices):
         described = parse_inputs(f"{n}: {text}" for n, text in zip(names, texts, strict=True))
-        judged = judge(tape, described)
+        judged = judge(log, described)
         own = [guard for guard in judged if _is_of_inputs(guard.expression, guard.type)]
         found = {guard.verdict for guard in own}
         # A size that a tensor of another rank does not have can't be judged; but the rank fails.
@@ -147,15 +147,15 @@ def _is_of_inputs(expression: str, type: str) -> bool:
 def test_what_is_not_described_never_passes(store: Store) -> None:
     """Without any input, nothing passes but what asks for nothing."""
     for row in queries.compiles(store, 1):
-        for guard in judge(CompileLog(store, row), {}):
+        for guard in judge(CompileEventLog(store, row), {}):
             asks = [check for check in guard.checks if check.code]
             assert guard.verdict == (UNKNOWN if asks or guard.type != "SHAPE_ENV" else PASS)
 
 
 def test_a_reason_says_what_was_expected(store: Store) -> None:
-    tape = CompileLog(store, queries.compiles(store, 1)[0])
+    log = CompileEventLog(store, queries.compiles(store, 1)[0])
     described = parse_inputs(["x: f64[4, 5] requires_grad", "n: 2"])
-    (tensor,) = [guard for guard in judge(tape, described) if guard.type == "TENSOR_MATCH"]
+    (tensor,) = [guard for guard in judge(log, described) if guard.type == "TENSOR_MATCH"]
     assert tensor.verdict == FAIL
     assert tensor.checks[0].reason == (
         "expected dtype torch.float32, found torch.float64; "
@@ -165,9 +165,9 @@ def test_a_reason_says_what_was_expected(store: Store) -> None:
 
 
 def test_a_tensor_elsewhere(store: Store) -> None:
-    tape = CompileLog(store, queries.compiles(store, 1)[0])
+    log = CompileEventLog(store, queries.compiles(store, 1)[0])
     described = parse_inputs(["x: f32[4, 3] cuda:1", "n: 2"])
-    (tensor,) = [guard for guard in judge(tape, described) if guard.type == "TENSOR_MATCH"]
+    (tensor,) = [guard for guard in judge(log, described) if guard.type == "TENSOR_MATCH"]
     assert "expected device cpu, found cuda" in tensor.checks[0].reason
 
 

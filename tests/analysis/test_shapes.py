@@ -14,19 +14,19 @@ import sympy
 import torchreel
 from tests.analysis import programs
 from tests.store import rows
-from torchreel.analysis.compile_log import CompileLog
 from torchreel.analysis.differences import differences
+from torchreel.analysis.event_log import CompileEventLog
 from torchreel.analysis.shapes import SymbolTable, shape_events, symbol_table, walk
 from torchreel.analysis.steps import told
 from torchreel.errors import DamagedStore, UnsupportedError, UsageError
 from torchreel.formats import symbols
 from torchreel.formats.sources import decode_source, expand_source
-from torchreel.formats.torch_names import ShapeEnv
 from torchreel.replay.shape_env.rebuild import rebuild
 from torchreel.store import Store, queries
 from torchreel.store.documents.jsontypes import Json
 from torchreel.store.documents.sources import source_name
 from torchreel.store.records import Event
+from torchreel.torch_compat.shapes import ShapeEnv
 
 
 @pytest.fixture(scope="module")
@@ -40,10 +40,10 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Store]:
 
 
 @pytest.fixture(scope="module")
-def tapes(store: Store) -> list[CompileLog]:
-    """The tape of each compile that has a ShapeEnv: one hit the recompile limit before."""
-    found = [CompileLog(store, row) for row in queries.compiles(store, 1)]
-    own = [tape for tape in found if tape.of("shape_env.create")]
+def logs(store: Store) -> list[CompileEventLog]:
+    """The event log of each compile that has a ShapeEnv: one hit the recompile limit before."""
+    found = [CompileEventLog(store, row) for row in queries.compiles(store, 1)]
+    own = [log for log in found if log.of("shape_env.create")]
     assert len(found) - len(own) == 1
     return own
 
@@ -73,25 +73,25 @@ def same(table: SymbolTable, env: ShapeEnv) -> None:
     assert table.frozen == env.frozen
 
 
-def test_the_table_is_the_shape_env_at_every_event(tapes: list[CompileLog]) -> None:
+def test_the_table_is_the_shape_env_at_every_event(logs: list[CompileEventLog]) -> None:
     compared = 0
-    for tape in tapes:
-        events = shape_events(tape)
+    for log in logs:
+        events = shape_events(log)
         for event in events:
             same(symbol_table(events, event.seq), rebuild(events, event.seq))
             compared += 1
     assert compared > 200
 
 
-def test_walking_gives_the_same_tables(tapes: list[CompileLog]) -> None:
-    events = shape_events(tapes[0])
+def test_walking_gives_the_same_tables(logs: list[CompileEventLog]) -> None:
+    events = shape_events(logs[0])
     for event, table in walk(events):
         assert table == symbol_table(events, event.seq)
 
 
-def test_an_event_of_another_system_is_a_moment_as_well(tapes: list[CompileLog]) -> None:
+def test_an_event_of_another_system_is_a_moment_as_well(logs: list[CompileEventLog]) -> None:
     """Between two events of the ShapeEnv it is as after the first."""
-    events = shape_events(tapes[0])
+    events = shape_events(logs[0])
     gaps = [(a, b) for a, b in itertools.pairwise(events) if b.seq - a.seq > 1]
     assert gaps
     for before, after in gaps:
@@ -99,16 +99,16 @@ def test_an_event_of_another_system_is_a_moment_as_well(tapes: list[CompileLog])
         assert replace(table, at=before.seq) == symbol_table(events, before.seq)
 
 
-def test_before_there_was_a_shape_env(tapes: list[CompileLog]) -> None:
-    events = shape_events(tapes[0])
+def test_before_there_was_a_shape_env(logs: list[CompileEventLog]) -> None:
+    events = shape_events(logs[0])
     with pytest.raises(UsageError, match="begins with event"):
         symbol_table(events, events[0].seq - 1)
 
 
-def test_the_differences_add_up_to_the_table(tapes: list[CompileLog]) -> None:
+def test_the_differences_add_up_to_the_table(logs: list[CompileEventLog]) -> None:
     """What each event changed, taken together, names every symbol, replacement and guard."""
-    for tape in tapes:
-        events = shape_events(tape)
+    for log in logs:
+        events = shape_events(log)
         tables = [symbol_table(events, event.seq) for event in events]
         found = [
             change
@@ -123,8 +123,8 @@ def test_the_differences_add_up_to_the_table(tapes: list[CompileLog]) -> None:
         assert differences(last, last, events) == []
 
 
-def test_each_change_names_the_event_that_made_it(tapes: list[CompileLog]) -> None:
-    events = shape_events(tapes[0])
+def test_each_change_names_the_event_that_made_it(logs: list[CompileEventLog]) -> None:
+    events = shape_events(logs[0])
     by_seq = {event.seq: event for event in events}
     found = differences(symbol_table(events, events[0].seq), symbol_table(events), events)
     kinds = {by_seq[change.seq].kind for change in found if change.seq is not None}
@@ -146,27 +146,29 @@ def test_of_several_shape_envs_the_checkpoints_is_meant(tmp_path: Path) -> None:
             for seq, (kind, data) in enumerate(kinds, 1):
                 columns = {"compile_id": compile, "kind": kind, "data": data}
                 rows.add_event(writer, recording, seq, **columns)
-        tape = CompileLog(store, queries.compiles(store, recording)[0])
-        assert symbol_table(shape_events(tape)).env == 1
-        other = symbol_table(shape_events(tape, 2))
+        log = CompileEventLog(store, queries.compiles(store, recording)[0])
+        assert symbol_table(shape_events(log)).env == 1
+        other = symbol_table(shape_events(log, 2))
         assert (other.env, other.symbols["u0"].size_like) == (2, True)
 
 
 # -- names ----------------------------------------------------------------------------------------
 
 
-def test_sources_are_spelled_as_torch_spells_them(store: Store, tapes: list[CompileLog]) -> None:
+def test_sources_are_spelled_as_torch_spells_them(
+    store: Store, logs: list[CompileEventLog]
+) -> None:
     found = [
         expand_source(rows, place)
-        for tape in tapes
-        for event in tape.of("guards.sources")
+        for log in logs
+        for event in log.of("guards.sources")
         if isinstance(event.data, dict) and isinstance(rows := event.data["rows"], list)
         for place in range(len(rows))
     ]
     found += [
         source
-        for tape in tapes
-        for event in tape.of("shape_env.symbol")
+        for log in logs
+        for event in log.of("shape_env.symbol")
         if isinstance(event.data, dict)
         for source in event.data["sources"] or ()
     ]
@@ -193,10 +195,10 @@ def broken(event: Event) -> Iterator[Event]:
     yield replace(event, data=[1])
 
 
-def test_a_malformed_event_is_an_error_on_purpose_or_none(tapes: list[CompileLog]) -> None:
+def test_a_malformed_event_is_an_error_on_purpose_or_none(logs: list[CompileEventLog]) -> None:
     seen, refused = set(), 0
-    for tape in tapes:
-        events = shape_events(tape)
+    for log in logs:
+        events = shape_events(log)
         for number, event in enumerate(events):
             if event.kind in seen:
                 continue
@@ -211,9 +213,9 @@ def test_a_malformed_event_is_an_error_on_purpose_or_none(tapes: list[CompileLog
     assert len(seen) >= 8
 
 
-def test_a_missing_event_is_noticed(tapes: list[CompileLog]) -> None:
+def test_a_missing_event_is_noticed(logs: list[CompileEventLog]) -> None:
     """What a symbol becomes can't be told without the event that made it."""
-    (events,) = [shape_events(tape) for tape in tapes if tape.compile.frame_name == "tied"]
+    (events,) = [shape_events(log) for log in logs if log.compile.frame_name == "tied"]
     first = next(event for event in events if event.kind == "shape_env.symbol")
     with pytest.raises((DamagedStore, UnsupportedError)):
         symbol_table([event for event in events if event is not first])

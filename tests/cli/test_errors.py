@@ -1,5 +1,6 @@
 """One clear sentence and the right exit status for everything that can't be done."""
 
+import re
 from pathlib import Path
 
 import pytest
@@ -61,10 +62,24 @@ def test_a_checkpoint_that_is_none_is_refused(run: Run, empty: Path) -> None:
 
 
 def test_an_interrupt_ends_with_130(run: Run, empty: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from torchreel.commands import ls
+    from torchreel.commands.views import ls
 
     def interrupted(*arguments: object) -> None:
         raise KeyboardInterrupt
 
     monkeypatch.setattr(ls, "ls", interrupted)
     assert run("ls", empty).status == 130
+
+
+def test_the_versions_are_said_without_torch(run: Run) -> None:
+    result = run("--version")
+    assert result.status == 0
+    assert re.fullmatch(r"torchreel [\d.]+, torch 2\.\S+, Python 3\.\S+\n", result.out)
+
+
+def test_a_store_is_no_question(run: Run, tmp_path: Path) -> None:
+    path = tmp_path / "run.db"
+    path.write_text("")
+    result = run("why", path)
+    assert result.status == 2
+    assert f"as in 'torchreel why {path} recompile'" in result.err

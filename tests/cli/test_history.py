@@ -178,7 +178,7 @@ def test_inductor_makes_a_size_static_for_the_line_of_the_node(run: Run, store: 
 
 
 def test_an_attempt_that_was_given_up_decided_nothing(run: Run, store: Path) -> None:
-    """Its events are on the tape as well; the answer tells of those that came to something."""
+    """Its events are in the event log as well; the answer tells of those that came to something."""
     (story,) = asked(run, "why-specialised", at(store, "broken"))
     assert f"{story['file']}:{story['line']}" == line_of("broken size")
     assert story["event"].startswith(f"{at(store, 'broken')}_1@")
@@ -301,15 +301,60 @@ def test_why_a_frame_was_compiled_again(run: Run, store: Path) -> None:
     assert (constant["guards"], constant["values"]) == (["L['n'] == 2"], {"L['n']": 5})
     assert size["guards"] == ["tensor 'L['x']' size mismatch at index 0. expected 3, actual 4"]
     assert (size["entry"], first["entry"]) == (again, entry)
-    result = run("why", store, "recompile")
-    assert f"{again} (again) was compiled because entry {entry} did not serve: L['n'] == 2" in (
-        result.out
+    result = run("why", again, "recompile")
+    assert (
+        f"{again} (again) was compiled because entry {entry} could not be reused: L['n'] == 2"
+        in (result.out)
     )
     assert f"{line_of('again')} in again" in result.out
-    assert f"{line_of('again is called')} in _recompile" in result.out
     assert "in the new call, L['n'] is 5" in result.out
-    assert "the size was static from the start: no event made it so" in result.out
     assert result.err == f"next: torchreel guards {entry}\n"
+    result = run("why", size["compile"], "recompile")
+    assert f"{line_of('again is called')} in _recompile" in result.out
+    assert "the size was static from the start: no event made it so" in result.out
+
+
+def test_the_causes_of_recompiles_in_a_whole_recording(run: Run, store: Path) -> None:
+    """Each once, with the compiles that have it; the last one last."""
+    result = run("why", store, "recompile")
+    heads = [line for line in result.out.splitlines() if re.match(r"\d+ x ", line)]
+    size = "1 x again: tensor 'L['x']' size mismatch at index 0. expected 3, actual 4"
+    assert heads[-2:] == [size, "2 x again: L['n'] == 2"]
+    assert "1 x limited: L['n'] == 3; the last was left uncompiled (recompile_limit is 1)" in heads
+    assert "torch._dynamo.mark_dynamic(x, 0)" in result.out.partition(size)[2]
+    assert result.out.startswith("3 recompiles for 3 causes, newest last:\n")
+    newest = asked(run, "why-recompile", store)[-1]["compile"]
+    assert result.err == f"next: torchreel why {newest} recompile\n"
+    assert "3 recompiles for 3 causes, " in run("ls", store).err
+
+
+ATTRIBUTE = """
+import torch
+class Counter(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.n = 0
+    def forward(self, x):
+        self.n += 1
+        return x * self.n
+counter = torch.compile(Counter(), backend="eager")
+for _ in range(4):
+    counter(torch.ones(2))
+"""
+
+
+def test_what_torch_advises_is_said_once_for_a_cause(run: Run, tmp_path: Path) -> None:
+    path = tmp_path / "run.db"
+    result = run("record", "-o", path, "--", sys.executable, "-c", ATTRIBUTE)
+    assert "recorded 4 compiles into" in result.err
+    assert "; 3 recompiles for 1 cause." in result.err
+    result = run("why", path, "recompile")
+    assert "3 x forward: L['self'].n == 2 (and with other numbers)" in result.out
+    assert result.out.count("torch._dynamo.config.allow_unspec_int_on_nn_module = True") == 1
+    result = run("why", f"{path}#1/0/3", "recompile")
+    older = f"{path}#1/0/1, {path}#1/0/0"
+    assert f"for the same causes, entries that could not be reused either: {older}" in result.out
+    assert result.out.count("was compiled because") == 1
 
 
 def test_a_frame_at_the_limit_was_not_compiled(run: Run, store: Path) -> None:
@@ -333,7 +378,7 @@ def test_recompiles_of_one_compile(run: Run, store: Path) -> None:
 
 
 def test_why_the_graph_broke(run: Run, store: Path) -> None:
-    """The break is on the tape of the attempt that was given up: the compile's name is enough."""
+    """The break is in the event log of an attempt that was given up; the compile's name will do."""
     result = run("why-graph-break", at(store, "broken"))
     lines = paragraph(result)
     where = line_of("graph break")
@@ -398,15 +443,15 @@ def test_a_description_that_is_none(run: Run, store: Path, text: str) -> None:
     assert result.err.startswith("usage: ")
 
 
-# -- what a tape can't say ------------------------------------------------------------------------
+# -- what an event log can't say ------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
     ("words", "says"),
     [
-        (["why-specialised"], "its tape has no frames, for only a summary was kept"),
-        (["shapes"], "has no ShapeEnv on its tape"),
-        (["guards"], "has no guards on its tape"),
+        (["why-specialised"], "its event log has no frames, for only a summary was kept"),
+        (["shapes"], "has no ShapeEnv in its event log"),
+        (["guards"], "has no guards in its event log"),
     ],
 )
 def test_a_summary_tells_no_story(run: Run, tmp_path: Path, words: list[str], says: str) -> None:

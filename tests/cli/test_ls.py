@@ -56,6 +56,17 @@ def test_a_recording_without_compiles_is_listed_too(run: Run, empty: Path) -> No
     assert "died by SIGSEGV" in run("ls", empty).out
 
 
+def test_replays_are_counted_and_listed_on_request(run: Run, empty: Path) -> None:
+    failing(empty)
+    with Store.open(empty, write=True) as store, store.writer() as w:
+        add_recording(w, kind="replay")
+    result = run("ls", empty)
+    assert f"{empty}#2" not in result.out
+    assert f"1 replay in it: torchreel ls {empty} --all lists them." in result.err
+    assert f"{empty}#2" in run("ls", empty, "--all").out
+    assert f"{empty}#2" in run("ls", f"{empty}#2").out
+
+
 def test_an_empty_store_says_how_to_fill_it(run: Run, empty: Path) -> None:
     result = run("ls", empty)
     assert result.status == 0

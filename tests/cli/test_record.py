@@ -41,7 +41,27 @@ def test_a_store_that_exists_gets_another_recording(run: Run, tmp_path: Path) ->
 def test_a_program_that_is_not_there(run: Run, tmp_path: Path) -> None:
     result = run("record", "-o", tmp_path / "run.db", "--", "no-such-program")
     assert result.status == 2
-    assert "can't be run" in result.err
+    assert result.err == "usage: There is no program 'no-such-program' to run.\n"
+    script = tmp_path / "train.py"
+    script.write_text("")
+    result = run("record", "-o", tmp_path / "run.db", "--", script, "--fast")
+    assert result.status == 2
+    assert f"write 'torchreel record -- python {script} --fast'" in result.err
+    assert list(tmp_path.iterdir()) == [script]
+
+
+def test_a_variable_that_makes_no_sense_does_not_keep_the_program_from_running(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TORCHREEL_SAMPLE", "x")
+    program = ["--", sys.executable, "-c", "raise SystemExit(7)"]
+    result = run("record", "-o", tmp_path / "run.db", *program)
+    assert result.status == 7
+    assert "nothing was recorded: TORCHREEL_SAMPLE is 'x', which is no number" in result.err
+    result = run("record", "-o", tmp_path / "run.db", "--sample", "1", *program)
+    assert result.status == 7
+    assert "recorded 0 compiles" in result.err
+    assert run("record", "--redact", "some", *program).status == 2
 
 
 def test_a_file_that_is_no_store_stays_as_it_is_and_the_program_runs(

@@ -113,7 +113,7 @@ def test_a_blob_that_is_not_what_its_digest_says(empty: Path) -> None:
 
 
 @pytest.fixture(scope="module")
-def tape(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
+def log(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
     """A real recompile in which each text of each event goes on as a hostile one: its address."""
     path = tmp_path_factory.mktemp("stranger") / "run.db"
     compiled = torch.compile(lambda x: (torch.relu(x) * x.size(0)).sum(), backend="eager")
@@ -157,11 +157,13 @@ def owned(tree: Any) -> Any:
 
 
 @pytest.mark.parametrize("options", [("why", "recompile"), ("guards",), ("shapes",)])
-def test_a_hostile_tape_is_told_as_text(tape: tuple[Path, str], options: tuple[str, ...]) -> None:
-    folder, address = tape
+def test_a_hostile_event_log_is_told_as_text(
+    log: tuple[Path, str], options: tuple[str, ...]
+) -> None:
+    folder, address = log
     result = show(Path(address), *options, cwd=folder)
     assert result.returncode in (0, 3), (result.stdout, result.stderr)
     assert "Traceback" not in result.stderr
-    assert "owned" in result.stdout + result.stderr, "it says nothing of what is on the tape"
+    assert "owned" in result.stdout + result.stderr, "it says nothing of what is in the event log"
     assert not set(result.stdout + result.stderr) & set("\x1b\x07\u202e")
     assert not (folder / "owned").exists()

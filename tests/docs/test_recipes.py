@@ -67,5 +67,5 @@ def test_a_recipe_works_as_it_is_written(name: str, tmp_path: Path) -> None:
     _carry_out(RECIPES[name], tmp_path)
 
 
-def test_there_are_four_recipes() -> None:
-    assert len(RECIPES) == 4
+def test_there_are_five_recipes() -> None:
+    assert len(RECIPES) == 5

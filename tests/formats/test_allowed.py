@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 from benchmarks.hostile import attack
 from torchreel.errors import ForbiddenError, RefusedError, UnsupportedError
-from torchreel.formats import targets
+from torchreel.formats import numpy_calls, targets
 from torchreel.formats.allowed import kinds, members
-from torchreel.formats.allowed.graphs import check_graph
+from torchreel.formats.graphs.check import check_graph
 from torchreel.formats.graphs.codec import GraphDoc
 from torchreel.store.documents.jsontypes import Json
 
@@ -22,6 +22,7 @@ TENSOR: Json = {"k": "tensor"}
 INPUTS: dict[str, Json] = {"x": TENSOR, "s": {"k": "symint"}, "l": {"k": "list", "items": [TENSOR]}}
 GETATTR, TEXT = "fn:builtins.getattr", "__import__('os').system('touch canary')"
 ARRAY = "numpy:function:torch._numpy.{}"
+DISABLE_HOOKS = "fn:torch._C._autograd._saved_tensors_hooks_disable"
 INTERPOLATE = "fn:torch.nn.functional.interpolate"
 
 
@@ -70,6 +71,9 @@ BODY: dict[str, Json] = {
         node("call_function", "fn:torch.einsum", "ij,jk->ik", X, X),
         node("call_function", INTERPOLATE, X, mode="nearest"),
         node("call_function", "fn:torch._assert", {"n": "s"}, "Expected 'x' (of size 3)!"),
+        node("call_function", DISABLE_HOOKS, "torch.func.{grad, vjp} don't support hooks"),
+        node("call_function", "fn:torch.set_default_dtype", {"dtype": "float64"}),
+        node("call_function", "fn:torch.set_float32_matmul_precision", "high"),
         node("call_function", "op:aten.div.Tensor_mode", X, X, rounding_mode="floor"),
         node("call_function", "fn:torch.Tensor", [1, 2]),
         node("call_function", "fn:torch.zeros", 2, device="cpu"),
@@ -154,6 +158,25 @@ def test_nested_graphs_are_checked_too() -> None:
         check(*calls, node("call_function", "fn:torch.relu", {"n": "b"}), body=BODY)
 
 
+def test_an_operator_may_give_back_the_number_that_it_is_to_view() -> None:
+    assert torch.ops.aten.to.dtype_layout(True) is True
+    found = check(node("call_function", "op:aten.to.dtype_layout", True, name="k"))["k"]
+    assert "bool" in found.types
+    found = check(node("call_function", "op:aten.to.dtype_layout", self=S, name="k"))["k"]
+    assert "int" in found.types
+    found = check(node("call_function", "op:aten.relu.default", S, name="k"))["k"]
+    assert "int" not in found.types
+
+
+@pytest.mark.parametrize("target", [ARRAY.format("asarray"), "numpy:method:reshape"])
+def test_what_numpy_code_gives_back_may_be_what_it_was_given(target: str) -> None:
+    given = kinds.sequence("slice", [kinds.of("NoneType")])
+    found = numpy_calls.check(target, [], {}, [kinds.TENSOR], [given])
+    assert "slice" in found.types
+    found = numpy_calls.check(target, [], {}, [kinds.TENSOR, kinds.of("str")])
+    assert "str" not in found.types
+
+
 def test_the_ends_of_a_region_go_together_only() -> None:
     begin = node(
         "call_function", "fn:torch.amp.autocast_mode._enter_autocast", "cpu", None, True, None,
@@ -176,7 +199,8 @@ def test_the_ends_of_a_region_go_together_only() -> None:
     [getattr, abs, pow, max, torch._refs.tensor, torch.Tensor, torch.FloatTensor, torch.Size,
      torch._C._functorch.set_inplace_requires_grad_allowed, torch.autograd.grad,
      torch._functorch.eager_transforms._autograd_grad, torch._C._autograd._get_data_attr,
-     torch.autograd.forward_ad._maybe_load_decompositions, torch.nn.Parameter],
+     torch.autograd.forward_ad._maybe_load_decompositions, torch.nn.Parameter,
+     torch.set_default_dtype, torch._C._set_deterministic_algorithms],
 )  # fmt: skip
 def test_call_targets_follow_from_torch(function: Any) -> None:
     text = targets.encode_target(function)
@@ -190,7 +214,10 @@ def test_call_targets_follow_from_torch(function: Any) -> None:
      "fn:torch._C._construct_storage_from_data_pointer", "fn:torch._functorch.utils.exposed_in",
      "hop:call_torchbind", "hop:inline_asm_elementwise", "hop:aoti_call_delegate",
      "fn:torch.signal.windows.windows._add_docstr", "fn:torch.signal.windows.windows.merge_dicts",
-     "fn:_operator.concat", "fn:torch.cuda.memory._dump_snapshot", "fn:torch._Tensor"],
+     "fn:_operator.concat", "fn:torch.cuda.memory._dump_snapshot", "fn:torch._Tensor",
+     "fn:torch._C._set_dispatch_mode", "fn:torch._C._set_tensor_metadata",
+     "fn:torch._C._set_worker_pids", "fn:torch._C._set_worker_signal_handlers",
+     "fn:torch._C._set_tracing_state", "fn:torch.set_default_device"],
 )  # fmt: skip
 def test_what_reaches_further_is_no_call_target(text: str) -> None:
     with pytest.raises(UnsupportedError):

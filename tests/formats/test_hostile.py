@@ -39,7 +39,8 @@ HOSTILE_TARGETS = [
     "numpy:operator:builtins.getattr", "numpy:operator:builtins.eval", "numpy:operator:os.system",
     "numpy:operator:_operator.methodcaller", "numpy:operator:torch.load", "numpy:method:__class__",
     "numpy:method:__init__", "numpy:method:__dlpack__", "numpy:method:data", "numpy:method:tofile",
-    "numpy:attribute:T", "numpy:", "numpy:wrapper:sum",
+    "numpy:attribute:T", "numpy:", "numpy:wrapper:sum", "numpy:operator:math.pi",
+    "numpy:operator:math.inf", "numpy:function:torch._numpy.random.seed",
     "", "fn:", "op:", "op:aten", "fn:torch", "fn:torch.distributed.init_process_group",
 ]  # fmt: skip
 
@@ -52,11 +53,11 @@ def test_a_hostile_target_is_refused(text: str) -> None:
 
 def test_dangerous_functions_of_dynamos_own_table_are_refused() -> None:
     """Dynamo's table of in-graph functions is not safe as it is: it loads files, for one."""
-    from torchreel.formats import torch_names
+    from torchreel.torch_compat import dynamo
 
     reaching = [
         name
-        for name in torch_names.in_graph_names()
+        for name in dynamo.in_graph_names()
         if any(word in name for word in ("load", "file", "save", "write", "import_ir", "jit_"))
     ]
     assert len(reaching) > 50, "the table that this test is about has gone"

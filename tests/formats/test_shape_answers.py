@@ -14,8 +14,8 @@ from torch.utils._sympy.functions import FloorDiv, Mod
 
 from torchreel.formats.shape_env import answers as shape_answers
 from torchreel.formats.shape_env import snapshots
-from torchreel.replay import torch_names
 from torchreel.store.documents.jsontypes import Json
+from torchreel.torch_compat import shapes
 
 
 def a_symbol(env: ShapeEnv) -> torch.SymInt:
@@ -50,7 +50,7 @@ def read(snapshot: dict[str, Json], answers: dict[str, Json] | None) -> ShapeEnv
     table = snapshots.decode_symbols(snapshot)
     made = snapshots.new_shape_env(snapshot)
     snapshots.restore(made, snapshot, table)
-    torch_names.forget_answers()
+    shapes.forget_answers()
     shape_answers.restore(made, answers, table)
     return made
 

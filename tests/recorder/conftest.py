@@ -32,7 +32,7 @@ def path(tmp_path: Path) -> Path:
     return tmp_path / "run.db"
 
 
-class Tape:
+class RecordedLog:
     """One recording, read back."""
 
     def __init__(self, store: Store) -> None:
@@ -60,7 +60,7 @@ class Tape:
         return [(row.reason, row.place) for row in queries.lost(self.store, self.recording.id)]
 
 
-Record = Callable[[Callable[[], object]], Tape]
+Record = Callable[[Callable[[], object]], RecordedLog]
 
 
 @pytest.fixture
@@ -68,11 +68,11 @@ def record(path: Path) -> Iterator[Record]:
     """Record what a function compiles; it may fail."""
     opened: list[Store] = []
 
-    def run(program: Callable[[], object]) -> Tape:
+    def run(program: Callable[[], object]) -> RecordedLog:
         with torchreel.record(path), contextlib.suppress(Exception):
             program()
         opened.append(Store.open(path))
-        return Tape(opened[-1])
+        return RecordedLog(opened[-1])
 
     yield run
     for store in opened:

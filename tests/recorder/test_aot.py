@@ -14,21 +14,21 @@ def loss(x: torch.Tensor) -> torch.Tensor:
 
 def test_a_training_step_has_a_joint_a_forward_and_a_backward_graph(record: Record) -> None:
     x = torch.ones(3, requires_grad=True)
-    tape = record(lambda: torch.compile(loss, backend="aot_eager")(x).backward())
-    graphs = tape.graphs()
+    log = record(lambda: torch.compile(loss, backend="aot_eager")(x).backward())
+    graphs = log.graphs()
     assert graphs == [
         ("dynamo", ""),
         ("joint", ""),
         ("forward", "forward"),
         ("backward", "backward"),
     ]
-    assert {status for _, _, status in tape.stages()} == {"ok"}
-    assert tape.lost() == []
+    assert {status for _, _, status in log.stages()} == {"ok"}
+    assert log.lost() == []
 
 
 def test_inference_has_one_graph(record: Record) -> None:
-    tape = record(lambda: torch.compile(loss, backend="aot_eager")(torch.ones(3)))
-    assert tape.graphs() == [("dynamo", ""), ("forward", "inference")]
+    log = record(lambda: torch.compile(loss, backend="aot_eager")(torch.ones(3)))
+    assert log.graphs() == [("dynamo", ""), ("forward", "inference")]
 
 
 def test_without_dynamo_the_compile_has_no_id_but_is_one(record: Record) -> None:
@@ -37,12 +37,12 @@ def test_without_dynamo_the_compile_has_no_id_but_is_one(record: Record) -> None
         compiled(torch.ones(3, requires_grad=True)).backward()
         aot_function(loss, nop)(torch.ones(3))
 
-    tape = record(program)
-    first, second = tape.compiles
+    log = record(program)
+    first, second = log.compiles
     assert (first.compile_id, first.attempt, first.status) == ("-", 0, "ok")
     assert (second.compile_id, second.attempt, second.status) == ("-", 1, "ok")
-    assert tape.graphs(first) == [("joint", ""), ("forward", "forward"), ("backward", "backward")]
-    assert tape.graphs(second) == [("forward", "inference")]
+    assert log.graphs(first) == [("joint", ""), ("forward", "forward"), ("backward", "backward")]
+    assert log.graphs(second) == [("forward", "inference")]
 
 
 def test_a_module_without_dynamo_has_its_parameters_for_inputs(record: Record) -> None:
@@ -50,14 +50,14 @@ def test_a_module_without_dynamo_has_its_parameters_for_inputs(record: Record) -
         compiled = aot_module(torch.nn.Linear(3, 2), nop)
         compiled(torch.ones(4, 3)).sum().backward()
 
-    tape = record(program)
-    compile = tape.compile
+    log = record(program)
+    compile = log.compile
     assert (compile.compile_id, compile.status) == ("-", "ok")
-    joint, forward, backward = queries.graphs(tape.store, compile)
+    joint, forward, backward = queries.graphs(log.store, compile)
     assert [(g.stage, g.partition) for g in (joint, forward, backward)] == [
         ("joint", ""), ("forward", "forward"), ("backward", "backward"),
     ]  # fmt: skip
     # weight, bias and x; in the joint graph, the tangent as well
     assert (forward.inputs, joint.inputs) == (3, 4)
-    targets = {row.target: row.count for row in queries.graph_targets(tape.store, forward)}
+    targets = {row.target: row.count for row in queries.graph_targets(log.store, forward)}
     assert [count for name, count in targets.items() if "aten.addmm" in name] == [1]

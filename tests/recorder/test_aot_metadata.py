@@ -8,17 +8,17 @@ from torch._functorch.aot_autograd import aot_function
 from torch.testing._internal.two_tensor import TwoTensor
 from torch.utils.checkpoint import checkpoint
 
-from tests.recorder.conftest import Record, Tape
+from tests.recorder.conftest import Record, RecordedLog
 from torchreel.store import queries
 from torchreel.store.records import Event
 
 
-def seen(tape: Tape, kind: str) -> list[Event]:
-    return queries.events(tape.store, tape.recording, kind=f"aot.{kind}")
+def seen(log: RecordedLog, kind: str) -> list[Event]:
+    return queries.events(log.store, log.recording, kind=f"aot.{kind}")
 
 
-def only(tape: Tape, kind: str) -> Any:
-    (event,) = seen(tape, kind)
+def only(log: RecordedLog, kind: str) -> Any:
+    (event,) = seen(log, kind)
     return event.data
 
 
@@ -29,10 +29,10 @@ def test_mutations_and_views_of_a_training_step(record: Record) -> None:
         return x.view(-1), z, y[1:], z.t()
 
     x, y = torch.ones(2, 3), torch.ones(2, 3, requires_grad=True)
-    tape = record(lambda: torch.compile(f, backend="aot_eager", dynamic=True)(x, y))
-    (event,) = seen(tape, "metadata")
-    assert (event.name, event.stage, event.compile_id) == ("training", "joint", tape.compile.id)
-    data = only(tape, "metadata")
+    log = record(lambda: torch.compile(f, backend="aot_eager", dynamic=True)(x, y))
+    (event,) = seen(log, "metadata")
+    assert (event.name, event.stage, event.compile_id) == ("training", "joint", log.compile.id)
+    data = only(log, "metadata")
     matrix = ["float32", ["s77", "s27"], ["s27", 1], "cpu"]
     assert data["inputs"] == [
         ["PlainAOTInput(idx=0)", "s77", "not_mutated", []],
@@ -55,7 +55,7 @@ def test_mutations_and_views_of_a_training_step(record: Record) -> None:
     assert data["tangents"] == [["TangentAOTInput(output=PlainAOTOutput(idx=1))", matrix]]
     assert (data["needs_autograd"], data["subclasses"], data["tokens"]) == (True, {}, [])
     assert data["config"]["keep_inference_input_mutations"] is True
-    assert tape.lost() == []
+    assert log.lost() == []
 
 
 def test_subclasses_are_taken_apart(record: Record) -> None:
@@ -83,10 +83,10 @@ def test_inputs_that_are_one_tensor(record: Record) -> None:
         return a.mul_(2) + b + c
 
     x, y = torch.ones(3), torch.ones(3)
-    tape = record(lambda: aot_function(f, nop)(x, y, x))
-    assert only(tape, "dedupe") == {"kept": [True, True, False], "positions": [0, 1, 0]}
-    (event,) = seen(tape, "dedupe")
-    assert event.compile_id == tape.compile.id
+    log = record(lambda: aot_function(f, nop)(x, y, x))
+    assert only(log, "dedupe") == {"kept": [True, True, False], "positions": [0, 1, 0]}
+    (event,) = seen(log, "dedupe")
+    assert event.compile_id == log.compile.id
 
 
 def test_inputs_that_share_memory(record: Record) -> None:
@@ -94,10 +94,10 @@ def test_inputs_that_share_memory(record: Record) -> None:
         return k + a.mul_(2) + b
 
     base = torch.arange(12.0)
-    tape = record(lambda: torch.compile(f, backend="aot_eager")(base[:6], torch.ones(6), base[2:8]))
-    data = only(tape, "synthetic_bases")
+    log = record(lambda: torch.compile(f, backend="aot_eager")(base[:6], torch.ones(6), base[2:8]))
+    data = only(log, "synthetic_bases")
     assert data == {"bases": [[0, [0, 2]]], "others": [1], "metadata_mutations": []}
-    assert seen(tape, "dedupe") == []
+    assert seen(log, "dedupe") == []
 
 
 def test_what_is_saved_and_what_is_computed_again(record: Record) -> None:
@@ -108,10 +108,10 @@ def test_what_is_saved_and_what_is_computed_again(record: Record) -> None:
         return checkpoint(block, x.cos() * x.shape[0], use_reentrant=False).sum()  # type: ignore[no-any-return]
 
     x = torch.ones(3, 2, requires_grad=True)
-    tape = record(lambda: torch.compile(f, backend="aot_eager", dynamic=True)(x))
-    (event,) = seen(tape, "partition")
+    log = record(lambda: torch.compile(f, backend="aot_eager", dynamic=True)(x))
+    (event,) = seen(log, "partition")
     assert event.name == "torch._functorch.partitioners.min_cut_rematerialization_partition"
-    data = only(tape, "partition")
+    data = only(log, "partition")
     vector = ["float32", ["s77", "s27"], ["s27", 1], "cpu"]
     assert data["saved"] == [["primals_3", vector]]
     assert sorted(data["symbols"]) == [["primals_1", "s77"], ["primals_2", "s27"]]
@@ -129,14 +129,14 @@ def test_a_backward_that_is_compiled_when_it_is_called(record: Record) -> None:
         out.backward(retain_graph=True)
         out.backward()
 
-    tape = record(program)
-    (event,) = seen(tape, "late_backward")
-    assert (event.compile_id, event.data) == (tape.compile.id, {"used_once": False})
-    backwards = [stage for stage in tape.stages() if stage[0] == "backward"]
+    log = record(program)
+    (event,) = seen(log, "late_backward")
+    assert (event.compile_id, event.data) == (log.compile.id, {"used_once": False})
+    backwards = [stage for stage in log.stages() if stage[0] == "backward"]
     # Made ready after the forward, compiled when it is called.
     assert backwards == [("backward", "backward", "ok")] * 2
-    assert tape.stages()[-1] == ("backward", "backward", "ok")
-    assert tape.compile.status == "ok"
+    assert log.stages()[-1] == ("backward", "backward", "ok")
+    assert log.compile.status == "ok"
 
 
 def test_without_dynamo_a_late_backward_still_belongs_to_its_forward(record: Record) -> None:
@@ -147,13 +147,13 @@ def test_without_dynamo_a_late_backward_still_belongs_to_its_forward(record: Rec
         second.backward()
         first.backward()
 
-    tape = record(program)
-    sine, cosine = tape.compiles
-    late = [event.compile_id for event in seen(tape, "late_backward")]
+    log = record(program)
+    sine, cosine = log.compiles
+    late = [event.compile_id for event in seen(log, "late_backward")]
     assert late == [cosine.id, sine.id]
-    assert [compile.status for compile in tape.compiles] == ["ok", "ok"]
-    for compile in tape.compiles:
-        assert tape.graphs(compile) == [
+    assert [compile.status for compile in log.compiles] == ["ok", "ok"]
+    for compile in log.compiles:
+        assert log.graphs(compile) == [
             ("joint", ""),
             ("forward", "forward"),
             ("backward", "backward"),
@@ -168,8 +168,8 @@ def test_a_backward_compiler_that_fails_late(record: Record) -> None:
         compiled = aot_function(lambda x: x.sin(), nop, refuse, min_cut_rematerialization_partition)
         compiled(torch.ones(3, requires_grad=True)).sum().backward()
 
-    tape = record(program)
-    assert tape.stages()[-1] == ("backward", "backward", "failed")
-    (failure,) = queries.failures(tape.store)
+    log = record(program)
+    assert log.stages()[-1] == ("backward", "backward", "failed")
+    (failure,) = queries.failures(log.store)
     assert (failure.stage, failure.exception_type) == ("backward", "ValueError")
-    assert (failure.compile_id, tape.compile.status) == (tape.compile.id, "failed")
+    assert (failure.compile_id, log.compile.status) == (log.compile.id, "failed")

@@ -8,17 +8,17 @@ from torch._dynamo import config
 from torch._dynamo.exc import SkipFrame
 from torch._subclasses.fake_tensor import DynamicOutputShapeException
 
-from tests.recorder.conftest import Record, Tape
+from tests.recorder.conftest import Record, RecordedLog
 from torchreel.store import queries
 from torchreel.store.records import Event
 
 
-def seen(tape: Tape, kind: str) -> list[Event]:
-    return queries.events(tape.store, tape.recording, kind=f"backend.{kind}")
+def seen(log: RecordedLog, kind: str) -> list[Event]:
+    return queries.events(log.store, log.recording, kind=f"backend.{kind}")
 
 
-def only(tape: Tape, kind: str) -> Any:
-    (event,) = seen(tape, kind)
+def only(log: RecordedLog, kind: str) -> Any:
+    (event,) = seen(log, kind)
     return event.data
 
 
@@ -32,26 +32,26 @@ def mine(gm: torch.fx.GraphModule, inputs: object, **options: object) -> Any:
 
 def test_a_function_of_the_users_own(record: Record) -> None:
     compiled = torch.compile(sine, backend=mine, options={"speed": 11, "hook": print})
-    tape = record(lambda: compiled(torch.ones(2)))
-    (called,) = seen(tape, "call")
-    assert (called.name, called.compile_id) == ("mine", tape.compile.id)
+    log = record(lambda: compiled(torch.ones(2)))
+    (called,) = seen(log, "call")
+    assert (called.name, called.compile_id) == ("mine", log.compile.id)
     assert called.data == {
         "function": f"{__name__}.mine",
         "options": {"options": {"speed": 11, "hook": "builtin_function_or_method"}},
         "nodes": 4,
         "inputs": 1,
     }
-    returned = only(tape, "return")
+    returned = only(log, "return")
     assert (returned["outcome"], returned["exception"]) == ("ok", None)
-    assert seen(tape, "return")[0].cause == called.seq
-    assert seen(tape, "verify") == []
-    assert tape.lost() == []
+    assert seen(log, "return")[0].cause == called.seq
+    assert seen(log, "verify") == []
+    assert log.lost() == []
 
 
 def test_what_happens_inside_of_a_backend_is_a_part_of_its_call(record: Record) -> None:
-    tape = record(lambda: torch.compile(sine, backend="aot_eager")(torch.ones(2)))
-    (called,) = seen(tape, "call")
-    metadata = queries.events(tape.store, tape.compile, kind="aot.metadata")
+    log = record(lambda: torch.compile(sine, backend="aot_eager")(torch.ones(2)))
+    (called,) = seen(log, "call")
+    metadata = queries.events(log.store, log.compile, kind="aot.metadata")
     assert [event.cause for event in metadata] == [called.seq]
     assert called.name == "aot_eager"
 
@@ -84,14 +84,14 @@ def raising(error: BaseException) -> Any:
 def test_a_backend_that_raises(
     record: Record, error: BaseException, outcome: str, status: str
 ) -> None:
-    tape = record(lambda: torch.compile(sine, backend=raising(error))(torch.ones(2)))
-    data = seen(tape, "return")[0].data
+    log = record(lambda: torch.compile(sine, backend=raising(error))(torch.ones(2)))
+    data = seen(log, "return")[0].data
     assert isinstance(data, dict)
     assert data["outcome"] == outcome
     assert data["exception"] == type(error).__name__
     assert str(error).split("(")[0] in str(data["message"])
-    assert tape.compiles[0].status == status
-    assert (queries.failures(tape.store) == []) is (status == "ok")
+    assert log.compiles[0].status == status
+    assert (queries.failures(log.store) == []) is (status == "ok")
 
 
 @pytest.mark.parametrize(
@@ -105,11 +105,11 @@ def test_a_backend_that_is_verified(record: Record, factor: int, outcome: str) -
         return run
 
     with config.patch(verify_correctness=True):
-        tape = record(lambda: torch.compile(sine, backend=backend)(torch.ones(2)))
-    data = only(tape, "verify")
+        log = record(lambda: torch.compile(sine, backend=backend)(torch.ones(2)))
+    data = only(log, "verify")
     assert data["outcome"] == outcome
     assert data["exception"] == (None if outcome == "same" else "RuntimeError")
-    assert only(tape, "return")["outcome"] == ("ok" if outcome == "same" else "failed")
+    assert only(log, "return")["outcome"] == ("ok" if outcome == "same" else "failed")
 
 
 def test_a_backend_that_gives_the_graph_back_is_not_compared(record: Record) -> None:
@@ -117,5 +117,5 @@ def test_a_backend_that_gives_the_graph_back_is_not_compared(record: Record) -> 
         return None
 
     with config.patch(verify_correctness=True):
-        tape = record(lambda: torch.compile(sine, backend=backend)(torch.ones(2)))
-    assert only(tape, "verify") == {"outcome": "not compared", "exception": None}
+        log = record(lambda: torch.compile(sine, backend=backend)(torch.ones(2)))
+    assert only(log, "verify") == {"outcome": "not compared", "exception": None}

@@ -162,13 +162,13 @@ def test_a_frame_that_dynamo_can_not_trace_is_kept(record: Record) -> None:
         torch._dynamo.graph_break()
         return x.sin()
 
-    tape = record(lambda: torch.compile(f, backend="eager", fullgraph=True)(torch.ones(3)))
-    assert tape.compile.status == "failed"
-    assert queries.checkpoints(tape.store, tape.compile) == []
-    row = queries.frame_bundle(tape.store, tape.compile)
+    log = record(lambda: torch.compile(f, backend="eager", fullgraph=True)(torch.ones(3)))
+    assert log.compile.status == "failed"
+    assert queries.checkpoints(log.store, log.compile) == []
+    row = queries.frame_bundle(log.store, log.compile)
     assert row is not None
     assert row.status == "complete"
-    frame = load_bundle(tape.store, tape.compile, trust=True)
+    frame = load_bundle(log.store, log.compile, trust=True)
     assert frame.function.__code__.co_name == "f"
     with pytest.raises(torch._dynamo.exc.Unsupported):
         frame.call(lambda function: torch.compile(function, backend="eager", fullgraph=True))
@@ -183,9 +183,9 @@ def test_only_failing_frames_are_kept_by_default(record: Record) -> None:
         torch.compile(lambda x: x.sin(), backend="eager")(torch.ones(3))
         torch.compile(lambda x: x.cos(), backend=_bad)(torch.ones(3))
 
-    tape = record(program)
-    kept = [queries.frame_bundle(tape.store, row) is not None for row in tape.compiles]
-    assert ([row.status for row in tape.compiles], kept) == (["ok", "failed"], [False, True])
+    log = record(program)
+    kept = [queries.frame_bundle(log.store, row) is not None for row in log.compiles]
+    assert ([row.status for row in log.compiles], kept) == (["ok", "failed"], [False, True])
 
 
 @pytest.mark.parametrize(("frames", "expected"), [("all", [True, True]), ("none", [False, False])])
@@ -295,9 +295,9 @@ def test_a_damaged_bundle_is_told(tmp_path: Path) -> None:
 
 
 def test_a_frame_that_was_not_kept_is_told(record: Record) -> None:
-    tape = record(lambda: torch.compile(lambda x: x.sin(), backend="eager")(torch.ones(3)))
+    log = record(lambda: torch.compile(lambda x: x.sin(), backend="eager")(torch.ones(3)))
     with pytest.raises(UnsupportedError, match="was not kept"):
-        load_bundle(tape.store, tape.compile, trust=True)
+        load_bundle(log.store, log.compile, trust=True)
 
 
 # -- what can't be pickled ----------------------------------------------------------------------
@@ -365,16 +365,16 @@ def test_an_object_that_raises_costs_only_itself(record: Record) -> None:
     def f(x: torch.Tensor, wild: object, lying: object) -> torch.Tensor:
         return x.sin()
 
-    tape = record(lambda: torch.compile(f, backend=_bad)(torch.ones(3), Wild(), Lying()))
-    row = queries.frame_bundle(tape.store, tape.compile)
+    log = record(lambda: torch.compile(f, backend=_bad)(torch.ones(3), Wild(), Lying()))
+    row = queries.frame_bundle(log.store, log.compile)
     assert row is not None
     assert row.status == "partial"
     assert "Wild: it can't be pickled (ZeroDivisionError)" in row.reason
     assert "argument lying: it can't be pickled (PicklingError)" in row.reason
-    frame = load_bundle(tape.store, tape.compile, trust=True)
+    frame = load_bundle(log.store, log.compile, trust=True)
     assert isinstance(frame.args[0], torch.Tensor)
     assert "lying" in str(frame.missing)
-    assert tape.lost() == []
+    assert log.lost() == []
 
 
 @pytest.mark.parametrize(
@@ -388,13 +388,13 @@ def test_size_and_time_are_bounded(
     def f(x: torch.Tensor, text: str) -> torch.Tensor:
         return x.sin()
 
-    tape = record(lambda: torch.compile(f, backend=_bad)(torch.ones(3), "many " * 1000))
-    row = queries.frame_bundle(tape.store, tape.compile)
+    log = record(lambda: torch.compile(f, backend=_bad)(torch.ones(3), "many " * 1000))
+    row = queries.frame_bundle(log.store, log.compile)
     assert row is not None
     assert (row.status, row.digest, row.size) == ("refused", None, 0)
     assert reason in row.reason
     with pytest.raises(UnsupportedError, match=reason):
-        load_bundle(tape.store, tape.compile, trust=True)
+        load_bundle(log.store, log.compile, trust=True)
 
 
 def test_the_program_gets_its_own_exception_and_its_objects_back(record: Record) -> None:
@@ -412,9 +412,9 @@ def test_the_program_gets_its_own_exception_and_its_objects_back(record: Record)
         assert sys.getrefcount(items) == 2
         held.append(items)
 
-    tape = record(program)
+    log = record(program)
     assert held == [[1, 2]]
-    assert queries.frame_bundle(tape.store, tape.compile) is not None
+    assert queries.frame_bundle(log.store, log.compile) is not None
 
 
 # -- redaction ----------------------------------------------------------------------------------

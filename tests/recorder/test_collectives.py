@@ -142,7 +142,7 @@ def test_the_ranks_compile_one_graph(ranks: Store) -> None:
 
 
 def test_without_other_ranks_nothing_is_told(record: Record) -> None:
-    tape = record(lambda: torch.compile(torch.sin, backend="eager")(torch.ones(3)))
-    kinds = set(queries.event_counts(tape.store, tape.recording))
+    log = record(lambda: torch.compile(torch.sin, backend="eager")(torch.ones(3)))
+    kinds = set(queries.event_counts(log.store, log.recording))
     assert not {kind for kind in kinds if kind.startswith("collective.")}
     assert "frame.start" in kinds

@@ -8,7 +8,7 @@ import torch
 from torch._dynamo import compiled_autograd
 from torch._dynamo.compiled_autograd import AutogradCompilerInstance
 
-from tests.recorder.conftest import Record, Tape
+from tests.recorder.conftest import Record, RecordedLog
 from torchreel.store import queries
 from torchreel.store.records import Event
 
@@ -34,25 +34,25 @@ def backward() -> None:
         (f(torch.ones(3, 2)) * 3).sum().backward()
 
 
-def seen(tape: Tape, kind: str) -> list[Event]:
-    return queries.events(tape.store, tape.recording, kind=f"compiled_autograd.{kind}")
+def seen(log: RecordedLog, kind: str) -> list[Event]:
+    return queries.events(log.store, log.recording, kind=f"compiled_autograd.{kind}")
 
 
 def test_a_capture_is_a_compile_with_its_graph(record: Record) -> None:
-    tape = record(backward)
-    forward, capture, of_graph = tape.compiles
+    log = record(backward)
+    forward, capture, of_graph = log.compiles
     assert capture.compile_id.startswith("!")
     assert (capture.frame_name, capture.status) == ("backward", "ok")
-    assert tape.stages(capture) == [("backward", "", "ok")]
-    assert tape.graphs(capture) == [("backward", "")]
+    assert log.stages(capture) == [("backward", "", "ok")]
+    assert log.graphs(capture) == [("backward", "")]
     assert of_graph.compile_id.startswith(f"{capture.compile_id}/")
     assert (forward.compile_id, forward.status, of_graph.status) == ("0/0", "ok", "ok")
-    (graph,) = seen(tape, "graph")
+    (graph,) = seen(log, "graph")
     assert (graph.compile_id, graph.stage) == (capture.id, "backward")
     assert isinstance(graph.data, dict)
-    (stored,) = queries.graphs(tape.store, capture)
+    (stored,) = queries.graphs(log.store, capture)
     assert graph.data["nodes"] == stored.nodes
-    assert tape.lost() == []
+    assert log.lost() == []
 
 
 def test_what_a_capture_lifts(record: Record) -> None:
@@ -67,8 +67,8 @@ def test_what_a_capture_lifts(record: Record) -> None:
 
 
 def test_the_engines_nodes_in_order_and_the_hooks(record: Record) -> None:
-    tape = record(backward)
-    nodes: list[Any] = [(event.name, event.data) for event in seen(tape, "node")]
+    log = record(backward)
+    nodes: list[Any] = [(event.name, event.data) for event in seen(log, "node")]
     assert [(name, data["index"]) for name, data in nodes] == [
         ("torch::autograd::GraphRoot", 0),
         ("SumBackward0", 1),
@@ -78,7 +78,7 @@ def test_the_engines_nodes_in_order_and_the_hooks(record: Record) -> None:
     ]
     assert nodes[3][1]["backward_of"].startswith("CompiledFunction")
     assert [data["backward_of"] for name, data in nodes if name != nodes[3][0]] == [None] * 4
-    assert [event.name for event in seen(tape, "hook")] == [
+    assert [event.name for event in seen(log, "hook")] == [
         "tensor_pre_hook",
         "post_acc_grad_hook",
     ]
@@ -98,9 +98,9 @@ def test_a_capture_that_fails_leaves_nothing_open(
         except ValueError:
             torch.compile(torch.sin, backend="eager")(torch.ones(2))
 
-    tape = record(program)
-    _, capture, later = tape.compiles
+    log = record(program)
+    _, capture, later = log.compiles
     assert capture.status == "failed"
-    assert tape.stages(later)[0] == ("dynamo", "", "ok")
-    assert {event.compile_id for event in seen(tape, "node")} == {capture.id}
-    assert tape.lost() == []
+    assert log.stages(later)[0] == ("dynamo", "", "ok")
+    assert {event.compile_id for event in seen(log, "node")} == {capture.id}
+    assert log.lost() == []

@@ -12,7 +12,7 @@ import torch
 
 import torchreel
 from tests.recorder import programs
-from tests.recorder.conftest import Tape
+from tests.recorder.conftest import RecordedLog
 from torchreel.errors import UsageError
 from torchreel.recorder import attach, control, guard
 from torchreel.recorder.control import KillSwitch
@@ -53,9 +53,9 @@ def test_a_file_that_appears_switches_it_off(path: Path) -> None:
     finally:
         guard.log.removeHandler(handler)
     with Store.open(path) as store:
-        tape = Tape(store)
-        assert [row.status for row in tape.compiles] == ["ok"]
-        assert tape.recording.status == "done"
+        event_log = RecordedLog(store)
+        assert [row.status for row in event_log.compiles] == ["ok"]
+        assert event_log.recording.status == "done"
         (lost,) = queries.lost(store, 1)
     assert (lost.reason, lost.place) == ("switched off", "recorder")
     assert lost.message == f"{path}.off is there"
@@ -76,7 +76,7 @@ def test_it_is_looked_for_at_the_next_compile_when_nothing_was_under_way(
         torch._dynamo.reset()
         compile_one(3)
     with Store.open(path) as store:
-        assert [row.status for row in Tape(store).compiles] == ["ok", "ok"]
+        assert [row.status for row in RecordedLog(store).compiles] == ["ok", "ok"]
 
 
 def test_a_file_that_comes_before_the_first_compile_waits_for_nothing(
@@ -84,7 +84,7 @@ def test_a_file_that_comes_before_the_first_compile_waits_for_nothing(
 ) -> None:
     monkeypatch.setattr(control, "_ROUND", 3600)
     asked: list[object] = []
-    monkeypatch.setattr(log.Tape, "begin", lambda self: asked.append(self))
+    monkeypatch.setattr(log.EventLog, "begin", lambda self: asked.append(self))
     with torchreel.record(path):
         Path(f"{path}.off").touch()
         compile_one(1)
@@ -117,7 +117,7 @@ def test_a_signal_switches_it_off(path: Path, capfd: pytest.CaptureFixture[str])
     assert run_recorded(command, path, settings=Settings(off_signal="SIGUSR2")) == 0
     assert "alive" in capfd.readouterr().out
     with Store.open(path) as store:
-        assert 1 <= len(Tape(store).compiles) <= 2
+        assert 1 <= len(RecordedLog(store).compiles) <= 2
         (lost,) = queries.lost(store, 1)
     assert (lost.reason, lost.message) == ("switched off", "SIGUSR2 came")
 
@@ -149,7 +149,7 @@ def test_a_target_may_name_the_rank_and_the_process(
     expected = tmp_path / f"run-3-{os.getpid()}.db"
     assert sorted(p for p in tmp_path.iterdir() if p.suffix == ".db") == [expected]
     with Store.open(expected) as store:
-        assert Tape(store).recording.rank == 3
+        assert RecordedLog(store).recording.rank == 3
 
 
 def test_settings_travel_through_the_environment() -> None:
@@ -183,3 +183,8 @@ def test_ages(text: str, age: float) -> None:
 def test_what_makes_no_sense_is_refused(wrong: dict[str, str]) -> None:
     with pytest.raises(UsageError):
         Settings.from_environment(wrong)
+
+
+def test_a_variable_is_not_read_where_its_setting_is_given() -> None:
+    found = Settings.from_environment({"TORCHREEL_SAMPLE": "x"}, {"sample": 0.5, "redact": None})
+    assert found == Settings(sample=0.5)

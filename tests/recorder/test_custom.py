@@ -11,7 +11,7 @@ from torch._library import fake_class_registry, opaque_object
 from torch._opaque_base import OpaqueBase
 from torch.testing._internal.two_tensor import TwoTensor
 
-from tests.recorder.conftest import Record, Tape
+from tests.recorder.conftest import Record, RecordedLog
 from torchreel.store import queries
 from torchreel.store.records import Event
 
@@ -59,9 +59,9 @@ def library() -> Iterator[torch.library.Library]:
     library._destroy()
 
 
-def found(tape: Tape, kind: str) -> list[Event]:
-    assert tape.lost() == []
-    return queries.events(tape.store, tape.compile, kind)
+def found(log: RecordedLog, kind: str) -> list[Event]:
+    assert log.lost() == []
+    return queries.events(log.store, log.compile, kind)
 
 
 def data(event: Event) -> Any:
@@ -72,8 +72,8 @@ def test_an_operator_has_its_schema_and_what_it_promises(record: Record) -> None
     def use(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
         return mix(x, y, 2.0) + mix(x, y)
 
-    tape = record(lambda: torch.compile(use, backend="eager")(torch.ones(3), torch.ones(3)))
-    (operator,) = found(tape, "custom.operator")
+    log = record(lambda: torch.compile(use, backend="eager")(torch.ones(3), torch.ones(3)))
+    (operator,) = found(log, "custom.operator")
     assert operator.name == f"{NAMESPACE}.mix.default"
     line = mix._init_fn.__code__.co_firstlineno
     row = data(operator)
@@ -99,8 +99,8 @@ def test_an_operator_of_a_library_says_where_it_is_defined(
         operators = torch.ops.torchreel_custom
         return operators.alias(operators.raw(x)) + 1
 
-    tape = record(lambda: torch.compile(use, backend="eager")(torch.ones(3)))
-    raw, alias = found(tape, "custom.operator")
+    log = record(lambda: torch.compile(use, backend="eager")(torch.ones(3)))
+    raw, alias = found(log, "custom.operator")
     assert (raw.name, alias.name) == (f"{NAMESPACE}.raw.default", f"{NAMESPACE}.alias.default")
     assert data(raw)["defined_in"].startswith(f"{__file__}:")
     assert (data(raw)["tags"], data(raw)["compliant"]) == ([], False)
@@ -113,8 +113,8 @@ def test_an_operator_in_a_body_is_found(record: Record) -> None:
     def use(x: torch.Tensor, y: torch.Tensor) -> Any:
         return torch.cond(x.sum() > 0, lambda x: mix(x, y.clone()), lambda x: x.cos(), (x,))
 
-    tape = record(lambda: torch.compile(use, backend="eager")(torch.ones(3), torch.ones(3)))
-    assert [(e.name, data(e)["calls"]) for e in found(tape, "custom.operator")] == [
+    log = record(lambda: torch.compile(use, backend="eager")(torch.ones(3), torch.ones(3)))
+    assert [(e.name, data(e)["calls"]) for e in found(log, "custom.operator")] == [
         (f"{NAMESPACE}.mix.default", 1)
     ]
 
@@ -123,10 +123,10 @@ def test_torchs_own_operators_are_not_told(record: Record) -> None:
     def plain(x: torch.Tensor) -> torch.Tensor:
         return torch.ops.aten.sin.default(x) + x.cos()
 
-    tape = record(lambda: torch.compile(plain, backend="eager")(torch.ones(3)))
+    log = record(lambda: torch.compile(plain, backend="eager")(torch.ones(3)))
     for kind in ("custom.operator", "custom.script_object", "custom.subclass"):
-        assert found(tape, kind) == []
-    assert len(queries.graphs(tape.store, tape.compile)) == 1
+        assert found(log, kind) == []
+    assert len(queries.graphs(log.store, log.compile)) == 1
 
 
 def test_a_subclass_is_described_down_to_its_tensors(record: Record) -> None:
@@ -137,8 +137,8 @@ def test_a_subclass_is_described_down_to_its_tensors(record: Record) -> None:
         inner = TwoTensor(torch.ones(3, 2), torch.zeros(3, 2))
         torch.compile(double, backend="aot_eager")(TwoTensor(torch.ones(3, 2), inner))
 
-    tape = record(program)
-    (subclass,) = found(tape, "custom.subclass")
+    log = record(program)
+    (subclass,) = found(log, "custom.subclass")
     assert subclass.name == "l_x_"
     row = data(subclass)
     assert row["class"] == "torch.testing._internal.two_tensor.TwoTensor"
@@ -186,8 +186,8 @@ def test_sizes_are_expressions_and_the_context_is_told(record: Record) -> None:
         compiled = torch.compile(double, backend="eager", dynamic=True)
         compiled(Scaled(torch.ones(4, 3), 0.5))
 
-    tape = record(program)
-    (subclass,) = found(tape, "custom.subclass")
+    log = record(program)
+    (subclass,) = found(log, "custom.subclass")
     row = data(subclass)
     assert row["class"] == f"{__name__}.Scaled"
     assert all(isinstance(size, str) for size in row["size"])
@@ -202,14 +202,14 @@ def test_a_subclass_is_not_printed_by_its_values(record: Record) -> None:
         return x * 2
 
     counters.clear()
-    tape = record(lambda: torch.compile(double, backend="aot_eager")(Scaled(torch.ones(4, 3), 0.5)))
-    assert tape.compile.status == "ok"
+    log = record(lambda: torch.compile(double, backend="aot_eager")(Scaled(torch.ones(4, 3), 0.5)))
+    assert log.compile.status == "ok"
     assert counters["aot_autograd"] == {"total": 1, "ok": 1}
     assert not counters["unimplemented"]
-    events = queries.events(tape.store, tape.compile)
+    events = queries.events(log.store, log.compile)
     (event,) = [item for item in events if item.name == "aot_forward_graph_fw_metadata"]
     assert event.payload is not None
-    assert tape.store.read_blob(event.payload) == b"not printed: it has values of Scaled"
+    assert log.store.read_blob(event.payload) == b"not printed: it has values of Scaled"
 
 
 def test_other_metadata_is_printed(record: Record) -> None:
@@ -218,12 +218,12 @@ def test_other_metadata_is_printed(record: Record) -> None:
     def double(x: torch.Tensor) -> torch.Tensor:
         return (x * 2).sin()
 
-    tape = record(
+    log = record(
         lambda: torch.compile(double, backend="aot_eager")(torch.ones(3, requires_grad=True))
     )
-    events = queries.events(tape.store, tape.compile)
+    events = queries.events(log.store, log.compile)
     found = [item for item in events if item.name.endswith("fw_metadata") and item.payload]
-    texts = [tape.store.read_blob(item.payload).decode() for item in found if item.payload]
+    texts = [log.store.read_blob(item.payload).decode() for item in found if item.payload]
     assert texts
     assert all(text.startswith("ViewAndMutationMeta(") for text in texts)
 
@@ -232,8 +232,8 @@ def test_an_opaque_object_is_named(record: Record, library: torch.library.Librar
     def use(handle: Handle, x: torch.Tensor) -> torch.Tensor:
         return torch.ops.torchreel_custom.use(handle, x)
 
-    tape = record(lambda: torch.compile(use, backend="eager")(Handle(3), torch.ones(3)))
-    (handle,) = found(tape, "custom.script_object")
+    log = record(lambda: torch.compile(use, backend="eager")(Handle(3), torch.ones(3)))
+    (handle,) = found(log, "custom.script_object")
     assert data(handle) == {
         "class": opaque_object.get_opaque_type_name(Handle),
         "how": "opaque",
@@ -266,10 +266,10 @@ def test_a_script_object_has_its_fake_class(record: Record) -> None:
     foo = torch.classes._TorchScriptTesting._Foo(10, 20)
     fake_class_registry.register_fake_class(name, FakeFoo)
     try:
-        tape = record(lambda: torch.compile(use, backend="eager")(foo, torch.ones(3)))
+        log = record(lambda: torch.compile(use, backend="eager")(foo, torch.ones(3)))
     finally:
         fake_class_registry.deregister_fake_class(name)
-    (event,) = found(tape, "custom.script_object")
+    (event,) = found(log, "custom.script_object")
     assert data(event) == {
         "class": "__torch__.torch.classes._TorchScriptTesting._Foo",
         "how": "fake",

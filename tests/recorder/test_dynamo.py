@@ -19,32 +19,32 @@ def breaks(x: torch.Tensor) -> torch.Tensor:
 
 
 def test_a_compile_has_its_frame_its_backend_and_its_stages(record: Record) -> None:
-    tape = record(lambda: torch.compile(double, backend="aot_eager")(torch.ones(3)))
-    compile = tape.compile
+    log = record(lambda: torch.compile(double, backend="aot_eager")(torch.ones(3)))
+    compile = log.compile
     assert (compile.compile_id, compile.attempt, compile.status) == ("0/0", 0, "ok")
     assert (compile.frame_id, compile.frame_compile_id) == (0, 0)
     assert (compile.frame_name, compile.backend) == ("double", "aot_eager")
     assert compile.frame_file == __file__
     assert compile.frame_line == double.__code__.co_firstlineno
     assert compile.frame_source is not None
-    assert b"x.sin() * 2" in tape.store.read_blob(compile.frame_source)
+    assert b"x.sin() * 2" in log.store.read_blob(compile.frame_source)
     assert compile.ended_ns is not None
-    assert ("dynamo", "", "ok") in tape.stages()
-    assert ("guards", "", "ok") in tape.stages()
-    assert tape.lost() == []
+    assert ("dynamo", "", "ok") in log.stages()
+    assert ("guards", "", "ok") in log.stages()
+    assert log.lost() == []
 
 
 def test_the_graph_and_its_checkpoint_are_in_the_store(record: Record) -> None:
-    tape = record(lambda: torch.compile(double, backend="eager")(torch.ones(3)))
-    (graph,) = queries.graphs(tape.store, tape.compile)
+    log = record(lambda: torch.compile(double, backend="eager")(torch.ones(3)))
+    (graph,) = queries.graphs(log.store, log.compile)
     assert (graph.stage, graph.call_nodes, graph.inputs) == ("dynamo", 2, 1)
-    (checkpoint,) = queries.checkpoints(tape.store, tape.compile)
+    (checkpoint,) = queries.checkpoints(log.store, log.compile)
     assert (checkpoint.entry, checkpoint.graph_id) == ("graph", graph.id)
-    found = tape.store.read_blob(checkpoint.digest)
+    found = log.store.read_blob(checkpoint.digest)
     doc = CheckpointDoc.from_bytes(found)
     assert [node.target for node in doc.graph.nodes if node.is_call] == ["sin", "fn:_operator.mul"]
     assert doc.to_bytes() == found == canonical_json(parse_json(found))
-    assert tape.compile.config_id is not None
+    assert log.compile.config_id is not None
 
 
 def test_a_restart_is_an_attempt_and_no_failure(record: Record) -> None:
@@ -53,14 +53,14 @@ def test_a_restart_is_an_attempt_and_no_failure(record: Record) -> None:
             torch.compile(breaks, backend="eager")(torch.ones(3))
             torch._dynamo.reset()
 
-    tape = record(program)
-    found = [(row.compile_id, row.attempt, row.status) for row in tape.compiles]
+    log = record(program)
+    found = [(row.compile_id, row.attempt, row.status) for row in log.compiles]
     assert found == [("0/0", 0, "restarted"), ("0/0", 1, "ok"), ("1/0", 0, "ok")] * 2
-    checkpoints = [len(queries.checkpoints(tape.store, row)) for row in tape.compiles]
+    checkpoints = [len(queries.checkpoints(log.store, row)) for row in log.compiles]
     assert checkpoints == [0, 1, 1] * 2
-    assert [row.frame_name for row in tape.compiles[:2]] == ["breaks", "breaks"]
-    assert tape.compiles[2].frame_name.startswith("torch_dynamo_resume_in_breaks")
-    assert queries.failures(tape.store) == []
+    assert [row.frame_name for row in log.compiles[:2]] == ["breaks", "breaks"]
+    assert log.compiles[2].frame_name.startswith("torch_dynamo_resume_in_breaks")
+    assert queries.failures(log.store) == []
 
 
 def test_a_recompile_is_another_compile_of_the_frame(record: Record) -> None:
@@ -69,21 +69,21 @@ def test_a_recompile_is_another_compile_of_the_frame(record: Record) -> None:
         for size in (3, 4, 5):
             compiled(torch.ones(size))
 
-    tape = record(program)
-    assert [row.compile_id for row in tape.compiles] == ["0/0", "0/1"]
-    static, dynamic = (queries.checkpoints(tape.store, row)[0] for row in tape.compiles)
-    assert not CheckpointDoc.from_bytes(tape.store.read_blob(static.digest)).hints
-    assert CheckpointDoc.from_bytes(tape.store.read_blob(dynamic.digest)).hints
+    log = record(program)
+    assert [row.compile_id for row in log.compiles] == ["0/0", "0/1"]
+    static, dynamic = (queries.checkpoints(log.store, row)[0] for row in log.compiles)
+    assert not CheckpointDoc.from_bytes(log.store.read_blob(static.digest)).hints
+    assert CheckpointDoc.from_bytes(log.store.read_blob(dynamic.digest)).hints
 
 
 def test_a_failure_while_dynamo_traces_has_no_graph(record: Record) -> None:
-    tape = record(lambda: torch.compile(breaks, backend="eager", fullgraph=True)(torch.ones(3)))
-    (failure,) = queries.failures(tape.store)
+    log = record(lambda: torch.compile(breaks, backend="eager", fullgraph=True)(torch.ones(3)))
+    (failure,) = queries.failures(log.store)
     assert (failure.stage, failure.failure_class) == ("dynamo", "exception")
     assert failure.exception_type == "torch._dynamo.exc.Unsupported"
     assert failure.checkpoint_id is None
-    assert tape.compile.status == "failed"
-    assert tape.graphs() == []
+    assert log.compile.status == "failed"
+    assert log.graphs() == []
 
 
 def test_a_frame_that_falls_back_to_eager_did_not_fail(record: Record) -> None:
@@ -94,7 +94,7 @@ def test_a_frame_that_falls_back_to_eager_did_not_fail(record: Record) -> None:
         return x
 
     result = []
-    tape = record(lambda: result.append(torch.compile(unsupported, backend="eager")(torch.ones(2))))
+    log = record(lambda: result.append(torch.compile(unsupported, backend="eager")(torch.ones(2))))
     assert result[0].tolist() == [4.0, 4.0] or result[0].tolist() == [3.0, 3.0]
-    assert queries.failures(tape.store) == []
-    assert {row.status for row in tape.compiles} <= {"ok", "restarted"}
+    assert queries.failures(log.store) == []
+    assert {row.status for row in log.compiles} <= {"ok", "restarted"}

@@ -1,4 +1,4 @@
-"""The tape: batches, commits, and what a bad row, a lock or a full buffer costs."""
+"""The event log: batches, commits, and what a bad row, a lock or a full buffer costs."""
 
 import gc
 import os
@@ -13,7 +13,7 @@ import torch
 import torchreel
 from torchreel.recorder import guard
 from torchreel.recorder.event_log import log, rows
-from torchreel.recorder.event_log.log import Tape
+from torchreel.recorder.event_log.log import EventLog
 from torchreel.recorder.event_log.rows import Add, Blob, Config, Ref, Update, plain
 from torchreel.recorder.guard import losses
 from torchreel.recorder.kinds import Kind
@@ -44,26 +44,26 @@ def sequences(path: Path) -> list[int]:
 
 
 def test_what_is_committed_is_on_disk(path: Path) -> None:
-    tape = Tape(str(path), recording_row())
+    event_log = EventLog(str(path), recording_row())
     for seq in range(10):
-        tape.append(event(tape.recording, seq, payload=Blob(f"payload {seq}")))
-    assert tape.commit("test")
+        event_log.append(event(event_log.recording, seq, payload=Blob(f"payload {seq}")))
+    assert event_log.commit("test")
     assert sequences(path) == list(range(10))
-    tape.close()
+    event_log.close()
 
 
 def test_a_row_that_can_not_be_written_costs_only_itself(path: Path) -> None:
-    tape = Tape(str(path), recording_row())
-    tape.append(event(tape.recording, 1))
-    tape.append(event(tape.recording, 1))
-    tape.append(Update("stages", Ref(), {"status": "ok"}))
-    tape.append(event(tape.recording, 2))
-    assert tape.commit("test")
-    tape.close()
+    event_log = EventLog(str(path), recording_row())
+    event_log.append(event(event_log.recording, 1))
+    event_log.append(event(event_log.recording, 1))
+    event_log.append(Update("stages", Ref(), {"status": "ok"}))
+    event_log.append(event(event_log.recording, 2))
+    assert event_log.commit("test")
+    event_log.close()
     assert sequences(path) == [1, 2]
     with Store.open(path) as store:
         found = [(row.reason, row.place, row.count) for row in queries.lost(store, 1)]
-    assert found == [("IntegrityError", "tape.row", 1), ("Orphan", "tape.row", 1)]
+    assert found == [("IntegrityError", "event log.row", 1), ("Orphan", "event log.row", 1)]
 
 
 def test_the_collector_forgets_an_event_that_waits(
@@ -71,7 +71,7 @@ def test_the_collector_forgets_an_event_that_waits(
 ) -> None:
     recorder = Recorder(RecordingOptions(str(path)))
     waiting: list[rows.Row] = []
-    monkeypatch.setattr(recorder.tape, "note", waiting.append)
+    monkeypatch.setattr(recorder.event_log, "note", waiting.append)
     entry = recorder.add_compile("0/0", 0)
     kind = Kind("k", 1, "a test", {"values": "", "more": ""})
     recorder.note(kind, "name", ("a", 1), None, payload="text", entry=entry)
@@ -82,7 +82,7 @@ def test_the_collector_forgets_an_event_that_waits(
     first = rows.NewEvent.of(waiting[0])
     assert (first.compile, first.payload, first.stack) == (entry.number, "text", None)
     assert first.data() == {"values": ("a", 1), "more": None}
-    recorder.tape.close()
+    recorder.event_log.close()
 
 
 @pytest.mark.parametrize("mode", ["full", "flight"])
@@ -100,9 +100,9 @@ def test_an_open_compile_is_known_however_many_come_after_it(
         recorder.add_compile(f"{number}/0", 0)
     recorder.note(kind, "outer", entry=outer)
     recorder.note(kind, "over", entry=over)
-    recorder.tape.keep(outer)
+    recorder.event_log.keep(outer)
     recorder.leave(span)
-    recorder.tape.close()
+    recorder.event_log.close()
     with Store.open(path) as store:
         recording = queries.recording(store, 1)
         found = [(row.name, row.compile_id) for row in queries.events(store, recording)]
@@ -116,10 +116,10 @@ def test_the_thread_ends_when_idle_and_comes_back(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(log, "_INTERVAL", 0.01)
-    written = Tape(str(path), recording_row())
+    written = EventLog(str(path), recording_row())
     written.append(event(written.recording, 1))
     deadline = time.monotonic() + 30
-    while "torchreel-tape" in [thread.name for thread in threading.enumerate()]:
+    while "torchreel-event log" in [thread.name for thread in threading.enumerate()]:
         assert time.monotonic() < deadline
         time.sleep(0.05)
     written.append(event(written.recording, 2))
@@ -129,7 +129,7 @@ def test_the_thread_ends_when_idle_and_comes_back(
 
 def test_a_locked_store_is_waited_for(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("torchreel.store.database.BUSY_TIMEOUT_MS", 50)
-    written = Tape(str(path), recording_row())
+    written = EventLog(str(path), recording_row())
     assert written.commit("test")
     with Store.open(path, write=True) as other, other.writer():
         written.append(event(written.recording, 1))
@@ -143,7 +143,7 @@ def test_a_locked_store_is_waited_for(path: Path, monkeypatch: pytest.MonkeyPatc
 
 def test_the_first_rows_are_waited_for_a_moment_only(path: Path) -> None:
     Store.open(path, create=True).close()
-    written = Tape(str(path), recording_row())
+    written = EventLog(str(path), recording_row())
     written.patience = log.Patience(begin=0.1)
     written.append(event(written.recording, 1))
     with Store.open(path, write=True) as other, other.writer():
@@ -162,12 +162,12 @@ def test_a_store_that_stays_locked_switches_the_recording_off(
 ) -> None:
     monkeypatch.setattr("torchreel.store.files.direct._BUSY_TIMEOUT_MS", 1)
     monkeypatch.setattr(log, "_INTERVAL", 0.01)
-    written = Tape(str(path), recording_row())
+    written = EventLog(str(path), recording_row())
     assert written.commit("test")
     with Store.open(path, write=True) as other, other.writer():
         assert not written.commit("test")
     assert written.off
-    assert ("recording switched off: LockedStore", "tape") in {
+    assert ("recording switched off: LockedStore", "event log") in {
         (reason, place) for reason, place, _, _ in losses.snapshot()
     }
     written.append(event(written.recording, 1))
@@ -179,9 +179,9 @@ def test_a_store_that_stays_locked_switches_the_recording_off(
 def test_a_replay_waits_at_its_end_until_all_is_written(path: Path, kind: str, waits: bool) -> None:
     """Without its recording there is no verdict; a program is kept for two seconds at most."""
     recorder = Recorder(RecordingOptions(str(path), kind=kind))
-    assert recorder.tape.commit("test")
+    assert recorder.event_log.commit("test")
     with Store.open(path, write=True) as other, other.writer():
-        recorder.tape.append(event(recorder.tape.recording, 1))
+        recorder.event_log.append(event(recorder.event_log.recording, 1))
         closing = threading.Thread(target=recorder.close)
         closing.start()
         closing.join(3.5)
@@ -192,18 +192,18 @@ def test_a_replay_waits_at_its_end_until_all_is_written(path: Path, kind: str, w
 
 
 def test_no_store_at_all_switches_it_off_at_once(tmp_path: Path) -> None:
-    written = Tape(str(tmp_path / "no" / "\0"), recording_row())
+    written = EventLog(str(tmp_path / "no" / "\0"), recording_row())
     assert not written.commit("test")
     assert written.off
 
 
 def test_a_full_buffer_drops_rows_and_says_so(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(log, "_MOST_OPERATIONS", 3)
-    monkeypatch.setattr(Tape, "_start", lambda self: None)
-    written = Tape(str(path), recording_row())
+    monkeypatch.setattr(EventLog, "_start", lambda self: None)
+    written = EventLog(str(path), recording_row())
     for seq in range(5):
         written.append(event(written.recording, seq))
-    assert losses.snapshot() == [("buffer full", "tape", 2, "")]
+    assert losses.snapshot() == [("buffer full", "event log", 2, "")]
 
 
 def test_a_failing_write_is_tried_row_by_row(path: Path) -> None:
@@ -211,7 +211,7 @@ def test_a_failing_write_is_tried_row_by_row(path: Path) -> None:
         guard.inject = None
         raise OSError("for a moment")
 
-    written = Tape(str(path), recording_row())
+    written = EventLog(str(path), recording_row())
     guard.inject = once
     assert written.commit("test")
     written.close()
@@ -219,13 +219,13 @@ def test_a_failing_write_is_tried_row_by_row(path: Path) -> None:
         assert len(queries.recordings(store)) == 1
 
 
-def test_two_tapes_write_into_one_store(path: Path) -> None:
-    tapes = [Tape(str(path), recording_row()) for _ in range(2)]
+def test_two_event_logs_write_into_one_store(path: Path) -> None:
+    logs = [EventLog(str(path), recording_row()) for _ in range(2)]
     for seq in range(20):
-        for each in tapes:
+        for each in logs:
             each.append(event(each.recording, seq))
-    assert all(each.commit("test") for each in tapes)
-    for each in tapes:
+    assert all(each.commit("test") for each in logs)
+    for each in logs:
         each.close()
     with Store.open(path) as store:
         for recording in queries.recordings(store):
@@ -234,7 +234,7 @@ def test_two_tapes_write_into_one_store(path: Path) -> None:
 
 def test_a_config_is_stored_once(path: Path) -> None:
     entry = {"module": "inductor", "key": "k", "value": "text", "portable": True}
-    written = Tape(str(path), recording_row())
+    written = EventLog(str(path), recording_row())
     compile = {"recording_id": written.recording, "compile_id": "0/0", "attempt": 0}
     frame = {"frame_name": "", "frame_file": "", "frame_line": 0, "status": "ok", "started_ns": 1}
     for _ in range(2):

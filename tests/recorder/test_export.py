@@ -7,7 +7,7 @@ import torch
 from torch.export import Dim
 from torch.fx.experimental.proxy_tensor import make_fx
 
-from tests.recorder.conftest import Record, Tape
+from tests.recorder.conftest import Record, RecordedLog
 from torchreel.recorder.probes.export import fixes
 from torchreel.store import queries
 from torchreel.store.records import Event
@@ -36,23 +36,23 @@ def export(dimension: Any, **options: Any) -> Any:
     )
 
 
-def seen(tape: Tape, kind: str) -> list[Event]:
-    return queries.events(tape.store, tape.recording, kind=f"export.{kind}")
+def seen(log: RecordedLog, kind: str) -> list[Event]:
+    return queries.events(log.store, log.recording, kind=f"export.{kind}")
 
 
-def only(tape: Tape, kind: str) -> Any:
-    (event,) = seen(tape, kind)
+def only(log: RecordedLog, kind: str) -> Any:
+    (event,) = seen(log, kind)
     return event.data
 
 
 def test_an_export_that_never_passes_dynamo(record: Record) -> None:
-    tape = record(lambda: export(Dim("batch", min=2, max=64), strict=False))
-    compile = tape.compile
+    log = record(lambda: export(Dim("batch", min=2, max=64), strict=False))
+    compile = log.compile
     assert (compile.compile_id, compile.status, compile.backend) == ("-", "ok", "export")
     assert (compile.frame_name, compile.frame_file) == ("Scaled", __file__)
-    assert tape.stages() == [("joint", "", "ok")]
-    assert tape.graphs() == [("joint", "")]
-    assert only(tape, "start") == {
+    assert log.stages() == [("joint", "", "ok")]
+    assert log.graphs() == [("joint", "")]
+    assert only(log, "start") == {
         "strict": False,
         "pre_dispatch": True,
         "arguments": [["float32", [4, 3], [3, 1], "cpu"]],
@@ -60,7 +60,7 @@ def test_an_export_that_never_passes_dynamo(record: Record) -> None:
         "dynamic_shapes": {"x": {"0": ["batch", 2, 64]}, "scale": None},
         "deferred": False,
     }
-    end = only(tape, "end")
+    end = only(log, "end")
     ((symbol, bounds),) = end["ranges"]
     assert (symbol[0], bounds) == ("s", [2, 64])
     assert end["inputs"] == [
@@ -70,48 +70,48 @@ def test_an_export_that_never_passes_dynamo(record: Record) -> None:
         ["user_input", "scale", None],
     ]
     assert ["user_output", "mul_1", None] in end["outputs"]
-    (graph,) = queries.graphs(tape.store, compile)
+    (graph,) = queries.graphs(log.store, compile)
     assert graph.nodes == end["nodes"]
-    assert tape.lost() == []
+    assert log.lost() == []
 
 
 def test_what_an_export_does_is_a_part_of_it(record: Record) -> None:
-    tape = record(lambda: export(Dim.AUTO, strict=False))
-    (start,) = seen(tape, "start")
-    traces = queries.events(tape.store, tape.compile, kind="proxies.trace")
+    log = record(lambda: export(Dim.AUTO, strict=False))
+    (start,) = seen(log, "start")
+    traces = queries.events(log.store, log.compile, kind="proxies.trace")
     assert traces
     assert {event.cause for event in traces} == {start.seq}
-    assert only(tape, "start")["dynamic_shapes"]["x"] == {"0": "AUTO"}
+    assert only(log, "start")["dynamic_shapes"]["x"] == {"0": "AUTO"}
 
 
 def test_what_a_program_is_decomposed_into_is_a_compile_with_its_graph(record: Record) -> None:
     program = torch.export.export(Scaled(), (torch.ones(4, 3),), {"scale": torch.ones(1)})
-    tape = record(lambda: program.run_decompositions())
-    compile = tape.compile
+    log = record(lambda: program.run_decompositions())
+    compile = log.compile
     assert (compile.compile_id, compile.backend, compile.status) == (
         "-",
         "run_decompositions",
         "ok",
     )
-    assert tape.graphs() == [("pre_grad", ""), ("joint", "")]
-    (_, graph) = queries.graphs(tape.store, tape.compile)
-    targets = {row.target: row.count for row in queries.graph_targets(tape.store, graph)}
+    assert log.graphs() == [("pre_grad", ""), ("joint", "")]
+    (_, graph) = queries.graphs(log.store, log.compile)
+    targets = {row.target: row.count for row in queries.graph_targets(log.store, graph)}
     assert targets == {
         "op:aten.add.Tensor": 1, "op:aten.sin.default": 1, "op:aten.mul.Tensor": 2,
     }  # fmt: skip
-    assert tape.lost() == []
+    assert log.lost() == []
 
 
 def test_a_strict_export_has_a_compile_of_dynamos_besides(record: Record) -> None:
-    tape = record(lambda: export(Dim("batch"), strict=True))
-    exported, traced = tape.compiles
+    log = record(lambda: export(Dim("batch"), strict=True))
+    exported, traced = log.compiles
     assert (exported.compile_id, exported.status) == ("-", "ok")
     assert traced.compile_id != "-"
-    assert ("dynamo", "", "ok") in tape.stages(traced)
-    assert tape.graphs(exported) == [("joint", "")]
-    assert only(tape, "start")["strict"] is True
-    assert only(tape, "end")["ranges"]
-    assert seen(tape, "failure") == []
+    assert ("dynamo", "", "ok") in log.stages(traced)
+    assert log.graphs(exported) == [("joint", "")]
+    assert only(log, "start")["strict"] is True
+    assert only(log, "end")["ranges"]
+    assert seen(log, "failure") == []
 
 
 class Fixed(torch.nn.Module):
@@ -123,40 +123,40 @@ class Fixed(torch.nn.Module):
 
 @pytest.mark.parametrize("strict", [False, True])
 def test_constraints_that_do_not_hold_with_the_fixes(record: Record, strict: bool) -> None:
-    tape = record(
+    log = record(
         lambda: torch.export.export(
             Fixed(), (torch.ones(4),), dynamic_shapes={"x": {0: Dim("batch")}}, strict=strict
         )
     )
-    data = only(tape, "failure")
+    data = only(log, "failure")
     assert data["exception"] == "UserError"
     assert "batch" in data["message"]
     assert data["fixes"] == ["batch = 4"]
-    assert tape.compiles[0].status == "failed"
-    (failure,) = queries.failures(tape.store)
+    assert log.compiles[0].status == "failed"
+    (failure,) = queries.failures(log.store)
     assert failure.exception_type == "torch._dynamo.exc.UserError"
-    assert seen(tape, "end") == []
+    assert seen(log, "end") == []
 
 
 def test_make_fx_on_its_own_is_a_compile(record: Record) -> None:
     def double(x: torch.Tensor) -> torch.Tensor:
         return x * 2
 
-    tape = record(lambda: make_fx(double)(torch.ones(2)))
-    compile = tape.compile
+    log = record(lambda: make_fx(double)(torch.ones(2)))
+    compile = log.compile
     assert (compile.compile_id, compile.backend, compile.status) == ("-", "make_fx", "ok")
     assert (compile.frame_name, compile.frame_file) == ("double", __file__)
-    assert tape.graphs() == [("joint", "")]
-    assert [stage[0] for stage in tape.stages()] == ["joint"]
+    assert log.graphs() == [("joint", "")]
+    assert [stage[0] for stage in log.stages()] == ["joint"]
 
 
 def test_make_fx_that_fails(record: Record) -> None:
     def refuse(x: torch.Tensor) -> torch.Tensor:
         raise ValueError("not this one")
 
-    tape = record(lambda: make_fx(refuse)(torch.ones(2)))
-    (failure,) = queries.failures(tape.store)
-    assert (failure.compile_id, failure.stage) == (tape.compile.id, "joint")
+    log = record(lambda: make_fx(refuse)(torch.ones(2)))
+    (failure,) = queries.failures(log.store)
+    assert (failure.compile_id, failure.stage) == (log.compile.id, "joint")
     assert (failure.exception_type, failure.message) == ("ValueError", "not this one")
 
 

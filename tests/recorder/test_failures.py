@@ -26,8 +26,8 @@ def sine(x: torch.Tensor) -> torch.Tensor:
 
 
 def test_a_failing_backend_is_one_failure_with_the_checkpoint_before_it(record: Record) -> None:
-    tape = record(lambda: torch.compile(sine, backend=broken)(torch.ones(3)))
-    (failure,) = queries.failures(tape.store)
+    log = record(lambda: torch.compile(sine, backend=broken)(torch.ones(3)))
+    (failure,) = queries.failures(log.store)
     assert (failure.stage, failure.failure_class) == ("pre_grad", "exception")
     assert failure.exception_type == "torch._dynamo.exc.BackendCompilerFailed"
     assert "does not like" in failure.message
@@ -35,10 +35,10 @@ def test_a_failing_backend_is_one_failure_with_the_checkpoint_before_it(record: 
     assert [link["type"] for link in failure.chain][-1] == "ValueError"
     assert failure.signature.exception_types == ("ValueError",)
     assert failure.traceback is not None
-    assert b"in broken" in tape.store.read_blob(failure.traceback)
-    (checkpoint,) = queries.checkpoints(tape.store, tape.compile)
+    assert b"in broken" in log.store.read_blob(failure.traceback)
+    (checkpoint,) = queries.checkpoints(log.store, log.compile)
     assert failure.checkpoint_id == checkpoint.id
-    assert tape.compile.status == "failed"
+    assert log.compile.status == "failed"
 
 
 def test_the_same_failure_of_a_later_compile_is_another_one(record: Record) -> None:
@@ -51,9 +51,9 @@ def test_the_same_failure_of_a_later_compile_is_another_one(record: Record) -> N
                 torch.compile(sine, backend=broken)(torch.ones(3))
             gc.collect()
 
-    tape = record(program)
-    failed = [row.compile_id for row in queries.failures(tape.store)]
-    assert failed == [row.id for row in tape.compiles]
+    log = record(program)
+    failed = [row.compile_id for row in queries.failures(log.store)]
+    assert failed == [row.id for row in log.compiles]
     assert len(failed) == 12
 
 
@@ -71,8 +71,8 @@ def test_an_exception_is_known_as_long_as_it_lives(kind: type[BaseException]) ->
 
 def test_an_exception_that_dynamo_suppresses_is_recorded(record: Record) -> None:
     with torch._dynamo.config.patch(suppress_errors=True):
-        tape = record(lambda: torch.compile(sine, backend=broken)(torch.ones(3)))
-    assert [row.stage for row in queries.failures(tape.store)] == ["pre_grad"]
+        log = record(lambda: torch.compile(sine, backend=broken)(torch.ones(3)))
+    assert [row.stage for row in queries.failures(log.store)] == ["pre_grad"]
 
 
 def test_an_exception_that_the_backend_handles_is_none(record: Record) -> None:
@@ -85,17 +85,17 @@ def test_an_exception_that_the_backend_handles_is_none(record: Record) -> None:
             return gm.forward
 
     x = torch.ones(3, requires_grad=True)
-    tape = record(lambda: torch.compile(sine, backend=careful)(x))
-    assert ("joint", "", "failed") in tape.stages()
-    assert queries.failures(tape.store) == []
-    assert tape.compile.status == "ok"
+    log = record(lambda: torch.compile(sine, backend=careful)(x))
+    assert ("joint", "", "failed") in log.stages()
+    assert queries.failures(log.store) == []
+    assert log.compile.status == "ok"
 
 
 def test_a_failure_belongs_to_the_innermost_stage(record: Record) -> None:
     x = torch.ones(3, requires_grad=True)
     with torch._functorch.config.patch(joint_custom_pass=lambda *a: 1 / 0):
-        tape = record(lambda: torch.compile(sine, backend="aot_eager")(x))
-    (failure,) = queries.failures(tape.store)
+        log = record(lambda: torch.compile(sine, backend="aot_eager")(x))
+    (failure,) = queries.failures(log.store)
     assert failure.stage == "joint"
     assert failure.signature.exception_types == ("ZeroDivisionError",)
 

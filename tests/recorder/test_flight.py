@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import torchreel
-from tests.recorder.conftest import Tape
+from tests.recorder.conftest import RecordedLog
 from torchreel.formats.checkpoints.document import CheckpointDoc
 from torchreel.recorder.event_log import flight
 from torchreel.recorder.event_log.flight import in_sample
@@ -17,7 +17,7 @@ from torchreel.recorder.settings import Settings
 from torchreel.store import Store, queries
 from torchreel.store.records import Compile
 
-Fly = Callable[..., Tape]
+Fly = Callable[..., RecordedLog]
 
 
 @pytest.fixture
@@ -25,14 +25,14 @@ def fly(path: Path) -> Iterator[Fly]:
     """Record what a function compiles in flight mode; it may fail."""
     opened: list[Store] = []
 
-    def run(program: Callable[[], object], mode: str = "flight", **settings: object) -> Tape:
+    def run(program: Callable[[], object], mode: str = "flight", **settings: object) -> RecordedLog:
         with (
             torchreel.record(path, mode, settings=Settings(**settings)),  # type: ignore[arg-type]
             contextlib.suppress(Exception),
         ):
             program()
         opened.append(Store.open(path))
-        return Tape(opened[-1])
+        return RecordedLog(opened[-1])
 
     yield run
     for store in opened:
@@ -43,12 +43,12 @@ def sine(x: torch.Tensor) -> torch.Tensor:
     return x.sin() + 1
 
 
-def material(tape: Tape, compile: Compile) -> dict[str, int]:
+def material(log: RecordedLog, compile: Compile) -> dict[str, int]:
     """How much of each sort a compile left, besides its row and its stages."""
     return {
-        "graphs": len(queries.graphs(tape.store, compile)),
-        "checkpoints": len(queries.checkpoints(tape.store, compile)),
-        "events": sum(queries.event_counts(tape.store, compile).values()),
+        "graphs": len(queries.graphs(log.store, compile)),
+        "checkpoints": len(queries.checkpoints(log.store, compile)),
+        "events": sum(queries.event_counts(log.store, compile).values()),
     }
 
 
@@ -56,17 +56,17 @@ NOTHING = {"graphs": 0, "checkpoints": 0, "events": 0}
 
 
 def test_a_compile_that_goes_well_leaves_its_summary(fly: Fly, path: Path) -> None:
-    tape = fly(lambda: torch.compile(sine, backend="aot_eager")(torch.ones(3)))
-    compile = tape.compile
+    log = fly(lambda: torch.compile(sine, backend="aot_eager")(torch.ones(3)))
+    compile = log.compile
     assert (compile.status, compile.frame_name, compile.backend) == ("ok", "sine", "aot_eager")
     assert compile.ended_ns is not None
     assert compile.ended_ns > compile.started_ns
-    stages = tape.stages()
+    stages = log.stages()
     assert {status for _, _, status in stages} == {"ok"}
     assert {"dynamo", "pre_grad", "forward", "guards"} <= {stage for stage, _, _ in stages}
-    assert material(tape, compile) == NOTHING
-    assert tape.lost() == []
-    with tape.store.connect() as connection:
+    assert material(log, compile) == NOTHING
+    assert log.lost() == []
+    with log.store.connect() as connection:
         from sqlalchemy import text
 
         sizes = connection.execute(text("SELECT sum(size) FROM blobs")).scalar()
@@ -83,20 +83,20 @@ def test_a_compile_that_fails_is_kept_whole(fly: Fly) -> None:
         torch.compile(sine, backend="eager")(torch.ones(3))
         torch.compile(lambda x: x.cos() * 2, backend=refuse)(torch.ones(3))
 
-    tape = fly(program)
-    good, bad = tape.compiles
-    assert material(tape, good) == NOTHING
-    kept = material(tape, bad)
+    log = fly(program)
+    good, bad = log.compiles
+    assert material(log, good) == NOTHING
+    kept = material(log, bad)
     assert kept["graphs"] == kept["checkpoints"] == 1
     assert kept["events"] > 0
-    (failure,) = queries.failures(tape.store)
-    (checkpoint,) = queries.checkpoints(tape.store, bad)
-    (graph,) = queries.graphs(tape.store, bad)
+    (failure,) = queries.failures(log.store)
+    (checkpoint,) = queries.checkpoints(log.store, bad)
+    (graph,) = queries.graphs(log.store, bad)
     assert (failure.compile_id, failure.checkpoint_id) == (bad.id, checkpoint.id)
     assert checkpoint.graph_id == graph.id
-    doc = CheckpointDoc.from_bytes(tape.store.read_blob(checkpoint.digest))
+    doc = CheckpointDoc.from_bytes(log.store.read_blob(checkpoint.digest))
     assert [node.name for node in doc.graph.nodes] == ["l_x_", "cos", "mul", "output"]
-    assert tape.lost() == []
+    assert log.lost() == []
 
 
 def test_a_failing_backward_of_a_compile_that_went_well_is_kept(fly: Fly) -> None:
@@ -121,12 +121,12 @@ def test_a_failing_backward_of_a_compile_that_went_well_is_kept(fly: Fly) -> Non
         with torch._functorch.config.patch(force_non_lazy_backward_lowering=False):
             torch.compile(Bad.apply, backend=backend)(x).sum().backward()
 
-    tape = fly(program)
-    compile = tape.compiles[-1]
-    (failure,) = queries.failures(tape.store)
+    log = fly(program)
+    compile = log.compiles[-1]
+    (failure,) = queries.failures(log.store)
     assert "no backward" in failure.message
     assert compile.status == "failed"
-    assert [row.id for row in queries.checkpoints(tape.store, compile)] == [failure.checkpoint_id]
+    assert [row.id for row in queries.checkpoints(log.store, compile)] == [failure.checkpoint_id]
 
 
 def test_a_slow_compile_is_kept(fly: Fly) -> None:
@@ -140,11 +140,11 @@ def test_a_slow_compile_is_kept(fly: Fly) -> None:
 
     torch.compile(sine, backend="eager")(torch.ones(3))  # imports of Dynamo are not its fault
     torch._dynamo.reset()
-    quick, kept = (tape := fly(program, slow_compile=1.5)).compiles
+    quick, kept = (log := fly(program, slow_compile=1.5)).compiles
     assert (quick.status, kept.status) == ("ok", "ok")
-    assert material(tape, quick) == NOTHING
-    assert material(tape, kept)["checkpoints"] == 1
-    assert material(tape, kept)["graphs"] == 1
+    assert material(log, quick) == NOTHING
+    assert material(log, kept)["checkpoints"] == 1
+    assert material(log, kept)["graphs"] == 1
 
 
 def breaks(x: torch.Tensor) -> torch.Tensor:
@@ -154,18 +154,18 @@ def breaks(x: torch.Tensor) -> torch.Tensor:
 
 
 def test_a_usual_restart_is_nothing_odd(fly: Fly) -> None:
-    tape = fly(lambda: torch.compile(breaks, backend="eager")(torch.ones(3)))
-    statuses = [row.status for row in tape.compiles]
+    log = fly(lambda: torch.compile(breaks, backend="eager")(torch.ones(3)))
+    statuses = [row.status for row in log.compiles]
     assert statuses.count("restarted") >= 1
     assert {"restarted", "ok"} == set(statuses)
-    assert [material(tape, row) for row in tape.compiles] == [NOTHING] * len(statuses)
+    assert [material(log, row) for row in log.compiles] == [NOTHING] * len(statuses)
 
 
 def test_an_odd_restart_is_kept(fly: Fly, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("torchreel.recorder.event_log.failures.USUAL_RESTARTS", ())
-    tape = fly(lambda: torch.compile(breaks, backend="eager")(torch.ones(3)))
-    for row in tape.compiles:
-        assert (material(tape, row)["events"] > 0) == (row.status == "restarted")
+    log = fly(lambda: torch.compile(breaks, backend="eager")(torch.ones(3)))
+    for row in log.compiles:
+        assert (material(log, row)["events"] > 0) == (row.status == "restarted")
 
 
 def test_the_last_checkpoints_stay_until_the_end(
@@ -183,16 +183,16 @@ def test_the_last_checkpoints_stay_until_the_end(
             rows = queries.compiles(store, 1)
             seen.append([len(queries.checkpoints(store, row)) for row in rows])
 
-    tape = fly(program)
+    log = fly(program)
     assert seen == [[0, 0, 0, 1, 1]]
-    assert [material(tape, row) for row in tape.compiles] == [NOTHING] * 5
+    assert [material(log, row) for row in log.compiles] == [NOTHING] * 5
 
 
 def test_memory_is_bounded(fly: Fly, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(flight, "_MOST_EVENTS", 3)
-    tape = fly(lambda: torch.compile(sine, backend=refuse)(torch.ones(3)))
-    assert material(tape, tape.compile)["checkpoints"] == 1
-    assert ("more events than flight mode holds", "flight") in tape.lost()
+    log = fly(lambda: torch.compile(sine, backend=refuse)(torch.ones(3)))
+    assert material(log, log.compile)["checkpoints"] == 1
+    assert ("more events than flight mode holds", "flight") in log.lost()
     held = flight.Held()
     assert (len(held.events), held.payloads) == (0, 0)
 
@@ -214,15 +214,15 @@ def test_a_sample_is_the_same_one_every_time(fly: Fly) -> None:
 
 def test_outside_of_the_sample_there_is_a_summary_only(fly: Fly) -> None:
     share = 0.5
-    tape = fly(three, mode="full", sample=share)
-    rows = tape.compiles
+    log = fly(three, mode="full", sample=share)
+    rows = log.compiles
     assert len(rows) == 3
     inside = [in_sample(row.compile_id, share) for row in rows]
     assert set(inside) == {True, False}, "the test needs some of each"
-    assert [material(tape, row)["checkpoints"] == 1 for row in rows] == inside
-    assert [material(tape, row)["graphs"] > 0 for row in rows] == inside
+    assert [material(log, row)["checkpoints"] == 1 for row in rows] == inside
+    assert [material(log, row)["graphs"] > 0 for row in rows] == inside
     assert [row.status for row in rows] == ["ok"] * 3
-    (lost,) = queries.lost(tape.store, 1)
+    (lost,) = queries.lost(log.store, 1)
     assert (lost.reason, lost.place, lost.count) == (
         "not in the sample",
         "compile",

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 import torch
 
-from tests.recorder.conftest import Record, Tape
+from tests.recorder.conftest import Record, RecordedLog
 from torchreel.store import queries
 from torchreel.store.records import Event
 
@@ -38,22 +38,22 @@ def traces_nothing(x: torch.Tensor) -> torch.Tensor:
     return x
 
 
-def events(tape: Tape, kind: str) -> list[Event]:
+def events(log: RecordedLog, kind: str) -> list[Event]:
     """Events of one kind, in all compiles and outside of them."""
-    return queries.events(tape.store, tape.recording, kind)
+    return queries.events(log.store, log.recording, kind)
 
 
-def places(tape: Tape) -> dict[int | None, str | None]:
+def places(log: RecordedLog) -> dict[int | None, str | None]:
     """Compiles by row: '0/1_1' is the second attempt at the second compile of a frame."""
-    return {None: None} | {row.id: row.place.partition("/")[2] for row in tape.compiles}
+    return {None: None} | {row.id: row.place.partition("/")[2] for row in log.compiles}
 
 
 def data(event: Event) -> Any:
     return event.data
 
 
-def functions(tape: Tape, event: Event) -> list[str]:
-    return [frame.name for frame in queries.stack(tape.store, event)]
+def functions(log: RecordedLog, event: Event) -> list[str]:
+    return [frame.name for frame in queries.stack(log.store, event)]
 
 
 def line(function: Callable[..., object], offset: int) -> int:
@@ -64,10 +64,10 @@ def test_an_attempt_begins_with_its_code_and_its_caller(record: Record) -> None:
     def caller() -> None:
         torch.compile(double, backend="eager")(torch.ones(3))
 
-    tape = record(caller)
-    (start,) = events(tape, "frame.start")
+    log = record(caller)
+    (start,) = events(log, "frame.start")
     assert start.name == "double"
-    assert start.compile_id == tape.compile.id
+    assert start.compile_id == log.compile.id
     assert data(start) == {
         "file": __file__,
         "line": line(double, 0),
@@ -79,13 +79,13 @@ def test_an_attempt_begins_with_its_code_and_its_caller(record: Record) -> None:
         "instructions": len(double.__code__.co_code),
         "resumes": False,
     }
-    assert functions(tape, start)[-1] == "caller"
-    (cache,) = events(tape, "frame.cache")
+    assert functions(log, start)[-1] == "caller"
+    (cache,) = events(log, "frame.cache")
     assert cache.seq < start.seq
     assert data(cache) == {
         "entries": 0, "same_objects": 0, "all_regions": 0, "exceeded": "", "limit": 8,
     }  # fmt: skip
-    assert tape.lost() == []
+    assert log.lost() == []
 
 
 def test_a_recompile_names_the_guard_that_failed_in_each_entry(record: Record) -> None:
@@ -95,12 +95,12 @@ def test_a_recompile_names_the_guard_that_failed_in_each_entry(record: Record) -
         compiled(torch.ones(4))
         compiled(torch.ones(4), 3.0)
 
-    tape = record(program)
-    first, second = events(tape, "frame.recompile")
+    log = record(program)
+    first, second = events(log, "frame.recompile")
     assert [data(event) for event in (first, second)] == [{"entries": 1}, {"entries": 2}]
-    of = places(tape)
+    of = places(log)
     assert [of[event.compile_id] for event in (first, second)] == ["0/1", "0/2"]
-    misses = events(tape, "frame.cache_miss")
+    misses = events(log, "frame.cache_miss")
     assert [miss.cause for miss in misses] == [first.seq, second.seq, second.seq]
     # The newest entry of a cache is asked first.
     assert [miss.name for miss in misses] == ["0/0", "0/1", "0/0"]
@@ -112,7 +112,7 @@ def test_a_recompile_names_the_guard_that_failed_in_each_entry(record: Record) -
     }
     assert data(misses[1])["guards"] == ["L['n'] == 2.0"]
     assert data(misses[1])["held"] > 0
-    assert [data(event)["entries"] for event in events(tape, "frame.cache")] == [0, 1, 2]
+    assert [data(event)["entries"] for event in events(log, "frame.cache")] == [0, 1, 2]
 
 
 def test_another_backend_fails_no_guard(record: Record) -> None:
@@ -120,27 +120,27 @@ def test_another_backend_fails_no_guard(record: Record) -> None:
         for backend in ("eager", "aot_eager"):
             torch.compile(double, backend=backend)(torch.ones(3))
 
-    tape = record(program)
-    (miss,) = events(tape, "frame.cache_miss")
+    log = record(program)
+    (miss,) = events(log, "frame.cache_miss")
     assert (data(miss)["guards"], data(miss)["held"]) == ([], None)
     assert data(miss)["reason"].startswith("0/0: BACKEND_MATCH failure")
 
 
 def test_a_graph_break_is_seen_with_its_speculation_and_restart(record: Record) -> None:
-    tape = record(lambda: torch.compile(breaks, backend="eager")(torch.ones(3)))
+    log = record(lambda: torch.compile(breaks, backend="eager")(torch.ones(3)))
     kinds = ("frame.graph_break", "frame.speculation_failed", "frame.restart", "frame.start")
     found = [
         event
-        for event in queries.events(tape.store, tape.recording)
-        if event.kind in kinds and places(tape)[event.compile_id] in ("0/0", "0/0_1")
+        for event in queries.events(log.store, log.recording)
+        if event.kind in kinds and places(log)[event.compile_id] in ("0/0", "0/0_1")
     ]
     start, broken, speculation, restart, again = found
     assert [event.kind for event in found] == ["frame.start", *kinds]
-    assert [places(tape)[event.compile_id] for event in found] == [*["0/0"] * 4, "0/0_1"]
+    assert [places(log)[event.compile_id] for event in found] == [*["0/0"] * 4, "0/0_1"]
     assert broken.name == "Call to `torch._dynamo.graph_break()`"
     assert data(broken)["outcome"] == "handled"
     assert "User-inserted graph break" in data(broken)["reason"]
-    assert [(f.name, f.line) for f in queries.stack(tape.store, broken)] == [
+    assert [(f.name, f.line) for f in queries.stack(log.store, broken)] == [
         ("breaks", line(breaks, 2)), ("stop", line(stop, 1)),
     ]  # fmt: skip
     reason = data(restart)["reason"]
@@ -157,24 +157,24 @@ def test_a_graph_break_is_seen_with_its_speculation_and_restart(record: Record) 
 
 
 def test_a_resumed_frame_says_so(record: Record) -> None:
-    tape = record(lambda: torch.compile(stop, backend="eager")(torch.ones(3)))
-    starts = events(tape, "frame.start")
+    log = record(lambda: torch.compile(stop, backend="eager")(torch.ones(3)))
+    starts = events(log, "frame.start")
     assert [(event.name, data(event)["resumes"]) for event in starts][-1] == (
         "torch_dynamo_resume_in_stop_at_" + str(line(stop, 1)), True,
     )  # fmt: skip
     # The frame that resumes is called by the one that was broken.
-    assert functions(tape, starts[-1])[-1] == "stop"
+    assert functions(log, starts[-1])[-1] == "stop"
 
 
 def test_a_break_that_a_full_graph_forbids_is_raised(record: Record) -> None:
-    tape = record(lambda: torch.compile(breaks, backend="eager", fullgraph=True)(torch.ones(3)))
-    (broken,) = events(tape, "frame.graph_break")
+    log = record(lambda: torch.compile(breaks, backend="eager", fullgraph=True)(torch.ones(3)))
+    (broken,) = events(log, "frame.graph_break")
     assert broken.name == "Call to `torch._dynamo.graph_break()`"
     assert data(broken)["outcome"] == "raised"
-    assert functions(tape, broken) == ["breaks", "stop"]
-    assert places(tape)[broken.compile_id] == "0/0"
-    assert events(tape, "frame.restart") == []
-    (failure,) = queries.failures(tape.store)
+    assert functions(log, broken) == ["breaks", "stop"]
+    assert places(log)[broken.compile_id] == "0/0"
+    assert events(log, "frame.restart") == []
+    (failure,) = queries.failures(log.store)
     assert failure.exception_type == "torch._dynamo.exc.Unsupported"
 
 
@@ -194,18 +194,18 @@ def _no_branch(x: torch.Tensor) -> torch.Tensor:
 def test_a_skipped_frame_has_a_reason_and_its_compile(
     record: Record, function: Function, reason: str, strategy: list[str]
 ) -> None:
-    tape = record(lambda: torch.compile(function, backend="eager")(torch.ones(3)))
-    (skip,) = [e for e in events(tape, "frame.skip") if data(e)["file"] == __file__]
+    log = record(lambda: torch.compile(function, backend="eager")(torch.ones(3)))
+    (skip,) = [e for e in events(log, "frame.skip") if data(e)["file"] == __file__]
     name = function.__name__
     assert (skip.name, data(skip)["line"]) == (name, line(function, 0))
     assert data(skip)["reason"].startswith(reason)
     assert data(skip)["strategy"] == strategy
-    assert places(tape)[skip.compile_id] == "0/0"
+    assert places(log)[skip.compile_id] == "0/0"
 
 
 def test_a_frame_of_a_skipped_file_is_skipped_outside_of_any_compile(record: Record) -> None:
-    tape = record(lambda: torch.compile(breaks, backend="eager")(torch.ones(3)))
-    (skip,) = [e for e in events(tape, "frame.skip") if e.name == "graph_break"]
+    log = record(lambda: torch.compile(breaks, backend="eager")(torch.ones(3)))
+    (skip,) = [e for e in events(log, "frame.skip") if e.name == "graph_break"]
     assert skip.compile_id is None
     assert data(skip)["reason"] == "frame is in the Dynamo skipfiles list"
 
@@ -217,13 +217,13 @@ def test_a_full_cache_is_told(record: Record) -> None:
             compiled(torch.ones(3))
             compiled(torch.ones(3), 3.0)
 
-    tape = record(program)
-    _, cache = events(tape, "frame.cache")
+    log = record(program)
+    _, cache = events(log, "frame.cache")
     assert data(cache) == {
         "entries": 1, "same_objects": 1, "all_regions": 1, "exceeded": "recompile_limit",
         "limit": 1,
     }  # fmt: skip
-    (skip,) = [e for e in events(tape, "frame.skip") if e.name == "double"]
+    (skip,) = [e for e in events(log, "frame.skip") if e.name == "double"]
     assert data(skip)["strategy"] == ["RUN_ONLY", "RUN_ONLY"]
-    assert places(tape)[skip.compile_id] == places(tape)[cache.compile_id] == "0/1"
-    assert len(events(tape, "frame.start")) == 1
+    assert places(log)[skip.compile_id] == places(log)[cache.compile_id] == "0/1"
+    assert len(events(log, "frame.start")) == 1

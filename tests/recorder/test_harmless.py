@@ -11,7 +11,7 @@ import torch
 
 import torchreel
 from tests.recorder import programs
-from tests.recorder.conftest import Tape
+from tests.recorder.conftest import RecordedLog
 from torchreel.recorder import environment
 from torchreel.recorder.launch import ProgramEnd, record_program
 from torchreel.recorder.settings import Settings
@@ -33,10 +33,10 @@ def test_an_end_right_after_a_compile_is_no_crash(
 ) -> None:
     assert recorded(COMPILE + end, path, mode).status == status
     with Store.open(path) as store:
-        tape = Tape(store)
-        assert (tape.recording.status, tape.compile.status) == ("died", "ok")
+        log = RecordedLog(store)
+        assert (log.recording.status, log.compile.status) == ("died", "ok")
         assert queries.failures(store) == []
-        assert {row.status for row in queries.stages(store, tape.compile)} <= {"ok"}
+        assert {row.status for row in queries.stages(store, log.compile)} <= {"ok"}
     assert list(marks.left_behind(str(path))) == []
 
 
@@ -53,7 +53,7 @@ torch.compile(lambda x: x.sin(), backend=backend)(torch.ones(3))
 def test_only_the_outer_one_of_nested_compiles_crashed(path: Path) -> None:
     assert recorded(NESTED, path).status == 9
     with Store.open(path) as store:
-        found = [row.status for row in Tape(store).compiles]
+        found = [row.status for row in RecordedLog(store).compiles]
         assert sorted(found) in (["crashed", "ok"], ["crashed"])
         assert len(queries.failures(store)) == 1
 
@@ -69,7 +69,7 @@ except Exception:
 """
     assert recorded(refusing, path).status == 9
     with Store.open(path) as store:
-        assert Tape(store).compile.status == "failed"
+        assert RecordedLog(store).compile.status == "failed"
         assert [row.failure_class for row in queries.failures(store)] == ["exception"]
 
 
@@ -105,7 +105,7 @@ def test_files_that_get_the_numbers_of_closed_descriptors_are_not_written_to(
     assert {file.read_text() for file in folder.iterdir()} == {"mine " * 2000}
     assert any("was closed by the program" in note for note in ended.notes), ended
     with Store.open(path) as store:
-        assert [row.status for row in Tape(store).compiles] == ["ok"]
+        assert [row.status for row in RecordedLog(store).compiles] == ["ok"]
 
 
 @pytest.mark.parametrize("by", ["text", "store"])

@@ -34,8 +34,8 @@ def _no_caches() -> Iterator[None]:
 
 
 def test_an_inference_graph_goes_through_every_stage(record: Record) -> None:
-    tape = record(lambda: torch.compile(square)(torch.ones(2, 2)))
-    assert tape.stages() == [
+    log = record(lambda: torch.compile(square)(torch.ones(2, 2)))
+    assert log.stages() == [
         ("dynamo", "", "ok"),
         ("pre_grad", "", "ok"),
         ("joint", "", "ok"),
@@ -47,13 +47,13 @@ def test_an_inference_graph_goes_through_every_stage(record: Record) -> None:
         ("guards", "", "ok"),
         ("run", "inference", "ok"),
     ]
-    assert tape.graphs() == [("dynamo", ""), ("forward", "inference"), ("post_grad", "inference")]
-    found = [(row.entry, row.partition) for row in queries.checkpoints(tape.store, tape.compile)]
+    assert log.graphs() == [("dynamo", ""), ("forward", "inference"), ("post_grad", "inference")]
+    found = [(row.entry, row.partition) for row in queries.checkpoints(log.store, log.compile)]
     assert found == [("graph", ""), ("aot", "inference")]
-    (code,) = queries.output_codes(tape.store, tape.compile)
+    (code,) = queries.output_codes(log.store, log.compile)
     assert code.partition == "inference"
-    assert b"extern_kernels.mm" in tape.store.read_blob(code.digest)
-    assert tape.lost() == []
+    assert b"extern_kernels.mm" in log.store.read_blob(code.digest)
+    assert log.lost() == []
 
 
 def test_the_generated_code_is_the_same_with_and_without_us(record: Record) -> None:
@@ -74,18 +74,18 @@ def test_the_generated_code_is_the_same_with_and_without_us(record: Record) -> N
 
 def test_a_late_backward_belongs_to_the_compile_of_its_forward(record: Record) -> None:
     x = torch.ones(2, 2, requires_grad=True)
-    tape = record(lambda: torch.compile(square)(x).sum().backward())
-    assert tape.compile.status == "ok"
-    runs = [stage[:2] for stage in tape.stages() if stage[0] == "run"]
+    log = record(lambda: torch.compile(square)(x).sum().backward())
+    assert log.compile.status == "ok"
+    runs = [stage[:2] for stage in log.stages() if stage[0] == "run"]
     assert runs == [("run", "forward"), ("run", "backward")]
-    codes = queries.output_codes(tape.store, tape.compile)
+    codes = queries.output_codes(log.store, log.compile)
     assert [code.partition for code in codes] == ["forward", "backward"]
     docs = [
-        CheckpointDoc.from_bytes(tape.store.read_blob(row.digest))
-        for row in queries.checkpoints(tape.store, tape.compile)
+        CheckpointDoc.from_bytes(log.store.read_blob(row.digest))
+        for row in queries.checkpoints(log.store, log.compile)
     ]
     assert [doc.partition for doc in docs] == ["", "forward", "backward"]
-    assert ("backward", "backward") in tape.graphs()
+    assert ("backward", "backward") in log.graphs()
 
 
 def test_a_failing_lowering(record: Record) -> None:
@@ -95,23 +95,23 @@ def test_a_failing_lowering(record: Record) -> None:
     before = lowerings[MM]
     lowerings[MM] = refuse
     try:
-        tape = record(lambda: torch.compile(square)(torch.ones(2, 2)))
+        log = record(lambda: torch.compile(square)(torch.ones(2, 2)))
     finally:
         lowerings[MM] = before
-    (failure,) = queries.failures(tape.store)
+    (failure,) = queries.failures(log.store)
     assert (failure.stage, failure.partition) == ("lowering", "inference")
     assert failure.exception_type == "torch._inductor.exc.InductorError"
-    aot = queries.checkpoints(tape.store, tape.compile)[-1]
+    aot = queries.checkpoints(log.store, log.compile)[-1]
     assert (aot.entry, failure.checkpoint_id) == ("aot", aot.id)
-    assert tape.stages()[-1] == ("lowering", "inference", "failed")
+    assert log.stages()[-1] == ("lowering", "inference", "failed")
 
 
 def test_a_failing_pass(record: Record) -> None:
     with config.patch(post_grad_custom_post_pass=lambda graph: 1 / 0):
-        tape = record(lambda: torch.compile(square)(torch.ones(2, 2)))
-    (failure,) = queries.failures(tape.store)
+        log = record(lambda: torch.compile(square)(torch.ones(2, 2)))
+    (failure,) = queries.failures(log.store)
     assert failure.stage == "post_grad"
-    assert ("post_grad", "inference") not in tape.graphs()
+    assert ("post_grad", "inference") not in log.graphs()
 
 
 def test_nothing_stays_on_the_path_of_later_calls(record: Record) -> None:
@@ -144,13 +144,13 @@ def _(x: torch.Tensor) -> torch.Tensor:
 
 
 def test_an_error_of_the_first_run_is_a_failure_of_the_stage_run(record: Record) -> None:
-    tape = record(lambda: torch.compile(lambda x: picky(x) @ x)(torch.ones(2, 2)))
-    (failure,) = queries.failures(tape.store)
+    log = record(lambda: torch.compile(lambda x: picky(x) @ x)(torch.ones(2, 2)))
+    (failure,) = queries.failures(log.store)
     assert (failure.stage, failure.partition) == ("run", "inference")
     assert failure.exception_type == "ValueError"
-    assert failure.checkpoint_id == queries.checkpoints(tape.store, tape.compile)[-1].id
-    assert tape.stages()[-1] == ("run", "inference", "failed")
-    assert tape.compile.status == "failed"
+    assert failure.checkpoint_id == queries.checkpoints(log.store, log.compile)[-1].id
+    assert log.stages()[-1] == ("run", "inference", "failed")
+    assert log.compile.status == "failed"
 
 
 LATER_CALL = """
@@ -186,10 +186,10 @@ def test_generated_code_that_comes_from_a_cache_is_recorded(record: Record) -> N
         for _ in ("cold", "warm"):
             torch._dynamo.reset()
             x = torch.ones(2, 2, requires_grad=True)
-            tape = record(lambda x=x: torch.compile(square)(x).sum().backward())  # type: ignore[misc]
-            compile = queries.compiles(tape.store, tape.recording.id)[-1]
-            codes = queries.output_codes(tape.store, compile)
-            stages = [stage[0] for stage in tape.stages(compile)]
+            log = record(lambda x=x: torch.compile(square)(x).sum().backward())  # type: ignore[misc]
+            compile = queries.compiles(log.store, log.recording.id)[-1]
+            codes = queries.output_codes(log.store, compile)
+            stages = [stage[0] for stage in log.stages(compile)]
             found.append(([(row.partition, row.digest) for row in codes], "lowering" in stages))
     assert [partition for partition, _ in found[0][0]] == ["forward", "backward"]
     assert found[0][0] == found[1][0]

@@ -10,7 +10,7 @@ import torch
 from torch._inductor import config, cpp_builder
 from torch._inductor.exc import CppCompileError
 
-from tests.recorder.conftest import Record, Tape
+from tests.recorder.conftest import Record, RecordedLog
 from torchreel.recorder.probes.inductor_events import without_directories
 from torchreel.store import queries
 
@@ -28,8 +28,8 @@ def _no_caches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None
         yield
 
 
-def seen(tape: Tape, kind: str) -> list[tuple[str, Any]]:
-    events = queries.events(tape.store, tape.recording, kind=f"inductor.{kind}")
+def seen(log: RecordedLog, kind: str) -> list[tuple[str, Any]]:
+    events = queries.events(log.store, log.recording, kind=f"inductor.{kind}")
     return [(event.name, event.data) for event in events]
 
 
@@ -39,9 +39,9 @@ def mixed(x: torch.Tensor, w: torch.Tensor) -> tuple[torch.Tensor, ...]:
 
 
 def test_a_compile_from_lowering_to_the_compiler(record: Record) -> None:
-    tape = record(lambda: torch.compile(mixed)(torch.ones(2, 3), torch.ones(3, 3)))
+    log = record(lambda: torch.compile(mixed)(torch.ones(2, 3), torch.ones(3, 3)))
     lowered = [
-        (name, data["target"], data["how"], data["result"]) for name, data in seen(tape, "lowering")
+        (name, data["target"], data["how"], data["result"]) for name, data in seen(log, "lowering")
     ]
     assert lowered == [
         ("mm", "aten.mm.default", "lowering", "ExternKernelOut"),
@@ -52,31 +52,31 @@ def test_a_compile_from_lowering_to_the_compiler(record: Record) -> None:
         ("exp", "aten.exp.default", "lowering", "Pointwise"),
         ("add", "aten.add.Tensor", "lowering", "Pointwise"),
     ]
-    extern = [(data["kernel"], data["type"], data["origins"]) for _, data in seen(tape, "extern")]
+    extern = [(data["kernel"], data["type"], data["origins"]) for _, data in seen(log, "extern")]
     assert extern == [
         ("extern_kernels.mm", "ExternKernelOut", ["mm"]),
         ("torch.ops.aten.cumsum.default", "FallbackKernel", ["cumsum", "sin"]),
         (None, "MultiOutput", ["cumsum", "sin"]),
     ]
-    kernels = seen(tape, "kernel")
+    kernels = seen(log, "kernel")
     assert [data["backend"] for _, data in kernels] == ["cpp"] * len(kernels)
     origins = {origin for _, data in kernels for origin in data["origins"]}
     assert origins == {"relu", "sum_1", "sin", "add", "exp"}
     # Each of them is in the generated code, under the same name.
-    (code,) = queries.output_codes(tape.store, tape.compile)
-    text = tape.store.read_blob(code.digest).decode()
+    (code,) = queries.output_codes(log.store, log.compile)
+    text = log.store.read_blob(code.digest).decode()
     assert all(f"{name} = " in text for name, _ in kernels)
-    ((_, schedule),) = seen(tape, "schedule")
+    ((_, schedule),) = seen(log, "schedule")
     operations = [member for row in schedule["nodes"] for member in row[3]]
     assert sorted(operations) == [f"op{number}" for number in range(len(operations))]
     assert {row[1] for row in schedule["nodes"]} >= {"SchedulerNode", "ExternKernelSchedulerNode"}
-    commands = seen(tape, "cpp_compile")
+    commands = seen(log, "cpp_compile")
     assert len(commands) >= len(kernels)
     assert {data["outcome"] for _, data in commands} == {"ok"}
     arguments = [argument for _, data in commands for argument in data["arguments"]]
     assert "-shared" in arguments
     assert [a for a in arguments if "/" in a.replace(".../", "")] == []
-    assert tape.lost() == []
+    assert log.lost() == []
 
 
 def test_fusions_and_refusals_with_their_reason(record: Record) -> None:
@@ -86,15 +86,15 @@ def test_fusions_and_refusals_with_their_reason(record: Record) -> None:
     with pytest.MonkeyPatch.context() as patch:
         # What is fused is decided when the compiler is about to be called.
         patch.setattr(cpp_builder, "_run_compile_cmd", _refuse)
-        tape = record(lambda: torch.compile(f)(torch.ones(2, 3), torch.ones(3, 3)))
-    refused = [(data["nodes"], data["reason"]) for _, data in seen(tape, "no_fuse")]
+        log = record(lambda: torch.compile(f)(torch.ones(2, 3), torch.ones(3, 3)))
+    refused = [(data["nodes"], data["reason"]) for _, data in seen(log, "no_fuse")]
     assert refused == [
         (["op2", "op5"], "intermediate nodes between node1 & node2"),
         (["op2", "op5_op6"], "intermediate nodes between node1 & node2"),
     ]
     fused = {"nodes": ["op5", "op6"], "result": "FusedSchedulerNode"}
-    assert seen(tape, "fuse") == [("op5_op6", fused)]
-    ((_, schedule),) = seen(tape, "schedule")
+    assert seen(log, "fuse") == [("op5_op6", fused)]
+    ((_, schedule),) = seen(log, "schedule")
     assert schedule["nodes"][-1] == [
         "op5_op6",
         "FusedSchedulerNode",
@@ -102,7 +102,7 @@ def test_fusions_and_refusals_with_their_reason(record: Record) -> None:
         ["op5", "op6"],
         ["add", "exp", "mul", "permute", "permute_1"],
     ]
-    outcome = seen(tape, "cpp_compile")[-1][1]
+    outcome = seen(log, "cpp_compile")[-1][1]
     assert (outcome["outcome"], outcome["message"]) == ("OSError", "no compiler today")
 
 
@@ -115,16 +115,16 @@ def test_a_graph_that_passes_change_is_kept(record: Record) -> None:
         with config.patch(joint_custom_post_pass=_swap):
             torch.compile(lambda x: x.mm(x).mm(x))(torch.eye(2))
 
-    tape = record(program)
-    families = dict(seen(tape, "passes"))
+    log = record(program)
+    families = dict(seen(log, "passes"))
     assert list(families) == ["pre_grad", "joint", "post_grad"]
     assert families["pre_grad"]["changed"] is False
     joint = families["joint"]
     assert (joint["changed"], joint["removed"]) == (True, ["mm_1"])
     assert joint["nodes"] == [4, 3]
-    assert ("joint", "inference") in tape.graphs()
-    assert ("pre_grad", "") not in tape.graphs()
-    passes = [(data["subsystem"], name) for name, data in seen(tape, "pass")]
+    assert ("joint", "inference") in log.graphs()
+    assert ("pre_grad", "") not in log.graphs()
+    passes = [(data["subsystem"], name) for name, data in seen(log, "pass")]
     assert ("joint_graph_passes", "remove_noop_ops") in passes
     assert ("post_grad_passes", "stable_sort") in passes
 
@@ -143,8 +143,8 @@ def test_a_lowering_that_raises(record: Record, monkeypatch: pytest.MonkeyPatch)
         raise NotImplementedError("no such lowering")
 
     monkeypatch.setitem(lowerings, torch.ops.aten.mm.default, refuse)
-    tape = record(lambda: torch.compile(lambda x: x @ x)(torch.eye(2)))
-    ((name, data),) = seen(tape, "lowering")
+    log = record(lambda: torch.compile(lambda x: x @ x)(torch.eye(2)))
+    ((name, data),) = seen(log, "lowering")
     assert (name, data["how"], data["result"]) == ("mm", "raised", None)
     assert data["function"] == "LoweringException"
 
@@ -161,15 +161,15 @@ def test_a_thread_that_compiles_works_for_the_only_compile(record: Record) -> No
             pool.submit(run, "false --inside").result()
         return gm.forward
 
-    tape = record(
+    log = record(
         lambda: (
             torch.compile(torch.sin, backend=backend)(torch.ones(2)),
             ThreadPoolExecutor(1).submit(run, "false --outside").result(),
         )
     )
-    found = queries.events(tape.store, tape.recording, kind="inductor.cpp_compile")
+    found = queries.events(log.store, log.recording, kind="inductor.cpp_compile")
     assert [(event.name, event.compile_id) for event in found] == [
-        ("false", tape.compile.id),
+        ("false", log.compile.id),
         ("false", None),
     ]
 
@@ -177,8 +177,8 @@ def test_a_thread_that_compiles_works_for_the_only_compile(record: Record) -> No
 def test_a_compiler_that_refuses(record: Record, tmp_path: Path) -> None:
     source = tmp_path / "broken.cpp"
     source.write_text("int main( {")
-    tape = record(lambda: cpp_builder.run_compile_cmd(f"g++ {source} -o {source}.o", str(tmp_path)))
-    ((name, data),) = seen(tape, "cpp_compile")
+    log = record(lambda: cpp_builder.run_compile_cmd(f"g++ {source} -o {source}.o", str(tmp_path)))
+    ((name, data),) = seen(log, "cpp_compile")
     assert (name, data["outcome"]) == ("g++", "CppCompileError")
     assert data["arguments"] == [".../broken.cpp", "-o", ".../broken.cpp.o"]
     assert "error" in data["message"]

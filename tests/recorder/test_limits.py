@@ -9,7 +9,7 @@ import pytest
 from sqlalchemy import text
 
 from torchreel.recorder.event_log import retention
-from torchreel.recorder.event_log.log import Tape
+from torchreel.recorder.event_log.log import EventLog
 from torchreel.recorder.event_log.retention import Limits, Retention, drop_material, size_on_disk
 from torchreel.recorder.event_log.rows import Add, AddPages, Blob, Ref, Update
 from torchreel.recorder.guard import losses
@@ -30,58 +30,58 @@ def noise(size: int) -> bytes:
     return NOISE.randbytes(size // 2).hex().encode()
 
 
-def recorder(path: Path, limits: Limits) -> Tape:
+def recorder(path: Path, limits: Limits) -> EventLog:
     columns = {"run": "r", "kind": "program", "pid": os.getpid(), "argv": ["x"], "cwd": "/"}
-    tape = Tape(str(path), Add("recordings", {**columns, "started_ns": 1, "status": "running"}))
-    tape.retention = Retention(limits)
-    return tape
+    log = EventLog(str(path), Add("recordings", {**columns, "started_ns": 1, "status": "running"}))
+    log.retention = Retention(limits)
+    return log
 
 
-def compile_row(tape: Tape, n: int, status: str, started_ns: int = 0) -> Ref:
+def compile_row(log: EventLog, n: int, status: str, started_ns: int = 0) -> Ref:
     row = Add(
         "compiles",
         {
-            "recording_id": tape.recording, "compile_id": f"{n}/0", "attempt": 0, "frame_name": "f",
+            "recording_id": log.recording, "compile_id": f"{n}/0", "attempt": 0, "frame_name": "f",
             "frame_file": "", "frame_line": 0, "status": status,
             "started_ns": started_ns or time.time_ns(),
         },
     )  # fmt: skip
-    tape.append(row)
+    log.append(row)
     return row.ref
 
 
-def add_material(tape: Tape, compile: Ref, seq: int, size: int) -> None:
+def add_material(log: EventLog, compile: Ref, seq: int, size: int) -> None:
     """A checkpoint, and a page of events with a payload."""
     columns = {"entry": "graph", "partition": "", "ordinal": 0, "digest": Blob(noise(size // 2))}
-    tape.append(Add("checkpoints", {"compile_id": compile, **columns}))
+    log.append(Add("checkpoints", {"compile_id": compile, **columns}))
     payload = noise(size // 2).decode()
     event = ("k", 1, True, False, None, seq, 0, None, "", payload, None, None, {})
-    tape.append(AddPages(tape.recording, compile, [[event]]))
+    log.append(AddPages(log.recording, compile, [[event]]))
 
 
-def add_failure(tape: Tape, compile: Ref) -> None:
+def add_failure(log: EventLog, compile: Ref) -> None:
     from torchreel.store.failures.signature import crash_signature
 
     signature = crash_signature("dynamo", "", "SIGKILL")
     columns = {
-        "recording_id": tape.recording, "compile_id": compile, "stage": "dynamo", "partition": "",
+        "recording_id": log.recording, "compile_id": compile, "stage": "dynamo", "partition": "",
         "failure_class": "crash", "exception_type": "", "message": "", "chain": [],
         "signature": signature.to_json(), "signature_digest": signature.digest, "time_ns": 1,
     }  # fmt: skip
-    tape.append(Add("failures", columns))
+    log.append(Add("failures", columns))
 
 
-def fill(tape: Tape, path: Path, count: int, failing: int, size: int = 80_000) -> int:
+def fill(log: EventLog, path: Path, count: int, failing: int, size: int = 80_000) -> int:
     """Compiles, of which the first ones fail; the largest size that the store had meanwhile."""
     largest = 0
     for n in range(count):
-        compile = compile_row(tape, n, "failed" if n < failing else "ok")
-        add_material(tape, compile, n, size)
+        compile = compile_row(log, n, "failed" if n < failing else "ok")
+        add_material(log, compile, n, size)
         if n < failing:
-            add_failure(tape, compile)
-        assert tape.commit("test")
+            add_failure(log, compile)
+        assert log.commit("test")
         largest = max(largest, size_on_disk(str(path)))
-    tape.close()
+    log.close()
     return largest
 
 
@@ -132,14 +132,14 @@ def test_failures_alone_may_be_more_than_the_cap(path: Path) -> None:
 
 
 def test_what_is_too_old_goes(path: Path) -> None:
-    tape = recorder(path, Limits())
+    log = recorder(path, Limits())
     for n in range(4):
         old = time.time_ns() - int(1e9) * 3600 * 24 * (10 - 3 * n)
-        compile = compile_row(tape, n, "failed" if n == 0 else "ok", old)
-        add_material(tape, compile, n, 10_000)
-    assert tape.commit("test")
-    tape.append(Update("recordings", tape.recording, {"status": "done"}))
-    tape.close()
+        compile = compile_row(log, n, "failed" if n == 0 else "ok", old)
+        add_material(log, compile, n, 10_000)
+    assert log.commit("test")
+    log.append(Update("recordings", log.recording, {"status": "done"}))
+    log.close()
     later = recorder(path, Limits(max_age=5 * 24 * 3600.0))
     compile_row(later, 0, "ok")
     later.close()
@@ -149,13 +149,13 @@ def test_what_is_too_old_goes(path: Path) -> None:
 
 
 def test_a_blob_that_somebody_else_names_stays(path: Path) -> None:
-    tape = recorder(path, Limits())
+    log = recorder(path, Limits())
     shared = noise(1000)
-    refs = [compile_row(tape, n, "ok") for n in range(2)]
+    refs = [compile_row(log, n, "ok") for n in range(2)]
     columns = {"entry": "graph", "partition": "", "ordinal": 0, "digest": Blob(shared)}
     for ref in refs:
-        tape.append(Add("checkpoints", {"compile_id": ref, **columns}))
-    assert tape.commit("test")
+        log.append(Add("checkpoints", {"compile_id": ref, **columns}))
+    assert log.commit("test")
     assert refs[0].id is not None
     assert refs[1].id is not None
     store = open_for_recording(str(path))
@@ -168,8 +168,8 @@ def test_a_blob_that_somebody_else_names_stays(path: Path) -> None:
         drop_material(writer, refs[1].id)
     store.close()
     # The first writer knew that blob to be there: it must not believe so any more.
-    tape.append(Add("checkpoints", {"compile_id": refs[0], **columns}))
-    tape.close()
+    log.append(Add("checkpoints", {"compile_id": refs[0], **columns}))
+    log.close()
     with Store.open(path) as reader:
         (again,) = queries.checkpoints(reader, queries.compiles(reader, 1)[0])
         assert reader.read_blob(again.digest) == shared

@@ -2,7 +2,7 @@
 
 import torch
 
-from tests.recorder.conftest import Record, Tape
+from tests.recorder.conftest import Record, RecordedLog
 from torchreel.recorder.event_log.spans import CompileEntry
 from torchreel.store import queries
 from torchreel.store.addressing import parse
@@ -21,11 +21,11 @@ class Plus(torch.nn.Module):
         return x + 1
 
 
-def _named(tape: Tape) -> list[tuple[str, str]]:
+def _named(log: RecordedLog) -> list[tuple[str, str]]:
     """Places and frames of all compiles; each place is the address of its own row."""
-    for row in tape.compiles:
-        assert queries.compile_at(tape.store, parse(f"{tape.store.target}#{row.place}")) == row
-    return [(row.place, row.frame_name) for row in tape.compiles]
+    for row in log.compiles:
+        assert queries.compile_at(log.store, parse(f"{log.store.target}#{row.place}")) == row
+    return [(row.place, row.frame_name) for row in log.compiles]
 
 
 def test_names_after_a_reset_are_other_names(record: Record) -> None:
@@ -36,9 +36,9 @@ def test_names_after_a_reset_are_other_names(record: Record) -> None:
             torch._dynamo.reset()  # with no compile in between, it changes nothing
         torch.compile(half, backend="eager")(torch.ones(3))
 
-    tape = record(program)
-    assert _named(tape) == [("1/0/0", "double"), ("1/g1/0/0", "half"), ("1/g2/0/0", "half")]
-    assert [len(queries.checkpoints(tape.store, row)) for row in tape.compiles] == [1, 1, 1]
+    log = record(program)
+    assert _named(log) == [("1/0/0", "double"), ("1/g1/0/0", "half"), ("1/g2/0/0", "half")]
+    assert [len(queries.checkpoints(log.store, row)) for row in log.compiles] == [1, 1, 1]
 
 
 def test_names_that_begin_anew_without_a_reset_are_other_names(record: Record) -> None:
@@ -56,10 +56,10 @@ def test_a_strict_export_is_no_part_of_an_older_compile(record: Record) -> None:
         torch.compile(double, backend="eager")(torch.ones(3))
         torch.export.export(Plus(), (torch.ones(3),), strict=True)
 
-    tape = record(program)
-    assert _named(tape) == [("1/0/0", "double"), ("1/-", "Plus"), ("1/g1/0/0", "forward")]
-    assert [len(queries.checkpoints(tape.store, row)) for row in tape.compiles] == [1, 0, 1]
-    assert tape.lost() == []
+    log = record(program)
+    assert _named(log) == [("1/0/0", "double"), ("1/-", "Plus"), ("1/g1/0/0", "forward")]
+    assert [len(queries.checkpoints(log.store, row)) for row in log.compiles] == [1, 0, 1]
+    assert log.lost() == []
 
 
 def test_each_unnamed_compile_has_an_address(record: Record) -> None:
@@ -79,12 +79,12 @@ def test_a_backward_after_a_reset_belongs_to_its_forward(record: Record) -> None
         first.sum().backward()
         second.sum().backward()
 
-    tape = record(program)
-    assert _named(tape) == [("1/0/0", "double"), ("1/g1/0/0", "half")]
-    for row, operator in zip(tape.compiles, ("aten.cos.default", "aten.sin.default"), strict=True):
-        (graph,) = (g for g in queries.graphs(tape.store, row) if g.stage == "backward")
-        assert f"op:{operator}" in [t.target for t in queries.graph_targets(tape.store, graph)]
-        traced = [e for e in queries.events(tape.store, row) if e.kind == "aot_backward_graph"]
+    log = record(program)
+    assert _named(log) == [("1/0/0", "double"), ("1/g1/0/0", "half")]
+    for row, operator in zip(log.compiles, ("aten.cos.default", "aten.sin.default"), strict=True):
+        (graph,) = (g for g in queries.graphs(log.store, row) if g.stage == "backward")
+        assert f"op:{operator}" in [t.target for t in queries.graph_targets(log.store, graph)]
+        traced = [e for e in queries.events(log.store, row) if e.kind == "aot_backward_graph"]
         assert len(traced) == 1
 
 
@@ -97,11 +97,11 @@ def test_a_graph_that_is_compiled_once_more_is_a_part_of_its_compile(record: Rec
         for value in (x, torch.randn(8), torch.randn(16), torch.randn(8)):
             compiled(value)
 
-    tape = record(program)
-    assert _named(tape) == [("1/0/0", "double"), ("1/0/0/0", "double"), ("1/0/0/1", "double")]
-    assert {row.backend for row in tape.compiles} == {"aot_eager"}
-    assert [len(queries.checkpoints(tape.store, row)) for row in tape.compiles] == [1, 1, 1]
-    assert tape.lost() == []
+    log = record(program)
+    assert _named(log) == [("1/0/0", "double"), ("1/0/0/0", "double"), ("1/0/0/1", "double")]
+    assert {row.backend for row in log.compiles} == {"aot_eager"}
+    assert [len(queries.checkpoints(log.store, row)) for row in log.compiles] == [1, 1, 1]
+    assert log.lost() == []
 
 
 def test_what_inductor_is_given_next_is_no_part_of_what_a_cache_had_code_for() -> None:

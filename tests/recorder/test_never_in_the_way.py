@@ -174,9 +174,9 @@ def test_state_that_dynamo_guards_on_is_left_alone(record: Record) -> None:
     torch._dynamo.reset()
     torch.manual_seed(0)
     with torch.no_grad():
-        tape = record(lambda: torch.compile(sine, backend=backend)(torch.ones(2)))
+        event_log = record(lambda: torch.compile(sine, backend=backend)(torch.ones(2)))
     assert states[0] == states[1]
-    assert tape.compile.status == "ok"
+    assert event_log.compile.status == "ok"
 
 
 @pytest.mark.parametrize("backend", ["eager", refuse])
@@ -204,8 +204,8 @@ def test_a_compile_inside_a_hook_is_not_recorded(record: Record) -> None:
         guard.inject = compile_too
         torch.compile(sine, backend="eager")(torch.ones(3))
 
-    tape = record(program)
-    assert [row.frame_name for row in tape.compiles] == ["sine"]
+    event_log = record(program)
+    assert [row.frame_name for row in event_log.compiles] == ["sine"]
 
 
 def test_the_first_loss_of_a_kind_is_logged_once() -> None:
@@ -296,7 +296,7 @@ def test_what_only_looks_like_a_signal_handler_is_ours(handle: Callable[[Any], N
 
 
 @pytest.mark.parametrize(
-    ("owner", "name"), [(Attachment, "detach"), (Watchdog, "stop"), (log.Tape, "pause")]
+    ("owner", "name"), [(Attachment, "detach"), (Watchdog, "stop"), (log.EventLog, "pause")]
 )
 def test_an_alarm_while_a_recording_ends_leaves_nothing_behind(
     path: Path,

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from tests.recorder import programs
-from tests.recorder.conftest import Tape
+from tests.recorder.conftest import RecordedLog
 from torchreel.errors import LockedStore
 from torchreel.recorder.launch import run_recorded
 from torchreel.store import Store, queries
@@ -93,13 +93,13 @@ def test_each_process_writes_its_own_file(path: Path, refusing: dict[str, str]) 
     assert {file.name for file in path.parent.glob("*.db")} == set(names)
     for name, expected in zip(names, ("done", "done", "died"), strict=True):
         with Store.open(path.with_name(name)) as store:
-            tape = Tape(store)
+            log = RecordedLog(store)
             # A process that is killed at once may not have said that its compile was over.
-            assert {row.status for row in tape.compiles} <= {"ok"} | (
+            assert {row.status for row in log.compiles} <= {"ok"} | (
                 {"crashed"} if expected == "died" else set()
             )
-            assert len(tape.compiles) == 1
-            assert tape.recording.status == expected
+            assert len(log.compiles) == 1
+            assert log.recording.status == expected
             assert queries.environment(store, 1)[locks.INSTEAD_OF] == "run.db"
         with closing(sqlite3.connect(path.with_name(name))) as connection:
             assert connection.execute("PRAGMA integrity_check").fetchone() == ("ok",)
@@ -176,5 +176,5 @@ def test_on_a_network_each_rank_has_its_file(
     # The program itself looks at the real mounts, and shares the store.
     assert run_recorded(command, path) == 0
     with Store.open(path) as store:
-        assert Tape(store).recording.rank == 2
+        assert RecordedLog(store).recording.rank == 2
         assert locks.INSTEAD_OF not in queries.environment(store, 1)

@@ -10,7 +10,7 @@ from torch._functorch import config as aot_config
 from torch._inductor import config
 from torch._inductor.utils import fresh_inductor_cache
 
-from tests.recorder.conftest import Record, Tape
+from tests.recorder.conftest import Record, RecordedLog
 from torchreel.store import queries
 
 
@@ -20,8 +20,8 @@ def _one_worker() -> Iterator[None]:
         yield
 
 
-def seen(tape: Tape, kind: str) -> list[tuple[str, Any]]:
-    events = queries.events(tape.store, tape.recording, kind=f"nondeterminism.{kind}")
+def seen(log: RecordedLog, kind: str) -> list[tuple[str, Any]]:
+    events = queries.events(log.store, log.recording, kind=f"nondeterminism.{kind}")
     return [(event.name, event.data) for event in events]
 
 
@@ -33,15 +33,15 @@ def test_the_machine_as_a_backend_finds_it(record: Record, monkeypatch: pytest.M
     monkeypatch.setenv("PYTHONHASHSEED", "7")
     torch.manual_seed(1234)
     before = torch.get_rng_state()
-    tape = record(lambda: torch.compile(square, backend="eager")(torch.ones(2, 2)))
+    log = record(lambda: torch.compile(square, backend="eager")(torch.ones(2, 2)))
     assert torch.equal(torch.get_rng_state(), before)
-    ((_, data),) = seen(tape, "machine")
+    ((_, data),) = seen(log, "machine")
     assert data["cpus"] == [os.cpu_count(), len(os.sched_getaffinity(0))]
     assert data["threads"] == [torch.get_num_threads(), torch.get_num_interop_threads()]
     assert data["capability"] == torch.backends.cpu.get_cpu_capability()
     assert (data["hash_seed"], data["seed"]) == ("7", 1234)
     assert (data["compile_workers"], data["deterministic"]) == (1, False)
-    assert tape.lost() == []
+    assert log.lost() == []
 
 
 def test_both_caches_miss_and_hit_under_one_key(record: Record) -> None:
@@ -53,8 +53,8 @@ def test_both_caches_miss_and_hit_under_one_key(record: Record) -> None:
     ):
         for run in ("cold", "warm"):
             torch._dynamo.reset()
-            tape = record(lambda: torch.compile(square)(torch.ones(2, 2)))
-            asked = seen(tape, "cache")
+            log = record(lambda: torch.compile(square)(torch.ones(2, 2)))
+            asked = seen(log, "cache")
             found[run] = [(name, data["outcome"]) for name, data in asked]
             keys = {data["key"] for name, data in asked if name == "AOTAutogradCache"}
             found.setdefault("keys", []).extend((key, "") for key in keys)
@@ -71,8 +71,8 @@ def test_a_cache_that_is_bypassed_says_why(record: Record) -> None:
         config.patch(fx_graph_cache=True, post_grad_custom_post_pass=lambda graph: None),
         aot_config.patch(enable_autograd_cache=True),
     ):
-        tape = record(lambda: torch.compile(square)(torch.ones(2, 2)))
-    bypassed = [(name, data) for name, data in seen(tape, "cache") if data["outcome"] == "bypass"]
+        log = record(lambda: torch.compile(square)(torch.ones(2, 2)))
+    bypassed = [(name, data) for name, data in seen(log, "cache") if data["outcome"] == "bypass"]
     assert [name for name, _ in bypassed] == ["AOTAutogradCache", "FxGraphCache"]
     assert all(data["key"] is None for _, data in bypassed)
     assert all("custom" in data["reason"].lower() for _, data in bypassed)
@@ -87,8 +87,8 @@ def test_vector_instructions_that_are_chosen_for_generated_code(record: Record) 
     isa = cpu_vec_isa.pick_vec_isa()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(cpp_builder, "_run_compile_cmd", refuse)
-        tape = record(lambda: torch.compile(torch.sin)(torch.ones(64)))
-    ((name, data),) = seen(tape, "vector_isa")
+        log = record(lambda: torch.compile(torch.sin)(torch.ones(64)))
+    ((name, data),) = seen(log, "vector_isa")
     assert (name, data["bits"]) == (str(isa), isa.bit_width())
     assert data["flags"] == isa.build_arch_flags()
 
@@ -107,8 +107,8 @@ def test_measured_choices(record: Record, monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setattr("torch._inductor.graph.GraphLowering.codegen", refuse)
     with config.patch(settings), torch.no_grad():
         module = torch.nn.Linear(64, 64, bias=False)
-        tape = record(lambda: torch.compile(module)(torch.ones(64, 64)))
-    ((_, data),) = seen(tape, "autotune")
+        log = record(lambda: torch.compile(module)(torch.ones(64, 64)))
+    ((_, data),) = seen(log, "autotune")
     assert data["choices"] >= len(data["milliseconds"]) >= 2
     assert data["inputs"][0] == data["inputs"][-1] == [64, 64]
     times = dict(data["milliseconds"])

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 import torch
 
-from tests.recorder.conftest import Record, Tape
+from tests.recorder.conftest import Record, RecordedLog
 from torchreel.formats.sources import decode_source, expand_source
 from torchreel.store import queries
 from torchreel.store.records import Event
@@ -23,8 +23,8 @@ def double(x: torch.Tensor) -> torch.Tensor:
     return x * 2
 
 
-def events(tape: Tape, kind: str) -> list[Event]:
-    return queries.events(tape.store, tape.compiles[-1], kind)
+def events(log: RecordedLog, kind: str) -> list[Event]:
+    return queries.events(log.store, log.compiles[-1], kind)
 
 
 def data(event: Event) -> Any:
@@ -44,8 +44,8 @@ def test_inputs_come_in_order_with_their_sources(record: Record) -> None:
         box.bias = torch.ones(3)  # type: ignore[attr-defined]
         torch.compile(add, backend="eager", dynamic=True)(torch.ones(4, 3), box)
 
-    tape = record(program)
-    found = [(event.name, *data(event).values()) for event in events(tape, "output_graph.input")]
+    log = record(program)
+    found = [(event.name, *data(event).values()) for event in events(log, "output_graph.input")]
     # name, position, expression, row of the source, class, passed as a tensor, users
     assert [(row[0], row[1], row[2], row[4], row[5], row[6]) for row in found] == [
         ("s77", 0, "L['x'].size()[0]", "torch.SymInt", False, 1),
@@ -53,14 +53,14 @@ def test_inputs_come_in_order_with_their_sources(record: Record) -> None:
         ("l_x_", 2, "L['x']", "torch.Tensor", False, 1),
         ("l_box_bias", 3, "L['box'].bias", "torch.Tensor", False, 1),
     ]
-    (table,) = events(tape, "output_graph.sources")
+    (table,) = events(log, "output_graph.sources")
     for row in found:
         source = decode_source(expand_source(data(table)["rows"], row[3]))
         assert source is not None
         assert source.name == row[2]
-    (checkpoint,) = queries.graphs(tape.store, tape.compile)
+    (checkpoint,) = queries.graphs(log.store, log.compile)
     assert checkpoint.inputs == len(found)
-    assert tape.lost() == []
+    assert log.lost() == []
 
 
 def test_inputs_that_nothing_uses_are_named(record: Record) -> None:
@@ -68,13 +68,13 @@ def test_inputs_that_nothing_uses_are_named(record: Record) -> None:
         y.size()
         return x.sin()
 
-    tape = record(lambda: torch.compile(ignore, backend="eager")(torch.ones(2), torch.ones(3)))
-    (unused,) = events(tape, "output_graph.unused_input")
+    log = record(lambda: torch.compile(ignore, backend="eager")(torch.ones(2), torch.ones(3)))
+    (unused,) = events(log, "output_graph.unused_input")
     assert unused.name == "l_y_"
     assert data(unused) == {
         "position": 0, "expression": "L['y']", "type": "torch.Tensor", "why": "unused",
     }  # fmt: skip
-    assert [event.name for event in events(tape, "output_graph.input")] == ["l_x_"]
+    assert [event.name for event in events(log, "output_graph.input")] == ["l_x_"]
 
 
 def test_a_float_that_cannot_become_a_tensor_is_taken_out(record: Record) -> None:
@@ -86,13 +86,13 @@ def test_a_float_that_cannot_become_a_tensor_is_taken_out(record: Record) -> Non
             compiled = torch.compile(scale, backend="aot_eager", dynamic=True)
             compiled(torch.ones(3), 0.25)
 
-    tape = record(program)
-    restarts = queries.events(tape.store, tape.recording, "frame.restart")
+    log = record(program)
+    restarts = queries.events(log.store, log.recording, "frame.restart")
     assert [event.name for event in restarts] == ["TensorifyScalarRestartAnalysis"]
-    (unused,) = events(tape, "output_graph.unused_input")
+    (unused,) = events(log, "output_graph.unused_input")
     assert data(unused)["expression"] == "L['factor']"
     assert data(unused)["why"] == "specialised"
-    assert "l_factor_" not in [event.name for event in events(tape, "output_graph.input")]
+    assert "l_factor_" not in [event.name for event in events(log, "output_graph.input")]
 
 
 def mutates(x: torch.Tensor, box: Any, items: list[int]) -> torch.Tensor:
@@ -107,8 +107,8 @@ def mutates(x: torch.Tensor, box: Any, items: list[int]) -> torch.Tensor:
 
 
 def test_side_effects_say_what_changes_and_where(record: Record) -> None:
-    tape = record(lambda: torch.compile(mutates, backend="eager")(torch.ones(3), Box(), [1]))
-    found = events(tape, "output_graph.side_effect")
+    log = record(lambda: torch.compile(mutates, backend="eager")(torch.ones(3), Box(), [1]))
+    found = events(log, "output_graph.side_effect")
     assert [event.name for event in found] == [
         "UserDefinedObjectVariable", "ListVariable", "ConstDictVariable", "NewGlobalVariable",
     ]  # fmt: skip
@@ -123,7 +123,7 @@ def test_side_effects_say_what_changes_and_where(record: Record) -> None:
     assert items["mutation"] == "ValueMutationExisting"
     assert calls["source"] == {"source": "GlobalSource", "global_name": "counts"}
     assert world["attributes"] == ["latest"]
-    lines = [queries.stack(tape.store, event)[-1].line for event in found]
+    lines = [queries.stack(log.store, event)[-1].line for event in found]
     assert lines == [line(mutates, n) for n in (4, 5, 6, 7)]
 
 
@@ -135,8 +135,8 @@ def test_a_hook_on_an_input_is_a_side_effect(record: Record) -> None:
     def program() -> None:
         torch.compile(hooks, backend="eager")(torch.ones(3, requires_grad=True))
 
-    tape = record(program)
-    (hook,) = events(tape, "output_graph.hook")
+    log = record(program)
+    (hook,) = events(log, "output_graph.hook")
     assert hook.name == "register_hook"
     assert data(hook)["source"]["local_name"] == "x"
     assert data(hook)["hook_source"]["global_name"] == "double"
@@ -154,8 +154,8 @@ def test_a_hook_on_an_intermediate_goes_into_the_backward_state(record: Record) 
             x = torch.ones(3, requires_grad=True)
             torch.compile(hooks, backend="aot_eager")(x)
 
-    tape = record(program)
-    (hook,) = events(tape, "output_graph.hook")
+    log = record(program)
+    (hook,) = events(log, "output_graph.hook")
     assert (hook.name, data(hook)["where"]) == ("hook0", "backward state")
     assert data(hook)["source"] is None
 
@@ -164,10 +164,10 @@ def test_random_calls_are_with_the_graph(record: Record) -> None:
     def noise(x: torch.Tensor) -> torch.Tensor:
         return x + random.randint(2, 5) + random.uniform(0.5, 1.5)
 
-    tape = record(lambda: torch.compile(noise, backend="eager")(torch.ones(3)))
-    (compile,) = events(tape, "output_graph.compile")
+    log = record(lambda: torch.compile(noise, backend="eager")(torch.ones(3)))
+    (compile,) = events(log, "output_graph.compile")
     assert data(compile)["random_calls"] == [["randint", [2, 5]], ["uniform", [0.5, 1.5]]]
-    installed = [event.name for event in events(tape, "output_graph.global")]
+    installed = [event.name for event in events(log, "output_graph.global")]
     assert any(name.startswith("__gen_rand_values") for name in installed)
 
 
@@ -178,11 +178,11 @@ def breaks(x: torch.Tensor) -> torch.Tensor:
 
 
 @pytest.fixture
-def broken(record: Record) -> Tape:
+def broken(record: Record) -> RecordedLog:
     return record(lambda: torch.compile(breaks, backend="eager")(torch.ones(3)))
 
 
-def test_a_graph_says_why_it_ends(broken: Tape) -> None:
+def test_a_graph_says_why_it_ends(broken: RecordedLog) -> None:
     first, second = queries.events(broken.store, broken.recording, "output_graph.compile")
     assert data(first)["graph_break"] is True
     assert data(first)["reason"].startswith("Call to `torch._dynamo.graph_break()`")
@@ -191,7 +191,7 @@ def test_a_graph_says_why_it_ends(broken: Tape) -> None:
     assert [frame.line for frame in queries.stack(broken.store, second)] == [line(breaks, 3)]
 
 
-def test_what_goes_into_the_globals_is_named(broken: Tape) -> None:
+def test_what_goes_into_the_globals_is_named(broken: RecordedLog) -> None:
     of_first = queries.events(broken.store, broken.compiles[1], "output_graph.global")
     installed = {event.name.strip("_").split("_")[0]: data(event) for event in of_first}
     assert installed["builtins"] == {"value": "an object of dict", "module": False}
@@ -205,7 +205,7 @@ def test_what_goes_into_the_globals_is_named(broken: Tape) -> None:
     assert modules["__import_torch_dot__dynamo_dot_utils"] == "torch._dynamo.utils"
 
 
-def test_the_bytecode_is_kept_before_and_after(broken: Tape) -> None:
+def test_the_bytecode_is_kept_before_and_after(broken: RecordedLog) -> None:
     original, generated = queries.events(broken.store, broken.compiles[1], "output_graph.bytecode")
     assert (original.name, generated.name) == ("original", "generated")
     assert data(original) == {

@@ -9,12 +9,12 @@ import pytest
 import torch
 
 from tests import split_backends
-from tests.recorder.conftest import Record, Tape
+from tests.recorder.conftest import Record, RecordedLog
 from torchreel.store import Store, queries
 
 
-def _parts(tape: Tape) -> dict[str, str]:
-    return {row.compile_id: row.frame_name for row in tape.compiles}
+def _parts(log: RecordedLog) -> dict[str, str]:
+    return {row.compile_id: row.frame_name for row in log.compiles}
 
 
 def _ranges(symbol: str, *names: str) -> list[str]:
@@ -23,37 +23,37 @@ def _ranges(symbol: str, *names: str) -> list[str]:
 
 @pytest.mark.parametrize("lazy", [False, True], ids=["at once", "when it runs"])
 def test_a_part_is_a_compile_for_each_range(record: Record, lazy: bool) -> None:
-    tape = record(lambda: split_backends.run(2, lazy=lazy))
-    assert tape.lost() == []
-    (symbol,) = {row.split("[")[1].split("=")[0] for row in _parts(tape).values() if "[" in row}
-    found = _parts(tape)
+    log = record(lambda: split_backends.run(2, lazy=lazy))
+    assert log.lost() == []
+    (symbol,) = {row.split("[")[1].split("=")[0] for row in _parts(log).values() if "[" in row}
+    found = _parts(log)
     assert found.pop("0/0") == "forward"
     assert sorted(found) == ["0/0/0", "0/0/1", "0/0/2", "0/0/3"]
     assert sorted(found.values()) == sorted(_ranges(symbol, "submod_0", "submod_1"))
-    parent, *parts = tape.compiles
-    assert [stage for stage, *_ in tape.stages(parent)] == ["dynamo", "pre_grad", "guards"]
-    assert len(tape.graphs(parent)) == 1
+    parent, *parts = log.compiles
+    assert [stage for stage, *_ in log.stages(parent)] == ["dynamo", "pre_grad", "guards"]
+    assert len(log.graphs(parent)) == 1
     for part in parts:
-        assert {c.entry for c in queries.checkpoints(tape.store, part)} >= {"graph"}
-        assert ("dynamo", "") in tape.graphs(part)
+        assert {c.entry for c in queries.checkpoints(log.store, part)} >= {"graph"}
+        assert ("dynamo", "") in log.graphs(part)
 
 
 @pytest.mark.parametrize("entry", ["compile_fx", "aot", "aot_backend"])
 def test_each_entry_makes_a_part(record: Record, entry: str) -> None:
-    tape = record(lambda: split_backends.run(2, entry))
-    assert tape.lost() == []
-    assert [row.compile_id for row in tape.compiles] == ["0/0", "0/0/0", "0/0/1"]
-    for part in tape.compiles[1:]:
-        (start,) = queries.events(tape.store, part, "piece.start")
+    log = record(lambda: split_backends.run(2, entry))
+    assert log.lost() == []
+    assert [row.compile_id for row in log.compiles] == ["0/0", "0/0/0", "0/0/1"]
+    for part in log.compiles[1:]:
+        (start,) = queries.events(log.store, part, "piece.start")
         assert isinstance(start.data, dict)
         assert start.data["call"] == entry.removesuffix("_backend").replace("aot", "aot_autograd")
         assert start.data["submodule"] == f"submod_{part.compile_id[-1]}"
 
 
 def test_what_can_be_kept_is_noted_with_its_keys(record: Record) -> None:
-    tape = record(lambda: split_backends.run(1))
-    for part in tape.compiles[1:]:
-        (kept,) = queries.events(tape.store, part, "piece.artifact")
+    log = record(lambda: split_backends.run(1))
+    for part in log.compiles[1:]:
+        (kept,) = queries.events(log.store, part, "piece.artifact")
         assert isinstance(kept.data, dict)
         assert kept.data["aot_autograd"][0].startswith("a")
         assert kept.data["bytes"] > 0
@@ -65,16 +65,16 @@ def test_a_late_backward_belongs_to_its_part(record: Record) -> None:
         x = torch.randn(6, 4)
         torch.compile(model, backend=split_backends.splitting("aot"))(x).sum().backward()
 
-    tape = record(program)
-    assert [row.compile_id for row in tape.compiles] == ["0/0", "0/0/0", "0/0/1"]
-    for part in tape.compiles[1:]:
-        assert ("backward", "backward", "ok") in tape.stages(part)
+    log = record(program)
+    assert [row.compile_id for row in log.compiles] == ["0/0", "0/0/0", "0/0/1"]
+    for part in log.compiles[1:]:
+        assert ("backward", "backward", "ok") in log.stages(part)
 
 
 @pytest.mark.parametrize("backend", ["inductor", "aot_eager"])
 def test_a_backend_that_compiles_its_graph_has_no_part(record: Record, backend: str) -> None:
-    tape = record(lambda: torch.compile(lambda x: x.sin() + 1, backend=backend)(torch.ones(3)))
-    assert [row.compile_id for row in tape.compiles] == ["0/0"]
+    log = record(lambda: torch.compile(lambda x: x.sin() + 1, backend=backend)(torch.ones(3)))
+    assert [row.compile_id for row in log.compiles] == ["0/0"]
 
 
 def test_a_graph_that_takes_lists_has_no_part(record: Record) -> None:
@@ -86,9 +86,9 @@ def test_a_graph_that_takes_lists_has_no_part(record: Record) -> None:
         with compiled_autograd._enable(torch.compile(backend="aot_eager")):
             x.sin().sum().backward()
 
-    tape = record(run)
-    assert tape.lost() == []
-    assert sorted(row.frame_name for row in tape.compiles) == ["backward", "forward"]
+    log = record(run)
+    assert log.lost() == []
+    assert sorted(row.frame_name for row in log.compiles) == ["backward", "forward"]
 
 
 def test_a_module_without_a_graph_is_a_part_without_a_checkpoint(record: Record) -> None:
@@ -104,9 +104,9 @@ def test_a_module_without_a_graph_is_a_part_without_a_checkpoint(record: Record)
 
         return aot_autograd.aot_module_simplified(Sine(), inputs, fw_compiler=compiler)
 
-    tape = record(lambda: torch.compile(torch.sin, backend=backend)(torch.ones(3)))
-    assert tape.lost() == []
-    assert _parts(tape)["0/0/0"] == "Sine"
+    log = record(lambda: torch.compile(torch.sin, backend=backend)(torch.ones(3)))
+    assert log.lost() == []
+    assert _parts(log)["0/0/0"] == "Sine"
 
 
 def test_a_failing_part_has_the_failure(record: Record) -> None:
@@ -119,13 +119,13 @@ def test_a_failing_part_has_the_failure(record: Record) -> None:
 
     split_backends.ENTRIES["fails"] = split_backends.by_failing
     try:
-        tape = record(program)
+        log = record(program)
     finally:
         del split_backends.ENTRIES["fails"]
-    parent, part = tape.compiles
+    parent, part = log.compiles
     assert (parent.status, part.status) == ("failed", "failed")
-    assert queries.failure_of(tape.store, parent) is None
-    failure = queries.failure_of(tape.store, part)
+    assert queries.failure_of(log.store, parent) is None
+    failure = queries.failure_of(log.store, part)
     assert failure is not None
     assert failure.stage == "lowering"
 

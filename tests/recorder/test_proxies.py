@@ -6,13 +6,13 @@ import pytest
 import torch
 from torch.fx.experimental.proxy_tensor import make_fx
 
-from tests.recorder.conftest import Record, Tape
+from tests.recorder.conftest import Record, RecordedLog
 from torchreel.store import queries
 from torchreel.store.records import Event
 
 
-def seen(tape: Tape) -> list[Event]:
-    events = queries.events(tape.store, tape.recording)
+def seen(log: RecordedLog) -> list[Event]:
+    events = queries.events(log.store, log.recording)
     return [event for event in events if event.kind.startswith("proxies.")]
 
 
@@ -25,8 +25,8 @@ def padded(x: torch.Tensor) -> torch.Tensor:
 
 
 def test_nodes_and_the_arithmetic_they_need_in_order(record: Record) -> None:
-    tape = record(lambda: make_fx(padded, tracing_mode="symbolic")(torch.ones(3, 4)))
-    trace, *nodes, traced = seen(tape)
+    log = record(lambda: make_fx(padded, tracing_mode="symbolic")(torch.ones(3, 4)))
+    trace, *nodes, traced = seen(log)
     assert (trace.kind, trace.name, trace.cause) == ("proxies.trace", "padded", None)
     assert data(trace)["arguments"] == [["float32", [3, 4], [4, 1], "cpu"]]
     assert (data(trace)["tracing_mode"], data(trace)["subgraph"]) == ("symbolic", False)
@@ -50,7 +50,7 @@ def test_nodes_and_the_arithmetic_they_need_in_order(record: Record) -> None:
         "Add(s96, Mul(2, s75))",
     )
     assert traced.data == {"outcome": "ok", "nodes": 7}
-    assert tape.lost() == []
+    assert log.lost() == []
 
 
 def test_a_body_of_a_higher_order_operator_is_a_part_of_the_tracing_around_it(
@@ -59,14 +59,14 @@ def test_a_body_of_a_higher_order_operator_is_a_part_of_the_tracing_around_it(
     def f(x: torch.Tensor) -> Any:
         return torch.cond(x.sum() > 0, torch.sin, torch.cos, (x,))
 
-    tape = record(lambda: make_fx(f, tracing_mode="fake")(torch.ones(3)))
-    traces = {event.seq: event for event in seen(tape) if event.kind == "proxies.trace"}
+    log = record(lambda: make_fx(f, tracing_mode="fake")(torch.ones(3)))
+    traces = {event.seq: event for event in seen(log) if event.kind == "proxies.trace"}
     bodies = [event for event in traces.values() if data(event)["subgraph"]]
     (outer,) = (event for event in traces.values() if event.name == "f")
     targets = [
         data(event)["target"]
         for body in bodies
-        for event in seen(tape)
+        for event in seen(log)
         if event.cause == body.seq and event.kind == "proxies.node"
     ]
     assert [target for target in targets if target.startswith("aten")][:2] == [
@@ -82,8 +82,8 @@ def test_a_tracing_that_fails_says_so(record: Record) -> None:
 
     with pytest.raises(RuntimeError):
         make_fx(f, tracing_mode="fake")(torch.ones(3))
-    tape = record(lambda: make_fx(f, tracing_mode="fake")(torch.ones(3)))
-    last = seen(tape)[-1]
+    log = record(lambda: make_fx(f, tracing_mode="fake")(torch.ones(3)))
+    last = seen(log)[-1]
     assert (last.kind, last.data) == (
         "proxies.traced",
         {"outcome": "GuardOnDataDependentSymNode", "nodes": None},
@@ -93,9 +93,9 @@ def test_a_tracing_that_fails_says_so(record: Record) -> None:
 def test_tracing_under_dynamo_belongs_to_its_compile_and_stage(record: Record) -> None:
     x = torch.ones(3, requires_grad=True)
     compiled = torch.compile(lambda x: x.sin().sum(), backend="aot_eager")
-    tape = record(lambda: compiled(x).backward())
-    nodes = [event for event in seen(tape) if event.kind == "proxies.node"]
-    assert {(event.compile_id, event.stage) for event in nodes} == {(tape.compile.id, "joint")}
+    log = record(lambda: compiled(x).backward())
+    nodes = [event for event in seen(log) if event.kind == "proxies.node"]
+    assert {(event.compile_id, event.stage) for event in nodes} == {(log.compile.id, "joint")}
     targets = [data(event)["target"] for event in nodes]
     assert [target for target in targets if target.startswith("aten")] == [
         "aten.sin.default",

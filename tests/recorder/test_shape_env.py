@@ -12,7 +12,7 @@ import torch._dynamo
 from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv
 
 import torchreel
-from tests.recorder.conftest import Record, Tape
+from tests.recorder.conftest import Record, RecordedLog
 from torchreel.recorder import guard
 from torchreel.recorder.probes import shape_env
 from torchreel.recorder.probes.shape_kinds import KNOWN
@@ -20,18 +20,18 @@ from torchreel.store import Store, queries
 from torchreel.store.records import Event
 
 
-def events(tape: Tape, *kinds: str) -> list[Event]:
-    found = queries.events(tape.store, tape.recording)
+def events(log: RecordedLog, *kinds: str) -> list[Event]:
+    found = queries.events(log.store, log.recording)
     return [event for event in found if event.kind in kinds or not kinds]
 
 
-def one(tape: Tape, kind: str) -> Event:
-    (event,) = events(tape, kind)
+def one(log: RecordedLog, kind: str) -> Event:
+    (event,) = events(log, kind)
     return event
 
 
-def parts(tape: Tape, call: Event) -> list[Event]:
-    return [event for event in events(tape) if event.cause == call.seq]
+def parts(log: RecordedLog, call: Event) -> list[Event]:
+    return [event for event in events(log) if event.cause == call.seq]
 
 
 def size(name: str, dim: int) -> dict[str, Any]:
@@ -69,36 +69,36 @@ def test_a_shape_env_has_its_settings(record: Record) -> None:
 
 
 def test_symbols_come_with_what_decides_about_them(record: Record) -> None:
-    tape = record(compile_only_six)
-    first, second = events(tape, "shape_env.symbol")
+    log = record(compile_only_six)
+    first, second = events(log, "shape_env.symbol")
     assert first.data == {
         "env": 1, "symbol": first.name, "assumptions": ["integer", "positive"], "hint": [6],
         "range": [2, "$int_oo"], "sources": [size("x", 0)],
     }  # fmt: skip
     assert (second.data["hint"], second.data["sources"]) == ([4], [size("x", 1)])
     (call,) = {event.cause for event in (first, second)}
-    (made,) = [event for event in events(tape, "shape_env.call") if event.seq == call]
+    (made,) = [event for event in events(log, "shape_env.call") if event.seq == call]
     assert made.name == "_create_symbolic_sizes_strides_storage_offset"
     arguments = made.data["arguments"]
     assert (arguments["ex_size"], arguments["ex_stride"]) == ([6, 4], [4, 1])
     assert arguments["symbolic_context"]["type"] == "StatefulSymbolicContext"
     assert arguments["symbolic_context"]["dynamic_sizes"] == ["DUCK", "DUCK"]
-    assert queries.stack(tape.store, made)[-1].name == "only_six"
-    (rest,) = [event for event in parts(tape, made) if event.kind == "shape_env.set"]
+    assert queries.stack(log.store, made)[-1].name == "only_six"
+    (rest,) = [event for event in parts(log, made) if event.kind == "shape_env.set"]
     assert rest.data["changes"]["source_to_var"] == {
         "put": [["L['x'].size()[0]", first.name], ["L['x'].size()[1]", second.name]]
     }
 
 
 def test_a_specialisation_is_told_step_by_step(record: Record) -> None:
-    tape = record(compile_only_six)
-    symbol = events(tape, "shape_env.symbol")[0].name
-    guarded = one(tape, "shape_env.guard")
-    (call,) = [event for event in events(tape, "shape_env.call") if event.seq == guarded.cause]
+    log = record(compile_only_six)
+    symbol = events(log, "shape_env.symbol")[0].name
+    guarded = one(log, "shape_env.guard")
+    (call,) = [event for event in events(log, "shape_env.call") if event.seq == guarded.cause]
     assert call.name == "_evaluate_expr"
     assert call.data["arguments"]["orig_expr"] == f"Equality({symbol}, 6)"
     assert call.data["arguments"]["hint"] is True
-    steps = [event for event in parts(tape, call) if event.kind.startswith("shape_env.")]
+    steps = [event for event in parts(log, call) if event.kind.startswith("shape_env.")]
     assert [(event.kind, event.name) for event in steps] == [
         ("shape_env.range", symbol), ("shape_env.replacement", symbol), ("shape_env.guard", ""),
         ("shape_env.set", ""),
@@ -115,7 +115,7 @@ def test_a_specialisation_is_told_step_by_step(record: Record) -> None:
     assert "test_shape_env.py" in guarded.data["location"]
     assert list(rest.data["changes"]) == ["axioms"]
     for event in (call, *steps):
-        frame = queries.stack(tape.store, event)[-1]
+        frame = queries.stack(log.store, event)[-1]
         assert (frame.file, frame.line) == (__file__, only_six.__code__.co_firstlineno + 1)
 
 
@@ -126,15 +126,15 @@ def test_ducks_zeros_and_ones(record: Record) -> None:
     def program() -> None:
         torch.compile(f, backend="aot_eager", dynamic=True)(torch.ones(5, 1), torch.ones(5))
 
-    tape = record(program)
-    symbol = one(tape, "shape_env.symbol")
+    log = record(program)
+    symbol = one(log, "shape_env.symbol")
     assert (symbol.data["hint"], symbol.data["sources"]) == ([5], [size("x", 0)])
-    duck = one(tape, "shape_env.duck")
+    duck = one(log, "shape_env.duck")
     assert duck.data == {
         "env": 1, "symbol": symbol.name, "source": size("y", 0), "first": False,
     }  # fmt: skip
     ones = [
-        (event.data["source"], event.data["value"]) for event in events(tape, "shape_env.zero_one")
+        (event.data["source"], event.data["value"]) for event in events(log, "shape_env.zero_one")
     ]
     assert ("L['x'].size()[1]", 1) in ones
     assert {value for _, value in ones} == {1}
@@ -156,8 +156,8 @@ def test_a_look_that_fails_does_not_end_all_others(
         torch._dynamo.reset()
         torch.compile(f, backend="aot_eager")(torch.tensor([3]))
 
-    def seen(tape: Tape) -> list[tuple[str, str]]:
-        found = [event for event in events(tape) if event.kind.startswith("shape_env.")]
+    def seen(log: RecordedLog) -> list[tuple[str, str]]:
+        found = [event for event in events(log) if event.kind.startswith("shape_env.")]
         return [(e.kind, e.name) for e in found if e.kind != KNOWN.name]
 
     def broken(*args: object) -> None:
@@ -166,20 +166,20 @@ def test_a_look_that_fails_does_not_end_all_others(
     whole = record(program)
     assert whole.lost() == []
     monkeypatch.setattr(shape_env, "_note_known", broken)
-    tape = record(program)
-    assert {reason for reason, _ in tape.lost()} == {"ZeroDivisionError"}
-    assert seen(tape) == seen(whole)
+    log = record(program)
+    assert {reason for reason, _ in log.lost()} == {"ZeroDivisionError"}
+    assert seen(log) == seen(whole)
 
 
 def test_remainders_that_are_zero(record: Record) -> None:
     def f(x: torch.Tensor) -> torch.Tensor:
         return x.view(-1, 4) if x.shape[0] % 4 == 0 else x
 
-    tape = record(lambda: torch.compile(f, backend="aot_eager", dynamic=True)(torch.ones(8)))
-    symbol = one(tape, "shape_env.symbol").name
-    divisible = events(tape, "shape_env.divisible")[0]
+    log = record(lambda: torch.compile(f, backend="aot_eager", dynamic=True)(torch.ones(8)))
+    symbol = one(log, "shape_env.symbol").name
+    divisible = events(log, "shape_env.divisible")[0]
     assert divisible.data == {"env": 1, "expr": f"Mod({symbol}, 4)"}
-    (call,) = [event for event in events(tape, "shape_env.call") if event.seq == divisible.cause]
+    (call,) = [event for event in events(log, "shape_env.call") if event.seq == divisible.cause]
     assert call.data["arguments"]["orig_expr"] == f"Equality(Mod({symbol}, 4), 0)"
 
 
@@ -190,25 +190,25 @@ def more_than_three(x: torch.Tensor) -> torch.Tensor:
 
 
 def test_guards_are_produced_and_then_it_is_frozen(record: Record) -> None:
-    tape = record(
+    log = record(
         lambda: torch.compile(more_than_three, backend="aot_eager", dynamic=True)(torch.ones(6))
     )
-    produced = one(tape, "shape_env.guards")
+    produced = one(log, "shape_env.guards")
     python, verbose = produced.data["guards"]
     assert python == ["4 <= L['x'].size()[0]"]
     assert verbose[0].startswith("4 <= L['x'].size()[0]  # if x.shape[0] > 3:")
-    frozen = events(tape, "shape_env.call")[-1]
+    frozen = events(log, "shape_env.call")[-1]
     assert frozen.name == "freeze"
-    (rest,) = parts(tape, frozen)
+    (rest,) = parts(log, frozen)
     assert rest.data == {"env": 1, "changes": {"frozen": {"all": True}}}
     assert frozen.seq > produced.seq
 
 
 def test_a_checkpoint_has_its_place(record: Record) -> None:
-    tape = record(compile_only_six)
-    mark = one(tape, "shape_env.checkpoint")
+    log = record(compile_only_six)
+    mark = one(log, "shape_env.checkpoint")
     assert (mark.name, mark.data) == ("graph", {"env": 1, "partition": "", "ordinal": 0})
-    assert mark.seq > one(tape, "shape_env.guard").seq
+    assert mark.seq > one(log, "shape_env.guard").seq
 
 
 def test_calls_that_change_nothing_leave_no_trace(record: Record) -> None:
@@ -218,22 +218,22 @@ def test_calls_that_change_nothing_leave_no_trace(record: Record) -> None:
                 x = x + 1
         return x
 
-    tape = record(
+    log = record(
         lambda: torch.compile(asks_again, backend="aot_eager", dynamic=True)(torch.ones(6))
     )
-    calls = Counter(event.name for event in events(tape, "shape_env.call"))
+    calls = Counter(event.name for event in events(log, "shape_env.call"))
     assert calls == {
         "_create_symbolic_sizes_strides_storage_offset": 1, "_evaluate_expr": 1, "freeze": 1,
     }  # fmt: skip
-    assert len(events(tape, "shape_env.guard")) == 1
+    assert len(events(log, "shape_env.guard")) == 1
 
 
 def test_each_call_changed_something(record: Record) -> None:
-    tape = record(compile_only_six)
-    for call in events(tape, "shape_env.call"):
-        assert [part for part in parts(tape, call) if part.kind.startswith("shape_env.")]
+    log = record(compile_only_six)
+    for call in events(log, "shape_env.call"):
+        assert [part for part in parts(log, call) if part.kind.startswith("shape_env.")]
         assert call.cause is None or call.cause not in {
-            e.seq for e in events(tape, "shape_env.call")
+            e.seq for e in events(log, "shape_env.call")
         }
 
 
@@ -287,11 +287,11 @@ def test_a_probe_that_fails_costs_only_itself(record: Record) -> None:
         compiled = torch.compile(only_six, backend="aot_eager", dynamic=True)
         result.append(compiled(torch.ones(6, 4)))
 
-    tape = record(program)
+    log = record(program)
     assert torch.equal(result[0], torch.full((6, 4), 2.0))
-    assert {reason for reason, _ in tape.lost()} == {"ValueError"}
+    assert {reason for reason, _ in log.lost()} == {"ValueError"}
     # The guard is found by whoever looks next.
-    assert one(tape, "shape_env.guard").data["expr"].startswith("Equality(")
+    assert one(log, "shape_env.guard").data["expr"].startswith("Equality(")
 
 
 _GUARDS = """

@@ -13,7 +13,7 @@ from torch.nn.attention.flex_attention import flex_attention
 from torch.utils.checkpoint import checkpoint
 
 import torchreel
-from tests.recorder.conftest import Record, Tape
+from tests.recorder.conftest import Record, RecordedLog
 from torchreel.formats.checkpoints.document import CheckpointDoc
 from torchreel.recorder.probes import subgraphs
 from torchreel.store import Store, queries
@@ -90,29 +90,29 @@ def mutating_op() -> Iterator[Callable[[torch.Tensor], torch.Tensor]]:
         yield call
 
 
-def events(tape: Tape, kind: str) -> list[Event]:
-    return queries.events(tape.store, tape.compiles[-1], kind)
+def events(log: RecordedLog, kind: str) -> list[Event]:
+    return queries.events(log.store, log.compiles[-1], kind)
 
 
 def data(event: Event) -> Any:
     return event.data
 
 
-def calls(tape: Tape, level: str) -> list[tuple[str, str, int, list[str]]]:
+def calls(log: RecordedLog, level: str) -> list[tuple[str, str, int, list[str]]]:
     """Operator, graph, depth and bodies of each call."""
     return [
         (event.name, data(event)["graph"], data(event)["depth"], data(event)["bodies"])
-        for event in events(tape, "hop.call")
+        for event in events(log, "hop.call")
         if data(event)["level"] == level
     ]
 
 
-def compiled(record: Record, function: Any, backend: str = "aot_eager") -> Tape:
+def compiled(record: Record, function: Any, backend: str = "aot_eager") -> RecordedLog:
     result = []
-    tape = record(lambda: result.append(torch.compile(function, backend=backend)(X)))
+    log = record(lambda: result.append(torch.compile(function, backend=backend)(X)))
     assert len(result) == 1
-    assert tape.lost() == []
-    return tape
+    assert log.lost() == []
+    return log
 
 
 _CASES: list[tuple[Any, list[Any], list[Any]]] = [
@@ -168,16 +168,16 @@ _CASES: list[tuple[Any, list[Any], list[Any]]] = [
 def test_each_operator_is_seen_with_its_bodies(
     record: Record, function: Any, dynamo: list[Any], aot: list[Any]
 ) -> None:
-    tape = compiled(record, function)
-    assert calls(tape, "dynamo") == dynamo
-    assert calls(tape, "aot") == aot
+    log = compiled(record, function)
+    assert calls(log, "dynamo") == dynamo
+    assert calls(log, "aot") == aot
     bodies = [body for _, _, _, names in dynamo for body in names]
-    assert sorted(event.name for event in events(tape, "hop.body")) == sorted(set(bodies))
+    assert sorted(event.name for event in events(log, "hop.body")) == sorted(set(bodies))
 
 
 def test_a_call_says_which_node_it_is_and_what_it_is_given(record: Record) -> None:
-    tape = compiled(record, nest, "eager")
-    found = [(data(e)["node"], data(e)["operands"]) for e in events(tape, "hop.call")]
+    log = compiled(record, nest, "eager")
+    found = [(data(e)["node"], data(e)["operands"]) for e in events(log, "hop.call")]
     # The counter, the value and the scale that the inner operator lifts; its predicate besides.
     assert found == [("while_loop", 3), ("cond", 3)]
 
@@ -185,14 +185,14 @@ def test_a_call_says_which_node_it_is_and_what_it_is_given(record: Record) -> No
 def test_an_operator_that_changes_its_input_is_functionalised(
     record: Record, mutating_op: Any
 ) -> None:
-    tape = compiled(record, mutating_op)
-    assert calls(tape, "dynamo") == []
-    assert calls(tape, "aot") == [("auto_functionalized_v2", "", 0, [])]
+    log = compiled(record, mutating_op)
+    assert calls(log, "dynamo") == []
+    assert calls(log, "aot") == [("auto_functionalized_v2", "", 0, [])]
 
 
 def test_tracers_have_their_parents(record: Record) -> None:
-    tape = compiled(record, nest, "eager")
-    entered = events(tape, "subgraph.enter")
+    log = compiled(record, nest, "eager")
+    entered = events(log, "subgraph.enter")
     places = {event.seq: index for index, event in enumerate(entered)}
     assert [
         (
@@ -210,15 +210,15 @@ def test_tracers_have_their_parents(record: Record) -> None:
         ("torch.cond", "cond", 2, 3),
         ("torch.cond", "cond", 2, 3),
     ]
-    stack = queries.stack(tape.store, entered[-1])
+    stack = queries.stack(log.store, entered[-1])
     assert [frame.name for frame in stack if frame.file == __file__] == ["nest", "body"]
-    assert queries.stack(tape.store, entered[0]) == []
+    assert queries.stack(log.store, entered[0]) == []
 
 
 def test_a_body_says_what_it_has_become(record: Record) -> None:
-    tape = compiled(record, nest, "eager")
-    entered = events(tape, "subgraph.enter")
-    found = [data(event) for event in events(tape, "subgraph.leave")]
+    log = compiled(record, nest, "eager")
+    entered = events(log, "subgraph.enter")
+    found = [data(event) for event in events(log, "subgraph.leave")]
     # The inner ones end before the outer one.
     assert [row["body"] for row in found] == [entered[n].seq for n in (2, 4, 5, 3)]
     assert [row["error"] for row in found] == [None] * 4
@@ -232,17 +232,17 @@ def test_a_body_says_what_it_has_become(record: Record) -> None:
 
 
 def test_a_free_variable_is_lifted_through_every_level(record: Record) -> None:
-    tape = compiled(record, nest, "eager")
-    entered = [event.seq for event in events(tape, "subgraph.enter")]
+    log = compiled(record, nest, "eager")
+    entered = [event.seq for event in events(log, "subgraph.enter")]
     lifts = [
         (event.name, entered.index(data(event)["body"]), data(event)["input"])
-        for event in events(tape, "subgraph.lift")
+        for event in events(log, "subgraph.lift")
     ]
     assert [lift for lift in lifts if lift[0] == "scale"] == [
         ("scale", 3, "scale"), ("scale", 4, "scale"),
     ]  # fmt: skip
     inputs = [
-        (event.name, entered.index(data(event)["body"])) for event in events(tape, "subgraph.input")
+        (event.name, entered.index(data(event)["body"])) for event in events(log, "subgraph.input")
     ]
     assert [name for name, body in inputs if body == 3] == ["child_3", "child_4", "scale"]
 
@@ -253,30 +253,30 @@ def test_symbols_are_inputs_of_the_bodies(record: Record) -> None:
         torch._dynamo.mark_dynamic(x, 0)
         torch.compile(choose, backend="eager")(x)
 
-    tape = record(program)
-    symbols = [event for event in events(tape, "subgraph.input") if data(event)["expression"]]
+    log = record(program)
+    symbols = [event for event in events(log, "subgraph.input") if data(event)["expression"]]
     assert [event.name for event in symbols] == ["s77", "s77"]
     assert {data(event)["type"] for event in symbols} == {"torch.SymInt"}
     assert {data(event)["expression"] for event in symbols} == {"s77"}
 
 
 def test_a_shared_body_is_stored_once(record: Record) -> None:
-    tape = compiled(record, share, "eager")
-    (graph,) = queries.graphs(tape.store, tape.compile)
+    log = compiled(record, share, "eager")
+    (graph,) = queries.graphs(log.store, log.compile)
     targets = {
-        (row.depth, row.target): row.count for row in queries.graph_targets(tape.store, graph)
+        (row.depth, row.target): row.count for row in queries.graph_targets(log.store, graph)
     }
     assert targets[0, "hop:invoke_subgraph"] == 2
     assert targets[1, "sin"] == 1
-    (checkpoint_row,) = queries.checkpoints(tape.store, tape.compile)
-    doc = CheckpointDoc.from_bytes(tape.store.read_blob(checkpoint_row.digest))
+    (checkpoint_row,) = queries.checkpoints(log.store, log.compile)
+    doc = CheckpointDoc.from_bytes(log.store.read_blob(checkpoint_row.digest))
     assert list(doc.graph.modules) == ["subgraph_0"]
-    assert len(events(tape, "subgraph.leave")) == 1
+    assert len(events(log, "subgraph.leave")) == 1
 
 
 def test_checks_of_dynamo_are_there_with_what_they_found(record: Record) -> None:
-    tape = compiled(record, choose, "eager")
-    checks = [(event.name, data(event)["found"]) for event in events(tape, "hop.check")]
+    log = compiled(record, choose, "eager")
+    checks = [(event.name, data(event)["found"]) for event in events(log, "hop.check")]
     assert set(checks) == {("has_input_mutation", False), ("has_aliasing", False)}
 
 
@@ -284,13 +284,13 @@ def test_a_body_that_changes_its_input_is_told(record: Record) -> None:
     def mutates(x: torch.Tensor) -> Any:
         return torch.cond(x.sum() > 0, lambda y: y.add_(1).sin(), lambda y: y.cos(), (x,))
 
-    tape = record(lambda: torch.compile(mutates, backend="eager")(X.clone()))
-    found = [event for event in events(tape, "hop.check") if data(event)["found"]]
+    log = record(lambda: torch.compile(mutates, backend="eager")(X.clone()))
+    found = [event for event in events(log, "hop.check") if data(event)["found"]]
     assert [event.name for event in found] == ["has_input_mutation"]
     assert data(found[0])["message"].startswith("Input mutation detected at ")
     assert data(found[0])["mutated"] == [0]
-    (leave,) = events(tape, "subgraph.leave")
-    assert data(leave)["body"] == events(tape, "subgraph.enter")[-1].seq
+    (leave,) = events(log, "subgraph.leave")
+    assert data(leave)["body"] == events(log, "subgraph.enter")[-1].seq
     assert "Input mutation detected at " in data(leave)["error"]
 
 
@@ -298,15 +298,15 @@ def test_a_body_that_returns_its_input_is_told(record: Record) -> None:
     def aliases(x: torch.Tensor) -> Any:
         return torch.cond(x.sum() > 0, lambda y: y.view(-1), lambda y: y.cos(), (x,))
 
-    tape = record(lambda: torch.compile(aliases, backend="eager")(X))
-    found = [event for event in events(tape, "hop.check") if data(event)["found"]]
+    log = record(lambda: torch.compile(aliases, backend="eager")(X))
+    found = [event for event in events(log, "hop.check") if data(event)["found"]]
     assert [event.name for event in found] == ["has_aliasing"]
     assert data(found[0])["message"].startswith("Input-to-output aliasing detected at nodes ")
 
 
 def test_checks_of_the_operators_are_there_with_their_maps(record: Record) -> None:
-    tape = compiled(record, choose)
-    found = [event for event in events(tape, "hop.check") if event.stage == "joint"]
+    log = compiled(record, choose)
+    found = [event for event in events(log, "hop.check") if event.stage == "joint"]
     assert {event.name for event in found} >= {"cond"}
     assert data(found[0]) == {
         "found": False, "message": "", "input_input": [], "input_output": [],
@@ -315,10 +315,10 @@ def test_checks_of_the_operators_are_there_with_their_maps(record: Record) -> No
 
 
 def test_a_frame_without_such_operators_has_its_own_tracer_only(record: Record) -> None:
-    tape = compiled(record, torch.sin)
+    log = compiled(record, torch.sin)
     for kind in ("subgraph.leave", "subgraph.input", "subgraph.lift", "hop.call", "hop.check"):
-        assert events(tape, kind) == []
-    (enter,) = events(tape, "subgraph.enter")
+        assert events(log, kind) == []
+    (enter,) = events(log, "subgraph.enter")
     assert data(enter) == {"operator": None, "depth": 0, "parent": None}
 
 

@@ -18,7 +18,7 @@ import torch
 import torchreel
 from benchmarks import kills
 from tests.recorder import programs
-from tests.recorder.conftest import Tape
+from tests.recorder.conftest import RecordedLog
 from torchreel.formats.checkpoints.document import CheckpointDoc
 from torchreel.store import Store, queries
 
@@ -59,13 +59,13 @@ def test_a_death_in_the_backend_leaves_its_graph(
     program = programs.PRELUDE + DEADLY.format(death=death)
     assert run_recorded([sys.executable, "-c", program], path, mode=mode) == status
     with Store.open(path) as store:
-        tape = Tape(store)
-        (checkpoint,) = queries.checkpoints(store, tape.compile)
+        log = RecordedLog(store)
+        (checkpoint,) = queries.checkpoints(store, log.compile)
         doc = CheckpointDoc.from_bytes(store.read_blob(checkpoint.digest))
         (failure,) = queries.failures(store)
     assert [node.name for node in doc.graph.nodes] == ["l_x_", "sin", "add", "output"]
-    assert (tape.recording.status, tape.recording.exit_signal) == ("died", recorded_signal)
-    assert tape.compile.status == "crashed"
+    assert (log.recording.status, log.recording.exit_signal) == ("died", recorded_signal)
+    assert log.compile.status == "crashed"
     assert (failure.stage, failure.failure_class) == ("pre_grad", "crash")
     assert failure.checkpoint_id == checkpoint.id
 
@@ -91,9 +91,9 @@ def test_a_death_while_dynamo_traces_leaves_its_frame(path: Path, mode: str) -> 
     program = programs.PRELUDE + DEADLY_TO_TRACE
     assert run_recorded([sys.executable, "-c", program], path, mode=mode) == 128 + signal.SIGKILL
     with Store.open(path) as store:
-        tape = Tape(store)
-        assert (tape.recording.status, tape.recording.exit_signal) == ("died", "SIGKILL")
-        assert (tape.compile.status, tape.compile.frame_name) == ("crashed", "<lambda>")
+        log = RecordedLog(store)
+        assert (log.recording.status, log.recording.exit_signal) == ("died", "SIGKILL")
+        assert (log.compile.status, log.compile.frame_name) == ("crashed", "<lambda>")
 
 
 HUNGRY = """
@@ -124,12 +124,12 @@ def test_memory_that_is_used_up(path: Path, mode: str, room: int) -> None:
     )
     assert (done.returncode, done.stdout) == (7, "BackendCompilerFailed MemoryError\n2.0\n")
     with Store.open(path) as store:
-        tape = Tape(store)
-        (checkpoint,) = queries.checkpoints(store, tape.compile)
+        log = RecordedLog(store)
+        (checkpoint,) = queries.checkpoints(store, log.compile)
         doc = CheckpointDoc.from_bytes(store.read_blob(checkpoint.digest))
         failures = queries.failures(store)
     assert [node.name for node in doc.graph.nodes] == ["l_x_", "sin", "add", "output"]
-    assert tape.compile.status in ("failed", "crashed")
+    assert log.compile.status in ("failed", "crashed")
     if room > 1 << 20:
         assert [row.chain[-1]["type"] for row in failures] == ["MemoryError"]
 
@@ -200,7 +200,7 @@ def assert_readable(path: Path) -> None:
     with closing(sqlite3.connect(path)) as connection:
         assert connection.execute("PRAGMA integrity_check").fetchone() == ("ok",)
     with Store.open(path) as store:
-        assert len(Tape(store).compiles) >= 1
+        assert len(RecordedLog(store).compiles) >= 1
 
 
 def test_a_directory_that_may_not_be_written_to(tmp_path: Path) -> None:
@@ -238,7 +238,7 @@ def test_a_second_recorder_is_the_first(path: Path, tmp_path: Path) -> None:
         torch.compile(lambda x: x + 1, backend="eager")(torch.ones(2))
     assert sorted(file.name for file in tmp_path.glob("*.db")) == ["run.db"]
     with Store.open(path) as store:
-        assert [row.status for row in Tape(store).compiles] == ["ok"]
+        assert [row.status for row in RecordedLog(store).compiles] == ["ok"]
 
 
 CROWD = """

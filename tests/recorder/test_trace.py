@@ -1,4 +1,4 @@
-"""torch's structured trace on the tape."""
+"""torch's structured trace in the event log."""
 
 import logging
 
@@ -22,10 +22,10 @@ def test_every_record_is_an_event_of_its_compile(record: Record) -> None:
     # torch's own handler leaves at the first record, and the one behind it misses that one.
     trace_log.handlers.insert(0, handler)
     try:
-        tape = record(lambda: torch.compile(sine, backend="aot_eager")(torch.ones(2)))
+        log = record(lambda: torch.compile(sine, backend="aot_eager")(torch.ones(2)))
     finally:
         trace_log.removeHandler(handler)
-    events = [e for e in queries.events(tape.store, tape.recording) if "." not in e.kind]
+    events = [e for e in queries.events(log.store, log.recording) if "." not in e.kind]
     assert len(events) == len(seen) > 20
     for event, record_ in zip(events, seen, strict=True):
         assert isinstance(event.data, dict)
@@ -33,10 +33,10 @@ def test_every_record_is_an_event_of_its_compile(record: Record) -> None:
         assert event.data["lineno"] == record_.lineno
         assert record_.pathname.endswith(f"/{event.data['pathname']}")
     (graph,) = [event for event in events if event.kind == "dynamo_output_graph"]
-    assert graph.compile_id == tape.compile.id
+    assert graph.compile_id == log.compile.id
     assert graph.stage == "dynamo"
     assert graph.payload is not None
-    assert b"x.sin()" in tape.store.read_blob(graph.payload).replace(b"l_x_", b"x")
+    assert b"x.sin()" in log.store.read_blob(graph.payload).replace(b"l_x_", b"x")
     artifacts = {event.name for event in events if event.kind == "artifact"}
     assert "aot_forward_graph_fw_metadata" in artifacts
 
@@ -48,9 +48,9 @@ def test_a_kind_that_nobody_knows_is_stored(record: Record) -> None:
         )
         return gm.forward
 
-    tape = record(lambda: torch.compile(sine, backend=backend)(torch.ones(2)))
-    (event,) = [e for e in queries.events(tape.store, tape.recording) if e.kind == "novelty"]
-    assert (event.name, event.stage, event.compile_id) == ("n", "pre_grad", tape.compile.id)
+    log = record(lambda: torch.compile(sine, backend=backend)(torch.ones(2)))
+    (event,) = [e for e in queries.events(log.store, log.recording) if e.kind == "novelty"]
+    assert (event.name, event.stage, event.compile_id) == ("n", "pre_grad", log.compile.id)
     assert isinstance(event.data, dict)
     assert event.data["novelty"] == {"name": "n", "nan": "nan", "odd": {"1": [2]}}
     assert losses.snapshot() == []

@@ -240,11 +240,11 @@ def test_names_explained_before_the_recording_are_exported(
 
     for _ in range(2):
         torch._dynamo.reset()
-        tape = record(lambda: torch.compile(f, backend="eager")(torch.ones(2)))
-    kinds = [event.kind for event in queries.events(tape.store, tape.recording)]
+        log = record(lambda: torch.compile(f, backend="eager")(torch.ones(2)))
+    kinds = [event.kind for event in queries.events(log.store, log.recording)]
     assert kinds.count("trace.strings") == 1
-    with Store.open(tape.store.target) as store:
-        export_trace(store, parse(f"{tape.store.target}#{tape.recording.id}"), tmp_path / "out")
+    with Store.open(log.store.target) as store:
+        export_trace(store, parse(f"{log.store.target}#{log.recording.id}"), tmp_path / "out")
     records = _records(tmp_path / "out")
     known: dict[int, str] = {}
     used: set[int] = set()

@@ -6,7 +6,7 @@ import pytest
 import torch
 import torch._dynamo
 
-from tests.recorder.conftest import Record, Tape
+from tests.recorder.conftest import Record, RecordedLog
 from torchreel.store import queries
 from torchreel.store.records import Event
 
@@ -19,16 +19,16 @@ def _capture_unbacked() -> Iterator[None]:
         yield
 
 
-def events(tape: Tape, kind: str) -> list[Event]:
-    return queries.events(tape.store, tape.recording, kind)
+def events(log: RecordedLog, kind: str) -> list[Event]:
+    return queries.events(log.store, log.recording, kind)
 
 
-def data(tape: Tape, kind: str, *fields: str) -> list[tuple[object, ...]]:
-    return [tuple(event.data[name] for name in fields) for event in events(tape, kind)]
+def data(log: RecordedLog, kind: str, *fields: str) -> list[tuple[object, ...]]:
+    return [tuple(event.data[name] for name in fields) for event in events(log, kind)]
 
 
-def cause(tape: Tape, event: Event) -> Event:
-    (found,) = [e for e in queries.events(tape.store, tape.recording) if e.seq == event.cause]
+def cause(log: RecordedLog, event: Event) -> Event:
+    (found,) = [e for e in queries.events(log.store, log.recording) if e.seq == event.cause]
     return found
 
 
@@ -46,17 +46,17 @@ SIZE = [{"record": "CallMethodKey", "name": "size"}, {"record": "SequenceKey", "
 
 
 def test_symbols_are_created_bound_and_renamed(record: Record) -> None:
-    tape = record(compile_count_ones)
+    log = record(compile_count_ones)
     unknown = ["$-int_oo", "$int_oo"]
-    assert data(tape, "unbacked.create", "env", "symbol", "assumptions", "range") == [
+    assert data(log, "unbacked.create", "env", "symbol", "assumptions", "range") == [
         (1, name, ["integer"], unknown) for name in ("u0", "u1", "u2")
     ]
-    first = events(tape, "unbacked.create")[0]
-    assert cause(tape, first).name == "create_unbacked_symint"
-    frame = queries.stack(tape.store, first)[-1]
+    first = events(log, "unbacked.create")[0]
+    assert cause(log, first).name == "create_unbacked_symint"
+    frame = queries.stack(log.store, first)[-1]
     assert (frame.name, frame.line) == ("count_ones", count_ones.__code__.co_firstlineno + 1)
 
-    bindings = events(tape, "unbacked.bindings")
+    bindings = events(log, "unbacked.bindings")
     assert [event.data for event in bindings] == [
         {"env": 1, "bindings": {"u0": SIZE}, "peek": False},
         {"env": 1, "bindings": {"u2": SIZE}, "peek": False},
@@ -64,56 +64,56 @@ def test_symbols_are_created_bound_and_renamed(record: Record) -> None:
     assert [event.stage for event in bindings] == ["dynamo", "joint"]
 
     # AOTAutograd traces twice: each time the node's new symbol is the one that Dynamo gave it.
-    assert data(tape, "unbacked.rename", "symbol", "to") == [("u1", "u0"), ("u2", "u0")]
-    rebinds = events(tape, "unbacked.rebind")
+    assert data(log, "unbacked.rename", "symbol", "to") == [("u1", "u0"), ("u2", "u0")]
+    rebinds = events(log, "unbacked.rebind")
     assert [(event.name, event.data["bindings"]) for event in rebinds] == [
         ("found", {"u0": SIZE})
     ] * 2
-    renamed = cause(tape, events(tape, "unbacked.rename")[0])
+    renamed = cause(log, events(log, "unbacked.rename")[0])
     assert renamed.name == "_rename_unbacked_to"
     assert renamed.data["arguments"] == {"orig_s": "u1", "new_s": "u0"}
-    reasons = data(tape, "shape_env.replacement", "symbol", "expr", "reason")
+    reasons = data(log, "shape_env.replacement", "symbol", "expr", "reason")
     assert reasons == [("u1", "u0", "rename_unbacked_to"), ("u2", "u0", "rename_unbacked_to")]
 
 
 def test_sizes_are_size_like_and_have_ranges(record: Record) -> None:
-    tape = record(compile_count_ones)
-    assert data(tape, "unbacked.size_like", "symbol") == [("u0",), ("u1",), ("u2",)]
+    log = record(compile_count_ones)
+    assert data(log, "unbacked.size_like", "symbol") == [("u0",), ("u1",), ("u2",)]
     of_first = [
-        row[1:] for row in data(tape, "shape_env.range", "symbol", "old", "new") if row[0] == "u0"
+        row[1:] for row in data(log, "shape_env.range", "symbol", "old", "new") if row[0] == "u0"
     ]
     assert of_first == [(["$-int_oo", "$int_oo"], [0, 10]), ([0, 10], [3, 10])]
-    constrained = cause(tape, events(tape, "unbacked.size_like")[0])
+    constrained = cause(log, events(log, "unbacked.size_like")[0])
     assert constrained.name == "_constrain_range_for_size"
     assert constrained.data["arguments"] == {"a": "u0", "min": None, "max": 10}
 
 
 def test_fresh_symbols_that_are_thrown_away_need_no_binding(record: Record) -> None:
     """Which is so in the first trace of AOTAutograd."""
-    tape = record(compile_count_ones)
-    assert data(tape, "unbacked.create", "symbol", "pending") == [
+    log = record(compile_count_ones)
+    assert data(log, "unbacked.create", "symbol", "pending") == [
         ("u0", True), ("u1", False), ("u2", True),
     ]  # fmt: skip
     pending = [
         event.data["changes"]["pending_fresh_unbacked_symbols"]["all"]
-        for event in events(tape, "shape_env.set")
+        for event in events(log, "shape_env.set")
         if "pending_fresh_unbacked_symbols" in event.data["changes"]
     ]
     assert pending == [["u0"], [], ["u2"], []]
 
 
 def test_assertions_are_deferred_and_inserted(record: Record) -> None:
-    tape = record(compile_count_ones)
-    (deferred,) = events(tape, "runtime_assert.defer")
+    log = record(compile_count_ones)
+    (deferred,) = events(log, "runtime_assert.defer")
     assert deferred.data["symbol"] == "u0"
     # As it was asked for, and in the form that torch keeps.
-    call = cause(tape, deferred)
+    call = cause(log, deferred)
     assert call.data["arguments"]["orig_expr"] == "StrictGreaterThan(u0, 2)"
     assert deferred.data["expr"] == "StrictLessThan(2, u0)"
     assert deferred.data["message"] == call.data["arguments"]["msg"]
-    assert queries.stack(tape.store, deferred)[-1].line == count_ones.__code__.co_firstlineno + 2
+    assert queries.stack(log.store, deferred)[-1].line == count_ones.__code__.co_firstlineno + 2
 
-    (inserted,) = events(tape, "runtime_assert.insert")
+    (inserted,) = events(log, "runtime_assert.insert")
     added = {node["name"]: (node["target"], node["args"]) for node in inserted.data["added"]}
     assert added["sym_size_int"] == ("sym_size.int", "(found, 0)")
     assert added["ge"] == ("ge", "(sym_size_int, 3)")
@@ -125,8 +125,8 @@ def test_assertions_are_deferred_and_inserted(record: Record) -> None:
 
 
 def test_assertions_that_are_known_to_hold_are_not_deferred(record: Record) -> None:
-    tape = record(compile_count_ones)
-    known = data(tape, "runtime_assert.known", "expr", "value")
+    log = record(compile_count_ones)
+    known = data(log, "runtime_assert.known", "expr", "value")
     assert known[0] == ("GreaterThan(u0, 0)", True)
     assert ("GreaterThan(u0, 3)", True) in known
     assert len(known) == len(set(known))
@@ -145,9 +145,9 @@ def test_a_decision_that_depends_on_data(record: Record) -> None:
         compiled = torch.compile(decides, backend="aot_eager", fullgraph=True, dynamic=True)
         compiled(torch.tensor(7), torch.ones(5))
 
-    tape = record(program)
-    (error,) = events(tape, "unbacked.data_dependent_error")
-    (backed,) = [e for e in events(tape, "shape_env.symbol") if e.data["hint"] == [5]]
+    log = record(program)
+    (error,) = events(log, "unbacked.data_dependent_error")
+    (backed,) = [e for e in events(log, "shape_env.symbol") if e.data["hint"] == [5]]
     symbol = backed.name
     assert error.name == "GuardOnDataDependentSymNode"
     assert error.data["expr"] == "StrictGreaterThan(u0, 5)"
@@ -157,9 +157,9 @@ def test_a_decision_that_depends_on_data(record: Record) -> None:
     assert error.data["message"].startswith(
         f"Could not guard on data-dependent expression u0 > 5 (unhinted: u0 > {symbol})"
     )
-    frame = queries.stack(tape.store, error)[-1]
+    frame = queries.stack(log.store, error)[-1]
     assert (frame.name, frame.line) == ("decides", decides.__code__.co_firstlineno + 3)
-    assert tape.compile.status == "failed"
+    assert log.compile.status == "failed"
 
 
 def test_an_unbacked_symbol_may_be_eliminated(record: Record) -> None:
@@ -172,16 +172,16 @@ def test_an_unbacked_symbol_may_be_eliminated(record: Record) -> None:
         compiled = torch.compile(f, backend="aot_eager", fullgraph=True, dynamic=True)
         compiled(torch.tensor(5), torch.ones(5))
 
-    tape = record(program)
-    (_, size) = events(tape, "shape_env.symbol")
-    assert data(tape, "shape_env.replacement", "symbol", "expr", "old", "reason") == [
+    log = record(program)
+    (_, size) = events(log, "shape_env.symbol")
+    assert data(log, "shape_env.replacement", "symbol", "expr", "old", "reason") == [
         ("u0", size.name, None, "trivial_lhs"),
         ("u1", "u0", None, "rename_unbacked_to"), ("u1", size.name, "u0", "find"),
         ("u2", "u0", None, "rename_unbacked_to"), ("u2", size.name, "u0", "find"),
     ]  # fmt: skip
-    (deferred,) = events(tape, "runtime_assert.defer")
+    (deferred,) = events(log, "runtime_assert.defer")
     assert deferred.data["expr"] == f"Equality(u0, {size.name})"
-    assert deferred.cause == events(tape, "shape_env.replacement")[0].cause
+    assert deferred.cause == events(log, "shape_env.replacement")[0].cause
 
 
 def test_export_turns_guards_into_assertions(record: Record) -> None:
@@ -195,20 +195,20 @@ def test_export_turns_guards_into_assertions(record: Record) -> None:
             strict=False, prefer_deferred_runtime_asserts_over_guards=True,
         )  # fmt: skip
 
-    tape = record(program)
-    created = events(tape, "shape_env.create")[0]
+    log = record(program)
+    created = events(log, "shape_env.create")[0]
     assert created.data["settings"]["prefer_deferred_runtime_asserts_over_guards"] is True
-    deferred = events(tape, "runtime_assert.defer")
-    (symbol,) = [event.name for event in events(tape, "shape_env.symbol")]
-    deferred = data(tape, "runtime_assert.defer", "symbol", "expr")
+    deferred = events(log, "runtime_assert.defer")
+    (symbol,) = [event.name for event in events(log, "shape_env.symbol")]
+    deferred = data(log, "runtime_assert.defer", "symbol", "expr")
     assert (None, f"Equality(Mod(Mul(3, {symbol}), 4), 0)") in deferred
     assert {bound_to for bound_to, _ in deferred} == {None}
     # What an ordinary compile would guard on.
     guarded = [
-        e for e in events(tape, "runtime_assert.defer") if cause(tape, e).name == "_evaluate_expr"
+        e for e in events(log, "runtime_assert.defer") if cause(log, e).name == "_evaluate_expr"
     ]
     assert guarded[0].data["expr"] == f"Unequality(FloorDiv(Mul(3, {symbol}), 4), {symbol})"
     assert guarded[0].data["message"] == f"evaluate_expr: Eq(((3*{symbol})//4), {symbol})"
-    assert events(tape, "shape_env.guard") == []
-    (inserted,) = events(tape, "runtime_assert.insert")
+    assert events(log, "shape_env.guard") == []
+    (inserted,) = events(log, "runtime_assert.insert")
     assert ("mod", "(mul, 4)") in [(n["target"], n["args"]) for n in inserted.data["added"]]

@@ -21,9 +21,9 @@ def test_a_source_without_a_name_has_that_of_its_class(record: Record) -> None:
         with BaseTorchFunctionMode():
             torch.compile(without_its_mode, backend="eager")(torch.ones(2))
 
-    tape = record(program)
-    assert tape.lost() == []
-    assert queries.events(tape.store, tape.compile, "output_graph.side_effect")
+    log = record(program)
+    assert log.lost() == []
+    assert queries.events(log.store, log.compile, "output_graph.side_effect")
 
 
 def test_a_functional_view_whose_base_was_written_to_is_described(record: Record) -> None:
@@ -46,10 +46,10 @@ def test_a_functional_view_whose_base_was_written_to_is_described(record: Record
             with pytest.raises(RuntimeError, match="frozen storage"):
                 torch.compile(f, backend="eager")(*inputs)
 
-    tape = record(program)
-    assert tape.lost() == []
-    last = tape.compiles[-1]
-    assert [row.entry for row in queries.checkpoints(tape.store, last)] == ["graph"]
+    log = record(program)
+    assert log.lost() == []
+    last = log.compiles[-1]
+    assert [row.entry for row in queries.checkpoints(log.store, last)] == ["graph"]
 
 
 def test_an_export_of_a_boolean_item_keeps_its_graph(record: Record) -> None:
@@ -57,6 +57,6 @@ def test_an_export_of_a_boolean_item_keeps_its_graph(record: Record) -> None:
         def forward(self, flag: torch.Tensor) -> torch.Tensor:
             return torch.tensor([flag.item()])
 
-    tape = record(lambda: torch.export.export(Item(), (torch.tensor([True]),)))
-    assert tape.lost() == []
-    assert [row.stage for row in queries.graphs(tape.store, tape.compile)] == ["joint"]
+    log = record(lambda: torch.export.export(Item(), (torch.tensor([True]),)))
+    assert log.lost() == []
+    assert [row.stage for row in queries.graphs(log.store, log.compile)] == ["joint"]

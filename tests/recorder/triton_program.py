@@ -14,9 +14,10 @@ import triton
 import triton.language as tl
 
 from tests.replay import devices
-from torchreel.replay import dynamo_names, torch_names
+from torchreel.replay import dynamo_names
 from torchreel.replay.imposed.facts import Facts
 from torchreel.replay.imposed.torch_machine import imposed
+from torchreel.torch_compat import inductor
 
 
 @triton.jit  # type: ignore[untyped-decorator]
@@ -35,7 +36,7 @@ def compile_it(compile_: Callable[..., object]) -> None:
     """Compile a function that calls the kernel."""
     with (
         imposed(Facts(accelerator=devices.H200)) as left,
-        torch_names.without_cpp_compiler(),
+        inductor.without_cpp_compiler(),
         dynamo_names.compile_only(doubled.__code__),
         contextlib.suppress(dynamo_names.TracingStopped),
     ):

@@ -5,7 +5,16 @@ from __future__ import annotations
 import pytest
 
 from torchreel.errors import DamagedStore
-from torchreel.releases.results import Run, State, Survey, Tried, in_order, order_of
+from torchreel.releases.results import (
+    Fate,
+    Rechecked,
+    Run,
+    State,
+    Survey,
+    Tried,
+    in_order,
+    order_of,
+)
 
 LETTERS: dict[str, State] = {"F": "same", "P": "passes", "o": "other", "u": "unjudged"}
 VERSIONS = ("2.9.1", "2.10.0", "2.11.0", "2.12.1", "2.13.0")
@@ -105,3 +114,29 @@ def test_a_survey_survives_the_store() -> None:
 def test_what_is_no_survey_is_damage(data: object) -> None:
     with pytest.raises(DamagedStore, match="releases"):
         Survey.from_json(data)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("new", "here", "state"),
+    [
+        (("same",), None, "there"),
+        (("passes", "passes", "same"), None, "there"),
+        (("other",), None, "other"),
+        (("unjudged",), None, "unjudged"),
+        ((), None, "unjudged"),
+        (("passes",) * 3, None, "unjudged"),
+        (("passes",) * 3, ("same",) * 3, "fixed"),
+        (("passes",) * 3, ("passes",) * 3, "unjudged"),
+        (("passes",) * 3, ("other",), "unjudged"),
+    ],
+)
+def test_fixed_needs_a_script_that_fails_here(
+    new: tuple[State, ...], here: tuple[State, ...] | None, state: Fate
+) -> None:
+    def tried(states: tuple[State, ...]) -> Tried:
+        return Tried("2.13.0", tuple(Run(each, f"it {each}") for each in states), "no Python")
+
+    found = Rechecked(tried(new), tried(here) if here is not None else None)
+    assert found.state == state
+    if here == ("passes",) * 3:
+        assert found.detail.startswith("it passes, but with torch 2.13.0, which is installed here")

@@ -41,9 +41,10 @@ A100 = _facts(
 MACHINE = """
 import contextlib, json, os, sys, torch, torchreel, torch.nn.functional as F
 import torch._functorch.config, torch._inductor.config
-from torchreel.replay import dynamo_names, torch_names
+from torchreel.replay import dynamo_names
 from torchreel.replay.imposed.facts import Facts
 from torchreel.replay.imposed.torch_machine import imposed
+from torchreel.torch_compat import inductor
 
 torch._functorch.config.force_non_lazy_backward_lowering = True
 torch._inductor.config.compile_threads = 1
@@ -59,7 +60,7 @@ def compile(function, *inputs):
             print(type(error).__name__)
 
 facts = Facts(accelerator=json.loads(os.environ["ACCELERATOR"]))
-with imposed(facts) as left, torch_names.without_cpp_compiler():
+with imposed(facts) as left, inductor.without_cpp_compiler():
     assert not left, left
     with torchreel.record(sys.argv[1]):
 """

@@ -128,6 +128,46 @@ _library.impl("add_one_", lambda x: x.add_(1), "CPU")
 _library.impl("add_one_", lambda x: x, "Meta")
 
 
+_library.define("itself(Tensor x) -> Tensor")
+_library.impl("itself", lambda x: x, "CompositeExplicitAutograd")
+_library.define("tail(Tensor x, int n) -> Tensor")
+_library.impl("tail", lambda x, n: x[n:].t(), "CPU")
+_library.impl("tail", lambda x, n: x[n:].t(), "Meta")
+_library.define("turned(Tensor(a) x) -> Tensor(a)")
+_library.impl("turned", lambda x: x.t(), "CompositeExplicitAutograd")
+
+
+@torch.library.custom_op("reeltest::halves", mutates_args=())
+def halves(x: Tensor) -> list[Tensor]:
+    return [x[:2].clone(), x[2:].clone()]
+
+
+@halves.register_fake
+def _(x: Tensor) -> list[Tensor]:
+    new = torch.empty_like(x)
+    return [new[:2], new[2:]]
+
+
+def itself(x: Tensor) -> Any:
+    return torch.ops.reeltest.itself(x), torch.ops.reeltest.tail(x, 1), x + 1
+
+
+def written(x: Tensor) -> Any:
+    y = x * 2
+    torch.ops.reeltest.itself(y).add_(1)
+    torch.ops.reeltest.tail(y, 1).mul_(2)
+    return y + 1
+
+
+def turned(x: Tensor) -> Any:
+    return torch.ops.reeltest.turned(x * 2) + 1
+
+
+def halved(x: Tensor) -> Any:
+    one, other = halves(x + 1)
+    return one * 2, other * 3
+
+
 def trained(x: Tensor) -> Tensor:
     return (twist(x.sin(), 3) * x).sum()
 
@@ -167,4 +207,8 @@ def said(x: Tensor) -> Tensor:
 FUNCTIONS: dict[str, Callable[..., Any]] = {
     function.__name__: function
     for function in (trained, scaled, filled, parts, many, unbacked, counted, said)
+}
+"""Those whose results share no memory with an argument or with each other."""
+ALIASING: dict[str, Callable[..., Any]] = {
+    function.__name__: function for function in (itself, written, turned, halved)
 }

@@ -9,10 +9,11 @@ import pytest
 
 from tests.replay.programs import UNCACHED
 from torchreel.errors import UntrustedError
-from torchreel.replay import replay, torch_names
+from torchreel.replay import replay
 from torchreel.store import queries
 from torchreel.store.database import Store
 from torchreel.store.records import Compile
+from torchreel.torch_compat import dynamo
 
 PROGRAM = """
 import torch
@@ -102,4 +103,4 @@ def test_the_name_of_the_backend_that_it_calls_is_recorded(store: Store) -> None
 )
 def test_a_store_cannot_name_another_callable(name: str) -> None:
     with pytest.raises(UntrustedError, match="not one of torch's own"):
-        torch_names.backend(name, {})
+        dynamo.backend(name, {})

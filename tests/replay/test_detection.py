@@ -18,7 +18,7 @@ from tests.replay import mutations
 from tests.replay.mutations import Mutation, apply, changed, outcome
 from tests.replay.programs import UNCACHED, record
 from torchreel.cli import app
-from torchreel.commands.replay import report
+from torchreel.commands.views.replay import report
 from torchreel.errors import DamagedStore, UnsupportedError, UsageError
 from torchreel.replay import Verdict, replay
 from torchreel.replay.compare.causes import likely
@@ -96,7 +96,7 @@ def test_one_changed_fact_is_found_where_it_is(
 
 
 def _without(path: Path, copy: Path, seq: int) -> None:
-    """A copy of a store whose tape lacks an event, the only one of its page."""
+    """A copy of a store whose event log lacks an event, the only one of its page."""
     copy.write_bytes(path.read_bytes())
     with Store.open(copy, write=True) as store, store.writer() as writer:
         pages = schema.event_pages
@@ -110,7 +110,7 @@ def _without(path: Path, copy: Path, seq: int) -> None:
     raise LookupError(seq)
 
 
-def test_a_hole_in_the_tape_is_named(replayed: Path, tmp_path: Path) -> None:
+def test_a_hole_in_the_event_log_is_named(replayed: Path, tmp_path: Path) -> None:
     with Store.open(replayed) as store:
         rows = queries.events(store, mutations.original(store), "aot.partition")
     _without(replayed, tmp_path / "hole.db", rows[0].seq)
@@ -149,7 +149,7 @@ def test_a_graph_that_is_none_is_refused(replayed: Path, tmp_path: Path) -> None
             outcome(store)
 
 
-def test_a_tape_cut_off_by_a_crash_is_compared_as_far_as_it_goes(
+def test_a_event_log_cut_off_by_a_crash_is_compared_as_far_as_it_goes(
     replayed: Path, tmp_path: Path
 ) -> None:
     copy = tmp_path / "cut.db"
@@ -206,7 +206,7 @@ def test_the_shape_env_alone_is_held_to_its_snapshots(replayed: Path, tmp_path: 
     assert "events replayed" in verdict.notes[0]
 
 
-def test_a_change_of_the_tape_is_noticed_by_the_shapes(replayed: Path, tmp_path: Path) -> None:
+def test_a_change_of_the_event_log_is_noticed_by_the_shapes(replayed: Path, tmp_path: Path) -> None:
     copy = tmp_path / "shapes.db"
     copy.write_bytes(replayed.read_bytes())
     with Store.open(copy, write=True) as store:
@@ -275,7 +275,7 @@ def test_a_frame_without_a_graph_is_not_replayed_from_one(tmp_path: Path) -> Non
         with pytest.raises(UnsupportedError, match="made no graph"):
             replay(store, left, "graph")
         with store.writer() as writer:
-            row = {"recording_id": 1, "reason": "buffer full", "place": "tape"}
+            row = {"recording_id": 1, "reason": "buffer full", "place": "event log"}
             writer.add_many("lost", [{**row, "count": 1, "message": ""}])
         assert not queries.is_without_graph(store, left), "its graph may be what was lost"
 

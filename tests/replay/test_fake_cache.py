@@ -1,4 +1,4 @@
-"""What is read of the operators on a tape that somebody else may have written."""
+"""What is read of the operators in an event log that somebody else may have written."""
 
 from pathlib import Path
 

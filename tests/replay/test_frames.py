@@ -406,3 +406,41 @@ def test_what_bundles_of_older_versions_name_is_found(name: str, now: object) ->
     module, _, attribute = name.partition(" ")
     pickled = b"c%s\n%s\n." % (module.encode(), attribute.encode())
     assert read_bundles._unpickled(pickled, [], "1/0/0") is now
+
+
+MARKED = """
+import torch
+
+@torch.compiler.allow_in_graph
+def own(x):
+    return x.sin() + 1
+
+@torch.compiler.allow_in_graph
+class Double(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        return x * 2
+
+    @staticmethod
+    def backward(ctx, grad):
+        return grad * 3
+
+@torch._dynamo.nonstrict_trace
+def untraced(x):
+    return x.cos()
+
+def program(x):
+    return untraced(Double.apply(own(x)))
+
+torch.compile(program, backend="eager")(torch.ones(3, requires_grad=True))
+"""
+
+
+def test_functions_of_the_program_keep_their_marks(tmp_path: Path) -> None:
+    """Functions of `__main__` are in the bundle by value: Dynamo knows marks by ids."""
+    path = _record(tmp_path, MARKED)
+    with Store.open(path, write=True) as store:
+        (program,) = queries.recordings(store)
+        (compile,) = queries.compiles(store, program.id)
+        verdict = replay(store, compile, trust=True)
+    assert (verdict.entry, verdict.verdict, verdict.detail) == ("frame", "identical", "")

@@ -1,4 +1,4 @@
-"""A compile for a GPU is replayed and reduced where there is none: from the facts on its tape.
+"""A compile for a GPU is replayed and reduced where there is none: from the facts in its event log.
 
 The recordings come from a machine without a GPU too: it is given the facts of one, and its tensors
 have no memory behind them.
@@ -120,5 +120,5 @@ def test_what_is_missing_is_named() -> None:
 
 def test_facts_of_nothing_are_said() -> None:
     with imposed(Facts(accelerator={"devices": []})) as left:
-        assert left == ["the GPU: the tape does not say what it was"]
+        assert left == ["the GPU: the event log does not say what it was"]
     assert told(Facts()) == []

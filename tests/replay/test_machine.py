@@ -101,7 +101,7 @@ def test_without_the_facts_it_is_not(
 
 
 @avx2
-def test_the_facts_are_on_the_tape(recorded: Path) -> None:
+def test_the_facts_are_on_the_event_log(recorded: Path) -> None:
     with Store.open(recorded) as store:
         facts = facts_of(store, queries.compiles(store, 1)[0])
     assert (facts.cpus, facts.vector_isa) == (64, "avx2")

@@ -84,93 +84,93 @@ def test_texts_that_differ_stay_apart(one: str, other: str) -> None:
 
 
 def test_numbers_given_out_by_a_process_are_ranks() -> None:
-    def tape(*numbers: int) -> list[bytes]:
+    def log(*numbers: int) -> list[bytes]:
         return texts(
             *(event("shape_env.guard", {"env": number, "expr": "s0"}) for number in numbers),
         )
 
-    assert tape(4, 7, 4) == tape(1, 2, 1)
-    assert tape(4, 7, 4) != tape(1, 2, 2)
+    assert log(4, 7, 4) == log(1, 2, 1)
+    assert log(4, 7, 4) != log(1, 2, 2)
 
 
 def test_a_tensor_is_numbered_within_its_describer() -> None:
-    def tape(*pairs: tuple[int, int]) -> list[bytes]:
+    def log(*pairs: tuple[int, int]) -> list[bytes]:
         return texts(
             *(event("fake_tensors.convert", {"describer": a, "tensor": b}) for a, b in pairs)
         )
 
-    assert tape((3, 9), (5, 9), (3, 9)) == tape((1, 0), (2, 4), (1, 0))
-    assert tape((3, 9), (3, 8)) != tape((1, 0), (1, 0))
+    assert log((3, 9), (5, 9), (3, 9)) == log((1, 0), (2, 4), (1, 0))
+    assert log((3, 9), (3, 8)) != log((1, 0), (1, 0))
 
 
 def test_the_tree_of_a_source_is_its_name() -> None:
-    def tape(source: Json) -> list[bytes]:
+    def log(source: Json) -> list[bytes]:
         return texts(event("fake_tensors.convert", {"source": source}))
 
     local: Json = {"source": "LocalSource", "local_name": "self", "is_input": True}
     tree: Json = {"source": "AttrSource", "base": local, "member": "bias"}
-    assert tape(tree) == tape("L['self'].bias")
-    assert tape(tree) != tape("L['self'].weight")
-    assert tape({"source": "opaque", "name": "L['x']", "reason": ""}) == tape("L['x']")
+    assert log(tree) == log("L['self'].bias")
+    assert log(tree) != log("L['self'].weight")
+    assert log({"source": "opaque", "name": "L['x']", "reason": ""}) == log("L['x']")
     odd: Json = {"source": "AttrSource", "base": None, "member": None}
-    assert tape(odd) != tape({**odd, "member": 3})
-    assert tape({"source": "NoSuchSource"}) != tape({"source": "NoOtherSource"})
+    assert log(odd) != log({**odd, "member": 3})
+    assert log({"source": "NoSuchSource"}) != log({"source": "NoOtherSource"})
 
 
 def test_the_name_of_a_source_may_hold_an_identity() -> None:
-    def tape(*scopes: int) -> list[bytes]:
+    def log(*scopes: int) -> list[bytes]:
         names = [f"G['___unnamed_scope_{scope}_c0']['T']" for scope in scopes]
         return texts(*(event("fake_tensors.convert", {"source": name}) for name in names))
 
-    assert tape(140000000000000, 141111111111111) == tape(139999999999999, 138888888888888)
-    assert tape(140000000000000, 140000000000000) != tape(139999999999999, 138888888888888)
+    assert log(140000000000000, 141111111111111) == log(139999999999999, 138888888888888)
+    assert log(140000000000000, 140000000000000) != log(139999999999999, 138888888888888)
 
 
 def test_an_identity_in_a_name_may_be_an_address_of_few_digits() -> None:
-    def tape(*numbers: int) -> list[bytes]:
+    def log(*numbers: int) -> list[bytes]:
         names = [f"G['__optimizer_{number}_c0']" for number in numbers]
         return texts(*(event("fake_tensors.convert", {"source": name}) for name in names))
 
     # An interpreter that is not relocated lies at 0x400000, with its heap right behind.
-    assert tape(9_437_184, 61_437_184) == tape(140_000_000_000_000, 139_999_999_999_999)
-    assert tape(9_437_184, 9_437_184) != tape(9_437_184, 61_437_184)
+    assert log(9_437_184, 61_437_184) == log(140_000_000_000_000, 139_999_999_999_999)
+    assert log(9_437_184, 9_437_184) != log(9_437_184, 61_437_184)
 
 
 def test_a_cause_is_a_distance() -> None:
-    def tape(first: int, last: int) -> list[bytes]:
+    def log(first: int, last: int) -> list[bytes]:
         return texts(
             event("proxies.trace", {}, first), event("inductor.pass", {}, first + 1),
             event("proxies.node", {}, last, cause=first),
         )  # fmt: skip
 
-    assert tape(10, 12) == tape(400, 437)
+    assert log(10, 12) == log(400, 437)
     moved = texts(
         event("proxies.trace", {}, 10), event("inductor.pass", {}, 11),
         event("proxies.node", {}, 12, cause=11),
     )  # fmt: skip
-    assert tape(10, 12) != moved
+    assert log(10, 12) != moved
 
 
 def test_frames_are_compared_by_the_names_of_their_files() -> None:
-    def tape(number: int, name: str = "model.py", line: int = 3) -> bytes:
+    def log(number: int, name: str = "model.py", line: int = 3) -> bytes:
         normaliser = Normaliser()
         normaliser.learn(event("str", {"str": [name, number]}))
         frames: Json = [{"filename": number, "line": line, "name": "f", "loc": ""}]
         guard = {"guard_added": {"expr": "s0 > 1", "user_stack": frames, "stack": [number]}}
         return normaliser.canonical(event("guard_added", guard)).text
 
-    assert tape(3) == tape(17)
-    assert tape(3) != tape(3, name="other.py")
-    assert tape(3) != tape(3, line=4)
+    assert log(3) == log(17)
+    assert log(3) != log(3, name="other.py")
+    assert log(3) != log(3, line=4)
 
 
 def test_what_torch_collects_in_a_set_has_no_order() -> None:
-    def tape(name: str, *values: str) -> list[bytes]:
+    def log(name: str, *values: str) -> list[bytes]:
         return texts(event("compilation_metrics", {"compilation_metrics": {name: [*values]}}))
 
-    assert tape("tensorify_float_failure", "a", "b") == tape("tensorify_float_failure", "b", "a")
-    assert tape("tensorify_float_failure", "a", "b") != tape("tensorify_float_failure", "a", "c")
-    assert tape("cache_keys", "a", "b") != tape("cache_keys", "b", "a")
+    assert log("tensorify_float_failure", "a", "b") == log("tensorify_float_failure", "b", "a")
+    assert log("tensorify_float_failure", "a", "b") != log("tensorify_float_failure", "a", "c")
+    assert log("cache_keys", "a", "b") != log("cache_keys", "b", "a")
 
 
 def test_what_is_told_of_a_cached_result_is_set_aside_for_an_aten_graph_alone() -> None:
@@ -218,14 +218,14 @@ def test_it_imports_no_torch() -> None:
 
 
 def test_files_of_torch_are_named_within_torch() -> None:
-    def tape(path: str) -> list[bytes]:
+    def log(path: str) -> list[bytes]:
         return texts(event("artifact", {"pathname": path, "lineno": 7}))
 
-    plain = tape("torch/_inductor/compile_fx.py")
+    plain = log("torch/_inductor/compile_fx.py")
     # An environment in a directory that is on sys.path.
-    assert plain == tape(".venv/lib/python3.11/site-packages/torch/_inductor/compile_fx.py")
-    assert plain != tape("torch/_inductor/graph.py")
-    assert plain != tape("my_torch/_inductor/compile_fx.py")
+    assert plain == log(".venv/lib/python3.11/site-packages/torch/_inductor/compile_fx.py")
+    assert plain != log("torch/_inductor/graph.py")
+    assert plain != log("my_torch/_inductor/compile_fx.py")
 
 
 _TOLD: Json = ["float32", [0, 3], [3, 1], "cpu"]

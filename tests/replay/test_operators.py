@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 from pathlib import Path
 
 import pytest
 import torch
 
 import torchreel
-from tests.replay.operators import FUNCTIONS
+from tests.replay.operators import ALIASING, FUNCTIONS
 from torchreel.replay.compare.verdict import IDENTICAL
 from torchreel.replay.replay import replay
 from torchreel.store import queries
@@ -25,8 +26,10 @@ def recorded(path: Path, name: str, backend: str, *, dynamic: bool = False) -> P
     captured = torch._dynamo.config.patch(capture_scalar_outputs=True)
     uncached = torch._inductor.config.patch(force_disable_caches=True)
     with captured, uncached, torchreel.record(path):
-        compiled = torch.compile(FUNCTIONS[name], backend=backend, dynamic=dynamic, fullgraph=True)
-        result = compiled(x)
+        function = {**FUNCTIONS, **ALIASING}[name]
+        compiled = torch.compile(function, backend=backend, dynamic=dynamic, fullgraph=True)
+        with contextlib.suppress(torch._dynamo.exc.BackendCompilerFailed):
+            result = compiled(x)
         if x.requires_grad:
             result.backward()
     torch._dynamo.reset()
@@ -57,3 +60,15 @@ def test_they_are_opaque_to_inductor_too(tmp_path: Path, name: str) -> None:
         for entry in ("graph", "aot"):
             verdict = replay(store, the_compile(store), entry)
             assert verdict.verdict == IDENTICAL, f"{entry}: {verdict}\n{verdict.difference}"
+
+
+@pytest.mark.parametrize("backend", ["aot_eager", "inductor"])
+@pytest.mark.parametrize("name", ALIASING)
+def test_results_share_memory_as_the_fake_kernel_said(
+    tmp_path: Path, name: str, backend: str
+) -> None:
+    """With an argument, or with each other: as a tensor, or as a view of it."""
+    path = recorded(tmp_path / "run.db", name, backend)
+    with Store.open(path) as store:
+        verdict = replay(store, the_compile(store))
+    assert verdict.verdict == IDENTICAL, f"{verdict}\n{verdict.difference}\n{verdict.divergence}"

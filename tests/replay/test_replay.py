@@ -1,6 +1,7 @@
 """Record a program, replay each compile in a fresh process: every stage identical."""
 
 import json
+import sqlite3
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,9 @@ from tests.replay.programs import PROGRAMS, UNCACHED, record
 from torchreel.errors import UnsupportedError, UsageError
 from torchreel.minifier.storage.added_failures import add_failure
 from torchreel.replay import Verdict, replay
+from torchreel.replay.compare import compiles
+from torchreel.replay.compare.compiles import Question, Side
+from torchreel.replay.compare.selection import Point
 from torchreel.replay.imposed.vector_isa import copy_probes
 from torchreel.replay.processes.fork_server import warm
 from torchreel.store import queries
@@ -245,6 +249,14 @@ def test_a_backend_that_fails_and_lets_eager_mode_go_on_does_so_again(tmp_path: 
         verdict = replay(store, compile)
     assert (verdict.verdict, verdict.detail, verdict.difference) == ("identical", "", "")
     assert ("failure", "joint") in kinds(verdict)
+    with sqlite3.connect(path) as connection:
+        connection.execute("DELETE FROM failures")
+    with Store.open(path) as store:
+        again = queries.compiles(store, queries.recordings(store)[-1].id)[0]
+        question = Question(Point("graph"))
+        found = compiles.compare(Side(store, compile), Side(store, again), question)
+    assert "of the backend recorded, none replayed" in found.detail
+    assert not found.agrees
 
 
 def test_a_compile_of_aot_inductor_is_refused_with_the_reason(tmp_path: Path) -> None:
@@ -268,7 +280,7 @@ def test_a_compile_of_aot_inductor_is_refused_with_the_reason(tmp_path: Path) ->
 
 
 def test_eagers_run_of_a_wrong_result_is_no_part_of_the_replay(tmp_path: Path) -> None:
-    """Both are run and compared; what eager does there was on no tape."""
+    """Both are run and compared; what eager does there was in no event log."""
     path = tmp_path / "run.db"
     program = "torch.compile(lambda x: x.sin() + 1, backend='aot_eager')(torch.randn(5))"
     assert record(path, "plain", source=program) == 0

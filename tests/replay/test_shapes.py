@@ -1,4 +1,4 @@
-"""ShapeEnvs rebuilt from the tape are the recorded ones, at every event."""
+"""ShapeEnvs rebuilt from the event log are the recorded ones, at every event."""
 
 import contextlib
 import gc
@@ -724,7 +724,9 @@ def _changed(recorded: Recorded, kind: str, **data: Any) -> list[Event]:
         ("shape_env.replacement", {"symbol": 3}),
     ],
 )
-def test_a_lying_tape_is_refused(specialised: Recorded, kind: str, data: dict[str, Any]) -> None:
+def test_a_lying_event_log_is_refused(
+    specialised: Recorded, kind: str, data: dict[str, Any]
+) -> None:
     with pytest.raises(UnsupportedError):
         rebuild_all(_changed(specialised, kind, **data))
 

@@ -119,7 +119,7 @@ def test_shapes_stop_at_an_event(store: Store) -> None:
 def test_what_cannot_be_reached_is_said(store: Store) -> None:
     with pytest.raises(UsageError, match=r"no part of what a replay from 'graph' does"):
         go(store, at=the_event(store, "frame.start").seq)
-    with pytest.raises(UsageError, match="is not on the tape"):
+    with pytest.raises(UsageError, match="is not in the event log"):
         go(store, at=10**9)
     with pytest.raises(UsageError, match=r"has no stage backward: it went through dynamo"):
         go(store, to="backward")

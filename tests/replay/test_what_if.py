@@ -15,10 +15,10 @@ from tests.replay.programs import UNCACHED, record
 from torchreel.errors import UntrustedError, UsageError
 from torchreel.replay import Verdict, replay
 from torchreel.replay.child.checkpoint_child import Request
+from torchreel.replay.child.checks import check_config
 from torchreel.replay.compare.rules import excuses, without
 from torchreel.replay.compare.verdict import DIVERGED, IDENTICAL, REFUSED
 from torchreel.replay.processes import launch
-from torchreel.replay.torch_names import check_config
 from torchreel.replay.what_if import Changes, applied, changes, concluded
 from torchreel.store import Store, queries
 from torchreel.store.records import Event

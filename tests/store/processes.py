@@ -47,7 +47,7 @@ def run_child(program: str, *arguments: str | Path) -> int:
 DROP_RIGHTS = """
 import os, sys
 from torchreel.store import Store, queries
-from torchreel.store.processes import post_mortem
+from torchreel.store import post_mortem
 from torchreel.errors import StoreError
 if os.geteuid() == 0:
     os.setgid(65534)

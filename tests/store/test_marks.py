@@ -8,6 +8,7 @@ import pytest
 
 from tests.store.rows import add_compile, add_recording, add_stage
 from torchreel.store import Store, queries
+from torchreel.store.post_mortem import settle
 from torchreel.store.processes import marks
 from torchreel.store.processes.marks import BESIDE, KEY, NOWHERE, Marks
 
@@ -44,7 +45,7 @@ def test_only_a_compile_that_the_compiler_was_at_work_on_crashed(store: Store, p
     marked(path, (1, "ok"), (2, "ok"), (3, "failed"), (2, "running"))
     expected = ["ok", "crashed", "failed", "ok"]
     assert statuses(store, recording) == expected
-    assert store.settle() == 1
+    assert settle(store) == 1
     assert list(marks.left_behind(str(path))) == []
     assert statuses(store, recording) == expected
     (failure,) = queries.failures(store)
@@ -56,14 +57,14 @@ def test_only_a_compile_that_the_compiler_was_at_work_on_crashed(store: Store, p
 def test_without_its_marks_nobody_knows(store: Store) -> None:
     recording = dead_recording(store, "running")
     assert statuses(store, recording) == ["unknown"]
-    store.settle()
+    settle(store)
     assert statuses(store, recording) == ["unknown"]
     assert queries.failures(store) == []
 
 
 def test_a_fault_without_marks_is_a_crash(store: Store) -> None:
     recording = dead_recording(store, "running", exit_signal="SIGSEGV")
-    store.settle()
+    settle(store)
     assert statuses(store, recording) == ["crashed"]
     assert len(queries.failures(store)) == 1
 
@@ -72,7 +73,7 @@ def test_a_process_that_ended_in_order_and_could_not_say_so(store: Store, path: 
     recording = dead_recording(store, "running")
     marked(path, (1, "ok")).end(written=False)
     assert queries.recording(store, recording).status == "done"
-    store.settle()
+    settle(store)
     with store.connect() as connection:
         found = connection.exec_driver_sql("SELECT status FROM recordings").scalar()
     assert (found, statuses(store, recording)) == ("done", ["ok"])
@@ -88,7 +89,7 @@ def test_marks_of_another_machine_are_left_until_they_are_old(
         elsewhere.setattr(marks, "machine_identity", lambda: "another boot pid:[1]")
         for began in (now, long_ago):
             assert Marks().create(str(path), DEAD, began) == BESIDE
-    store.settle()
+    settle(store)
     assert list(marks.left_behind(str(path))) == [(DEAD, now)]
 
 
@@ -96,7 +97,7 @@ def test_marks_of_a_process_of_this_machine_go_when_it_is_gone(store: Store, pat
     now = time.time_ns()
     for pid in (DEAD, os.getpid()):
         assert Marks().create(str(path), pid, now) == BESIDE
-    store.settle()
+    settle(store)
     assert list(marks.left_behind(str(path))) == [(os.getpid(), now)]
 
 

@@ -1,4 +1,4 @@
-"""Pages of events: what goes in comes out, in the order of the tape; a lie is a damaged store."""
+"""Pages of events: what goes in comes out, in the order of the event log; a lie is refused."""
 
 from pathlib import Path
 
@@ -53,7 +53,7 @@ def _add_page(w: Writer, recording: int, compile_id: int | None, seqs: list[int]
     )  # fmt: skip
 
 
-def test_rows_and_pages_are_one_tape(store: Store, path: Path) -> None:
+def test_rows_and_pages_are_one_event_log(store: Store, path: Path) -> None:
     with store.writer() as w:
         recording = add_recording(w)
         compile_id = add_compile(w, recording)
@@ -67,7 +67,7 @@ def test_rows_and_pages_are_one_tape(store: Store, path: Path) -> None:
     assert [event.seq for event in queries.events(store, whole, between=(3, 5))] == [3, 4, 5]
     assert queries.event_counts(store, whole) == {"k": 6}
     assert queries.event_at(store, parse(f"{path}#1@6")).data == {"n": 6}
-    with pytest.raises(UsageError, match="not on the tape"):
+    with pytest.raises(UsageError, match="not in the event log"):
         queries.event_at(store, parse(f"{path}#1@7"))
 
 

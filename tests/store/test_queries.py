@@ -160,7 +160,7 @@ def test_an_address_names_a_compile(store: Store) -> None:
         ("1/7/7", "not in the store"),
         ("1/0/0_2", "not in the store"),
         ("9/0/0", "no recording 9"),
-        ("1@9", "not on the tape"),
+        ("1@9", "not in the event log"),
         ("1@0", "belongs to no compile"),
     ]:
         with pytest.raises(UsageError, match=complaint):

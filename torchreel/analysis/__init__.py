@@ -1,4 +1,4 @@
-"""Time travel: what the tape answers without a re-run.
+"""Time travel: what the event log answers without a re-run.
 
 Lives here: the symbol table as of an event (`shapes`), the stories of symbols, guards, recompiles,
 specialisations and graph breaks (`why`), and which guards an input would pass (`guard_check`).  Not

@@ -1,4 +1,4 @@
-"""What changed in a symbol table from one event to another.
+"""Compares the symbol tables as of two events.
 
 Lives here: the comparison of two tables, and their values as text.  Not here: the tables
 (`shapes`).
@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from torchreel.analysis.compile_log import data_of
+from torchreel.analysis.event_log import data_of
 from torchreel.analysis.shapes import Fact, Range, Symbol, SymbolTable
 from torchreel.store.documents import spelling
 from torchreel.store.documents.jsontypes import Json

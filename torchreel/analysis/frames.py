@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
-from torchreel.analysis.compile_log import CompileLog, data_of, texts
+from torchreel.analysis.event_log import CompileEventLog, data_of, texts
 from torchreel.analysis.guards import Background, guard_story, parts_of
 from torchreel.analysis.shapes import shape_events, symbol_table
 from torchreel.analysis.steps import Step, Story, step_of
@@ -22,34 +22,35 @@ from torchreel.store.records import Compile, Event, StackFrame
 # -- recompiles -----------------------------------------------------------------------------------
 
 
-def why_recompile(tape: CompileLog) -> list[Story]:
-    """One story for each cache entry that did not serve, so that the frame was compiled again."""
-    starts = tape.of("frame.start")
-    caller = step_of(tape, starts[0]) if starts else None
-    return [_miss_story(tape, event, caller) for event in tape.of("frame.cache_miss")]
+def why_recompile(log: CompileEventLog) -> list[Story]:
+    """One story for each cache entry that could not be reused: the frame was compiled again."""
+    starts = log.of("frame.start")
+    caller = step_of(log, starts[0]) if starts else None
+    return [_miss_story(log, event, caller) for event in log.of("frame.cache_miss")]
 
 
-def _miss_story(tape: CompileLog, miss: Event, caller: Step | None) -> Story:
-    """Why one entry did not serve: what its guard was made for, and the call that it failed."""
+def _miss_story(log: CompileEventLog, miss: Event, caller: Step | None) -> Story:
+    """Tell why a cache entry could not be reused: the guard that failed, and its origin."""
     data = data_of(miss)
     parts = _failed_parts(str(data.get("reason")), texts(data.get("guards")))
     what = "; ".join(parts) or shortened(str(data.get("reason")))
-    entry = _entry(tape, miss.name)
-    guards = _guard_stories(tape, entry, parts, str(data.get("source") or ""))
+    entry = _entry(log, miss.name)
+    guards = _guard_stories(log, entry, parts, str(data.get("source") or ""))
     guarded = list({step.seq: step for story in guards for step in story.steps}.values())
-    step = step_of(tape, miss, f"{tape.compile.frame_name} was called: did not hold: {what}")
+    step = step_of(log, miss, f"{log.compile.frame_name} was called: did not hold: {what}")
     if caller is not None:
         step = replace(step, line=caller.line, stack=caller.stack)
-    values = _values(tape, parts)
-    address = f"{tape.store.target}#{entry.place}" if entry else miss.name
+    values = _values(log, parts)
+    address = f"{log.store.target}#{entry.place}" if entry else miss.name
+    outcome = _outcome(log)
     facts: dict[str, Json] = {
-        "compile": tape.address, "frame": tape.compile.frame_name, "entry": address,
+        "compile": log.address, "frame": log.compile.frame_name, "entry": address,
         "guards": parts, "held": data.get("held"), "values": values,
-        "reason": data.get("reason"), "event": step.address,
+        "reason": data.get("reason"), "event": step.address, "outcome": outcome,
     }  # fmt: skip
     return Story(
-        f"{tape.address} ({tape.compile.frame_name}) {_outcome(tape)} because entry {address} did "
-        f"not serve: {what}",
+        f"{log.address} ({log.compile.frame_name}) {outcome} because entry {address} could not "
+        f"be reused: {what}",
         (*guarded, step),
         facts,
         (
@@ -60,9 +61,9 @@ def _miss_story(tape: CompileLog, miss: Event, caller: Step | None) -> Story:
     )
 
 
-def _outcome(tape: CompileLog) -> str:
+def _outcome(log: CompileEventLog) -> str:
     """Return what a miss led to: another compile, or none any more."""
-    for event in tape.of("frame.cache"):
+    for event in log.of("frame.cache"):
         limit, name = data_of(event).get("limit"), data_of(event).get("exceeded")
         if name:
             return f"was left uncompiled ({name} is {limit})"
@@ -102,27 +103,29 @@ def _stripped(part: str) -> str:
     return re.sub(r"L\[['\"](\w+)['\"]\]", r"\1", part).replace(" ", "")
 
 
-def _entry(tape: CompileLog, name: str) -> Compile | None:
+def _entry(log: CompileEventLog, name: str) -> Compile | None:
     """The compile that a cache entry came from: the last of its name before this one."""
-    rows = queries.compiles(tape.store, tape.compile.recording_id)
+    rows = queries.compiles(log.store, log.compile.recording_id)
     found = [
         row
         for row in rows
         if row.compile_id == name
-        and row.generation == tape.compile.generation
-        and row.id < tape.compile.id
+        and row.generation == log.compile.generation
+        and row.id < log.compile.id
     ]
     return found[-1] if found else None
 
 
 def _guard_stories(
-    tape: CompileLog, entry: Compile | None, parts: Sequence[str], source: str
+    log: CompileEventLog, entry: Compile | None, parts: Sequence[str], source: str
 ) -> list[Story]:
-    """Why the entry had the guard that failed."""
+    """Return the stories of the guard that failed: the events that added it to the cache entry."""
     if entry is None:
         return []
-    known = Background(tape.of_another(entry))
-    found = [guard for guard in known.tape.of("guards.guard") if _is_failed(guard, parts, source)]
+    known = Background(log.of_another(entry))
+    found = [
+        guard for guard in known.event_log.of("guards.guard") if _is_failed(guard, parts, source)
+    ]
     return [guard_story(known, guard, parts) for guard in found]
 
 
@@ -134,13 +137,13 @@ def _is_failed(guard: Event, parts: Sequence[str], source: str) -> bool:
     return named or any(part in parts for part in parts_of(guard))
 
 
-def _values(tape: CompileLog, parts: Iterable[str]) -> dict[str, Json]:
-    """Return what the new call has where the failed checks look, as far as the tape says so."""
+def _values(log: CompileEventLog, parts: Iterable[str]) -> dict[str, Json]:
+    """Return what the new call has where the failed checks look, if the event log says so."""
     known: dict[str, Json] = {}
-    if tape.of("shape_env.create"):
-        for row in symbol_table(shape_events(tape)).symbols.values():
+    if log.of("shape_env.create"):
+        for row in symbol_table(shape_events(log)).symbols.values():
             known |= dict.fromkeys(row.sources, row.hint)
-    for event in tape.of("scalar.symbolic"):
+    for event in log.of("scalar.symbolic"):
         data = data_of(event)
         if data.get("value") is not None:
             known[source_name(data.get("source"))] = data.get("value")
@@ -159,16 +162,16 @@ _HINT = re.compile(
 _EXPLANATION = re.compile(r"^\s*Explanation: (?P<text>.*(?:\n(?!\s*(?:Hint:|$)).*)*)", re.MULTILINE)
 
 
-def why_graph_break(tape: CompileLog) -> list[Story]:
+def why_graph_break(log: CompileEventLog) -> list[Story]:
     """One story for each thing that could not be traced, with the user's whole stack."""
-    return [_break_story(tape, event) for event in tape.of("frame.graph_break")]
+    return [_break_story(log, event) for event in log.of("frame.graph_break")]
 
 
-def _break_story(tape: CompileLog, event: Event) -> Story:
+def _break_story(log: CompileEventLog, event: Event) -> Story:
     data = data_of(event)
     reason = str(data.get("reason"))
     sort = str(data.get("type") or "") or shortened(reason)
-    step = step_of(tape, event, sort)
+    step = step_of(log, event, sort)
     hints = [_flat(match["text"]) for match in _HINT.finditer(reason)]
     explained = _EXPLANATION.search(reason)
     explanation = _flat(explained["text"]) if explained else _flat(reason.partition("\n\n")[0])
@@ -177,8 +180,8 @@ def _break_story(tape: CompileLog, event: Event) -> Story:
         "event": step.address, "reason": reason,
     }  # fmt: skip
     after = [
-        step_of(tape, each, _after(each))
-        for each in tape.of("frame.restart", "frame.speculation_failed", "output_graph.compile")
+        step_of(log, each, _after(each))
+        for each in log.of("frame.restart", "frame.speculation_failed", "output_graph.compile")
         if each.seq > event.seq and _follows(each)
     ]
     return Story(

@@ -10,7 +10,7 @@ import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import cached_property
 
-from torchreel.analysis.compile_log import CompileLog, data_of, texts
+from torchreel.analysis.event_log import CompileEventLog, data_of, texts
 from torchreel.analysis.shapes import SymbolTable, shape_events, symbol_table
 from torchreel.analysis.specialised import why_specialised
 from torchreel.analysis.steps import Step, Story, step_of
@@ -24,16 +24,16 @@ _SHAPE_GUARDS = ("shape_env.guard", "runtime_assert.defer")
 
 
 class Background:
-    """What the guards of a compile are explained with; each part is found once."""
+    """The context in which the guards of a compile are explained; each part is computed once."""
 
-    def __init__(self, tape: CompileLog) -> None:
-        self.tape = tape
-        self._has_shapes = bool(tape.of("shape_env.create"))
+    def __init__(self, log: CompileEventLog) -> None:
+        self.event_log = log
+        self._has_shapes = bool(log.of("shape_env.create"))
 
     @cached_property
     def table(self) -> SymbolTable:
         """The symbols at the end; none where the compile has no ShapeEnv."""
-        return symbol_table(shape_events(self.tape)) if self._has_shapes else SymbolTable(0)
+        return symbol_table(shape_events(self.event_log)) if self._has_shapes else SymbolTable(0)
 
     @cached_property
     def names(self) -> dict[str, str]:
@@ -42,30 +42,30 @@ class Background:
 
     @cached_property
     def specialised(self) -> list[Story]:
-        """What was dynamic and became static."""
-        return why_specialised(self.tape)
+        """Return the stories of the sizes that were dynamic and became static."""
+        return why_specialised(self.event_log)
 
 
-def why_guard(tape: CompileLog, text: str) -> list[Story]:
+def why_guard(log: CompileEventLog, text: str) -> list[Story]:
     """The story of each guard that holds a piece of code, or of type `text`.
 
     Raises `UsageError` when there is none.
     """
-    known = Background(tape)
+    known = Background(log)
     found = [
         guard_story(known, guard, [part for part in parts_of(guard) if holds(part, text)])
-        for guard in tape.of("guards.guard")
+        for guard in log.of("guards.guard")
         if guard.name == text or any(holds(part, text) for part in _spellings(guard))
     ]
     found += [
         _shape_story(known, event)
-        for event in tape.of(*_SHAPE_GUARDS)
+        for event in log.of(*_SHAPE_GUARDS)
         if any(holds(spelt, text) for spelt in _shape_spellings(event, known.names))
     ]
     if not found:
         raise UsageError(
-            f"{tape.address} has no guard with {text!r:.80} in it: list its guards with 'torchreel "
-            f"guards {tape.address}'."
+            f"{log.address} has no guard with {text!r:.80} in it: list its guards with 'torchreel "
+            f"guards {log.address}'."
         )
     return found
 
@@ -127,7 +127,7 @@ def guard_story(known: Background, guard: Event, parts: Sequence[str] = ()) -> S
     code = parts_of(guard)
     wanted = [part for part in parts if part in code] or code
     text = "; ".join(shown(part) for part in wanted if not is_mark(part))
-    step = step_of(known.tape, guard, f"guard: {text or guard.name}")
+    step = step_of(known.event_log, guard, f"guard: {text or guard.name}")
     expression = str(data_of(guard).get("expression"))
     led: list[Step] = []
     if guard.name == "TENSOR_MATCH":
@@ -136,7 +136,7 @@ def guard_story(known: Background, guard: Event, parts: Sequence[str] = ()) -> S
         led = _shape_steps(known, wanted)
     facts: dict[str, Json] = {"guard": guard.name, "expression": expression, "code": wanted}
     on = f" on {expression}" if expression else ""
-    notes = _explained(known.tape, wanted) if guard.name == "SHAPE_ENV" else ()
+    notes = _explained(known.event_log, wanted) if guard.name == "SHAPE_ENV" else ()
     return Story(f"{guard.name}{on} at {step.address}", (*led, step), facts, tuple(notes))
 
 
@@ -163,16 +163,16 @@ def _is_size(source: str, expression: str, wanted: Sequence[str]) -> bool:
 
 def _shape_steps(known: Background, parts: Sequence[str]) -> list[Step]:
     """The events by which the ShapeEnv came to demand these checks."""
-    tape, table = known.tape, known.table
+    log, table = known.event_log, known.table
     own = [name for name, row in table.symbols.items() if _read_in(row.sources, parts)]
     bare = {_bare(part) for part in parts}
-    exact = [e for e in tape.of("shape_env.guard") if _same(e, known.names, bare)]
+    exact = [e for e in log.of("shape_env.guard") if _same(e, known.names, bare)]
     found = exact or [
         event
-        for event in tape.of("shape_env.symbol", "shape_env.duck", "shape_env.guard")
+        for event in log.of("shape_env.symbol", "shape_env.duck", "shape_env.guard")
         if _about(event, own)
     ]
-    return [step_of(tape, event) for event in found]
+    return [step_of(log, event) for event in found]
 
 
 def _read_in(sources: Iterable[str], parts: Iterable[str]) -> bool:
@@ -198,16 +198,16 @@ def _about(event: Event, symbols: Iterable[str]) -> bool:
     return any(data.get("symbol") == s or mentions(data.get("expr"), s) for s in symbols)
 
 
-def _explained(tape: CompileLog, parts: Iterable[str]) -> list[str]:
+def _explained(log: CompileEventLog, parts: Iterable[str]) -> list[str]:
     """Return what torch says of the checks of a ShapeEnv: the text after '#'."""
-    lists = [data_of(event).get("guards") for event in tape.of("shape_env.guards")]
+    lists = [data_of(event).get("guards") for event in log.of("shape_env.guards")]
     verbose = [text for found in lists if isinstance(found, list) for text in texts(found[-1])]
     wanted = [_plain(part) for part in parts]
     return [text for text in verbose if _plain(text.partition("  # ")[0]) in wanted]
 
 
 def _shape_story(known: Background, event: Event) -> Story:
-    step = step_of(known.tape, event)
+    step = step_of(known.event_log, event)
     over_symbols, over_sources = _shape_spellings(event, known.names)
     facts: dict[str, Json] = {
         "guard": "ShapeEnv", "expression": over_symbols, "code": [over_sources],
@@ -215,11 +215,11 @@ def _shape_story(known: Background, event: Event) -> Story:
     return Story(f"{over_sources} in the ShapeEnv at {step.address}", (step,), facts)
 
 
-def why_event(tape: CompileLog, event: Event) -> list[Story]:
+def why_event(log: CompileEventLog, event: Event) -> list[Story]:
     """The story of one event: a guard's, or what the event is a part of."""
     if event.kind == "guards.guard":
-        return [guard_story(Background(tape), event)]
+        return [guard_story(Background(log), event)]
     if event.kind in _SHAPE_GUARDS:
-        return [_shape_story(Background(tape), event)]
-    step = step_of(tape, event)
+        return [_shape_story(Background(log), event)]
+    step = step_of(log, event)
     return [Story(f"{event.kind} {event.name}".rstrip() + f" at {step.address}", (step,))]

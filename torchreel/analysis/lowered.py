@@ -1,7 +1,7 @@
 """The graph node that Inductor was at when something happened, and the user's line of that.
 
 Lives here: from an event of the stage `lowering` to a node and its stack.  Not here: events that
-have a stack of their own (`compile_log`).  While it lowers, Inductor asks the ShapeEnv as Dynamo
+have a stack of their own (`event_log`).  While it lowers, Inductor asks the ShapeEnv as Dynamo
 does, but nothing of the program is being traced then: the line is that of the node.
 """
 
@@ -12,7 +12,7 @@ from bisect import bisect
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from torchreel.analysis.compile_log import CompileLog, users_line
+from torchreel.analysis.event_log import CompileEventLog, users_line
 from torchreel.errors import StoreError
 from torchreel.store.documents import graph_documents
 from torchreel.store.documents.jsontypes import parse_json
@@ -30,39 +30,39 @@ class Lowered:
     code: str = ""
 
 
-def lowered(tape: CompileLog, event: Event) -> Lowered | None:
+def lowered(log: CompileEventLog, event: Event) -> Lowered | None:
     """The node that was being lowered at an event; None at any other stage.
 
     An `inductor.lowering` is noted when its node is done, so it is the next one.
     """
     if event.stage != STAGE:
         return None
-    done = tape.of("inductor.lowering")
+    done = log.of("inductor.lowering")
     place = bisect([each.seq for each in done], event.seq)
     if place == len(done) or not done[place].name:
         return None
     name = done[place].name
-    stack, code = _traced_from(tape, _graph(tape, event), name)
+    stack, code = _traced_from(log, _graph(log, event), name)
     return Lowered(name, stack, code)
 
 
-def line_at(tape: CompileLog, event: Event) -> StackFrame | None:
+def line_at(log: CompileEventLog, event: Event) -> StackFrame | None:
     """The user's line at an event, by way of the node that was being lowered if need be."""
-    line = tape.line(event)
-    node = lowered(tape, event) if line is None else None
+    line = log.line(event)
+    node = lowered(log, event) if line is None else None
     return users_line(node.stack) if node else line
 
 
-def _graph(tape: CompileLog, event: Event) -> Graph | None:
+def _graph(log: CompileEventLog, event: Event) -> Graph | None:
     """The graph that was being lowered: that of the partition whose stage was open."""
     open_then = [
         stage.partition
-        for stage in tape.stages
+        for stage in log.stages
         if stage.stage == STAGE
         and stage.started_ns <= event.time_ns
         and (stage.ended_ns is None or event.time_ns <= stage.ended_ns)
     ]
-    found = [g for g in tape.graphs if g.stage == "post_grad" and g.partition in open_then]
+    found = [g for g in log.graphs if g.stage == "post_grad" and g.partition in open_then]
     return found[-1] if found else None
 
 
@@ -74,26 +74,26 @@ _FRAME = re.compile(
 
 
 def _traced_from(
-    tape: CompileLog, graph: Graph | None, name: str
+    log: CompileEventLog, graph: Graph | None, name: str
 ) -> tuple[tuple[StackFrame, ...], str]:
-    found = list(_FRAME.finditer("" if graph is None else _traces(tape, graph).get(name, "")))
+    found = list(_FRAME.finditer("" if graph is None else _traces(log, graph).get(name, "")))
     frames = tuple(
-        StackFrame(tape.compile.recording_id, -1, None, m["file"], int(m["line"]), m["name"])
+        StackFrame(log.compile.recording_id, -1, None, m["file"], int(m["line"]), m["name"])
         for m in found
     )
     return frames, (found[-1]["code"] or "").strip() if found else ""
 
 
-def _traces(tape: CompileLog, graph: Graph) -> Mapping[str, str]:
+def _traces(log: CompileEventLog, graph: Graph) -> Mapping[str, str]:
     """The stack trace of each node of a graph, by the node's name."""
-    if graph.digest not in tape.traces:
-        tape.traces[graph.digest] = dict(_read_traces(tape, graph))
-    return tape.traces[graph.digest]
+    if graph.digest not in log.traces:
+        log.traces[graph.digest] = dict(_read_traces(log, graph))
+    return log.traces[graph.digest]
 
 
-def _read_traces(tape: CompileLog, graph: Graph) -> Iterator[tuple[str, str]]:
+def _read_traces(log: CompileEventLog, graph: Graph) -> Iterator[tuple[str, str]]:
     try:
-        document = parse_json(tape.store.read_blob(graph.digest))
+        document = parse_json(log.store.read_blob(graph.digest))
     except (ValueError, RecursionError, StoreError):
         return
     for node in graph_documents.unfold(document) if isinstance(document, Mapping) else ():

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from torchreel.analysis.compile_log import CompileLog, data_of
+from torchreel.analysis.event_log import CompileEventLog, data_of
 from torchreel.errors import DamagedStore, UnsupportedError, UsageError
 from torchreel.store import queries
 from torchreel.store.documents.jsontypes import Json
@@ -37,7 +37,7 @@ class Symbol:
     sources: tuple[str, ...] = ()
     size_like: bool = False
     renamed: str | None = None
-    """What an unbacked symbol was recognised as."""
+    """The symbol that an unbacked symbol was recognised as."""
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ class Fact:
     seq: int
     expr: Json
     note: str = ""
-    """Where torch says that a guard comes from; what a failing assertion will say."""
+    """The origin of a guard, as torch reports it, or the message of an assertion."""
 
 
 @dataclass
@@ -77,7 +77,7 @@ class SymbolTable:
         return None
 
     def sources(self) -> dict[str, str]:
-        """Where guards read each symbol that has a source."""
+        """Return the first source of each symbol that has one: guards read the symbol there."""
         return {name: row.sources[0] for name, row in self.symbols.items() if row.sources}
 
 
@@ -86,26 +86,27 @@ class SymbolTable:
 KINDS = ("shape_env.", "unbacked.", "runtime_assert.", "scalar.item")
 
 
-def shape_events(tape: CompileLog, env: int | None = None) -> list[Event]:
+def shape_events(log: CompileEventLog, env: int | None = None) -> list[Event]:
     """The events of one ShapeEnv of a compile: that of its checkpoints, else of most events."""
-    found = tape.of(*KINDS)
-    number = _env_of(tape, found) if env is None else env
+    found = log.of(*KINDS)
+    number = _env_of(log, found) if env is None else env
     own = [event for event in found if data_of(event).get("env") == number]
     if own and own[0].kind == "shape_env.create":
         return own
-    recording = queries.recording(tape.store, tape.compile.recording_id)
-    kinds = [kind for kind in queries.event_counts(tape.store, recording) if kind.startswith(KINDS)]
-    everywhere = queries.events(tape.store, recording, kinds)
+    recording = queries.recording(log.store, log.compile.recording_id)
+    kinds = [kind for kind in queries.event_counts(log.store, recording) if kind.startswith(KINDS)]
+    everywhere = queries.events(log.store, recording, kinds)
     return [event for event in everywhere if data_of(event).get("env") == number]
 
 
-def _env_of(tape: CompileLog, events: Sequence[Event]) -> int:
+def _env_of(log: CompileEventLog, events: Sequence[Event]) -> int:
     marks = [data_of(event).get("env") for event in events if event.kind == "shape_env.checkpoint"]
     numbers = marks or [data_of(event).get("env") for event in events]
     known = [number for number in numbers if isinstance(number, int)]
     if not known:
         raise UnsupportedError(
-            f"{tape.address} has no ShapeEnv on its tape: it was recorded in flight mode, imported "
+            f"{log.address} has no ShapeEnv in its event log: it was recorded in flight mode, "
+            f"imported "
             "from a trace, or ended before there was one. See 'torchreel show --events'."
         )
     return max(dict.fromkeys(known), key=known.count)
@@ -129,7 +130,9 @@ def symbol_table(events: Sequence[Event], until: int | None = None) -> SymbolTab
     `DamagedStore` when events are missing.
     """
     if not events or (until is not None and until < events[0].seq):
-        begins = f"it begins with event {events[0].seq}" if events else "there is none on the tape"
+        begins = (
+            f"it begins with event {events[0].seq}" if events else "there is none in the event log"
+        )
         raise UsageError(f"This compile has no ShapeEnv yet at event {until}: {begins}.")
     steps = list(walk(event for event in events if until is None or event.seq <= until))
     table = steps[-1][1]
@@ -145,7 +148,7 @@ def _applied(table: SymbolTable | None, event: Event) -> SymbolTable:
             raise UnsupportedError(f"a ShapeEnv has a number, found {number!r:.80}")
         return SymbolTable(number, event.seq)
     if table is None:
-        raise DamagedStore("The tape changes a ShapeEnv, but does not say how it began.")
+        raise DamagedStore("The event log changes a ShapeEnv, but does not say how it began.")
     table.at = event.seq
     change = _CHANGES.get(event.kind)
     try:
@@ -197,8 +200,8 @@ def _replacement(table: SymbolTable, seq: int, data: Mapping[str, Any]) -> None:
 def _expect(name: str, what: str, found: object, recorded: object) -> None:
     if found != recorded:
         raise DamagedStore(
-            f"The tape has a hole: before it changed, the {what} of {name} was {recorded}, and the "
-            f"events so far make it {found}. See what was lost with 'torchreel show'."
+            f"The event log has a hole: before it changed, the {what} of {name} was {recorded}, "
+            f"and the events so far make it {found}. See what was lost with 'torchreel show'."
         )
 
 

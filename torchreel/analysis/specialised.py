@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from torchreel.analysis.compile_log import CompileLog, data_of
+from torchreel.analysis.event_log import CompileEventLog, data_of
 from torchreel.analysis.shapes import Symbol, shape_events, walk
 from torchreel.analysis.steps import Step, Story, step_of
 from torchreel.store.documents.jsontypes import Json
@@ -19,23 +19,21 @@ from torchreel.store.records import Event
 _CREATE_SIZES = "_create_symbolic_sizes_strides_storage_offset"
 
 
-def why_specialised(tape: CompileLog) -> list[Story]:
+def why_specialised(log: CompileEventLog) -> list[Story]:
     """One story for each size or number that was dynamic and became static, or never got a symbol.
 
     None for a compile that ended before it had a ShapeEnv.
     """
-    if not tape.of("shape_env.create"):
+    if not log.of("shape_env.create"):
         return []
-    events = shape_events(tape)
+    events = shape_events(log)
     marks = _marks(events)
     stories = [
-        _symbol_story(tape, events, event, row, value, marks)
+        _symbol_story(log, events, event, row, value, marks)
         for event, row, value in _moments(events)
     ]
-    stories += [_zero_one_story(tape, e) for e in events if e.kind == "shape_env.zero_one"]
-    return stories + [
-        _constant_story(tape, e) for e in tape.of("scalar.symbolic") if _is_constant(e)
-    ]
+    stories += [_zero_one_story(log, e) for e in events if e.kind == "shape_env.zero_one"]
+    return stories + [_constant_story(log, e) for e in log.of("scalar.symbolic") if _is_constant(e)]
 
 
 def _moments(events: Sequence[Event]) -> Iterator[tuple[Event, Symbol, int]]:
@@ -53,23 +51,23 @@ def _moments(events: Sequence[Event]) -> Iterator[tuple[Event, Symbol, int]]:
 
 
 def _symbol_story(
-    tape: CompileLog,
+    log: CompileEventLog,
     events: Sequence[Event],
     event: Event,
     row: Symbol,
     value: int,
     marks: Mapping[str, str],
 ) -> Story:
-    step = step_of(tape, event)
+    step = step_of(log, event)
     was = next((marks[source] for source in row.sources if source in marks), "dynamic")
     what = f"{' and '.join(row.sources)} ({row.name}, {was})" if row.sources else row.name
     facts: dict[str, Json] = {
         "symbol": row.name, "sources": list(row.sources), "value": value, "was": was,
     }  # fmt: skip
-    return _story(f"{what} became {value}", (*_tie(tape, events, row, event), step), facts)
+    return _story(f"{what} became {value}", (*_tie(log, events, row, event), step), facts)
 
 
-def _tie(tape: CompileLog, events: Sequence[Event], row: Symbol, last: Event) -> list[Step]:
+def _tie(log: CompileEventLog, events: Sequence[Event], row: Symbol, last: Event) -> list[Step]:
     """Return what tied a symbol to another one, when it is the other that became static."""
     if data_of(last).get("symbol") == row.name:
         return []
@@ -80,27 +78,25 @@ def _tie(tape: CompileLog, events: Sequence[Event], row: Symbol, last: Event) ->
         and event.seq < last.seq
         and data_of(event).get("symbol") == row.name
     ]
-    return [step_of(tape, tied[-1])] if tied else []
+    return [step_of(log, tied[-1])] if tied else []
 
 
-def _zero_one_story(tape: CompileLog, event: Event) -> Story:
+def _zero_one_story(log: CompileEventLog, event: Event) -> Story:
     source, value = data_of(event).get("source"), data_of(event).get("value")
     facts = {"symbol": None, "sources": [source], "value": value, "was": "0/1"}
-    return _story(
-        f"{source} (dynamic) is {value} and got no symbol", (step_of(tape, event),), facts
-    )
+    return _story(f"{source} (dynamic) is {value} and got no symbol", (step_of(log, event),), facts)
 
 
 def _is_constant(event: Event) -> bool:
     return data_of(event).get("expr") is None
 
 
-def _constant_story(tape: CompileLog, event: Event) -> Story:
+def _constant_story(log: CompileEventLog, event: Event) -> Story:
     data = data_of(event)
     source, value = source_name(data.get("source")), data.get("value")
     facts = {"symbol": None, "sources": [source], "value": value, "was": "constant"}
     return _story(
-        f"{source} ({data.get('type')}) is the constant {value!r}", (step_of(tape, event),), facts
+        f"{source} ({data.get('type')}) is the constant {value!r}", (step_of(log, event),), facts
     )
 
 

@@ -11,8 +11,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from torchreel.analysis.compile_log import CompileLog, data_of, users_line
 from torchreel.analysis.differences import spelled_range
+from torchreel.analysis.event_log import CompileEventLog, data_of, users_line
 from torchreel.analysis.lowered import lowered
 from torchreel.store.documents import spelling
 from torchreel.store.documents.jsontypes import Json
@@ -31,11 +31,11 @@ class Step:
     line: StackFrame | None = None
     stack: tuple[StackFrame, ...] = ()
     code: str = ""
-    """The source of the user's line, where the tape has it."""
+    """The source of the user's line, where the event log has it."""
     library: str = ""
     """The line of a library that it came to, where that is another."""
     torch: str = ""
-    """The place in torch that asked."""
+    """The place in torch that evaluated the condition."""
     cause: Step | None = None
 
     def to_json(self) -> dict[str, Json]:
@@ -74,26 +74,26 @@ class Story:
         }
 
 
-def step_of(tape: CompileLog, event: Event, text: str = "") -> Step:
+def step_of(log: CompileEventLog, event: Event, text: str = "") -> Step:
     """An event as a step, with the event that it is a part of as its cause."""
-    cause = tape.calls.get(event.cause or -1)
-    stack, where = tape.stack(event), location_of(tape, event)
-    node = lowered(tape, event) if not stack else None
+    cause = log.calls.get(event.cause or -1)
+    stack, where = log.stack(event), location_of(log, event)
+    node = lowered(log, event) if not stack else None
     line = users_line(node.stack if node else stack)
     own = line is not None and where.names(line)
     code, library = (where.code, "") if own else ("", where.library)
     if node is not None:
         code, library = node.code, f"Inductor, when it lowered {node.node}"
     return Step(
-        tape.place(event.seq), event.seq, event.kind, text or told(event), line,
+        log.place(event.seq), event.seq, event.kind, text or told(event), line,
         node.stack if node else tuple(stack), code, library, where.torch,
-        None if cause is None or cause.seq >= event.seq else step_of(tape, cause),
+        None if cause is None or cause.seq >= event.seq else step_of(log, cause),
     )  # fmt: skip
 
 
 @dataclass(frozen=True)
 class Location:
-    """Where torch says that a guard comes from: source, its place, and who in torch asked."""
+    """The origin of a guard as torch reports it: source line, its file, the caller inside torch."""
 
     code: str = ""
     place: str = ""
@@ -114,14 +114,14 @@ _LOCATION = re.compile(r"(?P<code>.*?)  # (?P<place>.*?)(?: \((?P<torch>[^()]*)\
 
 
 _ALONE = re.compile(r"(?P<code>)(?P<place>)\((?P<torch>[^()]*)\)$")
-"""Where nothing of the program is being traced, torch names its own place alone."""
+"""The origin of a guard while nothing of the program is traced: a place in torch alone."""
 
 
-def location_of(tape: CompileLog, event: Event) -> Location:
+def location_of(log: CompileEventLog, event: Event) -> Location:
     """The location of a guard, or of the guard that is part of the same call."""
     known = data_of(event).get("location")
-    if known is None and event.cause in tape.guard_of:
-        known = data_of(tape.guard_of[event.cause]).get("location")
+    if known is None and event.cause in log.guard_of:
+        known = data_of(log.guard_of[event.cause]).get("location")
     match = _LOCATION.match(str(known or "")) or _ALONE.match(str(known or ""))
     return (
         Location(match["code"].strip(), match["place"], match["torch"] or "")

@@ -8,8 +8,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 
-from torchreel.analysis.compile_log import CompileLog, data_of
 from torchreel.analysis.differences import spelled_range
+from torchreel.analysis.event_log import CompileEventLog, data_of
 from torchreel.analysis.shapes import Symbol, SymbolTable, shape_events, symbol_table
 from torchreel.analysis.steps import Story, step_of
 from torchreel.errors import UsageError
@@ -18,7 +18,7 @@ from torchreel.store.documents.jsontypes import Json
 from torchreel.store.records import Event
 
 SYMBOL = re.compile(r"[suz]f?\d+|zuf\d+", re.ASCII)
-"""How torch names symbols: s77, u0, zf24, zuf3."""
+"""Names of torch's symbols: s77, u0, zf24, zuf3."""
 
 _OWN_KINDS = (
     "shape_env.symbol", "shape_env.duck", "shape_env.range", "shape_env.replacement",
@@ -30,19 +30,19 @@ _MENTIONING = (
 )  # fmt: skip
 
 
-def why_symbol(tape: CompileLog, name: str) -> Story:
+def why_symbol(log: CompileEventLog, name: str) -> Story:
     """The story of a symbol, from its creation to its present state.
 
     Raises `UsageError` for a symbol that the compile does not have, naming those that it has.
     """
-    events = shape_events(tape)
+    events = shape_events(log)
     table = symbol_table(events)
     if name not in table.symbols:
         known = ", ".join(table.symbols) or "none"
-        raise UsageError(f"{tape.address} has no symbol {name!r:.40}: it has {known}.")
+        raise UsageError(f"{log.address} has no symbol {name!r:.40}: it has {known}.")
     row = table.symbols[name]
-    found = tuple(step_of(tape, event) for event in _events(events, name))
-    return Story(_headline(tape, table, row), found, _facts(table, row))
+    found = tuple(step_of(log, event) for event in _events(events, name))
+    return Story(_headline(log, table, row), found, _facts(table, row))
 
 
 def _events(events: Sequence[Event], name: str) -> Iterator[Event]:
@@ -63,9 +63,9 @@ def mentions(expr: Json, name: str) -> bool:
     return re.search(rf"(?<![\w$]){re.escape(name)}(?!\w)", str(expr)) is not None
 
 
-def _headline(tape: CompileLog, table: SymbolTable, row: Symbol) -> str:
+def _headline(log: CompileEventLog, table: SymbolTable, row: Symbol) -> str:
     where = row.sources[0] if row.sources else "a number that only a run knows"
-    return f"{row.name} of {tape.address}: {where}, {_now(table, row)}"
+    return f"{row.name} of {log.address}: {where}, {_now(table, row)}"
 
 
 def _now(table: SymbolTable, row: Symbol) -> str:

@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from torchreel.analysis.compile_log import CompileLog, compile_of, compiles_of
+from torchreel.analysis.event_log import CompileEventLog, compile_of, compiles_of
 from torchreel.analysis.frames import why_graph_break, why_recompile
 from torchreel.analysis.guards import why_event, why_guard
 from torchreel.analysis.specialised import why_specialised
@@ -22,7 +22,7 @@ from torchreel.store.addressing import Address
 from torchreel.store.database import Store
 
 RECOMPILE, SPECIALISED, GRAPH_BREAK = "recompile", "specialised", "graph-break"
-TOPICS: dict[str, Callable[[CompileLog], list[Story]]] = {
+TOPICS: dict[str, Callable[[CompileEventLog], list[Story]]] = {
     RECOMPILE: why_recompile,
     SPECIALISED: why_specialised,
     GRAPH_BREAK: why_graph_break,
@@ -45,8 +45,8 @@ class Answer:
 
     stories: tuple[Story, ...]
     silent: tuple[str, ...] = ()
-    """The addresses of compiles whose tape does not say: flight mode dropped it, or a trace that
-    was imported never had it."""
+    """The addresses of compiles whose event log lacks the answer: flight mode dropped the events,
+    or an imported trace never had them."""
 
 
 def why(store: Store, address: Address, what: str = "") -> Answer:
@@ -54,39 +54,40 @@ def why(store: Store, address: Address, what: str = "") -> Answer:
 
     `what` is a topic, a symbol, an event (`@417`), a piece of a guard's code or a guard's type.
     Left out, the event of the address is meant.  Raises `UsageError` for a symbol, event or guard
-    that the compile does not have, `UnsupportedError` where no compile's tape can say.
+    that the compile does not have, `UnsupportedError` where no compile's event log can say.
     """
     topic = topic_of(what)
     if topic is not None:
         return _covered(store, address, topic)
-    tape = CompileLog(store, compile_of(store, address))
+    log = CompileEventLog(store, compile_of(store, address))
     if SYMBOL.fullmatch(what):
-        return Answer((why_symbol(tape, what),))
+        return Answer((why_symbol(log, what),))
     event = _EVENT.fullmatch(what)
     if event is not None or (not what and address.event is not None):
         seq = int(event["seq"]) if event else address.event
-        where = Address(address.store, tape.compile.recording_id, event=seq)
-        return Answer(tuple(why_event(tape, queries.event_at(store, where))))
+        where = Address(address.store, log.compile.recording_id, event=seq)
+        return Answer(tuple(why_event(log, queries.event_at(store, where))))
     if not what:
         raise UsageError(
             "Say what is asked about: a symbol (s77), a guard (a piece of its code), an event "
             f"(@417), or one of {', '.join(TOPICS)}."
         )
-    return Answer(tuple(why_guard(tape, what)))
+    return Answer(tuple(why_guard(log, what)))
 
 
 def _covered(store: Store, address: Address, topic: str) -> Answer:
     """The stories of a topic, of all compiles that an address covers."""
     rows = compiles_of(store, address)
     if topic == SPECIALISED and address.attempt is None and address.event is None:
-        # An attempt that was given up decided nothing; what broke or missed is on its tape, though.
+        # An attempt that was given up decided nothing, but its event log has what broke or missed.
         rows = [row for row in rows if row.status != "restarted"] or rows[-1:]
-    tapes = [CompileLog(store, row) for row in rows]
-    telling = [tape for tape in tapes if any(kind.startswith("frame.") for kind in tape.kinds)]
-    silent = tuple(tape.address for tape in tapes if tape not in telling)
+    logs = [CompileEventLog(store, row) for row in rows]
+    telling = [log for log in logs if any(kind.startswith("frame.") for kind in log.kinds)]
+    silent = tuple(log.address for log in logs if log not in telling)
     if silent and not telling:
         raise UnsupportedError(
-            f"{address} can't say: its tape has no frames, for only a summary was kept (flight "
+            f"{address} can't say: its event log has no frames, for only a summary was kept "
+            f"(flight "
             "mode), or it was imported from a trace."
         )
-    return Answer(tuple(story for tape in telling for story in TOPICS[topic](tape)), silent)
+    return Answer(tuple(story for log in telling for story in TOPICS[topic](log)), silent)

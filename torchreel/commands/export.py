@@ -1,63 +1,83 @@
-"""`torchreel export`: what was written, and whether it shows the failure."""
+"""`torchreel export`: write a case as a script, an issue and a test, or a recording as a trace."""
 
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
 
-from torchreel.commands.rendering import streams
-from torchreel.escaping.characters import visible
-from torchreel.minifier.export import FORMATS, Exported
+import typer
+
+from torchreel.commands.options import (
+    AddressArgument,
+    ChecksOption,
+    ForceOption,
+    ImportOption,
+    OtherFailureOption,
+    OutputOption,
+    TrustOption,
+)
+
+if TYPE_CHECKING:
+    from torchreel.store import Address
 
 
-def formats(name: str) -> tuple[str, ...]:
-    """The formats that an option means: one of them, or all."""
-    return tuple(FORMATS) if name == "all" else (name,)
+def export(
+    address: AddressArgument = "",
+    output: OutputOption = Path("torchreel-repro"),
+    kind: Annotated[
+        str,
+        typer.Option("--format", metavar="repro|issue|test|all|torch-trace", help="What to write."),
+    ] = "all",
+    by_catch: OtherFailureOption = None,
+    imports: ImportOption = None,
+    checks: ChecksOption = 3,
+    trust: TrustOption = False,
+    force: ForceOption = False,
+) -> None:
+    """Write the best case known as a script, an issue and a test.
 
+    A reduced one if there is any, else the recorded one. The script is run in fresh processes in
+    which only torch can be imported, and so is the test; exits with 1 when the script does not show
+    the recorded failure there.
 
-def report(address: str, exported: Exported) -> int:
-    """Print the files; returns the exit status: 1 when the script does not show the failure."""
-    _print_script(exported)
-    for path in exported.files:
-        streams.result(f"wrote {path}")
-    result = exported.check
-    if not result.holds:
-        streams.say(
-            "The repro is NOT verified: run in a fresh process, it did not show the recorded "
-            f"failure ({result.detail}).",
-            style="bold red",
-        )
-        streams.next_command("torchreel", "show", address)
-        return 1
-    times = f"{exported.shown} of {exported.runs} runs" if exported.runs > 1 else "one run"
-    streams.say(
-        f"verified in a fresh process, with {_company(exported)}, in {times}: {result.detail}",
-        style="green",
+    With '--format torch-trace', write what TORCH_TRACE would have written instead, for tlparse: of
+    a compile, of a recording, or of every recording of a program.
+    """
+    from torchreel.store import Store, parse, queries
+
+    where = parse(address)
+    if kind == "torch-trace":
+        _export_trace(where, output, force)
+        return
+    from torchreel.commands.rendering import streams
+    from torchreel.commands.views import export as view
+    from torchreel.minifier.export import ExportOptions, export_other_failure
+    from torchreel.minifier.export import export as run
+
+    options = ExportOptions(
+        output,
+        view.formats(kind),
+        force,
+        tuple(imports or ()),
+        checks=checks,
+        trust=trust,
+        say=streams.say,
     )
-    if exported.shown < exported.runs:
-        rate = 100 * exported.shown / exported.runs
-        streams.say(f"The repro is flaky: it fails in {rate:.0f} % of its runs.", style="yellow")
-    if exported.test is not None and not exported.test.holds:
-        streams.say(f"test_repro.py is NOT verified: {exported.test.detail}", style="bold red")
-    _print_next(exported.files)
-    return 0
+    with Store.open(where.store) as store:
+        if by_catch is not None:
+            exported = export_other_failure(store, by_catch, options)
+            status = view.report(store.target, exported)
+        else:
+            row = queries.compile_at(store, where)
+            exported = run(store, row, options)
+            status = view.report(f"{store.target}#{row.place}", exported)
+    raise typer.Exit(status)
 
 
-def _company(exported: Exported) -> str:
-    """Return what the script could import."""
-    modules = " and ".join(map(visible, exported.imports))
-    return f"torch and {modules}" if modules else "torch alone"
+def _export_trace(where: Address, output: Path, force: bool) -> None:
+    from torchreel.commands.views import trace as view
+    from torchreel.store import Store
+    from torchreel.store.trace.export import export_trace
 
-
-def _print_script(exported: Exported) -> None:
-    """The script itself, where it is short enough to be read at once."""
-    lines = exported.script.text.splitlines()
-    if len(lines) <= 60:
-        streams.block("\n".join(f"    {line}".rstrip() for line in lines))
-
-
-def _print_next(files: tuple[Path, ...]) -> None:
-    script = next((path for path in files if path.suffix == ".py"), None)
-    if script is not None:
-        streams.next_command("python", visible(script))
-    else:
-        streams.next_command("cat", visible(files[0]))
+    with Store.open(where.store) as store:
+        view.report_export(export_trace(store, where, output, force=force), output)

@@ -1,111 +1,35 @@
-"""`torchreel guards`: the guards of a compile, and which of them an input would pass.
-
-Lives here: what is shown, as tables and as JSON.  Not here: the verdicts
-(`torchreel.analysis.guard_check.check`).
-"""
+"""`torchreel guards`: list the guards of a compile, or check inputs against them."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from typing import Annotated
 
-from torchreel.analysis.compile_log import CompileLog, compile_of
-from torchreel.analysis.guard_check.check import FAIL, PASS, UNKNOWN, Check, Judged, counts, judge
-from torchreel.analysis.guard_check.inputs import parse_inputs
-from torchreel.analysis.guards import is_mark, shown
-from torchreel.commands.rendering import listing, lost, streams
-from torchreel.errors import UnsupportedError
-from torchreel.store import Store
-from torchreel.store.addressing import Address
+import typer
 
-_STYLES = {FAIL: "red", UNKNOWN: "yellow", PASS: "green"}
+from torchreel.commands.options import AddressArgument, JsonOption
 
 
-def guards(store: Store, address: Address, described: Sequence[str], json: bool) -> int:
-    """Print the guards of a compile, judged where inputs are described.
+def guards(
+    address: AddressArgument = "",
+    described: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--input", metavar="'NAME: WHAT'", help="An input, as in 'x: f32[4, 17]' or 'n: 5'."
+        ),
+    ] = None,
+    json: JsonOption = False,
+) -> None:
+    """List the guards of a compile, or tell which of them an input would pass.
 
-    Returns the exit status: 1 when a guard fails, 0 otherwise.
+    Each '--input' describes one: a tensor by dtype and sizes, and where they are not the ordinary
+    ones by 'strides [...]', a device, 'requires_grad', 'parameter'; anything else by its value.
+    Without the model, what looks at anything but the described inputs is 'unknown', never 'pass'.
+    Exits with 1 when a guard fails.
     """
-    inputs = parse_inputs(described)
-    tape = CompileLog(store, compile_of(store, address))
-    judged = judge(tape, inputs)
-    if not judged:
-        raise UnsupportedError(
-            f"{tape.address} has no guards on its tape: it was recorded in flight mode, imported "
-            "from a trace, or ended before they were made. See 'torchreel show'."
-        )
-    if json:
-        listing.write_json([_row(guard, judged=bool(inputs)) for guard in judged])
-    elif inputs:
-        _print_verdicts(tape, judged)
-    else:
-        _print_guards(tape, judged)
-    lost.say_lost(store, address)
-    _print_next(tape, judged, bool(inputs))
-    return 1 if inputs and any(guard.verdict == FAIL for guard in judged) else 0
+    from torchreel.commands.views.guards import guards as print_guards
+    from torchreel.store import Store, parse
 
-
-def _row(guard: Judged, judged: bool) -> listing.Row:
-    row = guard.to_json()
-    if judged:
-        return row
-    checks = [check.code for check in guard.checks if check.code]
-    return {key: value for key, value in row.items() if key != "verdict"} | {"checks": checks}
-
-
-def _print_guards(tape: CompileLog, judged: Sequence[Judged]) -> None:
-    streams.result(f"{tape.address}: {len(judged)} guards", style="bold")
-    made = streams.table("type", "on", "check", "user's line", "event")
-    for guard in judged:
-        for number, check in enumerate(_worth_showing(guard.checks)):
-            first = number == 0
-            head = (guard.type, guard.expression) if first else ("", "")
-            tail = (_line(guard), _event(guard)) if first else ("", "")
-            streams.add_row(made, *head, shown(check.code), *tail)
-    streams.show(made)
-
-
-def _print_verdicts(tape: CompileLog, judged: Sequence[Judged]) -> None:
-    """Those that fail with the reason, then those that can't be judged, then those that pass."""
-    found = ", ".join(f"{number} {verdict}" for verdict, number in counts(judged).items())
-    streams.result(f"{tape.address}: {len(judged)} guards: {found}", style="bold")
-    made = streams.table("verdict", "type", "check", "why", "user's line", "event")
-    for verdict in (FAIL, UNKNOWN, PASS):
-        for guard in judged:
-            if guard.verdict == verdict:
-                _add_guard(made, guard)
-    streams.show(made)
-
-
-def _add_guard(made: object, guard: Judged) -> None:
-    style = _STYLES[guard.verdict]
-    decisive = [check for check in guard.checks if check.verdict == guard.verdict]
-    for number, check in enumerate(_worth_showing(decisive)):
-        tail = (_line(guard), _event(guard)) if number == 0 else ("", "")
-        code = shown(check.code) or guard.expression
-        streams.add_row(
-            made,  # type: ignore[arg-type]
-            guard.verdict, guard.type, code, check.reason, *tail, style=style,
-        )  # fmt: skip
-
-
-def _worth_showing(checks: Sequence[Check]) -> list[Check]:
-    """The checks without those that every tensor gets, unless they fail."""
-    return [check for check in checks if check.verdict == FAIL or not is_mark(check.code)]
-
-
-def _line(guard: Judged) -> str:
-    return f"{guard.line.file}:{guard.line.line} in {guard.line.name}" if guard.line else ""
-
-
-def _event(guard: Judged) -> str:
-    return f"@{guard.address.rpartition('@')[2]}"
-
-
-def _print_next(tape: CompileLog, judged: Sequence[Judged], described: bool) -> None:
-    failing = [guard for guard in judged if guard.verdict == FAIL]
-    if described and failing:
-        streams.next_command("torchreel", "why", failing[0].address)
-    elif described:
-        streams.next_command("torchreel", "why", tape.address, "recompile")
-    else:
-        streams.next_command("torchreel", "guards", tape.address, "--input", "x: f32[4, 17]")
+    where = parse(address)
+    with Store.open(where.store) as store:
+        status = print_guards(store, where, described or (), json)
+    raise typer.Exit(status)

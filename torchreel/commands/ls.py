@@ -1,193 +1,31 @@
-"""`torchreel ls`: the recordings of a store and their compiles."""
+"""`torchreel ls`: list recordings and compiles."""
 
 from __future__ import annotations
 
-from datetime import datetime
+from typing import Annotated
 
-from torchreel.commands.rendering import listing, streams
-from torchreel.commands.rendering.listing import Format, Row
-from torchreel.commands.rendering.text import count, shortened
-from torchreel.commands.rendering.unreadable import as_far_as_readable
-from torchreel.escaping.shell import command
-from torchreel.store import Store, queries
-from torchreel.store.addressing import Address
-from torchreel.store.documents.jsontypes import Json
-from torchreel.store.files.locks import INSTEAD_OF
-from torchreel.store.records import Compile, Failure, Graph, Recording
+import typer
 
-_STYLES = {
-    "failed": "red",
-    "crashed": "red",
-    "hung": "red",
-    "died": "red",
-    "running": "yellow",
-    "unknown": "yellow",
-}
+from torchreel.commands.options import AddressArgument, JsonOption
 
 
-def ls(store: Store, address: Address, kind: Format) -> None:
-    """Print what an address covers: a store, a recording or the attempts at a compile."""
-    with as_far_as_readable(store):
-        _ls(store, address, kind)
+def ls(
+    address: AddressArgument = "",
+    json: JsonOption = False,
+    nl: Annotated[bool, typer.Option("--nl", help="Write JSON, one row a line.")] = False,
+    csv: Annotated[bool, typer.Option("--csv", help="Write CSV.")] = False,
+    table: Annotated[bool, typer.Option("--table", help="Write tables (the default).")] = False,
+    every: Annotated[bool, typer.Option("--all", help="List the replays in it, too.")] = False,
+) -> None:
+    """List the recordings of a store and their compiles.
 
+    Replays are recordings too: they are counted, and listed with '--all'.
+    """
+    from torchreel.commands.rendering import listing
+    from torchreel.commands.views.ls import ls as print_listing
+    from torchreel.store import Store, parse
 
-def _ls(store: Store, address: Address, kind: Format) -> None:
-    found = _recordings(store, address)
-    rows = [row for item in found for row in compile_rows(store, item, address)]
-    if kind is Format.TABLE:
-        _print_recordings(store, found)
-        _print_compiles([row for row in rows if row["compile_id"] is not None])
-    else:
-        listing.write(rows, kind)
-    _print_own_file(store, found)
-    _print_next(store, found)
-
-
-def _print_own_file(store: Store, found: list[Recording]) -> None:
-    """Other processes of the same run are in files of their own."""
-    for row in found[:1]:
-        wanted = queries.environment(store, row.id).get(INSTEAD_OF)
-        if wanted is not None:
-            streams.say(
-                f"{wanted} could not be shared between processes (its file system has no locks, or "
-                "is on a network): each of them wrote a file of its own, and this is one."
-            )
-
-
-def _recordings(store: Store, address: Address) -> list[Recording]:
-    if address.recording is None:
-        return queries.recordings(store)
-    return [queries.recording(store, address.recording)]
-
-
-def compile_rows(store: Store, recording: Recording, address: Address) -> list[Row]:
-    """One row per compile; a recording without any gives one row that says so."""
-    compiles = [row for row in queries.compiles(store, recording.id) if _is_meant(row, address)]
-    failures = {f.compile_id: f for f in reversed(queries.failures(store, recording.id))}
-    graphs = queries.first_graphs(store, recording.id)
-    rows = [
-        _row(store, recording, row, failures.get(row.id), graphs.get(row.id)) for row in compiles
-    ]
-    return rows or [_row(store, recording, None, None, None)]
-
-
-def _is_meant(row: Compile, address: Address) -> bool:
-    name = (address.generation, address.compile)
-    named = address.compile is None or (row.generation, row.compile_id) == name
-    return named and (address.attempt is None or row.attempt == address.attempt)
-
-
-def _row(
-    store: Store,
-    recording: Recording,
-    row: Compile | None,
-    failure: Failure | None,
-    graph: Graph | None,
-) -> Row:
-    columns: dict[str, Json] = {
-        "address": f"{store.target}#{recording.id if row is None else row.place}",
-        "recording": recording.id,
-        "kind": recording.kind,
-        **_attributes(row, "compile_id", "attempt", "frame_name", "frame_file", "frame_line"),
-        **_attributes(row, "backend"),
-        "status": recording.status if row is None else row.status,
-        "stage": _stage(store, row, failure),
-        "failure": None if failure is None else _told(failure),
-        **_attributes(graph, "inputs", "call_nodes", "outputs"),
-    }
-    return columns
-
-
-def _attributes(item: Compile | Graph | None, *names: str) -> dict[str, Json]:
-    """Some columns of a row; null where there is no such row."""
-    return {name: None if item is None else vars(item)[name] for name in names}
-
-
-def _stage(store: Store, row: Compile | None, failure: Failure | None) -> str | None:
-    """Where a compile failed; for one that nobody wrote a failure down for, where it was."""
-    if failure is not None:
-        return failure.stage
-    if row is None or row.status not in queries.FAILING:
-        return None
-    still = queries.open_stage(store, row)
-    return still.stage if still is not None else None
-
-
-def _told(failure: Failure) -> str:
-    """A failure in one line."""
-    signature = failure.signature
-    match failure.failure_class:
-        case "crash":
-            return f"killed by {signature.signal}" if signature.signal else "the process died"
-        case "hang":
-            return "did not end"
-        case "memory":
-            return "out of memory"
-        case "predicate" | "script":
-            return shortened(signature.message)
-        case "wrong_result":
-            return f"wrong result ({signature.message})"
-    name = "/".join(signature.exception_types) or failure.exception_type
-    return f"{name}: {shortened(signature.message or failure.message)}"
-
-
-def _print_recordings(store: Store, found: list[Recording]) -> None:
-    table = streams.table("recording", "kind", "status", "started", ">lost", "program")
-    for item in found:
-        lost = sum(row.count for row in queries.lost(store, item.id))
-        cells = (f"{store.target}#{item.id}", item.kind, ended(item), when(item.started_ns))
-        streams.add_row(table, *cells, lost, program(item), style=_STYLES.get(item.status, ""))
-    streams.show(table)
-
-
-def ended(recording: Recording) -> str:
-    """Return how a recording ended: 'done, status 1', 'died by SIGSEGV'."""
-    if recording.exit_signal:
-        return f"{recording.status} by {recording.exit_signal}"
-    if recording.exit_status is not None:
-        return f"{recording.status}, status {recording.exit_status}"
-    return recording.status
-
-
-def when(time_ns: int) -> str:
-    """A point in time, in local time; the number itself where it is none."""
-    try:
-        return datetime.fromtimestamp(time_ns / 1e9).strftime("%Y-%m-%d %H:%M:%S")
-    except (OverflowError, ValueError, OSError):
-        return str(time_ns)
-
-
-def program(recording: Recording) -> str:
-    """The command line that was recorded; for a replay, what it replayed."""
-    if isinstance(recording.argv, list):
-        return command(*recording.argv)
-    return str(recording.argv)
-
-
-def _print_compiles(rows: list[Row]) -> None:
-    if not rows:
-        streams.say("No compile was recorded.")
-        return
-    streams.result()
-    table = streams.table("compile", "frame", "status", "stage", ">call nodes", "failure")
-    for row in rows:
-        cells = [
-            row[key]
-            for key in ("address", "frame_name", "status", "stage", "call_nodes", "failure")
-        ]
-        streams.add_row(table, *cells, style=_STYLES.get(str(row["status"]), ""))
-    streams.show(table)
-
-
-def _print_next(store: Store, found: list[Recording]) -> None:
-    number = found[0].id if len(found) == 1 else None
-    row = queries.latest_failing(store, number)
-    if not found:
-        streams.say(f"{store.target} holds {count(0, 'recording')}.")
-        streams.next_command(
-            "torchreel", "record", "-o", store.target, "--", "python", "PROGRAM.py"
-        )
-    elif row is not None:
-        streams.next_command("torchreel", "show", f"{store.target}#{row.place}")
-    else:
-        streams.next_command("torchreel", "show", store.target)
+    kind = listing.chosen(json=json, nl=nl, csv=csv, table=table)
+    where = parse(address)
+    with Store.open(where.store) as store:
+        print_listing(store, where, kind, every)

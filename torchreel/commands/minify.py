@@ -1,180 +1,119 @@
-"""`torchreel minify`: progress while it runs, and a table per pass when it has ended."""
+"""`torchreel minify`: shrink a failure and export it."""
 
 from __future__ import annotations
 
-import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import replace
+from pathlib import Path
+from typing import Annotated
 
-from rich.status import Status
-from rich.text import Text
+import typer
 
-from torchreel.commands import export as console
-from torchreel.commands.rendering import streams
-from torchreel.commands.rendering.failure import facts
-from torchreel.commands.rendering.text import count, seconds
-from torchreel.escaping.characters import visible
-from torchreel.escaping.shell import command
-from torchreel.minifier.cases.case import Case
-from torchreel.minifier.export import ExportOptions, export
-from torchreel.minifier.options import Budget
-from torchreel.minifier.results.explanations import Explanation
-from torchreel.minifier.results.reductions import Listener, MinifyResult, ProgressEvent
-from torchreel.store import Store, queries
-from torchreel.store.records import Compile, Failure
-
-_EVERY = 10.0  # seconds between two lines, where nobody watches and nothing is accepted
+from torchreel.commands.options import (
+    AddressArgument,
+    ChecksOption,
+    CompareOption,
+    ForceOption,
+    ImportOption,
+    OtherFailureOption,
+    OutputOption,
+    RunLimitOption,
+    TimeLimitOption,
+    TrustOption,
+)
+from torchreel.commands.stores import writable_copy, writable_store
 
 
-class Progress:
-    """Shows where a search is: a live line on a terminal, lines elsewhere."""
+def minify(
+    address: AddressArgument = "",
+    command: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[-- COMMAND...]",
+            help="Judges a script, whose path it gets: 0 interesting, 125 can't judge, else not.",
+        ),
+    ] = None,
+    accuracy: Annotated[
+        bool, typer.Option("--accuracy", help="Look for a wrong result: eager against compiled.")
+    ] = False,
+    by_catch: OtherFailureOption = None,
+    compare: CompareOption = "default",
+    predicate: Annotated[
+        str | None,
+        typer.Option(
+            "--predicate", metavar="TEXT", help="Look for this, as in 'compile_seconds > 5'."
+        ),
+    ] = None,
+    imports: ImportOption = None,
+    trust: TrustOption = False,
+    output: OutputOption = Path("torchreel-repro"),
+    limit_time: TimeLimitOption = None,
+    limit_runs: RunLimitOption = None,
+    hang_after: Annotated[
+        float | None,
+        typer.Option(
+            "--hang-after",
+            metavar="SECONDS",
+            help="End a run after this long: a hang is longer.",
+        ),
+    ] = None,
+    jobs: Annotated[
+        int,
+        typer.Option(
+            "--jobs", "-j", metavar="N", min=0, help="Run N cases at a time (0: one per core)."
+        ),
+    ] = 1,
+    explain: Annotated[
+        bool,
+        typer.Option(
+            "--explain/--no-explain",
+            help="Look for a workaround, and for what does not matter, in 40 runs at most.",
+        ),
+    ] = True,
+    checks: ChecksOption = 3,
+    force: ForceOption = False,
+) -> None:
+    """Shrink a failure to a few lines, and export them.
 
-    def __init__(self, limits: Budget, status: Status | None) -> None:
-        self._limits, self._status = limits, status
-        self._last = time.monotonic()
+    As a script that needs torch alone, and as the text of an issue. Only a case that fails with the
+    recorded signature counts; other failures are listed as by-catch. Every verdict is kept in the
+    store: an interrupted run goes on where it stopped.
 
-    def on_step(self, event: ProgressEvent) -> None:
-        """See `Listener`."""
-        text = event.message if event.kind == "looking" else _told(event, self._limits)
-        if event.kind == "start":
-            note = f"; {event.message}" if event.message else ""
-            self._say(f"reproduced with {count(event.call_nodes, event.unit)}{note}")
-        elif event.kind == "note":
-            self._say(event.message)
-        elif self._status is not None:
-            self._status.update(Text(visible(text)))
-        elif event.kind == "accepted" or time.monotonic() - self._last > _EVERY:
-            self._last = time.monotonic()
-            streams.say(text)
+    Nothing has to fail: '--predicate' shrinks a compile as long as something can be measured of it
+    (compile_seconds, cpu_seconds, python_calls, memory, guards, recompiles, warnings, warning,
+    kernels, code_lines, code), as in "guards > 40" or 'code ~ "regex"'; and what follows '--' is
+    any command, as in 'torchreel minify run.db#1/0/0 -- ./check.sh'.
+    """
+    from torchreel.commands.views import minify as view
+    from torchreel.minifier.export import ExportOptions, refuse_overwriting
+    from torchreel.minifier.minify import minify as run
+    from torchreel.minifier.options import Budget, MinifyOptions, RunLimits, usable_cores
+    from torchreel.store import parse, queries
 
-    def _say(self, text: str) -> None:
-        if self._status is None:
-            streams.say(text)
-        else:  # above the live line, not through it
-            self._status.console.print(Text(visible(text)))
-
-
-def _told(event: ProgressEvent, limits: Budget) -> str:
-    rate = event.oracle_runs / event.seconds if event.seconds else 0.0
-    parts = [
-        f"{event.start_call_nodes} -> {count(event.call_nodes, event.unit)}",
-        f"pass {event.pass_name}" if event.pass_name else "",
-        f"{count(event.oracle_runs, 'run')} ({rate:.1f}/s), {event.cache_hits} from the cache",
-        seconds(event.seconds) + _left(event, limits),
-    ]
-    return ", ".join(part for part in parts if part)
-
-
-def _left(event: ProgressEvent, limits: Budget) -> str:
-    if limits.seconds is not None:
-        return f", {seconds(max(0.0, limits.seconds - event.seconds))} left"
-    if limits.runs is not None:
-        return f", {count(max(0, limits.runs - event.oracle_runs), 'run')} left"
-    if event.left is not None and event.oracle_runs:
-        most = event.left * event.seconds / event.oracle_runs
-        return f", at most {seconds(most)} more unless another step succeeds"
-    return ""
-
-
-@contextmanager
-def watched(limits: Budget, *, accuracy: bool = False) -> Iterator[Listener]:
-    """A listener that shows progress for the length of a `with`."""
-    console = streams.err()
-    then = "looking for a wrong result" if accuracy else "running the failing case twice"
-    beginning = f"starting a worker and {then}"
-    if not console.is_terminal:
-        streams.say(beginning)
-        yield Progress(limits, None)
-        return
-    with console.status(Text(beginning)) as status:
-        yield Progress(limits, status)
-
-
-def report(reduction: MinifyResult) -> None:
-    """Print what a search came to: the passes, the sizes, the by-catch."""
-    _print_passes(reduction)
-    before, after = reduction.before_call_nodes, reduction.after_call_nodes
-    streams.result(
-        f"{before} -> {count(after, reduction.case.unit)}, {count(reduction.oracle_runs, 'run')}, "
-        f"{reduction.cache_hits} from the cache, {seconds(reduction.seconds)}: {reduction.status}",
-        style="bold",
+    where = parse(address)
+    limits = Budget(limit_time, limit_runs)
+    options = ExportOptions(
+        output,
+        force=force,
+        imports=tuple(imports or ()),
+        command=tuple(command or ()),
+        checks=checks,
+        trust=trust,
+        hang_after=hang_after,
     )
-    if reduction.flaky is not None:
-        failures, tries = reduction.flaky
-        streams.result(f"The case is flaky: it failed in {failures} of {tries} runs.")
-
-
-def _print_by_catch(store: Store, reduction: MinifyResult, asked: Sequence[str]) -> None:
-    """Other failures that were met, each with the command that exports it."""
-    rows = {row.id: row for row in queries.reductions(store)}
-    row = rows.get(reduction.reduction_id or 0)
-    numbers = (
-        {found.signature_digest: found.id for found in queries.by_catch(store, row)} if row else {}
-    )
-    for found in reduction.other_failures:
-        number = numbers.get(found.signature.digest)
-        size = count(found.call_nodes, reduction.case.unit)
-        streams.result(f"by-catch {number}, another failure ({size}):")
-        for name, text in facts(found.signature):
-            streams.result(f"  {name:<8} {text}")
-        words = ("torchreel", "export", store.target, "--by-catch", str(number), *asked)
-        streams.result(f"  {'export':<8} {command(*words)}")
-
-
-def explain(found: Explanation) -> None:
-    """Print what is known of the smallest case beyond that it fails."""
-    for number, line in enumerate(found.workaround):
-        note = "" if found.checked else "  (not seen to run to its end)"
-        streams.result(f"{'workaround' if not number else '':<12} {line}{note}", style="bold")
-    if not found.workaround:
-        streams.result(f"{'workaround':<12} none of the config entries tried cures it")
-    if found.neighbour:
-        streams.result(f"{'passes with':<12} {found.neighbour}")
-    for number, text in enumerate(found.same):
-        streams.result(f"{'the same for' if not number else '':<12} {text}")
-    unfinished = "" if found.complete else ", which is the limit: not everything was asked"
-    streams.say(f"found out in {count(found.runs, 'more run')}{unfinished}")
-
-
-def _print_passes(reduction: MinifyResult) -> None:
-    columns = (">tried", ">from cache", ">accepted", ">nodes removed", ">time")
-    table = streams.table("pass", *columns)
-    for item in (found for found in reduction.passes if found.tried):
-        cells = (item.tried, item.cached, item.accepted, item.removed_nodes, seconds(item.seconds))
-        streams.add_row(table, item.name, *cells)
-    if table.row_count:
-        streams.show(table)
-
-
-def finish(store: Store, reduction: MinifyResult, options: ExportOptions) -> int:
-    """Report a search, export what it found, and return the exit status."""
-    asked = [word for name in options.imports for word in ("--import", name)]
-    asked += ["--trust"] if reduction.case.is_code else []
-    report(reduction)
-    _print_by_catch(store, reduction, asked)
-    if reduction.explanation is not None:
-        explain(reduction.explanation)
-    failure, row = _origin(store, reduction)
-    address = f"{store.target}#{row.place}"
-    if reduction.status == "interrupted":
-        streams.say(f"interrupted: the best case so far is in {store.target}.")
-        streams.next_command("torchreel", "minify", address, *asked)
-        return 130
-    best = reduction.case if isinstance(reduction.case, Case) else None
-    exported = export(store, row, replace(options, say=streams.say), failure, best)
-    status = console.report(address, exported)
-    if reduction.status == "budget":
-        streams.say("The budget is spent: the same command goes on from here.", style="yellow")
-        streams.next_command("torchreel", "minify", address, *asked)
-        return 4
-    return status
-
-
-def _origin(store: Store, reduction: MinifyResult) -> tuple[Failure, Compile]:
-    """The failure that was reduced, and its compile."""
-    rows = {row.id: row for row in queries.reductions(store)}
-    found = {failure.id: failure for failure in queries.failures(store)}
-    row = rows[reduction.reduction_id or 0]
-    failure = found[row.failure_id or 0]
-    return failure, queries.compile_by_id(store, failure.compile_id or 0)
+    refuse_overwriting(options)
+    with writable_copy(writable_store(where), output) as store:
+        row = None if accuracy and where.compile is None else queries.compile_at(store, where)
+        with view.watched(limits, accuracy=accuracy) as listener:
+            chosen = MinifyOptions(
+                imports=options.imports,
+                trust=trust,
+                limits=limits,
+                explain=explain,
+                other_failure=by_catch,
+                comparator=compare,
+                predicate=predicate,
+                command=options.command,
+                jobs=jobs or usable_cores(),
+                bounds=RunLimits(hang_after),
+            )
+            reduction = run(store, row, accuracy=accuracy, options=chosen, listener=listener)
+        raise typer.Exit(view.finish(store, reduction, options))

@@ -1,109 +1,84 @@
-"""`torchreel record`: what is said when the program has ended."""
+"""`torchreel record`: run a program and record every compile in it."""
 
 from __future__ import annotations
 
-from collections import Counter
-from contextlib import suppress
+from typing import Annotated
 
-from torchreel.commands.rendering import streams
-from torchreel.commands.rendering.text import count
-from torchreel.recorder.guard import fail_open
-from torchreel.recorder.launch import ProgramEnd, is_shared
-from torchreel.store import Store, queries
-from torchreel.store.files import locks
-from torchreel.store.records import Compile, Recording
+import typer
 
-_MOST_NOTES = 2
-"""Sentences about what was not recorded, at most: the program has the screen."""
+from torchreel.commands.options import StoreOption
 
 
-def end(target: str, known: int, ended: ProgramEnd) -> None:
-    """Say what was recorded, and what was not; never fails, for the status is the program's."""
-    # Ctrl-C, which comes twice; Rich exits when nobody reads what it says.
-    with suppress(KeyboardInterrupt, SystemExit), fail_open("report", quiet=True):
-        notes = list(ended.notes)
-        if ended.is_recorded:
-            with fail_open("report", quiet=True) as attempt:
-                notes = _report(target, known, notes)
-            if attempt.message:
-                notes.insert(0, f"what was recorded can't be read: {attempt.message}")
-        for note in notes[:_MOST_NOTES]:
-            streams.say(f"torchreel: {note.removeprefix('torchreel').lstrip(': ')}", style="yellow")
-        if (more := len(notes) - _MOST_NOTES) > 0:
-            streams.say(f"torchreel: and {count(more, 'more loss', 'more losses')}.")
+def record(
+    program: Annotated[list[str], typer.Argument(metavar="PROGRAM", show_default=False)],
+    output: StoreOption = None,
+    mode: Annotated[
+        str, typer.Option("--mode", metavar="full|flight", help="Keep all, or what goes wrong.")
+    ] = "full",
+    compile_timeout: Annotated[
+        float | None,
+        typer.Option("--compile-timeout", metavar="SECONDS", help="Longer compiles count as hung."),
+    ] = None,
+    slow_compile: Annotated[
+        float | None,
+        typer.Option("--slow-compile", metavar="SECONDS", help="In flight mode: keep longer ones."),
+    ] = None,
+    max_bytes: Annotated[
+        str | None,
+        typer.Option("--max-bytes", metavar="SIZE", help="Delete the oldest above this (500M)."),
+    ] = None,
+    max_age: Annotated[
+        str | None, typer.Option("--max-age", metavar="AGE", help="Delete what is older (30d).")
+    ] = None,
+    sample: Annotated[
+        float | None,
+        typer.Option("--sample", metavar="P", help="Keep only this share of the compiles."),
+    ] = None,
+    frames: Annotated[
+        str | None,
+        typer.Option(
+            "--frames", metavar="failing|all|none", help="Keep Python frames, for replay."
+        ),
+    ] = None,
+    redact: Annotated[
+        str | None,
+        typer.Option("--redact", metavar="default|all|none", help="What is taken out of text."),
+    ] = None,
+    redact_pattern: Annotated[
+        list[str] | None,
+        typer.Option("--redact-pattern", metavar="REGEX", help="Take this out as well."),
+    ] = None,
+    off_signal: Annotated[
+        str | None,
+        typer.Option("--off-signal", metavar="NAME", help="A signal that ends the recording."),
+    ] = None,
+) -> None:
+    """Run a program and record every compile in it.
 
-
-def _report(target: str, known: int, notes: list[str]) -> list[str]:
-    """Report on a store, or on the files of its own that each process wrote; the notes that the
-    store does not have itself.
+    As in 'torchreel record -o run.db -- python train.py': what follows '--' is run as it is, also
+    where nothing can be recorded, and its exit status becomes ours. A store that exists gets
+    another recording; '{rank}' and '{pid}' in its name are filled in by each process. A file
+    STORE.off ends the recording, not the program. What is not said here is as the environment
+    variables of recording say.
     """
-    if not is_shared(target):
-        report_files(target)
-        return notes
-    return report(target, known, notes)
+    from torchreel.commands.views import record as view
+    from torchreel.recorder.launch import record_program, settings_of
+    from torchreel.recorder.settings import parse_age, parse_size
+    from torchreel.store.addressing import default_store
 
-
-def report(target: str, known: int, notes: list[str]) -> list[str]:
-    """Say what the recordings after number `known` hold, what they lost and what to run next."""
-    with Store.open(target) as store:
-        new = [row for row in queries.recordings(store) if row.id > known]
-        found = [compile for row in new for compile in queries.compiles(store, row.id)]
-        streams.say(
-            f"torchreel: recorded {count(len(found), 'compile')} into {target}"
-            f"{_failed(store, new)}{_unknown(found)}."
-        )
-        lost = _print_lost(store, new)
-        _print_next(store, new)
-    if not new:
-        report_files(target)
-    return [note for note in notes if not note.startswith(lost)]
-
-
-def _unknown(found: list[Compile]) -> str:
-    number = sum(compile.status == "unknown" for compile in found)
-    return f"; {count(number, 'compile')} may have returned or not" if number else ""
-
-
-def report_files(target: str) -> None:
-    """Say where the processes of a program wrote, when they did not share a store."""
-    found = locks.own_files(target)
-    for file in found:
-        streams.say(f"torchreel: a process wrote {file}.")
-    if found:
-        streams.next_command("torchreel", "ls", str(found[-1]))
-
-
-def last_recording(target: str) -> int:
-    """The number of the newest recording before the program starts; 0 when none can be read."""
-    found = 0
-    with fail_open("report", quiet=True), Store.open(target) as store:
-        found = max((row.id for row in queries.recordings(store)), default=0)
-    return found
-
-
-def _failed(store: Store, new: list[Recording]) -> str:
-    stages = Counter(failure.stage for row in new for failure in queries.failures(store, row.id))
-    where = ", ".join(f"{number} in {stage}" for stage, number in sorted(stages.items()))
-    return f"; {count(stages.total(), 'failure')}: {where}" if where else ", none failed"
-
-
-def _print_lost(store: Store, new: list[Recording]) -> tuple[str, ...]:
-    """Say what the store says was lost; how the processes said it themselves, as it happened."""
-    said = []
-    for row in new:
-        for item in queries.lost(store, row.id):
-            said.append(f"torchreel lost something at {item.place} ({item.reason}:")
-            streams.say(
-                f"torchreel: lost {item.count} x {item.place} ({item.reason}): {item.message}",
-                style="yellow",
-            )
-    return tuple(said)
-
-
-def _print_next(store: Store, new: list[Recording]) -> None:
-    for row in reversed(new):
-        failing = queries.latest_failing(store, row.id)
-        if failing is not None:
-            streams.next_command("torchreel", "show", f"{store.target}#{failing.place}")
-            return
-    streams.next_command("torchreel", "ls", store.target)
+    target = output or default_store()
+    settings, problem = settings_of(
+        compile_timeout=compile_timeout,
+        slow_compile=slow_compile,
+        max_bytes=parse_size(max_bytes) if max_bytes is not None else None,
+        max_age=parse_age(max_age) if max_age is not None else None,
+        sample=sample,
+        redact=redact,
+        redact_patterns=tuple(redact_pattern) if redact_pattern else None,
+        off_signal=off_signal,
+        frames=frames,
+    )
+    known = view.last_recording(target)
+    ended = record_program(program, target, mode, settings, problem=problem)
+    view.end(target, known, ended)
+    raise typer.Exit(ended.status)

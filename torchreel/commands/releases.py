@@ -1,103 +1,64 @@
-"""`torchreel releases`: the question before environments are made, the runs, and the table."""
+"""`torchreel releases`: find the release of torch that broke or fixed something."""
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Callable, Sequence
+from typing import Annotated
 
 import typer
 
-from torchreel.commands.rendering import listing, streams
-from torchreel.commands.rendering.text import count, shortened
-from torchreel.releases.environments import GIGABYTES, VERSIONS, folder_of
-from torchreel.releases.results import Survey, Tried
-from torchreel.store.documents.jsontypes import Json
+from torchreel.commands.options import AddressArgument, ImportOption, JsonOption, TrustOption
+from torchreel.commands.stores import writable_store
 
 
-def say(text: str) -> None:
-    """Print one step for the person who waits."""
-    streams.say(f"  {shortened(text, 160)}")
+def releases(
+    address: AddressArgument = "",
+    release: Annotated[
+        list[str] | None,
+        typer.Option("--release", metavar="VERSION", help="Try this one, as in 2.14 or 2.14.0."),
+    ] = None,
+    since: Annotated[
+        str | None,
+        typer.Option("--since", metavar="VERSION", help="Try all from this one on (2.12)."),
+    ] = None,
+    python: Annotated[
+        list[str] | None,
+        typer.Option("--python", metavar="PATH", help="Try the torch of this environment."),
+    ] = None,
+    runs: Annotated[
+        int, typer.Option("--runs", metavar="N", min=1, help="Run N times under each release.")
+    ] = 3,
+    yes: Annotated[
+        bool, typer.Option("--yes", "-y", help="Make environments that are missing, unasked.")
+    ] = False,
+    imports: ImportOption = None,
+    trust: TrustOption = False,
+    json: JsonOption = False,
+) -> None:
+    """Find the release of torch that broke it, and the one that fixed it.
 
+    The smallest case known (a reduced one if there is any, else the recorded one) runs as a script
+    under each release, three times in fresh processes: the same failure, another one, no failure,
+    or it can't be judged, with the reason. All releases are tried, for failures come back. What
+    follows from it goes into the issue that 'export' writes.
 
-def permission(*, yes: bool) -> Callable[[Sequence[str]], bool]:
-    """Return what says whether the environments of some versions may be made."""
+    The releases are those since 2.12 and this environment's own, or those of --release, --since and
+    --python. Their environments are made with pip in the user's cache when they are first needed,
+    up to 7 GB each, after a question or with --yes; nothing else uses the network.
 
-    def granted(versions: Sequence[str]) -> bool:
-        made = f"{count(len(versions), 'environment')} (torch {', '.join(versions)})"
-        place = folder_of(versions[0]).parent
-        size = f"up to {GIGABYTES * len(versions):g} GB in {place}, from the network"
-        if yes:
-            streams.say(f"making {made}: {size}")
-            return True
-        if not sys.stdin.isatty():
-            streams.say(f"not making {made}, because nobody can be asked: --yes makes them")
-            return False
-        return typer.confirm(f"Make {made}: {size}?", err=True)
+    Exits with 0 when a release shows the failure, 1 when none does.
+    """
+    from torchreel.commands.views import releases as view
+    from torchreel.minifier.export.releases import SurveyOptions, releases_to_try, survey
+    from torchreel.releases.environments import wanted_versions
+    from torchreel.store import parse, queries
 
-    return granted
-
-
-def report(address: str, found: Survey, *, json: bool, kept: bool) -> int:
-    """Print what each release did; returns the exit status: 1 when none shows the failure."""
-    status = 0 if found.is_shown else 1
-    if json:
-        listing.write_json(_as_json(found))
-        return status
-    table = streams.table("torch", "result", ">runs", "what happened")
-    for one in found.tried:
-        streams.add_row(table, one.torch, one.result, len(one.runs), _detail(one))
-    streams.show(table)
-    streams.result()
-    for line in found.conclusions():
-        streams.result(line, style="bold")
-    if not kept:
-        streams.say("The store can't be written to: the issue will not tell of this.")
-    streams.next_command("torchreel", *_next(address, found))
-    return status
-
-
-def _detail(tried: Tried) -> str:
-    return shortened(tried.telling.detail, 100)
-
-
-def _next(address: str, found: Survey) -> tuple[str, ...]:
-    """Those without an environment; older ones, while the oldest tried one fails; the issue."""
-    missing = [one.torch for one in found.tried if not one.runs]
-    if missing:
-        words = (word for torch in missing for word in ("--release", torch))
-        return ("releases", address, *words, "--yes")
-    first = found.tried[0] if found.tried else None
-    oldest, *_ = VERSIONS
-    older = first is not None and first.state == "same" and first.torch != VERSIONS[oldest]
-    return ("releases", address, "--since", oldest) if older else ("export", address)
-
-
-def _as_json(found: Survey) -> Json:
-    rows: list[Json] = [
-        {
-            "torch": one.torch,
-            "state": one.state,
-            "shown": one.shown,
-            "detail": one.telling.detail,
-            "runs": [{"state": run.state, "detail": run.detail} for run in one.runs],
-        }
-        for one in found.tried
-    ]
-    ranges: list[Json] = [
-        {
-            "bad": list(one.bad),
-            "last_good": one.good or None,
-            "first_bad": one.bad[0],
-            "first_fixed": one.fixed or None,
-            "unclear_before": list(one.unclear_before),
-            "unclear_after": list(one.unclear_after),
-        }
-        for one in found.stretches()
-    ]
-    return {
-        "recorded": found.recorded,
-        "form": found.form,
-        "releases": rows,
-        "ranges": ranges,
-        "conclusions": list(found.conclusions()),
-    }
+    where = parse(address)
+    wanted = wanted_versions(release or (), since, named=bool(python))
+    options = SurveyOptions(runs, tuple(imports or ()), trust, view.say)
+    with writable_store(where) as store:
+        row = queries.compile_at(store, where)
+        tried = releases_to_try(wanted, python or (), view.permission(yes=yes), view.say)
+        found = survey(store, row, tried, options)
+        kept = store.writable
+        status = view.report(f"{store.target}#{row.place}", found, json=json, kept=kept)
+    raise typer.Exit(status)

@@ -1,184 +1,130 @@
-"""`torchreel replay`: what was compared, and what came of it."""
+"""`torchreel replay`: compile again from a checkpoint and compare."""
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from typing import Annotated
 
-from rich.text import Text
+import typer
 
-from torchreel.commands.rendering import listing, streams
+from torchreel.commands.options import AddressArgument, ImportOption, JsonOption
+from torchreel.commands.stores import writable_store
 from torchreel.errors import UsageError
-from torchreel.escaping.characters import visible
-from torchreel.replay import Comparison, Verdict
-from torchreel.replay.compare.verdict import Divergence, Reached
-from torchreel.replay.many import Replay, Row, replay_all, replay_repeatedly, worst
-from torchreel.store import Store, queries
-from torchreel.store.records import Compile, Recording
-
-_STYLES = {
-    "identical": "bold green", "diverged": "bold red", "refused": "bold yellow",
-    "unchanged": "bold green", "changed": "bold red",
-}  # fmt: skip
 
 
-@contextmanager
-def waiting(what: str, *, still: bool = False) -> Iterator[None]:
-    """Say that something takes long: with a spinner on a terminal, with one line elsewhere.
+def replay(
+    address: AddressArgument = "",
+    entry: Annotated[
+        str | None,
+        typer.Option(
+            "--entry", metavar="frame|graph|aot|shapes", help="Where the replay starts (graph)."
+        ),
+    ] = None,
+    every: Annotated[
+        bool, typer.Option("--all", help="Replay every compile of the recording or store.")
+    ] = False,
+    sequence: Annotated[
+        bool, typer.Option("--sequence", help="Replay a recording's frames in order, as one.")
+    ] = False,
+    repeat: Annotated[
+        int, typer.Option("--repeat", metavar="N", help="Replay N times: all have to agree.")
+    ] = 1,
+    allow: Annotated[
+        str, typer.Option("--allow", metavar="CLASS,...", help="version, device.")
+    ] = "",
+    trust: Annotated[
+        bool, typer.Option("--trust", help="Run the store's frames; restore paths and commands.")
+    ] = False,
+    imports: ImportOption = None,
+    timeout: Annotated[
+        float | None, typer.Option("--timeout", metavar="SECONDS", help="Limit of the child.")
+    ] = None,
+    memory: Annotated[
+        int | None,
+        typer.Option(
+            "--memory", metavar="MIB", min=1, help="Memory of the child; else most of what is free."
+        ),
+    ] = None,
+    config: Annotated[
+        list[str] | None,
+        typer.Option("--config", metavar="NAME=VALUE", help="What if this config entry were so?"),
+    ] = None,
+    backend: Annotated[
+        str | None, typer.Option("--backend", metavar="NAME", help="What if the backend were it?")
+    ] = None,
+    map_device: Annotated[
+        list[str] | None,
+        typer.Option("--map-device", metavar="OLD=NEW", help="What if the device were another?"),
+    ] = None,
+    python: Annotated[
+        str | None,
+        typer.Option("--python", metavar="PATH", help="What if it were this environment's torch?"),
+    ] = None,
+    to: Annotated[
+        str | None,
+        typer.Option("--to", metavar="STAGE[:PARTITION]", help="Stop where this stage begins."),
+    ] = None,
+    at: Annotated[
+        int | None, typer.Option("--at", metavar="EVENT", help="Stop right after this event.")
+    ] = None,
+    interactive: Annotated[
+        bool, typer.Option("--interactive", "-i", help="Stop for a Python prompt.")
+    ] = False,
+    json: JsonOption = False,
+) -> None:
+    """Compile again from a checkpoint and compare.
 
-    `still`: with one line in any case, because the terminal is needed.
+    The events of the replay are compared with the recorded ones, one by one. It runs in a fresh
+    process, without the program that was recorded. Exits with 0 when all that was compared is
+    identical, 1 when it diverged, 3 when it was refused; with --all, as the worst. What --allow
+    names is set aside and reported: another version of torch, another machine or device. From a
+    frame (recorded with --frames), or with --sequence, Dynamo itself is replayed: that runs code
+    from the store, and needs --trust.
+
+    With one thing changed (--config inductor.max_fusion_size=1, --backend aot_eager, --map-device
+    cuda=cpu, --python OTHER/bin/python), the verdict says what that changed, event by event: exits
+    with 0 when it changed nothing, 1 when it did.
+
+    With --to lowering, or --at 417 (also as ADDRESS run.db#1/0/0@417), the replay goes as far as
+    that and no further, and so does the comparison. With --interactive, there is a Python prompt at
+    that point, or at the first event, with the live objects of the compiler; 'help' lists them.
     """
-    console = streams.err()
-    if still or not console.is_terminal:
-        streams.say(what)
-        yield
-        return
-    with console.status(Text(visible(what))):
-        yield
+    from functools import partial
 
+    from torchreel.commands.views import replay as view
+    from torchreel.replay import replay as run
+    from torchreel.replay.compare.travel import until
+    from torchreel.replay.sequence import replay_sequence as frames
+    from torchreel.replay.what_if import changes
+    from torchreel.store import parse, queries
 
-def replay_one(
-    store: Store,
-    row: Compile,
-    entry: str,
-    replay: Replay,
-    repeat: int,
-    *,
-    json: bool,
-    prompt: bool = False,
-) -> int:
-    """Replay a compile, once or several times, print the verdict, and return the exit status."""
-    with waiting(f"replaying {row.place} from its {entry} checkpoint", still=prompt):
-        if repeat == 1:
-            verdict = replay(row, entry)
+    where = parse(address)
+    goal = until(to, where.event if at is None else at, interactive=interactive)
+    classes = tuple(filter(None, allow.split(",")))
+    asked = changes(config or (), backend, map_device or (), python)
+    if asked and (sequence or every or repeat != 1):
+        raise UsageError("Only the replay of one compile can be changed, and once.")
+    if goal and (sequence or every or repeat != 1):
+        raise UsageError("Only the replay of one compile can be stopped on its way, and once.")
+    if interactive and json:
+        raise UsageError("A prompt and --json would mix on standard output: use one of them.")
+    with writable_store(where) as store:
+        one = partial(
+            run, store, trust=trust, imports=imports or (), timeout=timeout, allow=classes,
+            memory=memory << 20 if memory else None,
+            changes=asked, until=goal,
+        )  # fmt: skip
+        if sequence:
+            again = partial(
+                frames, trust=trust, imports=imports or (), timeout=timeout, allow=classes,
+                memory=memory << 20 if memory else None,
+            )  # fmt: skip
+            status = view.replay_sequence(store, where.recording, again, json=json)
+        elif every:
+            view.refuse_repeats(repeat)
+            status = view.replay_every(store, where.recording, entry, one, json=json)
         else:
-            verdict = replay_repeatedly(replay, row, entry, repeat)
-    if json:
-        listing.write_json(verdict.to_json())
-    else:
-        report(store, row, verdict)
-    return verdict.exit_status
-
-
-def refuse_repeats(repeat: int) -> None:
-    """UsageError for what makes no sense together."""
-    if repeat != 1:
-        raise UsageError("Use --repeat with one compile, or --all, not both.")
-
-
-def replay_every(
-    store: Store, recording: int | None, entry: str | None, replay: Replay, *, json: bool
-) -> int:
-    """Replay every compile, print a table of verdicts, and return the worst exit status."""
-    rows = []
-    for row in replay_all(store, recording, tuple((entry or "graph").split(",")), replay):
-        streams.say(f"{row.compile.place} {row.verdict.entry}: {row.verdict.verdict}")
-        rows.append(row)
-    if json:
-        listing.write_json([row.to_json() for row in rows])
-    else:
-        _print_table(rows)
-    return worst([row.verdict for row in rows])
-
-
-def replay_sequence(
-    store: Store, recording: int | None, replay: Callable[..., list[Row]], *, json: bool
-) -> int:
-    """Replay a recording's frames in order, print their verdicts, and return the worst status."""
-    rows = replay(store, _recording(store, recording), listener=streams.say)
-    if json:
-        listing.write_json([row.to_json() for row in rows])
-    else:
-        _print_table(rows)
-    return worst([row.verdict for row in rows])
-
-
-def _recording(store: Store, wanted: int | None) -> Recording:
-    """The recording that was named, or the last one of a program."""
-    if wanted is not None:
-        return queries.recording(store, wanted)
-    found = [row for row in queries.recordings(store) if row.kind != "replay"]
-    if not found:
-        raise UsageError(f"{store.target} has no recording: nothing was recorded into it.")
-    return found[-1]
-
-
-def _print_table(rows: Sequence[Row]) -> None:
-    if not rows:
-        streams.say("nothing was compiled while it recorded")
-        return
-    listing.write([row.to_json() for row in rows], listing.Format.TABLE)
-    tally = Counter(row.verdict.verdict for row in rows)
-    streams.result(", ".join(f"{tally[kind]} {kind}" for kind in _STYLES if tally[kind]))
-
-
-def report(store: Store, row: Compile, verdict: Verdict) -> None:
-    """Print a verdict: never without what it rests on."""
-    _print_compared(verdict.compared)
-    for note in verdict.notes:
-        streams.say(f"note: {note}", style="yellow")
-    streams.result(str(verdict), style=_STYLES.get(verdict.verdict, ""))
-    _print_reached(verdict.reached)
-    _print_before(verdict.divergence)
-    if verdict.difference:
-        streams.block(verdict.difference)
-    if verdict.cause:
-        streams.result(f"likely cause: {verdict.cause}")
-    _print_next(store, row, verdict)
-
-
-def _print_reached(reached: Reached | None) -> None:
-    if reached is None or reached.seq is None:
-        return
-    streams.result(f"the last event up to there: @{reached.seq} {reached.what}")
-    if reached.details:
-        streams.block("\n".join(f"  {line}" for line in reached.details))
-    if reached.before:
-        streams.result(f"the {len(reached.before)} events before it:")
-    for seq, what in reached.before:
-        streams.result(f"  @{seq} {what}")
-
-
-def _print_before(divergence: Divergence | None) -> None:
-    if divergence is None or not divergence.before:
-        return
-    streams.result(f"the last {len(divergence.before)} events that both have:")
-    for seq, what in divergence.before:
-        streams.result(f"  @{seq} {what}")
-
-
-def _print_compared(compared: tuple[Comparison, ...]) -> None:
-    if not compared:
-        return
-    table = streams.table("stage", "partition", "compared", ">recorded", ">replayed", ">identical")
-    for item in compared:
-        cells = (item.stage, item.partition, item.kind)
-        counts = (int(item.recorded), int(item.replayed), int(item.identical))
-        streams.add_row(table, *cells, *counts, style="" if item.agrees else "red")
-    streams.show(table)
-
-
-def _may_be_reduced(store: Store, row: Compile) -> bool:
-    failed = row.status in ("failed", "crashed", "hung")
-    return failed and not queries.is_decomposition(store, row)
-
-
-def _print_next(store: Store, row: Compile, verdict: Verdict) -> None:
-    divergence, reached = verdict.divergence, verdict.reached
-    if verdict.verdict == "identical" and reached is not None and reached.seq is not None:
-        streams.next_command(
-            "torchreel", "shapes", f"{store.target}#{row.place}", "--at", str(reached.seq)
-        )
-    elif verdict.verdict == "changed" and verdict.recording_id is not None and store.writable:
-        sides = f"{store.target}#{row.place}", f"{store.target}#{verdict.recording_id}"
-        streams.next_command("torchreel", "diff", *sides)
-    elif divergence is not None and divergence.seq is not None:
-        streams.next_command("torchreel", "show", f"{store.target}#{row.place}@{divergence.seq}")
-    elif verdict.verdict == "diverged" and verdict.recording_id is not None:
-        streams.next_command("torchreel", "show", f"{store.target}#{verdict.recording_id}")
-    elif verdict.verdict == "identical" and _may_be_reduced(store, row):
-        trust = [] if queries.checkpoints(store, row) else ["--trust"]
-        streams.next_command("torchreel", "minify", f"{store.target}#{row.place}", *trust)
-    else:
-        streams.next_command("torchreel", "show", f"{store.target}#{row.place}")
+            row = queries.compile_at(store, where)
+            status = view.replay_one(
+                store, row, entry or "graph", one, repeat, json=json, prompt=interactive
+            )
+    raise typer.Exit(status)

@@ -1,67 +1,40 @@
-"""`torchreel report`: what a store holds, as a page for a browser."""
+"""`torchreel report`: write a page for a browser."""
 
 from __future__ import annotations
 
-import os
-import tempfile
 from pathlib import Path
+from typing import Annotated
 
-from torchreel.commands.rendering import failure, streams
-from torchreel.commands.rendering.text import count
-from torchreel.commands.rendering.unreadable import as_far_as_readable
-from torchreel.errors import UsageError
-from torchreel.escaping.shell import command
-from torchreel.report import ReportOptions, build, render
-from torchreel.store import Store
-from torchreel.store.addressing import Address
-from torchreel.store.records import Compile
+import typer
+
+from torchreel.commands.options import AddressArgument, ForceOption
 
 
-def report(store: Store, address: Address, output: Path, max_bytes: int) -> None:
-    """Write the page about what an address covers."""
+def report(
+    address: AddressArgument = "",
+    output: Annotated[
+        Path, typer.Option("--output", "-o", metavar="FILE", help="The page to write.")
+    ] = Path("report.html"),
+    max_size: Annotated[
+        str,
+        typer.Option(
+            "--max-size", metavar="SIZE", help="Leave out details of compiles above this."
+        ),
+    ] = "5M",
+    force: ForceOption = False,
+) -> None:
+    """Write a page for a browser: every compile of a store, a recording or an address.
 
-    def next_of(compile: Compile) -> str:
-        return command(*failure.next_words(store, compile))
-
-    with as_far_as_readable(store) as unreadable:
-        document = build(store, address, ReportOptions(next_of, max_bytes))
-        text = render(document.with_notes(unreadable))
-        _write(output, text)
-        for note in document.notes:
-            streams.say(note, style="yellow")
-        failures = count(len(document.failures), "distinct failure")
-        rows = count(len(document.compiles), "compile")
-        streams.result(f"wrote {output}: {rows}, {failures}, {len(text.encode()):,} bytes")
-
-
-def _write(output: Path, text: str) -> None:
-    """Write a page, whole or not at all.  Raises UsageError where that can't be done."""
-    try:
-        with tempfile.TemporaryDirectory(prefix=".torchreel-", dir=output.parent) as folder:
-            page = Path(folder) / "page.html"
-            page.write_text(text, encoding="utf-8")
-            page.replace(output)
-    except OSError as error:
-        reason = error.strerror or error
-        raise UsageError(f"{output} can't be written: {reason}. Name another file.") from error
-
-
-def refuse_overwriting(output: Path, store: Address, *, force: bool) -> None:
-    """Raise UsageError for a file that is there, and for a directory that is not.
-
-    The store itself is never overwritten.
+    Compiles by the user's stack, failures with what led to them, and of each compile the stages,
+    the graphs with the line of the program, the node and the kernel that belong together, guards,
+    symbols, graph breaks and config. One file, which asks no server for anything. Nothing of the
+    store is executed, imported or resolved, and torch is not imported.
     """
-    there = os.path.lexists(output)  # unlike Path.exists, False for a name that can't be one
-    if (
-        there
-        and os.path.exists(output)
-        and os.path.exists(store.store)
-        and (output.samefile(store.store))
-    ):
-        raise UsageError(f"{output} is the store itself: name another file.")
-    if not output.parent.is_dir():
-        raise UsageError(f"{output.parent} is no directory: make it first.")
-    if os.path.isdir(output):
-        raise UsageError(f"{output} is a directory: name a file.")
-    if there and not force:
-        raise UsageError(f"{output} exists: overwrite it with --force, or name another file.")
+    from torchreel.commands.views import report as view
+    from torchreel.recorder.settings import parse_size
+    from torchreel.store import Store, parse
+
+    where = parse(address)
+    view.refuse_overwriting(output, where, force=force)
+    with Store.open(where.store) as store:
+        view.report(store, where, output, parse_size(max_size))

@@ -21,21 +21,21 @@ from typing import Any
 
 import torch
 
-from torchreel.formats import torch_names
+from torchreel.torch_compat import compiled_autograd, dispatcher
 
 PREFIX = "torch._dynamo.compiled_autograd.ops."
 _OWN = frozenset({"validate_outputs", "AccumulateGrad"})
-"""What torch binds with any capture: no node of an operator."""
+"""Functions that torch binds in every capture; they are no nodes of operators."""
 _NODE = re.compile(
     r"(?:torch::autograd::)?(\w+Backward)(?:s|\d+(?:_copy|List|Tensor|Scalar|ScalarList)?)"
 )
 _OF_A_PROGRAM = "CppNode"
-"""How torch names the nodes of a `torch::autograd::Function`, which are code of an extension."""
+"""Name of the nodes of a `torch::autograd::Function`, which are code of an extension."""
 
 
 def name_of(function: object) -> str:
     """The qualified name of the backward of a node of torch's own; "" for anything else."""
-    name = torch_names.autograd_node_name(function)
+    name = compiled_autograd.autograd_node_name(function)
     return f"{PREFIX}{name}" if name and _is_known(name) else ""
 
 
@@ -44,11 +44,11 @@ def resolve(name: str) -> Callable[..., object] | None:
     node = name.removeprefix(PREFIX)
     if not name.startswith(PREFIX) or not _is_known(node):
         return None
-    if (found := torch_names.autograd_node_function(node)) is not None:
+    if (found := compiled_autograd.autograd_node_function(node)) is not None:
         return found
     for operator in _operators_of(node):
         _bind(operator)
-        if (found := torch_names.autograd_node_function(node)) is not None:
+        if (found := compiled_autograd.autograd_node_function(node)) is not None:
             return found
     return None
 
@@ -73,7 +73,7 @@ def _operators_of(node: str) -> Iterator[Any]:
 def _operators() -> Mapping[str, Sequence[tuple[str, str]]]:
     """The overloads of torch's operators by the name of their autograd node, without its number."""
     found: dict[str, list[tuple[str, str]]] = defaultdict(list)
-    for packet, overload in torch_names.aten_overloads():
+    for packet, overload in dispatcher.aten_overloads():
         # As in torchgen's `_create_op_prefix`.
         camel = "".join(part.title() for part in packet.removesuffix("_copy").split("_"))
         node = f"{camel}Backward".replace("ForwardBackward", "Backward")
@@ -89,7 +89,7 @@ def _bind(operator: Any) -> None:
     for differentiable in _choices(schema):
         # Of an operator without a derivative for these arguments there is no node.
         with suppress(RuntimeError, TypeError, ValueError, IndexError):
-            torch_names.capture_backward(operator, *_arguments(schema, differentiable))
+            compiled_autograd.capture_backward(operator, *_arguments(schema, differentiable))
 
 
 def _choices(schema: torch.FunctionSchema) -> Iterator[frozenset[str]]:
@@ -121,7 +121,7 @@ def _value(type_name: str, argument: Any, is_differentiable: bool) -> object:
         item = inner.removeprefix("List[")
         return [_value(item.rstrip("]"), argument, is_differentiable)] * (argument.N or 2)
     if inner == "Tensor" or type_name.startswith("List[Optional[Tensor"):
-        return torch_names.ones(requires_grad=is_differentiable)
+        return compiled_autograd.ones(requires_grad=is_differentiable)
     return _NUMBERS.get(inner)
 
 

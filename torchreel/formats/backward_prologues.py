@@ -1,4 +1,4 @@
-"""What a backward of AOTAutograd does before its graph runs, as data and back.
+"""The prologue of an AOTAutograd backward (it runs before the graph), as data and back.
 
 Compiled autograd copies the backward graph of a compiled function into its own, and puts one call
 before it: the prologue chooses the gradients that the graph takes, and gives each the memory format
@@ -20,8 +20,8 @@ from typing import Any
 import torch
 
 from torchreel.errors import UnsupportedError
-from torchreel.formats import torch_names
 from torchreel.store.documents.jsontypes import Json, exact_json, parse_json
+from torchreel.torch_compat import compiled_autograd
 
 TAG = "prologue:"
 _MOST = 1 << 16
@@ -33,7 +33,7 @@ def encode(function: object) -> str:
 
     One that takes tensor subclasses apart runs their code.
     """
-    metadata = torch_names.prologue_metadata(function)
+    metadata = compiled_autograd.prologue_metadata(function)
     if metadata is None:
         return ""
     formats = [_encode_format(getattr(meta, "memory_format", None)) for meta in
@@ -44,7 +44,7 @@ def encode(function: object) -> str:
         "inputs": [
             _is_kept(metadata.input_info[index]) for index in metadata.mutated_inp_runtime_indices
         ],
-        "outputs": [torch_names.has_tangent(info) for info in metadata.output_info],
+        "outputs": [compiled_autograd.has_tangent(info) for info in metadata.output_info],
         "bases": metadata.num_intermediate_bases,
         "tokens": metadata.num_backward_tokens,
         "rng": bool(metadata.is_rng_op_functionalized),
@@ -86,13 +86,13 @@ def decode(text: str) -> Callable[..., object]:
     if not isinstance(formats, list) or len(formats) != kept:
         raise UnsupportedError(f"a prologue of {kept} gradients has other formats than these")
     deterministic = facts.get("deterministic")
-    return torch_names.prologue(
+    return compiled_autograd.prologue(
         SimpleNamespace(
             mutated_inp_runtime_indices=list(range(len(inputs))),
             num_mutated_inp_runtime_indices=len(inputs),
             input_info=[SimpleNamespace(mutates_data=flag, requires_grad=flag) for flag in inputs],
             num_outputs=len(outputs),
-            output_info=[torch_names.output_with_tangent(flag) for flag in outputs],
+            output_info=[compiled_autograd.output_with_tangent(flag) for flag in outputs],
             num_intermediate_bases=bases,
             num_backward_tokens=_count(facts, "tokens"),
             is_rng_op_functionalized=bool(facts.get("rng")),
@@ -128,11 +128,11 @@ def _decode_format(found: Json) -> object:
     if isinstance(found, str):
         named = getattr(torch, found, None)
         if isinstance(named, torch.memory_format):
-            return torch_names.memory_format_of_tangent(memory_format=named)
+            return compiled_autograd.memory_format_of_tangent(memory_format=named)
     elif isinstance(found, list) and len(found) == 2:
         size, stride = (_numbers(row) for row in found)
         if len(size) == len(stride):
-            return torch_names.memory_format_of_tangent(size=size, stride=stride)
+            return compiled_autograd.memory_format_of_tangent(size=size, stride=stride)
     raise UnsupportedError(f"malformed memory format of a gradient {found!r:.80}")
 
 

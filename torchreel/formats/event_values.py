@@ -2,7 +2,7 @@
 
 Lives here: one speller per type.  Not here: anything that is read back into an object, except what
 `symbols` and `sources` spell (an event's other values are for people).  Called by the thread that
-writes the tape: the values are immutable, and nothing of them is changed.
+writes the event log: the values are immutable, and nothing of them is changed.
 """
 
 from __future__ import annotations
@@ -15,11 +15,13 @@ import sympy
 import torch
 
 from torchreel.errors import UnsupportedError
-from torchreel.formats import sources, symbols, torch_names
+from torchreel.formats import sources, symbols
 from torchreel.formats.deferred import Piece
 from torchreel.formats.shape_env import calls
-from torchreel.formats.torch_names import Source, ValueRanges
 from torchreel.store.documents.jsontypes import Json
+from torchreel.torch_compat import fx
+from torchreel.torch_compat.dynamo import Source
+from torchreel.torch_compat.shapes import ValueRanges
 
 
 @singledispatch
@@ -29,7 +31,7 @@ def spell_torch(value: object) -> Json:
         return sources.encode_source(value)
     if isinstance(value, type):
         return f"{value.__module__}.{value.__qualname__}"
-    return torch_names.without_addresses(str(value))
+    return fx.without_addresses(str(value))
 
 
 @spell_torch.register

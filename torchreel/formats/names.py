@@ -1,4 +1,4 @@
-"""What torch writes into the programs that it generates, and runs: the names of a graph.
+"""Checks the names of a graph: torch writes them into the programs that it generates and runs.
 
 Lives here: the rules for text of a store that ends up there.  Not here: what a graph may call
 (`targets`).  Called by every decoder of this package that makes such an object.

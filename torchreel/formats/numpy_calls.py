@@ -1,11 +1,11 @@
-"""What Dynamo writes into a graph for NumPy code, as data and back.
+"""The calls that Dynamo writes into a graph for NumPy code, as data and back.
 
 Dynamo traces NumPy code as calls of `torch._numpy`, which computes the same on tensors.  Each call
 is an object around a function, an operator of Python or the name of a method, and `T` and the like
 are read by a function of Dynamo's.
 
 Lives here: such an object as the text of a target, what it may be made around, and the check of a
-call.  Not here: targets in general (`targets`).  Called by `targets` and `allowed.graphs`.
+call.  Not here: targets in general (`targets`).  Called by `targets` and `graphs.check`.
 
 What is wrapped is on closed lists that are computed from torch: the functions that NumPy has too
 and whose results are arrays, the operators that graphs call anyway, the methods of arrays.
@@ -14,14 +14,14 @@ and whose results are arrays, the operators that graphs call anyway, the methods
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache
 
 from torchreel.errors import ForbiddenError, UnsupportedError
-from torchreel.formats import torch_names
 from torchreel.formats.allowed import functions, kinds, strings
 from torchreel.formats.allowed.kinds import ValueKind
 from torchreel.store.documents.jsontypes import Json
+from torchreel.torch_compat import numpy_code
 
 TAG = "numpy:"
 FUNCTION, OPERATOR, METHOD, ATTRIBUTE = "function", "operator", "method", "attribute"
@@ -33,7 +33,9 @@ def _words(text: str) -> frozenset[str]:
 
 # They give back an object that describes a dtype, set something of the process, or take an array
 # over from any object that offers one.
-_DENIED_FUNCTIONS = _words("result_type common_type min_scalar_type set_default_dtype from_dlpack")
+_DENIED_FUNCTIONS = _words(
+    "result_type common_type min_scalar_type set_default_dtype seed from_dlpack"
+)
 # Modules of `torch._numpy` whose functions are about dtypes.
 _OF_DTYPES = ("torch._numpy._dtypes", "torch._numpy._getlimits")
 _DUNDERS = frozenset(
@@ -51,7 +53,7 @@ ATTRIBUTES = _words("T real imag flat shape size strides ndim itemsize")
 
 def encode(target: object) -> str:
     """A call of NumPy's as text; "" for another target, and for what is on no list."""
-    kind, wrapped = torch_names.numpy_wrapped(target)
+    kind, wrapped = numpy_code.numpy_wrapped(target)
     if kind == METHOD:
         return f"{TAG}{kind}:{wrapped}" if wrapped in methods() else ""
     if kind == ATTRIBUTE:
@@ -80,11 +82,11 @@ def decode(text: str) -> Callable[..., object]:
             f"the target {text!r:.80} is nothing that Dynamo writes for NumPy code, "
             "so it is not resolved from a store"
         )
-    return torch_names.numpy_wrapper(kind, wrapped)
+    return numpy_code.numpy_wrapper(kind, wrapped)
 
 
 def parts(text: str) -> tuple[str, str]:
-    """What kind of call a text stands for, and the name of what is called."""
+    """Return the kind of call and the name of the callee that a text stands for."""
     kind, _, name = text.removeprefix(TAG).partition(":")
     return kind, name
 
@@ -94,7 +96,7 @@ def array_functions() -> Mapping[str, Callable[..., object]]:
     """The functions and scalar types of `torch._numpy` that compute, by qualified name."""
     return {
         name: function
-        for name, function in torch_names.numpy_functions().items()
+        for name, function in numpy_code.numpy_functions().items()
         if name.rpartition(".")[2] not in _DENIED_FUNCTIONS
         and (isinstance(function, type) or function.__module__ not in _OF_DTYPES)
     }
@@ -112,7 +114,7 @@ def _names() -> Mapping[int, str]:
 def methods() -> frozenset[str]:
     """The methods of arrays that compute: those with a name of their own, and operators."""
     return frozenset(
-        name for name in torch_names.array_methods() if not name.startswith("_") or name in _DUNDERS
+        name for name in numpy_code.array_methods() if not name.startswith("_") or name in _DUNDERS
     )
 
 
@@ -125,7 +127,8 @@ def _operator(name: str) -> Callable[..., object] | None:
     """A function of Python's own that is called on arrays; reading an attribute is none."""
     if not functions.is_python(name) or name == "builtins.getattr":
         return None
-    return functions.resolve(name)
+    found = functions.resolve(name)
+    return found if callable(found) else None  # `math.pi` is a number
 
 
 def check(
@@ -133,8 +136,9 @@ def check(
     trees: Sequence[Json],
     keywords: Mapping[str, Json],
     args: Sequence[ValueKind],
+    named: Sequence[ValueKind] = (),
 ) -> ValueKind:
-    """The kind of what a call gives back, whose arguments are data.
+    """The kind of what a call gives back, whose arguments are data, `named` those with a keyword.
 
     Raises `ForbiddenError` where it may not be made with these arguments.
     """
@@ -147,7 +151,13 @@ def check(
         _check_array(f"the method {name!r}", args)
     for text in strings.texts_of([*trees, *keywords.values()]):
         strings.check_option(text)
-    return kinds.RESULT
+    # It may hand on what it was given, but for an option: with the text of a dtype it computes.
+    return _result(kind for kind in [*args, *named] if kind.types != {"str"})
+
+
+def _result(handed: Iterable[ValueKind]) -> ValueKind:
+    """Arrays and numbers, or what was handed in, or a part of that."""
+    return kinds.union([kinds.RESULT, *(kind | kinds.item(kind) for kind in handed)])
 
 
 def _check_attribute(
@@ -174,7 +184,7 @@ def _check_operator(
         raise ForbiddenError(f"{name!r} is given {len(trees)} arguments") from error
     except ValueError:  # no signature is known: `max(a, b, ...)`
         pass
-    return kinds.RESULT | kinds.union(map(kinds.item, args))
+    return _result(args)
 
 
 def _check_array(what: str, args: Sequence[ValueKind]) -> None:

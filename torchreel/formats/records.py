@@ -10,9 +10,10 @@ import dataclasses
 from collections.abc import Callable, Mapping
 
 from torchreel.errors import UnsupportedError
-from torchreel.formats import names, torch_names
+from torchreel.formats import names
 from torchreel.formats.allowed import members
 from torchreel.store.documents.jsontypes import Json
+from torchreel.torch_compat import aot
 
 MAX_DEPTH = 50
 
@@ -23,7 +24,7 @@ def encode_record(value: object) -> Json:
         return value
     if isinstance(value, (list, tuple)):
         return [encode_record(item) for item in value]
-    if type(value).__name__ in torch_names.record_classes() and dataclasses.is_dataclass(value):
+    if type(value).__name__ in aot.record_classes() and dataclasses.is_dataclass(value):
         fields = {f.name: encode_record(getattr(value, f.name)) for f in dataclasses.fields(value)}
         return {"record": type(value).__name__, **fields}
     return {"record": "opaque", "type": type(value).__name__}
@@ -39,7 +40,7 @@ def decode_record(data: Json, depth: int = 0) -> object:
         return [decode_record(item, depth + 1) for item in data]
     if not isinstance(data, Mapping) or "record" not in data:
         raise UnsupportedError(f"malformed record {data!r:.80}")
-    cls = torch_names.record_classes().get(str(data["record"]))
+    cls = aot.record_classes().get(str(data["record"]))
     if cls is None:
         raise UnsupportedError(f"unknown record {data['record']!r}")
     fields = {k: decode_record(v, depth + 1) for k, v in data.items() if k != "record"}

@@ -12,9 +12,10 @@ import enum
 from collections.abc import Iterator, Mapping, Sequence
 
 from torchreel.errors import UnsupportedError
-from torchreel.formats import names, torch_names
-from torchreel.formats.torch_names import Source
+from torchreel.formats import names
 from torchreel.store.documents.jsontypes import Json
+from torchreel.torch_compat import dynamo
+from torchreel.torch_compat.dynamo import Source
 
 MAX_DEPTH = 100
 MAX_CHAIN = 200
@@ -25,7 +26,7 @@ _FIELDS: dict[type[Source], list[str]] = {}
 
 
 Known = dict[int, Json]
-"""What Sources were encoded to, by the ids of live ones: most share their bases."""
+"""Encoded Sources, by the ids of live ones: most share their bases."""
 
 
 def encode_source(source: Source | None, known: Known | None = None) -> Json:
@@ -55,7 +56,7 @@ def _encode(value: object, known: Known) -> Json:
         return {"enum": type(value).__name__, "name": value.name}
     if isinstance(value, tuple):
         return {"t": [_encode(item, known) for item in value]}
-    if isinstance(value, Source) and type(value).__name__ in torch_names.source_classes():
+    if isinstance(value, Source) and type(value).__name__ in dynamo.source_classes():
         found = known.get(id(value))
         if found is None:
             fields = {name: _encode(getattr(value, name), known) for name in _fields(type(value))}
@@ -237,8 +238,8 @@ def _decode_source_object(
 ) -> Source:
     name = str(data["source"])
     if name == "opaque":
-        return torch_names.source_classes()["SyntheticLocalSource"](str(data.get("name")))  # type: ignore[call-arg]
-    cls = torch_names.source_classes().get(name)
+        return dynamo.source_classes()["SyntheticLocalSource"](str(data.get("name")))  # type: ignore[call-arg]
+    cls = dynamo.source_classes().get(name)
     if cls is None:
         raise UnsupportedError(f"unknown source class {name!r}")
     for key, value in data.items():

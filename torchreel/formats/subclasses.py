@@ -14,13 +14,13 @@ from typing import Any
 import torch
 
 from torchreel.errors import UnsupportedError, UntrustedError
-from torchreel.formats import torch_names
+from torchreel.torch_compat import fake_tensors
 
 _REFUSALS = (
     ArithmeticError, AssertionError, AttributeError, LookupError, RuntimeError, TypeError,
     ValueError,
 )  # fmt: skip
-"""What the code of a class may raise for values that it was not made with."""
+"""Exceptions that the code of a class may raise for values that it was not made with."""
 
 
 def resolve(name: str) -> Any:
@@ -29,7 +29,7 @@ def resolve(name: str) -> Any:
     Raises `UntrustedError` for one that is not loaded here, `UnsupportedError` for one of torch's
     that is no plain wrapper.
     """
-    own = torch_names.own_subclasses().get(name)
+    own = fake_tensors.own_subclasses().get(name)
     if own is not None:
         return own
     if name.partition(".")[0] == "torch":

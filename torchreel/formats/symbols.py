@@ -20,8 +20,9 @@ from typing import Any
 import sympy
 
 from torchreel.errors import UnsupportedError
-from torchreel.formats import names, torch_names
+from torchreel.formats import names
 from torchreel.store.documents.jsontypes import Json
+from torchreel.torch_compat import shapes
 
 MAX_DEPTH = 200  # deeper nesting than any recorded expression had by an order of magnitude
 MAX_LENGTH = 1_000_000  # characters; a guard of a large sum was seen at 40,000
@@ -47,8 +48,8 @@ _CONSTANTS: dict[str, sympy.Basic] = {
     "$pi": sympy.pi,
     "$E": sympy.E,
     "$I": sympy.I,
-    "$int_oo": torch_names.int_oo,
-    "$-int_oo": -torch_names.int_oo,
+    "$int_oo": shapes.int_oo,
+    "$-int_oo": -shapes.int_oo,
 }
 _CONSTANT_NAMES = {value: name for name, value in _CONSTANTS.items()}
 
@@ -66,9 +67,9 @@ Symbols = Mapping[str, sympy.Symbol]
 
 
 class Vocabulary(dict[str, sympy.Symbol]):
-    """A symbol table that keeps what was read over it: a tape writes most expressions many times.
+    """A symbol table that also keeps the expressions that were parsed with it.
 
-    What is kept is immutable: expressions, and ranges of them.
+    An event log holds most expressions many times. Expressions and their ranges are immutable.
     """
 
     def __init__(self) -> None:
@@ -82,7 +83,7 @@ class Vocabulary(dict[str, sympy.Symbol]):
         self[name] = symbol
 
     def once(self, key: tuple[Json, ...], read: Callable[[], Any]) -> Any:
-        """Return what `read` returns, which is called the first time that `key` is asked for."""
+        """Return the result of `read` for `key`, calling it the first time only."""
         found = self._read.get(key)
         if found is None:
             found = self._read[key] = read()
@@ -92,7 +93,7 @@ class Vocabulary(dict[str, sympy.Symbol]):
 @cache
 def _functions() -> dict[str, type[sympy.Basic]]:
     """The closed table: SymPy's classes and torch's own, by class name (torch's win)."""
-    return {**_SYMPY_FUNCTIONS, **torch_names.sympy_functions()}
+    return {**_SYMPY_FUNCTIONS, **shapes.sympy_functions()}
 
 
 def encode_expr(expr: object) -> int | str:
@@ -119,8 +120,8 @@ def _write(expr: object) -> str:
     if isinstance(expr, sympy.Float):
         sign, mantissa, exponent, _ = expr._mpf_
         return f'Float("{"-" * sign}0x{int(mantissa):x}p{int(exponent)}", {expr._prec})'
-    if isinstance(expr, torch_names.SingletonInt):
-        return "SingletonInt({}, {})".format(*torch_names.singleton_parts(expr))
+    if isinstance(expr, shapes.SingletonInt):
+        return "SingletonInt({}, {})".format(*shapes.singleton_parts(expr))
     if isinstance(expr, sympy.Basic):
         if expr in _CONSTANT_NAMES:
             return _CONSTANT_NAMES[expr]
@@ -253,7 +254,7 @@ def _of_integers(name: str, args: list[sympy.Basic]) -> sympy.Basic:
         raise UnsupportedError(f"{name} takes two integers, found {args!s:.80}")
     if name == "Rational":
         return sympy.Rational(*numbers)
-    return torch_names.SingletonInt(numbers[0], coeff=numbers[1])
+    return shapes.SingletonInt(numbers[0], coeff=numbers[1])
 
 
 def _construct(function: Callable[..., sympy.Basic], args: list[sympy.Basic]) -> sympy.Basic:

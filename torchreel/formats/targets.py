@@ -1,4 +1,4 @@
-"""What a graph node may call, by name: the allow-list between a store and live functions.
+"""The allow-list of targets: resolves the name that a graph node calls to a live function.
 
 Lives here: the name of a target, and the one way back from a name to a function.  Not here: the
 rule for functions (`allowed.functions`), the arguments (`values`).  Called by `graphs`.
@@ -19,8 +19,9 @@ import torch
 import torch._ops
 
 from torchreel.errors import UnsupportedError, UntrustedError
-from torchreel.formats import autograd_nodes, backward_prologues, numpy_calls, torch_names
+from torchreel.formats import autograd_nodes, backward_prologues, numpy_calls
 from torchreel.formats.allowed import functions
+from torchreel.torch_compat import dispatcher, dynamo, fx
 
 Target = functions.Target
 
@@ -41,7 +42,7 @@ def encode_target(target: object) -> str:
     if isinstance(target, torch._ops.OpOverloadPacket):
         return f"packet:{target}"
     if isinstance(target, torch._ops.HigherOrderOperator):
-        return f"hop:{torch_names.operator_name(target)}"
+        return f"hop:{dispatcher.operator_name(target)}"
     if prologue := backward_prologues.encode(target):
         return prologue
     if call := numpy_calls.encode(target):
@@ -65,7 +66,7 @@ def _function_name(target: object) -> str | None:
     if not isinstance(target, (FunctionType, BuiltinFunctionType)):
         return _by_identity().get(id(target))
     try:
-        name = torch_names.qualified_name(target)
+        name = fx.qualified_name(target)
     except (RuntimeError, AttributeError):
         name = ""
     if name and functions.resolve(name) is target:
@@ -81,7 +82,7 @@ def _name_of(target: object) -> str:
 def _by_identity() -> dict[int, str]:
     """Dynamo's allowed table the other way round, for functions that FX cannot name."""
     found: dict[int, str] = {}
-    for name in [*torch_names.in_graph_names(), *torch_names.reference_names()]:
+    for name in [*dynamo.in_graph_names(), *dispatcher.reference_names()]:
         function = functions.resolve(name)
         if function is not None:
             found.setdefault(id(function), name)
@@ -132,7 +133,7 @@ def _packet(name: str) -> Target:
     namespace, _, packet = name.partition(".")
     if f"{namespace}.{packet}" in _DENIED_OPERATORS or "." in packet:
         raise UnsupportedError(f"the operator {name!r} is never resolved from a store")
-    found = torch_names.operator_by_name(namespace, packet)
+    found = dispatcher.operator_by_name(namespace, packet)
     if isinstance(found, torch._ops.OpOverloadPacket):
         return found
     raise UntrustedError(
@@ -153,7 +154,7 @@ def _higher_order_operator(name: str) -> Target:
     denied = functions.DENIED_HIGHER_ORDER.get(name)
     if denied is not None:
         raise UnsupportedError(f"{name!r} {denied}, so it is never resolved from a store")
-    found = torch_names.higher_order_operators().get(name)
+    found = dispatcher.higher_order_operators().get(name)
     if isinstance(found, torch._ops.HigherOrderOperator):
         return found
     raise UnsupportedError(f"this torch has no higher-order operator {name!r}")

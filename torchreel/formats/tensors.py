@@ -21,9 +21,11 @@ import torch
 from torch.fx.immutable_collections import immutable_list
 
 from torchreel.errors import UnsupportedError
-from torchreel.formats import subclasses, symbols, torch_names, values
-from torchreel.formats.torch_names import FakeTensor, FakeTensorMode, ShapeEnv, SymNode
+from torchreel.formats import subclasses, symbols, values
 from torchreel.store.documents.jsontypes import Json
+from torchreel.torch_compat import fake_tensors, inductor, shapes
+from torchreel.torch_compat.fake_tensors import FakeTensor, FakeTensorMode
+from torchreel.torch_compat.shapes import ShapeEnv, SymNode
 
 MAX_LITERAL = 8  # elements; Inductor inlines 1-d constants of up to eight
 
@@ -66,9 +68,9 @@ class Encoder:
         return {"k": "opaque", **values.opaque(value, "no description for this type")["opaque"]}  # type: ignore[dict-item]
 
     def _tensor(self, tensor: torch.Tensor, literal: bool) -> Json:
-        if torch_names.is_functorch_wrapper(tensor):
+        if fake_tensors.is_functorch_wrapper(tensor):
             return _wrapper(tensor)
-        if torch_names.is_wrapper_subclass(tensor):
+        if fake_tensors.is_wrapper_subclass(tensor):
             return self._subclass(tensor)
         if tensor.layout is not torch.strided:
             return {**_common(tensor), "size": _sizes(tensor.shape), "flags": _flags(tensor)}
@@ -81,16 +83,16 @@ class Encoder:
             **self._storage(tensor),
             **(_unreplaced(tensor) if self._unreplaced else {}),
         }
-        memo = torch_names.item_memo(tensor)
+        memo = fake_tensors.item_memo(tensor)
         if memo is not None:
             description["item"] = _symbolic(memo)
         is_constant = literal and not isinstance(tensor, FakeTensor)
-        if is_constant and torch_names.may_be_written_into_code(tensor):
+        if is_constant and inductor.may_be_written_into_code(tensor):
             description.update(_literal(tensor))
         return description
 
     def _storage(self, tensor: torch.Tensor) -> dict[str, Json]:
-        storage = torch_names.storage_of(tensor)
+        storage = fake_tensors.storage_of(tensor)
         if storage is None:
             return {}
         key, size = storage
@@ -173,7 +175,7 @@ def _size(size: object) -> Json:
     if type(size) is int:
         return size
     if isinstance(size, torch.SymInt):
-        return symbols.encode_expr(torch_names.expression(size.node))
+        return symbols.encode_expr(shapes.expression(size.node))
     return int(size)  # type: ignore[call-overload,no-any-return]
 
 
@@ -190,20 +192,20 @@ def _unreplaced(tensor: torch.Tensor) -> dict[str, Json]:
 
 def _before(size: object) -> Json:
     if isinstance(size, torch.SymInt):
-        return symbols.encode_expr(torch_names.unreplaced(size.node))
+        return symbols.encode_expr(shapes.unreplaced(size.node))
     return _size(size)
 
 
 def _symbolic(value: torch.SymInt | torch.SymFloat | torch.SymBool) -> Json:
     node = value.node
     kind = type(value).__name__.lower()
-    hint, expr = torch_names.hint_of(node), torch_names.expression(node)
+    hint, expr = shapes.hint_of(node), shapes.expression(node)
     description: dict[str, Json] = {
         "k": kind,
         "expr": symbols.encode_expr(expr),
         "hint": values.encode_value(hint) if isinstance(hint, (bool, int, float)) else None,
     }
-    before = torch_names.unreplaced(node)
+    before = shapes.unreplaced(node)
     # A symbol that was specialised: it goes on by its own name in what is traced later.
     return description if before == expr else {
         **description, "unreplaced": symbols.encode_expr(before)
@@ -215,7 +217,7 @@ def _flags(tensor: torch.Tensor) -> list[str]:
         "conj": tensor.is_conj(),
         "neg": tensor.is_neg(),
         "inference": tensor.is_inference(),
-        "zero": torch_names.has_zero_tensor(tensor),
+        "zero": fake_tensors.has_zero_tensor(tensor),
         "mkldnn": tensor.is_mkldnn,
     }
     return [name for name, holds in flags.items() if holds]
@@ -261,13 +263,16 @@ class Decoder:
             return int(expr)
         hint: object = evaluate_hint(expr, python, self.hints)
         if hint is None:
-            hint = torch_names.nested_hint(self.env, expr) or torch_names.no_hint()
+            hint = shapes.nested_hint(self.env, expr) or shapes.no_hint()
         return cls(SymNode(expr, self.env, python, hint))
 
     def fake(self, description: Json) -> object:
         """The fake value of a description.  Raises `UnsupportedError` where there is none."""
         if not isinstance(description, Mapping):
             raise UnsupportedError(f"malformed value description {description!r:.80}")
+        return self._object(description)
+
+    def _fake(self, description: Mapping[str, Json]) -> object:
         kind = str(description.get("k"))
         if kind == "tensor":
             return self._tensor(description)
@@ -289,7 +294,7 @@ class Decoder:
 
     def _tensor(self, description: Mapping[str, Json]) -> torch.Tensor:
         try:
-            with self.mode, torch_names.suppress_guards(self.env), torch.no_grad():
+            with self.mode, shapes.suppress_guards(self.env), torch.no_grad():
                 plain = self._plain(description)
         except (OverflowError, RuntimeError, TypeError) as error:  # of torch: a size of -1, ...
             raise UnsupportedError(
@@ -301,19 +306,19 @@ class Decoder:
         inner = _each(_inner(description), self.fake, self._objects)
         size, stride, _ = self._numbers(description)
         context = values.decode_value(description.get("context"), _no_leaf)
-        with self.mode, torch_names.suppress_guards(self.env), torch.no_grad():
+        with self.mode, shapes.suppress_guards(self.env), torch.no_grad():
             whole = subclasses.unflatten(str(description["type"]), inner, context, size, stride)
         return self._autograd(whole, description)
 
     def _autograd(self, plain: torch.Tensor, description: Mapping[str, Json]) -> torch.Tensor:
-        """Give a plain fake the leaf state, and the kind, of the recorded tensor."""
+        """Give a fake tensor the leaf state, and the kind, of the recorded tensor."""
         if description.get("parameter"):
             return torch.nn.Parameter(plain, requires_grad=bool(description.get("requires_grad")))
-        if description.get("requires_grad"):
+        if description.get("requires_grad") and not plain.requires_grad:
             plain.requires_grad_(True)
             if not description.get("leaf", True):
-                with torch.enable_grad(), self.mode, torch_names.suppress_guards(self.env):
-                    return plain.view_as(plain)
+                with torch.enable_grad(), self.mode, shapes.suppress_guards(self.env):
+                    return fake_tensors.with_history(plain)
         return plain
 
     def _plain(self, description: Mapping[str, Json]) -> torch.Tensor:
@@ -326,10 +331,11 @@ class Decoder:
             )
         # A ZeroTensor's fake is an ordinary tensor: that is how the kernel comes to read nothing.
         tensor = self._strided(description, size, stride, offset, options)
-        tensor = torch._conj(tensor) if "conj" in flags else tensor
-        tensor = torch._neg_view(tensor) if "neg" in flags else tensor
+        with torch.set_grad_enabled(tensor.grad_fn is not None):
+            tensor = torch._conj(tensor) if "conj" in flags else tensor
+            tensor = torch._neg_view(tensor) if "neg" in flags else tensor
         if "item" in description:
-            torch_names.set_item_memo(tensor, self.fake(description["item"]))
+            fake_tensors.set_item_memo(tensor, self.fake(description["item"]))
         return tensor
 
     def _strided(
@@ -341,10 +347,13 @@ class Decoder:
         options: dict[str, object],
     ) -> torch.Tensor:
         number = description.get("storage")
+        viewed = self._view_base(description)
+        if viewed is not None:
+            return self._view(viewed, description, size, stride, offset, options)
         base = self._bases.get(number) if isinstance(number, int) else None
         if base is None and self._is_tight(description):
-            if torch_names.is_specialised([*size, *stride]):
-                base = torch_names.fake_of_meta(self.mode, size, stride, options)
+            if shapes.is_specialised([*size, *stride]):
+                base = fake_tensors.fake_of_meta(self.mode, size, stride, options)
             else:
                 base = torch.empty_strided(size, stride, **options)  # type: ignore[arg-type]
             if isinstance(number, int):
@@ -354,9 +363,55 @@ class Decoder:
             base = self._storage(description, options)
             if isinstance(number, int):
                 self._bases[number] = base
-        if base.dtype is not options["dtype"]:
-            base = base.view(options["dtype"])  # type: ignore[call-overload]
-        return base.as_strided(size, stride, offset)
+        tensor = torch.empty_strided(size, stride, **options)  # type: ignore[arg-type]
+        fake_tensors.set_storage(self.mode, tensor, base, offset, size, stride)
+        return tensor
+
+    def _view_base(self, description: Mapping[str, Json]) -> torch.Tensor | None:
+        """The tensor that another is a view of; None for one that is no view.
+
+        A case that was reduced may have lost the storage of a view, or the symbols of its base.
+        """
+        view = description.get("view")
+        base = view.get("base") if isinstance(view, Mapping) else None
+        if not isinstance(base, Mapping) or "storage" not in description:
+            return None
+        try:
+            found = self._object(base)
+        except UnsupportedError:
+            return None
+        return found if isinstance(found, torch.Tensor) else None
+
+    def _object(self, description: Mapping[str, Json]) -> object:
+        """A value that may stand in several places of a document: one for all of them."""
+        number = description.get("object")
+        if not isinstance(number, int):
+            return self._fake(description)
+        if number not in self._objects:
+            self._objects[number] = self._fake(description)
+        return self._objects[number]
+
+    def _view(
+        self,
+        base: torch.Tensor,
+        description: Mapping[str, Json],
+        size: list[int | torch.SymInt],
+        stride: list[int | torch.SymInt],
+        offset: int | torch.SymInt,
+        options: dict[str, object],
+    ) -> torch.Tensor:
+        """A view of another tensor, as autograd knows it and a converter makes it."""
+        followed = bool(description.get("requires_grad")) and not description.get("leaf", True)
+        view = description["view"]
+        if followed and not base.requires_grad:
+            base = base.view(base.shape).requires_grad_()
+        with torch.set_grad_enabled(followed):
+            if base.dtype is not options["dtype"]:
+                base = base.view(options["dtype"])  # type: ignore[call-overload]
+            found = base.as_strided(size, stride, offset)
+        creation = view.get("creation") if isinstance(view, Mapping) else None
+        fake_tensors.set_creation_of_view(found, str(creation))
+        return found
 
     def _numbers(
         self, description: Mapping[str, Json]
@@ -510,7 +565,7 @@ class _Synthesis:
         return int(value)
 
     def _measure(self, description: Json) -> None:
-        """How many bytes each shared storage must hold."""
+        """Compute how many bytes each shared storage must hold."""
         if isinstance(description, Mapping) and description.get("k") == "subclass":
             for held in _inner(description).values():
                 self._measure(held)
@@ -563,7 +618,7 @@ class _Synthesis:
         size = [self._int(item) for item in _list(description.get("size"))]
         flags = _list(description.get("flags") or [])
         if "zero" in flags:
-            return torch_names.zero_tensor(size, **options)
+            return fake_tensors.zero_tensor(size, **options)
         tensor = self._strided(description, size, options)
         tensor = torch._conj(tensor) if "conj" in flags else tensor
         tensor = torch._neg_view(tensor) if "neg" in flags else tensor
@@ -669,7 +724,7 @@ def _random(count: int, dtype: torch.dtype, generator: torch.Generator) -> torch
 
 
 def _without_layout(layout: str) -> str:
-    """Why there is no tensor of a layout, and what to do instead."""
+    """Return the reason why no tensor of a layout can be made, and the remedy."""
     if layout != "_mkldnn":
         return f"no {layout:.60} tensor can be synthesised yet"
     return (

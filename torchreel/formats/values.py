@@ -18,15 +18,16 @@ import torch
 from torch.fx import Node
 
 from torchreel.errors import UnsupportedError
-from torchreel.formats import symbols, targets, torch_names
+from torchreel.formats import symbols, targets
 from torchreel.store.documents.jsontypes import Json
+from torchreel.torch_compat import shapes
 
 _SYM_TYPES = {torch.SymInt: "int", torch.SymFloat: "float", torch.SymBool: "bool"}
 _TORCH_CONSTANT = re.compile(r"[a-z][a-z0-9_]*")
 MAX_DEPTH = 100
 _ENUMERATIONS = ("CheckpointPolicy",)
-"""Those that the compiler leaves in metadata and reads again: what activation checkpointing asked
-for (`recompute`)."""
+"""Enumerations that the compiler leaves in metadata and reads again: the policies of activation
+checkpointing (`recompute`)."""
 
 
 def encode_value(value: object) -> Json:
@@ -96,7 +97,7 @@ def _encode_callable(value: object) -> Json:
 
 def encode_symbolic(value: object) -> Json:
     """A SymInt, SymFloat or SymBool by type and expression."""
-    expr = torch_names.expression(value.node)  # type: ignore[attr-defined]
+    expr = shapes.expression(value.node)  # type: ignore[attr-defined]
     return {"sym": {"type": _SYM_TYPES[type(value)], "expr": symbols.encode_expr(expr)}}
 
 

@@ -15,7 +15,7 @@ def usable_cores() -> int:
 
 @dataclass(frozen=True)
 class Budget:
-    """When to stop before a fixpoint; None is no limit."""
+    """The limits of a search that stop it before a fixpoint; None is no limit."""
 
     seconds: float | None = None
     runs: int | None = None
@@ -52,4 +52,4 @@ class MinifyOptions:
     command: tuple[str, ...] = ()
     """A command of the user's in its place, which gets the path of a script. Trusted."""
     jobs: int = 1
-    """How many cases are run at a time. The result is the same for any number."""
+    """The number of cases that run at a time. The result is the same for any number."""

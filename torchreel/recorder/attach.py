@@ -1,4 +1,4 @@
-"""How the recorder gets into torch: replaces functions, when their modules are imported.
+"""Attaches the recorder to torch: replaces functions when their modules are imported.
 
 Lives here: `AttachPoint`, the wrapper around a function, the import hook, and their undoing.  Not
 here: what is looked at (`probes`).  A wrapper calls the original exactly once, with the arguments
@@ -44,14 +44,14 @@ class Call(NamedTuple):
 
 
 class CallOutcome(NamedTuple):
-    """How the call ended: `error` is None when it returned `result`."""
+    """The result or the error of a call; `error` is None if it returned `result`."""
 
     result: Any = None
     error: BaseException | None = None
 
 
 Visit = Generator[None, CallOutcome, None]
-"""What a probe is: runs to its `yield` before the call, and from there with the outcome."""
+"""A running probe: it runs to its `yield` before the call, and from there with the outcome."""
 
 
 class Probe(NamedTuple):
@@ -68,7 +68,7 @@ class Probe(NamedTuple):
 
 
 PASS = object()
-"""What the `before` of a `Tap` returns for a call that says nothing."""
+"""Returned by the `before` of a `Tap` to skip a call."""
 
 
 class Tap(NamedTuple):
@@ -89,7 +89,7 @@ class Tap(NamedTuple):
 
 
 class Printer(NamedTuple):
-    """A function of torch that makes the text of something, which is asked for where we listen.
+    """A function of torch that prints something, and that torch calls because we listen.
 
     What it does, and what it raises, is ours to have brought about: `instead` gives the text to put
     in its place, or None where it can do no harm or is asked for by others as well.
@@ -158,7 +158,7 @@ def _disguise(wrapper: Any, original: Any) -> None:
 
     torch looks for the user's frame by leaving out frames of its own files
     (torch.fx.experimental.symbolic_shapes.uninteresting_files): ours must be left out as well, or
-    the messages and the tape of the watched program would name it.
+    the messages and the event log of the watched program would name it.
     """
     code = getattr(inspect.unwrap(original), "__code__", None)
     if code is not None:
@@ -377,7 +377,7 @@ class Attachment:
 def spec_after(
     finder: MetaPathFinder, name: str, path: Sequence[str] | None, target: ModuleType | None
 ) -> ModuleSpec | None:
-    """A module as the finders after `finder` find it: those before it have been asked, or ask it.
+    """Return the spec of a module from the finders after `finder` on `sys.meta_path`.
 
     Two finders that ask each other would never end.
     """

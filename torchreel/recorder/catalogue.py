@@ -19,10 +19,11 @@ SYSTEMS = (
 
 _HEAD = """# Events
 
-What is on the tape, by system of the pipeline. `torchreel show ADDRESS --events` lists a compile's
-events, `torchreel show ADDRESS@SEQ` shows one; in Python, `torchreel.store.queries.events`. Every
-event has its place on the tape (`seq`), its time, its compile and stage, and where there is one the
-user's stack and the event that it is a part of (`cause`).
+The events of the event log, by system of the pipeline. `torchreel show ADDRESS --events` lists the
+events of a compile, `torchreel show ADDRESS@SEQ` shows one; in Python,
+`torchreel.store.queries.events`. Every event has its position in the event log (`seq`), its time,
+its compile and stage, and where there is one the user's stack and the event that it is a part of
+(`cause`).
 
 Besides these, every record of torch's own structured trace is an event, under torch's name for it
 (`artifact`, `dynamo_output_graph`, `create_symbol`, ...), with its metadata as `data` and its

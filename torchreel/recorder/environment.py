@@ -1,4 +1,4 @@
-"""What a recording says of the machine, the versions and the environment variables.
+"""Describes the machine, the versions and the environment variables of a recording.
 
 Lives here: an allow-list of variables, and the redaction of their values and of the command line.
 Not here: config of torch (it belongs to a checkpoint).  Called once, by the recorder, when its
@@ -99,7 +99,7 @@ def _torch_facts() -> dict[str, str]:
 
 
 def compiler() -> dict[str, str]:
-    """The version of the C++ compiler, when Inductor has asked for it (it keeps the answer)."""
+    """Return the version of the C++ compiler, if Inductor has read it (it caches the answer)."""
     builder = sys.modules.get("torch._inductor.cpp_builder")
     version = getattr(builder, "get_compiler_version_info", None)
     if version is None or not version.cache_info().currsize:

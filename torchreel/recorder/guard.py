@@ -30,10 +30,10 @@ inject: Fault | None = None
 
 
 REPORT_VARIABLE = "TORCHREEL_REPORT"
-"""The file in which `torchreel record` is told what to say when the program has ended."""
+"""The file from which `torchreel record` reads its messages when the program has ended."""
 
 _late: list[str] | None = None
-"""What is to be said at the end of the process, where nobody else says it."""
+"""Messages to print at the end of the process, unless somebody else does."""
 
 
 def announce(message: str) -> None:
@@ -78,14 +78,14 @@ def _say() -> None:
 
 
 class Loss:
-    """How often something was lost at one place for one reason, and the first message."""
+    """A loss at one place for one reason: its count, and the first message."""
 
     def __init__(self, count: int, message: str) -> None:
         self.count, self.message = count, message
 
 
 class Losses:
-    """What was lost so far, by (reason, place)."""
+    """Counts losses by (reason, place)."""
 
     def __init__(self) -> None:
         self._by_key: dict[tuple[str, str], Loss] = {}
@@ -201,6 +201,6 @@ def _is_a_handlers(frame: FrameType) -> bool:
 
 
 def check(place: str) -> None:
-    """Where a test may make a hook raise; called first in every guarded hook body."""
+    """Let a test make a hook raise; called first in every guarded hook body."""
     if inject is not None:
         inject(place)

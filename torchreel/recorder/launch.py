@@ -8,6 +8,7 @@ The program always runs, and its exit status is its own, whatever becomes of the
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -32,7 +33,7 @@ from torchreel.store.files import locks
 from torchreel.store.records import Recording
 
 _NUMBER = slice(60, 64)
-"""Where the header of a store has the number by which it is known (`sqlite_files.create`)."""
+"""Bytes of the header of a store with the number by which it is known (`sqlite_files.create`)."""
 _COERCED = ("C.UTF-8", "C.utf8", "UTF-8")
 _MOST_REPORTED = 1 << 16
 """Characters of what the processes say, at most."""
@@ -42,15 +43,15 @@ _FORWARDED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, sign
 
 
 class ProgramEnd(NamedTuple):
-    """How a program ended, and what there is to say of its recording."""
+    """The end of a program: its exit status, and notes on its recording."""
 
     status: int
     """The program's own: 128 + N where signal N ended it."""
     target: str
     is_recorded: bool
-    """Whether the store is there, and may hold something of the program."""
+    """True if the store is there, and may hold something of the program."""
     notes: tuple[str, ...] = ()
-    """What could not be recorded, and why: a sentence each."""
+    """A sentence for each thing that could not be recorded, with the reason."""
 
 
 def run_recorded(
@@ -69,6 +70,19 @@ def run_recorded(
     if compile_timeout is not None:
         settings = replace(settings, compile_timeout=compile_timeout)
     return record_program(command, store_path, mode, settings).status
+
+
+def settings_of(**given: object) -> tuple[Settings, str]:
+    """Return what the options and the variables say, and why nothing can be recorded with those.
+
+    The program runs also where a variable, which it may have from anywhere, makes no sense.  Raises
+    UsageError for an option that makes none: that was typed just now.
+    """
+    typed = Settings.from_environment({}, given)
+    try:
+        return Settings.from_environment(given=given), ""
+    except UsageError as error:
+        return typed, str(error)
 
 
 class Process(Protocol):
@@ -96,17 +110,21 @@ def record_program(
     mode: str,
     settings: Settings,
     start: Start = _start,
+    *,
+    problem: str = "",
 ) -> ProgramEnd:
     """Run `command` with every compile in it recorded; it runs also where none can be recorded.
 
-    `start` begins it with these environment variables.
+    `start` begins it with these environment variables; `problem` says why nothing can be recorded,
+    where that is known already.
     Raises UsageError when there is no such command, mode or kind of store, before anything is
     started.  Whatever else goes wrong is in the notes.
     """
     if mode not in MODES:
         raise UsageError(f"There is no mode {mode!r} of recording: use {' or '.join(MODES)}.")
+    _check_program(command)
     target = _absolute(store_path)
-    problem = _prepare(target)
+    problem = problem or _prepare(target)
     if problem:
         _, status = _run(start, command, _variables())
         note = f"nothing was recorded: {problem}"
@@ -219,6 +237,19 @@ def is_shared(target: str) -> bool:
     return named and ("://" in target or locks.has_locks(Path(target).absolute().parent))
 
 
+def _check_program(command: Sequence[str]) -> None:
+    """Raise UsageError when there is no such program, before a store is made for it."""
+    name = command[0] if command else ""
+    if shutil.which(name) is not None:
+        return
+    if not os.path.isfile(name):
+        raise UsageError(f"There is no program {name!r} to run." if name else "Name a program.")
+    remedy = ""
+    if name.endswith(".py"):
+        remedy = f": write 'torchreel record -- python {' '.join(command)}'"
+    raise UsageError(f"{name} is no program that can be run{remedy}.")
+
+
 def _environment(target: str, run: str, mode: str, settings: Settings) -> dict[str, str]:
     variables = {**_variables(), MODE_VARIABLE: f"{mode}:{target}", RUN_VARIABLE: run}
     for name in VARIABLES:
@@ -279,6 +310,7 @@ def _settle(
     rules: Rules,
 ) -> None:
     from torchreel.store import queries
+    from torchreel.store.post_mortem import settle
 
     with Store.open(target, write=True) as store:
         mine = [row for row in queries.recordings(store) if row.run == run]
@@ -290,7 +322,7 @@ def _settle(
             elif not mine and not _elsewhere(target, started):
                 row = _empty_recording(run, command, pid, started)
                 writer.add("recordings", **row, **_how(status), status="done")
-        store.settle()
+        settle(store)
 
 
 def _elsewhere(target: str, started: int) -> bool:

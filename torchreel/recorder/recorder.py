@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from torchreel.recorder import control, environment, guard
 from torchreel.recorder.event_log import failures
-from torchreel.recorder.event_log.flight import FlightTape
-from torchreel.recorder.event_log.log import OF_A_REPLAY, Tape
+from torchreel.recorder.event_log.flight import FlightEventLog
+from torchreel.recorder.event_log.log import OF_A_REPLAY, EventLog
 from torchreel.recorder.event_log.retention import Limits, Retention
 from torchreel.recorder.event_log.rows import (
     Add,
@@ -76,7 +76,7 @@ _MOST_FILES = 100
 
 
 class RecordingOptions(NamedTuple):
-    """What a recording is to be: where, how much, and what for."""
+    """The options of a recording: its store, its mode, and its purpose."""
 
     target: str
     mode: str = "full"
@@ -91,7 +91,7 @@ class RecordingOptions(NamedTuple):
 
 
 class Recorder:
-    """What the probes write to; one per process, `active()` while it records."""
+    """Receives what the probes note; one per process, `active()` while it records."""
 
     def __init__(self, options: RecordingOptions) -> None:
         self.options = options
@@ -103,42 +103,48 @@ class Recorder:
         losses.reset()
         self.pid = os.getpid()
         self.spans = Spans()
-        self.tape = self._new_tape()
+        self.event_log = self._new_event_log()
         self._sequence = itertools.count(1)
         self._described = self._begun = False
         self._failed = failures.Written()
         self._files: set[str] = set()
 
-    def _new_tape(self) -> Tape:
+    def _new_event_log(self) -> EventLog:
         options, row = self.options, self._recording_row()
         settings = options.settings
         target = control.resolve(options.target, environment.rank())
-        tape: Tape
+        event_log: EventLog
         if options.mode == "flight" or settings.sample < 1:
             full = options.mode == "full"
-            tape = FlightTape(target, row, full=full, sample=settings.sample)
+            event_log = FlightEventLog(target, row, full=full, sample=settings.sample)
         else:
-            tape = Tape(target, row)
+            event_log = EventLog(target, row)
         if options.kind == "replay":
-            tape.patience = OF_A_REPLAY
-        tape.redactor = Redactor(settings.rules, argv=_arguments())
+            event_log.patience = OF_A_REPLAY
+        event_log.redactor = Redactor(settings.rules, argv=_arguments())
         if settings.limits != Limits() and "://" not in target:
-            tape.retention = Retention(settings.limits)
-        return tape
+            event_log.retention = Retention(settings.limits)
+        return event_log
 
     @property
     def wants_checkpoint(self) -> bool:
-        """Whether a checkpoint of the compile under way is to be taken."""
-        return self.tape.wants_checkpoint(self.entry_here())
+        """Return True if a checkpoint of the current compile is to be taken."""
+        return self.event_log.wants_checkpoint(self.entry_here())
 
     @property
     def wants_graphs(self) -> bool:
-        """Whether its graphs between the checkpoints are: to encode one costs what a pass costs."""
-        return self.tape.wants_graphs(self.entry_here())
+        """Return True if graphs between the checkpoints are recorded.
+
+        To encode one costs as much as a pass.
+        """
+        return self.event_log.wants_graphs(self.entry_here())
 
     @property
     def wants_guards(self) -> bool:
-        """Whether its guards are: they come when all has gone well, maybe too slowly."""
+        """Return True if guards are recorded.
+
+        They are made last: by then a compile may have been too slow, and is kept.
+        """
         slow, stack = self.options.settings.slow_compile, self.spans.here.stack
         late = slow is not None and stack and time.monotonic() - stack[0].started > slow
         return bool(late) or self.wants_graphs
@@ -164,11 +170,11 @@ class Recorder:
     @property
     def recording_id(self) -> int | None:
         """The row id of this recording, once anything of it is on disk."""
-        return self.tape.recording.id
+        return self.event_log.recording.id
 
     @property
     def busy(self) -> bool:
-        """Whether this thread is inside a hook of ours: what happens there is not recorded."""
+        """Return True if this thread is inside a hook of ours: nothing is recorded there."""
         return self.spans.here.inside
 
     # -- compiles -------------------------------------------------------------------------------
@@ -214,7 +220,7 @@ class Recorder:
         self._describe()
         frame = {"frame_name": "", "frame_file": "", "frame_line": 0, **columns}
         row = {
-            "recording_id": self.tape.recording,
+            "recording_id": self.event_log.recording,
             "compile_id": entry.compile_id,
             "attempt": entry.attempt,
             "status": "running",
@@ -224,19 +230,19 @@ class Recorder:
         }
         if self.options.settings.redact == "all":
             row.pop("frame_source", None)
-        off = self.tape.switch is not None and self.tape.switch.look(now=True)
+        off = self.event_log.switch is not None and self.event_log.switch.look(now=True)
         self._forget_old_entries()
-        self.tape.append(Add("compiles", row, entry.ref))
-        self.tape.began(entry)
+        self.event_log.append(Add("compiles", row, entry.ref))
+        self.event_log.began(entry)
         if not (self._begun or off):
             # A process that dies in its first compile has left a word.
             self._begun = True
-            self.tape.begin()
+            self.event_log.begin()
         return entry
 
     def learn(self, values: Iterable[str], file: str) -> None:
         """Secrets of a frame, and the source file around it: they are not to reach the disk."""
-        redactor = self.tape.redactor
+        redactor = self.event_log.redactor
         if redactor is None or redactor.rules.mode == "none":
             return
         redactor.look_again()
@@ -244,14 +250,14 @@ class Recorder:
         if file in self._files or len(self._files) > _MOST_FILES or is_installed(file):
             return
         self._files.add(file)
-        self.tape.append(LearnFrom(file))
+        self.event_log.append(LearnFrom(file))
 
     def saw(self, error: BaseException) -> None:
         """An exception passes: its message may tell what the frames that it comes from hide."""
         with fail_open("secrets"):
             for values, file in secrets.of_error(error):
                 self.learn(values, file)
-            redactor = self.tape.redactor
+            redactor = self.event_log.redactor
             if redactor is not None and redactor.is_strict:
                 redactor.learn_texts([*secrets.messages(error)], ())
 
@@ -263,7 +269,7 @@ class Recorder:
 
     def update_compile(self, entry: CompileEntry, **columns: object) -> None:
         """Complete the row of a compile."""
-        self.tape.append(Update("compiles", entry.ref, columns))
+        self.event_log.append(Update("compiles", entry.ref, columns))
 
     def finish(self, entry: CompileEntry, status: str, seconds: float = 0.0) -> None:
         """End a compile; one that failed or hung stays so whatever comes later.
@@ -272,12 +278,12 @@ class Recorder:
         """
         if entry.status not in ("failed", "hung"):
             entry.status = status
-        self.tape.mark(entry)
+        self.event_log.mark(entry)
         self.update_compile(entry, status=entry.status, ended_ns=time.time_ns())
         slow = self.options.settings.slow_compile
         if entry.status in ("failed", "hung") or (slow is not None and seconds > slow):
-            self.tape.keep(entry)
-        self.tape.finished(entry)
+            self.event_log.keep(entry)
+        self.event_log.finished(entry)
 
     # -- stages ---------------------------------------------------------------------------------
 
@@ -293,7 +299,7 @@ class Recorder:
         else:
             span = Span(entry, stage, partition, Ref())
             self._reopen(entry)
-            self.tape.append(Add("stages", _stage_columns(span), span.ref or Ref()))
+            self.event_log.append(Add("stages", _stage_columns(span), span.ref or Ref()))
         self._push(span)
         return span
 
@@ -312,9 +318,9 @@ class Recorder:
         """A compile goes on (its backward, its first run): should the process die, it was there."""
         if entry.open_spans == 0 and entry.status == "ok":
             entry.status = "running"
-            self.tape.mark(entry)
+            self.event_log.mark(entry)
             self.update_compile(entry, status="running", ended_ns=None)
-            self.tape.began(entry)
+            self.event_log.began(entry)
 
     def leave(self, span: Span, error: BaseException | None = None, *, soft: bool = False) -> None:
         """Leave a stage, by `error` if there is one; `soft` says that the pipeline handles it."""
@@ -322,12 +328,12 @@ class Recorder:
             soft = True
         failed = error is not None and not soft
         if error is not None and failures.is_odd_restart(error):
-            self.tape.keep(span.entry)
+            self.event_log.keep(span.entry)
         try:
             self._at_boundary(None)
             if span.ref is not None:
                 columns = {"status": _ended(error, failed), "ended_ns": time.time_ns()}
-                self.tape.append(Update("stages", span.ref, columns))
+                self.event_log.append(Update("stages", span.ref, columns))
             if error is not None and failed:
                 here = Mark(id(error), span.entry, span.stage or "dynamo", span.partition)
                 self.spans.here.mark = failures.mark(self.spans.here.mark, error, here)
@@ -341,7 +347,7 @@ class Recorder:
             seconds = time.monotonic() - span.started
             self.finish(span.entry, _ended(error, failed), seconds)
             # What is still in memory when the process is killed looks as if it had never ended.
-            self.tape.hurry()
+            self.event_log.hurry()
 
     def _at_boundary(self, checkpoint: tuple[str, str, int] | None) -> None:
         for look in boundaries:
@@ -371,22 +377,22 @@ class Recorder:
         self.saw(error)
         self._write_failure(mark.entry, failures.of_exception(error, mark.entry, mark))
         self.finish(mark.entry, "failed")
-        self.tape.commit("failure")
+        self.event_log.commit("failure")
 
     def add_hang(self, span: Span, stage: str, partition: str, seconds: float) -> None:
         """Write down that a compile does not end."""
         self._write_failure(span.entry, failures.of_hang(span.entry, stage, partition, seconds))
         span.entry.status = "hung"
         self.update_compile(span.entry, status="hung")
-        self.tape.keep(span.entry)
-        self.tape.commit("hang")
+        self.event_log.keep(span.entry)
+        self.event_log.commit("hang")
 
     def add_wrong_result(self, signature: Signature, message: str) -> None:
         """Write down that the compile under way computes something else than eager does."""
         entry = self.entry_here()
-        self.tape.keep(entry)
+        self.event_log.keep(entry)
         self._write_failure(entry, failures.of_wrong_result(entry, signature, message))
-        self.tape.commit("failure")
+        self.event_log.commit("failure")
 
     def has_failed(self, error: BaseException) -> bool:
         """Return True if this very exception has been written down."""
@@ -394,8 +400,8 @@ class Recorder:
 
     def _write_failure(self, entry: CompileEntry, columns: Mapping[str, object]) -> None:
         self._describe()
-        row = {"recording_id": self.tape.recording, **columns}
-        self.tape.append(Add("failures", row))
+        row = {"recording_id": self.event_log.recording, **columns}
+        self.event_log.append(Add("failures", row))
 
     # -- what was seen --------------------------------------------------------------------------
 
@@ -408,7 +414,7 @@ class Recorder:
         entry: CompileEntry | None = None,
         stack: int | None = None,
     ) -> int:
-        """One thing that happened, at the next position of the tape, which is returned.
+        """One thing that happened, at the next position of the event log, which is returned.
 
         `values` are the fields of the kind.  They are spelled later, by another thread: only what
         never changes and holds no tensor may be handed over.
@@ -447,7 +453,7 @@ class Recorder:
             kind, compile, pages, exact, fields, seq, time.time_ns(), stage, name, payload,
             here.cause, stack, *values,
         )  # fmt: skip
-        self.tape.note(event)
+        self.event_log.note(event)
         if self.watcher is not None:
             self.watcher.event(NewEvent.of(event))
         return seq
@@ -456,7 +462,7 @@ class Recorder:
         """The id of a stack: of `summary` (a StackSummary), or of what Dynamo traces now."""
         if summary is None:
             summary = _user_stack()
-        return self.tape.stacks.add(summary) if summary else None
+        return self.event_log.stacks.add(summary) if summary else None
 
     def add_graph(self, stage: str, partition: str, doc: GraphDoc) -> Ref:
         """A graph as it is at a stage; one whose nodes have not changed since has one row."""
@@ -466,7 +472,7 @@ class Recorder:
             return entry.graphs[key]
         ordinal = entry.ordinal("graph", stage, partition)
         operation = AddGraph(entry.ref, stage, partition, ordinal, doc)
-        self.tape.append(operation)
+        self.event_log.append(operation)
         entry.graphs[key] = operation.ref
         return operation.ref
 
@@ -485,18 +491,18 @@ class Recorder:
             "graph_id": graph,
         }
         operation = Add("checkpoints", columns)
-        self.tape.append(operation)
-        self.tape.append(Update("compiles", entry.ref, {"config_id": Config(doc.config)}))
+        self.event_log.append(operation)
+        self.event_log.append(Update("compiles", entry.ref, {"config_id": Config(doc.config)}))
         entry.checkpoints[doc.entry, doc.partition] = operation.ref
-        self.tape.commit("checkpoint")
+        self.event_log.commit("checkpoint")
 
     def _add_checkpoint_graph(self, entry: CompileEntry, stage: str, doc: CheckpointDoc) -> Ref:
         """Its row; where it will hardly be written, nobody looks whether it is there already."""
-        if self.tape.wants_graphs(entry):
+        if self.event_log.wants_graphs(entry):
             return self.add_graph(stage, doc.partition, doc.graph)
         ordinal = entry.ordinal("graph", stage, doc.partition)
         operation = AddGraph(entry.ref, stage, doc.partition, ordinal, doc.graph)
-        self.tape.append(operation)
+        self.event_log.append(operation)
         return operation.ref
 
     def add_output_code(self, entry: CompileEntry, code: str) -> None:
@@ -508,7 +514,7 @@ class Recorder:
             "ordinal": entry.ordinal("code", partition),
             "digest": Blob(code),
         }
-        self.tape.append(Add("output_codes", columns))
+        self.event_log.append(Add("output_codes", columns))
 
     def _describe(self) -> None:
         """Say where this recording is made, before the first thing that it records."""
@@ -518,34 +524,34 @@ class Recorder:
         with fail_open("environment"):
             guard.check("environment")
             facts = {**environment.facts(), "redact": self.options.settings.redact}
-            self.tape.append(AddEnvironment(self.tape.recording, facts))
+            self.event_log.append(AddEnvironment(self.event_log.recording, facts))
 
     # -- end ------------------------------------------------------------------------------------
 
     def close(self) -> None:
-        """End the recording; what is on the tape gets two seconds to reach the disk."""
-        if self.options.lazy and self.tape.is_empty and not losses.snapshot():
+        """End the recording; what is in the event log gets two seconds to reach the disk."""
+        if self.options.lazy and self.event_log.is_empty and not losses.snapshot():
             return
         self._at_boundary(None)
         with fail_open("compiler version"):
             guard.check("compiler version")
-            self.tape.append(AddEnvironment(self.tape.recording, environment.compiler()))
+            self.event_log.append(AddEnvironment(self.event_log.recording, environment.compiler()))
         with fail_open("close"):
             columns = {"status": "done", "ended_ns": time.time_ns()}
-            self.tape.append(Update("recordings", self.tape.recording, columns))
-            self.tape.close()
+            self.event_log.append(Update("recordings", self.event_log.recording, columns))
+            self.event_log.close()
 
     def before_fork(self) -> None:
         """Leave no thread and no lock behind for the child."""
         with fail_open("fork"):
-            self.tape.pause()
+            self.event_log.pause()
 
     def after_fork(self) -> None:
         """In the child: a recording of its own."""
         with fail_open("fork"):
-            known = self.tape.file
+            known = self.event_log.file
             self._begin()
-            self.tape.known = known
+            self.event_log.known = known
 
 
 def _ended(error: BaseException | None, failed: bool) -> str:

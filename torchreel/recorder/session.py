@@ -51,13 +51,13 @@ class Session:
             lambda module: None if flight else self._trace.attach(),
         )
         self._watchdog = Watchdog(self.recorder, options.settings.compile_timeout)
-        self._switch = KillSwitch(off_file(self.recorder.tape.target), self._switch_off)
+        self._switch = KillSwitch(off_file(self.recorder.event_log.target), self._switch_off)
         self._previous = (sys.excepthook, threading.excepthook)
         self._hooks = (self._excepthook, self._thread_excepthook)
 
     def start(self) -> None:
         """Begin to record."""
-        self.recorder.tape.switch = self._switch
+        self.recorder.event_log.switch = self._switch
         with fail_open("signal"):
             self._switch.listen(self.recorder.options.settings.off_signal)
         if self._switch.look(now=True):
@@ -92,7 +92,7 @@ class Session:
             threading.excepthook = self._previous[1]
 
     def _switch_off(self, reason: str) -> None:
-        """Record nothing from now on; what is open is closed, what is on the tape is written."""
+        """Record nothing from now on: close what is open and write out the event log."""
         attach.activate(None)
         self._watchdog.stop()
         if self.recorder.recording_id is not None:
@@ -101,7 +101,7 @@ class Session:
     def forked(self) -> None:
         """In the child of a fork: a recording of its own, ended also where atexit does not run."""
         self.recorder.after_fork()
-        self.recorder.tape.switch = self._switch
+        self.recorder.event_log.switch = self._switch
         if self._switch.thrown:
             return
         self._watchdog.start()
@@ -177,7 +177,7 @@ def install(
 
 
 def install_from_environment(setting: str) -> Recorder:
-    """Return what `TORCHREEL=<mode>:<target>` asks for; called while torch is being imported."""
+    """Return the options in `TORCHREEL=<mode>:<target>`; called while torch is being imported."""
     mode, _, target = setting.partition(":")
     options = RecordingOptions(
         target=_absolute(target or None),

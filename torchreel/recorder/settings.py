@@ -1,4 +1,4 @@
-"""What a user may set of a recording besides its store and its mode, and how a child gets it.
+"""The settings of a recording besides its store and mode; the environment carries them to a child.
 
 Lives here: `Settings`, and the environment variables that carry them from `torchreel record` (or a
 shell) to the program.  Not here: what they do (`watchdog`, `flight`, `retention`, `redaction`,
@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
 
 from torchreel.errors import UsageError
 from torchreel.recorder.control import OFF_SIGNAL_VARIABLE, signal_number
@@ -44,7 +45,7 @@ _SMALLEST = 1 << 20
 
 @dataclass(frozen=True)
 class Settings:
-    """How long, how much, how private.
+    """The settings of a recording: limits, samples, redaction, frames.
 
     `compile_timeout` and `slow_compile` in seconds: a compile that takes longer counts as hung, or
     is kept whole in `flight` mode.  `max_bytes` and `max_age` (seconds) bound the store; `sample`
@@ -79,12 +80,12 @@ class Settings:
 
     @property
     def limits(self) -> Limits:
-        """How large and how old the store may get."""
+        """Return the limits of the store: size and age."""
         return Limits(self.max_bytes, self.max_age)
 
     @property
     def rules(self) -> Rules:
-        """What is taken out."""
+        """Return the rules of redaction."""
         return Rules(self.redact, self.redact_patterns)
 
     def variables(self) -> dict[str, str]:
@@ -103,40 +104,32 @@ class Settings:
         return {name: value for name, value in found.items() if value}
 
     @classmethod
-    def from_environment(cls, environ: Mapping[str, str] | None = None) -> Settings:
-        """Return what the variables say.  Raises UsageError for one that makes no sense."""
-        environ = os.environ if environ is None else environ
-        values = {name: environ.get(name, "") for name in VARIABLES}
-        size, age = values[BYTES_VARIABLE], values[AGE_VARIABLE]
-        return cls(
-            _number(TIMEOUT_VARIABLE, values),
-            _number(SLOW_VARIABLE, values),
-            parse_size(size) if size else None,
-            parse_age(age) if age else None,
-            _number(SAMPLE_VARIABLE, values, 1.0) or 0.0,
-            values[REDACT_VARIABLE] or "default",
-            tuple(line for line in values[PATTERN_VARIABLE].split("\n") if line),
-            values[OFF_SIGNAL_VARIABLE] or None,
-            values[FRAMES_VARIABLE] or "failing",
-        )
+    def from_environment(
+        cls,
+        environ: Mapping[str, str] | None = None,
+        given: Mapping[str, object] = MappingProxyType({}),
+    ) -> Settings:
+        """Return what is given, and for the rest (or where None is given) what the variables say.
 
-    def changed(self, **given: object) -> Settings:
-        """Return these settings with those that are given; None leaves one as it is.
-
-        Raises UsageError for one that makes no sense.
+        A variable is not read when its setting is given. Raises UsageError for one that makes no
+        sense.
         """
+        environ = os.environ if environ is None else environ
         said = {name: value for name, value in given.items() if value is not None}
-        return replace(self, **said)  # type: ignore[arg-type]
+        for name, (variable, parse) in _READ.items():
+            text = environ.get(variable, "")
+            if name not in said and text:
+                said[name] = parse(variable, text)
+        return cls(**said)  # type: ignore[arg-type]
 
 
 def _text(value: float | None) -> str:
     return "" if value is None else repr(value)
 
 
-def _number(name: str, values: Mapping[str, str], default: float | None = None) -> float | None:
-    text = values[name]
+def _number(name: str, text: str) -> float:
     try:
-        return float(text) if text else default
+        return float(text)
     except ValueError:
         raise UsageError(f"{name} is {text!r}, which is no number.") from None
 
@@ -155,3 +148,17 @@ def parse_age(text: str) -> float:
     if match is None:
         raise UsageError(f"{text!r} is no age: write seconds, or 12h, 30d, 2w.")
     return float(match[1]) * _AGES[match[2] or "s"]
+
+
+_READ: Mapping[str, tuple[str, Callable[[str, str], object]]] = {
+    "compile_timeout": (TIMEOUT_VARIABLE, _number),
+    "slow_compile": (SLOW_VARIABLE, _number),
+    "max_bytes": (BYTES_VARIABLE, lambda _, text: parse_size(text)),
+    "max_age": (AGE_VARIABLE, lambda _, text: parse_age(text)),
+    "sample": (SAMPLE_VARIABLE, _number),
+    "redact": (REDACT_VARIABLE, lambda _, text: text),
+    "redact_patterns": (PATTERN_VARIABLE, lambda _, text: tuple(filter(None, text.split("\n")))),
+    "off_signal": (OFF_SIGNAL_VARIABLE, lambda _, text: text),
+    "frames": (FRAMES_VARIABLE, lambda _, text: text),
+}
+"""The variable of each setting, and how its text is read."""

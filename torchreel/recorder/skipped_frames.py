@@ -1,4 +1,4 @@
-"""What Dynamo is not to see: the recorder's own frames.
+"""Hides the recorder's own frames from Dynamo.
 
 A probe may run where Dynamo looks at every frame that begins: in eager code that a compiled
 function calls.  It would count our frames as the program's, and compile them.
@@ -44,7 +44,7 @@ def hide(function: Callable[..., Any]) -> None:
 
 @cache
 def _mark() -> Callable[[CodeType], object]:
-    """Tells Dynamo to skip the frames of a code object; asked for once, used a thousand times."""
+    """Return Dynamo's function that marks a code object to be skipped; looked up once."""
     dynamo = _dynamo()
     # Older versions of torch have no such mark; there Dynamo sees the recorder.
     if not hasattr(dynamo, "set_code_exec_strategy"):

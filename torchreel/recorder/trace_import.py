@@ -41,7 +41,7 @@ _BACKEND = ("BackendCompilerFailed", "InductorError")
 
 @dataclass(frozen=True)
 class Imported:
-    """What came of one log file."""
+    """The recording made from one log file."""
 
     recording: int
     file: str

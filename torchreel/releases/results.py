@@ -1,4 +1,4 @@
-"""What a repro did under several releases of torch: plain data, kept in the store.
+"""The results of a repro under several releases of torch: plain data, kept in the store.
 
 Lives here: the outcome of each release, and the first bad and the first fixed one. Not here: the
 runs (`minifier.export.releases`), their table (`commands.releases`). Read by the issue as well.
@@ -31,7 +31,7 @@ class Run:
 
     state: State
     detail: str
-    """What happened, or why that can't be judged."""
+    """The failure, or the reason why the run can't be judged."""
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ class Tried:
     """The version."""
     runs: tuple[Run, ...] = ()
     reason: str = ""
-    """Why there are no runs."""
+    """The reason why there are no runs."""
 
     @property
     def telling(self) -> Run:
@@ -55,7 +55,7 @@ class Tried:
 
     @property
     def state(self) -> State:
-        """What the release does with the repro."""
+        """Return the state of the repro under this release."""
         return self.telling.state
 
     @property
@@ -69,6 +69,40 @@ class Tried:
         flaky = self.state == "same" and self.shown < len(self.runs)
         times = f" in {self.shown} of {len(self.runs)} runs" if flaky else ""
         return WORDS[self.state] + times
+
+
+Fate = Literal["fixed", "there", "other", "unjudged"]
+
+
+@dataclass(frozen=True)
+class Rechecked:
+    """The fate of a failure under another torch."""
+
+    new: Tried
+    """The runs under that one."""
+    here: Tried | None = None
+    """Those under the torch that is installed here: asked only where the other one passes."""
+
+    @property
+    def state(self) -> Fate:
+        """Fixed only if all runs pass, and the same script fails here."""
+        match self.new.state:
+            case "same":
+                return "there"
+            case "passes":
+                is_shown = self.here is not None and self.here.state == "same"
+                return "fixed" if is_shown else "unjudged"
+        return self.new.state
+
+    @property
+    def detail(self) -> str:
+        """The event, or the reason why nothing follows from it."""
+        if self.state == "unjudged" and self.new.state == "passes" and self.here is not None:
+            return (
+                f"it passes, but with torch {self.here.torch}, which is installed here, it does "
+                f"not fail either: {self.here.telling.detail}"
+            )
+        return self.new.telling.detail
 
 
 @dataclass(frozen=True)

@@ -18,9 +18,9 @@ from torch._dynamo.source import CallMethodItemSource
 from torch._subclasses.fake_tensor import FakeTensorConverter
 
 from torchreel.formats import sources, symbols
-from torchreel.formats.torch_names import no_dispatch
 from torchreel.store.documents.jsontypes import Json
 from torchreel.torch_compat import names
+from torchreel.torch_compat.fake_tensors import no_dispatch
 from torchreel.torch_compat.names import TorchName
 
 

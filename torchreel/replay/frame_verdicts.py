@@ -1,7 +1,8 @@
-"""What is said of a frame that was replayed: attempt by attempt, and of all of them together.
+"""The verdict on a replayed frame: attempt by attempt, and on all of them together.
 
-Lives here: from the two tapes to a verdict, and why the child has none.  Not here: which frames are
-replayed, and how (`sequence`, which calls this), the comparison of one attempt (`compare`).
+Lives here: from the two event logs to a verdict, and why the child has none.  Not here: which
+frames are replayed, and how (`sequence`, which calls this), the comparison of one attempt
+(`compare`).
 """
 
 from __future__ import annotations
@@ -216,7 +217,7 @@ def _conclude(
 
 
 def _stop(ended: ChildEnd) -> Stop | None:
-    """Where the child stopped, if it did."""
+    """Return the place where the child stopped, if it did."""
     stopped = ended.report.stopped if ended.report is not None else None
     return None if stopped is None else Stop(**stopped)
 

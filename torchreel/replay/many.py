@@ -33,7 +33,7 @@ class Row:
 
     @property
     def events(self) -> tuple[int, int]:
-        """How many things were compared, and how many of them are identical."""
+        """Return how many things were compared, and how many of them are identical."""
         rows = self.verdict.compared
         return sum(max(r.recorded, r.replayed) for r in rows), sum(r.identical for r in rows)
 
@@ -76,7 +76,7 @@ def verdict_of(replay: Replay, compile: Compile, entry: str) -> Verdict:
 
 
 def _compiles(store: Store, recording_id: int | None) -> list[Compile]:
-    """In the order of the tape; those of replays only when their recording is named."""
+    """In the order of the event log; those of replays only when their recording is named."""
     if recording_id is not None:
         return queries.compiles(store, recording_id)
     programs = [row for row in queries.recordings(store) if row.kind != "replay"]

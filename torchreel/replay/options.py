@@ -1,4 +1,4 @@
-"""What is asked of a replay, whatever its entry, and where it goes.
+"""The options of a replay, whatever its entry, and the store that it is recorded into.
 
 Lives here: `ReplayOptions`, into which store a replay is recorded, where its verdict is kept.
 Called by `replay` and `sequence`.
@@ -27,7 +27,7 @@ from torchreel.store.records import Compile, Failure
 
 @dataclass(frozen=True)
 class ReplayOptions:
-    """How to replay; see `replay`."""
+    """The options of a replay; see `replay`."""
 
     trust: bool = False
     imports: tuple[str, ...] = ()

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from torchreel.errors import UnsupportedError, UsageError
-from torchreel.formats.operators import KEY as OPERATORS
+from torchreel.formats.graphs import OPERATORS
 from torchreel.replay import what_if
 from torchreel.replay.child.checkpoint_child import Report, Request
 from torchreel.replay.compare import travel
@@ -247,19 +247,20 @@ def _checkpoints(store: Store, compile: Compile, entry: str) -> list[Checkpoint]
 
 
 def _of_capture(store: Store, compile: Compile) -> str:
-    """Why the capture of a backward is not replayed, and what is."""
+    """Return the reason why the capture of a backward is not replayed, and what is instead."""
     inner = f"{compile.compile_id}/"
     known = queries.compiles(store, compile.recording_id)
     found = [one.place for one in known if one.compile_id.startswith(inner)]
     then = f"What Dynamo compiled of its graph is replayed: {', '.join(found)}." if found else ""
     return (
         f"compile {compile.place} is the capture of a backward by compiled autograd, which begins "
-        f"with the autograd nodes of the program, and those are not on the tape. {then}".rstrip()
+        "with the autograd nodes of the program, and those are not in the event log. "
+        f"{then}".rstrip()
     )
 
 
 def _of_export(compile: Compile, export: Compile) -> str:
-    """Why an export, or Dynamo's part of it, is not replayed from a graph, and what does it."""
+    """Return the reason why an export is not replayed from a graph, and what replays it."""
     what = "a call of torch.export" if compile.id == export.id else "Dynamo's part of an export"
     return (
         f"compile {compile.place} is {what}, which begins with Python code of the program and not "
@@ -281,7 +282,7 @@ def _sought(
         target,
         tuple((kind, name, data.decode()) for kind, name, data in sorted(known)),
         until.interactive,
-        travel.tape_of(store, [compile], point) if until.interactive else None,
+        travel.event_log_of(store, [compile], point) if until.interactive else None,
     )
 
 
@@ -447,11 +448,26 @@ def _judge(
     verdict = _conclude(entry, outcome, ended.recording_id, notes, cause)
     parted = entry == "graph" and verdict.verdict == DIVERGED
     why = real_inputs.refusal(real_inputs.conversion(store, compile, point)) if parted else ""
+    failure = queries.failure_of(store, compile)
+    if not why and verdict.verdict == DIVERGED and _failed_at(failure, "run"):
+        why = _run_refusal(outcome, stand_ins)
     return replace(verdict, verdict=REFUSED, detail=why, cause="") if why else verdict
 
 
+def _run_refusal(outcome: EventComparison, stand_ins: frozenset[str]) -> str:
+    """Say why a failure of compiled code did not come again; '' where the code itself differs."""
+    differing = {row.kind for row in outcome.compared if not row.agrees}
+    if not stand_ins or differing != {"failure"}:
+        return ""
+    return (
+        f"all that was compiled is identical, but {outcome.detail}: what the kernels of "
+        f"{', '.join(sorted(stand_ins))} compute is not recorded; name the module that defines "
+        "them with --import MODULE"
+    )
+
+
 def _stop(ended: ChildEnd) -> Stop | None:
-    """Where the child stopped, if it did."""
+    """Return the place where the child stopped, if it did."""
     stopped = ended.report.stopped if isinstance(ended.report, Report) else None
     return None if stopped is None else Stop(**stopped)
 

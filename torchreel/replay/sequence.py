@@ -83,8 +83,8 @@ def replay_frame(store: Store, compile: Compile, options: ReplayOptions) -> Verd
 def _sought(store: Store, group: Attempts, until: Until) -> Sought:
     """Return what the child has to know to stop in a frame."""
     target = travel.of_frame(store, group.rows, until)
-    tape = travel.tape_of(store, group.rows, travel.FRAME) if until.interactive else None
-    return Sought(until.stage, until.partition, target, (), until.interactive, tape)
+    log = travel.event_log_of(store, group.rows, travel.FRAME) if until.interactive else None
+    return Sought(until.stage, until.partition, target, (), until.interactive, log)
 
 
 def replay_sequence(
@@ -233,7 +233,7 @@ def _hang_limit(
 
 
 def _facts(store: Store, groups: Sequence[Attempts]) -> dict[str, Json]:
-    """Return what the tape says of the machine: one compile asks for this, another for that."""
+    """Return the properties of the machine that any of the compiles has in its event log."""
     found: dict[str, Json] = {}
     for group in groups:
         for name, value in asdict(facts_of(store, group.last)).items():

@@ -1,7 +1,7 @@
-"""What-if: a replay with one thing changed.
+"""A replay with one thing changed (what-if).
 
 Lives here: what can be changed, how it is written on a command line, and the changed checkpoint.
-Not here: whether torch has such a config entry (`torch_names.check_config`, in the child), what
+Not here: whether torch has such a config entry (`child.checks.check_config`), what
 came of it (`compare`).
 
 A change is made to the recorded data, before the child sees it: the replay itself knows of nothing.
@@ -23,13 +23,13 @@ from torchreel.store.documents.jsontypes import Json, canonical_json, parse_json
 
 MODULES = ("dynamo", "functorch", "inductor", "fx")
 ENTRIES = ("graph", "aot")
-"""Where a replay with a change can start: from a checkpoint, which is data."""
+"""Entries of a replay with a change: it starts from a checkpoint, which is data."""
 _DEVICE = re.compile(r"[a-z]+(:\d+)?", re.ASCII)
 
 
 @dataclass(frozen=True)
 class Changes:
-    """What is to be changed; nothing by default."""
+    """The changes to make; none by default."""
 
     config: tuple[tuple[str, Json], ...] = ()
     """Entries by name (`inductor.max_fusion_size`) and value, as a tagged tree."""
@@ -38,7 +38,7 @@ class Changes:
     python: str | None = None
     """The interpreter of another environment, with another torch."""
     written: tuple[str, ...] = ()
-    """As it was asked for."""
+    """The changes as the user wrote them."""
 
     def __bool__(self) -> bool:
         return bool(self.config or self.backend or self.devices or self.python)

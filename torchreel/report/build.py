@@ -34,14 +34,14 @@ from torchreel.store.processes.liveness import PROCESS
 from torchreel.store.records import Compile, Recording, StackFrame
 
 MAX_BYTES = 5_000_000
-"""How large a page gets, if nobody says otherwise: what a browser opens at once."""
+"""The default of the largest size of a page: a browser opens that at once."""
 PAGE_BYTES = 150_000
 """Bytes of that for the page itself and its library."""
 
 
 @dataclass(frozen=True)
 class ReportOptions:
-    """How large the page may get, and the command that follows on a compile."""
+    """The largest size of the page, and the next command of a compile."""
 
     next_of: NextOf
     max_bytes: int = MAX_BYTES

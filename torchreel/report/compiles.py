@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from torchreel.analysis.compile_log import data_of, is_library, users_line
+from torchreel.analysis.event_log import data_of, is_library, users_line
 from torchreel.report.document import CallerFrame, CompileRow
 from torchreel.store import Store, queries
 from torchreel.store.records import Compile, Event, Failure, Recording, StackFrame
@@ -23,7 +23,7 @@ _GUARD = "guards.guard"
 
 @dataclass
 class RecordingFacts:
-    """What is read of a recording once, for all of its compiles."""
+    """Rows of a recording that are read once, for all of its compiles."""
 
     recording: Recording
     compiles: list[Compile]

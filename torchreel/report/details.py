@@ -1,4 +1,4 @@
-"""What is shown of one compile: timeline, graphs, code, guards, symbols, breaks, config.
+"""Reads the details of one compile: timeline, graphs, code, guards, symbols, breaks, config.
 
 Lives here: the parts of `CompileDetails` that are read from tables, and what happens where one
 can't be read: it is left out, with a note, and the others are shown.
@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import TypeVar
 
-from torchreel.analysis.compile_log import CompileLog, data_of
+from torchreel.analysis.event_log import CompileEventLog, data_of
 from torchreel.analysis.frames import why_graph_break, why_recompile
 from torchreel.analysis.specialised import why_specialised
 from torchreel.analysis.steps import Story
@@ -48,7 +48,7 @@ class CompileReader:
         self, store: Store, compile: Compile, packer: Packer, frames: Mapping[int, StackFrame]
     ) -> None:
         self.store, self.compile, self.packer = store, compile, packer
-        self.tape = CompileLog(store, compile, frames)
+        self.event_log = CompileEventLog(store, compile, frames)
         self.notes: list[str] = []
 
     def details(self, following: str) -> CompileDetails:
@@ -61,8 +61,8 @@ class CompileReader:
             self._text(failure.traceback if failure else None),
             self._stories(why_recompile), self._stories(why_graph_break),
             self._stories(_that_had_a_symbol),
-            self._part(lambda: list(guards_of(self.tape)), []),
-            self._part(lambda: list(symbols_of(self.tape)), []),
+            self._part(lambda: list(guards_of(self.event_log)), []),
+            self._part(lambda: list(symbols_of(self.event_log)), []),
             self._part(self._config, []), self._part(self._caches, []),
             self._part(lambda: queries.event_counts(self.store, self.compile), {}), self.notes,
         )  # fmt: skip
@@ -87,8 +87,10 @@ class CompileReader:
         data = self._part(lambda: self.store.read_blob(digest), b"")
         return data[:_MOST_TEXT].decode("utf-8", "replace")
 
-    def _stories(self, why: Callable[[CompileLog], list[Story]]) -> list[WhyStory]:
-        return self._part(lambda: stories_of(self.tape, why(self.tape)[:_MOST_STORIES]), [])
+    def _stories(self, why: Callable[[CompileEventLog], list[Story]]) -> list[WhyStory]:
+        return self._part(
+            lambda: stories_of(self.event_log, why(self.event_log)[:_MOST_STORIES]), []
+        )
 
     def _stages(self) -> list[StageSpan]:
         began = self.compile.started_ns
@@ -97,11 +99,11 @@ class CompileReader:
                 row.stage, row.status, (row.started_ns - began) / 1e6, row.partition,
                 None if row.ended_ns is None else (row.ended_ns - row.started_ns) / 1e6,
             )
-            for row in self.tape.stages
+            for row in self.event_log.stages
         ]  # fmt: skip
 
     def _graphs(self) -> list[GraphAt]:
-        read = [(row, self._part(partial(self._graph, row), None)) for row in self.tape.graphs]
+        read = [(row, self._part(partial(self._graph, row), None)) for row in self.event_log.graphs]
         known = [(row, document) for row, document in read if document is not None]
         forward = sequence_numbers(document for _, document in known)
         return [
@@ -121,13 +123,13 @@ class CompileReader:
     def _codes(self) -> Iterator[CodeAt]:
         for row in queries.output_codes(self.store, self.compile):
             text = self._text(row.digest)
-            kernels = kernel_calls(self.tape, row.partition, text)
+            kernels = kernel_calls(self.event_log, row.partition, text)
             yield CodeAt(row.partition, self.packer.add(CodeContent(text)), kernels)
 
     def _caller(self) -> SourceLine | None:
         """The user's line that called the function."""
-        for event in self.tape.of("frame.start"):
-            line = self.tape.line(event)
+        for event in self.event_log.of("frame.start"):
+            line = self.event_log.line(event)
             return line_of(line) if line else None
         return None
 
@@ -145,13 +147,11 @@ class CompileReader:
                 str(data_of(event).get("key") or ""),
                 str(data_of(event).get("reason") or ""),
             )
-            for event in self.tape.of(CACHE)
+            for event in self.event_log.of(CACHE)
         ]
 
 
-def _that_had_a_symbol(tape: CompileLog) -> list[Story]:
-    """Return what became static and was asked to be dynamic; then the numbers of the model,
-    which are.
-    """
-    found = why_specialised(tape)
+def _that_had_a_symbol(log: CompileEventLog) -> list[Story]:
+    """Return the stories of what became static: first dynamic sizes, then numbers of the model."""
+    found = why_specialised(log)
     return sorted(found, key=lambda story: "symbol" not in story.facts)

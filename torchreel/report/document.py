@@ -21,7 +21,7 @@ def _says(text: str) -> msgspec.Meta:
 
 
 class DocumentPart(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
-    """What all objects of the document have in common: a field with its default is left out."""
+    """The base of all objects of the document: a field with its default is left out."""
 
 
 class SourceLine(DocumentPart, frozen=True):
@@ -71,7 +71,7 @@ class LossRow(DocumentPart, frozen=True):
 
 
 class RecordingRow(DocumentPart, frozen=True):
-    """What one process wrote."""
+    """The recording that one process wrote."""
 
     id: Annotated[int, _says("its number in the store")]
     kind: Annotated[str, _says("program, replay or import")]
@@ -121,7 +121,7 @@ class CompileRow(DocumentPart, frozen=True):
 
 
 class ReducedCase(DocumentPart, frozen=True):
-    """What the minifier made of a failure."""
+    """The reduction of a failure by the minifier."""
 
     status: Annotated[str, _says("how the reduction ended: fixpoint, budget, interrupted")]
     before: Annotated[int, _says("call nodes, or what else it counts, at the start")]
@@ -210,7 +210,7 @@ class GraphContent(DocumentPart, frozen=True):
 
 
 class GraphAt(DocumentPart, frozen=True):
-    """Which graph a stage has."""
+    """The graph of a stage."""
 
     stage: Annotated[str, _says("the stage")]
     partition: Annotated[str, _says("inference, forward, backward or nothing")]
@@ -238,7 +238,7 @@ class KernelCall(DocumentPart, frozen=True):
 
 
 class CodeAt(DocumentPart, frozen=True):
-    """Which code a partition has, and the kernels in it."""
+    """The generated code of a partition, and its kernels."""
 
     partition: Annotated[str, _says("inference, forward, backward or nothing")]
     content: Annotated[int, _says("place in `packed` of the `CodeContent`")]
@@ -283,7 +283,7 @@ class ConfigRow(DocumentPart, frozen=True):
 
 
 class CacheAnswer(DocumentPart, frozen=True):
-    """What a cache of compiled graphs answered."""
+    """The answer of a cache of compiled graphs."""
 
     cache: Annotated[str, _says("the cache")]
     outcome: Annotated[str, _says("hit, miss or bypass")]
@@ -292,7 +292,7 @@ class CacheAnswer(DocumentPart, frozen=True):
 
 
 class CompileDetails(DocumentPart, frozen=True):
-    """What is shown of one compile: a member of `packed`."""
+    """The details of one compile: a member of `packed`."""
 
     stages: Annotated[list[StageSpan], _says("the timeline")] = []
     graphs: Annotated[list[GraphAt], _says("its graphs, in order")] = []

@@ -1,4 +1,4 @@
-"""What failures, restarts, recompiles and graph breaks have in common: each reason once.
+"""Groups failures, restarts, recompiles and graph breaks by their reason.
 
 Lives here: which of them are one, and what is said of it in place.  Not here: the stories of a
 single compile (`stories`).
@@ -6,11 +6,11 @@ single compile (`stories`).
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import chain
 
-from torchreel.analysis.compile_log import CompileLog, data_of, texts
+from torchreel.analysis import causes
+from torchreel.analysis.event_log import CompileEventLog, data_of
 from torchreel.analysis.frames import shortened, why_graph_break
 from torchreel.report import compiles
 from torchreel.report.compiles import RecordingFacts
@@ -18,6 +18,7 @@ from torchreel.report.document import CauseGroup, FailureGroup, ReducedCase, Sou
 from torchreel.report.graphs import last_line
 from torchreel.report.stories import line_of, stories_of
 from torchreel.store import Store, queries
+from torchreel.store.documents.jsontypes import Json
 from torchreel.store.failures.signature import Signature
 from torchreel.store.records import Compile, Event, Failure
 
@@ -83,10 +84,10 @@ def _why(store: Store, compile: Compile | None) -> list[WhyStory]:
     """Return what could not be traced, where that is why a compile failed."""
     if compile is None:
         return []
-    tape = CompileLog(store, compile)
-    found = queries.readable(store, lambda: why_graph_break(tape), [])
+    log = CompileEventLog(store, compile)
+    found = queries.readable(store, lambda: why_graph_break(log), [])
     raised = [story for story in found if story.facts.get("outcome") == "raised"]
-    return stories_of(tape, raised[:_MOST_WHY])
+    return stories_of(log, raised[:_MOST_WHY])
 
 
 def _crashed(
@@ -108,46 +109,40 @@ def _crashed(
 
 def cause_groups(found: Iterable[RecordingFacts], places: Places) -> list[CauseGroup]:
     """The distinct reasons, by kind; those that came up most often first."""
-    groups: dict[tuple[str, ...], list[tuple[RecordingFacts, Event]]] = {}
+    groups: dict[tuple[Json, ...], list[tuple[RecordingFacts, Event]]] = {}
     for facts in found:
+        names = {row.id: row.frame_name or "" for row in facts.compiles}
         for event in chain.from_iterable(facts.events.values()):
-            if event.compile_id in places and (key := _key(event)):
+            if event.compile_id in places and (key := _key(event, names)):
                 groups.setdefault(key, []).append((facts, event))
     rows = [_cause(key, events, places) for key, events in groups.items()]
     return sorted(rows, key=lambda row: (_ORDER.index(row.kind), -row.count))
 
 
 _ORDER = ("recompile", "graph break", "restart")
-_DIGITS = re.compile(r"\d+")
 
 
-def _key(event: Event) -> tuple[str, ...]:
+def _key(event: Event, names: Mapping[int, str]) -> tuple[Json, ...]:
     """Return what makes two events one cause; nothing for an event that is none."""
-    data = data_of(event)
-    reason = str(data.get("reason") or "")
-    match event.kind:
-        case compiles.MISS:
-            guards = " ".join(texts(data.get("guards"))) or shortened(reason)
-            return "recompile", _DIGITS.sub("N", guards)
-        case compiles.BREAK:
-            return "graph break", str(data.get("type") or "") or shortened(reason), str(event.stack)
-        case compiles.RESTART:
-            return "restart", str(data.get("type") or ""), shortened(reason)
-    return ()
+    if event.kind == compiles.RESTART:
+        data = data_of(event)
+        return "restart", str(data.get("type") or ""), shortened(str(data.get("reason") or ""))
+    return causes.key(event, names.get(event.compile_id or 0, ""))
 
 
 def _cause(
-    key: tuple[str, ...], events: list[tuple[RecordingFacts, Event]], places: Places
+    key: tuple[Json, ...], events: list[tuple[RecordingFacts, Event]], places: Places
 ) -> CauseGroup:
     facts, first = events[0]
     data = data_of(first)
     reason = str(data.get("reason") or "")
-    what = key[1] if key[0] == "graph break" else shortened(reason) or key[1]
+    kind = str(key[0])
+    what = str(key[1]) if kind == "graph break" else shortened(reason) or str(key[-1])
     line = facts.line(first)
     touched = dict.fromkeys(
         places[id_] for _, event in events if (id_ := event.compile_id) is not None
     )
     return CauseGroup(
-        key[0], what, list(touched), len(events), reason[:_MOST_MESSAGE],
+        kind, what, list(touched), len(events), reason[:_MOST_MESSAGE],
         line_of(line) if line else None,
     )  # fmt: skip

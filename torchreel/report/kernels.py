@@ -11,7 +11,7 @@ import re
 from collections import defaultdict, deque
 from collections.abc import Iterable
 
-from torchreel.analysis.compile_log import CompileLog, data_of, texts
+from torchreel.analysis.event_log import CompileEventLog, data_of, texts
 from torchreel.report.document import KernelCall
 from torchreel.store.records import Event
 
@@ -23,23 +23,23 @@ _LONGEST_LINE = 2_000
 """Characters of a line that are looked at: a line of a stranger's store must not take minutes."""
 
 
-def kernel_calls(tape: CompileLog, partition: str, code: str) -> list[KernelCall]:
+def kernel_calls(log: CompileEventLog, partition: str, code: str) -> list[KernelCall]:
     """The kernels of a partition, in the order of their events."""
-    found = [event for event in _events(tape) if _partition(tape, event) == partition]
+    found = [event for event in _events(log) if _partition(log, event) == partition]
     calls = _calls(code, {_name(event) for event in found})
     sources = _sources(code)
     return [_kernel(event, calls, sources) for event in found]
 
 
-def _events(tape: CompileLog) -> list[Event]:
-    return tape.of("inductor.kernel", "inductor.extern")
+def _events(log: CompileEventLog) -> list[Event]:
+    return log.of("inductor.kernel", "inductor.extern")
 
 
-def _partition(tape: CompileLog, event: Event) -> str | None:
+def _partition(log: CompileEventLog, event: Event) -> str | None:
     """The partition whose code was generated at an event."""
     open_then = [
         stage.partition
-        for stage in tape.stages
+        for stage in log.stages
         if stage.stage == CODEGEN
         and stage.started_ns <= event.time_ns + _ROUNDED
         and (stage.ended_ns is None or event.time_ns <= stage.ended_ns + _ROUNDED)

@@ -17,8 +17,8 @@ from torchreel.escaping.characters import visible_block
 from torchreel.report.document import DocumentPart
 
 _SQUEEZED = 40
-"""How often a part may be longer than it is packed: what is squeezed further counts by its length,
-for the browser holds it unpacked. Code and graphs come to 5 to 15."""
+"""The largest ratio of a part's length to its packed length: beyond it the length counts, for the
+browser holds it unpacked. Code and graphs come to 5 to 15."""
 
 
 class Packer:

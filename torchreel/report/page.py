@@ -1,4 +1,4 @@
-"""From the document of a report to a page: one file that asks nobody for anything.
+"""Renders the document of a report as a page: one file that loads nothing from the network.
 
 Lives here: the frame of the page and its policy.  What the page does is in `assets`.  The document
 is a block of JSON, which no browser executes, and in which nothing can end the block.

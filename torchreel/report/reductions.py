@@ -1,4 +1,4 @@
-"""What the minifier made of a failure, as far as the store has it.
+"""Reads the reduction of a failure from the store.
 
 Lives here: the smallest case as text, and how often it was run and failed the same way.  A case is
 data: its graph is printed, nothing of it is run.

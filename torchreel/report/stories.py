@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from torchreel.analysis.compile_log import CompileLog, data_of, texts
+from torchreel.analysis.event_log import CompileEventLog, data_of, texts
 from torchreel.analysis.guards import in_sources, is_mark, parts_of, shown
 from torchreel.analysis.shapes import SymbolTable, shape_events, symbol_table
 from torchreel.analysis.steps import Step, Story, step_of
@@ -28,54 +28,54 @@ def line_of(frame: StackFrame, code: str = "") -> SourceLine:
     return SourceLine(frame.file, frame.line, frame.name, code)
 
 
-def stories_of(tape: CompileLog, stories: Iterable[Story]) -> list[WhyStory]:
+def stories_of(log: CompileEventLog, stories: Iterable[Story]) -> list[WhyStory]:
     """Stories, as the document has them."""
     return [
         WhyStory(
-            _here(tape, story.headline),
-            [_step(tape, step) for step in story.steps[:_MOST_STEPS]],
-            [_here(tape, note) for note in story.notes],
+            _here(log, story.headline),
+            [_step(log, step) for step in story.steps[:_MOST_STEPS]],
+            [_here(log, note) for note in story.notes],
             texts(story.facts.get("guards")),
         )
         for story in stories
     ]
 
 
-def _here(tape: CompileLog, text: str) -> str:
+def _here(log: CompileEventLog, text: str) -> str:
     """A text without the name of the store before '#'."""
-    return text.replace(f"{tape.store.target}#", "#")
+    return text.replace(f"{log.store.target}#", "#")
 
 
-def _step(tape: CompileLog, step: Step) -> WhyStep:
+def _step(log: CompileEventLog, step: Step) -> WhyStep:
     line = line_of(step.line, step.code) if step.line else None
-    return WhyStep(_here(tape, step.address), _here(tape, step.text), line, step.torch)
+    return WhyStep(_here(log, step.address), _here(log, step.text), line, step.torch)
 
 
-def guards_of(tape: CompileLog) -> Iterator[GuardRow]:
+def guards_of(log: CompileEventLog) -> Iterator[GuardRow]:
     """The guards of a compile, then those over its symbols."""
-    for event in tape.of("guards.guard")[:MOST_GUARDS]:
-        step = _step(tape, step_of(tape, event))
+    for event in log.of("guards.guard")[:MOST_GUARDS]:
+        step = _step(log, step_of(log, event))
         code = [shown(part) for part in parts_of(event) if not is_mark(part)]
         expression = str(data_of(event).get("expression") or "")
         yield GuardRow(event.name, code, step.event, expression, step.line, step.torch)
-    names = _table(tape).sources()
-    for event in tape.of(*_SHAPE_GUARDS)[:MOST_GUARDS]:
-        step = _step(tape, step_of(tape, event))
+    names = _table(log).sources()
+    for event in log.of(*_SHAPE_GUARDS)[:MOST_GUARDS]:
+        step = _step(log, step_of(log, event))
         text = spelling.size(data_of(event).get("expr"))
         code = [in_sources(text, names)]
         yield GuardRow("ShapeEnv", code, step.event, text, step.line, step.torch)
 
 
-def _table(tape: CompileLog) -> SymbolTable:
-    if not tape.of("shape_env.create"):
+def _table(log: CompileEventLog) -> SymbolTable:
+    if not log.of("shape_env.create"):
         return SymbolTable(0)
-    return symbol_table(shape_events(tape))
+    return symbol_table(shape_events(log))
 
 
-def symbols_of(tape: CompileLog) -> Iterator[SymbolRow]:
+def symbols_of(log: CompileEventLog) -> Iterator[SymbolRow]:
     """The symbols of a compile, in the order of their creation, with what made each what it is."""
-    for name in list(_table(tape).symbols)[:MOST_SYMBOLS]:
-        story = why_symbol(tape, name)
-        steps = [_step(tape, step) for step in story.steps[:_MOST_STEPS]]
-        now = story.headline.partition(f"{tape.address}: ")[2] or story.headline
+    for name in list(_table(log).symbols)[:MOST_SYMBOLS]:
+        story = why_symbol(log, name)
+        steps = [_step(log, step) for step in story.steps[:_MOST_STEPS]]
+        now = story.headline.partition(f"{log.address}: ")[2] or story.headline
         yield SymbolRow(name, now, texts(story.facts.get("sources")), steps)

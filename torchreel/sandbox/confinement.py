@@ -33,7 +33,7 @@ _confined_to: list[Path] = []
 
 @dataclass(frozen=True)
 class Confinement:
-    """What a confined process may do."""
+    """The rights of a confined process."""
 
     folder: Path
     """The one folder that it may write to. Its temporary files go there as well."""

@@ -1,4 +1,4 @@
-"""What a confined process could still do on this machine, because the kernel lacks a feature.
+"""Says what a confined process could still do here, because the kernel lacks a feature.
 
 Lives here: the sentences, and saying them once on stderr. Not here: the features (`filesystem`,
 `system_calls`). Called by who starts a confined child, and by `torchreel doctor`.
@@ -19,7 +19,7 @@ _SINCE = (
     (2, "files can't be renamed between folders in there"),
     (3, "a hole in the rules for graphs could empty files of yours"),
 )
-"""What an older Landlock than that is without, where nothing else covers it."""
+"""The lacks of a Landlock older than each version, where nothing else covers them."""
 
 
 def missing() -> list[str]:

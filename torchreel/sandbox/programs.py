@@ -67,7 +67,7 @@ def _parts(driver: Path) -> list[str]:
 
 
 def _part(driver: Path, name: str) -> str:
-    """Where a driver finds a part: a path of its own, or a name that it looks for in PATH."""
+    """Return the path of a program that a compiler driver calls, in its own folders or in PATH."""
     command = [str(driver), f"-print-prog-name={name}"]
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=_SECONDS)

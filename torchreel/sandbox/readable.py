@@ -1,4 +1,4 @@
-"""Which files a confined process may read: all but those in which a user keeps secrets.
+"""Lists the files that a confined process may read: all but those in which users keep secrets.
 
 What it reads can leave it in one way: in what it reports, which the user may pass on. So homes are
 closed but for the Python environments in them, and so are devices, where a terminal's input is.
@@ -33,7 +33,7 @@ def _home() -> Path:
 
 
 def _environment() -> Iterator[Path]:
-    """Where Python and its packages are, this one included."""
+    """Yield the folders of Python and its packages, this one included."""
     names = [sys.prefix, sys.base_prefix, sys.exec_prefix, *sys.path]
     names.append(str(Path(__file__).parents[2]))
     for path in dict.fromkeys(Path(name).resolve() for name in names if name):

@@ -5,7 +5,7 @@
     run.db#2/0/1      compile 0/1 of recording 2: its last attempt
     run.db#2/0/1_1    attempt 1 of that compile (torch's own spelling)
     run.db#2/g1/0/1   compile 0/1 after the first reset of Dynamo, which gives its names anew
-    run.db#2@417      event 417 on the tape of recording 2
+    run.db#2@417      event 417 in the event log of recording 2
     run.db#2/0/1@417  the same event, as part of that compile
 
 The part before `#` may be left out: the default store is meant. Only the grammar lives here; which
@@ -19,7 +19,7 @@ from typing import NamedTuple
 from torchreel.errors import UsageError
 
 DEFAULT_STORE = "torchreel.db"
-"""Where a recording goes, and what a command reads, when nobody says otherwise."""
+"""The default store, of recordings and of commands."""
 
 UNNAMED = "-"
 """The name of a compile that has none: it did not come through Dynamo (aot_function, export)."""
@@ -46,7 +46,7 @@ class Address(NamedTuple):
     attempt: int | None = None
     event: int | None = None
     generation: int = 0
-    """How often Dynamo had been reset before the compile."""
+    """The number of resets of Dynamo before the compile."""
 
     def __str__(self) -> str:
         if self.recording is None:

@@ -43,7 +43,7 @@ from torchreel.store.schema import COMPUTED
 from torchreel.store.writer import Writer
 
 BUSY_TIMEOUT_MS = 5000
-"""How long a writer waits for another process's transaction before it gives up."""
+"""Milliseconds that a writer waits for another process's transaction before it gives up."""
 
 # After a fork, a child must neither use nor close its parent's SQLite connections (closing one
 # would run a checkpoint on it): they are kept here, unused, until the child ends.
@@ -154,12 +154,6 @@ class Store:
                 assert isinstance(source, sqlite3.Connection)
                 source.backup(target)
         return Store.open(path, write=True)
-
-    def settle(self) -> int:
-        """Write down the recordings whose process died without a word; return how many."""
-        from torchreel.store.processes.post_mortem import settle
-
-        return settle(self)
 
     def close(self) -> None:
         """Give back every connection; a closed store can't be used again."""

@@ -1,4 +1,4 @@
-"""How much of a store is read: every limit, and why it is where it is (`docs/limits.md`).
+"""The limits on reading a store, each with its reason (`docs/limits.md`).
 
 Memory and time follow from the size of what is on disk, so that a small file can't make a reader
 work for minutes, and a large one is still read whole.  Nothing is read here: see `reading`.
@@ -12,7 +12,7 @@ UNPACKED_RATIO = 256
 """And this many bytes for each packed one.  Recordings shrink to a thirtieth; the most repetitive
 pages that were seen, to a three-hundredth, in a pack below the floor.  A bomb has 10,000."""
 MAX_WINDOW_BYTES = 1 << 23
-"""What zstd looks back for while it unpacks: twice what a pack is written with."""
+"""The window of zstd while it unpacks: twice what a pack is written with."""
 
 JSON_DEPTH = 128
 """Levels of a JSON document.  Recordings have 12; Python's own limit is some 1,000 calls, and what
@@ -44,7 +44,7 @@ def unpacked(packed: int) -> int:
 
 
 def json_memory(text: bytes) -> int:
-    """About how many bytes the parsed document takes, told by its punctuation, before it is built.
+    """Estimate the bytes that a parsed document takes, from its punctuation, before it is parsed.
 
     Brackets stand for a list or an object, colons and commas for an item: too much where they are
     in strings.

@@ -1,4 +1,4 @@
-"""The read side of a store: every question that a command or the replayer asks, as a function.
+"""The read side of a store: one function for each question of a command or a replay.
 
 Each takes an open `Store` and returns the dataclasses of `records`. Nothing here writes. Statuses
 are those that are true now: a recording whose process is gone has died, whatever the row says.
@@ -50,10 +50,10 @@ FAILING = ("failed", "crashed", "hung")
 """The statuses of a compile that failed ('restarted' is no failure: it was tried again)."""
 
 PIECES = frozenset({"standalone_compile", "compile_fx", "aot_autograd"})
-"""What the row of a compile names as its backend, if that is how a part of a graph was compiled."""
+"""Values of `backend` in the row of a compile that is a piece of a graph."""
 
 FAULTS = frozenset({"SIGSEGV", "SIGBUS", "SIGILL", "SIGFPE", "SIGABRT"})
-"""What compilers and compiled code die of. SIGKILL or SIGTERM may be anybody's doing."""
+"""Signals of compilers and compiled code. SIGKILL or SIGTERM may be anybody's doing."""
 
 
 def recordings(store: Store) -> list[Recording]:
@@ -115,7 +115,7 @@ def compile_by_id(store: Store, row_id: int) -> Compile:
 
 
 def is_cut(store: Store, compile: Compile) -> bool:
-    """Return whether the tape of a compile may end anywhere: its process died before all was
+    """Return whether the event log of a compile may end anywhere: its process died before all was
     written.
     """
     if compile.status in ("crashed", "hung", "unknown"):
@@ -152,7 +152,9 @@ def event_at(store: Store, address: Address) -> Event:
         here = select(pages).where(pages.c.recording_id == address.recording)
         rows = list(_paged(store, here, None, (address.event, address.event)))
     if not rows:
-        raise UsageError(f"{address} is not on the tape: list it with 'torchreel show --events'.")
+        raise UsageError(
+            f"{address} is not in the event log: list it with 'torchreel show --events'."
+        )
     return rows[0]
 
 
@@ -184,7 +186,7 @@ def events(
     kind: str | Sequence[str] | None = None,
     between: tuple[int, int] | None = None,
 ) -> list[Event]:
-    """The tape of a recording, or the part that belongs to a compile; of one kind, some or all.
+    """Return the events of a recording or of a compile; of one kind, some or all.
 
     `between` are the first and the last position that count: pages without one are not read.
     """
@@ -319,7 +321,7 @@ def is_without_graph(store: Store, compile: Compile) -> bool:
 
 
 def checkpoints(store: Store, compile: Compile) -> list[Checkpoint]:
-    """Where a replay of a compile can start."""
+    """Return the checkpoints of a compile: the places where a replay can start."""
     return _fetch(store, _of(schema.checkpoints.c.compile_id, compile.id), Checkpoint)
 
 

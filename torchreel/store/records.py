@@ -1,4 +1,4 @@
-"""What `queries` returns: one frozen dataclass per table, fields in the words of the design.
+"""The rows that `queries` returns: one frozen dataclass per table.
 
 Plain values only, so that they can be kept after the store is closed. `id` is the row's own; a
 `digest` names a blob (`Store.read_blob`); times are `time.time_ns()`.
@@ -12,7 +12,7 @@ from torchreel.store.failures.signature import ASKED, Signature
 
 @dataclass(frozen=True)
 class Recording:
-    """What one process wrote. `status` 'died' includes processes that died without a word."""
+    """A recording of one process. `status` 'died' includes processes that died without a word."""
 
     id: int
     run: str
@@ -59,7 +59,7 @@ class Compile:
 
     @property
     def place(self) -> str:
-        """What comes after '#' in the address of this compile."""
+        """Return the part of the address of this compile after '#'."""
         generation = f"/g{self.generation}" if self.generation else ""
         attempt = f"_{self.attempt}" if self.attempt else ""
         return f"{self.recording_id}{generation}/{self.compile_id}{attempt}"
@@ -80,7 +80,7 @@ class Stage:
 
 @dataclass(frozen=True)
 class Event:
-    """One thing that happened, at position `seq` of its recording's tape.
+    """One thing that happened, at position `seq` of its recording's event log.
 
     `cause` is the seq of the event that this one is a part of; `stack` the innermost frame, by id,
     of the user's stack (`queries.stack`).
@@ -155,7 +155,7 @@ class Graph:
 
 @dataclass(frozen=True)
 class GraphTarget:
-    """How often a graph calls a target; `depth` 0 is the outer graph, 1 its bodies, and so on."""
+    """The number of calls of a target in a graph; `depth` is 0 in the outer graph."""
 
     graph_id: int
     depth: int
@@ -227,14 +227,14 @@ class Failure:
 
     @property
     def is_found(self) -> bool:
-        """Whether a reduction looked for it: the compile itself does nothing that shows it."""
+        """Return True if a reduction found this failure: the compile itself does not show it."""
         of_dynamo = self.failure_class == "wrong_result" and self.stage == "dynamo"
         return of_dynamo or self.failure_class in ASKED
 
 
 @dataclass(frozen=True)
 class Lost:
-    """What is missing from a recording: how often, where, why."""
+    """A loss of a recording: how often, where, why."""
 
     recording_id: int
     reason: str

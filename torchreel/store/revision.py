@@ -1,4 +1,4 @@
-"""Which schema this version of torchreel writes."""
+"""The revision of the schema that this version of torchreel writes."""
 
 REVISION = "0007"
 """The Alembic revision of `schema` (and of `schema.sql`); the newest one that can be read."""

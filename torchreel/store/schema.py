@@ -46,7 +46,7 @@ class SafeText(TypeDecorator[str]):
 
 
 class Unreadable:
-    """What a column holds instead of its value, and in words why it can't be read."""
+    """Replaces the value of a column that can't be read, and holds the reason."""
 
     def __init__(self, reason: str) -> None:
         self.reason = reason
@@ -432,8 +432,8 @@ replays = Table(
 )
 
 COMPUTED = (replays, cases, verdicts, reductions, by_catch, findings)
-"""What is computed from recordings.  A file has these tables from the first such row on: most files
-never get one, and each table takes a page and a row of the schema."""
+"""Tables of what is computed from recordings.  A file gets them with the first such row: most files
+never have one, and each table takes a page and a row of the schema."""
 
 Index("compiles_by_name", compiles.c.recording_id, compiles.c.compile_id)
 

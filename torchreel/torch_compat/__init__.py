@@ -1,5 +1,10 @@
-"""What depends on the release of torch: private names, and the releases that have them.
+"""Private names of torch, by area, and the releases that have them.
 
-Lives here: the known releases (`releases`), the declaration of a private name (`names`).  Not here:
-what is done with a name (`recorder.probes`, the `torch_names` of replay and minifier).
+Lives here: accessors of private names that several packages need, one module for each area of torch
+(`dynamo`, `aot`, `inductor`, `fx`, `shapes`, ...); the known releases (`releases`); the declaration
+of a name that only some of them have (`names`).  Not here: names that one layer alone needs
+(`recorder.probes`, `replay.imposed`, `minifier.oracle.child`).
+
+To support another version of torch, these files change.  Importing the package imports no torch; an
+area imports it.
 """

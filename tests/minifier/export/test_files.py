@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from torchreel.errors import RefusedError
+from torchreel.minifier.export import ExportOptions, refuse_overwriting
 from torchreel.minifier.export.files import write_files
 
 TEXTS = {"repro": "a\n", "issue": "ß\n"}
@@ -30,3 +31,14 @@ def test_what_can_not_be_encoded_leaves_no_file(tmp_path: Path) -> None:
     with pytest.raises(UnicodeEncodeError):
         write_files(tmp_path, {**TEXTS, "issue": "\ud800"})
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("place", ["there.txt/repro", "there.txt"])
+def test_a_place_without_room_for_files_is_refused_before_any_work(
+    tmp_path: Path, place: str
+) -> None:
+    (tmp_path / "there.txt").write_text("mine")
+    with pytest.raises(RefusedError, match=r"there\.txt is no folder"):
+        refuse_overwriting(ExportOptions(tmp_path / place, force=True))
+    refuse_overwriting(ExportOptions(tmp_path / "new" / "folder"))
+    assert [file.name for file in tmp_path.iterdir()] == ["there.txt"]

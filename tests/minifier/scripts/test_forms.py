@@ -91,6 +91,16 @@ def test_numpy_code_is_written_as_the_graph_that_dynamo_traced() -> None:
     assert found.detail == "it ended without an error", f"{script.text}\n{found.output}"
 
 
+def of_attributes(a: np.ndarray) -> np.ndarray:
+    return (a.T + 1).real
+
+
+def test_attributes_of_arrays_are_written_by_their_names() -> None:
+    case = without_imports(case_from(of_attributes, np.ones((3, 4)), harness="run"))
+    script = graph_form(case, SIGNATURE, HEADER)
+    assert 'numpy_attr_wrapper, (a, "T"))' in script.text
+
+
 def test_dynamic_sizes_are_dynamic_again() -> None:
     every = compile_form(without_imports(CASES["dynamic"]()), SIGNATURE, []).text
     assert "torch.compile(fn, fullgraph=True, dynamic=True)" in every

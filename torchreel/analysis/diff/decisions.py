@@ -1,4 +1,4 @@
-"""What a compile decided, in order: what all ranks of a job have to decide alike.
+"""The decisions of a compile, in order: all ranks of a job have to decide alike.
 
 Lives here: the table of the events that are decisions, and what of each has to be the same.  Not
 here: the walk along several ranks (`ranks`).
@@ -37,7 +37,7 @@ class Decision:
 
     @property
     def key(self) -> tuple[str, str]:
-        """What has to be equal."""
+        """Return the part that has to be equal on all ranks."""
         return self.what, self.text
 
 
@@ -50,12 +50,12 @@ class Decisions:
     graph_at: int | None = None
 
     def graph_address(self, side: DiffSide) -> str:
-        """Where on the tape the graph is complete."""
+        """Return the address of the event at which the graph is complete."""
         return side.address if self.graph_at is None else side.at(self.graph_at)
 
 
 def decisions(side: DiffSide) -> Decisions:
-    """The decisions of a compile, in the order of its tape; its config first."""
+    """The decisions of a compile, in the order of its event log; its config first."""
     kinds = set(queries.event_counts(side.store, side.compile))
     found = [
         event
@@ -76,7 +76,7 @@ def decisions(side: DiffSide) -> Decisions:
 
 
 def _graph_at(side: DiffSide) -> int | None:
-    """Where on the tape the Dynamo graph is complete."""
+    """Return the position of the event at which the Dynamo graph is complete."""
     for event in queries.events(side.store, side.compile, "output_graph.compile"):
         return event.seq
     return None

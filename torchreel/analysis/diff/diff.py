@@ -96,7 +96,7 @@ def _recordings(left: _Part, right: _Part, layers: Sequence[str], *, named: bool
 
 
 def compare_compiles(left: DiffSide, right: DiffSide, layers: Sequence[str]) -> CompileDiff:
-    """Two compiles, in the layers asked for."""
+    """Compare two compiles in the chosen layers."""
     found = (LAYERS[name](left, right) for name in layers if name in LAYERS)
     return CompileDiff(left, right, tuple(found))
 

@@ -1,4 +1,4 @@
-"""The tapes of two compiles, event by event.
+"""The event logs of two compiles, event by event.
 
 Lives here: the first event in which they part, and how many there are.  Not here: canonical form
 (`torchreel.replay.compare.normalise`) and the walk (`torchreel.replay.compare.events`), both those
@@ -43,7 +43,7 @@ def events(left: DiffSide, right: DiffSide) -> LayerDiff:
     """The first event in which two compiles part; the counts are of the events compared."""
     ours, theirs = _lanes(left, right)
     if ours is None or theirs is None:
-        return LayerDiff("events", 0, 0, note="the tape does not say where the replay began")
+        return LayerDiff("events", 0, 0, note="the event log does not say where the replay began")
     walk = Walk(ours, theirs)
     counts = _count(ours), _count(theirs)
     if walk.divergence is None:
@@ -56,7 +56,7 @@ Lanes = Mapping[str, Lane] | None
 
 
 def _lanes(left: DiffSide, right: DiffSide) -> tuple[Lanes, Lanes]:
-    """The tapes; against a replay, what it replays of the other one."""
+    """The event logs; against a replay, what it replays of the other one."""
     scope, point, excuses = _WHOLE, None, [*_EXCUSES, *_other_names(left, right)]
     for side in (left, right):
         if (entry := side.replayed_from) is not None and entry in SCOPES:

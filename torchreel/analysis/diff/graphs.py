@@ -41,7 +41,7 @@ def graph_of(data: bytes) -> Mapping[str, Json]:
 
 
 def compare_graphs(left: Mapping[str, Json], right: Mapping[str, Json]) -> list[LayerDifference]:
-    """Where two graphs part, in the order of their nodes.
+    """Return the differences between two graphs, in the order of their nodes.
 
     Raises DamagedStore for a graph that is nested deeper than any recorded one.
     """

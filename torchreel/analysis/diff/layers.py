@@ -90,7 +90,7 @@ ENVIRONMENT = "environment"
 
 
 REPLAYED = ("graphs", "code", "failure", "events")
-"""What a replay makes anew; the rest it has from its checkpoint, or not at all."""
+"""Layers that a replay computes anew; the others come from its checkpoint, or are missing."""
 
 
 def chosen(only: Sequence[str]) -> list[str]:

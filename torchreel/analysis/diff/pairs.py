@@ -1,4 +1,4 @@
-"""Which recordings, and which compiles of them, belong together.
+"""Pairs the recordings of two sides, and their compiles.
 
 Lives here: the pairing.  Not here: what is compared of a pair (`layers`).
 """
@@ -94,12 +94,12 @@ def _alone(items: Sequence[object], taken: Iterable[int]) -> list[int]:
 
 @dataclass(frozen=True)
 class Selected:
-    """What one side of a diff is: recordings, each with the compiles of it that are meant."""
+    """One side of a diff: recordings, each with its selected compiles."""
 
     store: Store
     recordings: tuple[tuple[Recording, tuple[Compile, ...]], ...]
     one: bool
-    """Whether a single compile was named."""
+    """True if a single compile was named."""
 
     @property
     def rows(self) -> list[Recording]:

@@ -1,4 +1,4 @@
-"""Where the ranks of one job part: the first compile, graph, guard, symbol or cache decision.
+"""Finds the first compile, graph, guard, symbol or cache decision in which ranks of a job differ.
 
 Lives here: which recordings are ranks of one job, and the walk along their compiles.  Not here:
 what counts as a decision (`decisions`), the comparison of graphs (`graphs`).
@@ -37,7 +37,7 @@ class Rank:
 
     @property
     def address(self) -> str:
-        """Where it is."""
+        """Return the address of the recording."""
         return place(self.store, self.recording)
 
     def side(self, number: int) -> DiffSide | None:
@@ -47,7 +47,7 @@ class Rank:
 
 @dataclass(frozen=True)
 class View:
-    """What one rank has where they part: '' as address where it has nothing."""
+    """The side of one rank where they part; `address` is '' if the rank has nothing there."""
 
     rank: int
     text: str
@@ -157,10 +157,10 @@ def _compile(ranks: Sequence[Rank], number: int) -> tuple[int, Parting | None]:
         before = _name(ranks[0].compiles[number - 1]) if number else ""
         return 0, Parting("compile", tuple(views), before)
     known = [(rank, side) for rank, side in zip(ranks, sides, strict=True) if side is not None]
-    tapes = {rank.rank: decisions(side) for rank, side in known}
-    graph = _graph(known, tapes)
-    place_of_graph = tapes[known[0][0].rank].graph
-    agreed, parting = _decisions(known, {rank: tape.rows for rank, tape in tapes.items()})
+    logs = {rank.rank: decisions(side) for rank, side in known}
+    graph = _graph(known, logs)
+    place_of_graph = logs[known[0][0].rank].graph
+    agreed, parting = _decisions(known, {rank: log.rows for rank, log in logs.items()})
     if graph is not None and (parting is None or place_of_graph <= agreed):
         return min(place_of_graph, agreed), graph
     return agreed, parting
@@ -207,7 +207,7 @@ def _at(side: DiffSide, item: Decision) -> str:
     return side.at(item.seq) if item.seq is not None else side.address
 
 
-def _graph(known: Known, tapes: Mapping[int, Decisions]) -> Parting | None:
+def _graph(known: Known, logs: Mapping[int, Decisions]) -> Parting | None:
     """The first node in which the Dynamo graph of a rank is not that of the first."""
     first = _dynamo_graph(known[0][1])
     for rank, side in known[1:]:
@@ -215,7 +215,7 @@ def _graph(known: Known, tapes: Mapping[int, Decisions]) -> Parting | None:
         if found:
             rows = zip((known[0], (rank, side)), (found[0].left, found[0].right), strict=True)
             views = tuple(
-                View(one.rank, text or NOTHING, tapes[one.rank].graph_address(here))
+                View(one.rank, text or NOTHING, logs[one.rank].graph_address(here))
                 for (one, here), text in rows
             )
             return Parting("graph", views)

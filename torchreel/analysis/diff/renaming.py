@@ -1,4 +1,4 @@
-"""What one graph calls differently than the other: nodes, symbols, storages.
+"""Maps the names of one graph to those of another: nodes, symbols, storages.
 
 Lives here: recorded trees with all names taken out (`shape_of`), and the one-to-one map between the
 names of two sides (`Renaming`).  Not here: which nodes stand for which (`graphs`), expressions

@@ -1,4 +1,4 @@
-"""What a diff found, as data.
+"""The result of a diff, as data.
 
 Lives here: the dataclasses and their JSON.  Not here: how they come about (the layers), printing.
 """
@@ -26,7 +26,7 @@ class DiffSide:
 
     @property
     def address(self) -> str:
-        """Where it is, as one would type it."""
+        """Return the address, as one would type it."""
         return f"{self.store.target}#{self.compile.place}"
 
     @property
@@ -50,7 +50,7 @@ class LayerDifference:
     left_at: str = ""
     right_at: str = ""
     before: tuple[str, ...] = ()
-    """What both sides have just before it, where there is an order."""
+    """The entries that both sides have just before it, where there is an order."""
 
     def to_json(self) -> Json:
         """As data."""
@@ -66,11 +66,11 @@ class LayerDiff:
     right: int
     differences: tuple[LayerDifference, ...] = ()
     note: str = ""
-    """What could not be compared, and why."""
+    """The parts that could not be compared, with the reason."""
 
     @property
     def compared(self) -> bool:
-        """Whether there was anything to compare."""
+        """Return True if there was anything to compare."""
         return bool(self.left or self.right)
 
     def to_json(self) -> Json:
@@ -118,7 +118,7 @@ class RecordingDiff:
 
     @property
     def same(self) -> bool:
-        """Whether nothing was found."""
+        """Return True if no difference was found."""
         environment = self.environment is None or not self.environment.differences
         alone = self.only_left or self.only_right
         return environment and not alone and not any(pair.differing for pair in self.compiles)
@@ -153,7 +153,7 @@ class DiffReport:
 
     @property
     def same(self) -> bool:
-        """Whether nothing was found."""
+        """Return True if no difference was found."""
         alone = self.only_left or self.only_right
         return not alone and all(pair.same for pair in self.recordings)
 

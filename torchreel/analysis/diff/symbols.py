@@ -10,11 +10,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from torchreel.analysis.compile_log import CompileLog
 from torchreel.analysis.diff.alignment import align
 from torchreel.analysis.diff.expressions import parse
 from torchreel.analysis.diff.report import ABSENT, DiffSide, LayerDiff, LayerDifference
 from torchreel.analysis.differences import cell
+from torchreel.analysis.event_log import CompileEventLog
 from torchreel.analysis.shapes import Fact, Symbol, SymbolTable, shape_events, symbol_table
 from torchreel.errors import TorchreelError, UnsupportedError
 from torchreel.store.documents import spelling
@@ -36,11 +36,11 @@ def symbols(left: DiffSide, right: DiffSide) -> LayerDiff:
 
 def _table(side: DiffSide) -> SymbolTable | str:
     """The final table; why there is none, or '' where the compile has no ShapeEnv at all."""
-    tape = CompileLog(side.store, side.compile)
-    if not any(kind.startswith("shape_env.") for kind in tape.kinds):
+    log = CompileEventLog(side.store, side.compile)
+    if not any(kind.startswith("shape_env.") for kind in log.kinds):
         return ""
     try:
-        return symbol_table(shape_events(tape))
+        return symbol_table(shape_events(log))
     except TorchreelError as error:
         return str(error)
 

@@ -1,1 +1,1 @@
-"""Which recorded guards an input would pass or fail, without the model and without running them."""
+"""Judges recorded guards against described inputs, without the model and without running them."""

@@ -1,4 +1,4 @@
-"""Which recorded guards an input would pass or fail, without the model.
+"""Judges recorded guards against described inputs, without the model.
 
 Lives here: a verdict for each check of each guard.  Not here: the grammar of inputs
 (`inputs`), the language of checks (`code`).  What can't be judged from the description
@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from torchreel.analysis.compile_log import CompileLog, data_of, texts
+from torchreel.analysis.event_log import CompileEventLog, data_of, texts
 from torchreel.analysis.guard_check.code import parse, value_of
 from torchreel.analysis.guard_check.inputs import Described, Inputs
 from torchreel.analysis.guards import parts_of
@@ -60,25 +60,25 @@ class Judged:
         }  # fmt: skip
 
 
-def guards_of(tape: CompileLog) -> list[Event]:
+def guards_of(log: CompileEventLog) -> list[Event]:
     """The guards of a compile, as its last attempt to install them made them."""
-    managers = tape.of("guards.manager")
+    managers = log.of("guards.manager")
     last = managers[-1].seq if managers else None
-    return [guard for guard in tape.of("guards.guard") if guard.cause == last]
+    return [guard for guard in log.of("guards.guard") if guard.cause == last]
 
 
-def judge(tape: CompileLog, inputs: Inputs) -> list[Judged]:
+def judge(log: CompileEventLog, inputs: Inputs) -> list[Judged]:
     """A verdict for every guard of a compile."""
     found = [
         Judged(
-            tape.place(guard.seq), guard.name, str(data_of(guard).get("expression") or ""),
-            tuple(_checks(guard, inputs)), tape.line(guard),
+            log.place(guard.seq), guard.name, str(data_of(guard).get("expression") or ""),
+            tuple(_checks(guard, inputs)), log.line(guard),
         )
-        for guard in guards_of(tape)
+        for guard in guards_of(log)
     ]  # fmt: skip
     return found + [
-        Judged(tape.place(event.seq), "NO_TENSOR_ALIASING", "", (_apart(names, inputs),), None)
-        for event in tape.of("guards.manager")[-1:]
+        Judged(log.place(event.seq), "NO_TENSOR_ALIASING", "", (_apart(names, inputs),), None)
+        for event in log.of("guards.manager")[-1:]
         if len(names := texts(data_of(event).get("no_aliasing"))) > 1
     ]
 
@@ -88,7 +88,7 @@ def _checks(guard: Event, inputs: Inputs) -> Iterator[Check]:
     for part in parts:
         yield _checked(part, guard, inputs)
     if not parts and guard.name != "SHAPE_ENV":
-        yield Check("", UNKNOWN, "its check is not on the tape as code")
+        yield Check("", UNKNOWN, "its check is not in the event log as code")
     elif not parts:
         yield Check("", PASS, "it asks for nothing")
 
@@ -102,7 +102,7 @@ def _checked(part: str, guard: Event, inputs: Inputs) -> Check:
 
 
 def _reason(part: str, guard: Event, inputs: Inputs) -> str:
-    """Why a check fails; '' when it holds."""
+    """Return the reason why a check fails; '' if it holds."""
     if part.startswith("check_tensor("):
         return _tensor_reason(parse(part), inputs)
     identity = _IDENTITY.match(part)
@@ -118,11 +118,11 @@ _IDENTITY = re.compile(r"___check_(?P<what>type|obj)_id\((?P<expression>.*), \d+
 
 
 def _identity_reason(check: re.Match[str], guard: Event, inputs: Inputs) -> str:
-    """The class of an input can be told from its description, its identity cannot."""
+    """Judge a check of identity: the description of an input has its class, not its identity."""
     found, wanted = value_of(parse(check["expression"]), inputs), data_of(guard).get("class")
     if wanted is None or type_name(found) != wanted:
         if wanted is None:
-            raise UnsupportedError("the tape does not name the class")
+            raise UnsupportedError("the event log does not name the class")
         return f"expected {wanted}, found {type_name(found)}"
     if check["what"] == "obj" and wanted != "NoneType":
         raise UnsupportedError("which object it is can't be told from a description")
@@ -142,7 +142,7 @@ def _type_reason(part: str, guard: Event, inputs: Inputs) -> str:
 
 
 def type_name(value: object) -> str:
-    """The class of an input, as the tape names classes."""
+    """The class of an input, as the event log names classes."""
     return value.type_name if isinstance(value, Described) else type(value).__qualname__
 
 

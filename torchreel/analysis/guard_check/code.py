@@ -46,7 +46,7 @@ _FUNCTIONS: dict[str, Callable[..., Any]] = {
 }  # fmt: skip
 _CONSTANTS = {"math.inf": math.inf, "math.nan": math.nan, "math.pi": math.pi}
 _MARKS = "_dynamo_"
-"""How the names of the attributes begin by which tensors are marked (dynamic, static, ...)."""
+"""Prefix of the attributes that mark tensors (as dynamic, static, ...)."""
 
 
 def parse(code: str) -> ast.expr:

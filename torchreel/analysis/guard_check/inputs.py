@@ -44,7 +44,7 @@ class Described:
 
     @property
     def type_name(self) -> str:
-        """The class, as the tape names it."""
+        """The class, as the event log names it."""
         return "torch.nn.parameter.Parameter" if self.parameter else "torch.Tensor"
 
 

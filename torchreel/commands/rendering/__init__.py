@@ -1,1 +1,1 @@
-"""What several commands print: streams, tables, text, failures, graphs."""
+"""Tools that the views share: streams, tables, text, failures, graphs."""

@@ -56,7 +56,7 @@ def _chain(failure: Failure) -> list[tuple[str, str]]:
 
 
 def print_signature(signature: Signature) -> None:
-    """What makes another failure the same bug."""
+    """Print a signature: the facts by which another failure is the same bug."""
     streams.result(f"signature: {signature.digest[:12]}")
     for name, text in facts(signature):
         streams.result(f"  {name:<8} {text}")
@@ -81,7 +81,7 @@ def as_json(failure: Failure) -> Json:
 
 
 def print_next(store: Store, row: Compile) -> None:
-    """What to do with a compile: minify a failure, replay anything that can be replayed."""
+    """Print the next command for a compile: minify for a failure, else replay where possible."""
     streams.next_command(*next_words(store, row))
 
 

@@ -17,7 +17,7 @@ Row = Mapping[str, Json]
 
 
 class Format(Enum):
-    """How a listing is written."""
+    """The format of a listing."""
 
     TABLE = "table"
     JSON = "json"

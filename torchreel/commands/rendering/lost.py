@@ -1,4 +1,4 @@
-"""What a recording had to leave out, said under every answer that it may have changed."""
+"""Prints the losses of a recording under every answer that they may have changed."""
 
 from __future__ import annotations
 

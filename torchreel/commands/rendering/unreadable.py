@@ -1,4 +1,4 @@
-"""What of a store can't be read, said under all that can."""
+"""Prints the parts of a store that can't be read, after all that can."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which functions a name of a store may stand for: a rule over what torch itself puts into graphs.
+"""Resolves function names of a store, by a rule over what torch itself puts into graphs.
 
 Lives here: from a qualified name to a function, and what a few of them give back.  Not here: the
 arguments that they may have (`graphs`, `strings`), operators by their names (`targets`).
@@ -7,6 +7,9 @@ A function is admitted if torch says that it may stand in a graph, and if it is 
 computes.  Torch says so in Dynamo's table of in-graph functions, in the list of Python's operators
 that Dynamo keeps, in the magic methods of symbolic numbers, and by registering an operator of that
 name.  A module that touches files, processes, libraries, devices or memory does not compute.
+
+A function that sets a flag is admitted too (`torch.set_default_dtype`), if torch has a function
+that gives the flag's value, and the value is plain data: what is set is no object, and no code.
 """
 
 from __future__ import annotations
@@ -21,9 +24,10 @@ from functools import cache
 import torch
 import torch._ops
 
-from torchreel.formats import autograd_nodes, torch_names
+from torchreel.formats import autograd_nodes
 from torchreel.formats.allowed import kinds
 from torchreel.formats.allowed.kinds import ValueKind
+from torchreel.torch_compat import dispatcher, dynamo
 
 Target = Callable[..., object]
 
@@ -48,6 +52,7 @@ _MODULES = re.compile(
     r"|torch\.(_functorch\.(eager_transforms|vmap)|amp\.autocast_mode|autograd\.(grad_mode|forward_ad)"
     r")\._\w+"
 )
+_SETTER = re.compile(r"torch(?:\._C)?\._?set_(\w+)")
 # Helpers that modules of functions import, or that put values together.
 _DENIED_HELPERS = _words("_add_docstr merge_dicts")
 _DENIED = {
@@ -132,7 +137,7 @@ def is_class(name: str) -> bool:
     """Return whether a name stands for a class of tensors or sizes, which is called as a
     constructor.
     """
-    return name in torch_names.tensor_classes()
+    return name in dispatcher.tensor_classes()
 
 
 def resolve(name: str) -> Target | None:
@@ -145,7 +150,7 @@ def resolve(name: str) -> Target | None:
     if module == "builtins":
         return getattr(builtins, attribute) if attribute in _BUILTINS else None
     if is_class(name):
-        return torch_names.tensor_classes()[name]
+        return dispatcher.tensor_classes()[name]
     if name.startswith(autograd_nodes.PREFIX):
         return autograd_nodes.resolve(name)
     if _is_admitted(name, module, attribute):
@@ -157,29 +162,47 @@ def resolve(name: str) -> Target | None:
 @cache
 def _operators() -> frozenset[str]:
     """The names of Python's operators that torch writes into graphs."""
-    return torch_names.graph_operators() | _OPERATORS
+    return dynamo.graph_operators() | _OPERATORS
 
 
 def _is_admitted(name: str, module: str, attribute: str) -> bool:
-    if module == "torch":
+    if module == "torch" and not is_setting(name):
         return attribute not in _DENIED_FLAT and (
             _is_operator(attribute)
             or attribute in torch.functional.__all__
             or name in _SINGLE
             or bool(re.fullmatch(r"_?sym_\w+|_check\w*", attribute))
         )
-    if name in _SINGLE or name in torch_names.reference_names():
+    if name in _SINGLE or name in dispatcher.reference_names() or is_setting(name):
         return True
     if attribute in _DENIED_HELPERS:
         return False
-    known = torch_names.in_graph_names().get(name) == "TorchInGraphFunctionVariable"
+    known = dynamo.in_graph_names().get(name) == "TorchInGraphFunctionVariable"
     return known and name not in _DENIED and bool(_MODULES.fullmatch(name))
+
+
+@cache
+def is_setting(name: str) -> bool:
+    """Return whether a function sets a flag of torch whose value is plain data, by its name."""
+    found = _SETTER.fullmatch(name)
+    if found is None or dynamo.in_graph_names().get(name) != "TorchInGraphFunctionVariable":
+        return False
+    getters = (_walk(f"torch._C.{prefix}{found[1]}") for prefix in ("get_", "_get_"))
+    return any(map(_gives_data, getters))
+
+
+def _gives_data(getter: object) -> bool:
+    try:
+        value = getter()  # type: ignore[operator]
+    except (TypeError, RuntimeError):  # there is none, it is told of what, or not of this build
+        return False
+    return isinstance(value, (bool, int, float, str, torch.dtype))
 
 
 def _is_operator(attribute: str) -> bool:
     """Return whether `torch.NAME` is the binding of a registered operator."""
-    bound = hasattr(torch_names.variable_functions(), attribute)
-    operators = torch_names.aten_names()
+    bound = hasattr(dispatcher.variable_functions(), attribute)
+    operators = dispatcher.aten_names()
     return bound and (
         attribute in _FLAT or attribute in operators or attribute.removesuffix("_") in operators
     )

@@ -82,7 +82,7 @@ _COMPUTED = NUMBERS | {
     "tensor", "NoneType", "dtype", "device", "layout", "memory_format", "size", "tuple", "list",
 }  # fmt: skip
 RESULT = ValueKind(_COMPUTED, _COMPUTED)
-"""What a function of torch gives back that computes: tensors, numbers, and sequences of both."""
+"""Results of a function of torch that computes: tensors, numbers, and sequences of both."""
 
 _DATA = _COMPUTED | {"str", "dict", "slice", "range", "generator", "ellipsis"}
 DATA = ValueKind(_DATA, _DATA)

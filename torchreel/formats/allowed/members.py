@@ -17,9 +17,9 @@ from inspect import getattr_static
 import torch
 
 from torchreel.errors import ForbiddenError
-from torchreel.formats import torch_names
 from torchreel.formats.allowed import kinds
 from torchreel.formats.allowed.kinds import NO_DATA, NUMBERS, TYPES, ValueKind
+from torchreel.torch_compat import dispatcher
 
 
 def _words(text: str) -> frozenset[str]:
@@ -57,7 +57,7 @@ _PLAIN_DATA = _words(  # of dtypes and devices; each is a property or a method w
 @cache
 def tensor_methods() -> frozenset[str]:
     """The methods of tensors that a graph may call: those that are operators, and conversions."""
-    operators = torch_names.aten_names()
+    operators = dispatcher.aten_names()
     found = {
         name
         for name in dir(torch.Tensor)

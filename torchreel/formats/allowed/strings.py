@@ -1,4 +1,4 @@
-"""Where text may stand in the arguments of a call: where torch takes text, and nowhere else.
+"""Checks text in the arguments of a call: it may stand where torch takes text, and nowhere else.
 
 Lives here: the places, by the schemas of operators and the signatures of functions, and the form of
 the text.  Called by `graphs`.
@@ -23,12 +23,6 @@ _OPTION = re.compile(r"[\w .,:;>+*-]{0,200}")
 _FIELDS = re.compile(r"\{\w*\}")
 _MESSAGES = frozenset({"assert_msg", "message", "msg", "error_message"})
 _TEXTUAL = ("str", "Device", "device", "Any")
-# Without a schema or a signature; the place of the text, and the keyword.
-_PLACES: Mapping[str, frozenset[int | str]] = {
-    "torch._C._log_api_usage_once": frozenset({0}),
-    "torch._C._autograd._saved_tensors_hooks_disable": frozenset({0, "error_message"}),
-    "type": frozenset({1, "dtype"}),  # x.type("torch.DoubleTensor")
-}
 
 
 def check_option(text: str) -> None:
@@ -109,6 +103,14 @@ def schema_places(name: str) -> frozenset[int | str]:
 def _at(place: int, name: str) -> set[int | str]:
     own: set[int | str] = {place, name}
     return own | {f"message {place}", f"message {name}"} if name in _MESSAGES else own
+
+
+# Without a schema or a signature; the place of the text, and the keyword.
+_PLACES: Mapping[str, frozenset[int | str]] = {
+    "torch._C._log_api_usage_once": frozenset({0}),
+    "torch._C._autograd._saved_tensors_hooks_disable": frozenset(_at(0, "error_message")),
+    "type": frozenset({1, "dtype"}),  # x.type("torch.DoubleTensor")
+}
 
 
 @cache

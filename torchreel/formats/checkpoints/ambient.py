@@ -14,8 +14,9 @@ from typing import Any
 import torch
 
 from torchreel.errors import UnsupportedError
-from torchreel.formats import torch_names, values
+from torchreel.formats import values
 from torchreel.store.documents.jsontypes import Json
+from torchreel.torch_compat import compiled_autograd
 
 Getter = Callable[[], Any]
 Setter = Callable[[Any], Any]
@@ -102,7 +103,7 @@ def _below() -> str | None:
 
 
 def _dispatching_below(layer: object) -> contextlib.AbstractContextManager[None]:
-    """Have calls dispatched below the layer that `_below` told of."""
+    """Have calls dispatched below the layer that `_below` returned."""
     guard: Any
     if layer is None:
         guard = contextlib.nullcontext()
@@ -123,7 +124,7 @@ def encode_ambient() -> dict[str, Json]:
     below = _below()
     if below is not None:
         found["dispatch_below"] = below
-    if torch_names.is_compiled_autograd():
+    if compiled_autograd.is_compiled_autograd():
         found["compiled_autograd"] = True
     return found
 
@@ -139,7 +140,7 @@ def imposed(ambient: Json) -> Iterator[None]:
         with (
             torch.inference_mode() if ambient.get("inference_mode") else contextlib.nullcontext(),
             _dispatching_below(ambient.get("dispatch_below")),
-            torch_names.compiled_autograd(bool(ambient.get("compiled_autograd"))),
+            compiled_autograd.compiled_autograd(bool(ambient.get("compiled_autograd"))),
         ):
             yield
     finally:

@@ -15,8 +15,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 
 from torchreel.errors import UnsupportedError
-from torchreel.formats import torch_names, values
+from torchreel.formats import values
 from torchreel.store.documents.jsontypes import Json
+from torchreel.torch_compat import configs
 
 # Names of entries that lead outside: commands, paths, libraries, callables, remote services.
 _OUTSIDE = re.compile(
@@ -35,8 +36,8 @@ def encode_config() -> list[Json]:
     """Every non-default entry of the dynamo, functorch, inductor and fx configs."""
     return [
         encode_entry(module, key, value)
-        for module, config in torch_names.config_modules().items()
-        for key, value in sorted(torch_names.non_default_entries(config).items())
+        for module, config in configs.config_modules().items()
+        for key, value in sorted(configs.non_default_entries(config).items())
     ]
 
 
@@ -109,12 +110,12 @@ def patched(
     does not have is left out, not an error: names come and go.
     """
     kept, left = restorable(entries, trust=trust)
-    modules = torch_names.config_modules()
+    modules = configs.config_modules()
     with ExitStack() as stack:
         for entry in kept:
             module, key, tree = _fields(entry)
             config = modules.get(module)
-            if config is None or key not in torch_names.config_keys(config):
+            if config is None or key not in configs.config_keys(config):
                 left.append(f"{module}.{key} (unknown to this torch)")
                 continue
             load = (objects or {}).get(f"{module}.{key}")

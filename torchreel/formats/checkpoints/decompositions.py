@@ -13,16 +13,17 @@ from types import FunctionType
 from typing import Any, NamedTuple
 
 from torchreel.errors import UnsupportedError, UntrustedError
-from torchreel.formats import targets, torch_names
+from torchreel.formats import targets
 from torchreel.store.documents.jsontypes import Json
+from torchreel.torch_compat import exports
 
 Table = dict[Any, Callable[..., Any]]
 OWN = "decomposition."
-"""How the name begins under which a function of the program's own is kept."""
+"""Prefix of the names under which functions of the program are kept."""
 
 
 class Tables(NamedTuple):
-    """What is done with each operator: in place of its own definition, and while AOT traces."""
+    """The decomposition tables: of composite operators, and of those that AOTAutograd traces."""
 
     composite: Table
     python: Table
@@ -30,7 +31,7 @@ class Tables(NamedTuple):
 
 def encode(tables: Tables) -> Json:
     """Two tables as the differences from the default ones."""
-    usual = Tables(*torch_names.default_decompositions())
+    usual = Tables(*exports.default_decompositions())
     return {
         "composite": _difference(tables.composite, usual.composite),
         "python": _difference(tables.python, usual.python),
@@ -59,7 +60,7 @@ def _difference(table: Table, usual: Table) -> Json:
 
 def _known(operator: Any, function: Any) -> str | None:
     """Return what torch itself calls a decomposition; None for a function of the program's own."""
-    for name, find in torch_names.decompositions_of(operator).items():
+    for name, find in exports.decompositions_of(operator).items():
         if _alike(function, find):
             return name
     return None
@@ -82,7 +83,7 @@ def decode(data: Json, own: Mapping[str, Callable[[], object]]) -> Tables:
     Raises `UntrustedError` where one of these is needed and `own` is empty, and `UnsupportedError`
     for a table that is none.
     """
-    usual = torch_names.default_decompositions()
+    usual = exports.default_decompositions()
     found = data if isinstance(data, Mapping) else {}
     keys = ("composite", "python")
     made = [_changed(table, found.get(key), own) for key, table in zip(keys, usual, strict=True)]
@@ -107,7 +108,7 @@ def _function(
     text: str, operator: Any, name: Json, own: Mapping[str, Callable[[], object]]
 ) -> Callable[..., Any]:
     if name is not None:
-        known = torch_names.decompositions_of(operator)
+        known = exports.decompositions_of(operator)
         if str(name) not in known:
             raise UnsupportedError(f"this torch has no such decomposition of {text}: {name!r:.60}")
         return known[str(name)]  # type: ignore[no-any-return]

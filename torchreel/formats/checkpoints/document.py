@@ -10,6 +10,7 @@ Lives here: `CheckpointDoc` and the three ways to take one.  Not here: restoring
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -18,14 +19,16 @@ import torch
 from torch.fx import GraphModule
 
 from torchreel.errors import UnsupportedError
-from torchreel.formats import sources, torch_names
+from torchreel.formats import sources
 from torchreel.formats.checkpoints import ambient, config, exported_programs
 from torchreel.formats.checkpoints.inductor_call import encode_arguments
 from torchreel.formats.graphs.codec import GraphDoc, encode_graph
 from torchreel.formats.shape_env import answers, snapshots
 from torchreel.formats.tensors import Encoder
-from torchreel.formats.torch_names import FakeTensorMode, Source
 from torchreel.store.documents.jsontypes import Json, canonical_json, parse_json
+from torchreel.torch_compat import aot, counters, dynamo, fake_tensors, fx, inductor, shapes
+from torchreel.torch_compat.dynamo import Source
+from torchreel.torch_compat.fake_tensors import FakeTensorMode
 
 ENTRIES = ("graph", "aot", "export")
 _LAYOUT = ("leaf", "requires_grad", "parameter", "flags", "storage", "storage_size")
@@ -135,26 +138,22 @@ def graph_checkpoint(
     default those that Dynamo noted in the graph.  Where they are given, the graph may have been
     traced with another fake mode than it is compiled with.
     """
-    mode = torch_names.fake_mode_of(gm if fakes is None else None, example_inputs)
+    mode = fake_tensors.fake_mode_of(gm if fakes is None else None, example_inputs)
     encoder, known = Encoder(), sources.Known()
-    with torch_names.no_dispatch():
+    with fake_tensors.no_dispatch():
         if fakes is None:
             fakes = [n.meta.get("example_value") for n in gm.graph.nodes if n.op == "placeholder"]
-        objects: dict[int, int] = {}
-        inputs = tuple(
-            _input(encoder, objects, fake, real)
-            for fake, real in zip(fakes, example_inputs, strict=True)
-        )
-        name, options = torch_names.backend_of(backend)
+        inputs = _Inputs(encoder, fakes).describe(example_inputs)
+        name, options = dynamo.backend_of(backend)
         extra: dict[str, Json] = {
             "backend": name,
             "options": [config.encode_entry("inductor", k, v) for k, v in sorted(options.items())],
-            "aot_counter": torch_names.aot_counter(),
-            "graph_counter": torch_names.graph_counter(),
-            "checkpoint_counter": torch_names.checkpoint_counter(),
-            "region_call_counter": torch_names.region_call_counter(),
-            "specialized_floats": list(torch_names.specialized_floats()),
-            "fake_mode": torch_names.fake_mode_settings(mode),
+            "aot_counter": counters.aot_counter(),
+            "graph_counter": counters.graph_counter(),
+            "checkpoint_counter": counters.checkpoint_counter(),
+            "region_call_counter": counters.region_call_counter(),
+            "specialized_floats": list(dynamo.specialized_floats()),
+            "fake_mode": fake_tensors.fake_mode_settings(mode),
             "class_names": _class_names(gm),
             "parameter_sources": sources.encode_named(parameter_sources or {}, known),
             **_compile_id(),
@@ -162,23 +161,53 @@ def graph_checkpoint(
         if mode is not None and mode.shape_env is not None:
             extra["shape_answers"] = answers.encode(mode.shape_env)
         # With freezing Inductor writes small parameters into its code: no replay without them.
-        state = {} if torch_names.is_freezing() else parameter_sources or {}
+        state = {} if inductor.is_freezing() else parameter_sources or {}
         graph = encode_graph(gm, known=known, state=state)
         return _checkpoint("graph", "", graph, inputs, mode, extra)
 
 
-def _input(encoder: Encoder, objects: dict[int, int], fake: object, real: object) -> Json:
-    """One input: sizes of the fake (symbolic), layout and aliasing of the real tensor."""
-    if fake is None or not isinstance(real, torch.Tensor):
-        return encoder.describe(real)
-    symbolic = Encoder(unreplaced=True, objects=objects).describe(fake)
-    concrete = encoder.describe(real)
-    if not isinstance(symbolic, Mapping) or not isinstance(concrete, Mapping):
-        return concrete
-    return _merged(symbolic, concrete)
+class _Inputs:
+    """Describes inputs: sizes of the fake ones (symbolic), layout and aliasing of the real ones."""
+
+    def __init__(self, encoder: Encoder, fakes: Sequence[object]) -> None:
+        self._encoder, self._fakes = encoder, fakes
+        self._objects: dict[int, int] = {}
+        self._bases = {id(fake._base) for fake in fakes if _is_view(fake)}  # type: ignore[attr-defined]
+
+    def describe(self, reals: Sequence[object]) -> tuple[Json, ...]:
+        """The descriptions of all."""
+        return tuple(itertools.starmap(self._input, zip(self._fakes, reals, strict=True)))
+
+    def _input(self, fake: object, real: object) -> Json:
+        if fake is None or not isinstance(real, torch.Tensor):
+            return self._encoder.describe(real)
+        symbolic = Encoder(unreplaced=True, objects=self._objects).describe(fake)
+        concrete = self._encoder.describe(real)
+        if not isinstance(symbolic, Mapping) or not isinstance(concrete, Mapping):
+            return concrete
+        merged = {**_merged(symbolic, concrete)}
+        if id(fake) in self._bases:
+            merged["object"] = self._number(fake)
+        if _is_view(fake) and _is_view(real):
+            base = {**self._input(fake._base, real._base)}  # type: ignore[attr-defined,dict-item]
+            merged["view"] = {"base": base, "creation": fake_tensors.creation_of_view(real)}
+        return merged
+
+    def _number(self, fake: object) -> int:
+        return self._objects.setdefault(id(fake), len(self._objects))
 
 
-def _merged(symbolic: Mapping[str, Json], concrete: Mapping[str, Json]) -> Json:
+def _is_view(value: object) -> bool:
+    """Return whether autograd takes a tensor for a view of another plain one."""
+    plain = isinstance(value, torch.Tensor) and not fake_tensors.is_wrapper_subclass(value)
+    if not plain or not value._is_view() or value._base is None:  # type: ignore[attr-defined]
+        return False
+    base = value._base  # type: ignore[attr-defined]
+    both = value.layout is torch.strided and base.layout is torch.strided  # type: ignore[attr-defined]
+    return both and not fake_tensors.is_wrapper_subclass(base)
+
+
+def _merged(symbolic: Mapping[str, Json], concrete: Mapping[str, Json]) -> dict[str, Json]:
     """A description with the layout of another, also of what a subclass holds."""
     layout = {key: concrete[key] for key in _LAYOUT if key in concrete}
     ours, theirs = symbolic.get("inner"), concrete.get("inner")
@@ -191,18 +220,18 @@ def aot_checkpoint(
     gm: GraphModule, example_inputs: Sequence[object], kwargs: Mapping[str, Any]
 ) -> CheckpointDoc:
     """The `aot` checkpoint of an ATen graph, to be taken as it enters `compile_fx_inner`."""
-    mode = torch_names.fake_mode_of(gm, example_inputs)
+    mode = fake_tensors.fake_mode_of(gm, example_inputs)
     encoder = Encoder(unreplaced=True)
-    with torch_names.no_dispatch():
+    with fake_tensors.no_dispatch():
         inputs = tuple(encoder.describe(value) for value in example_inputs)
         extra: dict[str, Json] = {
             "backend": "inductor",
             "kwargs": encode_arguments(kwargs),
-            "fake_mode": torch_names.fake_mode_settings(mode),
-            "aot_name": torch_names.aot_graph_name(),
-            "donated": torch_names.donated_inputs(),
+            "fake_mode": fake_tensors.fake_mode_settings(mode),
+            "aot_name": aot.aot_graph_name(),
+            "donated": aot.donated_inputs(),
             "class_names": _class_names(gm),
-            **({"aot_compilation": True} if torch_names.is_aot_compilation() else {}),
+            **({"aot_compilation": True} if inductor.is_aot_compilation() else {}),
             **_compile_id(),
         }
         # One encoder for both: the inputs are the values of the placeholders, nested ones included.
@@ -218,17 +247,17 @@ def export_checkpoint(request: exported_programs.DecompositionRequest) -> Checkp
     """
     gm = request.program.graph_module
     fakes = [n.meta.get("val") for n in gm.graph.nodes if n.op == "placeholder"]
-    mode = torch_names.fake_mode_of(gm, fakes)
+    mode = fake_tensors.fake_mode_of(gm, fakes)
     encoder = Encoder(unreplaced=True)
-    with torch_names.no_dispatch():
+    with fake_tensors.no_dispatch():
         inputs = tuple(encoder.describe(value) for value in fakes)
         extra: dict[str, Json] = {
             "backend": "run_decompositions",
-            "aot_counter": torch_names.aot_counter(),
-            "graph_counter": torch_names.graph_counter(),
-            "checkpoint_counter": torch_names.checkpoint_counter(),
-            "region_call_counter": torch_names.region_call_counter(),
-            "fake_mode": torch_names.fake_mode_settings(mode),
+            "aot_counter": counters.aot_counter(),
+            "graph_counter": counters.graph_counter(),
+            "checkpoint_counter": counters.checkpoint_counter(),
+            "region_call_counter": counters.region_call_counter(),
+            "fake_mode": fake_tensors.fake_mode_settings(mode),
             "class_names": _class_names(gm),
             exported_programs.KEY: exported_programs.encode(request),
         }
@@ -242,7 +271,7 @@ def _last_sequence(gm: GraphModule, doc: GraphDoc) -> Json:
 
     None where they share it with none.
     """
-    last = torch_names.last_sequence()
+    last = fx.last_sequence()
     for node, encoded in zip(gm.graph.nodes, doc.nodes, strict=True):
         if node.meta.get("seq_nr") == last:
             return encoded.meta.get("seq_nr")
@@ -266,7 +295,7 @@ def _class_names(gm: GraphModule) -> dict[str, Json]:
 
 
 def _compile_id() -> dict[str, Json]:
-    compile_id = torch_names.CompileContext.current_compile_id()
+    compile_id = dynamo.CompileContext.current_compile_id()
     return {"compile_id": str(compile_id)} if compile_id is not None else {}
 
 
@@ -279,7 +308,7 @@ def _checkpoint(
     extra: Mapping[str, Json],
 ) -> CheckpointDoc:
     env = mode.shape_env if mode is not None else None
-    snapshot = snapshots.encode_shape_env(env or torch_names.ShapeEnv())
+    snapshot = snapshots.encode_shape_env(env or shapes.ShapeEnv())
     return CheckpointDoc(
         entry, partition, graph, inputs, snapshot, tuple(config.encode_config()),
         ambient.encode_ambient(), {**extra, "symbolic": env is not None},

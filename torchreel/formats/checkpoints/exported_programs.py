@@ -1,4 +1,4 @@
-"""What an ExportedProgram has besides its graph, and how it is to be decomposed, as data.
+"""An ExportedProgram without its graph, and the request to decompose it, as data.
 
 Lives here: signature, ranges, calling convention, state and constants by description, tables of
 decompositions.  Not here: the graph (`graphs`), the checkpoint with both (`checkpoints`), its
@@ -23,17 +23,18 @@ from torch.fx import GraphModule, Node
 from torch.utils import _pytree as pytree
 
 from torchreel.errors import UnsupportedError
-from torchreel.formats import names, symbols, torch_names, values
+from torchreel.formats import names, symbols, values
 from torchreel.formats.checkpoints import decompositions
 from torchreel.formats.checkpoints.decompositions import Tables
 from torchreel.formats.tensors import Encoder, synthesise_all
 from torchreel.store.documents.jsontypes import Json
+from torchreel.torch_compat import exports, fake_tensors, fx, shapes
 
 KEY = "program"
-"""Where this stands in the `extra` of a checkpoint."""
+"""Key in the `extra` of a checkpoint."""
 
 _LITERAL = "lifted_tensor_"
-"""How torch.export names what `torch.tensor([1, 2])` makes in a `forward`."""
+"""Prefix of the names of constants that a `forward` makes, as by `torch.tensor([1, 2])`."""
 
 
 @dataclass(frozen=True)
@@ -43,11 +44,11 @@ class DecompositionRequest:
     program: ExportedProgram
     tables: Tables
     loss: int | None
-    """Which output is the loss, where a joint graph is made."""
+    """The index of the output that is the loss, where a joint graph is made."""
     triton: bool
-    """Whether Triton kernels are decomposed."""
+    """True if Triton kernels are decomposed."""
     alive: tuple[object, ...] = ()
-    """What its fake mode knows, and does not keep alive."""
+    """Objects that the fake mode knows by weak references, kept alive here."""
 
 
 def encode(request: DecompositionRequest) -> dict[str, Json]:
@@ -70,7 +71,7 @@ def encode(request: DecompositionRequest) -> dict[str, Json]:
         "tables": decompositions.encode(request.tables),
         "loss": request.loss,
         "triton": request.triton,
-        "tracer_disabled": torch_names.is_tracer_disabled(),
+        "tracer_disabled": fx.is_tracer_disabled(),
     }
 
 
@@ -99,7 +100,7 @@ def _fakes(program: ExportedProgram) -> list[Json]:
     found: list[Json] = []
     for node, spec in _placeholders(program.graph_module, program.graph_signature.input_specs):
         real = tensors.get(spec.target or "")
-        found.append(torch_names.known_of_fake(node.meta.get("val"), real))
+        found.append(fake_tensors.known_of_fake(node.meta.get("val"), real))
     return found
 
 
@@ -172,12 +173,12 @@ def decode(
         calls,
         _example(graph, inputs, spec) if doc.get("example") else None,
         constants,
-        verifiers=[torch_names.export_verifier(str(doc.get("dialect")))],
+        verifiers=[exports.export_verifier(str(doc.get("dialect")))],
     )
     if doc.get("tracer_disabled"):
-        torch_names.disable_tracer()
+        fx.disable_tracer()
     alive = tuple(_know_fakes(doc, graph, inputs, {**constants, **state}))
-    for code in torch_names.guards_of_export(program):
+    for code in exports.guards_of_export(program):
         check_guard(code)
     loss = doc.get("loss")
     tables = decompositions.decode(doc.get("tables"), own)
@@ -195,7 +196,7 @@ def _know_fakes(
     for (node, spec), known in zip(_placeholders(graph, inputs), _list(doc, "fakes"), strict=True):
         real = tensors.get(spec.target or "")
         if isinstance(real, torch.Tensor):
-            yield torch_names.set_known_of_fake(node.meta.get("val"), real, str(known))
+            yield fake_tensors.set_known_of_fake(node.meta.get("val"), real, str(known))
 
 
 def _example(
@@ -253,7 +254,7 @@ def _ranges(doc: Mapping[str, Json], table: symbols.Symbols) -> Iterator[tuple[A
         if not isinstance(row, list) or len(row) != 3:
             raise UnsupportedError(f"malformed range {row!r:.80}")
         symbol, lower, upper = (symbols.decode_expr(item, table) for item in row)
-        yield symbol, torch_names.ValueRanges(lower, upper)
+        yield symbol, shapes.ValueRanges(lower, upper)
 
 
 def _input_spec(data: Mapping[str, Json]) -> signatures.InputSpec:

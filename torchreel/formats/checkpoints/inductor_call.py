@@ -14,7 +14,7 @@ from torchreel.store.reading.typed import convert
 
 
 class _Arguments(TypedDict, total=False):
-    """What `compile_fx_inner` takes besides the graph and its inputs.
+    """The arguments of `compile_fx_inner` besides the graph and its inputs.
 
     Types are held to, since Inductor takes any true value for True and writes some of these into
     the program that it generates.  Boxes are described by what they hold.

@@ -17,19 +17,20 @@ import torch
 from torch.fx import GraphModule
 
 from torchreel.errors import UnsupportedError
-from torchreel.formats import symbols, torch_names
+from torchreel.formats import symbols
 from torchreel.formats.checkpoints import aot_arguments
 from torchreel.formats.checkpoints.document import CheckpointDoc, graph_checkpoint
 from torchreel.formats.graphs.codec import GraphDoc
 from torchreel.formats.shape_env import snapshots
 from torchreel.store.documents.jsontypes import Json
+from torchreel.torch_compat import dynamo, fake_tensors, fx, shapes
 
 KEY = "piece"
-"""Where a checkpoint's `extra` says how the piece was compiled."""
+"""Key in the `extra` of a checkpoint: the call that compiled the piece."""
 OWN = "own"
-"""Where that names what is code of the program: there is no replay of it from data."""
+"""Key in that: parts that are code of the program, and can't be replayed from data."""
 TRACED = "traced_with"
-"""Where that has the ShapeEnv of the graph's values, if its inputs have another."""
+"""Key in that: the ShapeEnv of the values of the graph, if its inputs have another."""
 REAL, BEFORE, REGION = "real_inputs", "converted_before", "subgraph_name"
 COMPILE_FX = "compile_fx"
 AOT = "aot_autograd"
@@ -93,8 +94,8 @@ def _checkpoint(
 
 def _traced_with(gm: GraphModule, inputs: Sequence[object]) -> dict[str, Json]:
     """The ShapeEnv that the graph was traced with, and the sizes, where its inputs have another."""
-    with torch_names.no_dispatch():
-        mode, traced = torch_names.fake_mode_of(None, inputs), torch_names.traced_env(gm)
+    with fake_tensors.no_dispatch():
+        mode, traced = fake_tensors.fake_mode_of(None, inputs), fx.traced_env(gm)
         if traced is None or (mode is not None and traced is mode.shape_env):
             return {}
         sizes: dict[str, Json] = {
@@ -111,14 +112,14 @@ def _real(inputs: Sequence[object], *, apart: bool) -> dict[str, Json]:
         i
         for i, given in enumerate(inputs)
         if isinstance(given, torch.Tensor)
-        and not torch_names.is_fake(given)
-        and not torch_names.is_traced_input(given)
+        and not fake_tensors.is_fake(given)
+        and not fake_tensors.is_traced_input(given)
     ]
-    mode = torch_names.fake_mode_of(None, inputs)
-    name = torch_names.subgraph_name()
+    mode = fake_tensors.fake_mode_of(None, inputs)
+    name = dynamo.subgraph_name()
     said: dict[str, Json] = {REGION: name} if name else {}
     if found and not apart and mode is not None and mode.shape_env is not None:
-        said |= {REAL: found, BEFORE: torch_names.converted_tensors(mode)}
+        said |= {REAL: found, BEFORE: fake_tensors.converted_tensors(mode)}
     return said
 
 
@@ -148,9 +149,9 @@ def _fakes(gm: GraphModule, inputs: Sequence[object], *, apart: bool) -> list[ob
     holders = [node for node in gm.graph.nodes if node.op == "placeholder"]
     return [
         given
-        if torch_names.is_fake(given)
+        if fake_tensors.is_fake(given)
         else node.meta.get("example_value")
-        if not apart and torch_names.is_traced_input(given)
+        if not apart and fake_tensors.is_traced_input(given)
         else None
         for node, given in zip(holders, inputs, strict=True)
     ]
@@ -183,14 +184,14 @@ def _sizes(expected: object, given: object) -> Iterator[tuple[object, int | torc
 def _symbol(size: object) -> sympy.Symbol | None:
     if not isinstance(size, torch.SymInt):
         return None
-    expr = torch_names.unreplaced(size.node)
+    expr = shapes.unreplaced(size.node)
     return expr if isinstance(expr, sympy.Symbol) else None
 
 
 def _range(size: torch.SymInt) -> int | tuple[int | None, int | None]:
     """The least and the most, None where it has no limit; or the number that it has become."""
-    expr = torch_names.expression(size.node)
-    return int(expr) if expr.is_number else torch_names.range_of(size.node)
+    expr = shapes.expression(size.node)
+    return int(expr) if expr.is_number else shapes.range_of(size.node)
 
 
 def _sized(

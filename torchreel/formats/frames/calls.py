@@ -1,4 +1,4 @@
-"""How a frame came to be compiled, as data: what stands beside the pickle of a frame bundle.
+"""The call that compiled a frame, as data: it stands beside the pickle of a frame bundle.
 
 Lives here: the `torch.compile` call, config, ambient state and counters of one compile, what
 automatic dynamic shapes had learned of its code.  Not here: the frame's code and objects
@@ -15,9 +15,10 @@ from typing import Any
 import torch
 
 from torchreel.errors import DamagedStore
-from torchreel.formats import torch_names
 from torchreel.formats.checkpoints import ambient, config
 from torchreel.store.documents.jsontypes import Json
+from torchreel.torch_compat import counters as torch_counters
+from torchreel.torch_compat import dynamo
 
 
 @dataclass(frozen=True)
@@ -32,9 +33,9 @@ class FrameCall:
     error_on_graph_break: bool = False
     export: bool = False
     exported: bool = False
-    """Whether the frame is a call of torch.export, which is made again as it is."""
+    """True if the frame is a call of torch.export, which is made again as it is."""
     filtered: bool = False
-    """Whether a function of the program's chose among the guards."""
+    """True if a function of the program filtered the guards."""
     config: list[Json] = field(default_factory=list)
     ambient: dict[str, Json] = field(default_factory=dict)
     device: str | None = None
@@ -47,7 +48,7 @@ class FrameCall:
     """Of torch's default generator."""
     counters: dict[str, int] = field(default_factory=dict)
     sizes: list[Json] = field(default_factory=list)
-    """What earlier compiles had seen of the sizes of each source (automatic dynamic shapes)."""
+    """The sizes of each source that earlier compiles had seen (automatic dynamic shapes)."""
     floats: list[str] = field(default_factory=list)
     """The float symbols that an earlier compile had specialised: torch keeps these until a restart,
     or a reset, and a symbol of another frame may have the same name."""
@@ -69,21 +70,21 @@ class FrameCall:
 
 def encode_frame_call(code: CodeType, closure: object, backend: object, **call: Any) -> FrameCall:
     """The call that is about to compile `code`; `call` are fields that only the caller knows."""
-    name, options = torch_names.backend_of(backend)
-    device, modes = torch_names.function_modes()
+    name, options = dynamo.backend_of(backend)
+    device, modes = dynamo.function_modes()
     return FrameCall(
         backend=name,
         options=[config.encode_entry("inductor", k, v) for k, v in sorted(options.items())],
-        dynamic=torch_names.dynamic_of(backend),
-        error_on_graph_break=torch_names.errors_on_graph_break(),
+        dynamic=dynamo.dynamic_of(backend),
+        error_on_graph_break=dynamo.errors_on_graph_break(),
         config=config.encode_config(),
         ambient=ambient.encode_ambient(),
         device=device,
         modes=modes,
-        transforms=torch_names.open_transforms(),
+        transforms=dynamo.open_transforms(),
         seed=torch.initial_seed(),
-        counters=torch_names.frame_counters(),
-        sizes=torch_names.seen_sizes(code, closure),
-        floats=torch_names.specialized_floats(),
+        counters=torch_counters.frame_counters(),
+        sizes=dynamo.seen_sizes(code, closure),
+        floats=dynamo.specialized_floats(),
         **call,
     )

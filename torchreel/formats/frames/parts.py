@@ -17,31 +17,31 @@ from typing import Any
 import torch
 
 from torchreel.errors import UnsupportedError
-from torchreel.formats import torch_names
 from torchreel.formats.tensors import with_autograd
+from torchreel.torch_compat import dispatcher, fake_tensors, fx
 
 _MARKS = "_dynamo_"
-"""How the names begin by which a program tells Dynamo of a tensor's sizes."""
+"""Prefix of the attributes by which a program marks the sizes of a tensor for Dynamo."""
 
 
 def is_wrapper(tensor: Any) -> bool:
-    """Return whether a tensor holds others (and is none of torch's two plain kinds)."""
+    """Return True if a tensor is a subclass that holds other tensors."""
     plain = type(tensor) in (torch.Tensor, torch.nn.Parameter)
-    return not plain and torch_names.is_wrapper_subclass(tensor)
+    return not plain and fake_tensors.is_wrapper_subclass(tensor)
 
 
 def taken_apart(obj: Any) -> tuple[Any, ...] | None:
     """Return how to pickle an object: function, arguments, perhaps state; None for any other
     kind.
     """
-    path = torch_names.operator_path(obj)
+    path = dispatcher.operator_path(obj)
     if path is not None:
         return operator_at, (path,)
     if isinstance(obj, ModuleType):
         # `torch.ops` and configs are modules of a class of their own, which pickle does not know.
         own = sys.modules.get(obj.__name__) is obj
         return (importlib.import_module, (obj.__name__,)) if own else None
-    state = torch_names.graph_module_state(obj)
+    state = fx.graph_module_state(obj)
     if state is not None:
         return bare, (type(obj),), state
     if issubclass(type(obj), torch.Tensor) and is_wrapper(obj):
@@ -93,7 +93,7 @@ def wrapped(
 
     Raises UnsupportedError for a jagged one.
     """
-    if torch_names.is_jagged(cls):
+    if fake_tensors.is_jagged(cls):
         raise UnsupportedError(
             "the frame has a jagged tensor: where its rows begin are values, which were not kept, "
             "and Dynamo sees the number of their lengths in the process and how it was made; "

@@ -19,15 +19,16 @@ import torch
 from torch.fx import Graph, GraphModule, Node
 
 from torchreel.errors import UnsupportedError
-from torchreel.formats import names, sources, targets, torch_names, values
-from torchreel.formats.allowed.graphs import check_graph
+from torchreel.formats import names, sources, targets, values
+from torchreel.formats.graphs import OPERATORS
+from torchreel.formats.graphs.check import check_graph
 from torchreel.formats.graphs.node_meta import MetaDecoder, MetaEncoder
-from torchreel.formats.operators import KEY as OPERATORS
-from torchreel.formats.operators.described import encode_operators
+from torchreel.formats.graphs.operators import encode_operators
 from torchreel.formats.tensors import Decoder, Encoder, synthesise
 from torchreel.formats.values import map_tree, node_refs
 from torchreel.store.documents import graph_documents
 from torchreel.store.documents.jsontypes import Json, exact_json, parse_json
+from torchreel.torch_compat import dynamo, fake_tensors, fx, inductor
 
 __all__ = [
     "GraphCounts", "GraphDoc", "NodeDoc", "decode_graph", "encode_graph", "map_tree", "node_refs",
@@ -55,7 +56,7 @@ class NodeDoc:
 
     @property
     def is_call(self) -> bool:
-        """Whether the node does something (it counts as a call node)."""
+        """Return True if the node calls something (it counts as a call node)."""
         return self.op in _CALLS
 
     def inputs(self) -> Iterator[str]:
@@ -64,7 +65,7 @@ class NodeDoc:
 
     @cached_property
     def operands(self) -> tuple[str, ...]:
-        """The same, kept: what walks over thousands of nodes asks each of them."""
+        """Return the names of the nodes that the arguments refer to, computed once."""
         return (*node_refs(self.args), *node_refs(self.kwargs))
 
     def to_json(self) -> dict[str, Json]:
@@ -135,12 +136,12 @@ class GraphDoc:
 
     @cached_property
     def call_nodes(self) -> int:
-        """How many nodes of the outer graph do something."""
+        """Return the number of call nodes of the outer graph."""
         return sum(node.op in _CALLS for node in self.nodes)
 
     @property
     def total_call_nodes(self) -> int:
-        """How many nodes do something, nested graphs included."""
+        """Return the number of call nodes, nested graphs included."""
         return self.call_nodes + sum(m.total_call_nodes for m in self.modules.values())
 
     def counts(self) -> GraphCounts:
@@ -230,7 +231,7 @@ def encode_graph(
     `known` are Sources that were encoded before: those of its inputs may be among them.  `state`
     names attributes that are parameters or buffers of the program: small ones are no literals.
     """
-    with torch_names.no_dispatch():
+    with fake_tensors.no_dispatch():
         return _encode(gm, MetaEncoder(encoder or Encoder(), known), state)
 
 
@@ -274,7 +275,7 @@ def _encode_node(node: Node, meta: MetaEncoder) -> NodeDoc:
 
 
 def _encode_extra(gm: GraphModule) -> dict[str, Json]:
-    used, counts = torch_names.graph_names(gm.graph)
+    used, counts = fx.graph_names(gm.graph)
     erased = sorted(used - {node.name for node in gm.graph.nodes})
     extra: dict[str, Json] = {"erased_names": erased, "name_counts": dict(sorted(counts.items()))}
     members = [n.target for n in gm.graph.nodes if n.op in ("get_attr", "call_module")]
@@ -320,7 +321,7 @@ class _GraphBuilder:
         for node in self.doc.nodes:
             self._node(graph, node)
         self._restore_names(graph)
-        gm = torch_names.graph_module(root, graph)
+        gm = fx.graph_module(root, graph)
         self._restore_extra(gm)
         self.lost += self.meta.lost
         self.meta.lost = []
@@ -374,7 +375,7 @@ class _GraphBuilder:
         """A constant of the graph: its literal, or zeros where the values were not recorded."""
         decoder = self.meta.decoder
         weight = isinstance(description, Mapping) and bool(description.get("parameter"))
-        if weight and not torch_names.is_freezing():
+        if weight and not inductor.is_freezing():
             return decoder.fake(description)
         made = synthesise(description, seed=0, hints=decoder.hints, table=decoder.table)
         return torch.nn.Parameter(made) if weight and isinstance(made, torch.Tensor) else made
@@ -382,7 +383,7 @@ class _GraphBuilder:
     def _restore_names(self, graph: Graph) -> None:
         erased = self.doc.extra.get("erased_names")
         counts = self.doc.extra.get("name_counts")
-        torch_names.set_graph_names(
+        fx.set_graph_names(
             graph,
             [str(name) for name in erased] if isinstance(erased, list) else [],
             {str(k): int(str(v)) for k, v in _mapping(counts).items()},
@@ -395,7 +396,7 @@ class _GraphBuilder:
             gm.meta["dynamo_flat_name_to_original_fqn"] = dict(_mapping(extra["original_names"]))
         if "compile_id" in extra:
             text = str(extra["compile_id"])
-            gm.meta["dynamo_compile_id"] = torch_names.CompileId.from_string(text)
+            gm.meta["dynamo_compile_id"] = dynamo.CompileId.from_string(text)
 
 
 def _sequence(data: Json) -> list[Json]:

@@ -18,9 +18,10 @@ from typing import Any
 import torch
 
 from torchreel.errors import UnsupportedError
-from torchreel.formats import names, records, sources, symbols, targets, torch_names, values
+from torchreel.formats import names, records, sources, symbols, targets, values
 from torchreel.formats.tensors import Decoder, Encoder
 from torchreel.store.documents.jsontypes import Json
+from torchreel.torch_compat import fx
 
 # Live objects, rebuilt from the source or not needed; times.
 _LEFT_OUT = frozenset({"grapharg", "creation_timestamp"})
@@ -58,7 +59,7 @@ class MetaEncoder:
 
     def _general(self, value: object) -> Json:
         """Any other key: fake values by description, the rest as a tagged tree."""
-        if torch_names.holds_tensors(value):
+        if fx.holds_tensors(value):
             return {"described": _describe_nested(self.encoder, value)}
         return values.encode_value(value)
 
@@ -107,7 +108,7 @@ def _encode_from_node(self: MetaEncoder, chain: Any) -> Json:
 def _encode_origin(self: MetaEncoder, origin: Mapping[str, Any]) -> Json:
     return {
         "name": str(origin.get("name")),
-        "target": torch_names.without_addresses(str(origin.get("target"))),
+        "target": fx.without_addresses(str(origin.get("target"))),
         "graph_id": self.number("graph", origin.get("graph_id")),
         "pass_name": str(origin.get("pass_name")),
         "action": str(origin.get("action")),
@@ -183,7 +184,7 @@ class MetaDecoder:
             except UnsupportedError as error:
                 self.lost.append(f"meta {key!r}: {error}")
         if meta.get("tensor_meta") and isinstance(live.get("val"), torch.Tensor):
-            live["tensor_meta"] = torch_names.tensor_metadata(live["val"])
+            live["tensor_meta"] = fx.tensor_metadata(live["val"])
         return live
 
     def _one(self, key: str, data: Json) -> object:
@@ -241,7 +242,7 @@ def _decode_source_stack(self: MetaDecoder, data: Any) -> object:
 
 
 def _decode_from_node(self: MetaDecoder, data: Any) -> object:
-    return torch_names.node_sources(data)
+    return fx.node_sources(data)
 
 
 def _decode_bindings(self: MetaDecoder, data: Any) -> object:

@@ -1,4 +1,4 @@
-"""What a stand-in answers: tensors of the recorded sizes, strides and dtypes, as data says.
+"""Computes the results of a stand-in: tensors of the recorded sizes, strides and dtypes.
 
 Lives here: from a recorded call and live arguments to results. Not here: the registration
 (`stand_ins`). A size is that of an argument where the recording says so (by symbol, or by its
@@ -8,7 +8,7 @@ place), else the recorded number; a size that no argument has is one that depend
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, cast
 
 import sympy
@@ -41,6 +41,12 @@ class Tensor:
     offset: Json
     dtype: str
     device: str
+    storage: int | None = None
+    """The number that its storage has in the call; equal numbers are one storage."""
+    object: int | None = None
+    """The number that the tensor has in the call; equal numbers are one tensor."""
+    storage_size: Json = None
+    """Of the storage, in bytes."""
 
     @classmethod
     def of(cls, data: Json) -> Tensor | None:
@@ -51,7 +57,13 @@ class Tensor:
         if not isinstance(size, list) or not isinstance(stride, list):
             return None
         dtype, device = str(data.get("dtype")), str(data.get("device"))
-        return cls(tuple(size), tuple(stride), data.get("offset", 0), dtype, device)
+        numbers = (_number(data.get("storage")), _number(data.get("object")))
+        held = data.get("storage_size")
+        return cls(tuple(size), tuple(stride), data.get("offset", 0), dtype, device, *numbers, held)
+
+
+def _number(data: Json) -> int | None:
+    return data if type(data) is int and data >= 0 else None
 
 
 @dataclass(frozen=True)
@@ -127,10 +139,16 @@ class OperatorAnswer:
     live: Sequence[object]
     new_size: NewSize
     fill: bool = False
-    """Whether the results are real, and hold zeros."""
+    """True if the results are real tensors, filled with zeros."""
     device: str | None = None
     """The device of the results; the recorded one, or that of the arguments, where it is None."""
+    aliases: bool = True
+    """Return True if results share storages with arguments and each other as the recorded did."""
     _sizes: dict[str, Any] = field(default_factory=dict)
+    _tensors: dict[int, torch.Tensor] = field(default_factory=dict)
+    """The live tensors, by the number that the recorded call has for each."""
+    _storages: dict[int, tuple[Tensor, torch.Tensor]] = field(default_factory=dict)
+    """A tensor of each storage, as recorded and live, by the storage's number."""
 
     def __post_init__(self) -> None:
         for given, live in zip(self.call.given, self.live, strict=False):
@@ -139,6 +157,7 @@ class OperatorAnswer:
             if recorded is not None and isinstance(live, torch.Tensor):
                 for size, now in zip(recorded.size, live.shape, strict=False):
                     self._sizes.setdefault(str(size), now)
+                self._keep(recorded, live)
             elif isinstance(data, Mapping) and "expr" in data:
                 self._sizes.setdefault(str(data["expr"]), live)
 
@@ -162,11 +181,71 @@ class OperatorAnswer:
             return values.decode_value(data.get("v"), _no_leaf)
         raise UnsupportedError(f"no stand-in of an operator answers with {kind!r:.40}")
 
+    def _keep(self, recorded: Tensor, live: torch.Tensor) -> None:
+        if recorded.object is not None:
+            self._tensors.setdefault(recorded.object, live)
+        if recorded.storage is not None:
+            self._storages.setdefault(recorded.storage, (recorded, live))
+
     def _tensor(self, recorded: Tensor) -> torch.Tensor:
+        if not self.aliases:
+            return self._new(recorded)
+        if recorded.object in self._tensors:
+            return self._tensors[recorded.object]
+        if recorded.storage not in self._storages and self._needs_storage(recorded):
+            assert recorded.storage is not None
+            self._storages[recorded.storage] = (
+                replace(recorded, stride=(1,)),
+                self._storage(recorded),
+            )
+        base = self._storages.get(-1 if recorded.storage is None else recorded.storage)
+        made = self._new(recorded) if base is None else self._view(recorded, *base)
+        self._keep(recorded, made)
+        return made
+
+    def _needs_storage(self, recorded: Tensor) -> bool:
+        """Return whether the storage of a new tensor is more than the tensor."""
+        if recorded.storage is None or recorded.storage_size is None:
+            return False
+        shown = _extent(recorded, _sample) * _itemsize(recorded)
+        return recorded.offset != 0 or shown != _sample(recorded.storage_size)
+
+    def _storage(self, recorded: Tensor) -> torch.Tensor:
+        """A tensor that shows all of a new storage."""
+        count = self.number(recorded.storage_size) // _itemsize(recorded)
+        if isinstance(count, int):  # where the arguments are larger than the recorded ones
+            others = [
+                one for one in _tensors_in(self.call.result) if one.storage == recorded.storage
+            ]
+            count = max(count, *map(self._known_extent, others))
+        like = self._like(recorded, "device")
+        device = self.device or (like.device if like is not None else recorded.device)
+        return torch.empty((count,), dtype=_dtype(recorded), device=device)
+
+    def _known_extent(self, recorded: Tensor) -> int:
+        found = _extent(recorded, self.number)
+        return found if isinstance(found, int) else 0
+
+    def _view(self, recorded: Tensor, known: Tensor, base: torch.Tensor) -> torch.Tensor:
+        """A tensor of a storage that there is.
+
+        A stride that the base has is the base's own: make_fx tells numbers by their objects.
+        """
+        dtype = _dtype(recorded)
+        size = [self.size(number, dim, recorded) for dim, number in enumerate(recorded.size)]
+        strides = dict(zip(map(str, known.stride), base.stride(), strict=False))
+        stride = [
+            strides[str(number)] if str(number) in strides else self.number(number)
+            for number in recorded.stride
+        ]
+        viewed = base if base.dtype == dtype else base.view(dtype)
+        return torch.as_strided(viewed, size, stride, self.number(recorded.offset))
+
+    def _new(self, recorded: Tensor) -> torch.Tensor:
+        """A tensor with a storage of its own."""
         like, same = self._like(recorded, "device"), self._like(recorded, "dtype")
         size = [self.size(number, dim, recorded) for dim, number in enumerate(recorded.size)]
-        known = cast(torch.dtype, values.torch_constant("dtype", recorded.dtype))
-        dtype = known if same is None else same.dtype
+        dtype = _dtype(recorded) if same is None else same.dtype
         device = self.device or (like.device if like is not None else recorded.device)
         order = _order(recorded)
         if order is None:
@@ -227,6 +306,34 @@ class _Names(dict[str, sympy.Symbol]):
     def get(self, name: str, default: Any = None) -> sympy.Symbol:
         """The symbol of that name."""
         return self[name]
+
+
+def _dtype(recorded: Tensor) -> torch.dtype:
+    return cast(torch.dtype, values.torch_constant("dtype", recorded.dtype))
+
+
+def _itemsize(recorded: Tensor) -> int:
+    return _dtype(recorded).itemsize
+
+
+def _tensors_in(result: Json) -> list[Tensor]:
+    """The tensors of a recorded result."""
+    found = Tensor.of(result)
+    if found is not None:
+        return [found]
+    items = result.get("items") if isinstance(result, Mapping) else None
+    return [one for item in items for one in _tensors_in(item)] if isinstance(items, list) else []
+
+
+def _extent(recorded: Tensor, number: Callable[[Json], Any]) -> Any:
+    """Return the number of elements that a storage has up to the last one of a tensor."""
+    if 0 in recorded.size:
+        return 0
+    steps = [
+        (number(size) - 1) * number(stride)
+        for size, stride in zip(recorded.size, recorded.stride, strict=True)
+    ]
+    return sum(steps, number(recorded.offset) + 1)
 
 
 def _order(recorded: Tensor) -> tuple[int, ...] | None:

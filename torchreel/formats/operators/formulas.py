@@ -10,21 +10,22 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from torchreel.errors import UnsupportedError
 from torchreel.formats import targets
-from torchreel.formats.operators import described
+from torchreel.formats.graphs.codec import GraphDoc, NodeDoc, decode_graph
+from torchreel.formats.graphs.operators import operators_of, short
 from torchreel.formats.operators.answers import (
     OperatorAnswer,
     OperatorCall,
     Tensor,
     real_size,
 )
+from torchreel.formats.tensors import Decoder
 from torchreel.store.documents.jsontypes import Json
-
-if TYPE_CHECKING:
-    from torchreel.formats.graphs.codec import GraphDoc, NodeDoc
+from torchreel.torch_compat.fake_tensors import FakeTensorMode
+from torchreel.torch_compat.shapes import ShapeEnv
 
 _GETITEM = "fn:_operator.getitem"
 
@@ -38,7 +39,7 @@ class Formula:
     given: tuple[Json, ...]
     """For each input of the graph: ["grad", n], ["in", n], ["out", n] or ["size", expression]."""
     returns: int
-    """How many arguments the operator has: the graph returns a gradient, or None, for each."""
+    """The number of arguments of the operator: the graph returns a gradient, or None, for each."""
 
     @classmethod
     def of(cls, data: Json) -> Formula:
@@ -69,10 +70,6 @@ class Formula:
 
     @cached_property
     def _function(self) -> Any:
-        from torchreel.formats.graphs.codec import GraphDoc, decode_graph
-        from torchreel.formats.tensors import Decoder
-        from torchreel.formats.torch_names import FakeTensorMode, ShapeEnv
-
         decoder = Decoder(FakeTensorMode(shape_env=ShapeEnv()), {}, {})
         return decode_graph(GraphDoc.from_json(self.graph), decoder)
 
@@ -103,7 +100,7 @@ def formulas_of(joint: GraphDoc) -> dict[str, list[Json]]:
     Left out is one that uses what is neither the call's own nor a gradient.
     """
     found: dict[str, list[Json]] = {}
-    table = described.operators_of([joint])
+    table = operators_of([joint])
     for node in joint.nodes:
         if not _is_call(node):
             continue
@@ -145,9 +142,7 @@ class _Extraction:
         self.given: dict[str, Json] = {}
 
     def formula(self) -> Json:
-        """The part as a document; None where it can't be told, or there is none."""
-        from torchreel.formats.graphs.codec import GraphDoc, NodeDoc
-
+        """Return the part as a document; None if there is none, or if it has no portable form."""
         for one in self.part:
             for name in one.operands:
                 if name not in self.inside and name not in self.given:
@@ -176,11 +171,11 @@ class _Extraction:
     def _described(self, item: Json) -> Json:
         if isinstance(item, Mapping) and set(item) == {"n"}:
             node = self.joint.by_name.get(str(item["n"]))
-            return {"value": None if node is None else described.short(node.value)}
+            return {"value": None if node is None else short(node.value)}
         return {"literal": item}
 
     def _origin(self, name: str) -> Json:
-        """Where a value comes from that the backward uses; None where it is nobody's."""
+        """Return the origin of a value that the backward uses; None if there is none."""
         for number, item in enumerate(self.arguments):
             if item == {"n": name}:
                 return ["in", number]

@@ -1,8 +1,8 @@
 """Operators registered from data, in a process that does not have the module that defines them.
 
 Lives here: the check of what a store says of an operator, and the registration. Not here: what a
-stand-in answers (`answers`), how a graph document describes operators (`described`). Called by a
-replay's child, by the minifier's workers, and by nothing that a user's own program runs in.
+stand-in answers (`answers`), how a graph document describes operators (`graphs.operators`). Called
+by a replay's child, by the minifier's workers, and by nothing that a user's own program runs in.
 
 A stand-in is opaque to the compiler where the operator was: it has the schema, the tags, the effect
 and the kernels' keys of the recorded one. It runs nothing of the store. Its real kernel answers
@@ -21,7 +21,7 @@ import torch._ops
 import torch.library
 
 from torchreel.errors import UnsupportedError, UntrustedError
-from torchreel.formats import targets, torch_names
+from torchreel.formats import targets
 from torchreel.formats.operators.answers import (
     OperatorAnswer,
     OperatorCall,
@@ -30,6 +30,7 @@ from torchreel.formats.operators.answers import (
 )
 from torchreel.formats.operators.formulas import Formula
 from torchreel.store.documents.jsontypes import Json
+from torchreel.torch_compat import dispatcher
 
 _NAME = re.compile(r"[A-Za-z_]\w{0,99}\.[A-Za-z_]\w{0,199}\.[A-Za-z_]\w{0,99}", re.ASCII)
 _LONGEST_SCHEMA = 20_000
@@ -69,13 +70,13 @@ def guessed() -> tuple[str, ...]:
 def _is_there(name: str) -> bool:
     packet, _, overload = name.rpartition(".")
     namespace, _, operator = packet.partition(".")
-    found = torch_names.operator_by_name(namespace, operator)
+    found = dispatcher.operator_by_name(namespace, operator)
     return found is not None and hasattr(found, overload)
 
 
 @dataclass(frozen=True)
 class _Described:
-    """What a store says of an operator, checked."""
+    """The description of an operator in a store, checked."""
 
     namespace: str
     name: str
@@ -159,7 +160,7 @@ def _register(described: _Described) -> None:
     else:
         _define(described, library)
     if described.effect is not None:
-        torch_names.register_effect(described.full_name, described.effect)
+        dispatcher.register_effect(described.full_name, described.effect)
 
 
 def _define_in_python(described: _Described) -> None:
@@ -211,12 +212,17 @@ class _StandIn:
         """The arguments that the operator writes to."""
 
     def real(self, *args: Any, **kwargs: Any) -> Any:
-        """Answer with zeros."""
-        return self._answer(args, kwargs, real_size, fill=True)
+        """Answer with zeros.
+
+        Torch allows no operator that is defined in Python to return what shares memory with an
+        argument, whatever its fake kernel answers.
+        """
+        aliases = not self._described.python
+        return self._answer(args, kwargs, real_size, fill=True, aliases=aliases)
 
     def fake(self, *args: Any, **kwargs: Any) -> Any:
         """Answer with fake tensors."""
-        return self._answer(args, kwargs, torch_names.new_dynamic_size)
+        return self._answer(args, kwargs, dispatcher.new_dynamic_size)
 
     def meta(self, *args: Any, **kwargs: Any) -> Any:
         """Answer with tensors of the device meta."""
@@ -244,17 +250,9 @@ class _StandIn:
         )
 
     def _argument(self, place: Any, args: Any, kwargs: Any) -> Any:
-        """The argument that a result is, by the schema; None where it is a new tensor.
-
-        Raises `UnsupportedError` for a view: what of the argument it shows is not in the schema.
-        """
-        if place.alias_info is None:
+        """The argument that a result is, by the schema; None for a view, or a new tensor."""
+        if place.alias_info is None or not place.alias_info.is_write:
             return None
-        if not place.alias_info.is_write:
-            raise UnsupportedError(
-                f"the operator {self._described.full_name} returns a view of an argument: name "
-                "the module that defines it with --import MODULE"
-            )
         for number, argument in enumerate(self._schema.arguments):
             info = argument.alias_info
             if info is not None and info.before_set == place.alias_info.before_set:

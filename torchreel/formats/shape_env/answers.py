@@ -20,43 +20,43 @@ from typing import Any
 import sympy
 
 from torchreel.errors import UnsupportedError
-from torchreel.formats import symbols, torch_names, values
-from torchreel.formats.torch_names import ShapeEnv
+from torchreel.formats import symbols, values
 from torchreel.store.documents.jsontypes import Json
+from torchreel.torch_compat import shapes
+from torchreel.torch_compat.shapes import ShapeEnv
 
 Table = Mapping[str, sympy.Symbol]
 Question = tuple[Any, ...]
 
 
 def encode(env: ShapeEnv) -> dict[str, Json]:
-    """Return what the ShapeEnv remembers; every list is empty where nothing was asked.
+    """Return the answers that the ShapeEnv has cached, and the questions that it could not decide.
 
     With it goes whether it has yet to simplify its axioms, which it does at a question.
     """
     return {
         "answers": list(_answers(env)),
         "unknown": list(_unknown(env)),
-        "stale_axioms": torch_names.has_stale_axioms(env),
+        "stale_axioms": shapes.has_stale_axioms(env),
     }
 
 
 def _answers(env: ShapeEnv) -> Iterator[Json]:
-    for (expr, *rest), answer in _asked(torch_names.evaluation_cache(), env):
+    for (expr, *rest), answer in _asked(shapes.evaluation_cache(), env):
         if _is_portable((expr, answer)) and all(_is_scalar(value) for value in rest):
             settings = [values.encode_value(value) for value in rest]
             yield [symbols.encode_expr(expr), settings, symbols.encode_expr(answer)]
 
 
 def _unknown(env: ShapeEnv) -> Iterator[Json]:
-    """Yield what could not be told when it was asked: a guard may tell it by now, or one that
-    comes.
+    """Yield the questions that could not be decided: a guard since then may decide them.
 
-    What could be told would be told again.
+    The others need not be kept: they would be decided again in the same way.
     """
-    cache = torch_names.static_cache(env)
+    cache = shapes.static_cache(env)
     if cache is None:
         return
-    mark = torch_names.keyword_mark(cache)
+    mark = shapes.keyword_mark(cache)
     for question, answer in _asked(cache, env):
         if answer is not None:
             continue
@@ -105,11 +105,11 @@ def restore(env: ShapeEnv, data: Json, table: Table) -> None:
     if not isinstance(data, Mapping):
         return  # recorded before this was
     for expr, keywords in _read_unknown(data, table):
-        torch_names.remember_unknown(env, expr, keywords)
+        shapes.remember_unknown(env, expr, keywords)
     for question, answer in _read_answers(data, table):
-        torch_names.remember_answer(env, question, answer)
+        shapes.remember_answer(env, question, answer)
     if "stale_axioms" in data:
-        torch_names.set_stale_axioms(env, bool(data["stale_axioms"]))
+        shapes.set_stale_axioms(env, bool(data["stale_axioms"]))
 
 
 def _read_answers(data: Mapping[str, Json], table: Table) -> Iterator[tuple[Question, sympy.Basic]]:

@@ -1,4 +1,4 @@
-"""Changes of a ShapeEnv, as data: what the tape holds between two snapshots.
+"""Changes of a ShapeEnv, as data: what the event log holds between two snapshots.
 
 Lives here: how a `Piece` of a ShapeEnv's state is spelled and read back, and `apply_set`, which
 makes a change again.  Not here: when something changed (`torchreel.recorder.probes.shape_state`),
@@ -12,13 +12,14 @@ from collections.abc import Mapping
 from typing import Any
 
 from torchreel.errors import UnsupportedError
-from torchreel.formats import symbols, torch_names
+from torchreel.formats import symbols
 from torchreel.formats.deferred import Piece
 from torchreel.formats.records import encode_record
 from torchreel.formats.shape_env import snapshots
 from torchreel.formats.shape_env.snapshots import STATE, Table
-from torchreel.formats.torch_names import ShapeEnv
 from torchreel.store.documents.jsontypes import Json
+from torchreel.torch_compat import fx, shapes
+from torchreel.torch_compat.shapes import ShapeEnv
 
 FIELDS: dict[str, str] = {
     **STATE,
@@ -35,7 +36,7 @@ def spell(piece: Piece) -> Json:
     try:
         return encode(piece.form, piece.value)
     except (UnsupportedError, TypeError, ValueError, AttributeError) as error:
-        text = torch_names.without_addresses(str(piece.value))
+        text = fx.without_addresses(str(piece.value))
         return {"opaque": text, "reason": str(error)}
 
 
@@ -74,20 +75,21 @@ def decode(form: str, data: Any, table: Table) -> Any:
     """Return what `encode` wrote.  Raises `UnsupportedError` for what is malformed or opaque."""
     if isinstance(data, Mapping) and "opaque" in data:
         raise UnsupportedError(
-            f"the tape holds a part of a ShapeEnv that has no portable form: {data['opaque']!s:.80}"
+            f"the event log holds a part of a ShapeEnv that has no portable form: "
+            f"{data['opaque']!s:.80}"
         )
     try:
         return _decode(form, data, table)
     except (TypeError, ValueError, IndexError, KeyError) as error:
-        raise UnsupportedError(f"malformed {form!r} on the tape: {data!r:.80}") from error
+        raise UnsupportedError(f"malformed {form!r} in the event log: {data!r:.80}") from error
 
 
 def _decode(form: str, data: Any, table: Table) -> Any:
     if form == "guard":
         expr = symbols.decode_expr(data[0], table)
-        return torch_names.shape_guard(expr, bool(data[1]))
+        return shapes.shape_guard(expr, bool(data[1]))
     if form == "assert":
-        return torch_names.runtime_assert(symbols.decode_expr(data[0], table), str(data[1]))
+        return shapes.runtime_assert(symbols.decode_expr(data[0], table), str(data[1]))
     if form == "exclusion":
         return (decode("symbol", data[0], table), int(data[1]))
     if form == "pending":
@@ -118,7 +120,9 @@ def apply_set(env: ShapeEnv, changes: Json, table: Table) -> None:
     for field, change in changes.items():
         form = FIELDS.get(field)
         if form is None or not isinstance(change, Mapping):
-            raise UnsupportedError(f"a ShapeEnv has no state {field!r} that the tape may change")
+            raise UnsupportedError(
+                f"a ShapeEnv has no state {field!r} that the event log may change"
+            )
         if hasattr(env, field):
             _apply(env, field, form, change, table)
 
@@ -142,7 +146,9 @@ def _apply(env: ShapeEnv, field: str, form: str, change: Mapping[str, Json], tab
 
 def _drop(target: Any, key: object) -> None:
     if key not in target:
-        raise UnsupportedError(f"the tape drops {key!s:.60} from a ShapeEnv that does not hold it")
+        raise UnsupportedError(
+            f"the event log drops {key!s:.60} from a ShapeEnv that does not hold it"
+        )
     if isinstance(target, dict):
         del target[key]
     else:
@@ -151,5 +157,5 @@ def _drop(target: Any, key: object) -> None:
 
 def _items(data: Json) -> list[Json]:
     if not isinstance(data, list):
-        raise UnsupportedError(f"malformed list of keys on the tape: {data!r:.80}")
+        raise UnsupportedError(f"malformed list of keys in the event log: {data!r:.80}")
     return data

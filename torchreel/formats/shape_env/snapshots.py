@@ -1,7 +1,7 @@
 """A snapshot of a ShapeEnv: its complete state at one moment, as data.
 
 Lives here: which fields of a ShapeEnv are state, how each is written and restored.  Not here: the
-calls between two snapshots (the tape).  Called by `checkpoints`.
+calls between two snapshots (the event log).  Called by `checkpoints`.
 
 Fields come in shapes (a map from symbol to expression, a set of symbols, ...), so the table `STATE`
 is the whole format: field name, shape.  Stacks and source locations are not state and are left
@@ -17,9 +17,11 @@ import sympy
 import torch
 
 from torchreel.errors import UnsupportedError
-from torchreel.formats import sources, symbols, torch_names, values
-from torchreel.formats.torch_names import ShapeEnv, Source, ValueRanges
+from torchreel.formats import sources, symbols, values
 from torchreel.store.documents.jsontypes import Json
+from torchreel.torch_compat import shapes
+from torchreel.torch_compat.dynamo import Source
+from torchreel.torch_compat.shapes import ShapeEnv, ValueRanges
 
 Table = Mapping[str, sympy.Symbol]
 Encode = Callable[[Any], Json]
@@ -53,7 +55,7 @@ def _unscalar(data: Json, table: Table) -> Any:
 def _key(value: Any) -> Json:
     """A size that shares a symbol with its equals: a number, or a nested int."""
     return (
-        [symbols.encode_expr(torch_names.expression(value.node))]
+        [symbols.encode_expr(shapes.expression(value.node))]
         if isinstance(value, torch.SymInt)
         else _scalar(value)
     )
@@ -61,8 +63,8 @@ def _key(value: Any) -> Json:
 
 def _unkey(data: Json, table: Table) -> Any:
     value = _unscalar(data, table)
-    nested = isinstance(value, torch_names.SingletonInt)
-    return torch_names.nested_int(value) if nested else value
+    nested = isinstance(value, shapes.SingletonInt)
+    return shapes.nested_int(value) if nested else value
 
 
 def _no_leaf(kind: str, data: Json) -> object:
@@ -239,7 +241,7 @@ def hints(snapshot: Mapping[str, Json]) -> dict[str, Json]:
     found: dict[str, Json] = {}
     for name, value in rows if isinstance(rows, list) else []:
         number = _unscalar(value, {})
-        if isinstance(number, torch_names.SingletonInt):
+        if isinstance(number, shapes.SingletonInt):
             continue  # a nested int has no number
         found[str(name)] = int(number) if number == int(number) else float(number)
         if isinstance(number, (float, sympy.Float)):
@@ -275,10 +277,10 @@ def restore(env: ShapeEnv, snapshot: Mapping[str, Json], table: Table) -> None:
     for field, shape in STATE.items():
         if field in state and hasattr(env, field):
             _restore_field(env, field, shape, state[field], table)
-    torch_names.restore_guards(
+    shapes.restore_guards(
         env, [(symbols.decode_expr(g[0], table), bool(g[1])) for g in _rows(snapshot, "guards")]
     )
-    torch_names.restore_deferred(
+    shapes.restore_deferred(
         env,
         {
             None if row[0] is None else _symbol(row[0], table): [
@@ -290,7 +292,7 @@ def restore(env: ShapeEnv, snapshot: Mapping[str, Json], table: Table) -> None:
     env.exclusion_constraints = [
         (_symbol(row[0], table), int(row[1])) for row in _rows(snapshot, "exclusions")
     ]
-    torch_names.settle_shape_env(env)
+    shapes.settle_shape_env(env)
 
 
 def _rows(snapshot: Mapping[str, Json], key: str) -> list[Any]:

@@ -19,7 +19,7 @@ from torchreel.errors import UnsupportedError
 from torchreel.formats.checkpoints.document import CheckpointDoc
 from torchreel.formats.checkpoints.split_graphs import with_numbers
 from torchreel.formats.graphs.codec import GraphDoc, NodeDoc
-from torchreel.formats.operators.described import operators_of
+from torchreel.formats.graphs.operators import operators_of
 from torchreel.minifier.cases import canonical_text as texts
 from torchreel.replay.accuracy import comparators
 from torchreel.replay.compare.causes import CACHES
@@ -71,7 +71,7 @@ class Case:
     """Modules that the user allowed to import (they may register operators and backends)."""
     seed: int = 0
     repeats: int = 1
-    """How often to run it before believing that it does not fail."""
+    """The number of runs after which it counts as not failing."""
     eager: bool = True
     """True if eager has to accept it (off where eager refuses the recorded case itself)."""
     comparator: str = comparators.DEFAULT

@@ -17,7 +17,7 @@ from torchreel.minifier.cases.graph_edits import output_items
 from torchreel.store.documents.jsontypes import Json
 
 Kind = Literal["operand", "carry", "slice", "pair"]
-"""How a group of arguments reaches a body.
+"""The way in which a group of arguments reaches a body.
 
 - operand: as it is
 - carry: as it is at first, then what the body returned before (output i for item i)
@@ -32,11 +32,11 @@ class Group:
 
     kind: Kind
     at: int
-    """Which argument of the call: a list or tuple, ..."""
+    """The index of an argument of the call: a list or tuple, ..."""
     rest: bool = False
     """... or all arguments from there on."""
     bodies: tuple[int, ...] = (0,)
-    """Which bodies take them."""
+    """The indices of the bodies that take them."""
 
 
 @dataclass(frozen=True)
@@ -44,12 +44,12 @@ class Layout:
     """The signature of a higher-order operator."""
 
     bodies: tuple[tuple[int, ...], ...]
-    """Where among the arguments each body is (a path: the mask of flex_attention is nested)."""
+    """The path to each body among the arguments (the mask of flex_attention is nested)."""
     groups: tuple[Group, ...]
     givers: tuple[int, ...] = (0,)
     """The bodies whose outputs are the results of the call."""
     own: tuple[int, ...] = (0, 0)
-    """How many inputs each body has before those of the groups."""
+    """The number of inputs that each body has before those of the groups."""
     stacks: bool = False
     """True if results that are no carry are stacked over all slices."""
     fixed: bool = False

@@ -20,7 +20,7 @@ from torchreel.minifier.cases.kinds import AnyCase
 from torchreel.minifier.cases.order import sort_key
 from torchreel.minifier.cases.source_case import ANYTHING, SourceCase
 from torchreel.minifier.export.check import HERE, CheckResult, Interpreter, check
-from torchreel.minifier.export.files import FORMATS, write_files
+from torchreel.minifier.export.files import FORMATS, refuse_unwritable, write_files
 from torchreel.minifier.export.issue import issue
 from torchreel.minifier.export.regression import check_as_test, text_of_test
 from torchreel.minifier.export.story import (
@@ -74,7 +74,7 @@ class ExportOptions:
     command: tuple[str, ...] = ()
     """The user's own judge of scripts, for a case that was reduced for one. Trusted."""
     checks: int = 1
-    """How often the script is run, each time in a fresh process."""
+    """The number of runs of the script, each in a fresh process."""
     trust: bool = False
     """True if code from the store may be run: a failure of Dynamo's own is a program."""
     hang_after: float | None = None
@@ -152,7 +152,10 @@ def _reduction_options(options: ExportOptions) -> MinifyOptions:
 
 
 def refuse_overwriting(options: ExportOptions) -> None:
-    """Raise UsageError when a file is there already, and may not be overwritten."""
+    """Raise UsageError when a file is there already, and may not be overwritten.
+
+    Raises RefusedError where none can be written.
+    """
     unknown = [name for name in options.formats if name not in FORMATS]
     if unknown:
         raise UsageError(f"There is no format {unknown[0]!r}: use {', '.join(FORMATS)} or all.")
@@ -162,6 +165,7 @@ def refuse_overwriting(options: ExportOptions) -> None:
         raise UsageError(
             f"{there[0]} exists already: use --force to overwrite it, or -o to write elsewhere."
         )
+    refuse_unwritable(options.directory)
 
 
 def export_case(case: AnyCase, story: FailureSummary, options: ExportOptions) -> Exported:

@@ -6,6 +6,7 @@ checked by `validation` first. Called by `export_case`.
 
 from __future__ import annotations
 
+import os
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
@@ -33,6 +34,17 @@ def write_files(directory: Path, texts: Mapping[str, str]) -> tuple[Path, ...]:
         place = error.filename or directory
         raise RefusedError(f"{place} can't be written: {error.strerror or error}.") from error
     return tuple(paths)
+
+
+def refuse_unwritable(directory: Path) -> None:
+    """Raise RefusedError where files can't be written, before any work is done for them."""
+    there = directory.absolute()
+    while not there.exists():
+        there = there.parent
+    if not there.is_dir():
+        raise RefusedError(f"{directory} can't be written: {there} is no folder.")
+    if not os.access(there, os.W_OK | os.X_OK):
+        raise RefusedError(f"{directory} can't be written: nothing may be written in {there}.")
 
 
 def _written(path: Path, text: str) -> Path:

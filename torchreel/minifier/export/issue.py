@@ -1,4 +1,4 @@
-"""`issue.md`: the report in the form that PyTorch's template for torch.compile bugs asks for.
+"""`issue.md`: the report in the form of PyTorch's template for torch.compile bugs.
 
 What comes from the store or from a run stands in code and in one comment (`escaping.markdown`); the
 template can't write it otherwise. Not here: what the result is checked for (`validation.issues`).

@@ -2,7 +2,7 @@
 
 Lives here: the choice of the script, its runs under each release, and what each run says. Not here:
 the environments and the conclusions (`torchreel.releases`), one run (`check`). Called by
-`torchreel releases`.
+`torchreel releases` and `torchreel recheck`.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from torchreel.minifier.scripts.forms import Script
 from torchreel.minifier.storage.findings import keep_finding
 from torchreel.releases import environments
 from torchreel.releases.environments import Environment
-from torchreel.releases.results import Run, Survey, Tried, in_order, order_of
+from torchreel.releases.results import Rechecked, Run, Survey, Tried, in_order, order_of
 from torchreel.store import Store
 from torchreel.store.records import Compile
 from torchreel.torch_compat import releases
@@ -43,7 +43,7 @@ class ReleaseToTry:
     """The version."""
     interpreter: Interpreter | None
     reason: str = ""
-    """Why there is no interpreter."""
+    """The reason why there is no interpreter."""
 
 
 @dataclass(frozen=True)
@@ -107,6 +107,39 @@ def survey(
     that did not fail, for code without trust and for a case that can't be a script, and
     UnsupportedError for one that a command of the user's judges.
     """
+    judge, recorded = _judge(store, compile, tried, options)
+    found = in_order([judge.release(release) for release in tried])
+    result = Survey(_public(recorded), found, judge.script.form)
+    if store.writable:
+        keep_finding(store, "releases", judge.case, judge.story.signature, "", result.to_json())
+    return result
+
+
+def recheck(
+    store: Store, compile: Compile, release: ReleaseToTry, options: SurveyOptions
+) -> Rechecked:
+    """Run the smallest case known of a compile's failure under another torch.
+
+    It is fixed if every run passes, and the torch that is installed here still shows it: a script
+    that fails nowhere proves nothing.  Raises what `survey` does.
+    """
+    here = ReleaseToTry(releases.installed().version, HERE)
+    judge, _ = _judge(store, compile, [here], options)
+    new = judge.release(release)
+    if new.state != "passes":
+        return Rechecked(new)
+    return Rechecked(new, judge.release(here))
+
+
+def to_recheck(python: str) -> ReleaseToTry:
+    """Return the torch of an interpreter.  Raises UsageError for what is none."""
+    return _of_environment(environments.look_into(python))
+
+
+def _judge(
+    store: Store, compile: Compile, tried: Sequence[ReleaseToTry], options: SurveyOptions
+) -> tuple[_Judge, str]:
+    """Return what judges a run of the smallest case, and the version that recorded it."""
     known = MinifyOptions(imports=options.imports, trust=options.trust)
     case, story = best_known(store, compile, None, known)
     if story.signature.failure_class == "script":
@@ -116,12 +149,7 @@ def survey(
         )
     recorded = story.versions.get("torch", "")
     script = _script(case, story, recorded, tried, options)
-    judge = _Judge(script, case, story, options)
-    found = in_order([judge.release(release) for release in tried])
-    result = Survey(_public(recorded), found, script.form)
-    if store.writable:
-        keep_finding(store, "releases", case, story.signature, "", result.to_json())
-    return result
+    return _Judge(script, case, story, options), recorded
 
 
 def _script(

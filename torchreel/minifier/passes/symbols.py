@@ -216,7 +216,7 @@ def _tree_with(tree: Json, change: Change) -> Json:
 
 
 def inlined(case: Case) -> Case:
-    """Return a case whose inputs are no plain numbers: those are written where they are used."""
+    """Return the case without inputs that are numbers: they become literals where they are used."""
     pairs = list(zip(case.graph.placeholders, case.checkpoint.inputs, strict=True))
     constants = {n.name: constant_of(v) for n, v in pairs if constant_of(v) is not None}
     if not constants:

@@ -22,7 +22,7 @@ class Explanation:
     workaround: tuple[str, ...] = ()
     """Lines of Python with which the case passes."""
     checked: bool = False
-    """Whether, with them, it also ran to its end and gave eager's results."""
+    """True if, with them, it also ran to its end and gave eager's results."""
     neighbour: str = ""
     """The smallest edit found with which the case passes: 'x is float32[1] instead of [2]'."""
     same: tuple[str, ...] = ()

@@ -41,8 +41,8 @@ class ProgressEvent:
     verdict: Verdict | None = None
     message: str = ""
     left: int | None = None
-    """How many candidates there are to a fixpoint if no step succeeds any more; None as long as
-    some pass has not been seen, so that nobody knows."""
+    """The number of candidates up to a fixpoint if no step succeeds any more; None until every pass
+    has proposed its edits."""
     unit: str = "call node"
     """The unit of the counts: call nodes of a graph, statements of a program."""
 

@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 
 from torchreel.errors import UnsupportedError
 from torchreel.escaping.python import comment_lines
-from torchreel.formats.allowed.graphs import check_graph
+from torchreel.formats.graphs.check import check_graph
 from torchreel.formats.graphs.codec import GraphDoc
 from torchreel.minifier.cases.case import Case
 from torchreel.minifier.cases.descriptions import as_object
@@ -31,12 +31,12 @@ from torchreel.minifier.scripts.inputs import InputLines
 from torchreel.minifier.scripts.measuring import measured, recompiling
 from torchreel.minifier.scripts.names import variables
 from torchreel.minifier.scripts.validation.scripts import check_script, parsed
-from torchreel.replay.torch_names import register_operators
 from torchreel.store.documents.jsontypes import Json
 from torchreel.store.failures.signature import Signature
+from torchreel.torch_compat.dispatcher import register_operators
 
 HANG_SECONDS = 60
-"""How long a repro of a hang waits before it says that it hangs, where that is enough."""
+"""Seconds after which a repro of a hang says that it hangs, where that is enough."""
 MEMORY = 16 << 30
 """Bytes of address space after which a repro of a memory blow-up ends, to spare the machine."""
 

@@ -14,8 +14,8 @@ import torch
 
 from torchreel.errors import UnsupportedError
 from torchreel.escaping.python import is_identifier, literal
+from torchreel.formats.graphs import OPERATORS
 from torchreel.formats.graphs.codec import GraphDoc
-from torchreel.formats.operators import KEY
 from torchreel.formats.operators.answers import OperatorCall, Tensor
 from torchreel.minifier.cases.case import Case
 from torchreel.minifier.cases.descriptions import as_list, as_object
@@ -28,7 +28,7 @@ def defined(case: Case) -> dict[str, Mapping[str, Json]]:
 
     None where the user named modules: they define them.
     """
-    table = as_object(case.checkpoint.extra.get(KEY))
+    table = as_object(case.checkpoint.extra.get(OPERATORS))
     if case.imports:
         return {}
     called = set(_targets(case.graph))
@@ -177,6 +177,11 @@ class _Writer:
 
     def _tensor(self, tensor: Tensor, new_size: str) -> str:
         for expression, given in self.tensors:
+            if tensor.object is not None and tensor.object == given.object:
+                return expression
+            if tensor.storage is not None and tensor.storage == given.storage:
+                return self._view(expression, given, tensor)
+        for expression, given in self.tensors:
             if (given.size, given.stride, given.dtype) == (
                 tensor.size,
                 tensor.stride,
@@ -190,6 +195,13 @@ class _Writer:
         if not tensor.dtype.isidentifier():
             raise UnsupportedError(f"torch has no dtype {tensor.dtype!r:.40}")
         return f"torch.zeros({shape}, dtype=torch.{tensor.dtype})"
+
+    def _view(self, expression: str, given: Tensor, tensor: Tensor) -> str:
+        numbers = [*tensor.size, *tensor.stride, tensor.offset]
+        if tensor.dtype != given.dtype or not all(isinstance(number, int) for number in numbers):
+            raise UnsupportedError(_needs_module(self.name, "returns a view with computed sizes"))
+        sizes, strides = list(tensor.size), list(tensor.stride)
+        return f"torch.as_strided({expression}, {sizes}, {strides}, {tensor.offset})"
 
     def _size(self, size: Json, dim: int, new_size: str) -> str:
         for expression, given in self.tensors:

@@ -7,7 +7,6 @@ from collections.abc import Mapping
 
 from torchreel.errors import UnsupportedError
 from torchreel.escaping.python import is_dotted, literal
-from torchreel.formats import torch_names
 from torchreel.formats.checkpoints import config
 from torchreel.formats.graphs.codec import GraphDoc
 from torchreel.minifier.cases.case import Case
@@ -15,6 +14,7 @@ from torchreel.minifier.cases.descriptions import as_list, as_object, symbols_of
 from torchreel.replay.accuracy import comparators
 from torchreel.store.documents import spelling
 from torchreel.store.documents.jsontypes import Json
+from torchreel.torch_compat import configs
 
 _UNBACKED = re.compile(r"u\d+")
 # Without these Dynamo would not put the operators that make unbacked symbols into a graph.
@@ -24,11 +24,11 @@ _CAPTURE = ("capture_scalar_outputs", "capture_dynamic_output_shape_ops")
 def config_lines(case: Case) -> list[str]:
     """Return one assignment per config entry that is not the default and may be restored."""
     kept, _ = config.restorable(case.checkpoint.config, trust=False)
-    modules = torch_names.config_modules()
+    modules = configs.config_modules()
     lines = []
     for entry in map(as_object, kept):
         module = modules.get(str(entry["module"]))
-        if module is not None and entry["key"] in torch_names.config_keys(module):
+        if module is not None and entry["key"] in configs.config_keys(module):
             value = spelling.constant(entry["value"])
             lines.append(f"{module.__name__}.{entry['key']} = {value}")
     return [*lines, *_capture_lines(case, lines)]

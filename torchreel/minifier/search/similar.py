@@ -1,4 +1,4 @@
-"""When a failure is the recorded one but for what a recording may not know exactly."""
+"""Compares signatures, leaving out what a recording may not know exactly."""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ class Journal(Protocol):
     """The memory of a search."""
 
     problem: str
-    """Why something could not be kept; empty as long as everything was."""
+    """The reason why something could not be kept; empty as long as everything was."""
 
     def verdict(self, case: AnyCase) -> OracleReport | None:
         """Return the report on a case, in this environment and for this signature."""

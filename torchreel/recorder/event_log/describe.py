@@ -15,7 +15,7 @@ import sympy
 import torch
 
 from torchreel.formats.event_values import spell_torch
-from torchreel.formats.torch_names import FakeTensor
+from torchreel.torch_compat.fake_tensors import FakeTensor
 
 Described = object
 """A nest of tuples, text, numbers and None."""
@@ -37,7 +37,7 @@ def _text(value: Any) -> object:
 
 
 def size(value: Any) -> object:
-    """An int as it is, a symbolic scalar as its expression (not simplified: nothing is asked)."""
+    """Return an int as it is, a symbolic scalar as its expression, not simplified."""
     if type(value) is int:
         return value
     expr = value if isinstance(value, sympy.Basic) else getattr(_node(value), "_expr", None)
@@ -107,7 +107,7 @@ def _result(value: Any) -> Described:
 
 
 result = _unseen(_result)
-"""What an operator returned: tensors described, symbolic scalars as expressions, no values."""
+"""Describe what an operator returned: tensors, and symbolic scalars as expressions, no values."""
 
 
 def _outline(value: Any) -> Described:

@@ -99,7 +99,7 @@ def is_soft(error: BaseException) -> bool:
 
 
 def mark(before: Mark | None, error: BaseException, here: Mark) -> Mark:
-    """Where `error` was first seen: where its origin was, when that is on its way out already."""
+    """Return the mark where `error`, or an exception that it comes from, was first seen."""
     if before is not None and any(id(found) == before.error for found in lineage(error)):
         return before
     return here

@@ -1,4 +1,4 @@
-"""`flight` mode, and sampling: a tape that keeps what failed, and a summary of the rest.
+"""`flight` mode, and sampling: an event log that keeps what failed, and a summary of the rest.
 
 What a compile writes waits in memory until it is known how the compile ended.  The rows that sum it
 up (`compiles`, `stages`, `failures`) go to disk as they come, and so does a checkpoint, before the
@@ -18,7 +18,7 @@ import hashlib
 from collections import deque
 from typing import TYPE_CHECKING, NamedTuple
 
-from torchreel.recorder.event_log.log import Tape
+from torchreel.recorder.event_log.log import EventLog
 from torchreel.recorder.event_log.retention import drop_material
 from torchreel.recorder.event_log.rows import Add, AddGraph, NewEvent, Operation, Ref, Row, Update
 from torchreel.recorder.guard import losses
@@ -45,7 +45,7 @@ _COMPILE, _PAYLOAD = NewEvent._fields.index("compile"), NewEvent._fields.index("
 
 
 class Held:
-    """What one compile has written so far, while nobody knows how it will end."""
+    """Rows of one compile that wait in memory until it is known how the compile ended."""
 
     def __init__(self) -> None:
         self.events: deque[Row] = deque()
@@ -65,8 +65,8 @@ def _size(event: Row) -> int:
     return len(event[_PAYLOAD] or "")
 
 
-class FlightTape(Tape):
-    """A tape that holds back the material of a compile until it is known to be needed.
+class FlightEventLog(EventLog):
+    """An event log that holds back the material of a compile until it is known to be needed.
 
     In `full` mode with a sample, the compiles in the sample are kept from the start, the others
     leave their summary only; in `flight` mode those outside of the sample leave no checkpoint.
@@ -104,7 +104,7 @@ class FlightTape(Tape):
         return entry.ref in self._kept
 
     def append(self, operation: Operation) -> None:
-        """See `Tape`: material of a compile is held back."""
+        """See `EventLog`: material of a compile is held back."""
         compile = _compile_of_material(operation)
         if compile is None or compile in self._kept:
             super().append(operation)
@@ -125,7 +125,7 @@ class FlightTape(Tape):
             self._held[compile].operations.append(tie)
 
     def note(self, event: Row) -> None:
-        """See `Tape`: events are held back."""
+        """See `EventLog`: events are held back."""
         number = event[_COMPILE]
         compile = self.compile_of(number)
         if number is None:
@@ -167,13 +167,13 @@ class FlightTape(Tape):
         super().append(Drop(entry.ref))
 
     def close(self) -> None:
-        """See `Tape`: a process that ends in order has no more crashes to come."""
+        """See `EventLog`: a process that ends in order has no more crashes to come."""
         while self._recent:
             self._drop(self._recent.popleft())
         super().close()
 
     def _hold(self, compile: Ref) -> None:
-        """What the compile writes from now on is held back."""
+        """Hold back the rows of a compile from now on."""
         while compile not in self._held and len(self._held) >= _MOST_HELD:
             self._held.pop(next(iter(self._held)))
             losses.add("more compiles than flight mode holds", "flight")

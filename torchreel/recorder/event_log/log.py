@@ -1,4 +1,4 @@
-"""The tape: what the compiling thread appends, a daemon thread writes into the store, in batches.
+"""The event log: compiling threads append to it, a daemon thread writes it to the store in batches.
 
 Lives here: the buffer, the writer thread, `commit` (wait until everything so far is on disk).  Not
 here: what a row means.  The buffer is bounded, and a store that stays locked or a full disk can
@@ -54,8 +54,8 @@ _MOST_OPERATIONS = 200_000
 _MOST_COMPILES = 1_000
 """Compiles whose rows are known by number: the last ones that began or went on, and open ones."""
 _MOST_LOOKED_AT = 50
-"""The last of them, of which it is not asked yet whether they are open still: to know a compile
-itself and not only its row takes a kilobyte."""
+"""The last of them, which are kept without a look if they are still open: a compile itself, and not
+only its row, takes a kilobyte."""
 _PAGE = 4000
 """Events that wait for their page, at most: what a kill may cost, and what a page holds."""
 _LONGEST_LOCK = 0.1
@@ -85,7 +85,7 @@ OF_A_REPLAY = Patience(first_commit=300.0, commit=300.0, close=300.0)
 
 
 class _Marker:
-    """Stands on the tape where somebody waits until everything before it is on disk."""
+    """Stands in the event log where somebody waits until everything before it is on disk."""
 
     def __init__(self) -> None:
         self.reached = threading.Event()
@@ -94,7 +94,7 @@ class _Marker:
         """Nothing: it only marks a place."""
 
 
-class Tape:
+class EventLog:
     """An append-only buffer of operations, with the thread that empties it into `target`."""
 
     patience = Patience()
@@ -121,7 +121,7 @@ class Tape:
         self._hurried = False
         self._file: tuple[int, int] | None = None
         self.known: tuple[str, tuple[int, int] | None] = ("", None)
-        """Which file a store is that the process had open before it forked."""
+        """The store, and the identity of its file, that the process had open before it forked."""
         self.redactor: Redactor | None = None
         self.retention: Retention | None = None
         self.switch: KillSwitch | None = None
@@ -130,7 +130,7 @@ class Tape:
 
     @property
     def is_empty(self) -> bool:
-        """Whether nothing was recorded: only the row of the recording itself waits."""
+        """Return True if nothing was recorded: only the row of the recording itself waits."""
         waiting = len(self._queue) + len(self._events) + len(self._batch)
         return self.recording.id is None and waiting == 1
 
@@ -168,21 +168,21 @@ class Tape:
         return True
 
     def append(self, operation: Operation) -> None:
-        """Put a row on the tape; never blocks."""
+        """Put a row in the event log; never blocks."""
         if self.off or len(self._queue) > _MOST_OPERATIONS:
-            losses.add("recording switched off" if self.off else "buffer full", "tape")
+            losses.add("recording switched off" if self.off else "buffer full", "event log")
             return
         self._queue.append(operation)
         if self._thread is None:
             self._start()
 
     def note(self, event: Row) -> None:
-        """Put an event on the tape; never blocks.
+        """Put an event in the event log; never blocks.
 
         Nothing wakes the writer for it: events wait for a commit, or until they fill a page.
         """
         if self.off or len(self._events) > _MOST_OPERATIONS:
-            losses.add("recording switched off" if self.off else "buffer full", "tape")
+            losses.add("recording switched off" if self.off else "buffer full", "event log")
             return
         self._events.append(event)
         if self._thread is None:
@@ -233,7 +233,7 @@ class Tape:
         self.off = True
 
     def pause(self) -> None:
-        """Empty the tape and end its thread, as before a fork; the next append starts it again."""
+        """Write everything and end the thread, as before a fork; an append starts it again."""
         thread = self._thread
         if thread is None or thread is threading.current_thread():
             return
@@ -250,10 +250,10 @@ class Tape:
 
     @property
     def _is_done(self) -> bool:
-        """Whether the store says that this recording has ended, or is gone itself."""
+        """Return True if the store says that this recording has ended, or if the store is gone."""
         if self._file is not None and _identity(self.target) != self._file:
             return True
-        with fail_open("tape.done", quiet=True):
+        with fail_open("event log.done", quiet=True):
             from torchreel.store.files.direct import is_done
 
             return self._store is not None and is_done(self._store, self.recording.id)
@@ -261,7 +261,7 @@ class Tape:
 
     def _close_store(self) -> None:
         store, self._store = self._store, None
-        with fail_open("tape.close"):
+        with fail_open("event log.close"):
             if store is not None:
                 store.close()
 
@@ -269,8 +269,10 @@ class Tape:
         with self._lock:
             if self._thread is not None:
                 return
-            self._thread = threading.Thread(target=self._run, name="torchreel-tape", daemon=True)
-            with fail_open("tape.start", quiet=True) as attempt:
+            self._thread = threading.Thread(
+                target=self._run, name="torchreel-event log", daemon=True
+            )
+            with fail_open("event log.start", quiet=True) as attempt:
                 self._thread.start()
             if attempt.kind is not None:
                 # The interpreter is shutting down: this thread writes what is left.
@@ -371,7 +373,9 @@ class Tape:
         if self._failures < _MOST_FAILURES and issubclass(kind, LockedStore):
             return
         self.off = True
-        losses.add(f"recording switched off: {kind.__name__}", "tape", self._why or self.target)
+        losses.add(
+            f"recording switched off: {kind.__name__}", "event log", self._why or self.target
+        )
         self._queue.clear()
         self._release(len(self._batch))
         # What has taken the store's place is not to find our log beside it.
@@ -385,8 +389,8 @@ class Tape:
                 operation.reached.set()
 
     def _write_all(self) -> type[Exception] | None:
-        with fail_open("tape.write", quiet=True) as attempt:
-            guard.check("tape.write")
+        with fail_open("event log.write", quiet=True) as attempt:
+            guard.check("event log.write")
             while self._batch:
                 self._release(self._write_some())
             self._write_losses()
@@ -408,7 +412,7 @@ class Tape:
 
         Returns why when not even an empty transaction is possible.
         """
-        with fail_open("tape.open", quiet=True) as attempt, self._writer():
+        with fail_open("event log.open", quiet=True) as attempt, self._writer():
             pass
         if attempt.kind is not None:
             self._why = attempt.message
@@ -416,7 +420,7 @@ class Tape:
         for operation in self._batch:
             singles = operation.singly() if isinstance(operation, AddPages) else [operation]
             for single in singles:
-                with fail_open("tape.row"), self._writer() as writer:
+                with fail_open("event log.row"), self._writer() as writer:
                     single.write(writer)
         self._release(len(self._batch))
         self._write_losses()
@@ -430,7 +434,7 @@ class Tape:
         rows = [
             dict(zip(columns, (self.recording.id, *row), strict=True)) for row in losses.snapshot()
         ]
-        with fail_open("tape.losses", quiet=True), self._writer() as writer:
+        with fail_open("event log.losses", quiet=True), self._writer() as writer:
             writer.clear_losses(self.recording.id)
             writer.add_many("lost", rows)
         self._written_losses = version

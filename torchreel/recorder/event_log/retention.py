@@ -53,7 +53,7 @@ _HEX = re.compile(rb'"([0-9a-f]{64})"')
 
 
 class Limits(NamedTuple):
-    """How large and how old what is kept may be: bytes and seconds."""
+    """The limits of what is kept: bytes and seconds."""
 
     max_bytes: int | None = None
     max_age: float | None = None

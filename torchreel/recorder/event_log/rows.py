@@ -1,4 +1,4 @@
-"""What goes on the tape: rows to come, as plain data, resolved when they are written.
+"""The rows of the event log, as plain data that is resolved when it is written.
 
 Lives here: the operations and the values that stand for something known only later (an id, the
 digest of a blob).  Not here: when they are written (`event_log.log`), what they mean (`probes`,

@@ -1,4 +1,4 @@
-"""Which compile and which stage each thread is in, and the rows that say so.
+"""Tracks the compile and the stage that each thread is in, and makes their rows.
 
 Lives here: `CompileEntry` (one `compiles` row), `Span` (one `stages` row) and the stack of open
 spans of each thread.  Not here: what opens them (`probes`), what becomes of exceptions
@@ -29,16 +29,16 @@ _ORDER = {"pre_grad": 0, "joint": 1, "forward": 2, "backward": 2}
 
 @dataclass
 class GraphCall:
-    """How far the compilation of the graph that a compile begins with has come (`pieces`)."""
+    """The progress of compiling the graph that a compile begins with (see `pieces`)."""
 
     graph: int
     """The id of its graph module."""
     is_any: bool = False
-    """Whether the backend is torch's own, which may compile a copy of the graph."""
+    """True if the backend is torch's own, which may compile a copy of the graph."""
     level: int | None = None
     """The innermost entry that was reached; None before the first, and after it returned."""
     is_over: bool = False
-    """Whether the graph was compiled: what comes then is another one."""
+    """True after the graph was compiled: the next one is another graph."""
 
 
 class CompileEntry:
@@ -53,14 +53,14 @@ class CompileEntry:
         self.call: GraphCall | None = None
         """Of its own graph, while the backend has it."""
         self.is_piece = False
-        """Whether a backend of the program compiles it apart."""
+        """True if a backend of the program compiles it apart."""
         self.number = next(_numbers)
         """By which its events know it, as long as they wait."""
         self.ref = Ref()
         self.started_ns = time.time_ns()
         """By which the marks know it."""
         self.frame: Mapping[str, object] = {}
-        """What its row says of the frame, which is said of its parts as well."""
+        """The columns about the frame, which the rows of its pieces have as well."""
         self.status = "running"
         self.open_spans = 0
         self.checkpoints: dict[tuple[str, str], Ref] = {}
@@ -101,7 +101,7 @@ class Span:
 
 
 class Mark(NamedTuple):
-    """Where an exception on its way out was first seen."""
+    """The place where an exception on its way out was first seen."""
 
     error: int
     entry: CompileEntry
@@ -110,7 +110,7 @@ class Mark(NamedTuple):
 
 
 class _ThreadState(threading.local):
-    """What one thread is doing; every attribute starts anew in each thread."""
+    """The state of one thread; every attribute starts anew in each thread."""
 
     def __init__(self) -> None:
         self.stack: list[Span] = []
@@ -129,7 +129,7 @@ class Spans:
         self.entries: dict[tuple[int, str, int], CompileEntry] = {}
         """By generation, name and attempt."""
         self.generation = 0
-        """How often Dynamo was reset after a compile: from then on it gives its names anew."""
+        """The number of resets of Dynamo after a compile: each time names begin anew."""
         self._is_used = False
         self._contexts: weakref.WeakKeyDictionary[object, dict[int, CompileEntry]] = (
             weakref.WeakKeyDictionary()

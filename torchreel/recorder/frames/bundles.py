@@ -46,7 +46,7 @@ LONGEST = 2.0
 """Seconds: looked at with every object, so that neither size nor time gets out of hand."""
 
 GENERATED = "<eval_with_key>"
-"""How the names of files begin that FX modules seem to be from: torch shows them as a whole."""
+"""Prefix of the file names of FX modules: torch shows such files as a whole."""
 
 _PROTOCOL = 3
 """The last one without frames: a string in it can be replaced by a shorter one."""
@@ -95,7 +95,7 @@ class Bundle:
 
 @dataclass(frozen=True)
 class Frame:
-    """What Dynamo gets of a frame."""
+    """A Python frame as Dynamo gets it."""
 
     code: CodeType
     globals: dict[str, Any]
@@ -236,9 +236,7 @@ def with_state(
 
 
 def _filled(module: object, name: str) -> object:
-    """Return what a container of a module holds, as a plain one; None for an empty one, and
-    others.
-    """
+    """Return the content of a container of a module as a built-in one; None if it is empty."""
     found = vars(module).get(name) if type(module) is ModuleType else None
     # By type, and its own methods: the program's classes may have others.
     if issubclass(type(found), dict):
@@ -273,7 +271,7 @@ _NEVER_TOLD = frozenset({"builtins", "torch", "torchreel", "cloudpickle", *sys.s
 
 
 def _of_module(name: str) -> Json:
-    """Where a module that the bundle refers to came from: its version, and its very source."""
+    """Describe a module that the bundle refers to: file, version, and the digest of its source."""
     module = sys.modules.get(name)
     version = getattr(sys.modules.get(name.partition(".")[0]), "__version__", None)
     file = getattr(module, "__file__", None)
@@ -289,13 +287,13 @@ def _of_module(name: str) -> Json:
 
 @dataclass
 class _Notes:
-    """What came up while one pickle was made."""
+    """Notes that are taken while one pickle is made."""
 
     tensors: list[Json] = field(default_factory=list)
     reasons: list[str] = field(default_factory=list)
     stopped: str | None = None
     files: set[str] = field(default_factory=set)
-    """Where the functions are from that are pickled by value."""
+    """Files of the functions that are pickled by value."""
     pairs: set[tuple[str, str]] = field(default_factory=set)
     """Text in dictionaries (also globals and attributes) and cells, with its key."""
     variables: set[str] = field(default_factory=set)
@@ -446,12 +444,12 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
         found = super().reducer_override(obj)
         if found is not NotImplemented and type(obj) is FunctionType:
             self._look_at_function(obj)
-            return _with_token(obj, _without_known_globals(obj, found))
+            return _with_token(obj, _with_marks(obj, _without_known_globals(obj, found)))
         if found is not NotImplemented or issubclass(type(obj), (type, FunctionType)):
             if found is NotImplemented:
                 self._notes.add_module(getattr(obj, "__module__", None))
             elif issubclass(type(obj), type):
-                return _with_qualname(obj, found)
+                return _with_marks(obj, _with_qualname(obj, found))
             return found  # what is not its own is left to pickle: classes and functions, by name
         if type(obj) is ModuleType:
             self._notes.add_module(obj.__name__)
@@ -523,6 +521,29 @@ def _with_qualname(cls: type, reduced: Any) -> Any:
         return reduced
     function, arguments, (attributes, *others), *rest = reduced
     return function, arguments, ({**attributes, "__qualname__": cls.__qualname__}, *others), *rest
+
+
+def _with_marks(obj: object, reduced: Any) -> Any:
+    """Return how to make a function or class that is marked for Dynamo, as allow_in_graph does.
+
+    The marks are kept by id, beside the object: they would be lost with it.
+    """
+    from torchreel.torch_compat import dynamo
+
+    marks = dynamo.dynamo_marks(obj)
+    if not marks or type(reduced) is not tuple or len(reduced) != 6:
+        return reduced
+    *made_of, state, items, pairs, setter = reduced
+    return *made_of, (state, setter, marks), items, pairs, set_marked
+
+
+def set_marked(obj: object, state: tuple[Any, Callable[..., None], tuple[str, ...]]) -> None:
+    """Set the state of an object and mark it for Dynamo.  Called while a bundle is loaded."""
+    from torchreel.torch_compat import dynamo
+
+    inner, setter, marks = state
+    setter(obj, inner)
+    dynamo.mark_for_dynamo(obj, marks)
 
 
 def _with_token(obj: object, reduced: Any) -> Any:

@@ -1,4 +1,4 @@
-"""What a frame says of secrets: text that it keeps under a name that tells so.
+"""Finds secrets in a frame: text under a name that says it is one ("password").
 
 Lives here: looking at names of variables, at their values, and at constants of the bytecode that go
 into them.  Not here: what is done with what is found (`redaction`).  Called where a compile begins,
@@ -161,7 +161,7 @@ def of_code(code: CodeType) -> Iterator[str]:
 
 
 def texts(value: object, depth: int = 0, *, keys: bool = False) -> Iterator[str]:
-    """The strings in a value, also in plain collections; of other objects, nothing is asked."""
+    """Yield the strings in a value and in built-in collections; never calls other objects."""
     kind = type(value)
     if kind is str:
         text: str = value  # type: ignore[assignment]

@@ -1,4 +1,4 @@
-"""What the recorder looks at: one module per layer of the pipeline.
+"""The probes: one module per layer of the pipeline.
 
 Lives here: the list of all probes, and of the kinds of events that they note.  Each module declares
 at its top the private names of torch that it needs, and why (`ATTACH_POINTS`), the functions it

@@ -1,4 +1,4 @@
-"""What AOTAutograd finds out and decides: views, mutations, duplicates, what is saved.
+"""Events of AOTAutograd: views, mutations, duplicates, and what it saves for the backward.
 
 Row 12 of the design's table of systems; the probes that open its stages are in `aot`.  Lives here:
 the events, and the compile of a backward that begins only when it is called.
@@ -135,7 +135,7 @@ _CONFIG = (
 
 
 def note_metadata(recorder: Recorder, state: Any) -> None:
-    """What `create_aot_state` returned."""
+    """Note the metadata that `create_aot_state` returned."""
     from torchreel.recorder.event_log import describe
 
     meta, config = state.fw_metadata, state.aot_config
@@ -289,7 +289,7 @@ def _free_variable(function: Any, name: str) -> Any:
 
 
 def note_partition(recorder: Recorder, call: Call, result: Any) -> None:
-    """What `_aot_stage2a_partition` returned."""
+    """Note the partition that `_aot_stage2a_partition` returned."""
     forward, backward, number, _, detached, _ = result
     outputs = forward.graph.find_nodes(op="output")[0].args[0]
     saved = outputs[len(outputs) - number :]

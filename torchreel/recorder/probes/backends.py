@@ -99,7 +99,7 @@ def _qualified(function: Any) -> str:
 
 
 def _options(output: Any) -> dict[str, object]:
-    """Return what `torch.compile` was given besides the backend: plain values only."""
+    """Return the arguments of `torch.compile` besides the backend, if they are built-in values."""
     found: dict[str, object] = {}
     backend = output.compiler_fn
     for _ in range(5):
@@ -145,7 +145,7 @@ def _original(error: BaseException) -> tuple[str, str]:
 
 
 _DIFFERENT = "incorrect results of backend"
-"""How torch begins to say it (WrapperBackend.__call__)."""
+"""Beginning of torch's message (WrapperBackend.__call__)."""
 
 
 def _verify(recorder: Recorder, call: Call) -> Visit:

@@ -47,7 +47,7 @@ def after(recorder: Recorder, call: Call, entry: CompileEntry, error: BaseExcept
     failed = isinstance(error, Exception) and entry.status == "failed"
     if failed and recorder.options.settings.frames == "failing":
         _keep(recorder, call, entry)
-        recorder.tape.hurry()
+        recorder.event_log.hurry()
 
 
 def before_export(recorder: Recorder, call: Call, entry: CompileEntry) -> None:
@@ -62,7 +62,7 @@ def after_export(
     """A module was exported: keep it, if that failed."""
     if isinstance(error, Exception) and recorder.options.settings.frames == "failing":
         _keep_export(recorder, call, entry)
-        recorder.tape.hurry()
+        recorder.event_log.hurry()
 
 
 def _keep_export(recorder: Recorder, call: Call, entry: CompileEntry) -> None:
@@ -83,7 +83,7 @@ def _make_export(recorder: Recorder, call: Call) -> Bundle:
     frame = Frame(export_again.__code__, export_again.__globals__, found, ())
     document = encode_frame_call(frame.code, frame.closure, None, exported=True).to_json()
     with torch._C.DisableTorchFunction():
-        return make(frame, _describer(), recorder.tape.redactor, document)
+        return make(frame, _describer(), recorder.event_log.redactor, document)
 
 
 def add_state(
@@ -98,7 +98,7 @@ def add_state(
     with fail_open("state of modules"):
         scope = call.argument(1, "globals")
         found = {(scope.get(module), name) for module, name in read}
-        whole = with_state(made, found, _describer(), recorder.tape.redactor)
+        whole = with_state(made, found, _describer(), recorder.event_log.redactor)
         if whole is not None:
             _append(recorder, entry, whole)
 
@@ -117,14 +117,14 @@ def with_objects(
     if recorder.options.settings.frames == "none":
         return doc
     with fail_open("objects of the program"):
-        from torchreel.formats import torch_names
         from torchreel.recorder.frames.bundles import make_object
+        from torchreel.torch_compat import dynamo
 
-        found = {**torch_names.objects_of_compile(backend), **(more or {})}
+        found = {**dynamo.objects_of_compile(backend), **(more or {})}
         if not found:
             return doc
         made = {
-            name: _object(make_object(value, _describer(), recorder.tape.redactor))
+            name: _object(make_object(value, _describer(), recorder.event_log.redactor))
             for name, value in found.items()
         }
         return replace(doc, extra={**doc.extra, "objects": made})
@@ -157,14 +157,14 @@ def _append(recorder: Recorder, entry: CompileEntry, made: Bundle) -> None:
         "digest": None if made.data is None else Blob(made.data),
         "tensors": None if made.tensors is None else Blob(made.tensors),
     }
-    recorder.tape.append(Add("frame_bundles", columns))
+    recorder.event_log.append(Add("frame_bundles", columns))
 
 
 def _make(recorder: Recorder, call: Call) -> Bundle:
     import torch
 
-    from torchreel.formats.torch_names import resume_metadata, traced_module
     from torchreel.recorder.frames.bundles import Frame, make
+    from torchreel.torch_compat.dynamo import resume_metadata, traced_module
 
     names = ("code", "globals", "locals", "builtins", "closure")
     found = {name: call.argument(position, name) for position, name in enumerate(names)}
@@ -174,7 +174,7 @@ def _make(recorder: Recorder, call: Call) -> Bundle:
     document = _call(call, frame).to_json()  # looks at the function modes, which are off below
     known = {"resume": resume_metadata(frame.code), "traced": traced_module(frame.code)}
     with torch._C.DisableTorchFunction():
-        return make(frame, _describer(), recorder.tape.redactor, document, known)
+        return make(frame, _describer(), recorder.event_log.redactor, document, known)
 
 
 def _call(call: Call, frame: Frame) -> FrameCall:

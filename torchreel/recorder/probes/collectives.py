@@ -87,7 +87,7 @@ def _gather(recorder: Recorder, call: Call) -> Visit:
         return
     group = shared.compile_pg
     local = recorder.note(LOCAL, "", group.rank(), group.size(), _states(shared.local_state))
-    recorder.tape.hurry()
+    recorder.event_log.hurry()
     outcome = yield
     here = recorder.spans.here
     outer, here.cause = here.cause, local

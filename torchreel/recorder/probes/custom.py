@@ -95,7 +95,7 @@ SUBCLASS = Kind(
 KINDS = (OPERATOR, SCRIPT_OBJECT, SUBCLASS)
 
 _TORCHS_OWN = frozenset({"aten", "prim", "prims", "higher_order", "inductor", "_inductor_test"})
-"""Namespaces that every torch has: nobody needs to be told of their operators."""
+"""Namespaces that every torch has: their operators are not described."""
 _MOST_DEPTH = 8
 """Bodies within bodies, and tensors within tensors, that are looked into."""
 
@@ -159,7 +159,7 @@ def _note_operator(recorder: Recorder, operator: Any, calls: int) -> None:
 
 
 def _definition(operator: Any) -> str | None:
-    """Where an operator is defined, as far as torch knows it."""
+    """Return the place where an operator is defined, if torch knows it."""
     import torch
     from torch._library.custom_ops import OPDEFS
 
@@ -172,7 +172,7 @@ def _definition(operator: Any) -> str | None:
 
 
 def _fake(operator: Any) -> str | None:
-    """Where the fake kernel was registered."""
+    """Return the place where the fake kernel of an operator was registered."""
     from torch._library.simple_registry import singleton
 
     kernel = singleton.find(operator._schema.name).fake_impl.kernel
@@ -180,7 +180,7 @@ def _fake(operator: Any) -> str | None:
 
 
 _PLACE = "debug: registered at "
-"""How the dispatcher says where a schema was registered (c10::OperatorEntry::dumpState)."""
+"""Beginning of the dispatcher's line on where a schema was registered (dumpState)."""
 _KEYS = (
     "CPU", "CUDA", "Meta", "AutogradCPU", "Autograd", "CompositeImplicitAutograd",
     "CompositeExplicitAutograd",
@@ -198,7 +198,7 @@ def _note_inputs(recorder: Recorder, gm: Any) -> None:
     """Look at the inputs unseen by the program's modes and subclasses."""
     import torch
 
-    from torchreel.formats.torch_names import no_dispatch
+    from torchreel.torch_compat.fake_tensors import no_dispatch
 
     with no_dispatch(), torch._C.DisableTorchFunctionSubclass():
         for node in gm.graph.nodes:
@@ -281,7 +281,7 @@ def _sizes(sizes: Any) -> tuple[object, ...]:
 
 
 def _plain(context: Any) -> dict[str, object] | None:
-    """The members of a context that can be told without asking them."""
+    """Return the members of a context that are built-in values: no code of theirs runs."""
     import torch
 
     members = context if isinstance(context, dict) else getattr(context, "__dict__", {})

@@ -75,12 +75,12 @@ def _compile(recorder: Recorder, call: Call) -> Visit:
 
 
 def _learn(recorder: Recorder, call: Call, code: CodeType) -> None:
-    """What the frame calls a secret must not be told by any of its events."""
+    """Let the redactor learn the secrets of a frame, so that no event repeats them."""
     scope, values, cells = (
         call.argument(1, "globals"), call.argument(2, "locals"), call.argument(4, "closure")
     )  # fmt: skip
     recorder.learn(secrets.of_frame(code, scope, values, cells or ()), code.co_filename)
-    redactor = recorder.tape.redactor
+    redactor = recorder.event_log.redactor
     if redactor is not None and redactor.is_strict:
         redactor.learn_texts((), secrets.constants(code, scope, values, cells or ()))
 
@@ -116,7 +116,7 @@ def _source(code: CodeType) -> Blob | None:
 
 
 def backend_name(backend: object) -> str:
-    """The name under which a backend was asked for: 'inductor', or that of a function."""
+    """Return the name of a backend: 'inductor', or that of a function."""
     for _ in range(10):
         name = getattr(backend, "compiler_name", None) or getattr(backend, "_compiler_name", None)
         # An object without a name of its own is shown with its address, which says nothing.
@@ -170,7 +170,7 @@ def _guards(recorder: Recorder, call: Call) -> Visit:
 
 def _backend(recorder: Recorder, call: Call) -> Visit:
     from torchreel.formats.checkpoints.document import graph_checkpoint
-    from torchreel.formats.torch_names import compiles_whole_graphs
+    from torchreel.torch_compat.dynamo import compiles_whole_graphs
 
     graph, gm, inputs = call.args[0], call.argument(1, "gm"), call.argument(2, "example_inputs")
     span = recorder.enter("pre_grad", "", _entry_of(recorder, graph))

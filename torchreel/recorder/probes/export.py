@@ -82,7 +82,7 @@ FAILED = Kind(
 KINDS = (STARTED, EXPORTED, FAILED)
 
 _FIXES = "Suggested fixes:"
-"""How torch begins the list (ShapeEnv.produce_guards and torch.export.dynamic_shapes)."""
+"""Beginning of torch's list (ShapeEnv.produce_guards and torch.export.dynamic_shapes)."""
 
 
 def _export(recorder: Recorder, call: Call) -> Visit:
@@ -214,7 +214,7 @@ def _is_inside(recorder: Recorder) -> bool:
 
 
 def _decompose(recorder: Recorder, call: Call) -> Visit:
-    """What an exported program is decomposed into, where no compile is under way."""
+    """Record the decomposition of an exported program, where no compile is under way."""
     if _is_inside(recorder):
         yield
         return
@@ -245,11 +245,11 @@ def _program(recorder: Recorder, call: Call) -> Visit:
 
 
 def _add_checkpoint(recorder: Recorder, call: Call, program: Any) -> None:
-    from torchreel.formats import torch_names
     from torchreel.formats.checkpoints import decompositions
     from torchreel.formats.checkpoints.document import export_checkpoint
     from torchreel.formats.checkpoints.exported_programs import DecompositionRequest
     from torchreel.recorder.probes.shape_env import note_checkpoint
+    from torchreel.torch_compat import fake_tensors
 
     names = ("cia_to_decomp", "python_decomp_table")
     tables = decompositions.Tables(*(call.kwargs.get(name) or {} for name in names))
@@ -260,7 +260,7 @@ def _add_checkpoint(recorder: Recorder, call: Call, program: Any) -> None:
     own = decompositions.own(tables)
     recorder.add_checkpoint(bundles.with_objects(recorder, doc, more=own), "pre_grad")
     # No trace is under way yet, in which the ShapeEnv would be found.
-    mode = torch_names.fake_mode_of(program.graph_module, ())
+    mode = fake_tensors.fake_mode_of(program.graph_module, ())
     note_checkpoint(recorder, mode.shape_env if mode is not None else None, doc.entry, "", 0)
 
 

@@ -144,7 +144,7 @@ QUERIES = frozenset(
         "aten.storage_offset.default",
     }
 )  # fmt: skip
-"""What the mode answers from the tensor itself (_DISPATCH_META_HANDLERS): nothing runs."""
+"""Operators that the mode answers from the tensor itself (_DISPATCH_META_HANDLERS)."""
 
 
 _Memo = tuple[Any, Any, Any]
@@ -340,7 +340,7 @@ def _converted(
 
 
 def _real(tensor: Any, describer: Any) -> tuple[object, object]:
-    """A plain tensor's description, and the id of what it is a view of; a subclass may run code."""
+    """Describe a tensor, and return the id of its base; (None, None) for a subclass."""
     import torch
 
     describe = _describe()

@@ -1,8 +1,8 @@
 """Frames: what Dynamo does with a frame before, between and instead of tracing it.
 
-Lives here: the frame and who called it, what its cache held and why that did not serve, restarts
-and the speculation that failed, graph breaks, frames left alone.  Not here: the attempts themselves
-(`dynamo`), what was traced (`output_graph`).  All of it comes a few times per compile.
+Lives here: the frame and who called it, what its cache held and why that could not be reused,
+restarts and the speculation that failed, graph breaks, frames left alone.  Not here: the attempts
+themselves (`dynamo`), what was traced (`output_graph`).  All of it comes a few times per compile.
 
 `transform_code_object` rather than `trace_frame`, which `dynamo` watches: one attempt at a frame,
 seen from outside.
@@ -35,7 +35,7 @@ LIMIT = AttachPoint(
 REASONS = AttachPoint(
     _CONVERT,
     "get_and_maybe_log_recompilation_reasons",
-    "asks each entry of a frame's cache why it did not serve",
+    "asks each entry of a frame's cache why it can't be reused",
 )
 REASON = AttachPoint(_GUARDS, "get_guard_fail_reason", "one cache entry's answer")
 CHECK = AttachPoint(
@@ -88,7 +88,7 @@ RECOMPILE = Kind(
     name="frame.recompile",
     system=1,
     meaning="The frame has been compiled before; part of it is one `frame.cache_miss` per entry.",
-    fields={"entries": "number of cache entries that are asked why they did not serve"},
+    fields={"entries": "number of cache entries that are asked why they can't be reused"},
     points=(REASONS,),
     pages=False,
     probe="frames",
@@ -96,7 +96,7 @@ RECOMPILE = Kind(
 MISS = Kind(
     name="frame.cache_miss",
     system=1,
-    meaning="A cache entry did not serve; the name is the compile that it came from.",
+    meaning="A cache entry could not be reused; the name is the compile that it came from.",
     fields={
         "reason": "what torch says",
         "guards": "code parts of the guard that failed (as in `guards.guard` of that compile), or "
@@ -188,11 +188,11 @@ KINDS = (
 
 _RESUME_PREFIX = "torch_dynamo_resume_in_"  # torch._dynamo.resume_execution
 _TENSOR_GUARD = "tensor '"
-"""How the message of a failed tensor check begins (torch/csrc/dynamo/guards.cpp)."""
+"""Beginning of the message of a failed tensor check (torch/csrc/dynamo/guards.cpp)."""
 
 
 class _Here(threading.local):
-    """What one thread has seen of the frame at hand."""
+    """The state of one thread: what it has seen of the current frame."""
 
     def __init__(self) -> None:
         self.code: tuple[str, str, int] | None = None
@@ -216,7 +216,7 @@ def _see_frame(
     result: Any,
     error: BaseException | None,
 ) -> None:
-    """Remember which frame it is: what ends up skipped is told apart by its code only."""
+    """Remember the frame: one that ends up skipped is known by its code only."""
     _here.code, _here.entry = _identity(args[0].f_code), None
 
 

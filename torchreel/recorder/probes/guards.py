@@ -149,7 +149,7 @@ def _note_manager(recorder: Recorder, manager: Any, builder: Any, kept: list[Any
 
 
 def _note_read(recorder: Recorder, kept: list[Any]) -> None:
-    """Which members of modules the frame depends on: their content goes with its bundle."""
+    """Note the members of modules that a frame depends on: its bundle holds their content."""
     names = (_MEMBER.search(guard.originating_source.name) for guard in kept)
     recorder.entry_here().read.update((found[1], found[2]) for found in names if found is not None)
 
@@ -180,14 +180,14 @@ def _note_aliases(recorder: Recorder, graph: Any) -> None:
 
 
 class _Facts(NamedTuple):
-    """What the guards of one compile are looked at with."""
+    """Facts about one compile that describe its guards."""
 
     unportable: frozenset[str]
     """Types of guards that torch can't write down."""
     tensors: Mapping[str, str]
     """The check of each tensor in the C++ tree, by its expression."""
     values: Mapping[Any, object]
-    """What the Sources led to when the guards were built."""
+    """The values of the Sources when the guards were built."""
     sources: SourceTable
 
 

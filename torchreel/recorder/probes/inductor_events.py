@@ -1,4 +1,4 @@
-"""What Inductor does inside of its stages: passes, lowerings, fusions, kernels, compile commands.
+"""Events of Inductor inside its stages: passes, lowerings, fusions, kernels, compile commands.
 
 Row 14 of the design's table of systems; the probes that open its stages are in `inductor`.  Not
 here: the generated source (`trace`), choices that depend on the machine (`nondeterminism`).
@@ -257,7 +257,7 @@ def _fused(
 
 _refusals: set[tuple[int, str, str, str]] = set()
 _MOST_REFUSALS = 50_000
-"""Pairs and reasons that are remembered as noted; Inductor asks again in each of ten rounds."""
+"""Pairs and reasons that are remembered as noted; Inductor repeats them in each of ten rounds."""
 
 
 def _refused(

@@ -157,11 +157,11 @@ class _Thread(threading.local):
 
 _here = _Thread()
 _noted: dict[str, CompileEntry | None] = {}
-"""What was noted of the machine, and for which compile: it is asked for again and again."""
+"""The compile for which each fact of the machine was noted: torch reads them again and again."""
 
 
 def note_machine(recorder: Recorder, inputs: Sequence[object]) -> None:
-    """Where a backend is about to begin on a graph with these inputs."""
+    """Note the machine when a backend is about to begin on a graph with these inputs."""
     import torch
 
     config = sys.modules.get("torch._inductor.config")

@@ -257,7 +257,7 @@ def _note_effect(recorder: Recorder, effects: Any, variable: Any) -> None:
 
 
 def _class_of(variable: Any) -> str | None:
-    """The class of the object that a variable stands for, when it says so without being asked."""
+    """Return the class of the object that a variable stands for, if that takes no call."""
     found = vars(variable).get("value_type") or vars(variable).get("user_cls")
     return type_name(found) if isinstance(found, type) else None
 

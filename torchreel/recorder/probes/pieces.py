@@ -75,7 +75,7 @@ ARTIFACT = Kind(
 KINDS = (STARTED, ARTIFACT)
 
 _STANDALONE, _FX, _MAIN, _AOT = range(4)
-"""How far down a call is; an entry that is reached from one above it belongs to the same call."""
+"""Levels of entries; one that is reached from a level above it belongs to the same call."""
 
 
 class _Entry(NamedTuple):
@@ -92,7 +92,7 @@ class _Entry(NamedTuple):
 
         Where inputs are lists, torch wraps the graph module in one that takes what is in them.
         """
-        from torchreel.formats.torch_names import within_wrapper
+        from torchreel.torch_compat.fx import within_wrapper
 
         gm = within_wrapper(call.argument(self.first, self.graph))
         return gm, call.argument(self.first + 1, self.inputs) or ()
@@ -183,7 +183,7 @@ def _begin(
 
 def _is_alone() -> bool:
     """Return whether a program calls the entry outside of any compile, for itself."""
-    from torchreel.formats.torch_names import is_aot_compilation
+    from torchreel.torch_compat.inductor import is_aot_compilation
 
     return current_context() is None and not is_aot_compilation()
 
@@ -220,7 +220,7 @@ def _spelled(size: object) -> str:
 
 def _sizes(gm: Any, inputs: Sequence[Any]) -> dict[str, object]:
     from torchreel.formats.checkpoints import split_graphs
-    from torchreel.formats.torch_names import no_dispatch
+    from torchreel.torch_compat.fake_tensors import no_dispatch
 
     if not _is_graph(gm):
         return {}

@@ -71,7 +71,7 @@ ARITHMETIC = Kind(
     meaning="Arithmetic on symbolic scalars became a node, because another one needs its result.",
     fields={
         "function": "what it calls",
-        "arguments": "names of nodes (whose results are on the tape as well) and constants",
+        "arguments": "names of nodes (whose results are in the event log as well) and constants",
         "result": "the expression",
     },
     points=(SYMBOLIC,),
@@ -107,7 +107,7 @@ def _traced(recorder: Recorder, result: Any, error: BaseException | None) -> Non
 
 class _Thread(threading.local):
     computing = 0
-    """How many symbolic results are being computed, one inside of the other."""
+    """The depth of symbolic results that are being computed, one inside of the other."""
 
 
 _here = _Thread()

@@ -95,7 +95,7 @@ def _enter(recorder: Recorder, entry: CompileEntry, partition: str) -> Span | No
         with fail_open("run"):
             guard.check("run")
             span = recorder.enter("run", partition, entry)
-            recorder.tape.commit("run")
+            recorder.event_log.commit("run")
     except BaseException as error:
         unwind(recorder, depth, "run", error)
         raise

@@ -121,7 +121,7 @@ ITEM = Kind(
 SPECIALIZE_ON = Kind(
     "shape_env.specialize_on", 5,
     "The program asks for a graph of its own where a condition on a size holds. The condition is "
-    "its code, so the ShapeEnv rebuilt from the tape is without it.",
+    "its code, so the ShapeEnv rebuilt from the event log is without it.",
     {"env": _ENV, "source": "the size", "condition": "the function, by name and line"},
     points=_CREATING, probe=_PROBE,
 )  # fmt: skip

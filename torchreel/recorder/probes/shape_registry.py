@@ -21,7 +21,7 @@ class Registry:
     """The shadows of one recording."""
 
     def __init__(self) -> None:
-        self._tape: object = None
+        self._event_log: object = None
         self._shadows: dict[int, Shadow] = {}
         self._recent: dict[int, Shadow] = {}
         self._count = 0
@@ -30,16 +30,16 @@ class Registry:
         """The shadow of a ShapeEnv; a new recording (also after a fork) numbers them anew."""
         key = id(env)
         shadow = self._shadows.get(key)
-        if shadow is None or self._tape is not recorder.tape or shadow.env() is not env:
+        if shadow is None or self._event_log is not recorder.event_log or shadow.env() is not env:
             shadow = self._add(recorder, env)
         if key not in self._recent:
             self._remember(key, shadow)
         return shadow
 
     def _add(self, recorder: Recorder, env: Any) -> Shadow:
-        if self._tape is not recorder.tape:
+        if self._event_log is not recorder.event_log:
             self.__init__()  # type: ignore[misc]
-            self._tape = recorder.tape
+            self._event_log = recorder.event_log
         key, self._count = id(env), self._count + 1
         shadow = Shadow(recorder, env, self._count, lambda _: self._forget(key))
         self._shadows[key] = shadow
@@ -57,7 +57,7 @@ class Registry:
 
     def recent(self, recorder: Recorder) -> list[Shadow]:
         """The shadows of this recording that were last begun to work with."""
-        return list(self._recent.values()) if self._tape is recorder.tape else []
+        return list(self._recent.values()) if self._event_log is recorder.event_log else []
 
 
 registry = Registry()

@@ -1,4 +1,4 @@
-"""What changed in a ShapeEnv: each live one is compared with what was last seen of it.
+"""Finds changes of a ShapeEnv: compares each live one with the last seen state of it.
 
 Lives here: `Shadow`, the last seen state of one ShapeEnv, and the events that say how it changed.
 Not here: when it is looked at (`shape_env`), how the state is rebuilt
@@ -101,9 +101,7 @@ _FIELDS: dict[type, _Fields] = {}
 
 
 def _fields_of(env: Any) -> _Fields:
-    """Return which of the fields above a ShapeEnv of this torch has; what is sized, what is
-    plain.
-    """
+    """Return those of the fields above that a ShapeEnv of this torch has."""
     found = _FIELDS.get(type(env))
     if found is None:
         names = frozenset(name for name in (*_SIZED, *_PLAIN, *_VERSIONS) if hasattr(env, name))
@@ -114,7 +112,7 @@ def _fields_of(env: Any) -> _Fields:
 
 
 class Shadow:
-    """What was last seen of one ShapeEnv, which it does not keep alive."""
+    """The last seen state of one ShapeEnv, which it does not keep alive."""
 
     def __init__(
         self, recorder: Recorder, env: Any, number: int, gone: Callable[[Any], object]
@@ -134,7 +132,7 @@ class Shadow:
         self._begin(recorder, env)
 
     def _begin(self, recorder: Recorder, env: Any) -> None:
-        """Note a ShapeEnv that is new to the tape; it may hold something already."""
+        """Note a ShapeEnv that is new to the event log; it may hold something already."""
         self._seen = {name: {} for name in (*_MAPS, *_OWN)}
         self._seen |= dict.fromkeys((*_TAILS, "specializations"), 0)
         self._seen |= dict.fromkeys((*_SETS, "divisible", "size_like"), frozenset())
@@ -353,7 +351,7 @@ class Shadow:
         self._asserts = _copied(now)
 
     def _see_specializations(self, recorder: Recorder, env: Any) -> None:
-        """The sizes for which the program asks for graphs of their own."""
+        """Note the conditions for which the program wants a graph of its own (`specialize_on`)."""
         count = self._seen["specializations"]
         for item in itertools.islice(getattr(env, "specializations", ()), count, None):
             source, condition = Piece("source name", item.source), describe(item.check_fn)
@@ -382,7 +380,7 @@ class Shadow:
         if len(now) == count:
             return
         what, first = ("put", count) if len(now) > count else ("all", 0)
-        from torchreel.formats.torch_names import expression
+        from torchreel.torch_compat.shapes import expression
 
         tail = itertools.islice(now.items(), first, None)
         # A nested int is a key as well: it is a SymInt, which must not be handed over.
@@ -453,7 +451,7 @@ def _argument(value: Any) -> object:
 
 _SHAPES = "torch.fx.experimental.symbolic_shapes"
 _PARTS = ("dynamic_sizes", "dynamic_strides", "constraint_sizes", "constraint_strides", "vr")
-"""What is worth knowing of a symbolic context or a constraint."""
+"""Attributes of a symbolic context or a constraint that are recorded."""
 
 
 def _added(old: list[Any] | None, new: list[Any]) -> Any:

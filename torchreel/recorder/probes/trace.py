@@ -128,7 +128,7 @@ class TraceHandler(logging.Handler):
 
     def _begin(self, recorder: Recorder, metadata: Mapping[str, object]) -> None:
         """Before the first record: what torch explained to nobody, or to an earlier recording."""
-        row = recorder.tape.recording
+        row = recorder.event_log.recording
         if self._begun is row:
             return
         self._begun = row

@@ -1,4 +1,4 @@
-"""What never reaches the disk: secrets, and where the user lives.
+"""Redaction: keeps secrets and home directories from reaching the disk.
 
 Lives here: what the rest of the recorder uses.  `redactor` puts the rules together, `writer`
 applies them to all that is written; what a level takes out is in a table in docs/redaction.md.  Not

@@ -60,7 +60,7 @@ def rewritten(data: bytes, places: Iterable[int], change: Callable[[bytes], byte
 
 
 def _opening(data: bytes, at: int) -> int:
-    """Where the string around a place begins, behind its quote."""
+    """Return the start of the string around a position, after its opening quote."""
     quote = data.rfind(b'"', 0, at + 1)
     while quote > 0 and data[quote - 1] == _BACKSLASH and _is_escaped(data, quote):
         quote = data.rfind(b'"', 0, quote)

@@ -29,7 +29,7 @@ _NAMES = lazy(rb"[\w]")
 
 
 class Where(IntEnum):
-    """Where a value is taken out."""
+    """The places from which a value is taken out."""
 
     QUOTED = 0
     """Only as the whole of a quoted string: it could be a word of the language."""
@@ -81,7 +81,7 @@ class KnownValues:
         return True
 
     def places(self, data: bytes) -> list[int]:
-        """Where one of them begins, in a text or in the text of a JSON document."""
+        """Return the positions where known values begin, in a text or in a JSON document."""
         return [start for start, _ in self._found(data)]
 
     def removed_from(self, data: bytes) -> bytes:

@@ -124,7 +124,7 @@ def _beyond_apostrophes(text: bytes, end: int) -> int:
 
 
 def _escaped(text: bytes, inner: int, quote: bytes) -> tuple[int, int, int]:
-    """Where a string ends whose quotes are escaped, all and inside: at as many backslashes."""
+    """Return the end of a string whose quotes are escaped, and the bounds of its content."""
     end = text.find(quote, inner)
     while end > 0 and text[end - 1 : end] == b"\\" and end > inner:
         end = text.find(quote, end + 1)

@@ -28,13 +28,13 @@ NAMES = (
     b"encryption_key", b"key-data", b"passw", b"passphrase", b"secret", b"token", b"credential",
     b"auth", b"bearer", b"cookie", b"pwd", b"sessionid", b"session_id", b"pgpass",
 )  # fmt: skip
-"""What the name of a secret holds, in lower case, where it stands before its value."""
+"""Parts of names of secrets, in lower case, where the name stands before its value."""
 
 ALL = frozenset(NAMES)
 
 # The rest of the name, maybe a quote and a bracket; a type; a sign; calls that the value goes into.
 _REST = rb"(?P<rest>[\w-]{0,40}+)(?:\\*['\"])?[\])]?"
-_TYPE = rb"(?::\s?[\w.\[\]| ,]{1,40}?(?=\s?=))?"
+_TYPE = rb"(?P<type>:\s?[\w.\[\]| ,]{1,40}?(?=\s?=))?"
 _SIGN = (
     rb"(?:[ \t]{0,4}(?P<sign>[:!=]?={1,2}|=>|:)|[ \t]+(?P<is>is(?: not)?|in))\s{0,4}"
     rb"(?:[|>][-+]?[ \t]*\n\s{1,20})?"  # a block of YAML
@@ -63,6 +63,7 @@ ANNOTATION = (
     rb"[a-z]{1,4}\d\w{0,6}\[[^\]'\"]*\](?:\[[^\]'\"]*\])?(?:[a-z]{2,12}(?::\d+)?)?|Sym\([^'\"]*\)"
 )
 _NAME_BEFORE = rb"\w*\Z"
+_INPUT = rb"[lL]_\w+_"
 _LONGEST_NAME = 400
 _LONGEST = 4000
 _LONGEST_LIST = 2000
@@ -105,6 +106,8 @@ def _signed(
     start, call = signed.end(), signed["call"]
     literal = literal_at(text, start)
     one, sign = not _is_many(text, at, word), signed["sign"] or b""
+    if signed["type"]:  # or the value itself: `auth_token: abcd1234 = expired`
+        yield from _bare(text, signed.end("type") - len(signed["type"][1:].lstrip()), word, b":")
     if literal is None:
         if call and one:
             yield from _listed(text, start)
@@ -174,19 +177,17 @@ def _bare(text: bytes, start: int, word: bytes, sign: bytes) -> Iterator[tuple[i
 
 def _unless_name(
     text: bytes, at: int, signed: re.Match[bytes], found: Iterable[tuple[int, int]]
-) -> Iterator[tuple[int, int]]:
+) -> Iterable[tuple[int, int]]:
     """Those values that are no names of inputs of a graph, which FX writes in these ways:
     `l_token_0_ = L_token_0_`, and `l_token_0_ = l_bias_1_ = None`.
     """
     before = _compiled(_NAME_BEFORE).search(text, max(0, at - _LONGEST_NAME), at)
     assert before is not None
-    name = text[before.start() : signed.end("rest")].lower()
-    assigned = _compiled(rb"[ \t]=[ \t]")
-    return (
-        (start, end)
-        for start, end in found
-        if text[start:end].lower() != name and assigned.match(text, end) is None
-    )
+    name, sign = text[before.start() : signed.end("rest")], (signed["sign"] or b"").strip()
+    of_input = _compiled(_INPUT)
+    if sign != b"=" or of_input.fullmatch(name) is None:
+        return found
+    return (span for span in found if of_input.fullmatch(text, *span) is None)
 
 
 def _next(text: bytes, at: int, word: bytes) -> Iterator[tuple[int, int]]:

@@ -1,4 +1,4 @@
-"""Where the user lives: home directories, and the user's name in paths.
+"""Redacts home directories, and the user's name in paths.
 
 Lives here: the rules for them, and replacing them in a text or in the text of a JSON document.
 Hardly a document is without paths: unlike all other rules these work on the bytes as they are, also
@@ -25,7 +25,7 @@ _COMMON = frozenset({"root", "user", "home", "torch", "python", "site-packages",
 
 
 def _start(before: bytes = rb"\w") -> bytes:
-    """Where a path may begin: not behind one of these characters.
+    """Return a pattern for the start of a path: not after one of the characters of `before`.
 
     In JSON the first character of a line stands behind the `n` of an escape.
     """
@@ -33,7 +33,7 @@ def _start(before: bytes = rb"\w") -> bytes:
 
 
 _NOT_IN_ESCAPE = rb"(?<!(?<!\\)\\)"
-"""What begins with any letter may not begin with that of an escape: half of it would be left."""
+"""A pattern that begins with any letter may not begin in an escape: half of it would be left."""
 _IN_PATH = rb"\w.~-"
 _PATH = (string.ascii_letters + string.digits + "_.~-/").encode()
 _LONGEST_PATH = 4096

@@ -59,7 +59,7 @@ _OF_CODE = (
     rb"(?i)(?:hash|digest|sha|checksum|uuid|commit|md5|crc|fingerprint|cache_key)[\w\]'\" ]*"
     rb"[=:(,]\s*\\*['\"]?\Z"
 )
-"""What stands before a number in hex that identifies code or a file."""
+"""Text before a number in hex that identifies code or a file."""
 _LONG, _MUCH_ENTROPY = 32, 4.5
 """Characters, and bits: what detect-secrets takes for a key in base64."""
 _DIGIT = lazy(rb"\d")
@@ -180,7 +180,7 @@ class Redactor:
 
     @cached_property
     def strict(self) -> Strict:
-        """What the level `all` takes out besides."""
+        """Return the rules that the level `all` adds."""
         from torchreel.recorder.redaction.strict import Strict
 
         return Strict()

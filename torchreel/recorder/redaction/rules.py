@@ -1,4 +1,4 @@
-"""What a user may set of redaction, and the marks that stand for what was taken out.
+"""The settings of redaction, and the marks that replace what was taken out.
 
 Lives here: `Rules` and the levels.  Not here: what a level takes out (`redactor`, `strict`; the
 table is in docs/redaction.md).  Used by the settings of a recording and by all of this package.
@@ -23,7 +23,7 @@ class Withheld(ValueError):
 
 @dataclass(frozen=True)
 class Rules:
-    """How much is taken out: a mode of `MODES`, and the user's own regular expressions."""
+    """The level of redaction (one of `MODES`), and the user's own regular expressions."""
 
     mode: str = "default"
     patterns: tuple[str, ...] = ()

@@ -25,7 +25,7 @@ _STACKS_OF = frozenset(
     {"stack_trace", "stack_traces", "output_stack_trace", "output_stack_traces", "loc"}
 )
 _OF_SHAPES = frozenset({"shape_env", "env", "ranges", "expr", "expression", "symbols"})
-"""What is said of shapes: numbers there are sizes."""
+"""Keys of facts about shapes: numbers there are sizes."""
 _SETTING = {"key", "module", "portable", "value"}
 _SCALAR = ["source", "type", "expr", "value"]
 """Fields of an event: a number of the program, and its symbol if it has one."""
@@ -34,7 +34,7 @@ _TORCHS = ("op:aten.", "op:prims.", "op:inductor.", "op:_c10d_functional.", "op:
 _CONTAINERS = frozenset({"t", "d", "slice", "size"})
 """Tags of the portable form of values that hold values; all others say what a text stands for."""
 _LITERAL = {"literal"}
-"""What a call gave an operator of the program's own (`formats.operators`)."""
+"""Tag of an argument of a custom operator (`formats.operators`)."""
 _OPTIONS = "options"
 """Values that the program gives its backend."""
 _PROSE = lazy_text(r"['\"]|[A-Za-z]{2,} |[=!<>]=|\n")
@@ -42,7 +42,7 @@ _HEAD, _BETWEEN, _TAIL = b"[\n", b",\n", b"\n]"
 
 
 class Strict:
-    """What the level `all` takes out of texts and documents."""
+    """Redacts texts and documents as the level `all` does."""
 
     def __init__(self) -> None:
         self._constants = KnownValues()
@@ -100,7 +100,7 @@ class Strict:
 
 
 def _place(constant: str) -> Where | None:
-    """Where a text of the program's code is taken out of prose; None for a plain word."""
+    """Return the places where a text of the program's code is taken out; None for a plain word."""
     if re.search(r"\W", constant):
         return Where.ANYWHERE if len(constant) >= 6 else None
     return Where.WHOLE if len(constant) >= 6 and re.search(r"\d", constant) else None

@@ -47,7 +47,7 @@ _GENERATED = lazy(
     rb"from ctypes import |#include |#pragma |extern \"C\"|graph\(\):|import torch\b"
     rb"|import triton\b)"
 )
-"""How graphs and generated code begin: the compiler put every number there."""
+"""Beginnings of graphs and generated code: the compiler wrote every number in them."""
 _SIZES = lazy(
     rb"\b(?:size|stride|shape|sizes|strides|torch\.Size|storage_offset|numel)(?:\(\))?[=:(]?\s*"
     rb"(?:\([^()\n'\"]*\)|\[[^\[\]\n'\"]*\])"
@@ -61,7 +61,7 @@ _POSITION = lazy(
     rb"|\b(?:attempt|version|gcc) )\Z"
 )
 _ID = lazy(rb"(?:^|[\s\[])\d{1,3}/\Z")
-"""How a compile is called: 0/12."""
+"""The name of a compile: 0/12."""
 _OPCODE_LINE = lazy(rb"[\s\d>]*\d+ [A-Z][A-Z_]{2,}\b")
 _HAS_LITERAL = lazy(rb"['\"\d/]")
 
@@ -141,7 +141,7 @@ def _is_small(literal: Literal) -> bool:
 
 
 class _Sizes:
-    """Where the numbers of a text are sizes, positions or the compiler's own."""
+    """Finds the numbers of a text that are sizes, positions or the compiler's own."""
 
     def __init__(self, data: bytes) -> None:
         self._data = data

@@ -1,4 +1,4 @@
-"""Where some words occur in bytes, found for all of them in one pass.
+"""Finds the occurrences of many words in bytes, in one pass.
 
 Lives here: the automaton of Aho and Corasick (1975).  Two hundred words are looked for in all that
 is written; each would take half a millisecond per megabyte, though hardly any occurs, and the

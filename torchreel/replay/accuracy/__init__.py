@@ -1,1 +1,1 @@
-"""Whether a compiled graph computed what eager computes."""
+"""Compares the results of a compiled graph with eager's."""

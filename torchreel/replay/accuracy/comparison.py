@@ -1,4 +1,4 @@
-"""Whether a compiled graph computed what eager computes.
+"""Compares the results of a compiled graph with eager's.
 
 Lives here: flattening of results, what kinds of differences there are, and the comparators, which
 say when two tensors differ. Not here: what is run, and the evidence about eager (the minifier's
@@ -68,14 +68,14 @@ def _nothing() -> Sequence[Sequence[object]]:
 
 @dataclass(frozen=True)
 class Evidence:
-    """What else is known of eager's results, to tell an error from what it is not."""
+    """More results of eager mode, by which an error is told from rounding and arbitrary values."""
 
     exact: Sequence[object] | None = None
     """The results in float64."""
     repoisoned: Sequence[object] | None = None
     """The results with other values in uninitialised memory: what differs there is arbitrary."""
     noisy: Callable[[], Sequence[Sequence[object]]] = field(default=_nothing)
-    """Results with noise of the size of the rounding in every step; computed when asked for."""
+    """Results with noise of the size of the rounding in every step; computed when first needed."""
 
 
 NO_EVIDENCE = Evidence()
@@ -239,7 +239,7 @@ def _of_user(text: str) -> _Differ:
 def _beyond_rounding(
     one: torch.Tensor, other: torch.Tensor, index: int, evidence: Evidence
 ) -> torch.Tensor | bool:
-    """Where the difference is larger than any order of rounding explains."""
+    """Return a mask of the elements that differ by more than any order of rounding explains."""
     # A NaN where there is none in the other is a wrong value like any other: which of the two shows
     # depends on the invented inputs.
     rtol, atol = _TOLERANCE.get(one.dtype, (1e-3, 1e-3))

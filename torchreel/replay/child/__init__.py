@@ -1,1 +1,1 @@
-"""What runs in the child of a replay: restores a checkpoint or a frame, and runs its stage."""
+"""Runs in the child of a replay: restores a checkpoint or a frame, and runs its stage."""

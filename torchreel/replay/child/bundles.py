@@ -64,7 +64,7 @@ class LoadedBundle:
 
     @property
     def call(self) -> FrameCall:
-        """How the frame was compiled.  Raises UnsupportedError for a bundle without."""
+        """Return the call that compiled the frame; UnsupportedError for a bundle without it."""
         found = _parsed(self.document).get("call")
         if found is None:
             raise UnsupportedError(
@@ -244,7 +244,7 @@ class _Unpickler(pickle.Unpickler):
         self._tensors = tensors
 
     def find_class(self, module: str, name: str) -> Any:
-        """What a bundle names, also by the name of a module that it had in an older version."""
+        """Return the object that a bundle names, also under the older name of its module."""
         return super().find_class(_MOVED.get(module, module), name)
 
     def persistent_load(self, number: object) -> object:

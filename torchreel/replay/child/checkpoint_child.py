@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Request:
-    """What to replay, and into which store."""
+    """A request of the parent: the checkpoint to replay, and the store to record into."""
 
     checkpoint: str
     """Path of a file with the checkpoint's bytes."""
@@ -61,7 +61,7 @@ class Request:
     imports: tuple[str, ...] = ()
     compile_timeout: float | None = None
     facts: Mapping[str, Any] = field(default_factory=dict)
-    """What the recorded compile found of its machine (`facts.Facts`)."""
+    """The facts of its machine that the recorded compile read (`facts.Facts`)."""
     changed: tuple[tuple[str, Any], ...] = ()
     """Config entries that are not the recorded ones: name and value."""
     devices: tuple[str, ...] = ()
@@ -71,7 +71,7 @@ class Request:
     folder: str = ""
     """The one folder that it may write to; without one it is not confined."""
     programs: tuple[str, ...] = ()
-    """What it may start, if it is confined: the C++ compiler."""
+    """The programs that it may start if it is confined: the C++ compiler."""
     traced_patterns: tuple[str, ...] = ()
     """Libraries of patterns that Inductor traced in this very compile."""
     known: tuple[tuple[Json, bool], ...] = ()
@@ -81,31 +81,31 @@ class Request:
     static_inputs: tuple[bool, ...] = ()
     """Of each tensor that is an input whether its sizes became numbers (`real_inputs.static`)."""
     replacements: tuple[tuple[str, Json], ...] = ()
-    """What symbols were found to be equal to, in order (`fake_cache.replacements_of`)."""
+    """The replacements of symbols, in order (`fake_cache.replacements_of`)."""
     remainders: tuple[Json, ...] = ()
     """Those that became known to be zero (`remainders.learned`)."""
     sought: Mapping[str, Any] | None = None
-    """Where to stop (`travel.Sought`)."""
+    """The place to stop at (`travel.Sought`)."""
 
     @property
     def interactive(self) -> bool:
-        """Whether somebody is to be asked: then the child has the terminal."""
+        """Return True if the replay stops for a prompt: then the child has the terminal."""
         return self.sought is not None and bool(self.sought["interactive"])
 
 
 @dataclass
 class Report:
-    """What the child has to say besides the recording it made."""
+    """The report of the child, beside the recording that it made."""
 
     finished: bool = False
     refused: str = ""
     misused: str = ""
-    """Why what was asked makes no sense here."""
+    """The reason why the request makes no sense here."""
     notes: list[str] = field(default_factory=list)
     stand_ins: list[str] = field(default_factory=list)
     """The operators that are not defined here, and have stand-ins."""
     stopped: Mapping[str, Any] | None = None
-    """Where it stopped (`travel.Stop`); None when it went on to its end."""
+    """The place where it stopped (`travel.Stop`); None if it went on to its end."""
 
     def write(self, path: str) -> None:
         """Save, in one step."""
@@ -150,12 +150,12 @@ def _replay(request: Request, report: Report) -> None:
     import torchreel.recorder.session as recording
     from torchreel.formats.checkpoints.document import CheckpointDoc
     from torchreel.formats.operators import stand_ins
-    from torchreel.replay import torch_names
     from torchreel.replay.accuracy.comparison import compare
-    from torchreel.replay.child import restore
+    from torchreel.replay.child import checks, restore
     from torchreel.replay.compare.verdict import NOT_RECORDED, NOT_RESTORED
     from torchreel.replay.imposed import fake_cache, remainders, torch_machine
     from torchreel.replay.imposed.facts import Facts, recorder_settings, told
+    from torchreel.torch_compat import inductor
 
     facts = Facts(**request.facts)
     doc = CheckpointDoc.from_bytes(Path(request.checkpoint).read_bytes())
@@ -163,16 +163,16 @@ def _replay(request: Request, report: Report) -> None:
     if doc.extra.get("aot_compilation"):
         raise UnsupportedError(
             "this compile is AOTInductor's: what it makes has the weights in it, and they are not "
-            "on the tape, so it is not replayed; a torch.compile of the same model is."
+            "in the event log, so it is not replayed; a torch.compile of the same model is."
         )
-    torch_names.check_config(request.changed, trust=request.trust)
+    checks.check_config(request.changed, trust=request.trust)
     with (
         torch_machine.without_other_programs() if request.folder else nullcontext(),
         torch_machine.imposed(facts, run=request.execute or request.compare) as unlike,
         restore.imposed(doc, trust=request.trust, attempt=request.attempt) as left,
-        nullcontext() if request.compile_cpp else torch_names.without_cpp_compiler(),
+        nullcontext() if request.compile_cpp else inductor.without_cpp_compiler(),
     ):
-        torch_names.check_devices(request.devices)
+        checks.check_devices(request.devices)
         restored = restore.restore(doc, trust=request.trust)
         report.stand_ins += restore.stand_in_for(doc)
         report.notes += [
@@ -228,14 +228,14 @@ def _replacements(restored: Restored, request: Request) -> list[tuple[object, ob
 
 @contextmanager
 def _seen_before(recorder: Recorder, restored: Restored, request: Request) -> Iterator[None]:
-    """What the recorded compile had behind it at its checkpoint is no event of the replay."""
+    """Mark as known what the recorded compile did before its checkpoint: it is no event here."""
     from torchreel.recorder.probes.shape_registry import shadow_of
-    from torchreel.replay import torch_names
+    from torchreel.replay.imposed import pattern_libraries
 
     shadow = shadow_of(recorder, restored.env)
     shadow.look(recorder, restored.env)
     shadow.known |= {(restored.expression(expr), value) for expr, value in request.known}
-    with torch_names.pattern_libraries(recorder, seen=request.traced_patterns):
+    with pattern_libraries.pattern_libraries(recorder, seen=request.traced_patterns):
         yield
 
 
@@ -265,7 +265,7 @@ def _stopping(
 
 @contextmanager
 def _apart(recorder: Recorder) -> Iterator[None]:
-    """What this thread does here is not recorded."""
+    """Record nothing that this thread does inside of the `with`."""
     here = recorder.spans.here
     here.inside = True
     try:
@@ -284,7 +284,7 @@ class _OneCompile:
     """A compile row for a stage that is entered without Dynamo.
 
     The decomposition of an exported program is a compile by itself.  An exception of the stage ends
-    here, on the tape: it may be the recorded failure.  So does a stop.
+    here, in the event log: it may be the recorded failure.  So does a stop.
     """
 
     def __init__(self, recorder: Recorder, restored: Restored) -> None:

@@ -38,7 +38,7 @@ class SequenceStep:
     id: int
     """The row of the recorded compile: a name comes again when the program resets Dynamo."""
     place: str
-    """Where it is in its store, for messages."""
+    """Its address in the store, for messages."""
     compile_id: str
     data: str
     """Path of a file with the pickle."""
@@ -46,7 +46,7 @@ class SequenceStep:
     """Path of a file with what stands beside it."""
     missing: str = ""
     wanted: bool = True
-    """Whether it is to be recorded: a recompile needs its history, and that only once."""
+    """True if it is recorded: a recompile needs its history, and that only once."""
     backward: bool = False
     execute: bool = False
     compile_cpp: bool = False
@@ -56,7 +56,7 @@ class SequenceStep:
 
 @dataclass(frozen=True)
 class FrameRequest:
-    """Which frames to trace, in order, and into which store."""
+    """A request of the parent: the frames to trace, in order, and the store to record into."""
 
     steps: list[SequenceStep]
     report: str
@@ -69,36 +69,36 @@ class FrameRequest:
     """The machine that the recorded process ran on (`facts.Facts`)."""
     compile_timeout: float | None = None
     sought: Mapping[str, Any] | None = None
-    """Where to stop (`travel.Sought`), in the one frame that is wanted."""
+    """The place to stop at (`travel.Sought`), in the one frame that is wanted."""
 
     @property
     def interactive(self) -> bool:
-        """Whether somebody is to be asked: then the child has the terminal."""
+        """Return True if the replay stops for a prompt: then the child has the terminal."""
         return self.sought is not None and bool(self.sought["interactive"])
 
 
 @dataclass
 class Told:
-    """What came of one frame, besides what was recorded."""
+    """The outcome of one frame, beside its recording."""
 
     refused: str = ""
     substitute: str = ""
     """The backend that stood in for the recorded one."""
     span: list[int] = field(default_factory=lambda: [0, 0])
-    """When it began and ended (`time.time_ns()`): by that its compiles are known."""
+    """The times when it began and ended (`time.time_ns()`): its compiles lie between them."""
     notes: list[str] = field(default_factory=list)
 
 
 @dataclass
 class FrameReport:
-    """What the child has to say besides the recording it made; `told` by the rows of compiles."""
+    """The report of the child, beside its recording; `told` has the outcome of each compile."""
 
     finished: bool = False
     refused: str = ""
     notes: list[str] = field(default_factory=list)
     told: dict[str, Told] = field(default_factory=dict)
     stopped: Mapping[str, Any] | None = None
-    """Where it stopped (`travel.Stop`); None when it went on to its end."""
+    """The place where it stopped (`travel.Stop`); None if it went on to its end."""
 
     def write(self, path: str) -> None:
         """Save, in one step."""
@@ -181,9 +181,10 @@ def _trace(
     told: Told,
     report: FrameReport,
 ) -> None:
-    from torchreel.replay import dynamo_names, torch_names
+    from torchreel.replay import dynamo_names
     from torchreel.replay.child.frames import SUBSTITUTE, backend_of, imposed, run, trace
     from torchreel.replay.compare.verdict import NOT_RESTORED
+    from torchreel.torch_compat import aot, inductor
 
     call = bundle.call
     frame = _loaded(bundle)
@@ -194,8 +195,8 @@ def _trace(
         told.substitute = backend = SUBSTITUTE
     with (
         imposed(call, step.compile_id, trust=request.trust) as left,
-        nullcontext() if step.compile_cpp else torch_names.without_cpp_compiler(),
-        torch_names.backward_now(step.backward),
+        nullcontext() if step.compile_cpp else inductor.without_cpp_compiler(),
+        aot.backward_now(step.backward),
         dynamo_names.item_values(step.items),
     ):
         told.notes += [f"{NOT_RESTORED}{name}" for name in left]
@@ -247,9 +248,9 @@ def _stopping(
 
 def _objects(frame: LoadedFrame) -> dict[str, Any]:
     """Return what a prompt shows of a frame."""
-    from torchreel.replay import torch_names
+    from torchreel.torch_compat import fake_tensors
 
-    mode = torch_names.current_fake_mode()
+    mode = fake_tensors.current_fake_mode()
     return {
         "graph": frame.function, "inputs": [*frame.args, *frame.kwargs.values()],
         "fake_mode": mode, "shape_env": getattr(mode, "shape_env", None),
@@ -257,7 +258,7 @@ def _objects(frame: LoadedFrame) -> dict[str, Any]:
 
 
 class _Failing:
-    """Ends an exception of the compile here: it may be the recorded failure, and is on the tape."""
+    """End an exception of the compile here; it may be the recorded failure, and is an event."""
 
     def __init__(self, told: Told) -> None:
         self._told = told

@@ -21,18 +21,18 @@ from torchreel.errors import UnsupportedError
 from torchreel.formats import values
 from torchreel.formats.checkpoints import ambient, config
 from torchreel.formats.frames.calls import FrameCall
-from torchreel.formats.torch_names import (
+from torchreel.replay import dynamo_names
+from torchreel.replay.child.bundles import LoadedFrame
+from torchreel.store.addressing import UNNAMED
+from torchreel.torch_compat import configs, debugging_backends, dynamo
+from torchreel.torch_compat.counters import set_frame_counters
+from torchreel.torch_compat.dynamo import (
     CompileId,
-    set_frame_counters,
     set_resume_metadata,
     set_seen_sizes,
     set_specialized_floats,
     set_traced_module,
 )
-from torchreel.replay import dynamo_names, torch_names
-from torchreel.replay.child.bundles import LoadedFrame
-from torchreel.store.addressing import UNNAMED
-from torchreel.torch_compat import debugging_backends
 
 SUBSTITUTE = "eager"
 """Compiles for a backend that can't be had: what Dynamo makes does not depend on it."""
@@ -63,7 +63,7 @@ class Frames:
 
 
 def unsupported(call: FrameCall) -> str:
-    """Why a call can't be made again; '' when it can."""
+    """Return the reason why a call can't be made again; '' if it can."""
     if call.export:
         return "the frame was traced by torch.export, not by torch.compile"
     if call.filtered:
@@ -83,14 +83,14 @@ def imposed(call: FrameCall, compile_id: str, *, trust: bool) -> Iterator[list[s
     """
     with ExitStack() as stack:
         left = stack.enter_context(config.patched(call.config, trust=trust))
-        stack.enter_context(torch_names.caches_off())
+        stack.enter_context(configs.caches_off())
         stack.enter_context(ambient.imposed(call.ambient))
         if call.device is not None:
             stack.enter_context(torch.device(call.device))
         stack.enter_context(dynamo_names.error_on_graph_break(call.error_on_graph_break))
         if call.seed is not None:
             torch.manual_seed(call.seed)
-        set_frame_counters(call.counters, compile_id)
+        set_frame_counters(call.counters, None if compile_id == UNNAMED else compile_id)
         set_specialized_floats(call.floats)
         yield left
 
@@ -145,7 +145,7 @@ def backend_of(call: FrameCall, imports: Sequence[str]) -> Any:
     One that is not registered is code of the program's: it is taken from a module that was named
     for it, and from no other.
     """
-    made = debugging_backends.make(call.backend, lambda inner: torch_names.backend(inner, {}))
+    made = debugging_backends.make(call.backend, lambda inner: dynamo.backend(inner, {}))
     if made is not None:
         return made
     if ":" not in call.backend:

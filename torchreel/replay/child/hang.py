@@ -40,5 +40,5 @@ def _wait(recorder: Recorder, over: threading.Event) -> None:
         if any(span.entry.status == "hung" for span in list(recorder.spans.outermost.values())):
             if over.wait(_WRITTEN):
                 return
-            recorder.tape.commit("hang")
+            recorder.event_log.commit("hang")
             os.kill(os.getpid(), signal.SIGKILL)

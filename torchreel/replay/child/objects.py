@@ -17,10 +17,10 @@ from torchreel.replay.child.bundles import read_object
 from torchreel.store.documents.jsontypes import Json
 
 KEY = "objects"
-"""Where they stand in the `extra` of a checkpoint."""
+"""Key in the `extra` of a checkpoint."""
 BACKEND = "backend"
 OPTION = "options."
-"""How the names of options of the `torch.compile` call begin."""
+"""Prefix of the names of options of the `torch.compile` call."""
 
 
 def kept(doc: CheckpointDoc, *, trust: bool) -> dict[str, Callable[[], object]]:

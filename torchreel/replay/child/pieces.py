@@ -15,7 +15,6 @@ import torch
 from torch.fx import GraphModule
 
 from torchreel.errors import UnsupportedError
-from torchreel.formats import torch_names as portable_names
 from torchreel.formats.checkpoints import aot_arguments
 from torchreel.formats.checkpoints.document import CheckpointDoc
 from torchreel.formats.checkpoints.split_graphs import (
@@ -28,8 +27,9 @@ from torchreel.formats.checkpoints.split_graphs import (
     own_code,
 )
 from torchreel.formats.tensors import synthesise_all
-from torchreel.replay import torch_names
 from torchreel.store.documents.jsontypes import Json
+from torchreel.torch_compat import aot, fake_tensors, fx
+from torchreel.torch_compat import inductor as torch_inductor
 
 __all__ = [
     "KEY", "backend", "backend_name", "compiles_apart", "is_from_dynamo", "is_piece",
@@ -76,7 +76,7 @@ def backend(doc: CheckpointDoc) -> Callable[..., Any]:
     call = _call(settings)
 
     def run(graph: GraphModule, inputs: Sequence[object]) -> object:
-        with torch_names.inside_region(settings.get(REGION)):
+        with fx.inside_region(settings.get(REGION)):
             return call(graph, _given(doc, settings, inputs))
 
     return run
@@ -89,9 +89,9 @@ def _given(
     real = settings.get(REAL)
     if not isinstance(real, list):
         return list(inputs)
-    mode = portable_names.fake_mode_of(None, inputs)
+    mode = fake_tensors.fake_mode_of(None, inputs)
     if mode is not None and settings.get(BEFORE) == 0:
-        portable_names.forget_converted(mode)
+        fake_tensors.forget_converted(mode)
     made = synthesise_all(doc.inputs, seed=0, hints=doc.hints, table={})
     return [_whole(made[i]) if i in real else given for i, given in enumerate(inputs)]
 
@@ -109,14 +109,14 @@ def _call(settings: Mapping[str, Json]) -> Callable[..., Any]:
     """The entry that was called, with all but the graph and its inputs."""
     table = aot_arguments.decode(settings.get(aot_arguments.DECOMPOSITIONS))
     if settings.get("call") == COMPILE_FX:
-        return torch_names.compile_fx(
+        return torch_inductor.compile_fx(
             decompositions=table, ignore_shape_env=bool(settings.get("ignore_shape_env"))
         )
     given: dict[str, Any] = {flag: bool(settings.get(flag)) for flag in _FLAGS}
     partition = aot_arguments.decode_partition(settings.get(aot_arguments.PARTITION))
     if partition is not None:
         given["partition_fn"] = partition
-    return partial(torch_names.aot_alone, {**given, "decompositions": table})
+    return partial(aot.aot_alone, {**given, "decompositions": table})
 
 
 _FLAGS = ("ignore_shape_env", "keep_inference_input_mutations", "disable_functionalization")

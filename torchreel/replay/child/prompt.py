@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, Any
 from torchreel import sandbox
 from torchreel.escaping.characters import visible
 from torchreel.recorder.event_log.failures import Stopped
-from torchreel.replay import torch_names
 from torchreel.replay.child.stops import Happened, Stops, recent
 from torchreel.replay.compare.travel import BEFORE, ENTRIES, Target
+from torchreel.torch_compat import stack_frames
 
 if TYPE_CHECKING:
     from torchreel.recorder.recorder import Recorder
@@ -26,10 +26,10 @@ if TYPE_CHECKING:
 HELP = """\
 step(n=1)          go on for n events
 next_stage(name)   go on to where the next stage begins, or the next of that name
-at(n)              go on to event n of the recorded tape
+at(n)              go on to event n of the recorded event log
 go()               go on to the end
 quit()             stop the replay here, and compare up to here (or Ctrl-D)
-events(n=10)       the last n events that are compared, by their positions on the recorded tape
+events(n=10)       the last n events that are compared, by their positions in the recorded event log
 event              the last event and what it says
 graph, inputs      what the replay began with (a module, or a frame's function), and its inputs
 fx                 the graph module that is worked on here: the nearest on the stack
@@ -77,10 +77,10 @@ class Prompt:
         frames = list(_frames(sys._getframe()))
         self._names |= self._objects(frames) | _commands(stops, frames)
         console = code.InteractiveConsole(self._names, "<replay>")
-        tape = _Tape(stops)
+        log = _EventLog(stops)
         where = f"at the beginning of {what}, after" if what else "after"
         more = "" if stops.moved else "; 'help' lists the commands"
-        banner = visible(f"stopped {where} {tape.where()}{more}")
+        banner = visible(f"stopped {where} {log.where()}{more}")
         try:
             console.interact(banner, exitmsg="")
         except _Go:
@@ -93,14 +93,14 @@ class Prompt:
         return {
             **self._own(),
             "help": _Help(),
-            "fx": torch_names.nearest_graph(frames),
-            "lowering": torch_names.nearest_lowering(frames),
-            "tracer": torch_names.nearest_tracer(frames),
+            "fx": stack_frames.nearest_graph(frames),
+            "lowering": stack_frames.nearest_lowering(frames),
+            "tracer": stack_frames.nearest_tracer(frames),
         }
 
 
 def _commands(stops: Stops, frames: list[FrameType]) -> dict[str, Any]:
-    tape = _Tape(stops)
+    log = _EventLog(stops)
 
     def step(n: int = 1) -> None:
         stops.go(steps=n)
@@ -114,7 +114,7 @@ def _commands(stops: Stops, frames: list[FrameType]) -> dict[str, Any]:
         raise _Go
 
     def at(n: int) -> None:
-        target = tape.target(n)
+        target = log.target(n)
         if target is None:
             print(f"event {n} is behind, or is not compared")
             return
@@ -130,40 +130,40 @@ def _commands(stops: Stops, frames: list[FrameType]) -> dict[str, Any]:
 
     def events(n: int = BEFORE) -> None:
         for event in recent(stops, n):
-            print(visible(tape.line(event)))
+            print(visible(log.line(event)))
 
     def stack() -> None:
         for frame in reversed(frames):
             print(f"{frame.f_code.co_qualname}  ({frame.f_code.co_filename}:{frame.f_lineno})")
 
     named = {f.__name__: f for f in (step, next_stage, at, go, quit, events, stack)}
-    return {**named, "exit": quit, "event": _Event(tape, stops)}
+    return {**named, "exit": quit, "event": _Event(log, stops)}
 
 
 class _Event:
     """The last event, printed when its name is typed."""
 
-    def __init__(self, tape: _Tape, stops: Stops) -> None:
+    def __init__(self, log: _EventLog, stops: Stops) -> None:
         self._event = stops.happened[-1] if stops.happened else None
-        self._tape = tape
+        self._event_log = log
 
     def __repr__(self) -> str:
         if self._event is None:
             return "nothing has happened yet"
         data = self._event.data()
         lines = [f"  {k}: {v!s:.300}" for k, v in data.items()] if isinstance(data, dict) else []
-        return "\n".join(map(visible, [self._tape.line(self._event), *lines]))
+        return "\n".join(map(visible, [self._event_log.line(self._event), *lines]))
 
 
-class _Tape:
-    """The recorded tape beside the replay."""
+class _EventLog:
+    """The recorded event log beside the replay."""
 
     def __init__(self, stops: Stops) -> None:
         self._stops = stops
-        self._lanes = stops.sought.tape or {}
+        self._lanes = stops.sought.event_log or {}
 
     def line(self, event: Happened) -> str:
-        """An event, by its position on the recorded tape."""
+        """An event, by its position in the recorded event log."""
         lines = self._lanes.get(event.lane, ())
         if event.number > len(lines):
             return f"(not recorded) {event}"

@@ -23,26 +23,36 @@ from torchreel.formats import names, sources, symbols, values
 from torchreel.formats.checkpoints import ambient, config, exported_programs
 from torchreel.formats.checkpoints.document import CheckpointDoc
 from torchreel.formats.checkpoints.inductor_call import decode_arguments, decode_graph_name
+from torchreel.formats.graphs import OPERATORS
 from torchreel.formats.graphs.codec import decode_graph
-from torchreel.formats.operators import KEY as OPERATORS
-from torchreel.formats.operators import described, stand_ins
+from torchreel.formats.graphs.operators import operators_of
+from torchreel.formats.operators import stand_ins
 from torchreel.formats.shape_env import answers, calls, snapshots
 from torchreel.formats.tensors import Decoder, synthesise_all
-from torchreel.formats.torch_names import (
-    FakeTensorMode,
-    ShapeEnv,
-    decompose,
-    last_sequence,
+from torchreel.replay.accuracy.comparison import tensors_of
+from torchreel.replay.child import objects, pieces
+from torchreel.store.documents.jsontypes import Json
+from torchreel.torch_compat import (
+    aot,
+    configs,
+    dispatcher,
+    dynamo,
+    fake_tensors,
+    fx,
+    inductor,
+    shapes,
+)
+from torchreel.torch_compat.counters import (
     set_aot_counter,
     set_checkpoint_counter,
     set_graph_counter,
     set_region_call_counter,
-    set_specialized_floats,
 )
-from torchreel.replay import torch_names
-from torchreel.replay.accuracy.comparison import tensors_of
-from torchreel.replay.child import objects, pieces
-from torchreel.store.documents.jsontypes import Json
+from torchreel.torch_compat.dynamo import set_specialized_floats
+from torchreel.torch_compat.exports import decompose
+from torchreel.torch_compat.fake_tensors import FakeTensorMode
+from torchreel.torch_compat.fx import last_sequence
+from torchreel.torch_compat.shapes import ShapeEnv
 
 _COUNTERS = {
     "aot_counter": set_aot_counter,
@@ -65,7 +75,7 @@ class Restored:
     lost: list[str]
     symbols: Mapping[str, object]
     request: exported_programs.DecompositionRequest | None = None
-    """What is decomposed, where that is an exported program."""
+    """The request to decompose, where an exported program is replayed."""
 
     def expression(self, spelled: Json) -> object:
         """A recorded expression over the checkpoint's symbols."""
@@ -103,12 +113,12 @@ def restore(doc: CheckpointDoc, *, trust: bool = False) -> Restored:
         )
     # The program's own code is in no comment that the compiler writes.
     names.check_comment({k: v for k, v in doc.extra.items() if k != objects.KEY})
-    torch_names.register_operators()
+    dispatcher.register_operators()
     stand_in_for(doc)
     table = snapshots.decode_symbols(doc.shape_env)
     env = snapshots.new_shape_env(doc.shape_env)
     snapshots.restore(env, doc.shape_env, table)
-    mode = torch_names.fake_mode(env, _settings(doc))
+    mode = fake_tensors.fake_mode(env, _settings(doc))
     if doc.entry == "graph" and not pieces.compiles_apart(doc):
         _warm_fake_cache(doc, Decoder(mode, table, doc.hints))
         snapshots.restore(env, doc.shape_env, table)
@@ -121,14 +131,14 @@ def restore(doc: CheckpointDoc, *, trust: bool = False) -> Restored:
     _check_kernels(graph)
     if doc.entry == "graph" and pieces.is_from_dynamo(doc):
         parameters = sources.decode_named(doc.extra.get("parameter_sources"))
-        torch_names.mark_as_dynamo_graph(graph, parameters)
+        dynamo.mark_as_dynamo_graph(graph, parameters)
     classes = doc.extra.get("class_names")
-    torch_names.set_class_names(graph, classes if isinstance(classes, Mapping) else {})
+    fx.set_class_names(graph, classes if isinstance(classes, Mapping) else {})
     request = _request(doc, graph, table, trust=trust) if doc.entry == "export" else None
     snapshots.restore(env, doc.shape_env, table)  # making fakes may have noted guards
     if "last_sequence" in doc.extra:
         _renumber(graph, doc.extra["last_sequence"])
-    torch_names.forget_answers()
+    shapes.forget_answers()
     answers.restore(env, doc.extra.get("shape_answers"), table)
     return Restored(doc, graph, inputs, mode, env, lost, table, request)
 
@@ -155,24 +165,24 @@ def _decoder_of_graph(
     table = snapshots.decode_symbols(traced)
     env = snapshots.new_shape_env(traced)
     snapshots.restore(env, traced, table)
-    return Decoder(torch_names.fake_mode(env, _settings(doc)), table, snapshots.hints(traced))
+    return Decoder(fake_tensors.fake_mode(env, _settings(doc)), table, snapshots.hints(traced))
 
 
 def stand_in_for(doc: CheckpointDoc) -> tuple[str, ...]:
     """Register what stands in for operators that this process lacks; returns their names."""
-    table = doc.extra.get(OPERATORS) or described.operators_of([doc.graph])
+    table = doc.extra.get(OPERATORS) or operators_of([doc.graph])
     return stand_ins.register(table)
 
 
 def _check_kernels(graph: GraphModule) -> None:
     """Refuse a graph that calls what is no data: a Triton kernel by its number in a process."""
-    calls = torch_names.kernel_calls(graph)
+    calls = fx.kernel_calls(graph)
     if calls:
         raise UnsupportedError(
             f"the graph calls Triton kernels of the program's own ({', '.join(calls)}), by numbers "
             "that a process gave them: they are code, which a replay from data does not run. Their "
-            "source is on the tape (hop.kernel); where there is such a device and their module can "
-            "be imported, replay the frame: --entry frame --trust"
+            "source is in the event log (hop.kernel); where there is such a device and their "
+            "module can be imported, replay the frame: --entry frame --trust"
         )
 
 
@@ -200,8 +210,8 @@ def _warm_fake_cache(doc: CheckpointDoc, decoder: Decoder) -> None:
     graph = decode_graph(doc.graph, decoder, [], inputs=doc.inputs)
     _check_kernels(graph)
     with ambient.imposed(doc.ambient):
-        torch_names.run_nodes_on_fakes(graph, decoder.mode)
-    torch_names.forget_answers()
+        fake_tensors.run_nodes_on_fakes(graph, decoder.mode)
+    shapes.forget_answers()
     _impose_counters(doc)  # operators of higher order have counted
 
 
@@ -226,9 +236,9 @@ def imposed(doc: CheckpointDoc, *, trust: bool = False, attempt: int = 0) -> Ite
         left = stack.enter_context(
             config.patched(doc.config, trust=trust, objects=objects.kept(doc, trust=trust))
         )
-        stack.enter_context(torch_names.caches_off())
+        stack.enter_context(configs.caches_off())
         stack.enter_context(ambient.imposed(doc.ambient))
-        stack.enter_context(torch_names.compile_context(doc.extra.get("compile_id"), attempt))
+        stack.enter_context(dynamo.compile_context(doc.extra.get("compile_id"), attempt))
         _impose_counters(doc)
         floats = doc.extra.get("specialized_floats")
         set_specialized_floats(str(name) for name in floats) if isinstance(floats, list) else None
@@ -287,13 +297,13 @@ def run(restored: Restored, *, backward: bool = False, trust: bool = False) -> o
 def _run_graph(restored: Restored, backward: bool, trust: bool) -> object:
     doc = restored.doc
     if pieces.is_piece(doc):
-        with torch_names.tracing_context(restored.mode), torch_names.backward_now(backward):
+        with dynamo.tracing_context(restored.mode), aot.backward_now(backward):
             return pieces.backend(doc)(restored.graph, restored.inputs)
     own = own_backend(doc, trust=trust)
     options = options_of(doc, trust=trust)
-    backend: Callable[..., object] = own or torch_names.backend(doc.backend, options)
-    with torch_names.tracing_context(restored.mode), torch_names.backward_now(backward):
-        return backend(torch_names.before_backend(restored.graph), restored.inputs)
+    backend: Callable[..., object] = own or dynamo.backend(doc.backend, options)
+    with dynamo.tracing_context(restored.mode), aot.backward_now(backward):
+        return backend(dynamo.before_backend(restored.graph), restored.inputs)
 
 
 def _run_aot(restored: Restored) -> object:
@@ -301,8 +311,8 @@ def _run_aot(restored: Restored) -> object:
     aot_name = decode_graph_name(restored.doc.extra.get("aot_name"))
     donated = restored.doc.extra.get("donated")
     indices = [int(str(index)) for index in donated] if isinstance(donated, list) else None
-    with torch_names.tracing_context(restored.mode, aot_name, indices):
-        return torch_names.compile_fx_inner(restored.graph, restored.inputs, arguments)
+    with dynamo.tracing_context(restored.mode, aot_name, indices):
+        return inductor.compile_fx_inner(restored.graph, restored.inputs, arguments)
 
 
 def execute(doc: CheckpointDoc, compiled: object) -> object:

@@ -48,7 +48,7 @@ Ask = Callable[["Stops", str], None]
 
 
 class Stops:
-    """Where to stop next, and what has happened so far."""
+    """Stops a replay: knows the next place to stop at, and the events so far."""
 
     def __init__(self, sought: Sought, point: Point, ask: Ask | None = None) -> None:
         began = point.entry not in TAKEN_AGAIN

@@ -1,4 +1,4 @@
-"""The likely cause of a divergence, told from what both recordings say of their surroundings.
+"""Names the likely cause of a divergence, from the environments of both recordings.
 
 Lives here: versions, devices, config and packages, compared.  Not here: the events (`events`).  A
 cause is a guess: it says what is different besides, not that nothing else is.
@@ -26,7 +26,7 @@ CACHES = frozenset(
         ("functorch", "bundled_autograd_cache"),
     }
 )
-"""Config entries that do nothing in a replay, which sets them (`torch_names.caches_off`)."""
+"""Config entries that do nothing in a replay, which sets them (`configs.caches_off`)."""
 
 IMPOSED = CACHES | {
     ("functorch", "force_non_lazy_backward_lowering"),
@@ -79,7 +79,7 @@ def _killed(store: Store, compile: Compile) -> Iterator[str]:
     recording = queries.recording(store, compile.recording_id)
     if compile.status == "crashed" and recording.exit_signal in (*_FROM_OUTSIDE, None):
         signal = recording.exit_signal or "no word why"
-        yield f"the recorded process was ended from outside ({signal}), and its tape with it"
+        yield f"the recorded process was ended from outside ({signal}), and its event log with it"
 
 
 def _config(recorded: tuple[Store, Compile], replayed: tuple[Store, Compile]) -> Iterator[str]:

@@ -1,8 +1,8 @@
-"""Compares a recorded compile with its replay: the tapes, graphs, output code and failure.
+"""Compares a recorded compile with its replay: the event logs, graphs, output code and failure.
 
 Lives here: the comparison as a whole, of graphs, code and failures, and the first difference as
-text.  Not here: the tapes (`events`), what may differ (`normalise`, `rules`), running the replay
-(`launch`).
+text.  Not here: the event logs (`events`), what may differ (`normalise`, `rules`), running the
+replay (`launch`).
 
 Both sides are read from stores, through the same queries: a replay is a recording.  Graphs are
 compared by the bytes of their portable form, output code by its normalised bytes, a failure by its
@@ -49,7 +49,7 @@ class Item:
     store: Store
     digest: str
     cached: bool = False
-    """Whether what it is compared with came from a cache, or it did."""
+    """True if it, or its counterpart, came from a cache."""
 
     def canonical(self, kind: str) -> bytes:
         """The bytes that have to be equal.  Raises DamagedStore when the blob is no such thing."""
@@ -95,11 +95,11 @@ class EventComparison:
     divergence: Divergence | None = None
     reached: Reached | None = None
     hole: str = ""
-    """Events are missing on the recorded tape where the two part: nothing can be said."""
+    """Events are missing in the recorded event log where the two part: nothing can be said."""
 
     @property
     def agrees(self) -> bool:
-        """Whether every comparison agrees."""
+        """Return True if every comparison agrees."""
         return self.divergence is None and all(row.agrees for row in self.compared)
 
 
@@ -113,15 +113,15 @@ class Side:
 
 @dataclass(frozen=True)
 class Question:
-    """What to compare: from which checkpoint on, and what may differ on request."""
+    """A request to compare: the checkpoint to begin at, and the differences that are allowed."""
 
     point: Point
     allow: frozenset[str] = frozenset()
     cut: bool = False
-    """The recorded process died: its tape may end anywhere."""
+    """The recorded process died: its event log may end anywhere."""
     until: Until = field(default_factory=Until)
     stop: Stop | None = None
-    """Where the replay was stopped, if it was."""
+    """The place where the replay was stopped, if it was."""
     stand_ins: frozenset[str] = frozenset()
     """The operators that the replay had stand-ins of."""
 
@@ -153,7 +153,7 @@ def is_bare(recorded: Side, point: Point) -> bool:
 
 
 def _events(recorded: Side, replayed: Side, question: Question) -> EventComparison:
-    """The two tapes, event by event."""
+    """The two event logs, event by event."""
     point, allowed = question.point, excuses(question.allow)
     scope = SCOPES[point.entry]
     if recorded.compile is None or replayed.compile is None:
@@ -162,7 +162,8 @@ def _events(recorded: Side, replayed: Side, question: Question) -> EventComparis
     ours = lanes(recorded.store, recorded.compile, scope, point, allowed, stand_ins=stand_ins)
     if ours is None:
         why = (
-            f"no events were compared: the tape does not say where the {point.entry} checkpoint is"
+            "no events were compared: the event log does not say where the "
+            f"{point.entry} checkpoint is"
         )
         return EventComparison((), "", "", (why,))
     again = Point(point.entry, point.partition)
@@ -180,7 +181,7 @@ def _events(recorded: Side, replayed: Side, question: Question) -> EventComparis
     walk = Walk(left, right, cut=question.cut)
     notes = [*_from_caches(left), *_set_aside(walk.aside)]
     if question.cut:
-        notes.append("the recorded process died: its tape is compared as far as it goes")
+        notes.append("the recorded process died: its event log is compared as far as it goes")
     hole = _hole(recorded.store, recorded.compile, walk.divergence)
     return EventComparison(tuple(walk.compared), "", "", tuple(notes), walk.divergence, place, hole)
 
@@ -198,7 +199,8 @@ def _hole(store: Store, compile: Compile, divergence: Divergence | None) -> str:
     if not missing:
         return ""
     return (
-        f"the tape has a hole: {len(missing)} events from {missing[0]} on are missing, after event "
+        f"the event log has a hole: {len(missing)} events from {missing[0]} on are missing, after "
+        f"event "
         f"{last}; what is before it is identical. See what was lost with 'torchreel show', and "
         "record again"
     )
@@ -209,7 +211,7 @@ def _from_caches(recorded: Mapping[str, Lane]) -> Iterator[str]:
     if caches:
         yield (
             "when it was recorded, the code came from a cache "
-            f"({', '.join(caches)}): what was done to make it is not on the tape"
+            f"({', '.join(caches)}): what was done to make it is not in the event log"
         )
 
 
@@ -324,12 +326,15 @@ def _compare_failures(recorded: Side, replayed: Side, point: Point) -> tuple[lis
         ours = None
     if point.entry == "aot" and ours is not None and ours.partition not in ("", point.partition):
         ours = None
+    raised = _fell_back_on(recorded) if ours is None and point.entry == "graph" else None
+    if raised is not None:
+        again = theirs and (theirs.exception_type.rpartition(".")[2], theirs.message)
+        same, stage = raised == again, theirs.stage if theirs else "dynamo"
+        row = Comparison(stage, point.partition, "failure", 1, theirs is not None, same)
+        what = f"the failure: {raised[0]} of the backend recorded, {_name(theirs)} replayed"
+        return [row], "" if same else what
     if ours is None and theirs is None:
         return [], ""
-    if ours is None and theirs is not None and point.entry == "graph":
-        fallen_back = _fell_back_on(recorded)
-        if fallen_back == (theirs.exception_type.rpartition(".")[2], theirs.message):
-            return [Comparison(theirs.stage, point.partition, "failure", 1, 1, 1)], ""
     same = ours is not None and theirs is not None and _is_same(ours, theirs, point)
     stage = (ours or theirs).stage  # type: ignore[union-attr]
     row = Comparison(stage, point.partition, "failure", ours is not None, theirs is not None, same)
@@ -397,7 +402,7 @@ def _diff(left: str, right: str) -> str:
 
 
 def _graph_difference(left: Json, right: Json) -> str:
-    """Where two graphs part: one line for each place, by the names of the nodes."""
+    """Return the differences between two graphs, one line for each, by the names of the nodes."""
     lines = (
         f"{path}: recorded {_dump(a)}, replayed {_dump(b)}" for path, a, b in _walk(left, right)
     )

@@ -1,4 +1,4 @@
-"""What Dynamo spells with numbers of the process: guards, bytecode and messages, in one spelling.
+"""The canonical form of Dynamo's guards, bytecode and messages, which hold numbers of the process.
 
 Lives here: identities in guards, the random part of names, who called the frame, measured times.
 Not here: everything that the later stages write (`normalise`, which calls this).  An identity is
@@ -65,7 +65,7 @@ _KINDS = (
 
 @dataclass
 class DynamoForms:
-    """The spelling of one tape; `frame` is the file and the name of the frame that is compiled."""
+    """The spelling of one event log; `frame` is the file and the name of the compiled frame."""
 
     frame: tuple[str, str] = ("", "")
     callers: frozenset[tuple[str, int, str]] = frozenset()

@@ -1,4 +1,4 @@
-"""Compares two tapes, event by event.
+"""Compares two event logs, event by event.
 
 Lives here: the walk along two lanes, the first event where they part, and the counts.  Not here:
 what is in a lane (`lanes`), graphs, code and failures (`compiles`).
@@ -23,13 +23,13 @@ Lanes = Mapping[str, Lane]
 
 
 class Walk:
-    """Two tapes side by side."""
+    """Two event logs side by side."""
 
     def __init__(self, recorded: Lanes, replayed: Lanes, *, cut: bool = False) -> None:
         self.aside: Counter[str] = Counter()
-        """How many differences were set aside, by class."""
+        """The number of differences that were set aside, by class."""
         self.common = 0
-        """How many events are the same up to the first divergence of each lane."""
+        """The number of equal events up to the first divergence of each lane."""
         self._cut = cut
         self._counts: dict[tuple[str, str, str], list[int]] = defaultdict(lambda: [0, 0, 0])
         found: list[Divergence] = []
@@ -54,7 +54,7 @@ class Walk:
             self.aside[why] += max(ours.aside[why], theirs.aside[why])
 
     def _comparable(self, ours: Lane, theirs: Lane) -> tuple[list[LogLine], list[LogLine]]:
-        """The lines of both; of a tape that ends early, and of what it stands against, the rest."""
+        """Return the lines of both that can be compared: a log that was cut off ends both."""
         left, right = ours.lines, theirs.lines
         if self._cut:
             shorter = min(len(left), len(right))
@@ -83,7 +83,7 @@ class Walk:
         return True
 
     def _count(self, lane: str, ours: Sequence[LogLine], theirs: Sequence[LogLine]) -> None:
-        """How many of each kind there are, and how many of those in the same place are equal."""
+        """Count the events of each kind, and those that are equal to their counterpart."""
         left, right = _by_kind(ours), _by_kind(theirs)
         for key in {*left, *right}:
             pairs = zip(left[key], right[key], strict=False)
@@ -144,7 +144,7 @@ def _diff(one: LogLine | None, other: LogLine | None) -> str:
 
 def _lines(line: LogLine | None) -> list[str]:
     if line is None:
-        return ["(no event: the tape ends here)"]
+        return ["(no event: the event log ends here)"]
     found = list(replace(line.form, payload=line.payload).lines())
     if line.operator is not None:
         found += [f"within: {inner.name} {inner.outcome}" for inner in line.operator.within]

@@ -1,4 +1,4 @@
-"""The part of a tape that an entry replays, as lanes of lines in canonical form.
+"""The part of an event log that an entry replays, as lanes of lines in canonical form.
 
 Lives here: lines, what of their data is set aside, that operators within an operator belong to it,
 and that code from a cache ends a lane.  Not here: which events are in scope (`selection`), the
@@ -105,9 +105,9 @@ class LogLine:
     form: Canonical
     operator: Operator | None = None
     aside: tuple[tuple[str, Json], ...] = ()
-    """What of its data is set aside, by class."""
+    """The parts of its data that are set aside, by class."""
     read: Callable[[str], str] = str
-    """Gives a payload by its digest: most are the same blob on both tapes, and not read at all."""
+    """Reads payloads by digest; most are the same blob in both event logs and are never read."""
 
     @cached_property
     def text(self) -> bytes:
@@ -166,7 +166,7 @@ def lanes(
     known: frozenset[Fact] = frozenset(),
     stand_ins: frozenset[str] = frozenset(),
 ) -> dict[str, Lane] | None:
-    """The lanes of a compile, by name; None when its tape does not say where the checkpoint is.
+    """Return the lanes of a compile, by name; None if its event log lacks the checkpoint.
 
     A `replay` begins at its checkpoint, so that everything in it is in scope, but for what was
     `known` there (`facts_before`).  `stand_ins` are operators whose fake kernels are not the
@@ -196,7 +196,7 @@ def lanes(
 
 
 def began(point: Point | None, *, replay: bool) -> bool:
-    """Return whether a tape begins at the checkpoint: a replay takes some checkpoints again."""
+    """Return True if an event log begins at the checkpoint: that of a replay may, or may not."""
     return replay and point is not None and point.entry not in TAKEN_AGAIN
 
 
@@ -210,7 +210,7 @@ def cache_hits(store: Store, compile: Compile) -> frozenset[str]:
 
 
 def holes(store: Store, compile: Compile, after: int, until: int) -> list[int]:
-    """The positions between two events of a compile at which the tape of its recording has none."""
+    """Return the positions between two events of a compile that its recording has no event for."""
     recording = queries.recording(store, compile.recording_id)
     there = {event.seq for event in queries.events(store, recording, between=(after, until))}
     return [seq for seq in range(after + 1, until) if seq not in there]
@@ -225,7 +225,7 @@ def facts_before(store: Store, compile: Compile, point: Point) -> frozenset[Fact
 
 
 def mark_of(events: Sequence[Event], point: Point) -> Event | None:
-    """Where the tape says that a checkpoint was taken; None when it does not."""
+    """Return the event that marks a checkpoint; None if there is none."""
     return next((event for event in events if point.is_marked_by(event)), None)
 
 
@@ -244,7 +244,7 @@ def _files(store: Store, compile: Compile) -> dict[int, str]:
 
 
 def _callers(store: Store, compile: Compile) -> frozenset[tuple[str, int, str]]:
-    """Who called the frame of a compile: the program, or the replay."""
+    """Return the stack frames that called the frame of a compile."""
     starts = queries.events(store, compile, "frame.start")
     stack = queries.stack(store, starts[0]) if starts else []
     return frozenset((frame.file, frame.line, frame.name) for frame in stack)

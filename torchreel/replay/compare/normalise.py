@@ -1,8 +1,8 @@
-"""The one normalisation of what is compared: two tapes of the same compile, in one spelling.
+"""The one normalisation of what is compared: two event logs of the same compile, in one spelling.
 
 Lives here: what two runs of the same compile spell differently without being different: numbers
 that a process gives out in the order in which it meets things (ShapeEnvs, describers, tensors,
-positions on the tape), addresses, names made from random bits, and paths of caches.  Not here:
+positions in the event log), addresses, names made from random bits, and paths of caches.  Not here:
 which events are compared at all, and which differences are of the process's history (`rules`).
 
 Everything is a table or a pattern below; whatever they do not name is compared as it is.  A number
@@ -91,7 +91,7 @@ def canonical_cached_code(text: str) -> str:
 
 
 def canonical_text(text: str) -> str:
-    """Any text of a tape: generated source, a printed graph, a message."""
+    """Any text of an event log: generated source, a printed graph, a message."""
     text = _GUARD_FOLDER.sub("", _GRAPH_ID.sub("# graph id", canonical_code(text)))
     text = _GENERATED_FILE.sub("<eval_with_key>", text)
     return _ADDRESS.sub("<address>", text)
@@ -102,7 +102,7 @@ def canonical_text(text: str) -> str:
 DROPPED = frozenset({"has_payload", "rank", "stack"})
 """Members of a trace record that say nothing of the compile, for a reason each: the MD5 of the
 payload (which is compared itself), the rank of the process, torch's own frames (whose outer ones
-are the program's in one tape and the replay's in the other)."""
+are the program's in one event log and the replay's in the other)."""
 
 PROCESS_STACKS = frozenset({"create_unbacked_symbol"})
 """Kinds whose `user_stack` torch takes from the frames of the process when Dynamo is not tracing.
@@ -130,7 +130,7 @@ NUMBERED: Mapping[tuple[str, str], str] = {
 A tensor's number counts within its describer."""
 
 POSITIONS = frozenset({"parent", "body"})
-"""Fields of `subgraph.*` events that hold the position of another event on the tape."""
+"""Fields of `subgraph.*` events that hold the position of another event in the event log."""
 
 TEXT_FIELDS = frozenset({"file_path", "filename", "message", "reason", "key", "view_func"})
 """Fields whose text may name a path or an address (`canonical_text`)."""
@@ -146,7 +146,7 @@ class Canonical:
     data: Json
     payload: str | None = None
     cause: int | None = None
-    """How many compared events lie between this one and the one that it is a part of."""
+    """The number of compared events between this one and the one that it is a part of."""
 
     @property
     def text(self) -> bytes:
@@ -175,7 +175,7 @@ def _lines(path: str, value: Json) -> Iterator[str]:
 
 @dataclass
 class Normaliser:
-    """Brings the events of one tape into canonical form, one after the other, in their order."""
+    """Brings the events of one event log into canonical form, one after the other, in order."""
 
     files: dict[int, str] = field(default_factory=dict)
     """torch's trace numbers the files in its stacks, once in a process: by number."""

@@ -1,4 +1,4 @@
-"""What of a tape is compared for each entry, and which differences are no divergence: as data.
+"""The rules of a comparison as data: the events that each entry compares, and the excuses.
 
 Lives here: the entries' scopes and the table of excuses.  Not here: spelling (`normalise`), the
 comparison itself (`compiles`).  A kind of event that no table names is compared: a new probe is
@@ -36,7 +36,7 @@ class Seen(Protocol):
 
 @dataclass(frozen=True)
 class Scope:
-    """The part of a compile's tape that an entry replays.
+    """The part of a compile's event log that an entry replays.
 
     It begins after the mark of the checkpoint (event `shape_env.checkpoint`), or with the compile
     when `checkpoint` is False.  `lanes` says which stages begin a lane, that is a sequence of
@@ -150,7 +150,7 @@ ON_REQUEST: Mapping[str, str] = {
 
 @dataclass(frozen=True)
 class Excuse:
-    """Where a class of difference may be: in events of a kind, of a name, in some stages.
+    """An allowed difference: in events of a kind, of a name, in some stages.
 
     `fields` are those of the event's data that may differ ('config.dynamic_shapes'); without any,
     the event as a whole may be there or not.
@@ -231,12 +231,12 @@ VERSION = tuple(
         "inductor_output_code", "inductor_post_grad_graph", "inductor_pre_grad_graph",
     )
 )  # fmt: skip
-"""Where in torch's own files a record was written moves from version to version."""
+"""The line of torch's files that wrote a record moves from version to version."""
 ASKED = {"version": VERSION, "device": DEVICE, "backend": BACKEND}
 
 
 def excuses(allow: frozenset[str] = frozenset()) -> tuple[Excuse, ...]:
-    """The excuses that hold, with those that were asked for."""
+    """Return the excuses that hold: the standing ones, and those that the user allowed."""
     return (*EXCUSES, *(excuse for name in ASKED if name in allow for excuse in ASKED[name]))
 
 

@@ -1,8 +1,8 @@
-"""Which events of a tape an entry replays, one after the other: also of a tape that still grows.
+"""Selects the events that an entry replays, one by one: also of an event log that still grows.
 
 Lives here: the scope of an entry, its lanes, and what is set aside as a whole.  Not here: the
-tables (`rules`), lines in canonical form (`lanes`).  Called for a recorded tape as a whole, and
-in the child of a replay for each event as it happens: so both count the same.
+tables (`rules`), lines in canonical form (`lanes`).  Called for a recorded event log as a whole,
+and in the child of a replay for each event as it happens: so both count the same.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Point:
 
 @dataclass(frozen=True)
 class Sifted:
-    """What becomes of an event that is in scope."""
+    """The classification of an event that is in scope."""
 
     lane: str
     aside: str = ""
@@ -55,15 +55,15 @@ class Sifted:
 
     @property
     def is_line(self) -> bool:
-        """Whether it is compared by itself."""
+        """Return True if the event is compared by itself."""
         return not self.aside and not self.depth
 
 
 class Sieve:
     """Takes the events of a compile in their order.
 
-    `began` says that the tape begins at the checkpoint, so that everything is in scope: a replay
-    from a Dynamo graph.  What is in `known` was noted before the checkpoint.
+    `began` says that the event log begins at the checkpoint, so that everything is in scope: a
+    replay from a Dynamo graph.  What is in `known` was noted before the checkpoint.
     """
 
     def __init__(
@@ -140,7 +140,7 @@ _RESULT_OF_ENTRY = "_get_output_tensor_from_cache_entry"
 
 
 def _is_of_cached_result(event: Seen) -> bool:
-    """Return whether torch tells of a guard that it suppressed and asks for once in a process.
+    """Return True for torch's record of a suppressed guard, which it evaluates once in a process.
 
     An ATen graph that is replayed alone has a new ShapeEnv, which asks again.
     """

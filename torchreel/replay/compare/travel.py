@@ -1,12 +1,12 @@
 """Time travel: a replay that goes as far as a stage or an event, and no further.
 
 Lives here: what can be asked for, which of the events that are compared it means, and the recorded
-tape up to there.  Not here: stopping (`stops`, in the child), the prompt (`prompt`), the comparison
-(`compiles`).  Imports no torch.
+event log up to there.  Not here: stopping (`stops`, in the child), the prompt (`prompt`), the
+comparison (`compiles`).  Imports no torch.
 
 A stage is reached where it begins, before anything of it happened; an event, right after it
 happened.  An event is known by its place in its lane: how many events that are compared come before
-it, which the recorded tape and the replay count with the same sieve.
+it, which the recorded event log and the replay count with the same sieve.
 """
 
 from __future__ import annotations
@@ -41,13 +41,13 @@ _DETAILS = 20
 
 @dataclass(frozen=True)
 class Until:
-    """How far a replay is to go: to the end by default."""
+    """The place up to which a replay goes: the end by default."""
 
     stage: str = ""
     partition: str = ""
     """Of the stage: 'forward', 'inference' or 'backward'; the first one that comes by default."""
     event: int | None = None
-    """The position of an event on the recorded tape."""
+    """The position of an event in the recorded event log."""
     interactive: bool = False
     """Stop for a prompt there, or at the first event when neither of the two is given."""
 
@@ -96,7 +96,7 @@ class Target:
 
 @dataclass(frozen=True)
 class Sought:
-    """What a child has to know to stop (`stops`), for one checkpoint."""
+    """The data by which a child stops (`stops`), for one checkpoint."""
 
     stage: str = ""
     partition: str = ""
@@ -104,7 +104,7 @@ class Sought:
     known: tuple[tuple[str, str, str], ...] = ()
     """Facts that were noted before the checkpoint."""
     interactive: bool = False
-    tape: Mapping[str, tuple[tuple[int, str], ...]] | None = None
+    event_log: Mapping[str, tuple[tuple[int, str], ...]] | None = None
     """For a prompt: the recorded events that are compared, by lane."""
 
 
@@ -218,7 +218,7 @@ def _target(places: Sequence[tuple[Event, Sifted]], wanted: Event) -> Target:
     )
 
 
-def tape_of(
+def event_log_of(
     store: Store, rows: Sequence[Compile], point: Point
 ) -> dict[str, tuple[tuple[int, str], ...]]:
     """The events that are compared, by lane: what a prompt shows of the recording."""
@@ -229,28 +229,28 @@ def tape_of(
     return {name: tuple(lines) for name, lines in found.items()}
 
 
-# -- the tapes up to there ------------------------------------------------------------------------
+# -- the event logs up to there -------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class Stop:
-    """Where the child stopped, as it reports."""
+    """The place where the child stopped, as it reports."""
 
     seq: int
-    """The last event on its own tape."""
+    """The last event in its own event log."""
     lane: str = ""
     stage: str = ""
     """The stage that was to begin; '' for an event."""
     partition: str = ""
     moved: bool = False
-    """Whether somebody went there step by step from a prompt."""
+    """True if somebody went there step by step from a prompt."""
 
 
 Lanes = Mapping[str, Lane]
 
 
 def up_to(recorded: Lanes, replayed: Lanes, stop: Stop, wanted: Until) -> tuple[Lanes, Lanes]:
-    """Both tapes as far as the replay went: what is in the lane of the stop has to be there."""
+    """Cut both event logs where the replay stopped; the lane of the stop has to reach that far."""
     theirs = {
         name: replace(lane, lines=[line for line in lane.lines if line.event.seq <= stop.seq])
         for name, lane in replayed.items()
@@ -263,7 +263,7 @@ def up_to(recorded: Lanes, replayed: Lanes, stop: Stop, wanted: Until) -> tuple[
             length = sum(line.event.seq < begins for line in lane.lines)
         elif name == stop.lane and wanted.event is not None and not stop.moved:
             length = _number(lane, wanted.event)
-        # What was set aside is counted on the tape that ends there.
+        # What was set aside is counted in the event log that ends there.
         ours[name] = replace(lane, lines=lane.lines[:length], aside=Counter())
     return ours, theirs
 
@@ -276,7 +276,7 @@ def _number(lane: Lane, seq: int) -> int:
 
 
 def reached(recorded: Lanes, stop: Stop, wanted: Until) -> Reached:
-    """Where that is on the recorded tape; `recorded` goes up to there."""
+    """Return the place of a stop in the recorded event log; `recorded` ends there."""
     lines = recorded[stop.lane].lines if stop.lane in recorded else []
     if not lines:
         return Reached(_place(stop, wanted, None))

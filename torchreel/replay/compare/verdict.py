@@ -1,4 +1,4 @@
-"""What a replay concludes.
+"""The verdict of a replay.
 
 Lives here: `Verdict`, and what it rests on.  Not here: how they come about (`compiles`, `replay`).
 """
@@ -30,7 +30,7 @@ class Comparison:
 
     @property
     def agrees(self) -> bool:
-        """Whether nothing is missing, new or different."""
+        """Return True if nothing is missing, new or different."""
         return self.recorded == self.replayed == self.identical
 
     def to_json(self) -> Json:
@@ -43,10 +43,10 @@ class Comparison:
 
 @dataclass(frozen=True)
 class Divergence:
-    """The first event in which two tapes part, or where one of them ends."""
+    """The first event in which two event logs part, or where one of them ends."""
 
     seq: int | None
-    """Of the recorded event; None when the recorded tape ends here."""
+    """Of the recorded event; None when the recorded event log ends here."""
     replayed_seq: int | None
     stage: str
     partition: str
@@ -56,7 +56,7 @@ class Divergence:
     number: int
     """Its place among the events that are compared, from 1."""
     before: tuple[tuple[int, str], ...]
-    """The last events that both have: position on the recorded tape, kind and name."""
+    """The last events that both have: position in the recorded event log, kind and name."""
     difference: str
     """Both events side by side."""
 
@@ -82,7 +82,7 @@ class Divergence:
 
 @dataclass(frozen=True)
 class Reached:
-    """Where a replay stopped, in terms of the recorded tape."""
+    """The place where a replay stopped, in the recorded event log."""
 
     place: str
     """'stage lowering', 'event 417'."""
@@ -91,9 +91,9 @@ class Reached:
     what: str = ""
     """Its kind and name."""
     details: tuple[str, ...] = ()
-    """What it says, a line for each fact."""
+    """Its data, a line for each fact."""
     before: tuple[tuple[int, str], ...] = ()
-    """The events before it: position on the recorded tape, kind and name."""
+    """The events before it: position in the recorded event log, kind and name."""
 
     def to_json(self) -> Json:
         """As data."""
@@ -105,7 +105,7 @@ class Reached:
 
 NOT_RESTORED = "config entry not restored: "
 NOT_RECORDED = "not recorded: "
-"""How the note of a verdict begins that names what the replay was made without."""
+"""Prefixes of the notes of a verdict that name what the replay lacked."""
 
 
 @dataclass(frozen=True)
@@ -125,7 +125,7 @@ class Verdict:
     divergence: Divergence | None = None
     cause: str = ""
     reached: Reached | None = None
-    """Where the replay was stopped: what it says is up to there."""
+    """The place where the replay was stopped: the verdict holds up to there."""
 
     @property
     def exit_status(self) -> int:
@@ -134,7 +134,7 @@ class Verdict:
 
     @property
     def missing(self) -> tuple[str, ...]:
-        """What the recorded compile had and the replay was made without."""
+        """Return what the recorded compile had and the replay lacked."""
         prefixes = (NOT_RESTORED, NOT_RECORDED)
         return tuple(
             note.removeprefix(prefix)

@@ -1,8 +1,8 @@
-"""What a recorded compile found of its machine: to be imposed on the child of a replay.
+"""The facts that a recorded compile read of its machine, to be imposed on the child of a replay.
 
-Lives here: reading the facts from a tape, as data that travels with the request, and what of them
-the child's environment has to say.  Not here: imposing them on torch (`torch_machine`), config and
-ambient state (`restore`).  Imports no torch.
+Lives here: reading the facts from an event log, as data that travels with the request, and what of
+them the child's environment has to say.  Not here: imposing them on torch (`torch_machine`), config
+and ambient state (`restore`).  Imports no torch.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from torchreel.store.records import Compile
 
 @dataclass(frozen=True)
 class Facts:
-    """The facts; None where the tape does not say."""
+    """The facts; None where the event log does not say."""
 
     cpus: int | None = None
     """CPUs in the machine: decides whether a kernel names its number of threads."""
@@ -34,13 +34,15 @@ class Facts:
     capability: str | None = None
     """The vector instructions of torch's own kernels: 'AVX2'."""
     accelerator: Mapping[str, Json] | None = None
-    """What torch and Triton tell of the GPUs (`nondeterminism.accelerator`)."""
+    """The properties of the GPUs from torch and Triton (`nondeterminism.accelerator`)."""
     redact: str | None = None
-    """How much was taken out of the recording, which is taken out of the replay's as well."""
+    """The level of redaction of the recording, which its replay gets as well."""
 
 
 def recorder_settings(facts: Facts, *, trust: bool) -> Settings:
-    """Return how a replay is recorded, to be compared; patterns of the user's own are on no tape.
+    """Return settings that record a replay as the recording was made, so that they compare.
+
+    Redaction patterns of the user are in no event log.
 
     A stranger's store does not decide that nothing is taken out of what is recorded here.
     """
@@ -70,7 +72,7 @@ def told(facts: Facts) -> list[str]:
 
 
 def facts_of(store: Store, compile: Compile) -> Facts:
-    """Return what a compile's tape says of its machine."""
+    """Return what a compile's event log says of its machine."""
     machine = _last(store, compile, "nondeterminism.machine")
     isas = queries.events(store, compile, "nondeterminism.vector_isa")
     isa = isas[0].data if isas and isinstance(isas[0].data, Mapping) else {}

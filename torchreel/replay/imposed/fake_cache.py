@@ -1,11 +1,11 @@
 """Impose on a replay what each operator found in the fake-tensor cache when it was recorded.
 
-Lives here: `Lookup`, what the tape says of an operator; reading them from a tape (`lookups_of`),
-which imports no torch; and `imposed`, which the child of a replay runs its stage in.  The cache is
-filled by all that a process compiled before, and what it gives is not always what the operator
-would work out: a result out of it has no storage offset, and traces no symbolic arithmetic.  Its
-sizes are spelled with the symbols of the time when it was worked out: those that have become known
-to be equal since then (replacements) are not put in.
+Lives here: `Lookup`, what the event log says of an operator; reading them from an event log
+(`lookups_of`), which imports no torch; and `imposed`, which the child of a replay runs its stage
+in.  The cache is filled by all that a process compiled before, and what it gives is not always what
+the operator would work out: a result out of it has no storage offset, and traces no symbolic
+arithmetic.  Its sizes are spelled with the symbols of the time when it was worked out: those that
+have become known to be equal since then (replacements) are not put in.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from torchreel.store.documents.jsontypes import Json
 if TYPE_CHECKING:
     from torchreel.recorder.recorder import Recorder
     from torchreel.replay.compare.selection import Point
-    from torchreel.replay.torch_names import CacheLookup
+    from torchreel.replay.imposed.fake_dispatch import CacheLookup
     from torchreel.store.database import Store
     from torchreel.store.records import Compile, Event
 
@@ -68,7 +68,7 @@ def _parsed(row: Sequence[Any]) -> Lookup:
 
 
 def lookups_of(store: Store, compile: Compile, point: Point) -> dict[str, list[Lookup]]:
-    """Return what the tape says from a checkpoint on; real inputs become fake in the program
+    """Return what the event log says from a checkpoint on; real inputs become fake in the program
     alone.
     """
     mark = mark_of(queries.events(store, compile, MARK), point)
@@ -83,7 +83,7 @@ def lookups_of(store: Store, compile: Compile, point: Point) -> dict[str, list[L
 
 
 def by_stage(events: Iterable[Event]) -> dict[str, list[Lookup]]:
-    """Events of operators as trees: one is on the tape when it ends, after those within it."""
+    """Events of operators as trees: one is in the event log when it ends, after those within it."""
     found: dict[str, list[Lookup]] = {}
     running: list[tuple[int, Lookup]] = []
     for event in events:
@@ -91,7 +91,9 @@ def by_stage(events: Iterable[Event]) -> dict[str, list[Lookup]]:
         depth, within = data.get("depth"), []
         depth = depth if isinstance(depth, int) else 0
         if not 0 <= depth <= _DEEPEST:
-            raise DamagedStore(f"An operator within {depth} others is on the tape: none can be.")
+            raise DamagedStore(
+                f"An operator within {depth} others is in the event log: none can be."
+            )
         while running and running[-1][0] > depth:
             within.append(running.pop()[1])
         sizes = _symbolic_sizes(data.get("result"))
@@ -120,7 +122,7 @@ def _sizes_in(result: Json) -> Iterator[tuple[Json, ...]]:
 
 
 def replacements_of(store: Store, compile: Compile, point: Point) -> list[tuple[str, Json]]:
-    """What each symbol was found to be equal to before a checkpoint, in the order of the log."""
+    """Return the replacements of symbols before a checkpoint, in the order of the event log."""
     mark = mark_of(queries.events(store, compile, MARK), point)
     if mark is None or not isinstance(mark.data, Mapping):
         return []
@@ -177,7 +179,7 @@ class _Guide:
 
     @property
     def lookup(self) -> Lookup | None:
-        """What is recorded of the innermost operator; None where nothing is known."""
+        """Return the recorded cache lookup of the innermost operator; None if there is none."""
         return self.running[-1][0] if self.running else None
 
 
@@ -192,7 +194,7 @@ def imposed(
     spelled otherwise than recorded, it had been worked out before the ShapeEnv learned all that it
     knows now: the `replacements` (symbol and expression) in their order.
     """
-    from torchreel.replay.torch_names import around_fake_dispatch
+    from torchreel.replay.imposed.fake_dispatch import around_fake_dispatch
 
     guide = _Guide(recorder, {stage: _Place(rows) for stage, rows in lookups.items()})
     earlier = [dict(replacements[:count]) for count in range(len(replacements))]

@@ -1,4 +1,4 @@
-"""What a frame read of its modules and does not find in its replay.
+"""Finds state of modules that a frame read and that is missing in its replay.
 
 A bundle holds a frame, and of the modules that it refers to the containers that its guards look at
 (a registry that each new model enters), if these can be pickled.  Lives here: how to tell from the
@@ -47,7 +47,7 @@ def _contents(store: Store, compile: Compile) -> dict[str, set[str]]:
 
 
 def refusal(names: list[str]) -> str:
-    """Why a frame that read these is not replayed."""
+    """Return the reason why a frame that read these members of modules is not replayed."""
     return (
         f"the frame read {', '.join(names)}, which the program had filled or changed after the "
         "import, and which could not be kept with the frame. Name a module that does the same with "

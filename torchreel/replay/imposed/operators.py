@@ -1,4 +1,4 @@
-"""What a store holds of a compile's own operators, joined into its checkpoint.
+"""Joins what a store holds of a compile's custom operators into its checkpoint.
 
 Lives here: the union over the compile's graphs (the backward calls operators that the graph of a
 checkpoint does not) and the backward of each call. Not here: what is made of it
@@ -11,9 +11,9 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from torchreel.formats.checkpoints.document import CheckpointDoc
+from torchreel.formats.graphs import OPERATORS
 from torchreel.formats.graphs.codec import GraphDoc
-from torchreel.formats.operators import KEY
-from torchreel.formats.operators.described import operators_of
+from torchreel.formats.graphs.operators import operators_of
 from torchreel.formats.operators.formulas import formulas_of
 from torchreel.store import queries
 from torchreel.store.database import Store
@@ -37,7 +37,7 @@ def with_operators(store: Store, compile: Compile, doc: CheckpointDoc) -> Checkp
         for name, one in table.items()
         if isinstance(one, Mapping)
     }
-    return replace(doc, extra={**doc.extra, KEY: found})
+    return replace(doc, extra={**doc.extra, OPERATORS: found})
 
 
 def document(store: Store, compile: Compile, row: Checkpoint) -> CheckpointDoc:

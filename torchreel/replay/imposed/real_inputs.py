@@ -1,4 +1,4 @@
-"""What a compile made of its real inputs after its Dynamo graph was taken.
+"""Finds symbols and guards that came from real inputs after the Dynamo graph was taken.
 
 AOTAutograd turns them into fake ones once more, and finds those that Dynamo made.  Not so for a
 view of a jagged tensor, whose own functions torch replays on symbols that stand for what they hold;
@@ -50,7 +50,7 @@ def static(events: Sequence[Event]) -> list[bool]:
 
 
 def refusal(events: Sequence[Event]) -> str:
-    """Why a replay from the graph parts from a compile whose `conversion` is given.
+    """Return the reason why a replay from the graph parts from a compile with this `conversion`.
 
     '' where this is not why: the conversion comes before everything that is compared.
     """

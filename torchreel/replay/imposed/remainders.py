@@ -1,9 +1,9 @@
-"""Which remainder of a guard became known to be zero, imposed on a replay.
+"""Imposes on a replay which remainder of a guard became known to be zero.
 
 torch learns from a guard such as `Mod(4*s + 4*Mod(-s, 256), 1024) == 0` by the first of the `Mod`
 in it, out of a set: which one that is depends on how the process hashes text.  What was learned is
-on the tape (`shape_env.divisible`).  Lives here: reading it, and `imposed`, which the child of a
-replay runs its stage in.
+in the event log (`shape_env.divisible`).  Lives here: reading it, and `imposed`, which the child of
+a replay runs its stage in.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def _field(data: Json, key: str) -> Json:
 def imposed(recorded: Sequence[Json]) -> Iterator[None]:
     """Have each guard with several remainders teach the one that it taught when recorded."""
     from torchreel.formats.symbols import encode_expr
-    from torchreel.replay.torch_names import choosing_remainders
+    from torchreel.torch_compat.shapes import choosing_remainders
 
     left = Counter(map(canonical_json, recorded))
 

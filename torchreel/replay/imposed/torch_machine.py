@@ -41,7 +41,7 @@ _EXTENSIONS = {
 }
 
 _MOST_CPUS = 1 << 12
-"""That a machine may have: the number is a store's, and each is told of."""
+"""The most CPUs that a store may claim: each becomes an entry of the CPU affinity."""
 
 
 @contextlib.contextmanager

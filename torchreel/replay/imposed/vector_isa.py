@@ -1,4 +1,4 @@
-"""What Inductor found out about the processor, for cache directories that begin empty.
+"""Copies Inductor's probes of the processor into cache directories that begin empty.
 
 Before its first kernel Inductor compiles and loads a probe for each vector extension that the
 processor may have (`torch/_inductor/cpu_vec_isa.py`), which takes ten CPU seconds, and keeps the
@@ -19,7 +19,7 @@ from pathlib import Path
 
 from platformdirs import user_cache_path
 
-_PROBE = "from torchreel.replay.torch_names import probe_vector_isa as probe; probe()"
+_PROBE = "from torchreel.torch_compat.inductor import probe_vector_isa as probe; probe()"
 # The same where torchreel is not installed: what this can't do, Inductor does itself.
 _PROBE_ALONE = "from torch._inductor.cpu_vec_isa import valid_vec_isa_list as probe; probe()"
 _SECONDS = 300.0

@@ -197,19 +197,19 @@ def _private_channel() -> IO[bytes]:
 
 
 def _import(program: str) -> None:
-    """What each child that runs this program imports before it compiles anything."""
+    """Import what each child that runs this program needs before it compiles anything."""
     import torchreel.recorder.session
     import torchreel.replay.child.restore
     import torchreel.replay.imposed.facts
-    import torchreel.replay.imposed.torch_machine
-    import torchreel.replay.torch_names
+    import torchreel.replay.imposed.torch_machine  # noqa: F401
     from torchreel import sandbox
+    from torchreel.torch_compat import configs, dispatcher
 
     sandbox.prepare()
-    if (
-        program == "torchreel.replay.child.checkpoint_child"
-    ):  # a frame's child may do without Inductor
-        torchreel.replay.torch_names.register_operators()
+    configs.config_modules()  # imports them
+    # A frame's child may do without Inductor.
+    if program == "torchreel.replay.child.checkpoint_child":
+        dispatcher.register_operators()
 
 
 def _become(program: str, folder: str) -> NoReturn:

@@ -36,6 +36,7 @@ from torchreel.sandbox.remains import is_file
 from torchreel.store import queries
 from torchreel.store.copying import copy_recording
 from torchreel.store.database import Store
+from torchreel.store.post_mortem import settle
 
 DEFAULT_TIMEOUT = 600.0  # seconds; a compile that takes longer wants --timeout
 _POLL = 0.1  # seconds between two looks at a child's memory
@@ -51,13 +52,13 @@ TOO_LARGE = (
 
 @dataclass(frozen=True)
 class ChildEnd:
-    """How a child ended, and the recording it made (None when it made none)."""
+    """The end of a child, and the recording that it made (None if it made none)."""
 
     report: Report | FrameReport | None
     status: int
     timed_out: bool
     too_large: bool
-    """Whether it took more memory than its limit."""
+    """True if it took more memory than its limit."""
     errors: str
     recording_id: int | None
 
@@ -258,5 +259,5 @@ def _settle(request: Request | FrameRequest, pid: int, status: int) -> int | Non
         columns = {"exit_status": max(status, 0) or (128 - status if status < 0 else 0)}
         with store.writer() as writer:
             writer.update("recordings", mine[-1].id, exit_signal=name, ended_ns=ended, **columns)
-        store.settle()
+        settle(store)
         return mine[-1].id

@@ -1,7 +1,8 @@
-"""The entry `shapes`: the ShapeEnvs of a compile rebuilt from the tape, held to their snapshots.
+"""The entry `shapes`: rebuilds ShapeEnvs from the event log and compares them with the snapshots.
 
-Lives here: one walk along the tape with a look at each checkpoint.  Not here: what each event does
-(`shapes`).  No compiler runs and no child is needed: the events are data, and nothing is evaluated.
+Lives here: one walk along the event log with a look at each checkpoint.  Not here: what each event
+does (`rebuild`).  No compiler runs and no child is needed: the events are data, and nothing is
+evaluated.
 """
 
 from __future__ import annotations
@@ -14,7 +15,6 @@ from torch.fx.experimental.recording import NotEqualError
 from torchreel.errors import UnsupportedError
 from torchreel.formats.checkpoints.document import CheckpointDoc
 from torchreel.formats.shape_env import snapshots
-from torchreel.formats.torch_names import ShapeEnv
 from torchreel.replay.compare.lanes import named
 from torchreel.replay.compare.selection import MARK
 from torchreel.replay.compare.travel import BEFORE
@@ -24,6 +24,7 @@ from torchreel.store import queries
 from torchreel.store.addressing import Address
 from torchreel.store.database import Store
 from torchreel.store.records import Compile, Event
+from torchreel.torch_compat.shapes import ShapeEnv
 
 ENTRY = "shapes"
 
@@ -31,9 +32,9 @@ ENTRY = "shapes"
 def replay_shapes(store: Store, compile: Compile, until: int | None = None) -> Verdict:
     """Rebuild the ShapeEnvs that a compile's checkpoints hold; compare them there.
 
-    `until` is the position of the last event to replay.  Raises UnsupportedError when the tape has
-    no ShapeEnv at a checkpoint of this compile up to there, and what `shapes.rebuild` raises for a
-    tape that has a hole or says what can't be.
+    `until` is the position of the last event to replay.  Raises UnsupportedError when the event log
+    has no ShapeEnv at a checkpoint of this compile up to there, and what `shapes.rebuild` raises
+    for an event log that has a hole or says what can't be.
     """
     marks = queries.events(store, compile, MARK)
     if until is not None and marks:
@@ -54,12 +55,14 @@ def replay_shapes(store: Store, compile: Compile, until: int | None = None) -> V
         place = None if until is None else _reached(store, compile, events, marks, until)
         return Verdict(IDENTICAL, ENTRY, tuple(rows), notes=notes, reached=place)
     at = next(mark for mark, row in zip(marks, rows, strict=True) if not row.agrees)
-    detail = f"at event {at.seq}: the ShapeEnv rebuilt from the tape is not the one in the snapshot"
+    detail = (
+        f"at event {at.seq}: the ShapeEnv rebuilt from the event log is not the one in the snapshot"
+    )
     return Verdict(DIVERGED, ENTRY, tuple(rows), detail, first, notes=notes)
 
 
 def _events(store: Store, compile: Compile, marks: list[Event], until: int | None) -> list[Event]:
-    """Return what the tape has of these checkpoints' ShapeEnvs, in whichever compile it was
+    """Return what the event log has of these checkpoints' ShapeEnvs, in whichever compile it was
     noted: one may serve several, but has no event before the one that creates it.
     """
     recording = queries.recording(store, compile.recording_id)

@@ -1,4 +1,4 @@
-"""ShapeEnvs rebuilt from the tape, as they were at any event.
+"""ShapeEnvs rebuilt from the event log, as they were at any event.
 
 Lives here: what each kind of event did to a ShapeEnv, done again to a new one.  Not here: the forms
 of the values (`torchreel.formats.shape_env.calls`), who noted them (the recorder's probe
@@ -23,18 +23,19 @@ from typing import Any
 import sympy
 
 from torchreel.errors import DamagedStore, UnsupportedError, UsageError
-from torchreel.formats import symbols, torch_names
+from torchreel.formats import symbols
 from torchreel.formats.shape_env import calls
 from torchreel.formats.shape_env.snapshots import new_shape_env
-from torchreel.formats.torch_names import ShapeEnv
 from torchreel.store.documents.jsontypes import Json
 from torchreel.store.records import Event
+from torchreel.torch_compat import shapes
+from torchreel.torch_compat.shapes import ShapeEnv
 
 Data = Mapping[str, Json]
 
 
 class _Rebuilt:
-    """A ShapeEnv on its way, and the symbols that the tape has described for it."""
+    """A ShapeEnv on its way, and the symbols that the event log has described for it."""
 
     def __init__(self, data: Data) -> None:
         self.env = new_shape_env(data)
@@ -96,8 +97,8 @@ def _replacement(to: _Rebuilt, data: Data) -> None:
 def _expect(symbol: sympy.Symbol, what: str, found: object, recorded: object) -> None:
     if found != recorded:
         raise DamagedStore(
-            f"The tape has a hole: before it changed, the {what} of {symbol} was {recorded}, and "
-            f"the events so far make it {found}. See what was lost with 'torchreel show'."
+            f"The event log has a hole: before it changed, the {what} of {symbol} was {recorded}, "
+            f"and the events so far make it {found}. See what was lost with 'torchreel show'."
         )
 
 
@@ -167,7 +168,7 @@ _NO_CHANGES = frozenset(
 )  # fmt: skip
 """Kinds that name a ShapeEnv and change none."""
 MAY_CHANGE = ("shape_env.", "unbacked.", "runtime_assert.")
-"""How the kinds begin that may change a ShapeEnv; other kinds are passed over."""
+"""Prefixes of the kinds that may change a ShapeEnv; other kinds are passed over."""
 
 
 def left_out(events: Iterable[Event]) -> list[str]:
@@ -217,7 +218,7 @@ def rebuild_all(events: Sequence[Event], until: int | None = None) -> dict[int, 
                 f"the event {event.seq} ({event.kind}) is malformed: {error!r:.200}"
             ) from error
     for each in rebuilt.values():
-        torch_names.settle_shape_env(each.env)
+        shapes.settle_shape_env(each.env)
     return {number: each.env for number, each in rebuilt.items()}
 
 
@@ -235,7 +236,9 @@ def _apply(rebuilt: dict[int, _Rebuilt], event: Event) -> None:
         raise UnsupportedError(f"the event {event.seq} ({event.kind}) has no data")
     number = _number(data)
     if number not in rebuilt:
-        raise DamagedStore(f"The tape changes ShapeEnv {number}, but does not say how it began.")
+        raise DamagedStore(
+            f"The event log changes ShapeEnv {number}, but does not say how it began."
+        )
     change(rebuilt[number], data)
 
 
@@ -259,12 +262,14 @@ def rebuild(events: Sequence[Event], until: int | None = None, env: int | None =
     )
     if env is None:
         if len(numbers) != 1:
-            raise UsageError(f"The tape has {len(numbers)} ShapeEnvs: say which ({list(numbers)}).")
+            raise UsageError(
+                f"The event log has {len(numbers)} ShapeEnvs: say which ({list(numbers)})."
+            )
         (env,) = numbers
     own = [event for event in events if _concerns(event, env)]
     found = rebuild_all(own, until)
     if env not in found:
-        raise UsageError(f"There is no ShapeEnv {env} on the tape at that event.")
+        raise UsageError(f"There is no ShapeEnv {env} in the event log at that event.")
     return found[env]
 
 

@@ -1,4 +1,4 @@
-"""How the bytes of a blob are kept: compressed, and never unpacked beyond their recorded size.
+"""Compresses the bytes of blobs, and never unpacks them beyond their recorded size.
 
 Alone, or with others in a pack (`packs`).  Used by `blobs` and `direct`; nothing of the database is
 known here.

@@ -39,7 +39,7 @@ DELETE FROM packs WHERE id NOT IN (
     SELECT packs.id
     FROM packs JOIN used ON used.first = coalesce(packs.first, packs.id) AND packs.id <= used.last
 )"""
-"""What to do after blobs were deleted: parts go when no blob is in them or in a later one."""
+"""Run after blobs were deleted: deletes packs if neither they nor later parts hold a blob."""
 
 
 class Part(NamedTuple):

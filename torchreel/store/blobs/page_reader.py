@@ -17,7 +17,7 @@ from torchreel.store.records import Event, EventPages, StackFrame, StackPage
 
 
 class Room:
-    """How much one query may still read out of pages: each may be named by many rows."""
+    """The bytes that one query may still read out of pages, which many rows may name."""
 
     def __init__(self, target: str, file_bytes: int) -> None:
         self._target, self._left = target, limits.pages_memory(file_bytes)

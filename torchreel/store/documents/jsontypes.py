@@ -28,7 +28,7 @@ def canonical_json(value: Json) -> bytes:
 
 
 _AS_JSON = orjson.OPT_PASSTHROUGH_DATACLASS | orjson.OPT_PASSTHROUGH_DATETIME
-"""What json does not take, orjson is not to take either."""
+"""Let orjson refuse what json refuses."""
 
 
 def exact_json(

@@ -64,7 +64,7 @@ def source_name(data: Json, depth: int = 0) -> str:
 
 
 class _Fields(dict[str, Any]):
-    """What a template may name."""
+    """The fields that a template may name."""
 
     def __init__(self, base: str, data: Mapping[str, Json], depth: int) -> None:
         super().__init__(base=base)

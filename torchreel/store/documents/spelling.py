@@ -142,7 +142,7 @@ _WRAPPERS = {
 
 
 def _wrapped(call: str) -> str:
-    """What Dynamo makes for a call of NumPy code: an object around what is called."""
+    """Spell the object that Dynamo wraps around the callee of a NumPy call."""
     kind, _, name = call.partition(":")
     if kind not in _WRAPPERS:
         return literal(call)

@@ -1,4 +1,4 @@
-"""How long a compile has to take to count as hung: as long as the recording waited.
+"""Reads from a failure after how many seconds a compile counts as hung, as the recording did.
 
 Lives here: reading that from a failure. Not here: the option that overrides it (`RunLimits`).
 Called by `minify`, by `export` for the scripts, and by `replay`.

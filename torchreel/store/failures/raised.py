@@ -24,7 +24,7 @@ class Raised(NamedTuple):
 
 
 class Denial(NamedTuple):
-    """What an exception says about a refused operation: enough to find a sandbox's denial."""
+    """The facts of an exception about a refused operation: they tell the denial of a sandbox."""
 
     type_name: str
     number: int | None

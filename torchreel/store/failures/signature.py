@@ -1,4 +1,4 @@
-"""What makes two failures "the same bug".
+"""Computes and compares signatures: what makes two failures "the same bug".
 
 The recorder computes a signature from the exception it sees, the minifier from what its oracle's
 child sees; a reduction step counts only if the two match. So everything that depends on the size or
@@ -45,7 +45,7 @@ CLASSES: tuple[FailureClass, ...] = (
     "exception", "wrong_result", "crash", "hang", "memory", "predicate", "script",
 )  # fmt: skip
 ASKED: tuple[FailureClass, ...] = ("predicate", "script")
-"""What somebody asked for: no recording holds it, and nothing is met of it by the way."""
+"""Classes that a user defines for a reduction: no recording holds them, no search meets them."""
 
 # Types that only wrap another exception on its way through Dynamo: the same failure comes without
 # them, or with others, when the backend is called directly (_dynamo/exc.py, _inductor/exc.py).
@@ -100,7 +100,7 @@ class Signature:
 
     @property
     def is_kill(self) -> bool:
-        """Whether somebody ended the process: the kernel for its memory, as a rule."""
+        """Return True if the process was killed from outside, as by the kernel for its memory."""
         return self.failure_class == "crash" and self.signal in (None, "SIGKILL")
 
     @property

@@ -18,8 +18,8 @@ _SUFFIXES = ("", "-wal", "-shm")
 _DIRECTORY = "/proc/self/fd"
 _HEADER_BYTES = 100
 _NAMES = (slice(0, 16), slice(60, 64), slice(68, 72))
-"""What never changes in the header: the magic, the number that `sqlite_files.create` gave the
-store, and whose file it is."""
+"""Parts of the header that never change: the magic, the number that `sqlite_files.create` gave the
+store, and the application id."""
 
 Identity = tuple[int, int]
 
@@ -83,7 +83,7 @@ def identity_of_null() -> Identity | None:
 
 
 class Descriptors:
-    """What one connection has open: found by what was there before it, and what is after."""
+    """The file descriptors of one connection: those that were not open before it."""
 
     def __init__(self, path: Path, before: dict[str, set[int]]) -> None:
         after = of_file(path)
@@ -101,12 +101,12 @@ class Descriptors:
 
     @property
     def are_open(self) -> bool:
-        """Whether they are still open, each on its file."""
+        """Return True if all are still open, each on its file."""
         return all(identity(descriptor) == key for descriptor, key in self._held.items())
 
     @property
     def is_same_store(self) -> bool:
-        """Whether the file's header is that of the store which was opened."""
+        """Return True if the header of the file is that of the store that was opened."""
         return self._main is None or self._names() == self._header
 
     def _names(self) -> list[bytes]:

@@ -218,7 +218,7 @@ def is_done(store: DirectStore | Store, recording_id: int | None) -> bool:
 
 
 class DirectWriter:
-    """What `writer.Writer` does, in the transaction of a sqlite3 connection."""
+    """Writes as `writer.Writer` does, but in the transaction of a sqlite3 connection."""
 
     def __init__(self, connection: sqlite3.Connection, digests: set[str], pack: OpenPack) -> None:
         self.connection = connection

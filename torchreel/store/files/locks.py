@@ -15,7 +15,7 @@ from functools import lru_cache
 from pathlib import Path
 
 INSTEAD_OF = "instead_of"
-"""The key in `environment` under which a recording keeps the name of the store that was asked for,
+"""The key in `environment` under which a recording keeps the name of the store that was wanted,
 where it is in a file of its own."""
 
 _NO_LOCKS = (errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOTSUP, errno.ENOSYS, errno.EINVAL)
@@ -64,7 +64,7 @@ def has_locks(directory: Path) -> bool:
 
 @lru_cache(64)
 def _device_has_locks(device: int, directory: Path) -> bool:
-    """Raises OSError where no file can be made (and is asked again then)."""
+    """Raises OSError where no file can be made (the next call tries again)."""
     name = directory / f".torchreel-{os.getpid()}.lock"
     handle = os.open(name, os.O_RDWR | os.O_CREAT, 0o600)
     try:

@@ -57,7 +57,7 @@ def path_of(target: str | Path) -> Path | None:
 
 
 _open_here: Counter[tuple[int, int]] = Counter()
-"""How many stores of this process have a file open, by device and inode."""
+"""The number of stores of this process that have a file open, by device and inode."""
 
 
 def opened(path: Path) -> tuple[int, int]:
@@ -154,7 +154,7 @@ def connect(path: Path, *, write: bool, busy_timeout_ms: int) -> Guarded:
 
 
 _NO_SHARING = (sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY)
-"""What a log leads to in a directory that can't be written to."""
+"""Errors of SQLite for a write-ahead log in a directory that can't be written to."""
 
 
 def _unlocked(path: Path) -> str:

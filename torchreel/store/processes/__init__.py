@@ -1,1 +1,1 @@
-"""Processes that wrote a recording: whether they live, what had returned, and how they ended."""
+"""Processes that wrote a recording: finds out if they live, and which compiles had returned."""

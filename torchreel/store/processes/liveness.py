@@ -1,8 +1,8 @@
-"""Whether the process that wrote a recording still lives.
+"""Finds out if the process that wrote a recording still lives.
 
 A process id alone can't say: ids are used again, and a store travels. So a recorder may write
 `process_identity()` into its environment rows (key `PROCESS`), and a reader compares.
-Used by `queries` (to show the truth) and `settle` (to write it down).
+Used by `queries` (to show the truth) and `post_mortem` (to write it down).
 """
 
 import os

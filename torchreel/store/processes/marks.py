@@ -1,7 +1,7 @@
-"""Which compiles of a process have returned, in a small file beside its store.
+"""Marks the compiles of a process that have returned, in a small file beside its store.
 
 Lives here: the file, written by the recorder as each compile returns and read once the process is
-gone.  Not here: what follows from it (`settle`, `queries`).
+gone.  Not here: what follows from it (`post_mortem`, `queries`).
 
 A row that says so reaches the store a moment later, by another thread, and never when the disk is
 full.  A mark costs one write of 32 bytes into a file whose room is taken at the start: it is in the
@@ -34,7 +34,7 @@ BESIDE, NOWHERE = "file", "none"
 
 _MAGIC = b"reelmark"
 _HEADER = struct.Struct("<8sQ16s")
-"""What the file is, whether the process has ended in order, and a digest of its machine."""
+"""The magic, a flag (the process has ended in order), and a digest of the machine."""
 _ENDED = struct.pack("<8sQ", _MAGIC, 1)
 _RECORD = struct.Struct("<QQQQ")
 """The number of the mark (from 1), when it was set, when its compile began, a status."""
@@ -64,7 +64,7 @@ def path_of(target: str, pid: int, started_ns: int) -> Path:
 
 
 class Marks:
-    """Where a recorder marks the compiles that have returned; never raises OSError.
+    """The file in which a recorder marks the compiles that have returned; never raises OSError.
 
     Any thread may mark, also in a signal handler that interrupts one: there is no lock.
     """
@@ -159,10 +159,10 @@ def _write_at(path: Path, place: int, data: bytes) -> None:
 
 
 class Ends(NamedTuple):
-    """What the marks of a process say."""
+    """The content of the marks of a process."""
 
     orderly: bool
-    """The process ended in order, though its store could not be told."""
+    """True if the process ended in order, even if the store could not be written."""
     statuses: dict[int, str]
     """By when a compile began: the last mark of it."""
     complete_since: int

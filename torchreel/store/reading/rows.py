@@ -22,7 +22,7 @@ _KINDS: dict[type, tuple[tuple[type, ...], str]] = {
     bool: ((bool,), "true or false"),
     bytes: ((bytes,), "bytes"),
 }
-"""What may stand in a column, by SQLAlchemy's `python_type`, and how that is called."""
+"""The types that a column may hold, by SQLAlchemy's `python_type`, and their names."""
 
 
 class _Check(NamedTuple):

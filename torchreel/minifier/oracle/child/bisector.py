@@ -42,7 +42,7 @@ class HeldBack:
     def disable_subsystem(
         self, backend: str, subsystem: str, debug_info: Callable[[], str] | None = None
     ) -> bool:
-        """Answer torch, which asks whether to leave an application out."""
+        """Return True to leave out this application of a pass or a lowering."""
         if (backend, subsystem) != self._part:
             return False
         number, self._count = self._count, self._count + 1

@@ -20,7 +20,6 @@ from torchreel.formats.checkpoints.document import CheckpointDoc
 from torchreel.formats.graphs.codec import GraphDoc
 from torchreel.formats.shape_env import snapshots
 from torchreel.formats.tensors import Encoder, synthesise_all
-from torchreel.formats.torch_names import specialized_floats
 from torchreel.formats.values import decode_value
 from torchreel.minifier.cases.case import VALUE_KEYS, Case
 from torchreel.minifier.cases.descriptions import as_list, as_object
@@ -42,13 +41,14 @@ from torchreel.minifier.oracle.child.stages import (
 from torchreel.minifier.oracle.predicates import QUANTITIES, Measured, Predicate, parse_predicate
 from torchreel.minifier.oracle.protocol import ChildReport, Task
 from torchreel.recorder.event_log.failures import is_restart
-from torchreel.replay import torch_names as torch_replay
 from torchreel.replay.accuracy.comparison import Difference, differences, layout_differences
 from torchreel.replay.child import restore
 from torchreel.replay.imposed.device import libraries
 from torchreel.store.documents.jsontypes import Json, parse_json
 from torchreel.store.failures.raised import lineage
 from torchreel.store.failures.signature import Signature, from_exception, predicate_signature
+from torchreel.torch_compat import aot, dynamo
+from torchreel.torch_compat.dynamo import specialized_floats
 
 # Larger inputs than this are not made only to check a case in eager mode.
 _MOST_ELEMENTS = 20_000_000
@@ -407,10 +407,10 @@ def _compiled(prepared: _Prepared, stages: Stages) -> Callable[..., object]:
     else:
         with (
             stages.inside("pre_grad"),
-            torch_replay.tracing_context(restored.mode),
-            torch_replay.backward_now(backward),
+            dynamo.tracing_context(restored.mode),
+            aot.backward_now(backward),
         ):
-            found = prepared.backend(torch_replay.before_backend(restored.graph), restored.inputs)
+            found = prepared.backend(dynamo.before_backend(restored.graph), restored.inputs)
     if not callable(found):
         raise TypeError(f"the backend gave {type(found).__name__}, which is not callable")
     return found

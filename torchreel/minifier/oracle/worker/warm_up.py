@@ -20,12 +20,12 @@ from torchreel.errors import MinifyError
 from torchreel.formats.checkpoints.document import CheckpointDoc
 from torchreel.formats.graphs.codec import GraphDoc, NodeDoc
 from torchreel.formats.shape_env.snapshots import encode_shape_env
-from torchreel.formats.torch_names import ShapeEnv
 from torchreel.minifier.cases.case import Case, trivial
 from torchreel.minifier.oracle.child.runners import run_case
 from torchreel.minifier.oracle.protocol import Task
 from torchreel.store.documents.jsontypes import Json
 from torchreel.store.failures.signature import Signature
+from torchreel.torch_compat.shapes import ShapeEnv
 
 
 def compile_once(*, kernels: bool) -> None:

@@ -19,11 +19,12 @@ import torch
 from torchreel.errors import TorchreelError, UnsupportedError
 from torchreel.escaping.characters import is_visible
 from torchreel.escaping.python import is_identifier
-from torchreel.formats import numpy_calls, targets, torch_names
+from torchreel.formats import numpy_calls, targets
 from torchreel.formats.allowed.members import tensor_attributes, tensor_methods
 from torchreel.formats.checkpoints import config
 from torchreel.minifier.scripts.names import public_functions
 from torchreel.store.documents.jsontypes import Json
+from torchreel.torch_compat import configs
 
 _SYNTAX = (
     ast.Module, ast.Import, ast.ImportFrom, ast.FunctionDef, ast.arguments, ast.arg, ast.Return,
@@ -75,10 +76,13 @@ _PATHS = _words(
     "torch.library.define torch.library.impl torch.library.register_fake torch.library.get_ctx "
     "metrics.reset metrics.generated_kernel_count ShapeEnv.__init__ V.set_fake_mode "
     "DimDynamic.DUCK DimDynamic.STATIC torch._dynamo.utils.numpy_to_tensor_wrapper "
-    "torch._dynamo.utils.numpy_operator_wrapper torch._dynamo.utils.numpy_attr_wrapper"
+    "torch._dynamo.utils.numpy_operator_wrapper"
 )
 _METHOD_OF_ARRAYS = "torch._dynamo.utils.numpy_method_wrapper"
 """Takes the name of a method."""
+_ATTRIBUTE_OF_ARRAYS = "torch._dynamo.utils.numpy_attr_wrapper"
+_READERS = frozenset({"getattr", _ATTRIBUTE_OF_ARRAYS})
+"""They take an object, and the name of a member."""
 _SET_PATHS = _words(
     "logging.Logger.handle warnings.showwarning GraphLowering.save_output_code ShapeEnv.__init__"
 )
@@ -183,23 +187,50 @@ class _Program(ast.NodeVisitor):
     def visit_Name(self, node: ast.Name) -> None:
         """Check that a name is one of the program's, or one of a few builtins."""
         bare_module = node.id in {*_MODULES, "F"} & self._modules - self._set
-        if not _is_set(node) and (node.id not in self._names or bare_module):
+        known = node.id in self._names and not bare_module and node.id != "getattr"
+        if not _is_set(node) and not known:
             raise _refused(f"the name {node.id!r:.60}")
 
     def visit_Call(self, node: ast.Call) -> None:
-        """Check a call; `getattr` names its attribute itself, and so does a method of arrays."""
-        if _path(node.func) == _METHOD_OF_ARRAYS and "torch" in self._modules:
+        """Check a call; what reads a member by its name is given that name itself."""
+        path = self._known_path(node.func)
+        if path == _METHOD_OF_ARRAYS:
             name = node.args[0] if len(node.args) == 1 and not node.keywords else None
             if not isinstance(name, ast.Constant) or name.value not in numpy_calls.methods():
                 raise _refused("the name of a method that no array has, or that is computed")
-            return
-        if not isinstance(node.func, ast.Name) or node.func.id != "getattr":
+        elif path in _READERS:
+            self._member(path, node.args, node.keywords)
+        elif self._is_node_of_reader(node):
+            given = node.args[1] if len(node.args) == 2 else None
+            items = given.elts if isinstance(given, ast.Tuple) else []
+            self._member(self._known_path(node.args[0]), items, node.keywords)
+            self.visit(node.func)
+        else:
             self.generic_visit(node)
-            return
-        name = node.args[1] if len(node.args) == 2 and not node.keywords else None
+
+    def _known_path(self, node: ast.expr) -> str | None:
+        path = _path(node)
+        known = path == "getattr" or "torch" in self._modules
+        return path if known else None
+
+    def _is_node_of_reader(self, node: ast.Call) -> bool:
+        """Return True for a node of a graph that reads a member: `g.call_function(getattr, ...)`"""
+        is_node = isinstance(node.func, ast.Attribute) and node.func.attr == "call_function"
+        return is_node and bool(node.args) and self._known_path(node.args[0]) in _READERS
+
+    def _member(
+        self, reader: str | None, given: Sequence[ast.expr], keywords: Sequence[ast.keyword]
+    ) -> None:
+        """Check `owner, "name"`, which `getattr` is given, or what stands for it with arrays."""
+        name = given[1] if len(given) == 2 and not keywords else None
         if not isinstance(name, ast.Constant) or not isinstance(name.value, str):
             raise _refused("getattr of a name that is computed")
-        self._attribute(node.args[0], name.value)
+        if reader == _ATTRIBUTE_OF_ARRAYS and name.value not in numpy_calls.ATTRIBUTES:
+            raise _refused(f"the attribute {name.value!r:.60} of an array")
+        if reader == _ATTRIBUTE_OF_ARRAYS:
+            self.visit(given[0])
+        else:
+            self._attribute(given[0], name.value)
 
     def visit_Attribute(self, node: ast.Attribute) -> None:
         """Check a path from a module that is on a list, or an attribute of a value."""
@@ -327,9 +358,9 @@ def _is_of_tensors(name: str) -> bool:
 
 def _is_entry(path: str, value: ast.expr) -> bool:
     """Return True if a path is an entry of a config that may have that value without trust."""
-    for short, module in torch_names.config_modules().items():
+    for short, module in configs.config_modules().items():
         key = path.removeprefix(f"{module.__name__}.")
-        if key != path and key in torch_names.config_keys(module):
+        if key != path and key in configs.config_keys(module):
             given = value.value if isinstance(value, ast.Constant) else None
             # Of anything else that is written, the strings in it decide.
             tree = given if isinstance(given, (bool, int, str)) else "text"
@@ -339,4 +370,4 @@ def _is_entry(path: str, value: ast.expr) -> bool:
 
 
 def _config_names() -> list[str]:
-    return [module.__name__ for module in torch_names.config_modules().values()]
+    return [module.__name__ for module in configs.config_modules().values()]

@@ -137,9 +137,7 @@ def _suffix(module: torch.nn.Module) -> str:
 
 
 def needs_arguments(kind: type, is_allowed: Callable[[object], bool]) -> bool:
-    """Return True if an empty instance of a class can't be made by calling it: a base of torch's
-    asks.
-    """
+    """Return True if a class can't be called without arguments, because its base in torch can't."""
     base = next((k for k in kind.__mro__ if is_allowed(k.__module__)), torch.nn.Module)
     return base not in (torch.nn.Module, *_CONTAINERS, torch.nn.ModuleDict)
 

@@ -21,7 +21,6 @@ from typing import Any
 
 import torch
 
-from torchreel.formats import torch_names
 from torchreel.minifier.source.assemble import layers
 from torchreel.minifier.source.assemble.functions import (
     Renamed,
@@ -32,6 +31,7 @@ from torchreel.minifier.source.assemble.functions import (
 )
 from torchreel.minifier.source.assemble.names import Names
 from torchreel.minifier.source.assemble.tensors import Tensors
+from torchreel.torch_compat import dispatcher, dynamo
 
 _SINGLE = (torch.dtype, torch.layout, torch.memory_format)
 _SHARED = (list, dict, set, collections.deque)
@@ -43,7 +43,7 @@ _DEEPEST = 40
 
 @dataclass
 class Choice:
-    """How faithful the program is to be; the first choice is the shortest program."""
+    """A degree of fidelity of the program; the first choice gives the shortest program."""
 
     executed: frozenset[tuple[str, int, str]] | None = None
     """The code that ran in eager mode, by file, line and name; None: everything counts."""
@@ -138,7 +138,7 @@ class Objects:
         return None
 
     def _other(self, obj: Any, hint: str) -> str:
-        operator = torch_names.operator_path(obj)
+        operator = dispatcher.operator_path(obj)
         if operator is not None:
             return f"torch.ops.{operator}"
         if isinstance(obj, MethodType):
@@ -153,7 +153,7 @@ class Objects:
             if found is not None:
                 return found
         if isinstance(obj, FunctionType):
-            region = torch_names.nested_compile_region(obj)
+            region = dynamo.nested_compile_region(obj)
             if region is not None:
                 return f"torch.compiler.nested_compile_region({self.expression(region)})"
             return self.function(obj, hint)

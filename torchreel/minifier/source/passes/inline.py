@@ -44,7 +44,7 @@ class InlineVariables(SourcePass):
 
 
 def _assigned(node: cst.CSTNode) -> tuple[str, cst.BaseExpression] | None:
-    """Return the name and the value of a plain assignment."""
+    """Return the name and the value of an assignment to one name."""
     small = node.body[0] if isinstance(node, cst.SimpleStatementLine) else None
     if isinstance(small, cst.Assign) and len(small.targets) == 1:
         target = small.targets[0].target

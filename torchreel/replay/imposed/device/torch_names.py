@@ -1,8 +1,8 @@
 """The names of torch and Triton by which a compile sees a GPU, and recorded answers for them.
 
 Called by `torch_machine` in the child of a replay.  Not here: what torch's C++ asks (`libraries`),
-which facts there are (`nondeterminism.accelerator` on the tape).  To support another torch, this
-file changes.
+which facts there are (`nondeterminism.accelerator` in the event log).  To support another torch,
+this file changes.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from torchreel.errors import UnsupportedError
 from torchreel.formats import names
-from torchreel.formats.torch_names import FakeTensorMode
 from torchreel.replay.imposed.device import libraries
 from torchreel.store.documents.jsontypes import Json
+from torchreel.torch_compat.fake_tensors import FakeTensorMode
 
 _ABSENT = object()
 
@@ -33,7 +33,7 @@ def impose(stack: ExitStack, facts: Mapping[str, Json], left: list[str], *, run:
     """
     known = Known(facts)
     if not known.devices:
-        left.append("the GPU: the tape does not say what it was")
+        left.append("the GPU: the event log does not say what it was")
         return
     _check_triton(facts, left)
     if torch.cuda.is_available():
@@ -60,7 +60,7 @@ _TEXTS = frozenset({"name", "gcnArchName"})
 
 
 class Known:
-    """The recorded facts, in the forms in which torch asks for them.
+    """The recorded facts of the devices, in the forms in which torch reads them.
 
     Raises UnsupportedError for facts that would be code in a kernel.
     """
@@ -78,7 +78,7 @@ class Known:
 
     @property
     def name(self) -> str:
-        """What the devices are called: 'NVIDIA H200'."""
+        """Return the names of the devices: 'NVIDIA H200'."""
         return ", ".join(dict.fromkeys(str(getattr(d, "name", "?")) for d in self.devices))
 
     def index(self, device: Any = None) -> int:
@@ -124,7 +124,7 @@ def _answers(known: Known) -> dict[str, Any]:
 
 
 def _impose_absent(stack: ExitStack, known: Known) -> None:
-    """What `torch.cuda` does with a device, where there is none."""
+    """Let `torch.cuda` answer as if the recorded device were here."""
     from torch._inductor.fx_passes import joint_graph
 
     generator = torch.Generator()

@@ -1,4 +1,4 @@
-"""What is found out about a case beyond its verdicts: bisections, explanations."""
+"""Findings about a case beyond its verdicts: bisections, explanations."""
 
 import sqlalchemy as sa
 from alembic import op

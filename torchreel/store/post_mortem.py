@@ -1,6 +1,6 @@
 """Writes down what a process could not say any more: that it died, and in which stage.
 
-Called through `Store.settle` by whoever opens a store after the fact: `torchreel record`
+Called by whoever opens a store after the fact: `torchreel record`
 when its child ends, and the commands that replay or reduce. Running it twice changes nothing.
 """
 
@@ -28,7 +28,7 @@ _RUNNING = select(recordings.c.id).where(recordings.c.status == "running")
 
 @dataclass(frozen=True)
 class _Crash:
-    """Where a process died: in which compile and stage, and the checkpoint to replay it from."""
+    """The place where a process died: compile, stage, and the checkpoint to replay from."""
 
     compile: Compile
     stage: str

@@ -12,17 +12,18 @@ region, nested graphs and operators given to higher-order operators; none of tho
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import torch
 import torch._ops
 
 from torchreel.errors import ForbiddenError, RefusedError
-from torchreel.formats import numpy_calls, targets, torch_names
+from torchreel.formats import numpy_calls, targets
 from torchreel.formats.allowed import functions, kinds, members, strings
 from torchreel.formats.allowed.kinds import ValueKind
 from torchreel.store.documents.jsontypes import Json
+from torchreel.torch_compat import fx
 
 if TYPE_CHECKING:
     from torchreel.formats.graphs.codec import GraphDoc, NodeDoc
@@ -127,7 +128,8 @@ class _Check:
         function = targets.decode_target(node.target)
         if node.target.startswith(numpy_calls.TAG):
             _check_operands(every, kinds.NO_DATA)
-            return numpy_calls.check(node.target, _sequence(node.args), given, args)
+            trees, held = _sequence(node.args), [*named.values()]
+            return numpy_calls.check(node.target, trees, given, args, held)
         denied = kinds.NO_DATA - ({"opaque"} if functions.takes_objects(name) else set())
         _check_operands(every, denied)
         if functions.is_python(name):
@@ -151,6 +153,8 @@ class _Check:
         found = kinds.union(map(kinds.of_results, schemas))
         if any(schema.is_mutable for schema in schemas):
             found |= kinds.union(every)  # it gives back what it was given, be it a number
+        given = dict(zip([*range(len(args)), *kwargs], every, strict=True))
+        found |= kinds.union(kind for schema in schemas for kind in _viewed(schema, given))
         # Of a packet, the overload for texts and dictionaries of TorchScript is never the one.
         return found if len(schemas) == 1 else ValueKind(found.types - {"opaque"} or found.types)
 
@@ -175,6 +179,16 @@ class _Check:
                 yield found.target
 
 
+def _viewed(
+    schema: torch.FunctionSchema, given: Mapping[int | str, ValueKind]
+) -> Iterator[ValueKind]:
+    """The arguments that a result may be: `aten.to(True)` gives back no tensor, but True."""
+    if any(one.alias_info is not None for one in schema.returns):
+        for place, argument in enumerate(schema.arguments):
+            if argument.alias_info is not None:
+                yield from (given[key] for key in (place, argument.name) if key in given)
+
+
 def _python(node: NodeDoc, args: Sequence[ValueKind]) -> ValueKind:
     """A call of one of Python's own functions: without keywords, and without text."""
     trees = _sequence(node.args)
@@ -182,7 +196,7 @@ def _python(node: NodeDoc, args: Sequence[ValueKind]) -> ValueKind:
     if node.kwargs:
         raise ForbiddenError(f"{node.target!r} takes no keywords in a graph")
     _check_count(node, trees)
-    if name in torch_names.inplace_operators() or name == "builtins.getattr":
+    if name in fx.inplace_operators() or name == "builtins.getattr":
         _check_receiver(node)
     if node.target == "fn:builtins.getattr":
         if len(trees) != 2 or not isinstance(trees[1], str):

@@ -1,4 +1,4 @@
-"""The part of a tape that belongs to one compile, with the stacks of its events.
+"""The part of an event log that belongs to one compile, with the stacks of its events.
 
 Lives here: which events there are, who saw them, and how they are addressed.  Not here: what they
 mean (the modules beside this one).
@@ -20,8 +20,8 @@ _LIBRARIES = ("/site-packages/", "/dist-packages/", "/torch/nn/", "/torch/_", "<
 """Parts of the paths of files that are no user's."""
 
 
-class CompileLog:
-    """The events of a compile; each kind is read when it is asked for, and once."""
+class CompileEventLog:
+    """The events of a compile; each kind is read once, when it is first needed."""
 
     def __init__(
         self,
@@ -37,9 +37,9 @@ class CompileLog:
         self.traces: dict[str, Mapping[str, str]] = {}
         """Stack traces of nodes, by the digest of their graph (filled by `lowered`)."""
 
-    def of_another(self, compile: Compile) -> CompileLog:
+    def of_another(self, compile: Compile) -> CompileEventLog:
         """The events of another compile of the same recording."""
-        return CompileLog(self.store, compile, self._frames)
+        return CompileEventLog(self.store, compile, self._frames)
 
     @cached_property
     def kinds(self) -> list[str]:

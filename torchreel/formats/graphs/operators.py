@@ -1,7 +1,7 @@
-"""What a graph document says of the program's own operators: schema, tags, kernels, and each call.
+"""Describes custom operators in a graph document: schema, tags, kernels, and each call.
 
 Lives here: the description, when a graph is recorded, and the union over several graphs. Not here:
-what is made of it (`stand_ins`). Called by `graphs` for every graph that is encoded.
+what is made of it (`formats.operators`). Called by `codec` for every graph that is encoded.
 """
 
 from __future__ import annotations
@@ -13,10 +13,11 @@ import torch
 import torch._ops
 from torch.fx import GraphModule, Node
 
-from torchreel.formats import targets, torch_names, values
-from torchreel.formats.operators import KEY
+from torchreel.formats import symbols, targets, values
+from torchreel.formats.graphs import OPERATORS
 from torchreel.formats.tensors import Encoder
 from torchreel.store.documents.jsontypes import Json, canonical_json
+from torchreel.torch_compat import dispatcher, fake_tensors
 
 if TYPE_CHECKING:
     from torchreel.formats.graphs.codec import GraphDoc
@@ -68,7 +69,7 @@ def _called(target: object) -> torch._ops.OpOverload | None:
 
 
 def _described(operator: torch._ops.OpOverload) -> dict[str, Json]:
-    found = torch_names.operator_facts(operator)
+    found = dispatcher.operator_facts(operator)
     return {
         "schema": str(operator._schema),
         "tags": sorted(str(tag).rpartition(".")[2] for tag in operator.tags),
@@ -78,11 +79,11 @@ def _described(operator: torch._ops.OpOverload) -> dict[str, Json]:
 
 def _call(node: Node) -> Json:
     """Return what a node gives an operator, and what its fake kernel answered."""
-    encoder = Encoder()
+    call = _Call()
     return {
-        "args": [_argument(encoder, item) for item in node.args],
-        "kwargs": {key: _argument(encoder, item) for key, item in node.kwargs.items()},
-        "result": short(encoder.describe(_value(node))),
+        "args": [call.argument(item) for item in node.args],
+        "kwargs": {key: call.argument(item) for key, item in node.kwargs.items()},
+        "result": call.value(_value(node)),
     }
 
 
@@ -90,13 +91,49 @@ def _value(node: Node) -> object:
     return node.meta.get("val", node.meta.get("example_value"))
 
 
-def _argument(encoder: Encoder, value: object) -> Json:
-    """An argument: of a node the description of its value, else the value itself."""
-    if isinstance(value, Node):
-        return {"value": short(encoder.describe(_value(value)))}
-    if isinstance(value, (list, tuple)):
-        return {"list": [_argument(encoder, item) for item in value]}
-    return {"literal": values.encode_value(value)}
+class _Call:
+    """Describes the values of one call.
+
+    Storages and tensors have numbers, so that a result that shares the storage of an argument, or
+    is the argument itself, says so.
+    """
+
+    def __init__(self) -> None:
+        self._encoder = Encoder()
+        self._objects: dict[int, int] = {}
+
+    def argument(self, value: object) -> Json:
+        """An argument: of a node the description of its value, else the value itself."""
+        if isinstance(value, Node):
+            return {"value": self.value(_value(value))}
+        if isinstance(value, (list, tuple)):
+            return {"list": [self.argument(item) for item in value]}
+        return {"literal": values.encode_value(value)}
+
+    def value(self, value: object) -> Json:
+        """The description of a value, with the numbers of what it may share."""
+        if isinstance(value, (list, tuple)):
+            return {"k": _kind(value), "items": [self.value(item) for item in value]}
+        described = self._encoder.describe(value)
+        if not isinstance(value, torch.Tensor) or not isinstance(described, Mapping):
+            return short(described)
+        number = self._objects.setdefault(id(value), len(self._objects))
+        kept = {key: described[key] for key in _KEPT if key in described}
+        return {**kept, **_storage(value, described), "object": number}
+
+
+def _storage(tensor: torch.Tensor, described: Mapping[str, Json]) -> dict[str, Json]:
+    """The number of the storage of a tensor, and its size, also where that is symbolic."""
+    found = fake_tensors.storage_of(tensor) if "storage" in described else None
+    if found is None:
+        return {}
+    size: Any = found[1]
+    spelled = symbols.encode_expr(size.node.expr) if isinstance(size, torch.SymInt) else int(size)
+    return {"storage": described["storage"], "storage_size": spelled}
+
+
+def _kind(items: list[Any] | tuple[Any, ...]) -> str:
+    return "list" if isinstance(items, list) else "tuple"
 
 
 def short(description: Json) -> Json:
@@ -114,7 +151,7 @@ def operators_of(graphs: Iterable[GraphDoc]) -> dict[str, Json]:
     """
     found: dict[str, dict[str, Json]] = {}
     for graph in graphs:
-        known = graph.extra.get(KEY)
+        known = graph.extra.get(OPERATORS)
         for name, one in known.items() if isinstance(known, Mapping) else ():
             _join(found, str(name), one)
         for name, one in operators_of(graph.modules.values()).items():

@@ -1,0 +1,52 @@
+"""The words of the code: docstrings that begin with a verb or a noun, class names used once."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections import Counter
+from collections.abc import Iterator
+
+from tests.docs.pages import ROOT
+
+MODULES = {
+    str(path.relative_to(ROOT)): ast.parse(path.read_text(encoding="utf-8"))
+    for path in sorted((ROOT / "torchreel").rglob("*.py"))
+}
+QUESTION = re.compile(r"(What|Whether|How|Which|Where|Why|Who|When)\b")
+RETIRED = re.compile(r"\btapes?\b", re.IGNORECASE)
+
+
+def _docstrings(module: ast.Module) -> Iterator[tuple[int, str]]:
+    """Yield the line and the text of each docstring, those of attributes included."""
+    for node in ast.walk(module):
+        match node:
+            case ast.Expr(value=ast.Constant(value=str(text)), lineno=line):
+                yield line, text.strip()
+
+
+def test_docstrings_do_not_begin_as_questions() -> None:
+    """Write 'Return True if', 'The number of' or 'Compare', not 'Whether', 'How many' or 'What'."""
+    found = [
+        f"{name}:{line}: {text[:60]}"
+        for name, module in MODULES.items()
+        for line, text in _docstrings(module)
+        if QUESTION.match(text)
+    ]
+    assert found == []
+
+
+def test_no_two_public_classes_share_a_name() -> None:
+    names = Counter(
+        node.name
+        for module in MODULES.values()
+        for node in ast.walk(module)
+        if isinstance(node, ast.ClassDef) and not node.name.startswith("_")
+    )
+    assert [name for name, count in names.items() if count > 1] == []
+
+
+def test_retired_words_stay_away() -> None:
+    """The glossary has one word for each thing; a tape is an event log."""
+    found = [name for name in MODULES if RETIRED.search((ROOT / name).read_text(encoding="utf-8"))]
+    assert found == []

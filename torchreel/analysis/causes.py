@@ -1,0 +1,164 @@
+"""The causes of recompiles and graph breaks: what has one reason is one cause, however often.
+
+Lives here: which events have one cause, what torch advises about it, and how often each came up.
+Not here: the story of a single event (`frames`).  Called by `torchreel why`, `ls`, `record` and
+the report.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from torchreel.analysis.event_log import data_of, texts
+from torchreel.analysis.frames import shortened
+from torchreel.analysis.steps import Story
+from torchreel.store import queries
+from torchreel.store.database import Store
+from torchreel.store.documents.jsontypes import Json
+from torchreel.store.records import Event, Recording, StackFrame
+
+MISS, BREAK = "frame.cache_miss", "frame.graph_break"
+_DIGITS = re.compile(r"\d+")
+_HINT = re.compile(r"\(HINT: (?P<text>[^\n]*)\)[ \t]*$", re.MULTILINE)
+_SIZE = re.compile(r"tensor 'L\['(?P<name>\w+)'\]' size mismatch at index (?P<index>\d+)")
+
+
+@dataclass(frozen=True)
+class Cause:
+    """A reason for recompiles or graph breaks, and the stories that have it, oldest first."""
+
+    stories: tuple[Story, ...]
+    advice: tuple[str, ...] = ()
+    """Advice of torch, a sentence each."""
+
+    @property
+    def newest(self) -> Story:
+        """The story of the last compile, of the newest entry that it could not reuse."""
+        last = self.compiles[-1]
+        return next(story for story in self.stories if compile_of(story) == last)
+
+    @property
+    def compiles(self) -> tuple[str, ...]:
+        """The addresses of the compiles, each once, in order."""
+        return tuple(dict.fromkeys(compile_of(story) for story in self.stories))
+
+    @property
+    def line(self) -> StackFrame | None:
+        """The user's line of the last event."""
+        return self.newest.steps[-1].line or self.newest.steps[0].line
+
+
+def compile_of(story: Story) -> str:
+    """Return the address of the compile that a story is of."""
+    return str(story.facts.get("compile") or story.facts.get("event")).partition("@")[0]
+
+
+def grouped(stories: Iterable[Story]) -> list[Cause]:
+    """Return the causes of recompiles or of graph breaks; the one that came up last is the last."""
+    groups: dict[tuple[Json, ...], list[Story]] = {}
+    for story in stories:
+        key = _key_of_story(story)
+        groups[key] = [*groups.pop(key, []), story]
+    return [_cause(tuple(same)) for same in groups.values()]
+
+
+def _cause(same: tuple[Story, ...]) -> Cause:
+    return Cause(same, tuple(_advice(Cause(same).newest)))
+
+
+def _key_of_story(story: Story) -> tuple[Json, ...]:
+    facts = story.facts
+    if "guards" in facts:
+        return _of_miss(facts, texts(facts["guards"]), facts.get("frame"))
+    line = story.steps[0].line
+    return (*_of_break(facts), f"{line.file}:{line.line}" if line else None)
+
+
+def _of_miss(data: Mapping[str, Any], guards: Sequence[str], frame: Json) -> tuple[Json, ...]:
+    """One cause: the same guard of the same function, whatever number it is compared with."""
+    said = " ".join(guards) or shortened(str(data.get("reason") or ""))
+    return "recompile", frame, _DIGITS.sub("N", said)
+
+
+def _of_break(data: Mapping[str, Any]) -> tuple[Json, ...]:
+    return "graph break", str(data.get("type") or "") or shortened(str(data.get("reason") or ""))
+
+
+def key(event: Event, frame: str) -> tuple[Json, ...]:
+    """Return what makes two events of frames one cause; nothing for an event that has none."""
+    data = data_of(event)
+    match event.kind:
+        case "frame.cache_miss":
+            return _of_miss(data, texts(data.get("guards")), frame)
+        case "frame.graph_break":
+            return (*_of_break(data), str(event.stack))
+    return ()
+
+
+def _advice(story: Story) -> Iterator[str]:
+    """Yield torch's own hints, and the way to make a size dynamic from the first call."""
+    yield from texts(story.facts.get("hints"))
+    hint = _HINT.search(str(story.facts.get("reason") or ""))
+    if hint:
+        yield hint["text"]
+    for guard in texts(story.facts.get("guards")):
+        size = _SIZE.match(guard)
+        if size:
+            yield (
+                "to make a size dynamic from the first call: torch._dynamo.mark_dynamic("
+                f"{size['name']}, {size['index']}), or torch.compile(..., dynamic=True)"
+            )
+
+
+@dataclass(frozen=True)
+class Counts:
+    """Numbers of recompiles and graph breaks, and of the causes of each."""
+
+    recompiles: int = 0
+    causes: int = 0
+    graph_breaks: int = 0
+    places: int = 0
+    """The distinct graph breaks."""
+
+    def __str__(self) -> str:
+        """A few words; none where there was neither."""
+        words = []
+        if self.recompiles:
+            words.append(
+                f"{_count(self.recompiles, 'recompile')} for {_count(self.causes, 'cause')}"
+            )
+        if self.graph_breaks:
+            places = f" of {self.places} kinds" if 1 < self.places < self.graph_breaks else ""
+            words.append(f"{_count(self.graph_breaks, 'graph break')}{places}")
+        return ", ".join(words)
+
+    def __add__(self, other: Counts) -> Counts:
+        return Counts(
+            self.recompiles + other.recompiles, self.causes + other.causes,
+            self.graph_breaks + other.graph_breaks, self.places + other.places,
+        )  # fmt: skip
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}{'' if number == 1 else 's'}"
+
+
+def counts(store: Store, recording: Recording) -> Counts:
+    """Count the recompiles and graph breaks of a recording."""
+    names = {row.id: row.frame_name or "" for row in queries.compiles(store, recording.id)}
+    found = [
+        event
+        for event in queries.events(store, recording, (MISS, BREAK))
+        if event.compile_id in names
+    ]
+    misses = [event for event in found if event.kind == MISS]
+    breaks = [event for event in found if event.kind == BREAK]
+    keys = [
+        {key(event, names[event.compile_id or 0]) for event in kind} for kind in (misses, breaks)
+    ]
+    return Counts(
+        len({event.compile_id for event in misses}), len(keys[0]), len(breaks), len(keys[1])
+    )

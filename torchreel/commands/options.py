@@ -1,0 +1,66 @@
+"""Arguments and options that several verbs share, each declared once."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+AddressArgument = Annotated[
+    str,
+    typer.Argument(
+        metavar="ADDRESS", help="STORE[#RECORDING[/COMPILE][@EVENT]]", show_default=False
+    ),
+]
+JsonOption = Annotated[bool, typer.Option("--json", help="Write JSON.")]
+StoreOption = Annotated[
+    str | None, typer.Option("--output", "-o", metavar="STORE", help="The store to append to.")
+]
+OutputOption = Annotated[
+    Path, typer.Option("--output", "-o", metavar="DIR", help="Where to write.")
+]
+ForceOption = Annotated[bool, typer.Option("--force", "-f", help="Overwrite what is there.")]
+ImportOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--import", metavar="MODULE", help="Import this module first (custom operators, backends)."
+    ),
+]
+TrustOption = Annotated[
+    bool, typer.Option("--trust", help="Run code from the store: a program reduced from its frame.")
+]
+ChecksOption = Annotated[
+    int, typer.Option("--checks", metavar="N", min=1, help="Run the exported script N times.")
+]
+OtherFailureOption = Annotated[
+    int | None,
+    typer.Option("--by-catch", metavar="N", help="Another failure that a reduction met."),
+]
+CompareOption = Annotated[
+    str,
+    typer.Option(
+        "--compare",
+        metavar="HOW",
+        help="default, close(RTOL, ATOL), exact, layout, or MODULE:FUNCTION of an --import.",
+    ),
+]
+TimeLimitOption = Annotated[
+    float | None, typer.Option("--limit-time", metavar="SECONDS", help="Stop after this long.")
+]
+RunLimitOption = Annotated[
+    int | None, typer.Option("--limit-runs", metavar="N", help="Stop after N oracle runs.")
+]
+
+
+def print_version(asked: bool) -> None:
+    """Print the versions of torchreel, torch and Python, and end; torch is not imported."""
+    if asked:
+        import platform
+        from importlib import metadata
+
+        from torchreel import __version__
+
+        torch = next((d.version for d in metadata.distributions(name="torch")), "none")
+        print(f"torchreel {__version__}, torch {torch}, Python {platform.python_version()}")
+        raise typer.Exit

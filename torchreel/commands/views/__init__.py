@@ -1,0 +1,5 @@
+"""Print what the verbs found: one module per verb.
+
+Results go to stdout, messages and progress to stderr. Not here: arguments and options (the modules
+of the verbs, one folder up).
+"""

@@ -1,0 +1,116 @@
+"""`torchreel record`: what is said when the program has ended."""
+
+from __future__ import annotations
+
+from collections import Counter
+from contextlib import suppress
+
+from torchreel.analysis import causes
+from torchreel.commands.rendering import streams
+from torchreel.commands.rendering.text import count
+from torchreel.recorder.guard import fail_open
+from torchreel.recorder.launch import ProgramEnd, is_shared
+from torchreel.store import Store, queries
+from torchreel.store.files import locks
+from torchreel.store.records import Compile, Recording
+
+_MOST_NOTES = 2
+"""Sentences about what was not recorded, at most: the program has the screen."""
+
+
+def end(target: str, known: int, ended: ProgramEnd) -> None:
+    """Say what was recorded, and what was not; never fails, for the status is the program's."""
+    # Ctrl-C, which comes twice; Rich exits when nobody reads what it says.
+    with suppress(KeyboardInterrupt, SystemExit), fail_open("report", quiet=True):
+        notes = list(ended.notes)
+        if ended.is_recorded:
+            with fail_open("report", quiet=True) as attempt:
+                notes = _report(target, known, notes)
+            if attempt.message:
+                notes.insert(0, f"what was recorded can't be read: {attempt.message}")
+        for note in notes[:_MOST_NOTES]:
+            streams.say(f"torchreel: {note.removeprefix('torchreel').lstrip(': ')}", style="yellow")
+        if (more := len(notes) - _MOST_NOTES) > 0:
+            streams.say(f"torchreel: and {count(more, 'more loss', 'more losses')}.")
+
+
+def _report(target: str, known: int, notes: list[str]) -> list[str]:
+    """Report on a store, or on the files of its own that each process wrote; the notes that the
+    store does not have itself.
+    """
+    if not is_shared(target):
+        report_files(target)
+        return notes
+    return report(target, known, notes)
+
+
+def report(target: str, known: int, notes: list[str]) -> list[str]:
+    """Say what the recordings after number `known` hold, what they lost and what to run next."""
+    with Store.open(target) as store:
+        new = [row for row in queries.recordings(store) if row.id > known]
+        found = [compile for row in new for compile in queries.compiles(store, row.id)]
+        streams.say(
+            f"torchreel: recorded {count(len(found), 'compile')} into {target}"
+            f"{_failed(store, new)}{_unknown(found)}{_again(store, new)}."
+        )
+        lost = _print_lost(store, new)
+        _print_next(store, new)
+    if not new:
+        report_files(target)
+    return [note for note in notes if not note.startswith(lost)]
+
+
+def _again(store: Store, new: list[Recording]) -> str:
+    """Say in a few words how often Dynamo compiled again and broke graphs."""
+    counts = sum((causes.counts(store, row) for row in new), causes.Counts())
+    return f"; {counts}" if str(counts) else ""
+
+
+def _unknown(found: list[Compile]) -> str:
+    number = sum(compile.status == "unknown" for compile in found)
+    return f"; {count(number, 'compile')} may have returned or not" if number else ""
+
+
+def report_files(target: str) -> None:
+    """Say where the processes of a program wrote, when they did not share a store."""
+    found = locks.own_files(target)
+    for file in found:
+        streams.say(f"torchreel: a process wrote {file}.")
+    if found:
+        streams.next_command("torchreel", "ls", str(found[-1]))
+
+
+def last_recording(target: str) -> int:
+    """The number of the newest recording before the program starts; 0 when none can be read."""
+    found = 0
+    with fail_open("report", quiet=True), Store.open(target) as store:
+        found = max((row.id for row in queries.recordings(store)), default=0)
+    return found
+
+
+def _failed(store: Store, new: list[Recording]) -> str:
+    stages = Counter(failure.stage for row in new for failure in queries.failures(store, row.id))
+    where = ", ".join(f"{number} in {stage}" for stage, number in sorted(stages.items()))
+    return f"; {count(stages.total(), 'failure')}: {where}" if where else ", none failed"
+
+
+def _print_lost(store: Store, new: list[Recording]) -> tuple[str, ...]:
+    """Say what the store says was lost; how the processes said it themselves, as it happened."""
+    said = []
+    for row in new:
+        for item in queries.lost(store, row.id):
+            said.append(f"torchreel lost something at {item.place} ({item.reason}:")
+            streams.say(
+                f"torchreel: lost {item.count} x {item.place} ({item.reason}): {item.message}",
+                style="yellow",
+            )
+    return tuple(said)
+
+
+def _print_next(store: Store, new: list[Recording]) -> None:
+    for row in reversed(new):
+        failing = queries.latest_failing(store, row.id)
+        if failing is not None:
+            streams.next_command("torchreel", "show", f"{store.target}#{failing.place}")
+            return
+    streams.next_command("torchreel", "ls", store.target)

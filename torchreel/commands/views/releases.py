@@ -1,0 +1,103 @@
+"""`torchreel releases`: the question before environments are made, the runs, and the table."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+
+import typer
+
+from torchreel.commands.rendering import listing, streams
+from torchreel.commands.rendering.text import count, shortened
+from torchreel.releases.environments import GIGABYTES, VERSIONS, folder_of
+from torchreel.releases.results import Survey, Tried
+from torchreel.store.documents.jsontypes import Json
+
+
+def say(text: str) -> None:
+    """Print one step for the person who waits."""
+    streams.say(f"  {shortened(text, 160)}")
+
+
+def permission(*, yes: bool) -> Callable[[Sequence[str]], bool]:
+    """Return what says whether the environments of some versions may be made."""
+
+    def granted(versions: Sequence[str]) -> bool:
+        made = f"{count(len(versions), 'environment')} (torch {', '.join(versions)})"
+        place = folder_of(versions[0]).parent
+        size = f"up to {GIGABYTES * len(versions):g} GB in {place}, from the network"
+        if yes:
+            streams.say(f"making {made}: {size}")
+            return True
+        if not sys.stdin.isatty():
+            streams.say(f"not making {made}, because nobody can be asked: --yes makes them")
+            return False
+        return typer.confirm(f"Make {made}: {size}?", err=True)
+
+    return granted
+
+
+def report(address: str, found: Survey, *, json: bool, kept: bool) -> int:
+    """Print what each release did; returns the exit status: 1 when none shows the failure."""
+    status = 0 if found.is_shown else 1
+    if json:
+        listing.write_json(_as_json(found))
+        return status
+    table = streams.table("torch", "result", ">runs", "what happened")
+    for one in found.tried:
+        streams.add_row(table, one.torch, one.result, len(one.runs), _detail(one))
+    streams.show(table)
+    streams.result()
+    for line in found.conclusions():
+        streams.result(line, style="bold")
+    if not kept:
+        streams.say("The store can't be written to: the issue will not tell of this.")
+    streams.next_command("torchreel", *_next(address, found))
+    return status
+
+
+def _detail(tried: Tried) -> str:
+    return shortened(tried.telling.detail, 100)
+
+
+def _next(address: str, found: Survey) -> tuple[str, ...]:
+    """Those without an environment; older ones, while the oldest tried one fails; the issue."""
+    missing = [one.torch for one in found.tried if not one.runs]
+    if missing:
+        words = (word for torch in missing for word in ("--release", torch))
+        return ("releases", address, *words, "--yes")
+    first = found.tried[0] if found.tried else None
+    oldest, *_ = VERSIONS
+    older = first is not None and first.state == "same" and first.torch != VERSIONS[oldest]
+    return ("releases", address, "--since", oldest) if older else ("export", address)
+
+
+def _as_json(found: Survey) -> Json:
+    rows: list[Json] = [
+        {
+            "torch": one.torch,
+            "state": one.state,
+            "shown": one.shown,
+            "detail": one.telling.detail,
+            "runs": [{"state": run.state, "detail": run.detail} for run in one.runs],
+        }
+        for one in found.tried
+    ]
+    ranges: list[Json] = [
+        {
+            "bad": list(one.bad),
+            "last_good": one.good or None,
+            "first_bad": one.bad[0],
+            "first_fixed": one.fixed or None,
+            "unclear_before": list(one.unclear_before),
+            "unclear_after": list(one.unclear_after),
+        }
+        for one in found.stretches()
+    ]
+    return {
+        "recorded": found.recorded,
+        "form": found.form,
+        "releases": rows,
+        "ranges": ranges,
+        "conclusions": list(found.conclusions()),
+    }

@@ -1,0 +1,67 @@
+"""`torchreel report`: what a store holds, as a page for a browser."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from pathlib import Path
+
+from torchreel.commands.rendering import failure, streams
+from torchreel.commands.rendering.text import count
+from torchreel.commands.rendering.unreadable import as_far_as_readable
+from torchreel.errors import UsageError
+from torchreel.escaping.shell import command
+from torchreel.report import ReportOptions, build, render
+from torchreel.store import Store
+from torchreel.store.addressing import Address
+from torchreel.store.records import Compile
+
+
+def report(store: Store, address: Address, output: Path, max_bytes: int) -> None:
+    """Write the page about what an address covers."""
+
+    def next_of(compile: Compile) -> str:
+        return command(*failure.next_words(store, compile))
+
+    with as_far_as_readable(store) as unreadable:
+        document = build(store, address, ReportOptions(next_of, max_bytes))
+        text = render(document.with_notes(unreadable))
+        _write(output, text)
+        for note in document.notes:
+            streams.say(note, style="yellow")
+        failures = count(len(document.failures), "distinct failure")
+        rows = count(len(document.compiles), "compile")
+        streams.result(f"wrote {output}: {rows}, {failures}, {len(text.encode()):,} bytes")
+
+
+def _write(output: Path, text: str) -> None:
+    """Write a page, whole or not at all.  Raises UsageError where that can't be done."""
+    try:
+        with tempfile.TemporaryDirectory(prefix=".torchreel-", dir=output.parent) as folder:
+            page = Path(folder) / "page.html"
+            page.write_text(text, encoding="utf-8")
+            page.replace(output)
+    except OSError as error:
+        reason = error.strerror or error
+        raise UsageError(f"{output} can't be written: {reason}. Name another file.") from error
+
+
+def refuse_overwriting(output: Path, store: Address, *, force: bool) -> None:
+    """Raise UsageError for a file that is there, and for a directory that is not.
+
+    The store itself is never overwritten.
+    """
+    there = os.path.lexists(output)  # unlike Path.exists, False for a name that can't be one
+    if (
+        there
+        and os.path.exists(output)
+        and os.path.exists(store.store)
+        and (output.samefile(store.store))
+    ):
+        raise UsageError(f"{output} is the store itself: name another file.")
+    if not output.parent.is_dir():
+        raise UsageError(f"{output.parent} is no directory: make it first.")
+    if os.path.isdir(output):
+        raise UsageError(f"{output} is a directory: name a file.")
+    if there and not force:
+        raise UsageError(f"{output} exists: overwrite it with --force, or name another file.")

@@ -1,0 +1,73 @@
+"""The config modules whose entries decide a compile."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from functools import cache
+from types import ModuleType
+
+
+def config_modules() -> dict[str, ModuleType]:
+    """The four configuration modules whose entries decide a compile."""
+    import torch._dynamo.config
+    import torch._functorch.config
+    import torch._inductor.config
+    import torch.fx.experimental._config
+
+    return {
+        "dynamo": torch._dynamo.config,
+        "functorch": torch._functorch.config,
+        "inductor": torch._inductor.config,
+        "fx": torch.fx.experimental._config,
+    }
+
+
+def non_default_entries(module: ModuleType) -> dict[str, object]:
+    """The entries of a config module whose value is not the default (patches included).
+
+    To torch an entry that was patched once and restored is set for good, if to its default. Nothing
+    depends on that, and two compiles of one process are not to differ in it.
+    """
+    entries: dict[str, object] = module._get_dict(skip_default=True)
+    return {
+        key: value
+        for key, value in entries.items()
+        if type(value) is not type(module._config[key].default)
+        or value != module._config[key].default
+    }
+
+
+@cache
+def config_keys(module: ModuleType) -> frozenset[str]:
+    """The names of a config module's entries."""
+    return frozenset(module._config)
+
+
+@contextlib.contextmanager
+def caches_off() -> Iterator[None]:
+    """No compiled artifact is read from or left in any cache: a hit would skip stages.
+
+    Not by `force_disable_caches`: that makes Inductor probe the vector instructions of the machine,
+    with a run of the C++ compiler, for every graph.
+    """
+    from torch._functorch import config as functorch
+    from torch._inductor import config as inductor
+
+    with (
+        inductor.patch(
+            {
+                "fx_graph_cache": False,
+                "fx_graph_remote_cache": False,
+                "compile_threads": 1,
+            }
+        ),
+        functorch.patch(
+            {
+                "enable_autograd_cache": False,
+                "enable_remote_autograd_cache": False,
+                "bundled_autograd_cache": False,
+            }
+        ),
+    ):
+        yield

@@ -1,0 +1,150 @@
+"""The operators that torch has registered, and their kernels."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+if TYPE_CHECKING:
+    from torchreel.store.documents.jsontypes import Json
+
+
+@cache
+def aten_names() -> frozenset[str]:
+    """The operators of torch's own namespace, by name, as they are registered."""
+    names = torch._C._dispatch_get_all_op_names()
+    found = (name.split(".")[0].partition("::") for name in names)
+    return frozenset(name for namespace, _, name in found if namespace == "aten")
+
+
+@cache
+def reference_names() -> frozenset[str]:
+    """The reference implementations of operators, by qualified name: Dynamo traces some of them."""
+    import torch._refs
+
+    return frozenset(
+        {*(f"torch._refs.{name}" for name in torch._refs.__all__), "torch._refs.tensor"}
+    )
+
+
+@cache
+def tensor_classes() -> Mapping[str, Callable[..., object]]:
+    """The classes that a graph may call as constructors, by qualified name."""
+    kept = (torch.Size, torch.Tensor, torch.nn.Parameter, *torch._tensor_classes)
+    return {f"{cls.__module__}.{cls.__qualname__}": cls for cls in kept}
+
+
+def variable_functions() -> object:
+    """The namespace of the operators bound as `torch.NAME` (no files, processes or libraries)."""
+    return torch._C._VariableFunctions
+
+
+def higher_order_operators() -> Mapping[str, object]:
+    """The registered higher-order operators, by name."""
+    from torch._ops import _higher_order_ops
+
+    return _higher_order_ops
+
+
+def operator_name(operator: Any) -> str:
+    """The name under which a higher-order operator is registered."""
+    return str(operator.name())
+
+
+def operator_by_name(namespace: str, packet: str) -> object | None:
+    """An operator that is registered in this process, without loading anything."""
+    if not _is_registered(f"{namespace}::{packet}"):
+        return None
+    return getattr(getattr(torch.ops, namespace), packet, None)
+
+
+def _is_registered(name: str) -> bool:
+    """Return whether an operator of that name is there; those registered later are looked for
+    again.
+    """
+    if name not in _registered():
+        _registered.cache_clear()
+    return name in _registered()
+
+
+@cache
+def _registered() -> frozenset[str]:
+    return frozenset(name.split(".")[0] for name in torch._C._dispatch_get_all_op_names())
+
+
+_KERNELS = (
+    "CPU", "CUDA", "Meta", "AutogradCPU", "AutogradCUDA", "Autograd", "CompositeImplicitAutograd",
+    "CompositeExplicitAutograd",
+)  # fmt: skip
+
+
+def operator_facts(operator: torch._ops.OpOverload) -> dict[str, Json]:
+    """Return how an operator is registered: which kernels it has, and how each came about.
+
+    `python`: by `torch.library.custom_op`; `fake`: with a fake kernel of its own; `autograd`: with
+    a formula for its backward; `effect`: ordered by tokens; `decomposes`: AOTAutograd traces it
+    through (a `triton_op`).
+    """
+    from torch._library.custom_ops import OPDEFS
+    from torch._library.simple_registry import singleton
+    from torch._subclasses.functional_tensor import FunctionalTensorMode
+
+    name = operator._schema.name
+    defined = OPDEFS.get(name)
+    entry = singleton.find(name)
+    has = torch._C._dispatch_has_kernel_for_dispatch_key
+    kernels = [key for key in _KERNELS if has(operator.name(), key)]  # type: ignore[no-untyped-call]
+    formula = any(key.startswith("Autograd") for key in kernels)
+    effect = getattr(entry, "effect", None)
+    return {
+        "kernels": [*kernels],
+        "python": defined is not None,
+        "fake": entry.fake_impl.kernel is not None,
+        "autograd": formula if defined is None else defined._backward_fn is not None,
+        "effect": getattr(getattr(effect, "effect", None), "name", None),
+        "decomposes": entry.torch_dispatch_rules.find(FunctionalTensorMode) is not None,
+    }
+
+
+def register_effect(name: str, effect: str) -> None:
+    """Order the calls of an operator by tokens, as `torch.library` does on demand."""
+    from torch._higher_order_ops.effects import _EffectType, _register_effectful_op
+
+    found = getattr(_EffectType, effect, None)
+    if isinstance(found, _EffectType):
+        _register_effectful_op(name, found)
+
+
+def new_dynamic_size() -> object:
+    """A size that depends on data, in a fake kernel; one that is known where there is no symbol."""
+    return torch.library.get_ctx().new_dynamic_size(min=0)
+
+
+def operator_path(value: Any) -> str | None:
+    """Return the path of an operator below `torch.ops`; None for anything else."""
+    if isinstance(value, (torch._ops.OpOverload, torch._ops.OpOverloadPacket)):
+        return str(value)
+    if isinstance(value, torch._ops._OpNamespace):
+        return value.__name__.removeprefix("torch.ops.")
+    return None
+
+
+def aten_overloads() -> list[tuple[str, str]]:
+    """The registered operators of torch's own namespace: name and overload."""
+    names = [name.partition("::") for name in torch._C._dispatch_get_all_op_names()]
+    parts = [name.partition(".") for namespace, _, name in names if namespace == "aten"]
+    return sorted((packet, overload or "default") for packet, _, overload in parts)
+
+
+def register_operators() -> None:
+    """Import the modules of torch that register operators which a graph may hold.
+
+    A program that compiled has imported them on the way; a fresh process has not.
+    """
+    import torch._higher_order_ops
+    import torch._inductor.compile_fx
+    import torch._inductor.inductor_prims
+    import torch._prims.rng_prims  # noqa: F401

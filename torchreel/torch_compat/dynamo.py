@@ -1,0 +1,435 @@
+"""Dynamo: its tables, its backends, and the state that decides a compile."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import sys
+import weakref
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import fields
+from functools import cache
+from types import CodeType, SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+import torch
+import torch._guards
+from torch._guards import CompileContext, CompileId, Source, TracingContext, tracing
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.fx import GraphModule
+
+from torchreel.errors import UntrustedError
+from torchreel.torch_compat import debugging_backends
+from torchreel.torch_compat.configs import config_modules, non_default_entries
+
+if TYPE_CHECKING:
+    from torchreel.store.documents.jsontypes import Json
+
+__all__ = ["CompileContext", "CompileId", "Source", "TracingContext", "tracing"]
+
+
+@cache
+def source_classes() -> dict[str, type[Source]]:
+    """Every concrete Source that Dynamo defines, by class name."""
+    import torch._dynamo.source as sources
+
+    return {
+        name: value
+        for module in (sources, torch._guards)
+        for name, value in vars(module).items()
+        if isinstance(value, type) and issubclass(value, Source) and value is not Source
+    }
+
+
+@cache
+def in_graph_names() -> Mapping[str, str]:
+    """Dynamo's table of functions by qualified name, with the name of their rule."""
+    from torch._dynamo import trace_rules
+
+    tables = (
+        trace_rules.torch_c_binding_in_graph_functions,
+        trace_rules.torch_non_c_binding_in_graph_functions,
+        trace_rules.manual_torch_name_rule_map,
+    )
+    rows = itertools.chain.from_iterable(table.items() for table in tables)
+    return {name: getattr(rule, "__name__", "") for name, rule in rows}
+
+
+@cache
+def graph_operators() -> frozenset[str]:
+    """The functions of `operator` that Dynamo writes into graphs, or that symbolic numbers have."""
+    from torch._dynamo.variables.builtin import BuiltinVariable
+    from torch.fx.experimental.sym_node import magic_methods, method_to_operator
+
+    found = [*BuiltinVariable._fx_graph_functions(), *map(method_to_operator, magic_methods)]
+    return frozenset(f.__name__ for f in found if getattr(f, "__module__", "") == "_operator")
+
+
+def nested_compile_region(function: Any) -> Any:
+    """The function that `torch.compiler.nested_compile_region` was given; None for any other."""
+    return getattr(function, "__marked_compile_region_fn__", None)
+
+
+def subgraph_name() -> str | None:
+    """The name of the region that regional compilation is at: torch's trace records have it."""
+    from torch.fx import traceback
+
+    find = getattr(traceback, "_get_regional_inductor_subgraph_name", None)  # since 2.13
+    name = find() if find is not None else None
+    return name if isinstance(name, str) else None
+
+
+def objects_of_compile(backend: object) -> dict[str, object]:
+    """The program's own code that decides a compile, by name.
+
+    Config entries (`inductor.post_grad_custom_post_pass`) and options (`options.NAME`) that hold
+    what is no plain value, and the backend (`backend`), where it is none of torch's.
+    """
+    found: dict[str, object] = {
+        f"{module}.{key}": value
+        for module, config in config_modules().items()
+        for key, value in non_default_entries(config).items()
+        if _holds_code(value)
+    }
+    name, options = backend_of(backend)
+    found |= {f"options.{key}": value for key, value in options.items() if _holds_code(value)}
+    return {**found, "backend": _innermost(backend)} if ":" in name else found
+
+
+_PLAIN_VALUES = (bool, int, float, complex, str, bytes, type(None), torch.dtype, torch.device)
+
+
+def _holds_code(value: object) -> bool:
+    if isinstance(value, (list, tuple, set, frozenset)):
+        return any(map(_holds_code, value))
+    if isinstance(value, dict):
+        return any(map(_holds_code, value.values()))
+    return not isinstance(value, _PLAIN_VALUES)
+
+
+def _innermost(backend: object) -> object:
+    """The callable that the program gave, without torch's wrappers around it."""
+    while hasattr(backend, "_torchdynamo_orig_backend"):
+        backend = backend._torchdynamo_orig_backend
+    return backend.compiler_fn if isinstance(backend, torch._TorchCompileWrapper) else backend
+
+
+def backend_of(backend: object) -> tuple[str, dict[str, Any]]:
+    """A backend's portable name and the options of its `torch.compile` call."""
+    from torch._dynamo.backends.registry import _COMPILER_FNS
+
+    inner = backend
+    while hasattr(inner, "_torchdynamo_orig_backend"):
+        inner = inner._torchdynamo_orig_backend
+    if inner is None or isinstance(inner, torch._TorchCompileInductorWrapper):
+        return "inductor", dict(getattr(inner, "config", {}) or {})
+    if isinstance(inner, torch._TorchCompileWrapper):
+        inner = inner.compiler_fn
+    for name, function in _COMPILER_FNS.items():
+        if function is inner:
+            return name, {}
+    module = getattr(inner, "__module__", type(inner).__module__)
+    name = f"{module}:{getattr(inner, '__qualname__', type(inner).__qualname__)}"
+    if debugging_backends.calls_another(name):
+        called = getattr(inner, "backend", None)
+        name += f"({called if isinstance(called, str) else backend_of(called)[0]})"
+    return name, {}
+
+
+def compiles_whole_graphs(backend: object) -> bool:
+    """Return whether a backend is one of torch's own that gives on the one graph that it is
+    given.
+    """
+    module = getattr(_innermost(backend), "__module__", "")
+    return ":" not in backend_of(backend)[0] and module.partition(".")[0] == "torch"
+
+
+def specialized_floats() -> list[str]:
+    """Return the float symbols that Dynamo specialises because an earlier attempt failed on them.
+
+    AOTAutograd asks for another restart when one of them is missing here.
+    """
+    from torch._dynamo.symbolic_convert import TensorifyState
+
+    return sorted(TensorifyState.force_specializations)
+
+
+def set_specialized_floats(names: Iterable[str]) -> None:
+    """Restore what `specialized_floats` gave."""
+    from torch._dynamo.symbolic_convert import TensorifyState
+
+    TensorifyState.clear()
+    for name in names:
+        TensorifyState.specialize(name)
+
+
+def dynamic_of(backend: object) -> bool | None:
+    """Return what `dynamic` the `torch.compile` call of a backend was given."""
+    while hasattr(backend, "_torchdynamo_orig_backend"):
+        backend = backend._torchdynamo_orig_backend
+    found = getattr(backend, "dynamic", None)
+    return found if isinstance(found, bool) else None
+
+
+def errors_on_graph_break() -> bool:
+    """Return whether `torch._dynamo.error_on_graph_break` is on."""
+    from torch._dynamo.utils import _get_error_on_graph_break
+
+    return bool(_get_error_on_graph_break())
+
+
+def function_modes() -> tuple[str | None, list[str]]:
+    """The default device, and the classes of the other torch function modes, outermost first."""
+    from torch.overrides import _get_current_function_mode_stack
+    from torch.utils._device import DeviceContext
+
+    modes = _get_current_function_mode_stack()  # type: ignore[no-untyped-call]
+    devices = [str(mode.device) for mode in modes if isinstance(mode, DeviceContext)]
+    others = [type(mode).__qualname__ for mode in modes if not isinstance(mode, DeviceContext)]
+    return devices[-1] if devices else None, others
+
+
+def open_transforms() -> list[str]:
+    """The functorch transforms that are open, outermost first."""
+    from torch._functorch.pyfunctorch import retrieve_all_functorch_interpreters
+
+    return [str(layer.key()) for layer in retrieve_all_functorch_interpreters()]
+
+
+_MOST_CODES = 50
+"""Code objects whose sizes are kept, the latest ones: a process may have seen any number."""
+
+
+def seen_sizes(code: CodeType, closure: Any) -> list[Json]:
+    """Return what automatic dynamic shapes has seen of the sizes of sources, by code object.
+
+    `own` marks what it has seen of `code` itself; a code object with a closure is known by the hash
+    of that, which means nothing in another process.
+    """
+    from torch._dynamo import pgo
+
+    if not pgo._CODE_STATE:
+        return []
+    own = pgo.CodeId.make(code, closure)
+    found: list[dict[str, Json]] = [
+        {
+            "file": key.filename,
+            "line": key.firstlineno,
+            "name": key.name,
+            "own": key == own,
+            "sizes": {name: _seen(entry) for name, entry in state.automatic_dynamic.items()},
+        }
+        for key, state in pgo._CODE_STATE.items()
+        if state.automatic_dynamic and (key.closure_hash is None or key == own)
+    ]
+    return [*(row for row in found[:-_MOST_CODES] if row["own"]), *found[-_MOST_CODES:]]
+
+
+def _seen(entry: Any) -> Json:
+    from torch._dynamo import pgo
+
+    def spelled(value: Any) -> Json:
+        if value is None or isinstance(value, int):
+            return value
+        if isinstance(value, float):
+            return {"float": value.hex()}
+        if isinstance(value, tuple):
+            return [spelled(item) for item in value]
+        if isinstance(value, pgo.InferStride):
+            return {"stride": value.dim}
+        return "dynamic" if value is pgo.auto_dynamic else "unset"
+
+    return {name: spelled(value) for name, value in vars(entry).items()}
+
+
+def set_seen_sizes(found: Iterable[Json], code: CodeType, closure: Any) -> None:
+    """Restore what `seen_sizes` gave, and nothing else: a reset forgets what was seen."""
+    from torch._dynamo import pgo
+
+    pgo._CODE_STATE = defaultdict(pgo.CodeState)
+    for row in found:
+        assert isinstance(row, Mapping)
+        assert isinstance(row["sizes"], Mapping)
+        file, line, name = str(row["file"]), int(str(row["line"])), str(row["name"])
+        key = pgo.CodeId(file, line, name, pgo._hash_containing_file(file))
+        if row["own"]:
+            key = pgo.CodeId.make(code, closure)
+        state = {source: _was_seen(entry) for source, entry in row["sizes"].items()}
+        made = defaultdict(pgo.FrameStateSizeEntry, state)
+        pgo._CODE_STATE[key] = pgo.CodeState(made)
+
+
+def _was_seen(entry: Json) -> Any:
+    from torch._dynamo import pgo
+
+    words = {"dynamic": pgo.auto_dynamic, "unset": pgo.auto_unset}
+
+    def value(spelled: Json) -> Any:
+        if isinstance(spelled, list):
+            return tuple(map(value, spelled))
+        if isinstance(spelled, Mapping) and "float" in spelled:
+            return float.fromhex(str(spelled["float"]))
+        if isinstance(spelled, Mapping):
+            return pgo.InferStride(int(str(spelled["stride"])))
+        return words[spelled] if isinstance(spelled, str) else spelled
+
+    assert isinstance(entry, Mapping)
+    known = {item.name for item in fields(pgo.FrameStateSizeEntry)}
+    found = {str(name): value(spelled) for name, spelled in entry.items() if name in known}
+    return pgo.FrameStateSizeEntry(**found)
+
+
+def resume_metadata(code: CodeType) -> object | None:
+    """Return what Dynamo knows of a function that it made to go on after a graph break."""
+    from torch._dynamo.resume_execution import ContinueExecutionCache
+
+    found: object = ContinueExecutionCache.generated_code_metadata.get(code)
+    return found
+
+
+def traced_module(code: CodeType) -> dict[str, Any] | None:
+    """Return what Dynamo copies to its graph from the FX module whose forward `code` is.
+
+    That is the metadata of the nodes, and which line is which node's.
+    """
+    from torch._dynamo.code_context import code_context
+    from torch.fx.proxy import _COPY_META_FIELDS
+
+    if not code_context.has_context(code):
+        return None
+    module = code_context.get_context(code).get("orig_graphmodule", lambda: None)()
+    if not isinstance(module, torch.fx.GraphModule):
+        return None
+    fields = ("stack_trace", *_COPY_META_FIELDS)
+    metas = [{k: node.meta[k] for k in fields if k in node.meta} for node in module.graph.nodes]
+    return {"metas": metas, "lines": module._lineno_map}
+
+
+def set_traced_module(code: CodeType, function: Any, found: Mapping[str, Any]) -> None:
+    """Restore what `traced_module` gave."""
+    from torch._dynamo.code_context import code_context
+
+    graph = torch.fx.Graph()
+    *metas, last = found["metas"]
+    for place, meta in enumerate(metas):
+        graph.placeholder(f"node_{place}").meta = dict(meta)  # of the nodes, the metadata is read
+    graph.output(None).meta = dict(last)
+    module = torch.fx.GraphModule({}, graph)
+    module._lineno_map, module.forward = found["lines"], function
+    code_context.get_context(code)["orig_graphmodule"] = lambda: module
+
+
+def set_resume_metadata(code: CodeType, metadata: object) -> None:
+    """Restore what `resume_metadata` gave."""
+    from torch._dynamo.resume_execution import ContinueExecutionCache
+
+    ContinueExecutionCache.generated_code_metadata[code] = metadata
+
+
+def mark_as_dynamo_graph(graph: GraphModule, sources: Mapping[str, Any]) -> None:
+    """Set Dynamo's attributes on a graph: they tell AOTAutograd which inputs are static."""
+    from torch._dynamo.output_graph import GraphCompileReason
+
+    graph._param_name_to_source = dict(sources)  # type: ignore[assignment]
+    # Backends that explain graphs collect the reasons of graph breaks.
+    graph.compile_subgraph_reason = GraphCompileReason("replayed", [], graph_break=False)  # type: ignore[assignment]
+    # OutputGraph.install_subgraph: the bodies of higher-order operators are known by these names.
+    for path, module in graph.named_modules():
+        if path and isinstance(module, GraphModule):
+            module.__name__ = path.rpartition(".")[2]
+
+
+def compile_context(compile_id: object, attempt: int = 0) -> Any:
+    """The recorded compile id and attempt, as the current ones."""
+    if compile_id is None:
+        return contextlib.nullcontext()
+    context = CompileContext(CompileId.from_string(str(compile_id)))
+    context.attempt = attempt
+    return torch._guards.compile_context(context)
+
+
+@contextlib.contextmanager
+def tracing_context(
+    mode: FakeTensorMode, aot_name: list[str] | None = None, donated: list[int] | None = None
+) -> Iterator[None]:
+    """Set what Dynamo sets around a backend, for the length of a `with`.
+
+    `aot_name` is what AOTAutograd sets around Inductor, and `donated` what Inductor reads of its
+    metadata: which inputs of a backward graph it may overwrite.
+    """
+    from torch._inductor.virtualized import V
+
+    context = TracingContext(mode)
+    with ExitStack() as stack:
+        stack.enter_context(torch._guards.tracing(context))
+        if aot_name is not None:
+            context.aot_graph_name = aot_name
+            if donated is not None:
+                context.fw_metadata = SimpleNamespace(bw_donated_idxs=donated)  # type: ignore[assignment]
+            stack.enter_context(V.set_fake_mode(mode))
+            stack.enter_context(torch.no_grad())
+        yield
+
+
+def backend(name: str, options: Mapping[str, object]) -> Callable[..., Any]:
+    """A backend of torch's own by name: a registered one, or one for debugging.
+
+    Raises `UntrustedError` for any other: a backend is code.
+    """
+    from torch._dynamo.backends.registry import list_backends, lookup_backend
+
+    if name == "inductor":
+        return torch._TorchCompileInductorWrapper("default", dict(options), None)  # type: ignore[no-untyped-call]
+    made = debugging_backends.make(name, lambda inner: backend(inner, {}))
+    if made is not None:
+        return made  # type: ignore[no-any-return]
+    if ":" in name or name not in list_backends(exclude_tags=()):
+        raise UntrustedError(
+            f"the recorded backend {name!r} is not one of torch's own; "
+            "name the module that registers it with --import MODULE, or add --trust to run what "
+            "the store holds of it"
+        )
+    return lookup_backend(name)
+
+
+def before_backend(graph: GraphModule) -> GraphModule:
+    """Return what Dynamo still does to a graph after its checkpoint
+    (OutputGraph._call_user_compiler).
+
+    Regions that the program marked are inlined, by default those that are used once.
+    """
+    from torch._dynamo import config
+
+    every, single = (
+        getattr(config, name, False)
+        for name in ("inline_invoke_subgraph", "inline_single_use_invoke_subgraph")
+    )
+    if not (every or single):
+        return graph
+    from torch._higher_order_ops.passes import inline_invoke_subgraph as passes
+
+    inline = passes.inline_invoke_subgraph if every else passes.inline_single_use_invoke_subgraph
+    return inline(graph)
+
+
+_MARKS = ("_allowed_callable_ids", "_disallowed_callable_ids", "_nonstrict_trace_callable_ids")
+"""Sets of Dynamo's that functions are in by their id: allow_in_graph and the like."""
+
+
+def dynamo_marks(function: object) -> tuple[str, ...]:
+    """The sets of Dynamo's that the program has put a function or class into."""
+    rules = sys.modules.get("torch._dynamo.trace_rules")
+    return tuple(name for name in _MARKS if id(function) in getattr(rules, name, ()))
+
+
+def mark_for_dynamo(function: object, marks: Sequence[str]) -> None:
+    """Put a function or class into sets of Dynamo's, for as long as it lives."""
+    from torch._dynamo import trace_rules
+
+    for name in marks:
+        if name in _MARKS and hasattr(trace_rules, name):
+            known = getattr(trace_rules, name)
+            known.add(id(function))
+            weakref.finalize(function, known.remove, id(function))
