@@ -20,12 +20,15 @@ from torchreel.commands.import_ import import_
 from torchreel.commands.ls import ls
 from torchreel.commands.minify import minify
 from torchreel.commands.options import print_version
+from torchreel.commands.query import query
+from torchreel.commands.recheck import recheck
 from torchreel.commands.record import record
 from torchreel.commands.releases import releases
 from torchreel.commands.replay import replay
 from torchreel.commands.report import report
 from torchreel.commands.shapes import shapes
 from torchreel.commands.show import show
+from torchreel.commands.triage import triage
 from torchreel.commands.why import why, why_graph_break, why_recompile, why_specialised
 from torchreel.errors import TorchreelError, UsageError
 
@@ -80,6 +83,9 @@ app.command()(diff)
 app.command()(minify)
 app.command()(bisect)
 app.command()(releases)
+app.command()(triage)
+app.command()(recheck)
+app.command()(query)
 app.command()(analyze)
 app.command()(export)
 app.command("import")(import_)

@@ -1,0 +1,64 @@
+"""`torchreel query`, on a store that is written row by row."""
+
+from __future__ import annotations
+
+import csv
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.cli.conftest import Run
+from tests.cli.stores import failing
+
+NODES = "SELECT number, target FROM graph_nodes WHERE op = 'call_function' ORDER BY number"
+
+
+def test_each_format_has_the_rows(run: Run, empty: Path) -> None:
+    path = failing(empty)
+    rows = [
+        {"number": 1, "target": "fn:_operator.add"},
+        {"number": 2, "target": "op:aten.relu.default"},
+    ]
+    table = run("query", path, NODES)
+    assert table.status == 0, table
+    assert [line.split() for line in table.out.splitlines()] == [
+        ["number", "target"], ["1", "fn:_operator.add"], ["2", "op:aten.relu.default"],
+    ]  # fmt: skip
+    assert json.loads(run("query", path, NODES, "--format", "json").out) == rows
+    lines = run("query", path, NODES, "--format", "ndjson").out.splitlines()
+    assert [json.loads(line) for line in lines] == rows
+    found = run("query", path, NODES, "--format", "csv").out.splitlines()
+    assert list(csv.DictReader(found)) == [{k: str(v) for k, v in row.items()} for row in rows]
+
+
+@pytest.mark.parametrize(
+    ("kind", "printed"), [("table", "a, b\n"), ("csv", "a,b\n"), ("json", "[]\n"), ("ndjson", "")]
+)
+def test_without_rows_there_are_columns(run: Run, empty: Path, kind: str, printed: str) -> None:
+    result = run("query", empty, "SELECT 1 AS a, 2 AS b WHERE 0", "--format", kind)
+    assert (result.status, result.out) == (0, printed)
+
+
+def test_values_that_json_lacks_have_a_form(run: Run, empty: Path) -> None:
+    result = run("query", empty, "SELECT x'00ff' AS a, 9e999 AS b, NULL AS c", "--format", "json")
+    assert json.loads(result.out) == [{"a": "00ff", "b": "inf", "c": None}]
+
+
+def test_an_address_narrows_it(run: Run, empty: Path) -> None:
+    path = failing(empty)
+    count = "SELECT count(*) AS n FROM compiles"
+    assert run("query", path, count, "--format", "csv").out == "n\n2\n"
+    assert run("query", f"{path}#1/0/1", count, "--format", "csv").out == "n\n1\n"
+    assert run("query", f"{path}#9", count).status == 2
+
+
+def test_what_is_wrong_is_told(run: Run, empty: Path) -> None:
+    result = run("query", empty, "DELETE FROM main.compiles")
+    assert (result.status, result.out) == (2, "")
+    assert result.err == "usage: The statement does more than read: only a SELECT is run.\n"
+    assert run("query", empty, "SELECT 1", "--format", "xml").status == 2
+    endless = "WITH RECURSIVE t(a) AS (SELECT 1 UNION ALL SELECT a FROM t) SELECT max(a) FROM t"
+    result = run("query", empty, endless, "--limit-time", "0.1")
+    assert result.status == 2
+    assert "ended after 0.1 s" in result.err

@@ -1,0 +1,386 @@
+"""The views that a query may name, with their columns and what fills them.
+
+A recording keeps most of its events in compressed pages, and graphs as documents: SQL alone can't
+look into them.  A view is a table that is filled from them when a statement names it.  Not here:
+running the statement (`query`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property, partial
+
+from torchreel.analysis.event_log import CompileEventLog, data_of, texts
+from torchreel.analysis.guard_check.check import guards_of
+from torchreel.analysis.guards import parts_of
+from torchreel.analysis.shapes import Symbol, shape_events, symbol_table
+from torchreel.errors import DamagedStore, TorchreelError
+from torchreel.store import Store, queries
+from torchreel.store.documents import graph_documents, spelling
+from torchreel.store.documents.jsontypes import Json, json_text, parse_json
+from torchreel.store.records import Compile, Event, Graph, Recording, StackFrame
+
+Value = int | float | str | None
+Values = tuple[Value, ...]
+_MOST_NESTING = 20
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column of a view."""
+
+    name: str
+    type: str
+    """INTEGER, REAL or TEXT."""
+    meaning: str
+
+
+@dataclass(frozen=True)
+class QueryView:
+    """A table that is filled when a statement names it."""
+
+    name: str
+    meaning: str
+    """The thing that one row stands for."""
+    columns: tuple[Column, ...]
+    rows: Callable[[QueryScope], Iterator[Values]]
+
+
+class QueryScope:
+    """The part of a store that the views are filled from: a store, a recording or a compile."""
+
+    def __init__(
+        self, store: Store, recording: int | None = None, compile: Compile | None = None
+    ) -> None:
+        self.store, self.compile, self._recording = store, compile, recording
+
+    @cached_property
+    def compiles(self) -> list[tuple[Recording, Compile]]:
+        """The compiles, with the recording of each."""
+        found = [
+            (recording, row)
+            for recording in self.recordings
+            for row in queries.compiles(self.store, recording.id)
+        ]
+        return [each for each in found if self.compile is None or each[1].id == self.compile.id]
+
+    @cached_property
+    def recordings(self) -> list[Recording]:
+        """The recordings."""
+        if self._recording is not None:
+            return [queries.recording(self.store, self._recording)]
+        return queries.recordings(self.store)
+
+    def logs(self) -> Iterator[CompileEventLog]:
+        """The events of each compile; the stacks of a recording are read once."""
+        frames: dict[int, Mapping[int, StackFrame]] = {}
+        for recording, row in self.compiles:
+            if recording.id not in frames:
+                read = partial(queries.stack_frames, self.store, recording.id)
+                frames[recording.id] = queries.readable(self.store, read, {})
+            yield CompileEventLog(self.store, row, frames[recording.id])
+
+
+def _column(text: str) -> Column:
+    """`name TYPE meaning`."""
+    name, type_, meaning = text.split(" ", 2)
+    return Column(name, type_, meaning)
+
+
+def _view(
+    name: str, meaning: str, rows: Callable[[QueryScope], Iterator[Values]], *columns: str
+) -> QueryView:
+    return QueryView(name, meaning, tuple(map(_column, columns)), rows)
+
+
+_PLACE = "compile TEXT the compile, as it stands after '#' in its address"
+_FILE, _LINE = "file TEXT of the user's line", "line INTEGER its number"
+
+
+# -- what is in tables ----------------------------------------------------------------------------
+
+
+def _compiles(scope: QueryScope) -> Iterator[Values]:
+    graphs = {
+        recording.id: queries.first_graphs(scope.store, recording.id)
+        for recording in scope.recordings
+    }
+    for recording, row in scope.compiles:
+        first = graphs[recording.id].get(row.id)
+        yield (
+            row.place, recording.id, recording.kind, recording.rank, row.compile_id, row.attempt,
+            row.frame_name, row.frame_file, row.frame_line, row.backend, row.status,
+            row.started_ns, _seconds(row.started_ns, row.ended_ns),
+            first.call_nodes if first is not None else None,
+        )  # fmt: skip
+
+
+def _failures(scope: QueryScope) -> Iterator[Values]:
+    compiles = {row.id: row for _, row in scope.compiles}
+    for recording in scope.recordings:
+        torch = queries.environment(scope.store, recording.id).get("torch")
+        for failure in queries.failures(scope.store, recording.id):
+            row = compiles.get(failure.compile_id) if failure.compile_id is not None else None
+            if row is None and scope.compile is not None:
+                continue
+            signature = failure.signature
+            yield (
+                row.place if row is not None else None, recording.id, recording.rank, torch,
+                failure.stage, failure.partition, failure.failure_class,
+                failure.exception_type or signature.signal, failure.message,
+                signature.frames[0] if signature.frames else None, failure.signature_digest,
+                failure.time_ns,
+            )  # fmt: skip
+
+
+def _stages(scope: QueryScope) -> Iterator[Values]:
+    for _, row in scope.compiles:
+        for stage in queries.stages(scope.store, row):
+            seconds = _seconds(stage.started_ns, stage.ended_ns)
+            yield row.place, stage.stage, stage.partition, stage.status, stage.started_ns, seconds
+
+
+def _seconds(began: int, ended: int | None) -> float | None:
+    return None if ended is None else (ended - began) / 1e9
+
+
+# -- graphs ---------------------------------------------------------------------------------------
+
+
+def _graph_nodes(scope: QueryScope) -> Iterator[Values]:
+    for _, row in scope.compiles:
+        for graph in queries.graphs(scope.store, row):
+            document = queries.readable(scope.store, partial(_document, scope.store, graph), {})
+            for number, values in enumerate(_nodes(document, "")):
+                yield row.place, graph.stage, graph.partition, graph.ordinal, number, *values
+
+
+def _document(store: Store, graph: Graph) -> Mapping[str, Json]:
+    try:
+        found = parse_json(store.read_blob(graph.digest))
+    except (ValueError, RecursionError) as error:
+        raise DamagedStore(f"A stored graph is not JSON: {error}.") from error
+    return _mapping(found)
+
+
+def _nodes(document: Mapping[str, Json], path: str) -> Iterator[Values]:
+    """The nodes of a graph, and after them those of the graphs in it."""
+    for node in map(_mapping, graph_documents.unfold(document)):
+        meta = _mapping(node.get("meta"))
+        value = _mapping(meta.get("val", meta.get("example_value")))
+        yield (
+            path, _text(node.get("name")), _text(node.get("op")), _text(node.get("target")),
+            spelling.node(node, document), _text(value.get("dtype")), _sizes(value.get("size")),
+            _text(value.get("device")), _text(meta.get("stack_trace")),
+        )  # fmt: skip
+    for name, inner in _mapping(document.get("modules")).items():
+        if path.count(".") < _MOST_NESTING:
+            yield from _nodes(_mapping(inner), f"{path}.{name}".lstrip("."))
+
+
+def _sizes(sizes: Json) -> str | None:
+    return (
+        json_text([s if isinstance(s, int) else spelling.size(s) for s in sizes])
+        if (isinstance(sizes, list))
+        else None
+    )
+
+
+# -- events ---------------------------------------------------------------------------------------
+
+
+def _guards(scope: QueryScope) -> Iterator[Values]:
+    for log in scope.logs():
+        for guard in guards_of(log):
+            data = data_of(guard)
+            yield (
+                log.compile.place, guard.seq, guard.name, _text(data.get("expression")),
+                "\n".join(parts_of(guard)), *_line(log, guard),
+            )  # fmt: skip
+
+
+def _symbols(scope: QueryScope) -> Iterator[Values]:
+    for log in scope.logs():
+        made = {event.seq: event for event in log.of("shape_env.", "unbacked.")}
+        for row in queries.readable(log.store, partial(_symbols_of, log), ()):
+            low, high = row.range or (None, None)
+            yield (
+                log.compile.place, row.created, row.name, int(row.backed), _plain(row.hint),
+                _plain(low), _plain(high), _plain(row.replacement), row.renamed,
+                json_text(list(row.sources)), *_line(log, made.get(row.created)),
+            )  # fmt: skip
+
+
+def _symbols_of(log: CompileEventLog) -> Collection[Symbol]:
+    if not log.of("shape_env.create"):
+        return ()
+    try:
+        return symbol_table(shape_events(log)).symbols.values()
+    except TorchreelError as error:
+        raise DamagedStore(f"The symbols of {log.address} can't be read: {error}") from error
+
+
+def _plain(value: Json) -> str | None:
+    return None if value is None else spelling.size(value)
+
+
+def _recompiles(scope: QueryScope) -> Iterator[Values]:
+    for log in scope.logs():
+        for event in log.of("frame.cache_miss"):
+            data = data_of(event)
+            yield (
+                log.compile.place, event.seq, _text(data.get("reason")),
+                json_text(texts(data.get("guards"))), *_line(log, event),
+            )  # fmt: skip
+
+
+def _graph_breaks(scope: QueryScope) -> Iterator[Values]:
+    for log in scope.logs():
+        for event in log.of("frame.graph_break"):
+            data = data_of(event)
+            yield (
+                log.compile.place, event.seq, _text(data.get("type")), _text(data.get("reason")),
+                *_line(log, event),
+            )  # fmt: skip
+
+
+def _cache_decisions(scope: QueryScope) -> Iterator[Values]:
+    for log in scope.logs():
+        for event in log.of("nondeterminism.cache"):
+            data = data_of(event)
+            yield (
+                log.compile.place, event.seq, event.name, _text(data.get("outcome")),
+                _text(data.get("key")), _text(data.get("reason")), event.stage,
+            )  # fmt: skip
+
+
+def _kernels(scope: QueryScope) -> Iterator[Values]:
+    for log in scope.logs():
+        for event in log.of("inductor.kernel", "inductor.extern"):
+            data = data_of(event)
+            is_extern = event.kind == "inductor.extern"
+            yield (
+                log.compile.place, event.seq,
+                _text(data.get("kernel")) if is_extern else event.name,
+                "extern" if is_extern else _text(data.get("backend")),
+                json_text(texts(data.get("origins"))), _text(data.get("source")),
+            )  # fmt: skip
+
+
+def _line(log: CompileEventLog, event: Event | None) -> tuple[str | None, int | None]:
+    line = log.line(event) if event is not None else None
+    return (None, None) if line is None else (line.file, line.line)
+
+
+def _text(value: Json) -> str | None:
+    """A value as it stands in a column: text as it is, anything else as JSON."""
+    return value if value is None or isinstance(value, str) else json_text(value)
+
+
+def _mapping(value: Json) -> Mapping[str, Json]:
+    return value if isinstance(value, Mapping) else {}
+
+
+# -- all of them ----------------------------------------------------------------------------------
+
+VIEWS: Mapping[str, QueryView] = {
+    view.name: view
+    for view in (
+        _view(
+            "compiles", "one attempt at one frame", _compiles,
+            _PLACE, "recording INTEGER its number",
+            "kind TEXT of the recording: program, replay, import",
+            "rank INTEGER of the process", "compile_id TEXT what torch calls it: 0/1",
+            "attempt INTEGER restarts count up", "frame TEXT name of the frame",
+            "file TEXT of the frame", "line INTEGER of the frame",
+            "backend TEXT what compiled it",
+            "status TEXT ok, failed, restarted, crashed, hung, running, unknown, stopped",
+            "started_ns INTEGER since 1970", "seconds REAL it took",
+            "call_nodes INTEGER of its first graph",
+        ),
+        _view(
+            "failures", "an exception, a wrong result, a crash or a hang", _failures,
+            _PLACE, "recording INTEGER its number", "rank INTEGER of the process",
+            "torch TEXT the version", "stage TEXT where it failed",
+            "partition TEXT inference, forward, backward, or empty",
+            "failure_class TEXT exception, wrong_result, crash, hang, memory",
+            "exception_type TEXT or the signal of a crash", "message TEXT as it was raised",
+            "place TEXT the innermost function of torch",
+            "signature TEXT its digest: the same for the same bug",
+            "time_ns INTEGER since 1970",
+        ),
+        _view(
+            "stages", "a step of the pipeline that a compile entered", _stages,
+            _PLACE, "stage TEXT dynamo, pre_grad, joint, forward, ...",
+            "partition TEXT inference, forward, backward, or empty",
+            "status TEXT ok, failed, open, stopped", "started_ns INTEGER since 1970",
+            "seconds REAL it took",
+        ),
+        _view(
+            "graph_nodes", "a node of a graph, as it was at a stage", _graph_nodes,
+            _PLACE, "stage TEXT of the graph", "partition TEXT of the graph",
+            "ordinal INTEGER of the graph, where a stage has several",
+            "number INTEGER its place in the graph",
+            "module TEXT the nested graph that it is in, or empty", "node TEXT its name",
+            "op TEXT placeholder, call_function, call_method, get_attr, output, ...",
+            "target TEXT what it calls: op:aten.add.Tensor, fn:torch.relu, view",
+            "code TEXT the node as a line of Python", "dtype TEXT of its value",
+            "sizes TEXT of its value, a JSON list", "device TEXT of its value",
+            "stack TEXT the user's stack",
+        ),
+        _view(
+            "guards", "a guard of the compiled code", _guards,
+            _PLACE, "event INTEGER its place in the event log", "type TEXT TENSOR_MATCH, ...",
+            "expression TEXT what is guarded: L['x']", "checks TEXT code, a line for each check",
+            _FILE, _LINE,
+        ),
+        _view(
+            "symbols", "a symbol of the ShapeEnv, as it is in the end", _symbols,
+            _PLACE, "event INTEGER with which it was made", "symbol TEXT its name: s77, u0",
+            "backed INTEGER 1 if it has a value while tracing", "hint TEXT that value",
+            "low TEXT end of its range", "high TEXT end of its range",
+            "replacement TEXT what it was found to be equal to",
+            "renamed TEXT the symbol that an unbacked one was recognised as",
+            "sources TEXT where guards read it, a JSON list", _FILE, _LINE,
+        ),
+        _view(
+            "recompiles", "a cached entry whose guards failed, before a compile", _recompiles,
+            _PLACE, "event INTEGER its place in the event log", "reason TEXT as torch words it",
+            "guards TEXT those that failed, a JSON list", _FILE, _LINE,
+        ),
+        _view(
+            "graph_breaks", "a graph break", _graph_breaks,
+            _PLACE, "event INTEGER its place in the event log", "type TEXT torch's name for it",
+            "reason TEXT as torch words it", _FILE, _LINE,
+        ),
+        _view(
+            "cache_decisions", "a cache of compiled graphs that was asked", _cache_decisions,
+            _PLACE, "event INTEGER its place in the event log", "cache TEXT which one",
+            "outcome TEXT hit, miss or bypass", "key TEXT what it was asked for",
+            "reason TEXT why it was bypassed", "stage TEXT in which it was asked",
+        ),
+        _view(
+            "kernels", "a kernel that was generated, or a library's that is called", _kernels,
+            _PLACE, "event INTEGER its place in the event log", "kernel TEXT its name",
+            "backend TEXT cpp, triton, or extern for a library's",
+            "origins TEXT graph nodes that it computes, a JSON list",
+            "source TEXT the sha256 of its source",
+        ),
+    )
+}  # fmt: skip
+"""By name."""
+
+
+def page() -> str:
+    """The columns of all views, as the page of the documentation has them."""
+    sections = [
+        f"### {view.name}\n\nA row is {view.meaning}.\n\n| column | type | is |\n|---|---|---|\n"
+        + "\n".join(f"| `{c.name}` | {c.type} | {c.meaning} |" for c in view.columns)
+        for view in VIEWS.values()
+    ]
+    return "\n\n".join(sections) + "\n"
+
+
+if __name__ == "__main__":
+    print(page(), end="")

@@ -1,0 +1,210 @@
+"""Groups failures by bug.  Two bugs in one group are the worse error: in doubt, they part.
+
+Two levels, and every rule is here:
+
+1. *By signature*, at once.  A signature is telling if it names a place in the compiler: then it
+   makes one group.  'SIGSEGV in stage run', 'other values than eager' and what generated code
+   raises name none: there, the graphs of the compiles have to be alike as well.
+2. *By smallest case*, where a reduction found one.  It parts what has one signature, and joins what
+   has two, if both failed at the same place, or with the same words, in the same calls.
+
+A failure that nobody reduced joins a group of level 2 if that is the only one of its signature
+whose calls are all in its own graphs.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Hashable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+
+from torchreel.analysis.triage.failures import SeenFailure
+from torchreel.analysis.triage.forms import Form
+from torchreel.store.documents.jsontypes import canonical_json, digest_of
+from torchreel.store.failures.signature import Signature
+
+_GENERATED = "<generated>"
+
+
+@dataclass(frozen=True)
+class BugGroup:
+    """Failures that are taken for one bug."""
+
+    id: str
+    """The same in every store, as long as the smallest case is the same."""
+    level: str
+    """'case' if a smallest case stands for it, 'signature' if nobody reduced any of them."""
+    failures: tuple[SeenFailure, ...]
+    """The oldest first; those of the baseline as well."""
+
+
+def group(found: Iterable[SeenFailure]) -> list[BugGroup]:
+    """Return the groups; a failure that lies in two stores counts once."""
+    failures = list({failure.key: failure for failure in _reduced_last(found)}.values())
+    reduced = [failure for failure in failures if failure.smallest is not None]
+    by_case = _by_case(reduced)
+    by_signature: dict[Hashable, list[SeenFailure]] = {}
+    for failure in failures:
+        if failure.smallest is None:
+            joined = _case_group(failure, by_case)
+            if joined is not None:
+                joined.members.append(failure)
+            else:
+                by_signature.setdefault(_signature_key(failure), []).append(failure)
+    groups = [_group("case", each.members, each.name) for each in by_case]
+    groups += [_group("signature", members, str(key)) for key, members in by_signature.items()]
+    return groups
+
+
+def _reduced_last(found: Iterable[SeenFailure]) -> list[SeenFailure]:
+    """In a dictionary the last one stays: of two copies, the one with the smaller case."""
+    return sorted(found, key=lambda each: -(each.smallest.size if each.smallest else 1 << 62))
+
+
+def _group(level: str, members: Sequence[SeenFailure], name: str) -> BugGroup:
+    ordered = tuple(sorted(members, key=lambda each: (each.time_ns, each.address)))
+    return BugGroup(digest_of(name.encode("utf-8", "replace"))[:12], level, ordered)
+
+
+# -- by signature ---------------------------------------------------------------------------------
+
+
+def is_telling(signature: Signature) -> bool:
+    """Return True if a signature names a place in the compiler, or what its compiler says."""
+    if signature.failure_class != "exception" or signature.stage == "run":
+        return False
+    if not signature.frames:
+        return bool(signature.message)
+    return not signature.frames[0].endswith(_GENERATED)
+
+
+def _signature_key(failure: SeenFailure) -> tuple[str, ...]:
+    digest = failure.signature.digest
+    if is_telling(failure.signature):
+        return (digest,)
+    return (digest, _graphs_key(failure))
+
+
+def _graphs_key(failure: SeenFailure) -> str:
+    """Return the key that two compiles of one graph have in common; of no graph, the run."""
+    if not failure.calls:
+        return failure.process[0]
+    return canonical_json(dict(failure.calls)).decode("utf-8", "replace")
+
+
+# -- by smallest case -----------------------------------------------------------------------------
+
+
+@dataclass
+class _CaseGroup:
+    """Failures with one smallest case, by the one that stands for them."""
+
+    form: Form
+    members: list[SeenFailure]
+    name: str
+
+    @property
+    def signatures(self) -> set[str]:
+        """The digests of the signatures of its failures."""
+        return {each.signature.digest for each in self.members}
+
+    @property
+    def size(self) -> int:
+        """The number of calls in the case."""
+        return sum(self.form.calls.values())
+
+
+def _by_case(reduced: Sequence[SeenFailure]) -> list[_CaseGroup]:
+    """Group reduced failures by the keys of their cases, then by what is within what."""
+    parent = list(range(len(reduced)))
+    first: dict[Hashable, int] = {}
+
+    def root(place: int) -> int:
+        while parent[place] != place:
+            place = parent[place]
+        return place
+
+    for place, failure in enumerate(reduced):
+        for key in _case_keys(failure):
+            other = first.setdefault(key, place)
+            parent[root(place)] = root(other)
+    members: dict[int, list[SeenFailure]] = {}
+    for place, failure in enumerate(reduced):
+        members.setdefault(root(place), []).append(failure)
+    return _without_larger([_case_group_of(each) for each in members.values()])
+
+
+def _case_keys(failure: SeenFailure) -> Iterator[Hashable]:
+    """Yield the keys of which two reduced failures have one in common when they are one bug."""
+    assert failure.smallest is not None
+    signature, form = failure.signature, failure.smallest.form
+    if not is_telling(signature):
+        yield signature.digest, form.shape
+        return
+    types = tuple(name for name, _ in groupby(signature.exception_types))
+    yield signature.digest, form.outline
+    if signature.frames:
+        yield "place", types, signature.frames[0], form.outline
+    yield "words", signature.stage, types, words(signature.message), form.outline
+
+
+def _case_group_of(members: list[SeenFailure]) -> _CaseGroup:
+    """Return a group, by the smallest of its cases."""
+    known = [each for each in members if each.smallest is not None]
+    least = min(known, key=lambda each: (each.smallest.size, each.signature.digest))  # type: ignore[union-attr]
+    assert least.smallest is not None
+    form = least.smallest.form
+    kept = form.outline if is_telling(least.signature) else form.shape
+    name = f"{least.signature.failure_class} {least.signature.exception_types} {kept}"
+    return _CaseGroup(form, members, name)
+
+
+def _without_larger(groups: list[_CaseGroup]) -> list[_CaseGroup]:
+    """Join each group to the only smaller one of its signature whose calls it makes as well.
+
+    A reduction whose budget was spent, or that found no way past a call, ends with more than the
+    bug needs.  With two smaller ones within it, it could be either, and stays.
+    """
+    kept: list[_CaseGroup] = []
+    for each in sorted(groups, key=lambda found: found.size):
+        within = [
+            other
+            for other in kept
+            if other.size < each.size
+            and other.signatures & each.signatures
+            and is_telling(each.members[0].signature)
+            and other.form.within(each.form.calls)
+        ]
+        if len(within) == 1:
+            within[0].members += each.members
+        else:
+            kept.append(each)
+    return kept
+
+
+def _case_group(failure: SeenFailure, groups: Sequence[_CaseGroup]) -> _CaseGroup | None:
+    """Return the group of a failure that was not reduced, if there is just one that it can be."""
+    digest = failure.signature.digest
+    same = [each for each in groups if digest in each.signatures]
+    if not is_telling(failure.signature):
+        key = _signature_key(failure)
+        same = [each for each in same if any(_signature_key(f) == key for f in each.members)]
+    elif failure.calls:
+        same = [each for each in same if each.form.within(failure.calls)]
+    return same[0] if len(same) == 1 else None
+
+
+# -- words ----------------------------------------------------------------------------------------
+
+_QUOTED = re.compile(r"'[^'\n]*'|\"[^\"\n]*\"")
+_DTYPE = re.compile(
+    r"\b(?:torch\.|c10::|at::)?(?:b?float|u?int|complex|half|double|bool|long|short|byte|char)"
+    r"(?:\d+|N)?(?:_t)?\b",
+    re.IGNORECASE,
+)
+
+
+def words(message: str) -> str:
+    """Return a normalised message without what is quoted and without the names of dtypes."""
+    return " ".join(_DTYPE.sub("DTYPE", _QUOTED.sub("QUOTED", message)).split())

@@ -1,0 +1,175 @@
+"""`triage`: the failures of many stores in groups, and what is said of each group.
+
+Lives here: reading the stores, and counting.  Not here: which failures are one bug (`grouping`),
+printing (`torchreel.commands.triage`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+
+from torchreel.analysis.triage.failures import SeenFailure, failures_of
+from torchreel.analysis.triage.grouping import BugGroup, group
+from torchreel.errors import StoreError
+from torchreel.store import Store
+from torchreel.store.documents.jsontypes import Json
+from torchreel.store.failures.signature import Signature
+
+_MOST_ADDRESSES = 1000
+"""Of one group, in the JSON document."""
+
+
+@dataclass(frozen=True)
+class GroupSummary:
+    """One bug, as far as anybody can tell: what it is, who saw it, and where to go on."""
+
+    id: str
+    """Made from the smallest case, or from the signature where nobody reduced any of them."""
+    level: str
+    """'case' or 'signature': what the failures were joined by (`grouping`)."""
+    is_new: bool
+    """True if no failure of the baseline is in it; False without a baseline."""
+    failure_class: str
+    stage: str
+    what: str
+    """The types of the exception, or what else happened."""
+    message: str
+    """The first line of the normalised message."""
+    place: str
+    """The innermost function of torch."""
+    failures: int
+    processes: int
+    runs: int
+    ranks: tuple[int, ...]
+    first_seen_ns: int
+    last_seen_ns: int
+    torch: tuple[str, ...]
+    """The versions that it was seen with."""
+    signatures: tuple[str, ...]
+    """Digests, as in the column `failures.signature_digest`."""
+    smallest: str
+    """The address of the failure with the smallest case, or else with the smallest graph."""
+    smallest_size: int | None
+    """The size of that; None where no graph was recorded."""
+    smallest_unit: str
+    is_reduced: bool
+    """True if the smallest is a case that a reduction found."""
+    needs_trust: bool
+    """True if the smallest is code of the program's, which only runs with `--trust`."""
+    addresses: tuple[str, ...]
+    """Of the failures, the oldest first."""
+
+    @property
+    def next(self) -> tuple[str, ...]:
+        """The command that goes on from here: write down the smallest case, or look for it."""
+        trust = ("--trust",) if self.needs_trust else ()
+        return "torchreel", "export" if self.is_reduced else "minify", self.smallest, *trust
+
+    def to_json(self) -> dict[str, Json]:
+        """As a JSON object."""
+        return {**asdict(self), "next": list(self.next)}
+
+
+@dataclass(frozen=True)
+class Triage:
+    """The groups of some stores, those that were seen most often first."""
+
+    groups: tuple[GroupSummary, ...]
+    stores: int
+    """The number of failures that were read, without those of the baseline."""
+    unreadable: tuple[str, ...]
+    """The reasons why a store, or a part of one, is not in it."""
+
+    def to_json(self) -> dict[str, Json]:
+        """As a JSON object."""
+        groups: Json = [each.to_json() for each in self.groups]
+        return {"groups": groups, "stores": self.stores, "unreadable": list(self.unreadable)}
+
+
+def triage(targets: Sequence[str], baseline: Sequence[str] = ()) -> Triage:
+    """Group the failures of the stores, by path or URL.
+
+    With a baseline, a group is new if nothing in the baseline is of it.  A store that can't be
+    read is left out, and named.  Raises StoreError if that is so of all, or of one of the baseline:
+    without it, everything would look new.
+    """
+    unreadable: list[str] = []
+    found: list[SeenFailure] = []
+    errors: list[StoreError] = []
+    known = set(baseline)
+    for target in dict.fromkeys([*targets, *baseline]):
+        try:
+            found += _read(target, target in known, unreadable)
+        except StoreError as error:
+            if target in known:
+                raise
+            errors.append(error)
+    if errors and len(errors) == len(set(targets)):
+        raise errors[0]
+    groups = [
+        _summary(each, has_baseline=bool(baseline))
+        for each in group(found)
+        if not all(failure.is_baseline for failure in each.failures)
+    ]
+    groups.sort(key=lambda each: (not each.is_new, -each.failures, -each.last_seen_ns))
+    read = len(set(targets) - known) - len(errors)
+    return Triage(tuple(groups), read, (*map(str, errors), *unreadable))
+
+
+def _read(target: str, is_baseline: bool, unreadable: list[str]) -> list[SeenFailure]:
+    with Store.open(target) as store, store.as_far_as_readable() as left_out:
+        found = list(failures_of(store, is_baseline=is_baseline))
+        unreadable += left_out
+    return found
+
+
+def _summary(found: BugGroup, *, has_baseline: bool) -> GroupSummary:
+    seen = [each for each in found.failures if not each.is_baseline]
+    least = min(seen, key=_size)
+    signature = least.signature
+    is_known = any(each.is_baseline for each in found.failures)
+    return GroupSummary(
+        id=found.id,
+        level=found.level,
+        is_new=has_baseline and not is_known,
+        failure_class=signature.failure_class,
+        stage=signature.stage,
+        what=_what(signature),
+        message=signature.message.partition("\n")[0],
+        place=signature.frames[0] if signature.frames else "",
+        failures=len(seen),
+        processes=len({each.process for each in seen}),
+        runs=len({each.process[0] for each in seen}),
+        ranks=tuple(sorted({each.rank for each in seen if each.rank is not None})),
+        first_seen_ns=min(each.time_ns for each in seen),
+        last_seen_ns=max(each.time_ns for each in seen),
+        torch=tuple(sorted({each.torch for each in seen if each.torch})),
+        signatures=tuple(sorted({each.signature.digest for each in seen})),
+        smallest=least.address,
+        smallest_size=least.smallest.size if least.smallest else least.graph_size,
+        smallest_unit=least.smallest.unit if least.smallest else "call node",
+        is_reduced=least.smallest is not None,
+        needs_trust=least.smallest.unit == "statement" if least.smallest else least.needs_trust,
+        addresses=tuple(each.address for each in seen[:_MOST_ADDRESSES]),
+    )
+
+
+def _size(failure: SeenFailure) -> tuple[bool, int, int, str]:
+    """Reduced cases come before graphs, small ones before large ones, old ones before new ones."""
+    size = failure.smallest.size if failure.smallest is not None else failure.graph_size
+    known = size if size is not None else 1 << 62
+    return failure.smallest is None, known, failure.time_ns, failure.address
+
+
+def _what(signature: Signature) -> str:
+    match signature.failure_class:
+        case "exception":
+            return "/".join(dict.fromkeys(signature.exception_types))
+        case "crash":
+            return signature.signal or "the process died"
+        case "hang":
+            return "did not end"
+        case "memory":
+            return "out of memory"
+    return f"other {signature.message} than eager"

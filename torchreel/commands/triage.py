@@ -1,0 +1,40 @@
+"""`torchreel triage`: group the failures of many stores by bug."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from torchreel.commands.options import JsonOption
+
+
+def triage(
+    stores: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="STORE", help="Paths or URLs.", show_default=False),
+    ] = None,
+    baseline: Annotated[
+        list[str] | None,
+        typer.Option("--baseline", metavar="STORE", help="Tell which groups are not in this one."),
+    ] = None,
+    json: JsonOption = False,
+) -> None:
+    """Group the failures of many stores by bug.
+
+    Of each group: how many failures of how many processes, when, with which versions of torch, the
+    smallest case, and the command that goes on from there. Failures with one signature are one
+    group if it names a place in the compiler; of a crash, a wrong result or an error of generated
+    code, the graphs have to be alike as well. Where 'minify' found smaller cases, their canonical
+    form parts what only looks alike and joins what is only worded differently. In doubt, failures
+    part. Nothing of a store is executed, and torch is not imported.
+
+    Exits with 1 when there is a group that the stores of --baseline do not have.
+    """
+    from torchreel.analysis.triage.summaries import triage as grouped
+    from torchreel.commands.views import triage as view
+    from torchreel.store.addressing import default_store
+
+    found = grouped(stores or [default_store()], baseline or ())
+    view.report(found, has_baseline=bool(baseline), json=json)
+    raise typer.Exit(1 if any(group.is_new for group in found.groups) else 0)
