@@ -63,9 +63,14 @@ def set_storage(
 ) -> None:
     """Give a fake tensor the storage of another; autograd knows nothing of it.
 
-    That is how a converter makes fakes of tensors that share storage.
+    That is how a converter makes fakes of tensors that share storage. The version of the tensor
+    stays: fake tensors keep what `nonzero` made with the version that it was made at.
     """
-    with torch.no_grad(), in_kernel_invocation_manager(mode):
+    with (
+        torch.no_grad(),
+        torch.autograd._unsafe_preserve_version_counter(tensor),
+        in_kernel_invocation_manager(mode),
+    ):
         tensor.set_(base.untyped_storage(), offset, size, stride)
 
 
