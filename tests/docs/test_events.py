@@ -5,10 +5,11 @@ import importlib
 from collections.abc import Iterator
 from pathlib import Path
 
-from torchreel import recorder
+from torchreel import events, recorder
+from torchreel.events.documentation import meaning, meanings_of_fields
+from torchreel.events.event import EventType
 from torchreel.recorder import catalogue, probes
 from torchreel.recorder.attach import AttachPoint
-from torchreel.recorder.kinds import Kind
 
 ROOT = Path(__file__).parents[2]
 
@@ -17,18 +18,30 @@ def test_the_page_is_what_the_probes_declare() -> None:
     assert (ROOT / "docs/events.md").read_text() == catalogue.page()
 
 
-def test_every_kind_names_its_system_its_probe_and_a_known_attach_point() -> None:
-    kinds = probes.event_kinds()
-    assert len({kind.name for kind in kinds}) == len(kinds)
+def test_every_type_of_event_is_documented_and_has_a_system_and_a_known_attach_point() -> None:
+    noted = probes.noted_events()
+    assert len({event_type.kind for event_type in noted}) == len(noted) > 100
+    families = [family for each in catalogue.SYSTEMS.values() for family in each]
     known = set(probes.attach_points())
-    for kind in kinds:
-        assert 1 <= kind.system <= len(catalogue.SYSTEMS), kind.name
-        assert kind.meaning.endswith("."), kind.name
-        assert all(kind.fields.values()), kind.name
-        if kind.probe != "watchdog":
-            assert (ROOT / f"torchreel/recorder/probes/{kind.probe}.py").exists(), kind.name
-            assert kind.points, kind.name
-            assert set(kind.points) <= known, kind.name
+    for event_type, where in noted.items():
+        assert families.count(event_type.kind.partition(".")[0]) == 1, event_type
+        assert meaning(event_type).endswith("."), event_type
+        assert all(text.endswith(".") for text in meanings_of_fields(event_type).values())
+        if where.probe != "watchdog":
+            assert where.points, event_type
+            assert set(where.points) <= known, event_type
+
+
+def test_every_type_of_event_is_noted_by_a_probe() -> None:
+    defined = set()
+    for file in Path(events.__path__[0]).glob("*.py"):
+        module = importlib.import_module(f"torchreel.events.{file.stem}")
+        defined |= {
+            found
+            for found in vars(module).values()
+            if isinstance(found, type) and issubclass(found, EventType)
+        }
+    assert defined - {EventType} == set(probes.noted_events())
 
 
 def modules() -> Iterator[tuple[str, ast.Module]]:
@@ -38,18 +51,16 @@ def modules() -> Iterator[tuple[str, ast.Module]]:
         yield name.removesuffix(".__init__"), ast.parse(file.read_text())
 
 
-def test_every_kind_and_every_attach_point_that_a_module_has_is_declared() -> None:
-    kinds, points = set(probes.event_kinds()), set(probes.attach_points())
+def test_every_attach_point_that_a_module_has_is_declared() -> None:
+    points = set(probes.attach_points())
     seen = 0
     for name, _ in modules():
         for value in vars(importlib.import_module(name)).values():
             for item in value if isinstance(value, tuple) else (value,):
-                if isinstance(item, Kind):
-                    assert item in kinds, (name, item.name)
-                elif isinstance(item, AttachPoint):
+                if isinstance(item, AttachPoint):
                     assert item in points, (name, str(item))
-                seen += isinstance(item, (Kind, AttachPoint))
-    assert seen > len(kinds) + len(points)
+                    seen += 1
+    assert seen > len(points)
     assert {probe.point for probe in probes.PROBES} <= points
 
 

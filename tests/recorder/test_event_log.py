@@ -11,13 +11,13 @@ import pytest
 import torch
 
 import torchreel
+from torchreel.events.event import EventType
 from torchreel.recorder import guard
 from torchreel.recorder.event_log import log, rows
 from torchreel.recorder.event_log.log import EventLog
 from torchreel.recorder.event_log.rows import Add, Blob, Config, Ref, Update, plain
 from torchreel.recorder.guard import losses
-from torchreel.recorder.kinds import Kind
-from torchreel.recorder.probes import event_kinds
+from torchreel.recorder.probes import noted_events
 from torchreel.recorder.recorder import Recorder, RecordingOptions
 from torchreel.store import Store, queries
 from torchreel.store.documents.jsontypes import canonical_json, parse_json
@@ -26,6 +26,15 @@ from torchreel.store.documents.jsontypes import canonical_json, parse_json
 @pytest.fixture(autouse=True)
 def _no_losses() -> None:
     losses.reset()
+
+
+class Tested(EventType, frozen=True):
+    """A test."""
+
+    kind = "k"
+
+    values: object = None
+    more: object = None
 
 
 def recording_row() -> Add:
@@ -73,9 +82,8 @@ def test_the_collector_forgets_an_event_that_waits(
     waiting: list[rows.Row] = []
     monkeypatch.setattr(recorder.event_log, "note", waiting.append)
     entry = recorder.add_compile("0/0", 0)
-    kind = Kind("k", 1, "a test", {"values": "", "more": ""})
-    recorder.note(kind, "name", ("a", 1), None, payload="text", entry=entry)
-    recorder.note(kind, "name", ["a"], None, entry=entry)
+    recorder.note(Tested(("a", 1), None), "name", payload="text", entry=entry)
+    recorder.note(Tested(["a"], None), "name", entry=entry)
     gc.collect(1)
     gc.collect(1)
     assert [gc.is_tracked(event) for event in waiting] == [False, True]
@@ -92,14 +100,13 @@ def test_an_open_compile_is_known_however_many_come_after_it(
     monkeypatch.setattr(log, "_MOST_COMPILES", 3)
     monkeypatch.setattr(log, "_MOST_LOOKED_AT", 2)
     recorder = Recorder(RecordingOptions(str(path), mode=mode))
-    kind = Kind("k", 1, "a test")
     over = recorder.add_compile("0/0", 0)
     outer = recorder.add_compile("1/0", 0)
     span = recorder.enter_frame(outer)
     for number in range(2, 10):
         recorder.add_compile(f"{number}/0", 0)
-    recorder.note(kind, "outer", entry=outer)
-    recorder.note(kind, "over", entry=over)
+    recorder.note(Tested(), "outer", entry=outer)
+    recorder.note(Tested(), "over", entry=over)
     recorder.event_log.keep(outer)
     recorder.leave(span)
     recorder.event_log.close()
@@ -267,9 +274,9 @@ def test_kinds_that_claim_to_be_exact_are(path: Path, monkeypatch: pytest.Monkey
     seen: set[str] = set()
     note = Recorder.note
 
-    def see(self: Recorder, kind: Kind, *args: Any, **kwargs: Any) -> int:
-        seen.add(kind.name)
-        return note(self, kind, *args, **kwargs)
+    def see(self: Recorder, event: EventType, *args: Any, **kwargs: Any) -> int:
+        seen.add(event.kind)
+        return note(self, event, *args, **kwargs)
 
     monkeypatch.setattr(Recorder, "note", see)
     layer, views = torch.nn.Linear(4, 4), torch.arange(24.0).view(6, 4)
@@ -278,7 +285,7 @@ def test_kinds_that_claim_to_be_exact_are(path: Path, monkeypatch: pytest.Monkey
             lambda x, s: layer(x * s).relu(), backend="aot_eager", dynamic=True
         )
         compiled(views[1:], 0.5).sum().backward()
-    exact = {kind.name for kind in event_kinds() if kind.exact}
+    exact = {event_type.kind for event_type in noted_events() if event_type.exact}
     assert exact
     assert exact <= seen
     for fast, slow in pages:

@@ -13,9 +13,9 @@ from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv
 
 import torchreel
 from tests.recorder.conftest import Record, RecordedLog
+from torchreel.events.scalars import KnownAssert
 from torchreel.recorder import guard
 from torchreel.recorder.probes import shape_env
-from torchreel.recorder.probes.shape_kinds import KNOWN
 from torchreel.store import Store, queries
 from torchreel.store.records import Event
 
@@ -158,7 +158,7 @@ def test_a_look_that_fails_does_not_end_all_others(
 
     def seen(log: RecordedLog) -> list[tuple[str, str]]:
         found = [event for event in events(log) if event.kind.startswith("shape_env.")]
-        return [(e.kind, e.name) for e in found if e.kind != KNOWN.name]
+        return [(e.kind, e.name) for e in found if e.kind != KnownAssert.kind]
 
     def broken(*args: object) -> None:
         raise ZeroDivisionError

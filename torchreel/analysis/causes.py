@@ -15,12 +15,13 @@ from typing import Any
 from torchreel.analysis.event_log import data_of, texts
 from torchreel.analysis.frames import shortened
 from torchreel.analysis.steps import Story
+from torchreel.events.frames import CacheMiss, GraphBreak
 from torchreel.store import queries
 from torchreel.store.database import Store
 from torchreel.store.documents.jsontypes import Json
 from torchreel.store.records import Event, Recording, StackFrame
 
-MISS, BREAK = "frame.cache_miss", "frame.graph_break"
+MISS, BREAK = CacheMiss.kind, GraphBreak.kind
 _DIGITS = re.compile(r"\d+")
 _HINT = re.compile(r"\(HINT: (?P<text>[^\n]*)\)[ \t]*$", re.MULTILINE)
 _SIZE = re.compile(r"tensor 'L\['(?P<name>\w+)'\]' size mismatch at index (?P<index>\d+)")
@@ -91,9 +92,9 @@ def key(event: Event, frame: str) -> tuple[Json, ...]:
     """Return what makes two events of frames one cause; nothing for an event that has none."""
     data = data_of(event)
     match event.kind:
-        case "frame.cache_miss":
+        case CacheMiss.kind:
             return _of_miss(data, texts(data.get("guards")), frame)
-        case "frame.graph_break":
+        case GraphBreak.kind:
             return (*_of_break(data), str(event.stack))
     return ()
 

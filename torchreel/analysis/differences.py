@@ -11,6 +11,8 @@ from dataclasses import dataclass
 
 from torchreel.analysis.event_log import data_of
 from torchreel.analysis.shapes import Fact, Range, Symbol, SymbolTable
+from torchreel.events.scalars import SizeLike, UnbackedRename
+from torchreel.events.shape_env import DuckSymbol, RangeUpdate, Replacement
 from torchreel.store.documents import spelling
 from torchreel.store.documents.jsontypes import Json
 from torchreel.store.records import Event
@@ -28,8 +30,8 @@ class ShapeDifference:
 
 
 _COLUMNS = {
-    "hint": "", "range": "shape_env.range", "replacement": "shape_env.replacement",
-    "sources": "shape_env.duck", "size_like": "unbacked.size_like", "renamed": "unbacked.rename",
+    "hint": "", "range": RangeUpdate.kind, "replacement": Replacement.kind,
+    "sources": DuckSymbol.kind, "size_like": SizeLike.kind, "renamed": UnbackedRename.kind,
 }  # fmt: skip
 """The columns of a symbol's row, and the kind of event that changes each."""
 

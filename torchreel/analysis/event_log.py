@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 
 from torchreel.errors import UsageError
+from torchreel.events.shape_env import ShapeEnvCall, ShapeGuard
 from torchreel.store import queries
 from torchreel.store.addressing import Address
 from torchreel.store.database import Store
@@ -64,12 +65,12 @@ class CompileEventLog:
     @cached_property
     def calls(self) -> dict[int, Event]:
         """The calls that changed a ShapeEnv, by seq: they are what changes are parts of."""
-        return {event.seq: event for event in self.of("shape_env.call")}
+        return {event.seq: event for event in self.of(ShapeEnvCall.kind)}
 
     @cached_property
     def guard_of(self) -> dict[int | None, Event]:
         """The first guard that each call added to its ShapeEnv, by the seq of the call."""
-        return {event.cause: event for event in reversed(self.of("shape_env.guard"))}
+        return {event.cause: event for event in reversed(self.of(ShapeGuard.kind))}
 
     @cached_property
     def stages(self) -> list[Stage]:

@@ -13,6 +13,18 @@ from torchreel.analysis.event_log import CompileEventLog, data_of, texts
 from torchreel.analysis.guards import Background, guard_story, parts_of
 from torchreel.analysis.shapes import shape_events, symbol_table
 from torchreel.analysis.steps import Step, Story, step_of
+from torchreel.events.frames import (
+    CacheMiss,
+    CacheSize,
+    FrameStart,
+    GraphBreak,
+    Restart,
+    SpeculationFailed,
+)
+from torchreel.events.guards import Guard
+from torchreel.events.output_graph import SubgraphCompile
+from torchreel.events.scalars import SymbolicScalar
+from torchreel.events.shape_env import ShapeEnvCreate
 from torchreel.store import queries
 from torchreel.store.documents import spelling
 from torchreel.store.documents.jsontypes import Json
@@ -24,9 +36,9 @@ from torchreel.store.records import Compile, Event, StackFrame
 
 def why_recompile(log: CompileEventLog) -> list[Story]:
     """One story for each cache entry that could not be reused: the frame was compiled again."""
-    starts = log.of("frame.start")
+    starts = log.of(FrameStart.kind)
     caller = step_of(log, starts[0]) if starts else None
-    return [_miss_story(log, event, caller) for event in log.of("frame.cache_miss")]
+    return [_miss_story(log, event, caller) for event in log.of(CacheMiss.kind)]
 
 
 def _miss_story(log: CompileEventLog, miss: Event, caller: Step | None) -> Story:
@@ -63,7 +75,7 @@ def _miss_story(log: CompileEventLog, miss: Event, caller: Step | None) -> Story
 
 def _outcome(log: CompileEventLog) -> str:
     """Return what a miss led to: another compile, or none any more."""
-    for event in log.of("frame.cache"):
+    for event in log.of(CacheSize.kind):
         limit, name = data_of(event).get("limit"), data_of(event).get("exceeded")
         if name:
             return f"was left uncompiled ({name} is {limit})"
@@ -123,9 +135,7 @@ def _guard_stories(
     if entry is None:
         return []
     known = Background(log.of_another(entry))
-    found = [
-        guard for guard in known.event_log.of("guards.guard") if _is_failed(guard, parts, source)
-    ]
+    found = [guard for guard in known.event_log.of(Guard.kind) if _is_failed(guard, parts, source)]
     return [guard_story(known, guard, parts) for guard in found]
 
 
@@ -140,10 +150,10 @@ def _is_failed(guard: Event, parts: Sequence[str], source: str) -> bool:
 def _values(log: CompileEventLog, parts: Iterable[str]) -> dict[str, Json]:
     """Return what the new call has where the failed checks look, if the event log says so."""
     known: dict[str, Json] = {}
-    if log.of("shape_env.create"):
+    if log.of(ShapeEnvCreate.kind):
         for row in symbol_table(shape_events(log)).symbols.values():
             known |= dict.fromkeys(row.sources, row.hint)
-    for event in log.of("scalar.symbolic"):
+    for event in log.of(SymbolicScalar.kind):
         data = data_of(event)
         if data.get("value") is not None:
             known[source_name(data.get("source"))] = data.get("value")
@@ -164,7 +174,7 @@ _EXPLANATION = re.compile(r"^\s*Explanation: (?P<text>.*(?:\n(?!\s*(?:Hint:|$)).
 
 def why_graph_break(log: CompileEventLog) -> list[Story]:
     """One story for each thing that could not be traced, with the user's whole stack."""
-    return [_break_story(log, event) for event in log.of("frame.graph_break")]
+    return [_break_story(log, event) for event in log.of(GraphBreak.kind)]
 
 
 def _break_story(log: CompileEventLog, event: Event) -> Story:
@@ -181,7 +191,7 @@ def _break_story(log: CompileEventLog, event: Event) -> Story:
     }  # fmt: skip
     after = [
         step_of(log, each, _after(each))
-        for each in log.of("frame.restart", "frame.speculation_failed", "output_graph.compile")
+        for each in log.of(Restart.kind, SpeculationFailed.kind, SubgraphCompile.kind)
         if each.seq > event.seq and _follows(each)
     ]
     return Story(
@@ -201,14 +211,14 @@ def _flat(text: str) -> str:
 
 
 def _follows(event: Event) -> bool:
-    return event.kind != "output_graph.compile" or data_of(event).get("graph_break") is True
+    return event.kind != SubgraphCompile.kind or data_of(event).get("graph_break") is True
 
 
 def _after(event: Event) -> str:
     data = data_of(event)
     match event.kind:
-        case "frame.restart":
+        case Restart.kind:
             return f"the attempt was given up: {data.get('reason')}"
-        case "frame.speculation_failed":
+        case SpeculationFailed.kind:
             return f"the next attempt will break the graph at {data.get('instruction')}"
     return f"the graph ends here: {data.get('reason')}"

@@ -16,11 +16,20 @@ from torchreel.analysis.specialised import why_specialised
 from torchreel.analysis.steps import Step, Story, step_of
 from torchreel.analysis.symbols import mentions
 from torchreel.errors import UsageError
+from torchreel.events.guards import Guard
+from torchreel.events.scalars import DeferredAssert
+from torchreel.events.shape_env import (
+    BackedSymbol,
+    DuckSymbol,
+    ProducedGuards,
+    ShapeEnvCreate,
+    ShapeGuard,
+)
 from torchreel.store.documents import spelling
 from torchreel.store.documents.jsontypes import Json
 from torchreel.store.records import Event
 
-_SHAPE_GUARDS = ("shape_env.guard", "runtime_assert.defer")
+_SHAPE_GUARDS = (ShapeGuard.kind, DeferredAssert.kind)
 
 
 class Background:
@@ -28,7 +37,7 @@ class Background:
 
     def __init__(self, log: CompileEventLog) -> None:
         self.event_log = log
-        self._has_shapes = bool(log.of("shape_env.create"))
+        self._has_shapes = bool(log.of(ShapeEnvCreate.kind))
 
     @cached_property
     def table(self) -> SymbolTable:
@@ -54,7 +63,7 @@ def why_guard(log: CompileEventLog, text: str) -> list[Story]:
     known = Background(log)
     found = [
         guard_story(known, guard, [part for part in parts_of(guard) if holds(part, text)])
-        for guard in log.of("guards.guard")
+        for guard in log.of(Guard.kind)
         if guard.name == text or any(holds(part, text) for part in _spellings(guard))
     ]
     found += [
@@ -166,10 +175,10 @@ def _shape_steps(known: Background, parts: Sequence[str]) -> list[Step]:
     log, table = known.event_log, known.table
     own = [name for name, row in table.symbols.items() if _read_in(row.sources, parts)]
     bare = {_bare(part) for part in parts}
-    exact = [e for e in log.of("shape_env.guard") if _same(e, known.names, bare)]
+    exact = [e for e in log.of(ShapeGuard.kind) if _same(e, known.names, bare)]
     found = exact or [
         event
-        for event in log.of("shape_env.symbol", "shape_env.duck", "shape_env.guard")
+        for event in log.of(BackedSymbol.kind, DuckSymbol.kind, ShapeGuard.kind)
         if _about(event, own)
     ]
     return [step_of(log, event) for event in found]
@@ -200,7 +209,7 @@ def _about(event: Event, symbols: Iterable[str]) -> bool:
 
 def _explained(log: CompileEventLog, parts: Iterable[str]) -> list[str]:
     """Return what torch says of the checks of a ShapeEnv: the text after '#'."""
-    lists = [data_of(event).get("guards") for event in log.of("shape_env.guards")]
+    lists = [data_of(event).get("guards") for event in log.of(ProducedGuards.kind)]
     verbose = [text for found in lists if isinstance(found, list) for text in texts(found[-1])]
     wanted = [_plain(part) for part in parts]
     return [text for text in verbose if _plain(text.partition("  # ")[0]) in wanted]
@@ -217,7 +226,7 @@ def _shape_story(known: Background, event: Event) -> Story:
 
 def why_event(log: CompileEventLog, event: Event) -> list[Story]:
     """The story of one event: a guard's, or what the event is a part of."""
-    if event.kind == "guards.guard":
+    if event.kind == Guard.kind:
         return [guard_story(Background(log), event)]
     if event.kind in _SHAPE_GUARDS:
         return [_shape_story(Background(log), event)]

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 from torchreel.analysis.event_log import CompileEventLog, users_line
 from torchreel.errors import StoreError
+from torchreel.events.inductor import Lowering
 from torchreel.store.documents import graph_documents
 from torchreel.store.documents.jsontypes import parse_json
 from torchreel.store.records import Event, Graph, StackFrame
@@ -37,7 +38,7 @@ def lowered(log: CompileEventLog, event: Event) -> Lowered | None:
     """
     if event.stage != STAGE:
         return None
-    done = log.of("inductor.lowering")
+    done = log.of(Lowering.kind)
     place = bisect([each.seq for each in done], event.seq)
     if place == len(done) or not done[place].name:
         return None

@@ -16,6 +16,24 @@ from typing import Any
 
 from torchreel.analysis.event_log import CompileEventLog, data_of
 from torchreel.errors import DamagedStore, UnsupportedError, UsageError
+from torchreel.events.scalars import (
+    DeferredAssert,
+    ScalarItem,
+    SizeLike,
+    UnbackedRename,
+    UnbackedSymbol,
+)
+from torchreel.events.shape_env import (
+    BackedSymbol,
+    Divisible,
+    DuckSymbol,
+    RangeUpdate,
+    Replacement,
+    ShapeEnvCheckpoint,
+    ShapeEnvCreate,
+    ShapeEnvSet,
+    ShapeGuard,
+)
 from torchreel.store import queries
 from torchreel.store.documents.jsontypes import Json
 from torchreel.store.documents.sources import source_name
@@ -83,7 +101,7 @@ class SymbolTable:
 
 # -- which ShapeEnv -------------------------------------------------------------------------------
 
-KINDS = ("shape_env.", "unbacked.", "runtime_assert.", "scalar.item")
+KINDS = ("shape_env.", "unbacked.", "runtime_assert.", ScalarItem.kind)
 
 
 def shape_events(log: CompileEventLog, env: int | None = None) -> list[Event]:
@@ -91,7 +109,7 @@ def shape_events(log: CompileEventLog, env: int | None = None) -> list[Event]:
     found = log.of(*KINDS)
     number = _env_of(log, found) if env is None else env
     own = [event for event in found if data_of(event).get("env") == number]
-    if own and own[0].kind == "shape_env.create":
+    if own and own[0].kind == ShapeEnvCreate.kind:
         return own
     recording = queries.recording(log.store, log.compile.recording_id)
     kinds = [kind for kind in queries.event_counts(log.store, recording) if kind.startswith(KINDS)]
@@ -100,7 +118,7 @@ def shape_events(log: CompileEventLog, env: int | None = None) -> list[Event]:
 
 
 def _env_of(log: CompileEventLog, events: Sequence[Event]) -> int:
-    marks = [data_of(event).get("env") for event in events if event.kind == "shape_env.checkpoint"]
+    marks = [data_of(event).get("env") for event in events if event.kind == ShapeEnvCheckpoint.kind]
     numbers = marks or [data_of(event).get("env") for event in events]
     known = [number for number in numbers if isinstance(number, int)]
     if not known:
@@ -142,7 +160,7 @@ def symbol_table(events: Sequence[Event], until: int | None = None) -> SymbolTab
 
 def _applied(table: SymbolTable | None, event: Event) -> SymbolTable:
     data = data_of(event)
-    if event.kind == "shape_env.create":
+    if event.kind == ShapeEnvCreate.kind:
         number = data.get("env")
         if not isinstance(number, int):
             raise UnsupportedError(f"a ShapeEnv has a number, found {number!r:.80}")
@@ -299,15 +317,15 @@ _ALL: dict[str, Callable[[SymbolTable, int, Any], None]] = {
     "frozen": _frozen,
 }
 _CHANGES: dict[str, Change] = {
-    "shape_env.symbol": _symbol,
-    "shape_env.duck": _duck,
-    "shape_env.range": _range,
-    "shape_env.replacement": _replacement,
-    "shape_env.divisible": _divisible,
-    "shape_env.guard": _guard,
-    "shape_env.set": _set,
-    "unbacked.create": _unbacked,
-    "unbacked.rename": _rename,
-    "unbacked.size_like": _size_like,
-    "runtime_assert.defer": _defer,
+    BackedSymbol.kind: _symbol,
+    DuckSymbol.kind: _duck,
+    RangeUpdate.kind: _range,
+    Replacement.kind: _replacement,
+    Divisible.kind: _divisible,
+    ShapeGuard.kind: _guard,
+    ShapeEnvSet.kind: _set,
+    UnbackedSymbol.kind: _unbacked,
+    UnbackedRename.kind: _rename,
+    SizeLike.kind: _size_like,
+    DeferredAssert.kind: _defer,
 }

@@ -12,6 +12,8 @@ from typing import Any
 from torchreel.analysis.event_log import CompileEventLog, data_of
 from torchreel.analysis.shapes import Symbol, shape_events, walk
 from torchreel.analysis.steps import Step, Story, step_of
+from torchreel.events.scalars import SymbolicScalar
+from torchreel.events.shape_env import Replacement, ShapeEnvCall, ShapeEnvCreate, ZeroOne
 from torchreel.store.documents.jsontypes import Json
 from torchreel.store.documents.sources import source_name
 from torchreel.store.records import Event
@@ -24,7 +26,7 @@ def why_specialised(log: CompileEventLog) -> list[Story]:
 
     None for a compile that ended before it had a ShapeEnv.
     """
-    if not log.of("shape_env.create"):
+    if not log.of(ShapeEnvCreate.kind):
         return []
     events = shape_events(log)
     marks = _marks(events)
@@ -32,8 +34,10 @@ def why_specialised(log: CompileEventLog) -> list[Story]:
         _symbol_story(log, events, event, row, value, marks)
         for event, row, value in _moments(events)
     ]
-    stories += [_zero_one_story(log, e) for e in events if e.kind == "shape_env.zero_one"]
-    return stories + [_constant_story(log, e) for e in log.of("scalar.symbolic") if _is_constant(e)]
+    stories += [_zero_one_story(log, e) for e in events if e.kind == ZeroOne.kind]
+    return stories + [
+        _constant_story(log, e) for e in log.of(SymbolicScalar.kind) if _is_constant(e)
+    ]
 
 
 def _moments(events: Sequence[Event]) -> Iterator[tuple[Event, Symbol, int]]:
@@ -43,7 +47,7 @@ def _moments(events: Sequence[Event]) -> Iterator[tuple[Event, Symbol, int]]:
     """
     known: dict[str, int] = {}
     for event, table in walk(events):
-        if event.kind == "shape_env.replacement":
+        if event.kind == Replacement.kind:
             static = table.static()
             new = [name for name in static if name not in known]
             yield from ((event, table.symbols[name], static[name]) for name in new)
@@ -74,7 +78,7 @@ def _tie(log: CompileEventLog, events: Sequence[Event], row: Symbol, last: Event
     tied = [
         event
         for event in events
-        if event.kind == "shape_env.replacement"
+        if event.kind == Replacement.kind
         and event.seq < last.seq
         and data_of(event).get("symbol") == row.name
     ]
@@ -118,7 +122,7 @@ def _marks(events: Sequence[Event]) -> dict[str, str]:
     """'marked dynamic' or 'dynamic', by the source of a size."""
     found: dict[str, str] = {}
     for event in events:
-        if event.kind == "shape_env.call" and event.name == _CREATE_SIZES:
+        if event.kind == ShapeEnvCall.kind and event.name == _CREATE_SIZES:
             given = data_of(event).get("arguments")
             found |= _marks_of(given) if isinstance(given, Mapping) else {}
     return found

@@ -14,6 +14,27 @@ from typing import Any
 from torchreel.analysis.differences import spelled_range
 from torchreel.analysis.event_log import CompileEventLog, data_of, users_line
 from torchreel.analysis.lowered import lowered
+from torchreel.events.scalars import (
+    DataDependentError,
+    DeferredAssert,
+    KnownAssert,
+    ScalarItem,
+    SizeLike,
+    SymbolicScalar,
+    UnbackedBindings,
+    UnbackedRename,
+    UnbackedSymbol,
+)
+from torchreel.events.shape_env import (
+    BackedSymbol,
+    Divisible,
+    DuckSymbol,
+    RangeUpdate,
+    Replacement,
+    ShapeEnvCall,
+    ShapeGuard,
+    ZeroOne,
+)
 from torchreel.store.documents import spelling
 from torchreel.store.documents.jsontypes import Json
 from torchreel.store.documents.sources import source_name
@@ -255,21 +276,21 @@ _CALLS: dict[str, Callable[[Data], str]] = {
 }
 
 _SENTENCES: dict[str, Callable[[Data, Event], str]] = {
-    "shape_env.symbol": _symbol,
-    "shape_env.duck": _duck,
-    "shape_env.range": _range,
-    "shape_env.replacement": _replacement,
-    "shape_env.guard": _guard,
-    "shape_env.divisible": _divisible,
-    "shape_env.zero_one": _zero_one,
-    "shape_env.call": _call,
-    "unbacked.create": _unbacked,
-    "unbacked.rename": _rename,
-    "unbacked.size_like": _size_like,
-    "unbacked.bindings": _bindings,
-    "unbacked.data_dependent_error": _data_dependent,
-    "runtime_assert.defer": _defer,
-    "runtime_assert.known": _known,
-    "scalar.item": _item,
-    "scalar.symbolic": _scalar,
+    BackedSymbol.kind: _symbol,
+    DuckSymbol.kind: _duck,
+    RangeUpdate.kind: _range,
+    Replacement.kind: _replacement,
+    ShapeGuard.kind: _guard,
+    Divisible.kind: _divisible,
+    ZeroOne.kind: _zero_one,
+    ShapeEnvCall.kind: _call,
+    UnbackedSymbol.kind: _unbacked,
+    UnbackedRename.kind: _rename,
+    SizeLike.kind: _size_like,
+    UnbackedBindings.kind: _bindings,
+    DataDependentError.kind: _data_dependent,
+    DeferredAssert.kind: _defer,
+    KnownAssert.kind: _known,
+    ScalarItem.kind: _item,
+    SymbolicScalar.kind: _scalar,
 }

@@ -13,6 +13,23 @@ from torchreel.analysis.event_log import CompileEventLog, data_of
 from torchreel.analysis.shapes import Symbol, SymbolTable, shape_events, symbol_table
 from torchreel.analysis.steps import Story, step_of
 from torchreel.errors import UsageError
+from torchreel.events.scalars import (
+    DataDependentError,
+    DeferredAssert,
+    KnownAssert,
+    SizeLike,
+    UnbackedBindings,
+    UnbackedRename,
+    UnbackedSymbol,
+)
+from torchreel.events.shape_env import (
+    BackedSymbol,
+    Divisible,
+    DuckSymbol,
+    RangeUpdate,
+    Replacement,
+    ShapeGuard,
+)
 from torchreel.store.documents import spelling
 from torchreel.store.documents.jsontypes import Json
 from torchreel.store.records import Event
@@ -21,12 +38,12 @@ SYMBOL = re.compile(r"[suz]f?\d+|zuf\d+", re.ASCII)
 """Names of torch's symbols: s77, u0, zf24, zuf3."""
 
 _OWN_KINDS = (
-    "shape_env.symbol", "shape_env.duck", "shape_env.range", "shape_env.replacement",
-    "unbacked.create", "unbacked.rename", "unbacked.size_like",
+    BackedSymbol.kind, DuckSymbol.kind, RangeUpdate.kind, Replacement.kind,
+    UnbackedSymbol.kind, UnbackedRename.kind, SizeLike.kind,
 )  # fmt: skip
 _MENTIONING = (
-    "shape_env.replacement", "shape_env.guard", "shape_env.divisible", "runtime_assert.defer",
-    "runtime_assert.known", "unbacked.data_dependent_error",
+    Replacement.kind, ShapeGuard.kind, Divisible.kind, DeferredAssert.kind,
+    KnownAssert.kind, DataDependentError.kind,
 )  # fmt: skip
 
 
@@ -49,7 +66,7 @@ def _events(events: Sequence[Event], name: str) -> Iterator[Event]:
     for event in events:
         data = data_of(event)
         own = event.kind in _OWN_KINDS and name in (data.get("symbol"), data.get("to"))
-        bound = data.get("bindings") if event.kind == "unbacked.bindings" else None
+        bound = data.get("bindings") if event.kind == UnbackedBindings.kind else None
         if (
             own
             or (event.kind in _MENTIONING and mentions(data.get("expr"), name))

@@ -11,11 +11,11 @@ import functools
 import inspect
 import sys
 import threading
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec
 from types import ModuleType, TracebackType
-from typing import TYPE_CHECKING, Any, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, NamedTuple, Self, TypeAlias
 
 from torchreel.recorder import guard
 from torchreel.recorder.guard import fail_open
@@ -24,11 +24,14 @@ from torchreel.torch_compat import releases
 from torchreel.torch_compat.names import TorchName, attachable, resolve
 
 if TYPE_CHECKING:
+    from torchreel.events.event import EventType
     from torchreel.recorder.recorder import Recorder
 
 
 AttachPoint = TorchName
 """A private name of torch that a probe needs, and what for."""
+Events: TypeAlias = "Mapping[type[EventType], tuple[AttachPoint, ...]]"
+"""The types of events that a probe notes, and the attach points that they come from."""
 
 
 class Call(NamedTuple):

@@ -5,17 +5,33 @@
 
 from __future__ import annotations
 
+from torchreel.events.documentation import meaning, meanings_of_fields
+from torchreel.events.event import EventType
 from torchreel.recorder.attach import AttachPoint
-from torchreel.recorder.kinds import Kind
-from torchreel.recorder.probes import event_kinds
+from torchreel.recorder.probes import Noted, noted_events
 
-SYSTEMS = (
-    "Frames", "OutputGraph", "SubgraphTracer", "Guards", "ShapeEnv", "Unbacked symbols",
-    "Deferred runtime asserts", "Scalars", "Fake tensors", "Proxy tracing",
-    "Higher-order operators", "AOTAutograd", "Compiled autograd", "Inductor", "Nondeterminism",
-    "Compiler collectives", "Script objects, custom ops, subclasses", "Backends", "Export",
-)  # fmt: skip
-"""The systems of the pipeline, in the order of the design's table (from 1)."""
+SYSTEMS = {
+    "Frames": ("frame", "hang", "trace"),
+    "OutputGraph": ("output_graph",),
+    "SubgraphTracer": ("subgraph",),
+    "Guards": ("guards",),
+    "ShapeEnv": ("shape_env",),
+    "Unbacked symbols": ("unbacked",),
+    "Deferred runtime asserts": ("runtime_assert",),
+    "Scalars": ("scalar",),
+    "Fake tensors": ("fake_tensors",),
+    "Proxy tracing": ("proxies",),
+    "Higher-order operators": ("hop",),
+    "AOTAutograd": ("aot",),
+    "Compiled autograd": ("compiled_autograd",),
+    "Inductor": ("inductor",),
+    "Nondeterminism": ("nondeterminism",),
+    "Compiler collectives": ("collective",),
+    "Script objects, custom ops, subclasses": ("custom",),
+    "Backends": ("backend", "piece"),
+    "Export": ("export",),
+}
+"""The systems of the pipeline, in its order, and the families of kinds of each."""
 
 _HEAD = """# Events
 
@@ -36,12 +52,12 @@ Made by `python -m torchreel.recorder.catalogue`.
 
 
 def page() -> str:
-    """The page, as Markdown."""
-    kinds = sorted(event_kinds(), key=lambda kind: kind.name)
+    """Return the page, as Markdown."""
+    events = sorted(noted_events().items(), key=lambda item: item[0].kind)
     parts = [_HEAD]
-    for number, system in enumerate(SYSTEMS, 1):
+    for number, (system, families) in enumerate(SYSTEMS.items(), 1):
         parts.append(f"\n## {number}. {system}\n")
-        rows = [_row(kind) for kind in kinds if kind.system == number]
+        rows = [_row(*item) for item in events if item[0].kind.partition(".")[0] in families]
         if rows:
             parts.append("\n| kind | what happened | fields | probe | attach points |\n")
             parts.append("|---|---|---|---|---|\n")
@@ -49,11 +65,13 @@ def page() -> str:
     return "".join(parts)
 
 
-def _row(kind: Kind) -> str:
-    fields = "; ".join(f"`{name}`: {meaning}" for name, meaning in kind.fields.items())
-    points = ", ".join(map(_point, kind.points))
-    kept = "" if kind.pages else " (a row of `events`)"
-    return f"| `{kind.name}`{kept} | {kind.meaning} | {fields} | {kind.probe} | {points} |\n"
+def _row(event_type: type[EventType], noted: Noted) -> str:
+    meanings = meanings_of_fields(event_type)
+    fields = " ".join(f"`{name}`: {text}" for name, text in meanings.items())
+    points = ", ".join(map(_point, noted.points))
+    kept = "" if event_type.paged else " (a row of `events`)"
+    what = f"| `{event_type.kind}`{kept} | {meaning(event_type)} | {fields} "
+    return f"{what}| {noted.probe} | {points} |\n"
 
 
 def _point(point: AttachPoint) -> str:

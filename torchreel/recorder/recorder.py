@@ -15,6 +15,8 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
+from msgspec.structs import astuple
+
 from torchreel.recorder import control, environment, guard
 from torchreel.recorder.event_log import failures
 from torchreel.recorder.event_log.flight import FlightEventLog
@@ -41,12 +43,12 @@ from torchreel.recorder.event_log.spans import (
 from torchreel.recorder.frames import secrets
 from torchreel.recorder.frames.secrets import is_installed
 from torchreel.recorder.guard import fail_open, losses
-from torchreel.recorder.kinds import Kind
 from torchreel.recorder.redaction import Redactor
 from torchreel.recorder.settings import Settings
 from torchreel.store.addressing import UNNAMED
 
 if TYPE_CHECKING:
+    from torchreel.events.event import EventType
     from torchreel.formats.checkpoints.document import CheckpointDoc
     from torchreel.formats.graphs.codec import GraphDoc
     from torchreel.store.failures.signature import Signature
@@ -407,21 +409,22 @@ class Recorder:
 
     def note(
         self,
-        kind: Kind,
-        name: str,
-        *values: object,
+        event: EventType,
+        name: str = "",
+        *,
         payload: str | None = None,
         entry: CompileEntry | None = None,
         stack: int | None = None,
     ) -> int:
         """One thing that happened, at the next position of the event log, which is returned.
 
-        `values` are the fields of the kind.  They are spelled later, by another thread: only what
-        never changes and holds no tensor may be handed over.
+        Its fields are spelled later, by another thread: only what never changes and holds no tensor
+        may be handed over.
         """
         return self._note(
-            kind.name, kind.columns, name, values, payload, entry, stack, kind.pages, kind.exact
-        )
+            event.kind, event.__struct_encode_fields__, name, astuple(event), payload, entry,
+            stack, event.paged, event.exact,
+        )  # fmt: skip
 
     def note_trace(
         self, kind: str, name: str, data: object, payload: str | None, entry: CompileEntry | None

@@ -13,22 +13,16 @@ import time
 import traceback
 from typing import TYPE_CHECKING
 
+from torchreel.events.frames import Hang
 from torchreel.recorder import guard
+from torchreel.recorder.attach import Events
 from torchreel.recorder.guard import fail_open
-from torchreel.recorder.kinds import Kind
 
 if TYPE_CHECKING:
     from torchreel.recorder.event_log.spans import Span
     from torchreel.recorder.recorder import Recorder
 
-HANG = Kind(
-    "hang",
-    1,
-    "A compile was not over after the time limit; the payload has the stacks of all threads.",
-    {"seconds": "the limit of --compile-timeout"},
-    pages=False,
-    probe="watchdog",
-)
+EVENTS: Events = {Hang: ()}
 _ROUNDS = 10
 """Looks per time limit: a hang is noticed at most a tenth late."""
 
@@ -69,7 +63,7 @@ class Watchdog:
 
     def _report(self, outer: Span, inner: Span, limit: float) -> None:
         stacks = _stacks()
-        self._recorder.note(HANG, "stacks", limit, payload=stacks, entry=inner.entry)
+        self._recorder.note(Hang(limit), "stacks", payload=stacks, entry=inner.entry)
         self._recorder.add_hang(inner, inner.stage or "dynamo", inner.partition, limit)
         outer.entry.status = "hung"
 

@@ -14,6 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from torchreel.errors import UnsupportedError, UsageError
+from torchreel.events.proxies import ProxyTrace
+from torchreel.events.scalars import KnownAssert
 from torchreel.formats.graphs import OPERATORS
 from torchreel.replay import what_if
 from torchreel.replay.child.checkpoint_child import Report, Request
@@ -347,7 +349,7 @@ def _traced_patterns(store: Store, compile: Compile, checkpoint: Checkpoint) -> 
     begin = mark.seq if mark is not None else 0
     traced = [
         (event.name, _less_devices(event.data.get("arguments")))
-        for event in queries.events(store, compile, "proxies.trace")
+        for event in queries.events(store, compile, ProxyTrace.kind)
         if isinstance(event.data, Mapping) and event.seq > begin
     ]
     return tuple(name for name, pattern in LIBRARIES.items() if pattern in traced)
@@ -381,7 +383,7 @@ def _known_before(
         return ()
     # An exported program has the ShapeEnv of the export that made it.
     where = compile if point.entry != "export" else queries.recording(store, compile.recording_id)
-    known = queries.events(store, where, "runtime_assert.known")
+    known = queries.events(store, where, KnownAssert.kind)
     converting = (
         {event.seq for event in real_inputs.conversion(store, compile, point)} if known else ()
     )

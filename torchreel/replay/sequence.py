@@ -17,6 +17,9 @@ from dataclasses import asdict, replace
 from pathlib import Path
 
 from torchreel.errors import UnsupportedError, UntrustedError
+from torchreel.events.aot import LateBackward
+from torchreel.events.scalars import ScalarItem
+from torchreel.events.shape_env import BackedSymbol
 from torchreel.replay.child import frame_child
 from torchreel.replay.child.frame_child import FrameRequest, SequenceStep
 from torchreel.replay.compare import travel
@@ -47,7 +50,7 @@ from torchreel.store.database import Store
 from torchreel.store.documents.jsontypes import Json
 from torchreel.store.records import Compile, Event, FrameBundle, Recording
 
-LATE_BACKWARD = "aot.late_backward"
+LATE_BACKWARD = LateBackward.kind
 
 
 def replay_frame(store: Store, compile: Compile, options: ReplayOptions) -> Verdict:
@@ -268,8 +271,8 @@ def _items(store: Store, group: Attempts) -> list[tuple[Json, Json]]:
     """The 0-d inputs whose values became symbols: their Sources, and the hints of those."""
     found: list[tuple[Json, Json]] = []
     for row in group.rows:
-        read = queries.events(store, row, "scalar.item")
-        symbols = queries.events(store, row, "shape_env.symbol") if read else ()
+        read = queries.events(store, row, ScalarItem.kind)
+        symbols = queries.events(store, row, BackedSymbol.kind) if read else ()
         hints = {event.name: _field(event, "hint") for event in symbols}
         found += [
             (_field(event, "source"), hint[0])

@@ -10,15 +10,18 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from torchreel.analysis.event_log import data_of, is_library, users_line
+from torchreel.events.frames import CacheMiss, FrameStart, GraphBreak, Restart
+from torchreel.events.guards import Guard
+from torchreel.events.nondeterminism import CacheOutcome
 from torchreel.report.document import CallerFrame, CompileRow
 from torchreel.store import Store, queries
 from torchreel.store.records import Compile, Event, Failure, Recording, StackFrame
 
-START, CACHE = "frame.start", "nondeterminism.cache"
-RESTART, MISS, BREAK = "frame.restart", "frame.cache_miss", "frame.graph_break"
+START, CACHE = FrameStart.kind, CacheOutcome.kind
+RESTART, MISS, BREAK = Restart.kind, CacheMiss.kind, GraphBreak.kind
 KINDS = (START, CACHE, RESTART, MISS, BREAK)
 """Events that a listing reads: all are rows of the table of events, and none comes in thousands."""
-_GUARD = "guards.guard"
+_GUARD = Guard.kind
 
 
 @dataclass

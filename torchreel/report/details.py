@@ -15,6 +15,7 @@ from torchreel.analysis.frames import why_graph_break, why_recompile
 from torchreel.analysis.specialised import why_specialised
 from torchreel.analysis.steps import Story
 from torchreel.errors import DamagedStore, TorchreelError
+from torchreel.events.frames import FrameStart
 from torchreel.report.compiles import CACHE
 from torchreel.report.document import (
     CacheAnswer,
@@ -128,7 +129,7 @@ class CompileReader:
 
     def _caller(self) -> SourceLine | None:
         """The user's line that called the function."""
-        for event in self.event_log.of("frame.start"):
+        for event in self.event_log.of(FrameStart.kind):
             line = self.event_log.line(event)
             return line_of(line) if line else None
         return None

@@ -12,6 +12,7 @@ from collections import defaultdict, deque
 from collections.abc import Iterable
 
 from torchreel.analysis.event_log import CompileEventLog, data_of, texts
+from torchreel.events.inductor import ExternKernel, Kernel
 from torchreel.report.document import KernelCall
 from torchreel.store.records import Event
 
@@ -32,7 +33,7 @@ def kernel_calls(log: CompileEventLog, partition: str, code: str) -> list[Kernel
 
 
 def _events(log: CompileEventLog) -> list[Event]:
-    return log.of("inductor.kernel", "inductor.extern")
+    return log.of(Kernel.kind, ExternKernel.kind)
 
 
 def _partition(log: CompileEventLog, event: Event) -> str | None:
@@ -54,7 +55,7 @@ _ROUNDED = 100_000
 def _name(event: Event) -> str:
     """Return what the generated code calls."""
     data = data_of(event)
-    return str(data.get("kernel")) if event.kind == "inductor.extern" else event.name
+    return str(data.get("kernel")) if event.kind == ExternKernel.kind else event.name
 
 
 def _kernel(
@@ -62,7 +63,7 @@ def _kernel(
 ) -> KernelCall:
     name, data = _name(event), data_of(event)
     at = calls[name].popleft() if calls.get(name) else None
-    backend = "extern" if event.kind == "inductor.extern" else str(data.get("backend"))
+    backend = "extern" if event.kind == ExternKernel.kind else str(data.get("backend"))
     return KernelCall(name, backend, texts(data.get("origins")), at, sources.get(name))
 
 

@@ -13,6 +13,9 @@ from torchreel.analysis.guards import in_sources, is_mark, parts_of, shown
 from torchreel.analysis.shapes import SymbolTable, shape_events, symbol_table
 from torchreel.analysis.steps import Step, Story, step_of
 from torchreel.analysis.symbols import why_symbol
+from torchreel.events.guards import Guard
+from torchreel.events.scalars import DeferredAssert
+from torchreel.events.shape_env import ShapeEnvCreate, ShapeGuard
 from torchreel.report.document import GuardRow, SourceLine, SymbolRow, WhyStep, WhyStory
 from torchreel.store.documents import spelling
 from torchreel.store.records import StackFrame
@@ -20,7 +23,7 @@ from torchreel.store.records import StackFrame
 MOST_GUARDS = 5_000
 MOST_SYMBOLS = 300
 _MOST_STEPS = 60
-_SHAPE_GUARDS = ("shape_env.guard", "runtime_assert.defer")
+_SHAPE_GUARDS = (ShapeGuard.kind, DeferredAssert.kind)
 
 
 def line_of(frame: StackFrame, code: str = "") -> SourceLine:
@@ -53,7 +56,7 @@ def _step(log: CompileEventLog, step: Step) -> WhyStep:
 
 def guards_of(log: CompileEventLog) -> Iterator[GuardRow]:
     """The guards of a compile, then those over its symbols."""
-    for event in log.of("guards.guard")[:MOST_GUARDS]:
+    for event in log.of(Guard.kind)[:MOST_GUARDS]:
         step = _step(log, step_of(log, event))
         code = [shown(part) for part in parts_of(event) if not is_mark(part)]
         expression = str(data_of(event).get("expression") or "")
@@ -67,7 +70,7 @@ def guards_of(log: CompileEventLog) -> Iterator[GuardRow]:
 
 
 def _table(log: CompileEventLog) -> SymbolTable:
-    if not log.of("shape_env.create"):
+    if not log.of(ShapeEnvCreate.kind):
         return SymbolTable(0)
     return symbol_table(shape_events(log))
 

@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 from sqlalchemy import Column, ColumnElement, Select, Table, func, select
 
 from torchreel.errors import DamagedStore, UsageError
+from torchreel.events.frames import FrameStart
 from torchreel.store import schema
 from torchreel.store.addressing import UNNAMED, Address
 from torchreel.store.blobs.page_reader import Room, kinds_of, read_frames, read_pages
@@ -315,7 +316,7 @@ def is_without_graph(store: Store, compile: Compile) -> bool:
     return (
         compile.status == "ok"
         and not graphs(store, compile)
-        and "frame.start" in event_counts(store, compile)
+        and FrameStart.kind in event_counts(store, compile)
         and not lost(store, compile.recording_id)
     )
 

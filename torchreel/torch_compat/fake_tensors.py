@@ -68,7 +68,7 @@ def set_storage(
     """
     with (
         torch.no_grad(),
-        torch.autograd._unsafe_preserve_version_counter(tensor),
+        torch.autograd._unsafe_preserve_version_counter(tensor),  # type: ignore[attr-defined]
         in_kernel_invocation_manager(mode),
     ):
         tensor.set_(base.untyped_storage(), offset, size, stride)

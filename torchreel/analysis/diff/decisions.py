@@ -16,6 +16,13 @@ from dataclasses import dataclass
 from torchreel.analysis.diff.facts import config_facts
 from torchreel.analysis.diff.guards import guard_lines
 from torchreel.analysis.diff.report import DiffSide
+from torchreel.events.collectives import CollectiveOutcome, MergedState
+from torchreel.events.frames import CacheMiss, FrameSkip, GraphBreak, Restart
+from torchreel.events.guards import Guard
+from torchreel.events.nondeterminism import Autotuning, CacheOutcome
+from torchreel.events.output_graph import SubgraphCompile
+from torchreel.events.scalars import DeferredAssert, UnbackedSymbol
+from torchreel.events.shape_env import BackedSymbol, Replacement, ShapeGuard, ZeroOne
 from torchreel.replay.compare.dynamo_forms import DynamoForms
 from torchreel.replay.compare.normalise import canonical_text
 from torchreel.store import queries
@@ -77,7 +84,7 @@ def decisions(side: DiffSide) -> Decisions:
 
 def _graph_at(side: DiffSide) -> int | None:
     """Return the position of the event at which the Dynamo graph is complete."""
-    for event in queries.events(side.store, side.compile, "output_graph.compile"):
+    for event in queries.events(side.store, side.compile, SubgraphCompile.kind):
         return event.seq
     return None
 
@@ -127,20 +134,20 @@ def _guard(event: Event) -> Iterable[str]:
 
 
 _KINDS: Mapping[str, tuple[str, Callable[[Event], Iterable[str]]]] = {
-    "frame.cache_miss": ("recompile", _named("guards")),
-    "frame.skip": ("skipped frame", _named("reason")),
-    "frame.graph_break": ("graph break", _named("type", "reason")),
-    "frame.restart": ("restart", _named("type")),
-    "collective.outcome": ("collective", _named("outcome", "differing", "error")),
-    "collective.merged": ("agreed input", _named("merged")),
-    "shape_env.symbol": ("symbol", _symbol),
-    "shape_env.zero_one": ("symbol", _zero_one),
-    "unbacked.create": ("symbol", _named("range")),
-    "shape_env.replacement": ("replacement", _expression()),
-    "shape_env.guard": ("guard", _expression()),
-    "runtime_assert.defer": ("runtime assert", _expression()),
-    "nondeterminism.cache": ("cache", _named("outcome", "reason")),
-    "nondeterminism.autotune": ("autotuning", _named("chosen")),
-    "guards.guard": ("guard", _guard),
+    CacheMiss.kind: ("recompile", _named("guards")),
+    FrameSkip.kind: ("skipped frame", _named("reason")),
+    GraphBreak.kind: ("graph break", _named("type", "reason")),
+    Restart.kind: ("restart", _named("type")),
+    CollectiveOutcome.kind: ("collective", _named("outcome", "differing", "error")),
+    MergedState.kind: ("agreed input", _named("merged")),
+    BackedSymbol.kind: ("symbol", _symbol),
+    ZeroOne.kind: ("symbol", _zero_one),
+    UnbackedSymbol.kind: ("symbol", _named("range")),
+    Replacement.kind: ("replacement", _expression()),
+    ShapeGuard.kind: ("guard", _expression()),
+    DeferredAssert.kind: ("runtime assert", _expression()),
+    CacheOutcome.kind: ("cache", _named("outcome", "reason")),
+    Autotuning.kind: ("autotuning", _named("chosen")),
+    Guard.kind: ("guard", _guard),
 }
 """Kinds of events, what they are called here, and what of them has to be the same on all ranks."""

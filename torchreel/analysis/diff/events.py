@@ -14,6 +14,8 @@ from functools import partial
 
 from torchreel.analysis.diff.facts import MACHINE
 from torchreel.analysis.diff.report import ABSENT, DiffSide, LayerDiff, LayerDifference
+from torchreel.events.shape_env import ShapeEnvCheckpoint
+from torchreel.events.trace import TraceStrings
 from torchreel.replay.compare.events import Walk
 from torchreel.replay.compare.lanes import Lane, lanes
 from torchreel.replay.compare.normalise import Canonical
@@ -29,7 +31,7 @@ _EXCUSES = (
     Excuse("times", "compilation_metrics"),
     Excuse("times", "compilation_metrics_runtime"),
     Excuse("file numbers", "str"),
-    Excuse("file numbers", "trace.strings"),
+    Excuse("file numbers", TraceStrings.kind),
     Excuse("variables of the process", "artifact", "fx_graph_runnable"),
     *(Excuse("layer 'machine'", kind) for kind in MACHINE),
 )
@@ -108,7 +110,7 @@ def _other_names(left: DiffSide, right: DiffSide) -> Iterator[Excuse]:
 
 def _partition(side: DiffSide) -> str:
     """Of the checkpoint that a replay of an ATen graph began with."""
-    for event in queries.events(side.store, side.compile, "shape_env.checkpoint"):
+    for event in queries.events(side.store, side.compile, ShapeEnvCheckpoint.kind):
         if event.name == "aot" and isinstance(event.data, Mapping):
             return str(event.data.get("partition"))
     return ""

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from torchreel.analysis.diff.report import ABSENT, DiffSide, LayerDiff, LayerDifference
 from torchreel.analysis.diff.text import text_difference
+from torchreel.events.nondeterminism import Accelerator, DeviceProperties, Machine, VectorISA
 from torchreel.replay.compare.normalise import canonical_text
 from torchreel.store import queries
 from torchreel.store.database import Store
@@ -21,10 +22,10 @@ from torchreel.store.processes.liveness import PROCESS
 from torchreel.store.records import Failure, Recording
 
 MACHINE = (
-    "nondeterminism.machine",
-    "nondeterminism.device",
-    "nondeterminism.vector_isa",
-    "nondeterminism.accelerator",
+    Machine.kind,
+    DeviceProperties.kind,
+    VectorISA.kind,
+    Accelerator.kind,
 )
 """Kinds of events that say what the compiler found of the machine: facts, not steps."""
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from torchreel.analysis.diff.alignment import align
 from torchreel.analysis.diff.report import ABSENT, DiffSide, LayerDiff, LayerDifference
+from torchreel.events.guards import AliasGuard, AmbientState, Guard
 from torchreel.replay.compare.dynamo_forms import DynamoForms
 from torchreel.replay.compare.normalise import canonical_text
 from torchreel.store import queries
@@ -96,4 +97,4 @@ def _plain(value: Json) -> str:
     return canonical_text(DynamoForms().text(text))
 
 
-_KINDS = {"guards.guard": guard_lines, "guards.alias": _fields, "guards.ambient": _fields}
+_KINDS = {Guard.kind: guard_lines, AliasGuard.kind: _fields, AmbientState.kind: _fields}

@@ -18,6 +18,7 @@ from torchreel.analysis.guard_check.code import parse, value_of
 from torchreel.analysis.guard_check.inputs import Described, Inputs
 from torchreel.analysis.guards import parts_of
 from torchreel.errors import UnsupportedError
+from torchreel.events.guards import Guard, GuardManager
 from torchreel.store.documents.jsontypes import Json
 from torchreel.store.records import Event, StackFrame
 
@@ -62,9 +63,9 @@ class Judged:
 
 def guards_of(log: CompileEventLog) -> list[Event]:
     """The guards of a compile, as its last attempt to install them made them."""
-    managers = log.of("guards.manager")
+    managers = log.of(GuardManager.kind)
     last = managers[-1].seq if managers else None
-    return [guard for guard in log.of("guards.guard") if guard.cause == last]
+    return [guard for guard in log.of(Guard.kind) if guard.cause == last]
 
 
 def judge(log: CompileEventLog, inputs: Inputs) -> list[Judged]:
@@ -78,7 +79,7 @@ def judge(log: CompileEventLog, inputs: Inputs) -> list[Judged]:
     ]  # fmt: skip
     return found + [
         Judged(log.place(event.seq), "NO_TENSOR_ALIASING", "", (_apart(names, inputs),), None)
-        for event in log.of("guards.manager")[-1:]
+        for event in log.of(GuardManager.kind)[-1:]
         if len(names := texts(data_of(event).get("no_aliasing"))) > 1
     ]
 

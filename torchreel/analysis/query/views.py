@@ -16,6 +16,10 @@ from torchreel.analysis.guard_check.check import guards_of
 from torchreel.analysis.guards import parts_of
 from torchreel.analysis.shapes import Symbol, shape_events, symbol_table
 from torchreel.errors import DamagedStore, TorchreelError
+from torchreel.events.frames import CacheMiss, GraphBreak
+from torchreel.events.inductor import ExternKernel, Kernel
+from torchreel.events.nondeterminism import CacheOutcome
+from torchreel.events.shape_env import ShapeEnvCreate
 from torchreel.store import Store, queries
 from torchreel.store.documents import graph_documents, spelling
 from torchreel.store.documents.jsontypes import Json, json_text, parse_json
@@ -213,7 +217,7 @@ def _symbols(scope: QueryScope) -> Iterator[Values]:
 
 
 def _symbols_of(log: CompileEventLog) -> Collection[Symbol]:
-    if not log.of("shape_env.create"):
+    if not log.of(ShapeEnvCreate.kind):
         return ()
     try:
         return symbol_table(shape_events(log)).symbols.values()
@@ -227,7 +231,7 @@ def _plain(value: Json) -> str | None:
 
 def _recompiles(scope: QueryScope) -> Iterator[Values]:
     for log in scope.logs():
-        for event in log.of("frame.cache_miss"):
+        for event in log.of(CacheMiss.kind):
             data = data_of(event)
             yield (
                 log.compile.place, event.seq, _text(data.get("reason")),
@@ -237,7 +241,7 @@ def _recompiles(scope: QueryScope) -> Iterator[Values]:
 
 def _graph_breaks(scope: QueryScope) -> Iterator[Values]:
     for log in scope.logs():
-        for event in log.of("frame.graph_break"):
+        for event in log.of(GraphBreak.kind):
             data = data_of(event)
             yield (
                 log.compile.place, event.seq, _text(data.get("type")), _text(data.get("reason")),
@@ -247,7 +251,7 @@ def _graph_breaks(scope: QueryScope) -> Iterator[Values]:
 
 def _cache_decisions(scope: QueryScope) -> Iterator[Values]:
     for log in scope.logs():
-        for event in log.of("nondeterminism.cache"):
+        for event in log.of(CacheOutcome.kind):
             data = data_of(event)
             yield (
                 log.compile.place, event.seq, event.name, _text(data.get("outcome")),
@@ -257,9 +261,9 @@ def _cache_decisions(scope: QueryScope) -> Iterator[Values]:
 
 def _kernels(scope: QueryScope) -> Iterator[Values]:
     for log in scope.logs():
-        for event in log.of("inductor.kernel", "inductor.extern"):
+        for event in log.of(Kernel.kind, ExternKernel.kind):
             data = data_of(event)
-            is_extern = event.kind == "inductor.extern"
+            is_extern = event.kind == ExternKernel.kind
             yield (
                 log.compile.place, event.seq,
                 _text(data.get("kernel")) if is_extern else event.name,

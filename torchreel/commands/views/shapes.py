@@ -14,6 +14,7 @@ from torchreel.analysis.lowered import line_at
 from torchreel.analysis.shapes import Fact, Symbol, SymbolTable, shape_events, symbol_table
 from torchreel.commands.rendering import listing, lost, streams
 from torchreel.commands.rendering.text import count
+from torchreel.events.shape_env import ShapeEnvCreate
 from torchreel.store import Store
 from torchreel.store.addressing import Address
 from torchreel.store.documents import spelling
@@ -85,7 +86,7 @@ def _line(log: CompileEventLog, by_seq: dict[int, Event], seq: int) -> str:
 
 
 def _others(log: CompileEventLog, env: int) -> list[int]:
-    numbers = (data_of(event).get("env") for event in log.of("shape_env.create"))
+    numbers = (data_of(event).get("env") for event in log.of(ShapeEnvCreate.kind))
     return [number for number in numbers if isinstance(number, int) and number != env]
 
 

@@ -1,16 +1,17 @@
 """The probes: one module per layer of the pipeline.
 
-Lives here: the list of all probes, and of the kinds of events that they note.  Each module declares
+Lives here: the list of all probes, and of the types of events that they note.  Each module declares
 at its top the private names of torch that it needs, and why (`ATTACH_POINTS`), the functions it
-stands in front of (`PROBES`) and the events it notes (`KINDS`); nowhere else in the recorder does a
-name of torch's insides occur.
+stands in front of (`PROBES`) and the events it notes (`EVENTS`); nowhere else in the recorder does
+a name of torch's insides occur.
 """
 
 from types import ModuleType
+from typing import NamedTuple
 
+from torchreel.events.event import EventType
 from torchreel.recorder import watchdog
 from torchreel.recorder.attach import AnyProbe, AttachPoint
-from torchreel.recorder.kinds import Kind
 from torchreel.recorder.probes import (
     aot,
     backends,
@@ -67,10 +68,21 @@ def attach_points() -> tuple[AttachPoint, ...]:
     return tuple(dict.fromkeys(points))
 
 
-def event_kinds() -> tuple[Kind, ...]:
-    """Every kind of event that is noted besides those of torch's own trace."""
-    declared = [kind for module in _MODULES for kind in module.KINDS]
-    return (*declared, watchdog.HANG)
+class Noted(NamedTuple):
+    """The origin of events of a type."""
+
+    probe: str
+    """The module that notes them."""
+    points: tuple[AttachPoint, ...]
+
+
+def noted_events() -> dict[type[EventType], Noted]:
+    """Every type of event that is noted besides those of torch's own trace."""
+    return {
+        event_type: Noted(module.__name__.rpartition(".")[2], points)
+        for module in (*_MODULES, watchdog)
+        for event_type, points in module.EVENTS.items()
+    }
 
 
 def survey() -> list[tuple[AttachPoint, State]]:

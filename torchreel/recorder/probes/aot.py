@@ -19,7 +19,7 @@ from torchreel.recorder.probes.aot_events import (
     BASES,
     BW_COMPILER,
     DEDUPE,
-    KINDS,
+    EVENTS,
     LATE,
     PARTITION,
     STATE,
@@ -28,7 +28,7 @@ from torchreel.recorder.probes.aot_events import (
 if TYPE_CHECKING:
     from torchreel.recorder.recorder import Recorder
 
-__all__ = ["ATTACH_POINTS", "BACKWARD", "KINDS", "PARTITION", "PROBES", "STATE"]
+__all__ = ["ATTACH_POINTS", "BACKWARD", "EVENTS", "PARTITION", "PROBES", "STATE"]
 
 _COMPILE = "torch._functorch._aot_autograd.graph_compile"
 JOINT = AttachPoint(_COMPILE, "aot_dispatch_autograd_graph", "traces the joint graph")

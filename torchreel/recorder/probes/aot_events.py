@@ -12,10 +12,16 @@ from functools import partial
 from types import FunctionType
 from typing import TYPE_CHECKING, Any
 
+from torchreel.events.aot import (
+    AOTMetadata,
+    DedupedArguments,
+    LateBackward,
+    Partition,
+    SyntheticBases,
+)
 from torchreel.recorder import attach, guard
-from torchreel.recorder.attach import AttachPoint, Call, Visit, hide_frame, unwind
+from torchreel.recorder.attach import AttachPoint, Call, Events, Visit, hide_frame, unwind
 from torchreel.recorder.guard import fail_open
-from torchreel.recorder.kinds import Kind
 from torchreel.torch_compat.names import has
 
 if TYPE_CHECKING:
@@ -49,78 +55,13 @@ LATE = AttachPoint(
     "is on the path of every call)",
 )
 
-METADATA = Kind(
-    name="aot.metadata",
-    system=12,
-    meaning="AOTAutograd ran the function once and knows its views and mutations.",
-    fields={
-        "config": "what was asked for: export, dynamic shapes, ...",
-        "needs_autograd": "whether there will be a joint graph",
-        "inputs": "of each: what it is, (dtype, sizes, strides, device), how it is mutated, and "
-        "what holds of it",
-        "outputs": "of each: what it is a view of and how, its type, its dynamic sizes",
-        "intermediate_bases": "how many bases of output views become outputs themselves",
-        "tangents": "of each: what it is the gradient of, (dtype, sizes, strides, device)",
-        "subclasses": "inputs, outputs and tangents that are subclasses: how they are taken apart",
-        "static_inputs": "which inputs are parameters",
-        "tokens": "kinds of side effects that are kept in order",
-        "grad_mode": "what the function sets the grad mode to, if it does",
-        "deterministic": "whether deterministic algorithms were asked for",
-    },
-    points=(STATE,),
-    probe="aot_events",
-)
-DUPLICATES = Kind(
-    name="aot.dedupe",
-    system=12,
-    meaning="Mutated inputs are one and the same tensor: the graph takes it once.",
-    fields={
-        "kept": "of each input, whether the graph takes it",
-        "positions": "of each input, which one of those stands for it",
-    },
-    points=(DEDUPE,),
-    pages=False,
-    probe="aot_events",
-)
-SYNTHETIC = Kind(
-    name="aot.synthetic_bases",
-    system=12,
-    meaning="Mutated inputs share memory: the graph takes their base, and makes the views itself.",
-    fields={
-        "bases": "of each base: its position in the graph, and the inputs made from it",
-        "others": "the remaining inputs, in their new order",
-        "metadata_mutations": "inputs whose sizes or strides are mutated as well",
-    },
-    points=(BASES,),
-    pages=False,
-    probe="aot_events",
-)
-PARTITIONED = Kind(
-    name="aot.partition",
-    system=12,
-    meaning="The joint graph was split; what the backward needs is saved or computed again.",
-    fields={
-        "saved": "tensors: (name, (dtype, sizes, strides, device))",
-        "symbols": "symbolic scalars: (name, expression)",
-        "others": "saved objects that are neither, by name",
-        "recomputed": "nodes that both graphs compute",
-        "donated": "which of the saved tensors the backward may overwrite",
-        "detached": "which inputs are detached",
-        "nodes": "how many nodes forward and backward have",
-    },
-    points=(PARTITION,),
-    probe="aot_events",
-)
-LATE_BACKWARD = Kind(
-    name="aot.late_backward",
-    system=12,
-    meaning="A backward is compiled only now that it is called for the first time.",
-    fields={"used_once": "whether the saved tensors may be freed while it runs"},
-    points=(LATE,),
-    pages=False,
-    probe="aot_events",
-)
-KINDS = (METADATA, DUPLICATES, SYNTHETIC, PARTITIONED, LATE_BACKWARD)
+EVENTS: Events = {
+    AOTMetadata: (STATE,),
+    DedupedArguments: (DEDUPE,),
+    SyntheticBases: (BASES,),
+    Partition: (PARTITION,),
+    LateBackward: (LATE,),
+}
 
 _INPUT_FLAGS = (
     "is_leaf", "requires_grad", "mutates_data", "mutates_metadata", "mutates_storage_metadata",
@@ -140,22 +81,25 @@ def note_metadata(recorder: Recorder, state: Any) -> None:
 
     meta, config = state.fw_metadata, state.aot_config
     recorder.note(
-        METADATA,
+        AOTMetadata(
+            config={name: getattr(config, name) for name in _CONFIG},
+            needs_autograd=state.needs_autograd,
+            inputs=_inputs(state.flat_args_descs, state.flat_args, meta.input_info),
+            outputs=[_output(info) for info in meta.output_info],
+            intermediate_bases=meta.num_intermediate_bases,
+            tangents=[
+                (str(what), describe.result(tangent))
+                for what, tangent in zip(
+                    meta.traced_tangents_descs, meta.traced_tangents, strict=True
+                )
+            ],
+            subclasses=_subclasses(meta),
+            static_inputs=list(meta.static_input_indices),
+            tokens=[str(effect) for effect in meta.tokens],
+            grad_mode=meta.grad_enabled_mutation,
+            deterministic=meta.deterministic,
+        ),
         "training" if state.needs_autograd else "inference",
-        {name: getattr(config, name) for name in _CONFIG},
-        state.needs_autograd,
-        _inputs(state.flat_args_descs, state.flat_args, meta.input_info),
-        [_output(info) for info in meta.output_info],
-        meta.num_intermediate_bases,
-        [
-            (str(what), describe.result(tangent))
-            for what, tangent in zip(meta.traced_tangents_descs, meta.traced_tangents, strict=True)
-        ],
-        _subclasses(meta),
-        list(meta.static_input_indices),
-        [str(effect) for effect in meta.tokens],
-        meta.grad_enabled_mutation,
-        meta.deterministic,
     )
 
 
@@ -236,7 +180,7 @@ def dedupe(recorder: Recorder, call: Call) -> Visit:
     wrapper = call.args[0]
     if outcome.error is None and wrapper.needs_post_compile:
         kept, positions = list(wrapper.keep_arg_mask), list(wrapper.add_dupe_map)
-        recorder.note(DUPLICATES, "", kept, positions, entry=recorder.entry_here("joint"))
+        recorder.note(DedupedArguments(kept, positions), entry=recorder.entry_here("joint"))
 
 
 def synthetic_bases(recorder: Recorder, call: Call) -> Visit:
@@ -249,11 +193,11 @@ def synthetic_bases(recorder: Recorder, call: Call) -> Visit:
         else:
             bases, others = _merged(_free_variable(outcome.result[0], "synthetic_base_info"))
         recorder.note(
-            SYNTHETIC,
-            "",
-            [(base, tuple(views)) for base, views in bases.items()],
-            list(others),
-            list(wrapper.aliased_arg_idx_with_metadata_mutations),
+            SyntheticBases(
+                bases=[(base, tuple(views)) for base, views in bases.items()],
+                others=list(others),
+                metadata_mutations=list(wrapper.aliased_arg_idx_with_metadata_mutations),
+            ),
             entry=recorder.entry_here("joint"),
         )
 
@@ -298,15 +242,16 @@ def note_partition(recorder: Recorder, call: Call, result: Any) -> None:
     computed = {node.name for node in forward.graph.nodes if node.op == "call_function"}
     again = [node.name for node in backward.graph.nodes if node.name in computed]
     recorder.note(
-        PARTITIONED,
+        Partition(
+            saved=tensors,
+            symbols=symbols,
+            others=others,
+            recomputed=[name for name in again if name not in {node.name for node in saved}],
+            donated=None if meta.bw_donated_idxs is None else list(meta.bw_donated_idxs),
+            detached=list(detached),
+            nodes=(len(forward.graph.nodes), len(backward.graph.nodes)),
+        ),
         _callable(partitioner) or "",
-        tensors,
-        symbols,
-        others,
-        [name for name in again if name not in {node.name for node in saved}],
-        None if meta.bw_donated_idxs is None else list(meta.bw_donated_idxs),
-        list(detached),
-        (len(forward.graph.nodes), len(backward.graph.nodes)),
     )
 
 
@@ -354,7 +299,7 @@ def late_backward(recorder: Recorder, call: Call) -> Visit:
         return
     entry = known[1]
     once = bool(call.argument(1, "saved_tensors_use_once"))
-    recorder.note(LATE_BACKWARD, "", once, entry=entry)
+    recorder.note(LateBackward(once), entry=entry)
     owner = compiler if has(compiler, BW_COMPILER) else compiler.aot_config
     if owner.bw_compiler is not None:
         original = owner.bw_compiler

@@ -10,8 +10,8 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING, Any
 
-from torchreel.recorder.attach import AttachPoint, Call, Probe, Visit
-from torchreel.recorder.kinds import Kind
+from torchreel.events.backends import BackendCall, BackendReturn, BackendVerify
+from torchreel.recorder.attach import AttachPoint, Call, Events, Probe, Visit
 from torchreel.recorder.probes import nondeterminism
 from torchreel.recorder.probes.dynamo import backend_name
 from torchreel.recorder.probes.nondeterminism import BACKEND
@@ -27,49 +27,11 @@ VERIFY = AttachPoint(
 )
 ATTACH_POINTS = (BACKEND, VERIFY)
 
-CALLED = Kind(
-    name="backend.call",
-    system=18,
-    meaning="A backend is called with a graph; what happens meanwhile is a part of this.",
-    fields={
-        "function": "what is called, by its qualified name",
-        "options": "what it was asked for with (mode, options, dynamic)",
-        "nodes": "how many nodes the graph has",
-        "inputs": "how many inputs",
-    },
-    points=(BACKEND,),
-    pages=False,
-    probe="backends",
-)
-RETURNED = Kind(
-    name="backend.return",
-    system=18,
-    meaning="A backend is done.",
-    fields={
-        "outcome": "ok, failed, skip (the frame stays eager), restart (Dynamo tries again) or "
-        "fallback (the graph runs in eager mode, because of an exception that allows it)",
-        "exception": "the type of what the backend raised",
-        "message": "of what the backend raised",
-        "result": "what it returned, by its qualified name or type",
-    },
-    points=(BACKEND,),
-    pages=False,
-    probe="backends",
-)
-VERIFIED = Kind(
-    name="backend.verify",
-    system=18,
-    meaning="A backend's result was compared with eager's.",
-    fields={
-        "outcome": "same, different, not compared (the backend gave nothing back to compare) or "
-        "failed (an exception on the way)",
-        "exception": "its type",
-    },
-    points=(VERIFY,),
-    pages=False,
-    probe="backends",
-)
-KINDS = (CALLED, RETURNED, VERIFIED)
+EVENTS: Events = {
+    BackendCall: (BACKEND,),
+    BackendReturn: (BACKEND,),
+    BackendVerify: (VERIFY,),
+}
 
 
 def _call(recorder: Recorder, call: Call) -> Visit:
@@ -79,10 +41,16 @@ def _call(recorder: Recorder, call: Call) -> Visit:
     outer = here.cause
     function, name = _innermost(output.compiler_fn), backend_name(output.compiler_fn)
     here.cause = recorder.note(
-        CALLED, name, _qualified(function), _options(output), len(gm.graph.nodes), len(inputs)
+        BackendCall(
+            function=_qualified(function),
+            options=_options(output),
+            nodes=len(gm.graph.nodes),
+            inputs=len(inputs),
+        ),
+        name,
     )
     outcome = yield
-    recorder.note(RETURNED, name, *_ended(outcome.result, outcome.error))
+    recorder.note(_return(outcome.result, outcome.error), name)
     here.cause = outer
 
 
@@ -126,22 +94,22 @@ def _plain(value: object) -> object:
     return type(value).__name__
 
 
-def _ended(result: Any, error: BaseException | None) -> tuple[object, ...]:
+def _return(result: Any, error: BaseException | None) -> BackendReturn:
     if error is None:
-        return "ok", None, None, _qualified(result)
+        return BackendReturn("ok", exception=None, message=None, result=_qualified(result))
     exc = sys.modules[_EXC]
     if isinstance(error, exc.SkipFrame):
-        return "skip", type(error).__name__, str(error), None
+        return _raised("skip", error)
     if isinstance(error, exc.RestartAnalysis):
-        return "restart", type(error).__name__, str(error), None
+        return _raised("restart", error)
     if isinstance(error, exc.Unsupported):
-        return ("fallback", *_original(error.__cause__ or error.__context__ or error), None)
+        return _raised("fallback", error.__cause__ or error.__context__ or error)
     inner = getattr(error, "inner_exception", None)
-    return ("failed", *_original(inner if isinstance(inner, BaseException) else error), None)
+    return _raised("failed", inner if isinstance(inner, BaseException) else error)
 
 
-def _original(error: BaseException) -> tuple[str, str]:
-    return type(error).__name__, str(error)
+def _raised(outcome: str, error: BaseException) -> BackendReturn:
+    return BackendReturn(outcome, type(error).__name__, str(error), result=None)
 
 
 _DIFFERENT = "incorrect results of backend"
@@ -154,10 +122,12 @@ def _verify(recorder: Recorder, call: Call) -> Visit:
     name = backend_name(call.args[0].backend)
     if error is not None:
         different = str(error).startswith(_DIFFERENT)
-        recorder.note(VERIFIED, name, "different" if different else "failed", type(error).__name__)
+        recorder.note(
+            BackendVerify("different" if different else "failed", type(error).__name__), name
+        )
     else:
         compared = outcome.result is getattr(call.args[0], "candidate", None)
-        recorder.note(VERIFIED, name, "same" if compared else "not compared", None)
+        recorder.note(BackendVerify("same" if compared else "not compared", None), name)
 
 
 PROBES = (Probe(BACKEND, _call), Probe(VERIFY, _verify))

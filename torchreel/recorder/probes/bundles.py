@@ -15,10 +15,9 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from torchreel.recorder.attach import AttachPoint, Call, Probe
+from torchreel.recorder.attach import AttachPoint, Call, Events, Probe
 from torchreel.recorder.event_log.rows import Add, Blob
 from torchreel.recorder.guard import fail_open
-from torchreel.recorder.kinds import Kind
 from torchreel.torch_compat.export_call import OPTIONS, export_again
 
 if TYPE_CHECKING:
@@ -33,7 +32,7 @@ UNTOUCHED = AttachPoint(
     "torch._C", "DisableTorchFunction", "describes tensors while the program's modes are active"
 )
 ATTACH_POINTS = (UNTOUCHED,)
-KINDS: tuple[Kind, ...] = ()
+EVENTS: Events = {}
 PROBES: tuple[Probe, ...] = ()
 
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from torchreel.recorder.attach import AttachPoint, Call, Probe, Tap, Visit
-from torchreel.recorder.kinds import Kind
+from torchreel.events.collectives import CollectiveOutcome, GatheredState, LocalState, MergedState
+from torchreel.recorder.attach import AttachPoint, Call, Events, Probe, Tap, Visit
 
 if TYPE_CHECKING:
     from torchreel.recorder.recorder import Recorder
@@ -31,50 +31,12 @@ _STATE = (
     "for what is to vary (or is no such thing at all), null for what is not known, and "
     "'size * stride of N' for a stride that another dimension makes"
 )
-LOCAL = Kind(
-    name="collective.local",
-    system=16,
-    meaning="This rank is about to tell the others what it saw; on disk soon, for a rank that does "
-    "not answer stops all the others.",
-    fields={"rank": "this rank", "size": "number of ranks", "state": _STATE},
-    points=(GATHER,),
-    pages=False,
-    probe="collectives",
-)
-GATHERED = Kind(
-    name="collective.gathered",
-    system=16,
-    meaning="What one of the ranks saw, this one included; part of a `collective.local`.",
-    fields={"rank": "which rank", "state": _STATE},
-    points=(GATHER,),
-    pages=False,
-    probe="collectives",
-)
-OUTCOME = Kind(
-    name="collective.outcome",
-    system=16,
-    meaning="How the exchange ended; part of a `collective.local`.",
-    fields={
-        "outcome": "'restart' (`frame.restart` follows), or 'failed'",
-        "error": "class and message of what went wrong; null for a restart",
-        "differing": "Sources that are not the same on all ranks, or not on all of them",
-    },
-    points=(GATHER,),
-    pages=False,
-    probe="collectives",
-)
-MERGED = Kind(
-    name="collective.merged",
-    system=16,
-    meaning="An input, as all ranks now agree to compile it; the name is its Source.",
-    fields={
-        "own": "what this rank saw: `scalar`, `size`, `stride`",
-        "merged": "what came out, in the same form",
-    },
-    points=(MERGE,),
-    probe="collectives",
-)
-KINDS = (LOCAL, GATHERED, OUTCOME, MERGED)
+EVENTS: Events = {
+    LocalState: (GATHER,),
+    GatheredState: (GATHER,),
+    CollectiveOutcome: (GATHER,),
+    MergedState: (MERGE,),
+}
 
 _RESTART = "CompileCollectiveRestartAnalysis"
 
@@ -86,7 +48,9 @@ def _gather(recorder: Recorder, call: Call) -> Visit:
         yield
         return
     group = shared.compile_pg
-    local = recorder.note(LOCAL, "", group.rank(), group.size(), _states(shared.local_state))
+    local = recorder.note(
+        LocalState(rank=group.rank(), size=group.size(), state=_states(shared.local_state))
+    )
     recorder.event_log.hurry()
     outcome = yield
     here = recorder.spans.here
@@ -100,14 +64,18 @@ def _gather(recorder: Recorder, call: Call) -> Visit:
 def _note_outcome(recorder: Recorder, found: Any, error: BaseException | None) -> None:
     states = [_states(state) for state in found]
     for rank, state in enumerate(states):
-        recorder.note(GATHERED, "", rank, state)
+        recorder.note(GatheredState(rank, state))
     names = sorted({name for state in states for name in state})
     differing = tuple(
         name for name in names if any(state.get(name) != states[0].get(name) for state in states)
     )
     restarts = type(error).__name__ == _RESTART
     message = None if restarts or error is None else f"{type(error).__name__}: {error}"
-    recorder.note(OUTCOME, "", "restart" if restarts else "failed", message, differing)
+    recorder.note(
+        CollectiveOutcome(
+            outcome="restart" if restarts else "failed", error=message, differing=differing
+        )
+    )
 
 
 def _states(local_state: Any) -> dict[str, object]:
@@ -140,7 +108,7 @@ def _merge(
     shared = args[0].distributed_state
     if error is None and shared is not None and shared.all_states is not None:
         own, name = args[2], str(args[1])
-        recorder.note(MERGED, name, _entry(own), _entry(result))
+        recorder.note(MergedState(_entry(own), _entry(result)), name)
 
 
 PROBES = (Probe(GATHER, _gather), Tap(MERGE, _merge))

@@ -10,9 +10,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
-from torchreel.recorder.attach import AttachPoint, Call, Probe, Tap, Visit
+from torchreel.events.compiled_autograd import (
+    AutogradCapture,
+    AutogradGraph,
+    AutogradHook,
+    AutogradNode,
+)
+from torchreel.recorder.attach import AttachPoint, Call, Events, Probe, Tap, Visit
 from torchreel.recorder.guard import fail_open
-from torchreel.recorder.kinds import Kind
 
 if TYPE_CHECKING:
     from torchreel.recorder.event_log.spans import CompileEntry, Span
@@ -36,54 +41,12 @@ SIZES = AttachPoint(
 GRAPH = AttachPoint(_MODULE, "AutogradCompilerInstance.create_graph_module", "the graph itself")
 ATTACH_POINTS = (BEGIN, END, ORIGIN, HOOK, CPP_HOOK, SIZES, GRAPH)
 
-CAPTURE = Kind(
-    name="compiled_autograd.capture",
-    system=13,
-    meaning="The autograd engine's backward is captured as a graph.",
-    fields={
-        "inputs": "tensors: (node call, its name, (dtype, sizes, strides, device)); torch knows "
-        "the node call only with TORCH_LOGS=compiled_autograd_verbose",
-        "sizes": "numbers that become symbols: (node call, its name, value)",
-        "scalars": "other numbers: (node call, its name, type)",
-        "accumulate_grad": "whether gradients are accumulated on leaves",
-        "check_nans": "whether anomaly mode looks for NaNs",
-    },
-    points=(BEGIN,),
-    pages=False,
-    probe="compiled_autograd",
-)
-NODE = Kind(
-    name="compiled_autograd.node",
-    system=13,
-    meaning="The autograd engine called a node.",
-    fields={
-        "index": "the number of the call",
-        "backward_of": "for one made by AOTAutograd: the name of its Function",
-    },
-    points=(ORIGIN,),
-    probe="compiled_autograd",
-)
-HOOKED = Kind(
-    name="compiled_autograd.hook",
-    system=13,
-    meaning="A hook became a call in the graph.",
-    fields={"hook": "its index among the hooks that the graph takes"},
-    points=(HOOK, CPP_HOOK),
-    probe="compiled_autograd",
-)
-CAPTURED = Kind(
-    name="compiled_autograd.graph",
-    system=13,
-    meaning="The graph of a backward is complete.",
-    fields={
-        "nodes": "how many nodes it has",
-        "used_sizes": "which of the sizes it takes; null when it was not known yet",
-    },
-    points=(GRAPH, SIZES),
-    pages=False,
-    probe="compiled_autograd",
-)
-KINDS = (CAPTURE, NODE, HOOKED, CAPTURED)
+EVENTS: Events = {
+    AutogradCapture: (BEGIN,),
+    AutogradNode: (ORIGIN,),
+    AutogradHook: (HOOK, CPP_HOOK),
+    AutogradGraph: (GRAPH, SIZES),
+}
 
 _open: dict[int, Span] = {}
 """The captures under way, by the id of their instance: each is taken out when it is closed."""
@@ -94,12 +57,12 @@ def _begin(
     recorder: Recorder,
     args: tuple[Any, ...],
     kwargs: dict[str, Any],
-    values: tuple[object, ...] | None,
+    capture: AutogradCapture | None,
     result: Any,
     error: BaseException | None,
 ) -> None:
     """A tap, because what a probe opens is closed when its function returns."""
-    if error is not None or values is None:
+    if error is not None or capture is None:
         return
     instance = args[0]
     entry = recorder.entry_here()
@@ -107,23 +70,21 @@ def _begin(
     _open[id(instance)] = recorder.enter("backward", "", entry)
     # Closed by torch in every case, also when the capture fails.
     instance.stack.callback(_closed(recorder, id(instance), entry))
-    recorder.note(CAPTURE, entry.compile_id, *values)
+    recorder.note(capture, entry.compile_id)
 
 
-def _lifted(
-    recorder: Recorder, args: tuple[Any, ...], kwargs: dict[str, Any]
-) -> tuple[object, ...]:
+def _lifted(recorder: Recorder, args: tuple[Any, ...], kwargs: dict[str, Any]) -> AutogradCapture:
     """Inputs, sizes and scalars with their origins, before they are replaced by fakes."""
     from torchreel.recorder.event_log import describe
 
     _, inputs, sizes, scalars, origins, accumulate, check_nans = args
     of_inputs, of_sizes, of_scalars = origins
-    return (
-        [(*origin, describe.result(value)) for value, origin in _paired(inputs, of_inputs)],
-        [(*origin, value) for value, origin in _paired(sizes, of_sizes)],
-        [(*origin, type(value).__name__) for value, origin in _paired(scalars, of_scalars)],
-        accumulate,
-        check_nans,
+    return AutogradCapture(
+        inputs=[(*origin, describe.result(value)) for value, origin in _paired(inputs, of_inputs)],
+        sizes=[(*origin, value) for value, origin in _paired(sizes, of_sizes)],
+        scalars=[(*origin, type(value).__name__) for value, origin in _paired(scalars, of_scalars)],
+        accumulate_grad=accumulate,
+        check_nans=check_nans,
     )
 
 
@@ -165,7 +126,7 @@ def _origin(
     _, name, index, function = args
     forward = getattr(function, "_forward_cls", None)
     made = f"{forward.__name__}{getattr(forward, '_aot_id', '')}" if forward is not None else None
-    recorder.note(NODE, name, index, made)
+    recorder.note(AutogradNode(index, made), name)
 
 
 def _hook(
@@ -178,7 +139,7 @@ def _hook(
 ) -> None:
     taken = args[1].node.args
     index = taken[1] if len(taken) > 1 and isinstance(taken[1], int) else None
-    recorder.note(HOOKED, str(kwargs.get("hook_type", "")), index)
+    recorder.note(AutogradHook(index), str(kwargs.get("hook_type", "")))
 
 
 def _cpp_hook(
@@ -189,7 +150,7 @@ def _cpp_hook(
     result: Any,
     error: BaseException | None,
 ) -> None:
-    recorder.note(HOOKED, "cpp_tensor_pre_hook", args[2])
+    recorder.note(AutogradHook(args[2]), "cpp_tensor_pre_hook")
 
 
 def _sizes(recorder: Recorder, call: Call) -> Visit:
@@ -205,7 +166,7 @@ def _graph(recorder: Recorder, call: Call) -> Visit:
     if outcome.error is not None:
         return
     used = _used.pop(id(call.args[0]), None)
-    recorder.note(CAPTURED, str(call.args[1]), len(outcome.result.graph.nodes), used)
+    recorder.note(AutogradGraph(len(outcome.result.graph.nodes), used), str(call.args[1]))
     with fail_open("compiled autograd graph"):
         recorder.add_graph("backward", "", encode_graph(outcome.result))
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from torchreel.recorder.attach import AttachPoint, Call, Probe, Visit
-from torchreel.recorder.kinds import Kind
+from torchreel.events.custom import CustomOperator, ScriptObject, SubclassInput
+from torchreel.recorder.attach import AttachPoint, Call, Events, Probe, Visit
 from torchreel.recorder.probes.guards import describe, type_name
 
 if TYPE_CHECKING:
@@ -36,63 +36,11 @@ _READS = (
 )
 ATTACH_POINTS = (GRAPH, *_READS)
 
-OPERATOR = Kind(
-    name="custom.operator",
-    system=17,
-    meaning="A graph calls an operator that torch itself does not define; the name is the "
-    "operator with its overload.",
-    fields={
-        "schema": "its schema, with the annotations of aliasing and mutation",
-        "mutates": "names of the arguments that it changes",
-        "returns_alias": "whether a result is or views an argument",
-        "tags": "its tags",
-        "compliant": "whether it says that torch.compile can trust it (pt2_compliant_tag)",
-        "defined_in": "module of the Python function, or place of the library, that defines it",
-        "fake": "where its fake kernel comes from; null when there is none in Python",
-        "kernels": "dispatch keys that it has kernels for",
-        "calls": "number of nodes that call it, in all bodies",
-    },
-    points=(GRAPH,),
-    pages=False,
-    probe="custom",
-)
-SCRIPT_OBJECT = Kind(
-    name="custom.script_object",
-    system=17,
-    meaning="A graph holds an object of a class registered with torch (torchbind), or an opaque "
-    "one; the name is its node.",
-    fields={
-        "class": "its qualified name",
-        "how": "'fake' (a fake class stands for it), 'real', or 'opaque'",
-        "fake_class": "the class that stands for it, if one does",
-        "attributes": "class of each attribute of the fake one; nothing is said of the values",
-        "expression": "where it comes from, as Python; null for an attribute of the graph",
-    },
-    points=(GRAPH,),
-    pages=False,
-    probe="custom",
-)
-SUBCLASS = Kind(
-    name="custom.subclass",
-    system=17,
-    meaning="A graph has a tensor of a traceable wrapper subclass for an input; the name is its "
-    "node.",
-    fields={
-        "class": "its qualified name",
-        "size": "its sizes",
-        "stride": "its strides",
-        "dtype": "its dtype",
-        "inner": "the tensors within (fake ones, as the compiler sees them): class, sizes, "
-        "strides, dtype and device by attribute; a subclass again has `inner` of its own",
-        "context": "class of the constant context that it is rebuilt with",
-        "values": "its members that are plain: numbers, truth values, dtypes, names",
-        "expression": "where it comes from, as Python; null for an attribute of the graph",
-    },
-    points=(GRAPH,),
-    pages=False,
-    probe="custom",
-)
-KINDS = (OPERATOR, SCRIPT_OBJECT, SUBCLASS)
+EVENTS: Events = {
+    CustomOperator: (GRAPH,),
+    ScriptObject: (GRAPH,),
+    SubclassInput: (GRAPH,),
+}
 
 _TORCHS_OWN = frozenset({"aten", "prim", "prims", "higher_order", "inductor", "_inductor_test"})
 """Namespaces that every torch has: their operators are not described."""
@@ -144,17 +92,18 @@ def _note_operator(recorder: Recorder, operator: Any, calls: int) -> None:
     alias = [result.alias_info for result in schema.returns]
     tags = tuple(sorted(str(tag).rpartition(".")[2] for tag in operator.tags))
     recorder.note(
-        OPERATOR,
+        CustomOperator(
+            schema=str(schema),
+            mutates=tuple(argument.name for argument in schema.arguments if argument.is_write),
+            returns_alias=any(info is not None for info in alias),
+            tags=tags,
+            compliant="pt2_compliant_tag" in tags,
+            defined_in=_definition(operator),
+            fake=_fake(operator),
+            kernels=_kernels(operator),
+            calls=calls,
+        ),
         str(operator),
-        str(schema),
-        tuple(argument.name for argument in schema.arguments if argument.is_write),
-        any(info is not None for info in alias),
-        tags,
-        "pt2_compliant_tag" in tags,
-        _definition(operator),
-        _fake(operator),
-        _kernels(operator),
-        calls,
     )
 
 
@@ -225,7 +174,16 @@ def _note_script_object(recorder: Recorder, name: str, value: Any, expression: s
 
     fake = None if isinstance(value, torch.ScriptObject) else value
     if fake is None:
-        recorder.note(SCRIPT_OBJECT, name, _script_name(value), "real", None, None, expression)
+        recorder.note(
+            ScriptObject(
+                class_=_script_name(value),
+                how="real",
+                fake_class=None,
+                attributes=None,
+                expression=expression,
+            ),
+            name,
+        )
         return
     real, wrapped = fake.real_obj, fake.wrapped_obj
     how = "fake" if isinstance(real, torch.ScriptObject) else "opaque"
@@ -233,7 +191,14 @@ def _note_script_object(recorder: Recorder, name: str, value: Any, expression: s
     attributes = {key: type_name(type(item)) for key, item in members.items()}
     fake_class = None if wrapped is None or how == "opaque" else type_name(type(wrapped))
     recorder.note(
-        SCRIPT_OBJECT, name, fake.script_class_name, how, fake_class, attributes, expression
+        ScriptObject(
+            class_=fake.script_class_name,
+            how=how,
+            fake_class=fake_class,
+            attributes=attributes,
+            expression=expression,
+        ),
+        name,
     )
 
 
@@ -244,16 +209,17 @@ def _script_name(value: Any) -> str:
 def _note_subclass(recorder: Recorder, name: str, value: Any, expression: str | None) -> None:
     tensors, context = value.__tensor_flatten__()
     recorder.note(
-        SUBCLASS,
+        SubclassInput(
+            class_=type_name(type(value)),
+            size=_sizes(value.size()),
+            stride=_sizes(value.stride()),
+            dtype=value.dtype,
+            inner={name: _inner(getattr(value, name), 1) for name in tensors},
+            context=type_name(type(context)),
+            values=_plain(context),
+            expression=expression,
+        ),
         name,
-        type_name(type(value)),
-        _sizes(value.size()),
-        _sizes(value.stride()),
-        value.dtype,
-        {name: _inner(getattr(value, name), 1) for name in tensors},
-        type_name(type(context)),
-        _plain(context),
-        expression,
     )
 
 

@@ -16,13 +16,12 @@ from tokenize import TokenError
 from types import CodeType
 from typing import TYPE_CHECKING, Any
 
-from torchreel.recorder.attach import AttachPoint, Call, Probe, Tap, Visit
+from torchreel.recorder.attach import AttachPoint, Call, Events, Probe, Tap, Visit
 from torchreel.recorder.event_log import failures
 from torchreel.recorder.event_log.rows import Blob
 from torchreel.recorder.event_log.spans import CompileEntry, GraphCall, current_context
 from torchreel.recorder.frames import secrets
 from torchreel.recorder.guard import fail_open
-from torchreel.recorder.kinds import Kind
 from torchreel.recorder.probes import bundles
 
 if TYPE_CHECKING:
@@ -55,7 +54,7 @@ _EXCEPTIONS = tuple(
 )
 _MODES = AttachPoint("torch._C", "_len_torch_function_stack", "whether modes see what we ask")
 ATTACH_POINTS = (COMPILE, ATTEMPT, GUARDS, BACKEND, RESET, *_CONTEXTS, *_EXCEPTIONS, _MODES)
-KINDS: tuple[Kind, ...] = ()
+EVENTS: Events = {}
 
 
 def _compile(recorder: Recorder, call: Call) -> Visit:

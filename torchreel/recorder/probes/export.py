@@ -10,9 +10,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from torchreel.recorder.attach import AttachPoint, Call, Probe, Visit
+from torchreel.events.export import ExportEnd, ExportFailure, ExportStart
+from torchreel.recorder.attach import AttachPoint, Call, Events, Probe, Visit
 from torchreel.recorder.guard import fail_open
-from torchreel.recorder.kinds import Kind
 from torchreel.recorder.probes import bundles
 from torchreel.store.addressing import UNNAMED
 
@@ -36,50 +36,11 @@ PROGRAM = AttachPoint(
 )  # fmt: skip
 ATTACH_POINTS = (EXPORT, TRACE, MODULE, DECOMPOSE, PROGRAM)
 
-STARTED = Kind(
-    name="export.start",
-    system=19,
-    meaning="torch.export began; what happens meanwhile is a part of this.",
-    fields={
-        "strict": "whether Dynamo traces it",
-        "pre_dispatch": "whether the graph is above autograd",
-        "arguments": "(dtype, sizes, strides, device) of the tensors",
-        "keywords": "the same of keyword arguments, by name",
-        "dynamic_shapes": "what was asked for: dimensions by (name, least, most)",
-        "deferred": "whether guards may become assertions at run time",
-    },
-    points=(EXPORT,),
-    pages=False,
-    probe="export",
-)
-EXPORTED = Kind(
-    name="export.end",
-    system=19,
-    meaning="torch.export was done.",
-    fields={
-        "nodes": "how many nodes the graph has",
-        "ranges": "of each symbol: (symbol, (least, most))",
-        "inputs": "(kind, name, target)",
-        "outputs": "(kind, name, target)",
-    },
-    points=(EXPORT,),
-    pages=False,
-    probe="export",
-)
-FAILED = Kind(
-    name="export.failure",
-    system=19,
-    meaning="torch.export raised.",
-    fields={
-        "exception": "its type",
-        "message": "what it said",
-        "fixes": "the changes of the dynamic shapes that torch suggests",
-    },
-    points=(EXPORT,),
-    pages=False,
-    probe="export",
-)
-KINDS = (STARTED, EXPORTED, FAILED)
+EVENTS: Events = {
+    ExportStart: (EXPORT,),
+    ExportEnd: (EXPORT,),
+    ExportFailure: (EXPORT,),
+}
 
 _FIXES = "Suggested fixes:"
 """Beginning of torch's list (ShapeEnv.produce_guards and torch.export.dynamic_shapes)."""
@@ -98,7 +59,9 @@ def _export(recorder: Recorder, call: Call) -> Visit:
         _exported(recorder, outcome.result)
     elif isinstance(outcome.error, Exception):
         text = str(outcome.error)
-        recorder.note(FAILED, "", type(outcome.error).__name__, text, fixes(text))
+        recorder.note(
+            ExportFailure(exception=type(outcome.error).__name__, message=text, fixes=fixes(text))
+        )
     here.cause = outer
     bundles.after_export(recorder, call, entry, outcome.error)
     recorder.leave(span, outcome.error)
@@ -131,14 +94,15 @@ def _started(recorder: Recorder, call: Call, module: Any) -> int:
 
     arguments, keywords = call.argument(1, "args"), call.argument(2, "kwargs") or {}
     return recorder.note(
-        STARTED,
+        ExportStart(
+            strict=call.kwargs.get("strict", True),
+            pre_dispatch=call.kwargs.get("pre_dispatch", False),
+            arguments=describe.result(tuple(arguments)),
+            keywords={str(name): describe.result(value) for name, value in keywords.items()},
+            dynamic_shapes=_shapes(call.argument(3, "dynamic_shapes")),
+            deferred=call.kwargs.get("prefer_deferred_runtime_asserts_over_guards", False),
+        ),
         _name(module),
-        call.kwargs.get("strict", True),
-        call.kwargs.get("pre_dispatch", False),
-        describe.result(tuple(arguments)),
-        {str(name): describe.result(value) for name, value in keywords.items()},
-        _shapes(call.argument(3, "dynamic_shapes")),
-        call.kwargs.get("prefer_deferred_runtime_asserts_over_guards", False),
     )
 
 
@@ -165,12 +129,12 @@ def _bound(dimension: Any, which: str) -> object:
 def _exported(recorder: Recorder, program: Any) -> None:
     signature = program.graph_signature
     recorder.note(
-        EXPORTED,
-        "",
-        len(program.graph.nodes),
-        tuple(program.range_constraints.items()),
-        [_specified(spec) for spec in signature.input_specs],
-        [_specified(spec) for spec in signature.output_specs],
+        ExportEnd(
+            nodes=len(program.graph.nodes),
+            ranges=tuple(program.range_constraints.items()),
+            inputs=[_specified(spec) for spec in signature.input_specs],
+            outputs=[_specified(spec) for spec in signature.output_specs],
+        )
     )
     _keep(recorder, program.graph_module)
 

@@ -17,9 +17,16 @@ from functools import cache
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
+from torchreel.events.fake_tensors import (
+    FakeConversion,
+    FakeDispatch,
+    FakeFailure,
+    FakeFallback,
+    FakeMemo,
+    FakeMismatch,
+)
 from torchreel.formats.deferred import Piece
-from torchreel.recorder.attach import PASS, AttachPoint, Call, Probe, Tap, Visit
-from torchreel.recorder.kinds import Kind
+from torchreel.recorder.attach import PASS, AttachPoint, Call, Events, Probe, Tap, Visit
 
 if TYPE_CHECKING:
     from torchreel.recorder.recorder import Recorder
@@ -40,91 +47,14 @@ FUNCTORCH = AttachPoint(
 )
 ATTACH_POINTS = (DISPATCH, CONVERT, FALLBACK, INFER, FUNCTORCH)
 
-DISPATCHED = Kind(
-    name="fake_tensors.dispatch",
-    system=9,
-    meaning="An operator ran under a fake mode.",
-    fields={
-        "outcome": "hit, miss, bypass (not cached), direct (no cache asked) or raised",
-        "reason": "why the cache was bypassed, or the type of the exception",
-        "result": "what it returned: (dtype, sizes, strides, device) for a tensor; strides are "
-        "left out where sizes are symbolic",
-        "depth": "how many operators it ran inside of; those come after it",
-        "epoch": "of the mode: memoised items of an earlier one are void",
-    },
-    points=(DISPATCH,),
-    exact=True,
-    probe="fake_tensors",
-)
-CONVERTED = Kind(
-    name="fake_tensors.convert",
-    system=9,
-    meaning="A real tensor was turned into a fake one.",
-    fields={
-        "tensor": "its id in torch's records describe_tensor and describe_source",
-        "describer": "the describer that gave this id",
-        "memo": "whether the fake one existed already",
-        "source": "where the program has it from, as Python",
-        "context": "the symbolic context: which sizes are to be dynamic, with what constraints",
-        "constant": "whether its value is kept, for constant propagation",
-        "base": "the id of the tensor that it is a view of",
-        "real": "(dtype, sizes, strides, device); null for a subclass",
-        "fake": "(dtype, sizes, strides, device)",
-    },
-    points=(CONVERT,),
-    exact=True,
-    probe="fake_tensors",
-)
-MEMO = Kind(
-    name="fake_tensors.memo",
-    system=9,
-    meaning="A fake tensor remembered a symbolic number (an item, a count), or gave it back.",
-    fields={
-        "memo": "item, nonzero, unique or unique_consecutive",
-        "reused": "whether it was remembered from before",
-        "value": "the expression",
-        "version": "of the tensor: a mutation voids the memo",
-        "epoch": "of the mode: a retrace voids the memo",
-    },
-    points=(DISPATCH, CONVERT),
-    probe="fake_tensors",
-)
-FAILED = Kind(
-    name="fake_tensors.failure",
-    system=9,
-    meaning="An operator or a conversion raised under a fake mode.",
-    fields={
-        "exception": "its type: UnsupportedOperatorException, DataDependentOutputException, ...",
-        "message": "its message",
-        "during": "dispatch or conversion",
-    },
-    points=(DISPATCH, CONVERT),
-    pages=False,
-    probe="fake_tensors",
-)
-FELL_BACK = Kind(
-    name="fake_tensors.fallback",
-    system=9,
-    meaning="An operator without a fake kernel ran its real one, on zeros, to see what it returns.",
-    fields={"outcome": "ok, or the type of the exception", "result": "what it returned"},
-    points=(FALLBACK,),
-    pages=False,
-    probe="fake_tensors",
-)
-MISMATCH = Kind(
-    name="fake_tensors.mismatch",
-    system=9,
-    meaning="A fake kernel's result differs from the real one's (with propagate_real_tensors).",
-    fields={
-        "outcome": "replaced by what the real one said, or the type of the exception",
-        "message": "what differs",
-        "fake": "the fake kernel's result",
-    },
-    points=(INFER,),
-    pages=False,
-    probe="fake_tensors",
-)
-KINDS = (DISPATCHED, CONVERTED, MEMO, FAILED, FELL_BACK, MISMATCH)
+EVENTS: Events = {
+    FakeDispatch: (DISPATCH,),
+    FakeConversion: (CONVERT,),
+    FakeMemo: (DISPATCH, CONVERT),
+    FakeFailure: (DISPATCH, CONVERT),
+    FakeFallback: (FALLBACK,),
+    FakeMismatch: (INFER,),
+}
 
 _MEMOS = {
     "aten._local_scalar_dense.default": "item",
@@ -243,13 +173,14 @@ def _dispatched(
     else:
         described = _describe().outline(result)
     recorder.note(
-        DISPATCHED,
+        FakeDispatch(
+            outcome=running.outcome or "direct",
+            reason=running.reason,
+            result=described,
+            depth=len(_here.running),
+            epoch=mode.epoch,
+        ),
         op,
-        running.outcome or "direct",
-        running.reason,
-        described,
-        len(_here.running),
-        mode.epoch,
     )
     if running.memo is not None:
         _note_memo(recorder, op, _subject(args), *running.memo)
@@ -269,7 +200,9 @@ def _note_failure(recorder: Recorder, name: str, error: BaseException, during: s
     if _here.failed == id(error) or not isinstance(error, Exception):
         return
     _here.failed = id(error)
-    recorder.note(FAILED, name, type(error).__name__, str(error), during)
+    recorder.note(
+        FakeFailure(exception=type(error).__name__, message=str(error), during=during), name
+    )
 
 
 def _subject(args: tuple[Any, ...]) -> Any:
@@ -296,7 +229,9 @@ def _note_memo(recorder: Recorder, name: str, tensor: Any, memo: str, before: _M
     value, version, epoch = _memo(tensor, memo)
     if value is not None:
         reused = (value, version, epoch) == before
-        recorder.note(MEMO, name, memo, reused, value, version, epoch)
+        recorder.note(
+            FakeMemo(memo=memo, reused=reused, value=value, version=version, epoch=epoch), name
+        )
 
 
 def _find(recorder: Recorder, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
@@ -323,23 +258,24 @@ def _converted(
     real, base = _real(tensor, describer)
     source = kwargs.get("source")
     recorder.note(
-        CONVERTED,
+        FakeConversion(
+            tensor=describer.lookup_tensor.get(tensor),
+            describer=describer.id,
+            memo=bool(memo),
+            source=None if source is None else Piece("source name", source),
+            context=_context(kwargs.get("symbolic_context")),
+            constant=bool(constant),
+            base=base,
+            real=real,
+            fake=describe.result(result),
+        ),
         name,
-        describer.lookup_tensor.get(tensor),
-        describer.id,
-        bool(memo),
-        None if source is None else Piece("source name", source),
-        _context(kwargs.get("symbolic_context")),
-        bool(constant),
-        base,
-        real,
-        describe.result(result),
     )
     if not memo:
         _note_memo(recorder, name, result, "item", (None, None, None))
 
 
-def _real(tensor: Any, describer: Any) -> tuple[object, object]:
+def _real(tensor: Any, describer: Any) -> tuple[object, int | None]:
     """Describe a tensor, and return the id of its base; (None, None) for a subclass."""
     import torch
 
@@ -378,7 +314,7 @@ def _fallback(recorder: Recorder, call: Call) -> Visit:
     outcome = yield
     error, op = outcome.error, describe.op_name(call.argument(1, "func"))
     described = None if error is not None else describe.result(outcome.result)
-    recorder.note(FELL_BACK, op, "ok" if error is None else type(error).__name__, described)
+    recorder.note(FakeFallback("ok" if error is None else type(error).__name__, described), op)
 
 
 def _infer(
@@ -393,9 +329,13 @@ def _infer(
     fake = describe.result(args[3]) if len(args) > 3 else None
     if isinstance(error, sys.modules[_MODULE].MetadataMismatchError):
         name, message = type(error).__name__, str(error)
-        recorder.note(MISMATCH, describe.op_name(args[1]), name, message, fake)
+        recorder.note(
+            FakeMismatch(outcome=name, message=message, fake=fake), describe.op_name(args[1])
+        )
     elif error is None and result[1]:
-        recorder.note(MISMATCH, describe.op_name(args[1]), "replaced", "", fake)
+        recorder.note(
+            FakeMismatch(outcome="replaced", message="", fake=fake), describe.op_name(args[1])
+        )
 
 
 PROBES = (

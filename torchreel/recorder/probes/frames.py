@@ -16,9 +16,18 @@ from traceback import FrameSummary
 from types import CodeType, FrameType
 from typing import TYPE_CHECKING, Any
 
-from torchreel.recorder.attach import AttachPoint, Call, Probe, Tap, Visit
+from torchreel.events.frames import (
+    CacheMiss,
+    CacheSize,
+    FrameSkip,
+    FrameStart,
+    GraphBreak,
+    Recompile,
+    Restart,
+    SpeculationFailed,
+)
+from torchreel.recorder.attach import AttachPoint, Call, Events, Probe, Tap, Visit
 from torchreel.recorder.event_log import failures
-from torchreel.recorder.kinds import Kind
 from torchreel.recorder.probes.output_graph import REWRITE, note_rewritten
 
 if TYPE_CHECKING:
@@ -68,123 +77,16 @@ ATTACH_POINTS = (
 )  # fmt: skip
 """The last four are those of `torchreel.recorder.skipped_frames`."""
 
-CACHE = Kind(
-    name="frame.cache",
-    system=1,
-    meaning="A frame without a fitting cache entry is to be compiled.",
-    fields={
-        "entries": "entries in the frame's cache, in this isolated region",
-        "same_objects": "those of them whose ID_MATCH objects are this frame's (the limit counts "
-        "these)",
-        "all_regions": "entries in all regions",
-        "exceeded": "the config limit that forbids another entry, or ''",
-        "limit": "its value, or that of `recompile_limit`",
-    },
-    points=(LIMIT, CACHE_SIZE),
-    pages=False,
-    probe="frames",
-)
-RECOMPILE = Kind(
-    name="frame.recompile",
-    system=1,
-    meaning="The frame has been compiled before; part of it is one `frame.cache_miss` per entry.",
-    fields={"entries": "number of cache entries that are asked why they can't be reused"},
-    points=(REASONS,),
-    pages=False,
-    probe="frames",
-)
-MISS = Kind(
-    name="frame.cache_miss",
-    system=1,
-    meaning="A cache entry could not be reused; the name is the compile that it came from.",
-    fields={
-        "reason": "what torch says",
-        "guards": "code parts of the guard that failed (as in `guards.guard` of that compile), or "
-        "what the guard itself says of its failure; empty when none failed",
-        "source": "the guarded expression, where the guard names it",
-        "held": "number of guards that held before it; null when none was asked",
-    },
-    points=(REASON, CHECK),
-    pages=False,
-    probe="frames",
-)
-START = Kind(
-    name="frame.start",
-    system=1,
-    meaning="An attempt at a frame begins; its stack is that of the frame's caller.",
-    fields={
-        "file": "the file of the code object",
-        "line": "its first line",
-        "qualname": "its qualified name",
-        "arguments": "names of the arguments, in order",
-        "free": "names from enclosing functions",
-        "globals": "names of globals and attributes that the code refers to",
-        "lines": "the last line of the code",
-        "instructions": "size of its bytecode, in bytes",
-        "resumes": "whether it is a function that Dynamo made to go on after a graph break",
-    },
-    points=(REWRITE,),
-    pages=False,
-    probe="frames",
-)
-RESTART = Kind(
-    name="frame.restart",
-    system=1,
-    meaning="An attempt is given up for another one that knows more.",
-    fields={
-        "type": "class of torch._dynamo.exc that says so",
-        "reason": "why, in torch's words",
-        "attempt": "the number of the attempt that is given up",
-    },
-    points=(REWRITE,),
-    pages=False,
-    probe="frames",
-)
-SPECULATION_FAILED = Kind(
-    name="frame.speculation_failed",
-    system=1,
-    meaning="Tracing past an instruction failed: the next attempt breaks the graph there.",
-    fields={
-        "file": "where the instruction is",
-        "line": "its line",
-        "offset": "its number in Dynamo's list of instructions",
-        "instruction": "its opcode",
-        "reason": "why, in torch's words; null at an instruction that can't be traced at all",
-    },
-    points=(SPECULATION,),
-    pages=False,
-    probe="frames",
-)
-GRAPH_BREAK = Kind(
-    name="frame.graph_break",
-    system=1,
-    meaning="Something could not be traced; the stack is the user's.",
-    fields={
-        "type": "torch's name for this sort of break ('' before it had one)",
-        "reason": "the whole explanation, with hints",
-        "outcome": "'handled' (a partial graph or an eager frame), or 'raised' (a full graph was "
-        "asked for)",
-    },
-    points=(BREAK, REWRITE),
-    pages=False,
-    probe="frames",
-)
-SKIPPED = Kind(
-    name="frame.skip",
-    system=1,
-    meaning="A frame is left to Python; the name is its function.",
-    fields={
-        "reason": "why, in torch's words; null in torch 2.12, which has none",
-        "file": "the file of the code object",
-        "line": "its first line",
-        "strategy": "what happens to this frame and to those that it calls, from now on",
-    },
-    points=(SKIP, CONVERT),
-    probe="frames",
-)
-KINDS = (
-    CACHE, RECOMPILE, MISS, START, RESTART, SPECULATION_FAILED, GRAPH_BREAK, SKIPPED,
-)  # fmt: skip
+EVENTS: Events = {
+    CacheSize: (LIMIT, CACHE_SIZE),
+    Recompile: (REASONS,),
+    CacheMiss: (REASON, CHECK),
+    FrameStart: (REWRITE,),
+    Restart: (REWRITE,),
+    SpeculationFailed: (SPECULATION,),
+    GraphBreak: (BREAK, REWRITE),
+    FrameSkip: (SKIP, CONVERT),
+}
 
 _RESUME_PREFIX = "torch_dynamo_resume_in_"  # torch._dynamo.resume_execution
 _TENSOR_GUARD = "tensor '"
@@ -233,13 +135,13 @@ def _see_limit(
         return
     size, (exceeded, limit) = args[0], result
     recorder.note(
-        CACHE,
-        "",
-        size.num_cache_entries,
-        size.num_cache_entries_with_same_id_matched_objs,
-        getattr(size, "total_cache_entries_all_regions", None),  # torch 2.12 has no regions
-        limit if exceeded else "",
-        _config(limit or "recompile_limit"),
+        CacheSize(
+            entries=size.num_cache_entries,
+            same_objects=size.num_cache_entries_with_same_id_matched_objs,
+            all_regions=getattr(size, "total_cache_entries_all_regions", None),
+            exceeded=limit if exceeded else "",
+            limit=_config(limit or "recompile_limit"),
+        ),
         entry=entry,
     )
 
@@ -252,7 +154,7 @@ def _config(name: str) -> int | None:
 def _reasons(recorder: Recorder, call: Call) -> Visit:
     here = recorder.spans.here
     outer = here.cause
-    here.cause = recorder.note(RECOMPILE, "", _count(call.argument(0, "cache_entries")))
+    here.cause = recorder.note(Recompile(_count(call.argument(0, "cache_entries"))))
     try:
         yield
     finally:
@@ -290,7 +192,7 @@ def _reason(recorder: Recorder, call: Call) -> Visit:
     guards = tuple(_code_part(part) for part in parts)
     name = str(call.argument(3, "compile_id"))
     source = next((text for text in map(_guarded, guards) if text), None)
-    recorder.note(MISS, name, outcome.result, guards, source, held)
+    recorder.note(CacheMiss(reason=outcome.result, guards=guards, source=source, held=held), name)
 
 
 def _code_part(part: str) -> str:
@@ -308,7 +210,7 @@ def _guarded(part: str) -> str | None:
 def _attempt(recorder: Recorder, call: Call) -> Visit:
     entry = recorder.entry_here()
     code = call.argument(0, "code")
-    recorder.note(START, code.co_name, *_of_code(code), entry=entry, stack=_caller_stack(recorder))
+    recorder.note(_start_of(code), code.co_name, entry=entry, stack=_caller_stack(recorder))
     outcome = yield
     if outcome.error is not None:
         _ended(recorder, entry, outcome.error)
@@ -316,19 +218,20 @@ def _attempt(recorder: Recorder, call: Call) -> Visit:
         note_rewritten(recorder, entry, code, outcome.result)
 
 
-def _of_code(code: CodeType) -> tuple[object, ...]:
+def _start_of(code: CodeType) -> FrameStart:
     arguments = code.co_argcount + code.co_kwonlyargcount
     starred = bool(code.co_flags & 4) + bool(code.co_flags & 8)  # inspect.CO_VARARGS, ..KEYWORDS
-    return (
-        code.co_filename,
-        code.co_firstlineno,
-        code.co_qualname,
-        code.co_varnames[: arguments + starred],
-        code.co_freevars,
-        code.co_names,
-        max((line for _, _, line in code.co_lines() if line), default=code.co_firstlineno),
-        len(code.co_code),
-        code.co_name.startswith(_RESUME_PREFIX),
+    lines = (line for _, _, line in code.co_lines() if line)
+    return FrameStart(
+        file=code.co_filename,
+        line=code.co_firstlineno,
+        qualname=code.co_qualname,
+        arguments=code.co_varnames[: arguments + starred],
+        free=code.co_freevars,
+        globals=code.co_names,
+        lines=max(lines, default=code.co_firstlineno),
+        instructions=len(code.co_code),
+        resumes=code.co_name.startswith(_RESUME_PREFIX),
     )
 
 
@@ -356,10 +259,15 @@ def _ended(recorder: Recorder, entry: CompileEntry, error: BaseException) -> Non
     stack = recorder.user_stack(getattr(error, "real_stack", None) or ())
     if failures.is_restart(error):
         kind, reason = type(error).__name__, getattr(error, "restart_reason", None)
-        recorder.note(RESTART, kind, kind, reason, entry.attempt, entry=entry)
+        recorder.note(Restart(type=kind, reason=reason, attempt=entry.attempt), kind, entry=entry)
     elif failures.is_soft(error) and not getattr(error, "logged", False):
         sort = getattr(error, "gb_type", None) or ""
-        recorder.note(GRAPH_BREAK, sort, sort, str(error), "raised", entry=entry, stack=stack)
+        recorder.note(
+            GraphBreak(type=sort, reason=str(error), outcome="raised"),
+            sort,
+            entry=entry,
+            stack=stack,
+        )
 
 
 def _speculation(recorder: Recorder, call: Call) -> Visit:
@@ -367,13 +275,14 @@ def _speculation(recorder: Recorder, call: Call) -> Visit:
     reason = entry.reason.reason if entry.reason is not None else None
     stack = recorder.user_stack(entry.reason.user_stack if entry.reason is not None else ())
     recorder.note(
-        SPECULATION_FAILED,
+        SpeculationFailed(
+            file=entry.filename,
+            line=entry.lineno,
+            offset=entry.instruction_pointer,
+            instruction=entry.inst.opname,
+            reason=reason,
+        ),
         entry.inst.opname,
-        entry.filename,
-        entry.lineno,
-        entry.instruction_pointer,
-        entry.inst.opname,
-        reason,
         stack=stack,
     )
     yield
@@ -384,7 +293,11 @@ def _graph_break(recorder: Recorder, call: Call) -> Visit:
     if not error.logged:
         sort = getattr(error, "gb_type", None) or type(error).__name__
         stack = recorder.user_stack(getattr(error, "real_stack", None))
-        recorder.note(GRAPH_BREAK, sort, sort, call.argument(2, "reason"), "handled", stack=stack)
+        recorder.note(
+            GraphBreak(type=sort, reason=call.argument(2, "reason"), outcome="handled"),
+            sort,
+            stack=stack,
+        )
     yield
 
 
@@ -414,12 +327,13 @@ def _note_skip(recorder: Recorder, code: CodeType, result: Any, reason: str | No
         return
     strategy = result.frame_exec_strategy
     recorder.note(
-        SKIPPED,
+        FrameSkip(
+            reason=reason,
+            file=code.co_filename,
+            line=code.co_firstlineno,
+            strategy=(strategy.cur_action.name, strategy.recursive_action.name),
+        ),
         code.co_name,
-        reason,
-        code.co_filename,
-        code.co_firstlineno,
-        (strategy.cur_action.name, strategy.recursive_action.name),
         entry=entry,
     )
 

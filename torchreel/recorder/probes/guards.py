@@ -17,8 +17,8 @@ from functools import partial
 from types import CodeType, FunctionType, ModuleType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from torchreel.recorder.attach import AttachPoint, Call, Probe, Visit
-from torchreel.recorder.kinds import Kind
+from torchreel.events.guards import AliasGuard, AmbientState, Guard, GuardManager, GuardSources
+from torchreel.recorder.attach import AttachPoint, Call, Events, Probe, Visit
 
 if TYPE_CHECKING:
     from torchreel.formats.sources import SourceTable
@@ -31,79 +31,13 @@ CHECK = AttachPoint(
 )
 ATTACH_POINTS = (CHECK,)
 
-MANAGER = Kind(
-    name="guards.manager",
-    system=4,
-    meaning="The guards of a compile are put together; the events of its guards are part of it. "
-    "The tree itself is the event `dynamo_cpp_guards_str` that follows.",
-    fields={
-        "guards": "guards that are kept",
-        "left_out": "guards that a filter of the program's took out",
-        "key_order": "Sources of the dicts whose order of keys is guarded",
-        "no_aliasing": "expressions of the tensors that must not be one and the same",
-        "ids": "names of the locals whose identity counts against the recompile limit",
-        "differing": "expressions that are checked first: tensors, and what has failed before",
-    },
-    points=(CHECK,),
-    probe="guards",
-)
-AMBIENT = Kind(
-    name="guards.ambient",
-    system=4,
-    meaning="The state outside of the frame that its guards hold on to.",
-    fields={
-        "global_state": "grad mode, autocast, deterministic algorithms, default dtype, threads and "
-        "the like, as GlobalStateGuard prints them (JSON)",
-        "device": "the default device (torch.set_default_device), or null",
-        "torch_functions": "classes of the torch function modes, outermost first",
-        "functorch": "the functorch transforms that are open, outermost first",
-        "dual_level": "level of forward-mode differentiation, -1 for none",
-    },
-    points=(CHECK,),
-    probe="guards",
-)
-GUARD = Kind(
-    name="guards.guard",
-    system=4,
-    meaning="A guard; its name is its type, its stack the user's line that needed it.",
-    fields={
-        "expression": "what is guarded, as Python; '' for ambient state",
-        "source": "its Source, by its place in the event `guards.sources` of the compile",
-        "types": "what torch made of it: a type may fall back on others",
-        "code": "the checks, as Python; those that only the C++ tree knows (the hooks of modules, "
-        "for one) are in its text",
-        "class": "class of the guarded object",
-        "portable": "whether torch could write it down for another process",
-        "object": "a description of the guarded object where its identity is what is checked",
-        "arguments": "what else the guard was made with",
-    },
-    points=(CHECK,),
-    exact=True,
-    probe="guards",
-)
-SOURCES = Kind(
-    name="guards.sources",
-    system=4,
-    meaning="The Sources of a compile's guards, each once "
-    "(`torchreel.formats.sources.expand_source`).",
-    fields={"rows": "class and fields; `{at: row}` is a Source in another row"},
-    points=(CHECK,),
-    exact=True,
-    probe="guards",
-)
-ALIAS = Kind(
-    name="guards.alias",
-    system=4,
-    meaning="AOTAutograd asks for a guard on the aliasing of inputs; the name is torch's class.",
-    fields={
-        "same": "Sources that must be one object, or whose memory may overlap",
-        "apart": "Sources whose memory must not overlap with any other",
-    },
-    points=(CHECK,),
-    pages=False,
-    probe="guards",
-)
-KINDS = (MANAGER, AMBIENT, SOURCES, GUARD, ALIAS)
+EVENTS: Events = {
+    GuardManager: (CHECK,),
+    AmbientState: (CHECK,),
+    GuardSources: (CHECK,),
+    Guard: (CHECK,),
+    AliasGuard: (CHECK,),
+}
 
 _LOCAL_CLASS_GUARDS = ("TYPE_MATCH", "BUILTIN_MATCH")
 """Types that torch can write down unless the class is local to a function."""
@@ -129,7 +63,7 @@ def _check_function(recorder: Recorder, call: Call) -> Visit:
             _note_guard(recorder, guard, facts)
         if recorder.options.settings.frames == "all":
             _note_read(recorder, kept)
-        recorder.note(SOURCES, "", facts.sources.rows)
+        recorder.note(GuardSources(facts.sources.rows))
     finally:
         here.cause = outer
 
@@ -137,14 +71,14 @@ def _check_function(recorder: Recorder, call: Call) -> Visit:
 def _note_manager(recorder: Recorder, manager: Any, builder: Any, kept: list[Any]) -> int:
     graph = manager.output_graph
     return recorder.note(
-        MANAGER,
-        "",
-        len(kept),
-        len(graph.guards) - len(kept),
-        tuple(sorted(graph.guard_on_key_order, key=lambda source: str(source.name))),
-        tuple(builder.no_tensor_aliasing_names),
-        tuple(builder.id_matched_objs),
-        tuple(manager.guard_manager.diff_guard_sources),
+        GuardManager(
+            guards=len(kept),
+            left_out=len(graph.guards) - len(kept),
+            key_order=tuple(sorted(graph.guard_on_key_order, key=lambda source: str(source.name))),
+            no_aliasing=tuple(builder.no_tensor_aliasing_names),
+            ids=tuple(builder.id_matched_objs),
+            differing=tuple(manager.guard_manager.diff_guard_sources),
+        )
     )
 
 
@@ -160,13 +94,15 @@ _MEMBER = re.compile(r"G\['(__import_\w+)'\]\.(\w+)")
 
 def _note_ambient(recorder: Recorder, graph: Any) -> None:
     recorder.note(
-        AMBIENT,
-        "",
-        graph.global_state_guard.__getstate__(),
-        None if graph.current_device is None else str(graph.current_device),
-        tuple(type_name(type(mode)) for mode in graph.torch_function_mode_stack),
-        tuple(str(layer.key()) for layer in graph.functorch_layers),
-        graph.dual_level,
+        AmbientState(
+            global_state=graph.global_state_guard.__getstate__(),
+            device=None if graph.current_device is None else str(graph.current_device),
+            torch_functions=tuple(
+                type_name(type(mode)) for mode in graph.torch_function_mode_stack
+            ),
+            functorch=tuple(str(layer.key()) for layer in graph.functorch_layers),
+            dual_level=graph.dual_level,
+        )
     )
 
 
@@ -176,7 +112,7 @@ def _note_aliases(recorder: Recorder, graph: Any) -> None:
             same, apart = (guard.input_source_a, guard.input_source_b), ()
         else:
             same, apart = tuple(guard.overlapping_sources), tuple(guard.non_overlapping_sources)
-        recorder.note(ALIAS, type(guard).__name__, same, apart)
+        recorder.note(AliasGuard(same, apart), type(guard).__name__)
 
 
 class _Facts(NamedTuple):
@@ -220,16 +156,17 @@ def _note_guard(recorder: Recorder, guard: Any, facts: _Facts) -> None:
     if kind == "TENSOR_MATCH" and name in facts.tensors:
         code = (facts.tensors[name], *code)
     recorder.note(
-        GUARD,
+        Guard(
+            expression=name,
+            source=facts.sources.add(source),
+            types=tuple(types),
+            code=code,
+            class_=None if cls is None else type_name(cls),
+            portable=portable,
+            object=None if portable else describe(_guarded(guard, facts)),
+            arguments=None if create is function else _arguments(create),
+        ),
         kind,
-        name,
-        facts.sources.add(source),
-        tuple(types),
-        code,
-        None if cls is None else type_name(cls),
-        portable,
-        None if portable else describe(_guarded(guard, facts)),
-        None if create is function else _arguments(create),
         stack=recorder.user_stack(guard.user_stack or ()),
     )
 

@@ -14,14 +14,22 @@ from typing import TYPE_CHECKING
 from torchreel.recorder.attach import AttachPoint, Call, Probe, Visit
 from torchreel.recorder.guard import fail_open
 from torchreel.recorder.probes import bundles, inductor_events
-from torchreel.recorder.probes.inductor_events import KINDS
+from torchreel.recorder.probes.inductor_events import EVENTS
 
 if TYPE_CHECKING:
     from torchreel.recorder.recorder import Recorder
 
 __all__ = [
-    "ATTACH_POINTS", "CODEGEN", "INNER", "KINDS", "LOWERING", "MODULE", "POST_GRAD", "PRE_GRAD",
-    "PROBES", "partition_of",
+    "ATTACH_POINTS",
+    "CODEGEN",
+    "EVENTS",
+    "INNER",
+    "LOWERING",
+    "MODULE",
+    "POST_GRAD",
+    "PRE_GRAD",
+    "PROBES",
+    "partition_of",
 ]  # fmt: skip
 
 _COMPILE_FX = "torch._inductor.compile_fx"

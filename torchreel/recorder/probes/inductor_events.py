@@ -12,9 +12,19 @@ import shlex
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
-from torchreel.recorder.attach import AttachPoint, Call, Probe, Tap, Visit
+from torchreel.events.inductor import (
+    CppCompile,
+    ExternKernel,
+    Fusion,
+    InductorPass,
+    InductorPasses,
+    Kernel,
+    Lowering,
+    NoFusion,
+    Schedule,
+)
+from torchreel.recorder.attach import AttachPoint, Call, Events, Probe, Tap, Visit
 from torchreel.recorder.guard import fail_open
-from torchreel.recorder.kinds import Kind
 
 if TYPE_CHECKING:
     from torchreel.recorder.recorder import Recorder
@@ -49,107 +59,17 @@ ATTACH_POINTS = (
     LOWERINGS, FALLBACKS,
 )  # fmt: skip
 
-FAMILY = Kind(
-    name="inductor.passes",
-    system=14,
-    meaning="A family of passes ran over a graph; the graph is kept when it changed.",
-    fields={
-        "changed": "whether the graph is another one than before",
-        "nodes": "how many nodes it had before and has now",
-        "added": "the names of nodes that are new",
-        "removed": "the names of nodes that are gone",
-    },
-    points=(JOINT,),
-    pages=False,
-    probe="inductor_events",
-)
-PASSED = Kind(
-    name="inductor.pass",
-    system=14,
-    meaning="A single pass ended.",
-    fields={"subsystem": "the family it belongs to", "nodes": "how many nodes the graph has now"},
-    points=(PASS,),
-    probe="inductor_events",
-)
-LOWERED = Kind(
-    name="inductor.lowering",
-    system=14,
-    meaning="A node of the graph became Inductor's own representation.",
-    fields={
-        "target": "what the node calls",
-        "how": "lowering, fallback (the operator itself is called), pattern or raised",
-        "function": "the lowering's name, or the type of the exception",
-        "result": "what it became: Pointwise, Reduction, FallbackKernel, ...",
-    },
-    points=(LOWER,),
-    probe="inductor_events",
-)
-FUSED = Kind(
-    name="inductor.fuse",
-    system=14,
-    meaning="Two scheduler nodes were fused.",
-    fields={"nodes": "their names", "result": "the type of the fused node"},
-    points=(FUSE,),
-    probe="inductor_events",
-)
-REFUSED = Kind(
-    name="inductor.no_fuse",
-    system=14,
-    meaning="Two scheduler nodes can't be fused; once for each pair and reason.",
-    fields={"nodes": "their names", "reason": "why not"},
-    points=(REFUSE,),
-    probe="inductor_events",
-)
-SCHEDULED = Kind(
-    name="inductor.schedule",
-    system=14,
-    meaning="The schedule is final.",
-    fields={
-        "nodes": "in order: (name, type, device, operations in it, graph nodes it comes from)",
-    },
-    points=(SCHEDULE,),
-    probe="inductor_events",
-)
-KERNEL = Kind(
-    name="inductor.kernel",
-    system=14,
-    meaning="A kernel was generated, or one with the same source was taken again.",
-    fields={
-        "backend": "cpp or triton",
-        "source": "the SHA-256 of its source, before it gets its name",
-        "nodes": "scheduler nodes in it",
-        "origins": "graph nodes that it computes",
-    },
-    points=(CPP_KERNEL, TRITON_KERNEL),
-    probe="inductor_events",
-)
-EXTERN_CALL = Kind(
-    name="inductor.extern",
-    system=14,
-    meaning="A call of a library's kernel was generated.",
-    fields={
-        "kernel": "what is called",
-        "type": "of the node in Inductor's representation",
-        "origins": "graph nodes that it computes",
-    },
-    points=(EXTERN,),
-    probe="inductor_events",
-)
-COMPILED = Kind(
-    name="inductor.cpp_compile",
-    system=14,
-    meaning="The C++ compiler ran.",
-    fields={
-        "arguments": "of the command; of paths only the last part",
-        "outcome": "ok, or the type of the exception",
-        "message": "of the exception: what the compiler said",
-    },
-    points=(COMMAND,),
-    probe="inductor_events",
-)
-KINDS = (
-    FAMILY, PASSED, LOWERED, FUSED, REFUSED, SCHEDULED, KERNEL, EXTERN_CALL, COMPILED,
-)  # fmt: skip
+EVENTS: Events = {
+    InductorPasses: (JOINT,),
+    InductorPass: (PASS,),
+    Lowering: (LOWER,),
+    Fusion: (FUSE,),
+    NoFusion: (REFUSE,),
+    Schedule: (SCHEDULE,),
+    Kernel: (CPP_KERNEL, TRITON_KERNEL),
+    ExternKernel: (EXTERN,),
+    CppCompile: (COMMAND,),
+}
 
 Signature = tuple[tuple[str, str], ...]
 
@@ -168,12 +88,13 @@ def note_family(
     after = signature(gm)
     old, new = {name for name, _ in before}, {name for name, _ in after}
     recorder.note(
-        FAMILY,
+        InductorPasses(
+            changed=before != after,
+            nodes=(len(before), len(after)),
+            added=[name for name, _ in after if name not in old],
+            removed=[name for name, _ in before if name not in new],
+        ),
         name,
-        before != after,
-        (len(before), len(after)),
-        [name for name, _ in after if name not in old],
-        [name for name, _ in before if name not in new],
     )
     if before != after and partition is not None and recorder.wants_graphs:
         from torchreel.formats.graphs.codec import encode_graph
@@ -199,7 +120,7 @@ def _passed(
     error: BaseException | None,
 ) -> None:
     observer = args[0]
-    recorder.note(PASSED, observer.passname, observer.subsystem, len(observer.gm.graph.nodes))
+    recorder.note(InductorPass(observer.subsystem, len(observer.gm.graph.nodes)), observer.passname)
 
 
 def _lowered(
@@ -217,7 +138,9 @@ def _lowered(
     how, function = ("raised", type(error).__name__) if error is not None else _how(target)
     name = node.name if node is not None else ""
     became = None if error is not None else _became(result)
-    recorder.note(LOWERED, name, describe.op_name(target), how, function, became)
+    recorder.note(
+        Lowering(target=describe.op_name(target), how=how, function=function, result=became), name
+    )
 
 
 def _how(target: Any) -> tuple[str, str]:
@@ -252,7 +175,7 @@ def _fused(
 ) -> None:
     if error is None:
         names = (args[1].get_name(), args[2].get_name())
-        recorder.note(FUSED, result.get_name(), names, type(result).__name__)
+        recorder.note(Fusion(names, type(result).__name__), result.get_name())
 
 
 _refusals: set[tuple[int, str, str, str]] = set()
@@ -278,13 +201,13 @@ def _refused(
     if len(_refusals) > _MOST_REFUSALS:
         _refusals.clear()
     _refusals.add(key)
-    recorder.note(REFUSED, "", (why.name1, why.name2), reason)
+    recorder.note(NoFusion((why.name1, why.name2), reason))
 
 
 def _scheduled(recorder: Recorder, call: Call) -> Visit:
     nodes = call.argument(1, "nodes")
     _refusals.clear()
-    recorder.note(SCHEDULED, "", [_of_schedule(node) for node in nodes])
+    recorder.note(Schedule([_of_schedule(node) for node in nodes]))
     yield
 
 
@@ -324,11 +247,12 @@ def _extern(
         operation, "op_overload", None
     )
     recorder.note(
-        EXTERN_CALL,
+        ExternKernel(
+            kernel=None if kernel is None else str(kernel),
+            type=type(operation).__name__,
+            origins=_origins(node.get_nodes()),
+        ),
         node.get_name(),
-        None if kernel is None else str(kernel),
-        type(operation).__name__,
-        _origins(node.get_nodes()),
     )
 
 
@@ -338,7 +262,9 @@ def _kernel(
     nodes = [node for node in scheduled if hasattr(node, "get_name")]
     source = hashlib.sha256(str(call.argument(1, "src_code")).encode()).hexdigest()
     names = [node.get_name() for node in nodes]
-    recorder.note(KERNEL, str(name), backend, source, names, _origins(nodes))
+    recorder.note(
+        Kernel(backend=backend, source=source, nodes=names, origins=_origins(nodes)), str(name)
+    )
 
 
 def _cpp_kernel(recorder: Recorder, call: Call) -> Visit:
@@ -361,7 +287,11 @@ def _command(recorder: Recorder, call: Call) -> Visit:
     arguments = without_directories(call.argument(0, "cmd_line"))
     ended = "ok" if error is None else type(error).__name__
     message = None if error is None else without_directories_of(str(error))
-    recorder.note(COMPILED, arguments[0], arguments[1:], ended, message, entry=entry)
+    recorder.note(
+        CppCompile(arguments=arguments[1:], outcome=ended, message=message),
+        arguments[0],
+        entry=entry,
+    )
 
 
 def without_directories(command: str) -> list[str]:

@@ -9,9 +9,9 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING, Any
 
-from torchreel.recorder.attach import AttachPoint
+from torchreel.events.subgraphs import HopKernel
+from torchreel.recorder.attach import AttachPoint, Events
 from torchreel.recorder.guard import fail_open
-from torchreel.recorder.kinds import Kind
 from torchreel.recorder.probes.guards import describe
 
 if TYPE_CHECKING:
@@ -22,23 +22,7 @@ if TYPE_CHECKING:
 WRAPPERS = ("triton_kernel_wrapper_mutation", "triton_kernel_wrapper_functional")
 _MODULE = "torch._higher_order_ops.triton_kernel_wrap"
 TABLE = AttachPoint(_MODULE, "kernel_side_table", "the Triton kernels of the program, by number")
-
-KERNEL = Kind(
-    name="hop.kernel",
-    system=11,
-    meaning="The Triton kernel that a call in Dynamo's graph stands for; the name is the kernel's, "
-    "the payload its source.",
-    fields={
-        "node": "name of the node that calls it",
-        "function": "its Python function, by name and line",
-        "grid": "how many programs run, for each configuration: numbers and names of nodes",
-        "arguments": "names of the arguments that nodes are given for",
-        "constants": "the other arguments, by name",
-        "configurations": "what @triton.autotune chooses from; empty without it",
-    },
-    points=(TABLE,),
-    probe="subgraphs",
-)
+EVENTS: Events = {HopKernel: (TABLE,)}
 
 
 def note_kernel(recorder: Recorder, node: Node) -> None:
@@ -55,14 +39,15 @@ def _note(recorder: Recorder, node: Node) -> None:
         kernel = kernel.fn  # @triton.autotune and @triton.heuristics stand around it
     constants = table.get_constant_args(given["constant_args_idx"])
     recorder.note(
-        KERNEL,
+        HopKernel(
+            node=node.name,
+            function=describe(kernel.fn),
+            grid=[[_plain(size) for size in sizes] for sizes in given["grid"]],
+            arguments=sorted(given["kwargs"]),
+            constants={name: _plain(value) for name, value in sorted(constants.items())},
+            configurations=[str(config) for config in getattr(tuner, "configs", ())],
+        ),
         kernel.__name__,
-        node.name,
-        describe(kernel.fn),
-        [[_plain(size) for size in sizes] for sizes in given["grid"]],
-        sorted(given["kwargs"]),
-        {name: _plain(value) for name, value in sorted(constants.items())},
-        [str(config) for config in getattr(tuner, "configs", ())],
         payload=kernel.src,
     )
 

@@ -15,8 +15,16 @@ import threading
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from torchreel.recorder.attach import AttachPoint, Call, Probe, Tap, Visit
-from torchreel.recorder.kinds import Kind
+from torchreel.events.nondeterminism import (
+    Accelerator,
+    Autotuning,
+    CacheOutcome,
+    DeviceProperties,
+    Machine,
+    TritonConfig,
+    VectorISA,
+)
+from torchreel.recorder.attach import AttachPoint, Call, Events, Probe, Tap, Visit
 
 if TYPE_CHECKING:
     from torchreel.recorder.event_log.spans import CompileEntry
@@ -50,95 +58,15 @@ BACKEND = AttachPoint(
 )
 ATTACH_POINTS = (FX_LOOKUP, FX_KEY, AOT_LOOKUP, AOT_KEY, CHOOSE, TRITON, VECTOR, DEVICE)
 
-CACHE = Kind(
-    name="nondeterminism.cache",
-    system=15,
-    meaning="A cache of compiled graphs was asked.",
-    fields={
-        "outcome": "hit, miss or bypass",
-        "key": "what it was asked for",
-        "reason": "why it was bypassed",
-    },
-    points=(FX_LOOKUP, FX_KEY, AOT_LOOKUP, AOT_KEY),
-    pages=False,
-    probe="nondeterminism",
-)
-AUTOTUNED = Kind(
-    name="nondeterminism.autotune",
-    system=15,
-    meaning="Inductor measured the ways to compute an operator, or read earlier measurements.",
-    fields={
-        "choices": "how many ways there were",
-        "inputs": "the sizes of the inputs",
-        "milliseconds": "of each way that was measured: (name, time)",
-        "chosen": "the fastest",
-    },
-    points=(CHOOSE,),
-    pages=False,
-    probe="nondeterminism",
-)
-TRITON_TUNED = Kind(
-    name="nondeterminism.triton_config",
-    system=15,
-    meaning="The configurations of a Triton kernel were measured.",
-    fields={"milliseconds": "of each: (configuration, time)", "chosen": "the fastest"},
-    points=(TRITON,),
-    pages=False,
-    probe="nondeterminism",
-)
-MACHINE = Kind(
-    name="nondeterminism.machine",
-    system=15,
-    meaning="What a backend may ask of the machine, as it was when it began.",
-    fields={
-        "cpus": "in the machine, and those that this process may use",
-        "threads": "within an operator and between operators",
-        "capability": "the vector instructions of torch's own kernels",
-        "compile_workers": "processes that compile kernels; null without Inductor",
-        "hash_seed": "PYTHONHASHSEED",
-        "seed": "what torch's generator was seeded with",
-        "deterministic": "whether deterministic algorithms were asked for",
-    },
-    points=(BACKEND,),
-    pages=False,
-    probe="nondeterminism",
-)
-PROPERTIES = Kind(
-    name="nondeterminism.device",
-    system=15,
-    meaning="Inductor read the properties of a device; once per compile and device.",
-    fields={"properties": "all that it read"},
-    points=(DEVICE,),
-    pages=False,
-    probe="nondeterminism",
-)
-ACCELERATOR = Kind(
-    name="nondeterminism.accelerator",
-    system=15,
-    meaning="What torch told of the machine's GPUs when a backend began on a graph with inputs "
-    "there, or asked for one; once per compile.",
-    fields={
-        "devices": "the properties of each",
-        "current": "the index of the current one",
-        "toolkit": "the version of CUDA that torch was built for",
-        "hip": "the version of HIP that torch was built for",
-        "architectures": "those that torch's own kernels were compiled for",
-        "triton": "the version of Triton; null without it",
-    },
-    points=(BACKEND, DEVICE),
-    pages=False,
-    probe="nondeterminism",
-)
-VECTORS = Kind(
-    name="nondeterminism.vector_isa",
-    system=15,
-    meaning="Inductor chose the vector instructions to generate; once per compile and choice.",
-    fields={"bits": "the width of a register", "flags": "what the C++ compiler is told"},
-    points=(VECTOR,),
-    pages=False,
-    probe="nondeterminism",
-)
-KINDS = (CACHE, AUTOTUNED, TRITON_TUNED, MACHINE, PROPERTIES, ACCELERATOR, VECTORS)
+EVENTS: Events = {
+    CacheOutcome: (FX_LOOKUP, FX_KEY, AOT_LOOKUP, AOT_KEY),
+    Autotuning: (CHOOSE,),
+    TritonConfig: (TRITON,),
+    Machine: (BACKEND,),
+    DeviceProperties: (DEVICE,),
+    Accelerator: (BACKEND, DEVICE),
+    VectorISA: (VECTOR,),
+}
 
 # What a kernel's code may depend on; not what names this one device (uuid, bus).
 _PROPERTIES = (
@@ -167,15 +95,15 @@ def note_machine(recorder: Recorder, inputs: Sequence[object]) -> None:
     config = sys.modules.get("torch._inductor.config")
     affinity = getattr(os, "sched_getaffinity", None)
     recorder.note(
-        MACHINE,
-        "",
-        (os.cpu_count(), len(affinity(0)) if affinity is not None else None),
-        (torch.get_num_threads(), torch.get_num_interop_threads()),
-        torch.backends.cpu.get_cpu_capability(),
-        getattr(config, "compile_threads", None),
-        os.environ.get("PYTHONHASHSEED"),
-        torch.default_generator.initial_seed(),
-        torch.are_deterministic_algorithms_enabled(),
+        Machine(
+            cpus=(os.cpu_count(), len(affinity(0)) if affinity is not None else None),
+            threads=(torch.get_num_threads(), torch.get_num_interop_threads()),
+            capability=torch.backends.cpu.get_cpu_capability(),
+            compile_workers=getattr(config, "compile_threads", None),
+            hash_seed=os.environ.get("PYTHONHASHSEED"),
+            seed=torch.default_generator.initial_seed(),
+            deterministic=torch.are_deterministic_algorithms_enabled(),
+        )
     )
     on_gpu = any(isinstance(x, torch.Tensor) and x.device.type == "cuda" for x in inputs)
     if on_gpu and torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
@@ -189,14 +117,15 @@ def _note_accelerator(recorder: Recorder) -> None:
     if not _is_new(recorder, "accelerator"):
         return
     recorder.note(
-        ACCELERATOR,
+        Accelerator(
+            devices=[_properties(index) for index in range(torch.cuda.device_count())],
+            current=torch.cuda.current_device(),
+            toolkit=torch.version.cuda,
+            hip=torch.version.hip,
+            architectures=torch.cuda.get_arch_list(),
+            triton=_version_of_triton(),
+        ),
         "cuda",
-        [_properties(index) for index in range(torch.cuda.device_count())],
-        torch.cuda.current_device(),
-        torch.version.cuda,
-        torch.version.hip,
-        torch.cuda.get_arch_list(),
-        _version_of_triton(),
     )
 
 
@@ -219,14 +148,16 @@ def _fx_lookup(recorder: Recorder, call: Call) -> Visit:
     outcome = yield
     if outcome.error is None:
         state = outcome.result[1].get("cache_state")
-        recorder.note(CACHE, "FxGraphCache", state, call.argument(0, "key"), None)
+        recorder.note(
+            CacheOutcome(outcome=state, key=call.argument(0, "key"), reason=None), "FxGraphCache"
+        )
 
 
 def _fx_key(recorder: Recorder, call: Call) -> Visit:
     outcome = yield
     if outcome.error is None and outcome.result[0] is None:
         reason = outcome.result[1].get("cache_bypass_reason")
-        recorder.note(CACHE, "FxGraphCache", "bypass", None, reason)
+        recorder.note(CacheOutcome(outcome="bypass", key=None, reason=reason), "FxGraphCache")
 
 
 def _aot_key(recorder: Recorder, call: Call) -> Visit:
@@ -245,7 +176,9 @@ def _aot_lookup(recorder: Recorder, call: Call) -> Visit:
     loaded = result[0] if isinstance(result, tuple) else result  # torch 2.12 has it alone
     found = "hit" if loaded is not None else "miss"
     state = "bypass" if _here.key is None else found
-    recorder.note(CACHE, "AOTAutogradCache", state, _here.key, _here.bypass)
+    recorder.note(
+        CacheOutcome(outcome=state, key=_here.key, reason=_here.bypass), "AOTAutogradCache"
+    )
 
 
 def _chosen(recorder: Recorder, call: Call) -> Visit:
@@ -257,12 +190,13 @@ def _chosen(recorder: Recorder, call: Call) -> Visit:
     times = [(choice.name, time) for choice, time in outcome.result.items()]
     nodes, choices = call.argument(2, "input_nodes"), call.argument(6, "choices")
     recorder.note(
-        AUTOTUNED,
+        Autotuning(
+            choices=len(choices),
+            inputs=[describe.sizes(node.get_size()) for node in nodes],
+            milliseconds=times,
+            chosen=min(times, key=lambda row: row[1])[0],
+        ),
         str(call.argument(1, "name")),
-        len(choices),
-        [describe.sizes(node.get_size()) for node in nodes],
-        times,
-        min(times, key=lambda row: row[1])[0],
     )
 
 
@@ -272,7 +206,7 @@ def _triton(recorder: Recorder, call: Call) -> Visit:
         return
     times = [(str(launcher.config), time) for launcher, time in outcome.result.items()]
     name = str((call.args[0].inductor_meta or {}).get("kernel_name", ""))
-    recorder.note(TRITON_TUNED, name, times, min(times, key=lambda row: row[1])[0])
+    recorder.note(TritonConfig(times, min(times, key=lambda row: row[1])[0]), name)
 
 
 def _is_new(recorder: Recorder, what: str) -> bool:
@@ -294,7 +228,7 @@ def _vector(
     error: BaseException | None,
 ) -> None:
     if error is None and _is_new(recorder, f"vector {result}"):
-        recorder.note(VECTORS, str(result), result.bit_width(), result.build_arch_flags())
+        recorder.note(VectorISA(result.bit_width(), result.build_arch_flags()), str(result))
 
 
 def _device(
@@ -308,7 +242,7 @@ def _device(
     if error is not None:
         return
     if _is_new(recorder, f"device {result.type}:{result.index}"):
-        recorder.note(PROPERTIES, f"{result.type}:{result.index}", dict(result._asdict()))
+        recorder.note(DeviceProperties(dict(result._asdict())), f"{result.type}:{result.index}")
     if result.type in ("cuda", "hip"):
         _note_accelerator(recorder)
 

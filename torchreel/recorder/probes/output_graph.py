@@ -12,8 +12,17 @@ import re
 from types import CodeType
 from typing import TYPE_CHECKING, Any
 
-from torchreel.recorder.attach import AttachPoint, Call, Probe, Tap, Visit
-from torchreel.recorder.kinds import Kind
+from torchreel.events.output_graph import (
+    Bytecode,
+    GraphInput,
+    InputSources,
+    InstalledGlobal,
+    SideEffect,
+    SubgraphCompile,
+    TensorHook,
+    UnusedInput,
+)
+from torchreel.recorder.attach import AttachPoint, Call, Events, Probe, Tap, Visit
 from torchreel.recorder.probes.guards import describe, type_name
 
 if TYPE_CHECKING:
@@ -48,112 +57,16 @@ REWRITE = AttachPoint(
 )
 ATTACH_POINTS = (SUBGRAPH, UNUSED, TENSORIFIED, EFFECTS, BACKWARD_STATE, GLOBAL, REWRITE)
 
-COMPILE = Kind(
-    name="output_graph.compile",
-    system=2,
-    meaning="A graph is complete and goes to the backend; the stack says where tracing ended.",
-    fields={
-        "reason": "why it ends here, in torch's words",
-        "graph_break": "whether the frame goes on after it",
-        "random_calls": "functions of `random` that the new bytecode calls, with their arguments",
-    },
-    points=(SUBGRAPH,),
-    pages=False,
-    probe="output_graph",
-)
-INPUT = Kind(
-    name="output_graph.input",
-    system=2,
-    meaning="An input of the graph, in order; the name is its placeholder.",
-    fields={
-        "position": "its place among the inputs",
-        "expression": "where it comes from, as Python; null when torch makes it up",
-        "source": "its Source, by its place in `output_graph.sources`",
-        "type": "class of the value",
-        "as_tensor": "whether a Python number is passed as a tensor",
-        "users": "number of nodes that use it",
-    },
-    points=(TENSORIFIED,),
-    exact=True,
-    probe="output_graph",
-)
-UNUSED_INPUT = Kind(
-    name="output_graph.unused_input",
-    system=2,
-    meaning="An input was traced, and taken out again; the name is its placeholder.",
-    fields={
-        "position": "its place among the inputs as they were before",
-        "expression": "where it comes from, as Python",
-        "type": "class of the value",
-        "why": "'unused', or 'specialised' (a float that could not be made a tensor)",
-    },
-    points=(UNUSED, TENSORIFIED),
-    probe="output_graph",
-)
-SOURCES = Kind(
-    name="output_graph.sources",
-    system=2,
-    meaning="The Sources of the inputs (`torchreel.formats.sources.expand_source`).",
-    fields={"rows": "class and fields; `{at: row}` is a Source in another row"},
-    points=(TENSORIFIED,),
-    exact=True,
-    probe="output_graph",
-)
-SIDE_EFFECT = Kind(
-    name="output_graph.side_effect",
-    system=2,
-    meaning="The new bytecode changes an object as the frame would have; the name is Dynamo's "
-    "class for it, the stack the last place that changes it.",
-    fields={
-        "source": "Source of the object; null for one that the frame makes itself",
-        "type": "class of the object, where Dynamo knows it",
-        "attributes": "names of the attributes that change, in order; empty when the value does",
-        "mutation": "Dynamo's class of mutation",
-        "places": "number of places that change it",
-    },
-    points=(EFFECTS,),
-    probe="output_graph",
-)
-HOOK = Kind(
-    name="output_graph.hook",
-    system=2,
-    meaning="A hook is put on a tensor; the name is the method that does it.",
-    fields={
-        "source": "Source of the tensor; null in the backward state",
-        "hook": "Dynamo's class for the hook",
-        "hook_source": "Source of the hook, if it has one",
-        "where": "'side effect' (after the graph), or 'backward state' (the backward runs it)",
-    },
-    points=(EFFECTS, BACKWARD_STATE),
-    probe="output_graph",
-)
-INSTALLED = Kind(
-    name="output_graph.global",
-    system=2,
-    meaning="A name is put into the globals of the frame.",
-    fields={
-        "value": "what it stands for: functions with their place, other objects by class",
-        "module": "whether it is a module that was imported for inlined code",
-    },
-    points=(GLOBAL, REWRITE),
-    probe="output_graph",
-)
-BYTECODE = Kind(
-    name="output_graph.bytecode",
-    system=2,
-    meaning="Bytecode as text (payload); the name is 'original' or 'generated'.",
-    fields={
-        "function": "name of the code object",
-        "size": "size in bytes",
-        "names": "globals and attributes that it refers to",
-        "stack_size": "depth of its stack",
-    },
-    points=(REWRITE,),
-    probe="output_graph",
-)
-KINDS = (
-    COMPILE, INPUT, UNUSED_INPUT, SOURCES, SIDE_EFFECT, HOOK, INSTALLED, BYTECODE,
-)  # fmt: skip
+EVENTS: Events = {
+    SubgraphCompile: (SUBGRAPH,),
+    GraphInput: (TENSORIFIED,),
+    UnusedInput: (UNUSED, TENSORIFIED),
+    InputSources: (TENSORIFIED,),
+    SideEffect: (EFFECTS,),
+    TensorHook: (EFFECTS, BACKWARD_STATE),
+    InstalledGlobal: (GLOBAL, REWRITE),
+    Bytecode: (REWRITE,),
+}
 
 _ADDRESS = re.compile(r" at 0x[0-9a-f]+")
 
@@ -162,7 +75,10 @@ def _subgraph(recorder: Recorder, call: Call) -> Visit:
     graph, reason = call.args[0], call.argument(2, "reason")
     calls = tuple(_random_call(*item) for item in graph.random_calls)
     stack = recorder.user_stack(reason.user_stack or ())
-    recorder.note(COMPILE, "", reason.reason, reason.graph_break, calls, stack=stack)
+    recorder.note(
+        SubgraphCompile(reason=reason.reason, graph_break=reason.graph_break, random_calls=calls),
+        stack=stack,
+    )
     yield
 
 
@@ -190,7 +106,9 @@ def _note_removed(
     left = {node.name for node in graph.placeholders}
     for position, (name, (_, expression, kind)) in enumerate(before.items()):
         if name not in left:
-            recorder.note(UNUSED_INPUT, name, position, expression, kind, why)
+            recorder.note(
+                UnusedInput(position=position, expression=expression, type=kind, why=why), name
+            )
 
 
 def _unused(recorder: Recorder, call: Call) -> Visit:
@@ -220,9 +138,17 @@ def _note_inputs(recorder: Recorder, graph: Any) -> None:
         argument = node.meta.get("grapharg")
         as_tensor = bool(getattr(argument, "pass_arg_as_tensor", False))
         recorder.note(
-            INPUT, node.name, position, expression, place, kind, as_tensor, len(node.users)
+            GraphInput(
+                position=position,
+                expression=expression,
+                source=place,
+                type=kind,
+                as_tensor=as_tensor,
+                users=len(node.users),
+            ),
+            node.name,
         )
-    recorder.note(SOURCES, "", table.rows)
+    recorder.note(InputSources(table.rows))
 
 
 def _effects(recorder: Recorder, call: Call) -> Visit:
@@ -233,7 +159,13 @@ def _effects(recorder: Recorder, call: Call) -> Visit:
             _note_effect(recorder, effects, variable)
         for tensor, hook, _, name in effects.tensor_hooks.values():
             recorder.note(
-                HOOK, name, tensor.source, type(hook).__name__, hook.source, "side effect"
+                TensorHook(
+                    source=tensor.source,
+                    hook=type(hook).__name__,
+                    hook_source=hook.source,
+                    where="side effect",
+                ),
+                name,
             )
     yield
 
@@ -245,13 +177,14 @@ def _note_effect(recorder: Recorder, effects: Any, variable: Any) -> None:
         return  # Dynamo counts every new object among them: it is made anew, not changed.
     stacks = effects.mutation_user_stacks.get(variable) or ()
     recorder.note(
-        SIDE_EFFECT,
+        SideEffect(
+            source=variable.source,
+            type=_class_of(variable),
+            attributes=attributes,
+            mutation=mutation,
+            places=len(stacks),
+        ),
         type(variable).__name__,
-        variable.source,
-        _class_of(variable),
-        attributes,
-        mutation,
-        len(stacks),
         stack=recorder.user_stack(stacks[-1]) if stacks else None,
     )
 
@@ -272,7 +205,15 @@ def _backward_state(
 ) -> None:
     if error is None:
         hook = args[1] if len(args) > 1 else kwargs["hook"]
-        recorder.note(HOOK, result[0], None, type(hook).__name__, hook.source, "backward state")
+        recorder.note(
+            TensorHook(
+                source=None,
+                hook=type(hook).__name__,
+                hook_source=hook.source,
+                where="backward state",
+            ),
+            result[0],
+        )
 
 
 def _installed(
@@ -285,7 +226,7 @@ def _installed(
 ) -> None:
     if error is None:
         name, value = (*args[1:], *kwargs.values())
-        recorder.note(INSTALLED, name, describe(value), False)
+        recorder.note(InstalledGlobal(describe(value), False), name)
 
 
 def note_rewritten(
@@ -294,19 +235,20 @@ def note_rewritten(
     """The bytecode of a frame and that which takes its place, with the modules that it imports."""
     generated, tracer_output = result
     for alias, module in tracer_output.output_graph.import_sources.items():
-        recorder.note(INSTALLED, alias, module, True, entry=entry)
+        recorder.note(InstalledGlobal(module, True), alias, entry=entry)
     for name, code in (("original", original), ("generated", generated)):
         _note_bytecode(recorder, entry, name, code)
 
 
 def _note_bytecode(recorder: Recorder, entry: CompileEntry, name: str, code: CodeType) -> None:
     recorder.note(
-        BYTECODE,
+        Bytecode(
+            function=code.co_name,
+            size=len(code.co_code),
+            names=code.co_names,
+            stack_size=code.co_stacksize,
+        ),
         name,
-        code.co_name,
-        len(code.co_code),
-        code.co_names,
-        code.co_stacksize,
         payload=_ADDRESS.sub("", dis.Bytecode(code).dis()),
         entry=entry,
     )

@@ -17,10 +17,10 @@ import weakref
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from torchreel.recorder.attach import AttachPoint, Call, Probe, Tap, Visit
+from torchreel.events.backends import PieceArtifact, PieceStart
+from torchreel.recorder.attach import AttachPoint, Call, Events, Probe, Tap, Visit
 from torchreel.recorder.event_log.spans import CompileEntry, GraphCall, Span, current_context
 from torchreel.recorder.guard import fail_open
-from torchreel.recorder.kinds import Kind
 from torchreel.recorder.probes import bundles
 from torchreel.store.addressing import UNNAMED
 
@@ -45,34 +45,10 @@ ADD = AttachPoint("torch.fx.graph_module", "GraphModule.add_submodule", "names o
 COPY = AttachPoint("torch.fx.graph_module", "GraphModule.__deepcopy__", "names of copies of parts")
 ATTACH_POINTS = (STANDALONE, COMPILE_FX, MAIN, BACKEND, AOT, MADE, ADD, COPY)
 
-STARTED = Kind(
-    name="piece.start",
-    system=18,
-    meaning="A backend of the program compiles a part of the graph apart.",
-    fields={
-        "call": "standalone_compile, compile_fx or aot_autograd",
-        "submodule": "the name of the part in the graph that was split, where it has one",
-        "dynamic_shapes": "where standalone_compile takes the sizes from",
-        "sizes": "of each symbol of its inputs: the one size, or (least, most)",
-    },
-    points=(STANDALONE, COMPILE_FX, AOT),
-    pages=False,
-    probe="pieces",
-)
-ARTIFACT = Kind(
-    name="piece.artifact",
-    system=18,
-    meaning="What standalone_compile made can be saved, under these keys of torch's caches.",
-    fields={
-        "aot_autograd": "keys in the cache of AOTAutograd",
-        "inductor": "keys in the cache of Inductor",
-        "bytes": "how large it is",
-    },
-    points=(STANDALONE,),
-    pages=False,
-    probe="pieces",
-)
-KINDS = (STARTED, ARTIFACT)
+EVENTS: Events = {
+    PieceStart: (STANDALONE, COMPILE_FX, AOT),
+    PieceArtifact: (STANDALONE,),
+}
 
 _STANDALONE, _FX, _MAIN, _AOT = range(4)
 """Levels of entries; one that is reached from a level above it belongs to the same call."""
@@ -177,7 +153,9 @@ def _begin(
         _remember(gm, parent=parent)
     span = recorder.enter("pre_grad", "", piece)
     dynamic = call.kwargs.get("dynamic_shapes")
-    recorder.note(STARTED, name, entry.name, name, dynamic, sizes)
+    recorder.note(
+        PieceStart(call=entry.name, submodule=name, dynamic_shapes=dynamic, sizes=sizes), name
+    )
     return span
 
 
@@ -272,9 +250,12 @@ def _note_artifact(recorder: Recorder, result: Any) -> None:
     with fail_open("artifact"):
         data, info = artifacts
         recorder.note(
-            ARTIFACT, "", list(info.aot_autograd_artifacts), list(info.inductor_artifacts),
-            len(data),
-        )  # fmt: skip
+            PieceArtifact(
+                aot_autograd=list(info.aot_autograd_artifacts),
+                inductor=list(info.inductor_artifacts),
+                bytes=len(data),
+            )
+        )
 
 
 def _made(

@@ -10,8 +10,8 @@ from __future__ import annotations
 import threading
 from typing import TYPE_CHECKING, Any
 
-from torchreel.recorder.attach import AttachPoint, Call, Probe, Tap, Visit
-from torchreel.recorder.kinds import Kind
+from torchreel.events.proxies import ProxyNode, ProxyTrace, ProxyTraced, SymbolicNode
+from torchreel.recorder.attach import AttachPoint, Call, Events, Probe, Tap, Visit
 
 if TYPE_CHECKING:
     from torchreel.recorder.recorder import Recorder
@@ -26,58 +26,12 @@ SYMBOLIC = AttachPoint(
 )
 ATTACH_POINTS = (TRACE, NODE, SYMBOLIC)
 
-TRACED = Kind(
-    name="proxies.trace",
-    system=10,
-    meaning="A function was traced by make_fx; the nodes that came of it are a part of this.",
-    fields={
-        "tracing_mode": "real, fake or symbolic: what the arguments were turned into",
-        "pre_dispatch": "whether it traced above autograd",
-        "decompositions": "how many operators were to be decomposed",
-        "subgraph": "whether this is the body of a higher-order operator",
-        "arguments": "(dtype, sizes, strides, device) of the tensors, in the order of the call",
-    },
-    points=(TRACE,),
-    probe="proxies",
-)
-DONE = Kind(
-    name="proxies.traced",
-    system=10,
-    meaning="A tracing ended.",
-    fields={
-        "outcome": "ok, or the type of the exception",
-        "nodes": "how many nodes the graph has (those that nothing used are gone)",
-    },
-    points=(TRACE,),
-    probe="proxies",
-)
-MADE = Kind(
-    name="proxies.node",
-    system=10,
-    meaning="Something became a node of a graph that make_fx traces (symbolic arithmetic has its "
-    "own kind).",
-    fields={
-        "op": "the kind of node: placeholder, get_attr, call_function, output",
-        "target": "what it calls",
-        "inputs": "the names of the nodes that it uses",
-    },
-    points=(NODE,),
-    exact=True,
-    probe="proxies",
-)
-ARITHMETIC = Kind(
-    name="proxies.symbolic",
-    system=10,
-    meaning="Arithmetic on symbolic scalars became a node, because another one needs its result.",
-    fields={
-        "function": "what it calls",
-        "arguments": "names of nodes (whose results are in the event log as well) and constants",
-        "result": "the expression",
-    },
-    points=(SYMBOLIC,),
-    probe="proxies",
-)
-KINDS = (TRACED, DONE, MADE, ARITHMETIC)
+EVENTS: Events = {
+    ProxyTrace: (TRACE,),
+    ProxyTraced: (TRACE,),
+    ProxyNode: (NODE,),
+    SymbolicNode: (SYMBOLIC,),
+}
 
 
 def _tracing(recorder: Recorder, call: Call) -> Visit:
@@ -87,13 +41,14 @@ def _tracing(recorder: Recorder, call: Call) -> Visit:
     here = recorder.spans.here
     outer = here.cause
     here.cause = recorder.note(
-        TRACED,
+        ProxyTrace(
+            tracing_mode=tracer.tracing_mode,
+            pre_dispatch=tracer.pre_dispatch,
+            decompositions=len(tracer.decomposition_table or ()),
+            subgraph=tracer.is_hop_subgraph_tracer(),
+            arguments=describe.result(arguments),
+        ),
         str(getattr(function, "__name__", "")),
-        tracer.tracing_mode,
-        tracer.pre_dispatch,
-        len(tracer.decomposition_table or ()),
-        tracer.is_hop_subgraph_tracer(),
-        describe.result(arguments),
     )
     outcome = yield
     _traced(recorder, outcome.result, outcome.error)
@@ -102,7 +57,7 @@ def _tracing(recorder: Recorder, call: Call) -> Visit:
 
 def _traced(recorder: Recorder, result: Any, error: BaseException | None) -> None:
     ended = "ok" if error is None else type(error).__name__
-    recorder.note(DONE, "", ended, None if error is not None else len(result.graph.nodes))
+    recorder.note(ProxyTraced(ended, None if error is not None else len(result.graph.nodes)))
 
 
 class _Thread(threading.local):
@@ -130,11 +85,12 @@ def _made(
         # No operator: the arithmetic itself, noted where its operands are known.
         return
     recorder.note(
-        MADE,
+        ProxyNode(
+            op=result.op,
+            target=target if isinstance(target, str) else op_name(target),
+            inputs=_inputs(result),
+        ),
         result.name,
-        result.op,
-        target if isinstance(target, str) else op_name(target),
-        _inputs(result),
     )
 
 
@@ -162,11 +118,12 @@ def _arithmetic(
     if error is None:
         node = result.node
         recorder.note(
-            ARITHMETIC,
+            SymbolicNode(
+                function=op_name(node.target),
+                arguments=tuple([_argument(value) for value in node.args]),
+                result=size(kwargs["out"]),
+            ),
             node.name,
-            op_name(node.target),
-            tuple([_argument(value) for value in node.args]),
-            size(kwargs["out"]),
         )
 
 

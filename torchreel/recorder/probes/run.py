@@ -15,10 +15,18 @@ from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 from torchreel.recorder import attach, guard
-from torchreel.recorder.attach import AttachPoint, Call, Probe, Tap, Visit, hide_frame, unwind
+from torchreel.recorder.attach import (
+    AttachPoint,
+    Call,
+    Events,
+    Probe,
+    Tap,
+    Visit,
+    hide_frame,
+    unwind,
+)
 from torchreel.recorder.event_log.spans import CompileEntry, Mark, Span
 from torchreel.recorder.guard import fail_open
-from torchreel.recorder.kinds import Kind
 from torchreel.recorder.probes import aot_events
 from torchreel.recorder.probes.inductor import partition_of
 from torchreel.recorder.probes.output_graph import GLOBAL
@@ -35,7 +43,7 @@ POST_COMPILE = AttachPoint(
 )
 ATTACH_POINTS = (POST_COMPILE, GLOBAL)
 _NAMED_FRAME = re.compile(r"filename: '(.*?)', function name: '(.*?)', line number: (\d+)")
-KINDS: tuple[Kind, ...] = ()
+EVENTS: Events = {}
 
 # Which graph object belongs to which compile; by id, because it can't be hashed.
 _origins: dict[int, tuple[weakref.ref[Any], CompileEntry, str]] = {}

@@ -9,15 +9,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from torchreel.events.scalars import (
+    InsertedAsserts,
+    SymbolicScalar,
+    Tensorify,
+    UnbackedBindings,
+    UnbackedRebind,
+)
 from torchreel.formats.deferred import Piece
 from torchreel.recorder.attach import AttachPoint, Probe, Tap
-from torchreel.recorder.probes.shape_kinds import (
-    BINDINGS,
-    INSERTED,
-    REBIND,
-    SCALAR,
-    TENSORIFIED,
-)
 from torchreel.recorder.probes.shape_points import (
     COMPUTE_BINDINGS,
     INSERTION,
@@ -66,7 +66,10 @@ def _bound(
     if result:
         env, peek = _argument(args, kwargs, 0, "shape_env"), _argument(args, kwargs, 3, "peek")
         stack = recorder.user_stack()
-        recorder.note(BINDINGS, "", _number(recorder, env), _paths(result), bool(peek), stack=stack)
+        recorder.note(
+            UnbackedBindings(env=_number(recorder, env), bindings=_paths(result), peek=bool(peek)),
+            stack=stack,
+        )
 
 
 def _rebound(
@@ -76,7 +79,7 @@ def _rebound(
     bindings = node.meta.get("unbacked_bindings")
     if bindings and node.op != "placeholder":
         number = _number(recorder, _argument(args, kwargs, 0, "shape_env"))
-        recorder.note(REBIND, node.name, number, _paths(bindings))
+        recorder.note(UnbackedRebind(number, _paths(bindings)), node.name)
 
 
 # -- runtime asserts ------------------------------------------------------------------------------
@@ -96,7 +99,7 @@ def _inserted(
         number = _number(recorder, _argument(args, kwargs, 1, "shape_env"))
         # Of an exported program torch adds the modules of the first call, by their addresses.
         name = str(_argument(args, kwargs, 2, "name")).partition(": {")[0]
-        recorder.note(INSERTED, name, number, added, sorted(removed))
+        recorder.note(InsertedAsserts(env=number, added=added, removed=sorted(removed)), name)
 
 
 def _described(node: Any) -> dict[str, str]:
@@ -117,12 +120,16 @@ def _wrapped(kind: str) -> Any:
         value = None if node is not None else _constant(result)
         expr = None if node is None else Piece("expr", node._expr)
         source = Piece("source", args[0].source)
-        recorder.note(SCALAR, kind, source, kind, expr, value, stack=recorder.user_stack())
+        recorder.note(
+            SymbolicScalar(source=source, type=kind, expr=expr, value=value),
+            kind,
+            stack=recorder.user_stack(),
+        )
 
     return after
 
 
-def _constant(variable: Any) -> object:
+def _constant(variable: Any) -> float | None:
     value = getattr(variable, "value", None)
     return value if isinstance(value, (int, float)) else None
 
@@ -145,7 +152,9 @@ def _tensorified(
         return
     specialized = sorted(set(TensorifyState.force_specializations) - forced)
     after = _floats(_argument(args, kwargs, 0, "gm"))
-    recorder.note(TENSORIFIED, "", before, after, specialized, error is not None)
+    recorder.note(
+        Tensorify(before=before, after=after, specialized=specialized, restart=error is not None)
+    )
 
 
 def _floats(gm: Any) -> tuple[Piece, ...]:

@@ -16,19 +16,12 @@ import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from torchreel.events.scalars import DataDependentError, KnownAssert
+from torchreel.events.shape_env import ProducedGuards, ShapeEnvCheckpoint, ZeroOne
 from torchreel.formats.deferred import Piece
 from torchreel.recorder.attach import PASS, AttachPoint, Probe, Tap
-from torchreel.recorder.kinds import Kind
 from torchreel.recorder.probes import scalars
-from torchreel.recorder.probes.shape_kinds import (
-    CHECKPOINT,
-    DATA_DEPENDENT,
-    KNOWN,
-    OTHER_KINDS,
-    PRODUCED,
-    STATE_KINDS,
-    ZERO_ONE,
-)
+from torchreel.recorder.probes.shape_events import EVENTS as EVENTS
 from torchreel.recorder.probes.shape_points import (
     ASSERT,
     CALL_POINTS,
@@ -119,7 +112,7 @@ def _note_zero_one(recorder: Recorder, args: Args, kwargs: Kwargs, value: int) -
     if not offset and getattr(dynamic, "name", "DUCK") in ("DUCK", "DYNAMIC"):
         number = shadow_of(recorder, args[0]).number
         name, stack = Piece("source name", source), recorder.user_stack()
-        recorder.note(ZERO_ONE, "", number, name, value, stack=stack)
+        recorder.note(ZeroOne(env=number, source=name, value=value), stack=stack)
 
 
 # -- what calls do on the way ---------------------------------------------------------------------
@@ -191,7 +184,9 @@ def _note_known(recorder: Recorder, shadow: Shadow, expr: Any, message: str, val
     """Note an assertion whose value is known: once, for the same ones are made over and over."""
     if expr.args and (expr, value) not in shadow.known:
         shadow.known.add((expr, value))
-        recorder.note(KNOWN, "", shadow.number, Piece("expr", expr), message, value)
+        recorder.note(
+            KnownAssert(env=shadow.number, expr=Piece("expr", expr), message=message, value=value)
+        )
 
 
 # -- results ------------------------------------------------------------------------------------
@@ -205,12 +200,19 @@ def _failed(
     env, expr, unhinted = args[0], args[1], args[2]
     hints = {symbol.name: env.backed_var_to_val.get(symbol) for symbol in unhinted.free_symbols}
     recorder.note(
-        DATA_DEPENDENT, type(result).__name__, shadow_of(recorder, env).number,
-        Piece("expr", expr), Piece("expr", unhinted),
-        {name: Piece("scalar", value) for name, value in hints.items() if value is not None},
-        sorted(symbol.name for symbol in unhinted.free_symbols & env.size_like),
-        str(result.args[0] if result.args else ""), stack=recorder.user_stack(),
-    )  # fmt: skip
+        DataDependentError(
+            env=shadow_of(recorder, env).number,
+            expr=Piece("expr", expr),
+            unhinted=Piece("expr", unhinted),
+            hints={
+                name: Piece("scalar", value) for name, value in hints.items() if value is not None
+            },
+            size_like=sorted(symbol.name for symbol in unhinted.free_symbols & env.size_like),
+            message=str(result.args[0] if result.args else ""),
+        ),
+        type(result).__name__,
+        stack=recorder.user_stack(),
+    )
 
 
 def _produced(
@@ -218,7 +220,7 @@ def _produced(
 ) -> None:
     if error is None:
         guards = tuple(tuple(helper.exprs) for helper in result)
-        recorder.note(PRODUCED, "", shadow_of(recorder, args[0]).number, guards)
+        recorder.note(ProducedGuards(shadow_of(recorder, args[0]).number, guards))
 
 
 def _boundary(recorder: Recorder, checkpoint: tuple[str, str, int] | None) -> None:
@@ -236,7 +238,9 @@ def note_checkpoint(recorder: Recorder, env: Any, entry: str, partition: str, or
     if env is not None:
         shadow = shadow_of(recorder, env)
         shadow.look(recorder, env)
-        recorder.note(CHECKPOINT, entry, shadow.number, partition, ordinal)
+        recorder.note(
+            ShapeEnvCheckpoint(env=shadow.number, partition=partition, ordinal=ordinal), entry
+        )
 
 
 def _current_env() -> Any:
@@ -252,7 +256,6 @@ ATTACH_POINTS: tuple[AttachPoint, ...] = (
     INIT, NEW_SYMBOL, ASSERT, REPLACE, REFINE, ERROR, PRODUCE, *CALL_POINTS,
     *scalars.ATTACH_POINTS,
 )  # fmt: skip
-KINDS: tuple[Kind, ...] = (*STATE_KINDS, *OTHER_KINDS)
 PROBES: tuple[Probe | Tap, ...] = (
     Tap(INIT, _created_env),
     Tap(NEW_SYMBOL, _created_symbol, _before_symbol),

@@ -23,26 +23,28 @@ from collections.abc import Callable
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
-from torchreel.formats.deferred import Piece
-from torchreel.recorder.kinds import Kind
-from torchreel.recorder.probes.guards import describe
-from torchreel.recorder.probes.shape_kinds import (
-    CALL,
-    CREATE,
-    DEFER,
-    DIVISIBLE,
-    DUCK,
-    GUARD,
-    ITEM,
-    RANGE,
-    RENAME,
-    REPLACEMENT,
-    SET,
-    SIZE_LIKE,
-    SPECIALIZE_ON,
-    SYMBOL,
-    UNBACKED,
+from torchreel.events.event import EventType
+from torchreel.events.scalars import (
+    DeferredAssert,
+    ScalarItem,
+    SizeLike,
+    UnbackedRename,
+    UnbackedSymbol,
 )
+from torchreel.events.shape_env import (
+    BackedSymbol,
+    Divisible,
+    DuckSymbol,
+    RangeUpdate,
+    Replacement,
+    ShapeEnvCall,
+    ShapeEnvCreate,
+    ShapeEnvSet,
+    ShapeGuard,
+    SpecializeOn,
+)
+from torchreel.formats.deferred import Piece
+from torchreel.recorder.probes.guards import describe
 
 if TYPE_CHECKING:
     from torchreel.recorder.recorder import Recorder
@@ -141,7 +143,7 @@ class Shadow:
         self._seen["trace_asserts"] = env.settings.trace_asserts
         settings = {name: getattr(env.settings, name) for name in _SETTINGS}
         validation = bool(getattr(env, "_translation_validation_enabled", False))
-        recorder.note(CREATE, "", self.number, settings, validation)
+        recorder.note(ShapeEnvCreate(env=self.number, settings=settings, validation=validation))
 
     # -- looking --------------------------------------------------------------------------------
 
@@ -173,10 +175,10 @@ class Shadow:
         self._see_specializations(recorder, env)
         self._see_others(env)
         if self._changes:
-            self._note(recorder, SET, "", self._changes)
+            self._note(recorder, ShapeEnvSet(self.number, self._changes))
         self._print = (*map(len, self._sized(env)), *self._plain(env))
 
-    def _note(self, recorder: Recorder, kind: Kind, name: str, *values: object) -> None:
+    def _note(self, recorder: Recorder, event: EventType, name: str = "") -> None:
         """Note a change; the first one of a call notes the call before it."""
         call, stack = self.call, None
         if call is not None:
@@ -184,12 +186,12 @@ class Shadow:
                 call.stack = recorder.user_stack()
                 arguments = described(self.env(), call)
                 call.seq = recorder.note(
-                    CALL, call.method, self.number, arguments, stack=call.stack
+                    ShapeEnvCall(self.number, arguments), call.method, stack=call.stack
                 )
                 call.args, call.kwargs = (), {}
             recorder.spans.here.cause = call.seq
             stack = call.stack
-        recorder.note(kind, name, self.number, *values, stack=stack)
+        recorder.note(event, name, stack=stack)
 
     # -- symbols --------------------------------------------------------------------------------
 
@@ -216,14 +218,30 @@ class Shadow:
         if hint is _NOTHING and sources is _NOTHING:
             pending = symbol in env.pending_fresh_unbacked_symbols
             self._note(
-                recorder, UNBACKED, symbol.name, Piece("symbol", symbol), assumptions, limits,
-                pending,
-            )  # fmt: skip
+                recorder,
+                UnbackedSymbol(
+                    env=self.number,
+                    symbol=Piece("symbol", symbol),
+                    assumptions=assumptions,
+                    range=limits,
+                    pending=pending,
+                ),
+                symbol.name,
+            )
             return
         value = None if hint is _NOTHING else Piece("scalar", hint)
         read = None if sources is _NOTHING else tuple(Piece("source", s) for s in sources)
         self._note(
-            recorder, SYMBOL, symbol.name, Piece("symbol", symbol), assumptions, value, limits, read
+            recorder,
+            BackedSymbol(
+                env=self.number,
+                symbol=Piece("symbol", symbol),
+                assumptions=assumptions,
+                hint=value,
+                range=limits,
+                sources=read,
+            ),
+            symbol.name,
         )
         self._see_item(recorder, symbol, sources)
 
@@ -232,7 +250,7 @@ class Shadow:
             return
         if type(sources[0]).__name__ == "CallMethodItemSource":
             values = Piece("symbol", symbol), Piece("source", sources[0])
-            self._note(recorder, ITEM, symbol.name, *values)
+            self._note(recorder, ScalarItem(self.number, *values), symbol.name)
 
     def _mention(self, recorder: Recorder, env: Any, expr: Any) -> None:
         """Describe the symbols of an expression that nothing has described yet."""
@@ -259,9 +277,15 @@ class Shadow:
             self._merge("var_to_sources", "put", piece)
             return
         self._note(
-            recorder, DUCK, symbol.name, Piece("symbol", symbol), Piece("source", source),
-            new[-1] is not source,
-        )  # fmt: skip
+            recorder,
+            DuckSymbol(
+                env=self.number,
+                symbol=Piece("symbol", symbol),
+                source=Piece("source", source),
+                first=new[-1] is not source,
+            ),
+            symbol.name,
+        )
 
     def _see_ranges(self, recorder: Recorder, env: Any) -> None:
         seen = self._seen["var_to_range"]
@@ -270,7 +294,14 @@ class Shadow:
             seen[symbol] = new
             before = None if old is None else Piece("range", old)
             self._note(
-                recorder, RANGE, symbol.name, Piece("symbol", symbol), before, Piece("range", new)
+                recorder,
+                RangeUpdate(
+                    env=self.number,
+                    symbol=Piece("symbol", symbol),
+                    old=before,
+                    new=Piece("range", new),
+                ),
+                symbol.name,
             )
         self._drop("var_to_range", "symbol", seen, env.var_to_range)
         hints = self._seen["backed_var_to_val"]
@@ -288,26 +319,40 @@ class Shadow:
             self._mention(recorder, env, new)
             before = None if old is None else Piece("expr", old)
             self._note(
-                recorder, REPLACEMENT, symbol.name, Piece("symbol", symbol), Piece("expr", new),
-                before, reason,
-            )  # fmt: skip
+                recorder,
+                Replacement(
+                    env=self.number,
+                    symbol=Piece("symbol", symbol),
+                    expr=Piece("expr", new),
+                    old=before,
+                    reason=reason,
+                ),
+                symbol.name,
+            )
         self._drop("replacements", "symbol", seen, env.replacements)
         renamings = self._seen["unbacked_renamings"]
         for symbol, new in _changed(renamings, env.unbacked_renamings):
             renamings[symbol] = new
-            self._note(recorder, RENAME, symbol.name, Piece("symbol", symbol), Piece("symbol", new))
+            self._note(
+                recorder,
+                UnbackedRename(
+                    env=self.number, symbol=Piece("symbol", symbol), to=Piece("symbol", new)
+                ),
+                symbol.name,
+            )
 
     def _see_sets(self, recorder: Recorder, env: Any) -> None:
-        for field, kind, form in (
-            ("divisible", DIVISIBLE, "expr"),
-            ("size_like", SIZE_LIKE, "symbol"),
+        for field, event_type, form in (
+            ("divisible", Divisible, "expr"),
+            ("size_like", SizeLike, "symbol"),
         ):
             seen, now = self._seen[field], getattr(env, field)
             if now == seen:
                 continue
             for item in sorted(now - seen, key=str):  # a set has another order in each process
                 self._mention(recorder, env, item)
-                self._note(recorder, kind, str(item) if form == "symbol" else "", Piece(form, item))
+                event = event_type(self.number, Piece(form, item))
+                self._note(recorder, event, str(item) if form == "symbol" else "")
             gone = seen - now
             if gone:
                 self._merge(field, "drop", Piece(f"list {form}", list(gone)))
@@ -327,9 +372,14 @@ class Shadow:
         for guard in now[count:]:
             self._mention(recorder, env, guard.expr)
             self._note(
-                recorder, GUARD, "", Piece("expr", guard.expr), bool(guard.size_oblivious),
-                guard.sloc,
-            )  # fmt: skip
+                recorder,
+                ShapeGuard(
+                    env=self.number,
+                    expr=Piece("expr", guard.expr),
+                    size_oblivious=bool(guard.size_oblivious),
+                    location=guard.sloc,
+                ),
+            )
         seen += now[count:]
 
     def _see_asserts(self, recorder: Recorder, env: Any) -> None:
@@ -346,7 +396,11 @@ class Shadow:
                 self._mention(recorder, env, row.expr)
                 key = None if symbol is None else Piece("symbol", symbol)
                 self._note(
-                    recorder, DEFER, str(symbol or ""), key, Piece("expr", row.expr), row.msg
+                    recorder,
+                    DeferredAssert(
+                        env=self.number, symbol=key, expr=Piece("expr", row.expr), message=row.msg
+                    ),
+                    str(symbol or ""),
                 )
         self._asserts = _copied(now)
 
@@ -355,7 +409,7 @@ class Shadow:
         count = self._seen["specializations"]
         for item in itertools.islice(getattr(env, "specializations", ()), count, None):
             source, condition = Piece("source name", item.source), describe(item.check_fn)
-            self._note(recorder, SPECIALIZE_ON, "", source, condition)
+            self._note(recorder, SpecializeOn(env=self.number, source=source, condition=condition))
             self._seen["specializations"] += 1
 
     # -- the rest -------------------------------------------------------------------------------

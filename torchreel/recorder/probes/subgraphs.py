@@ -12,8 +12,16 @@ import weakref
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from torchreel.recorder.attach import AttachPoint, Call, Probe, Tap, Visit
-from torchreel.recorder.kinds import Kind
+from torchreel.events.subgraphs import (
+    HopBody,
+    HopCall,
+    HopCheck,
+    SubgraphEnter,
+    SubgraphInput,
+    SubgraphLeave,
+    SubgraphLift,
+)
+from torchreel.recorder.attach import AttachPoint, Call, Events, Probe, Tap, Visit
 from torchreel.recorder.probes import kernels
 from torchreel.recorder.probes.guards import type_name
 from torchreel.torch_compat.names import read
@@ -75,100 +83,16 @@ ATTACH_POINTS = (
     DYNAMO_GRAPH, AOT_GRAPH, *CHECKS, kernels.TABLE,
 )  # fmt: skip
 
-ENTER = Kind(
-    name="subgraph.enter",
-    system=3,
-    meaning="A tracer begins: of the frame's own graph, or of a body; its stack is the user's.",
-    fields={
-        "operator": "what it is for: a higher-order operator, or 'subgraph_wrapper' for one that "
-        "is thrown away; null for the frame's own graph",
-        "depth": "0 for the frame's own graph, 1 for its bodies, and so on",
-        "parent": "seq of the `subgraph.enter` of the tracer around it",
-    },
-    points=(TRACER,),
-    probe="subgraphs",
-)
-LEAVE = Kind(
-    name="subgraph.leave",
-    system=3,
-    meaning="A body has been traced, or could not be.",
-    fields={
-        "body": "seq of its `subgraph.enter`; null when it did not come to that",
-        "nodes": "number of its nodes",
-        "inputs": "names of its inputs, in order",
-        "lifted": "which of them stand for a value of the outer graph: [outer name, name]",
-        "error": "class and message of the exception; null when it was traced",
-    },
-    points=(SPECULATE, SPECULATE_FLAT),
-    probe="subgraphs",
-)
-BODY_INPUT = Kind(
-    name="subgraph.input",
-    system=3,
-    meaning="A body gets an input; the name is its placeholder.",
-    fields={
-        "body": "seq of its `subgraph.enter`",
-        "type": "class of the value",
-        "expression": "its symbol or expression, for a symbolic number",
-        "source": "where it comes from, as Python, when it is not of the outer graph",
-    },
-    points=(INPUT,),
-    probe="subgraphs",
-)
-LIFTED = Kind(
-    name="subgraph.lift",
-    system=3,
-    meaning="A value of an outer graph that a body uses becomes an input of it (and before that of "
-    "every body between them); the name is that of the outer node.",
-    fields={
-        "body": "seq of its `subgraph.enter`",
-        "input": "name of the new input",
-        "expression": "its symbol or expression, for a symbolic number",
-    },
-    points=(LIFT,),
-    probe="subgraphs",
-)
-BODY = Kind(
-    name="hop.body",
-    system=11,
-    meaning="A body becomes a part of the graph; the name is the one that calls refer to. A body "
-    "that several calls share has one.",
-    fields={"nodes": "number of its nodes", "inputs": "names of its inputs, in order"},
-    points=(INSTALL,),
-    probe="subgraphs",
-)
-CALL = Kind(
-    name="hop.call",
-    system=11,
-    meaning="A graph calls a higher-order operator; the name is the operator.",
-    fields={
-        "node": "name of the node",
-        "graph": "path of bodies to the graph that holds it; '' for the outermost",
-        "depth": "number of bodies around it",
-        "bodies": "names of the bodies that it is given, in order",
-        "operands": "number of its other arguments that are nodes",
-        "level": "'dynamo', or 'aot' (functionalised and decomposed)",
-    },
-    points=(DYNAMO_GRAPH, AOT_GRAPH),
-    probe="subgraphs",
-)
-CHECKED = Kind(
-    name="hop.check",
-    system=11,
-    meaning="A body is looked at for aliasing and mutation; the name is what looks: Dynamo's check "
-    "('has_input_mutation', 'has_aliasing') or an operator's module.",
-    fields={
-        "found": "whether there is any",
-        "message": "what Dynamo says of it",
-        "input_input": "inputs that share memory with another input, by position",
-        "input_output": "inputs that share memory with an output",
-        "output_output": "outputs that share memory with another output",
-        "mutated": "positions of the inputs that it changes",
-    },
-    points=(MUTATION, ALIASING, *CHECKS),
-    probe="subgraphs",
-)
-KINDS = (ENTER, LEAVE, BODY_INPUT, LIFTED, BODY, CALL, CHECKED, kernels.KERNEL)
+EVENTS: Events = {
+    SubgraphEnter: (TRACER,),
+    SubgraphLeave: (SPECULATE, SPECULATE_FLAT),
+    SubgraphInput: (INPUT,),
+    SubgraphLift: (LIFT,),
+    HopBody: (INSTALL,),
+    HopCall: (DYNAMO_GRAPH, AOT_GRAPH),
+    HopCheck: (MUTATION, ALIASING, *CHECKS),
+    **kernels.EVENTS,
+}
 
 _MOST_DEPTH = 50
 """Bodies within bodies that are looked into: more than any program has."""
@@ -205,7 +129,9 @@ def _enter(
     parent = None if tracer.parent is None else _entered.get(tracer.parent)
     stack = None if tracer.parent is None else recorder.user_stack()
     name = tracer.description or operator or ""
-    seq = recorder.note(ENTER, name, operator, tracer.debug_level, parent, stack=stack)
+    seq = recorder.note(
+        SubgraphEnter(operator=operator, depth=tracer.debug_level, parent=parent), name, stack=stack
+    )
     _entered[tracer] = seq
     if _here.waits:
         _here.body, _here.waits = seq, False
@@ -231,12 +157,16 @@ def _speculate(recorder: Recorder, call: Call) -> Visit:
     description = str(call.argument(4, "description") or "")
     if outcome.error is not None:
         error = f"{type(outcome.error).__name__}: {outcome.error}"
-        recorder.note(LEAVE, description, body, 0, (), (), error)
+        recorder.note(
+            SubgraphLeave(body=body, nodes=0, inputs=(), lifted=(), error=error), description
+        )
         return
     graph, lifted = outcome.result[1], outcome.result[2]
     nodes, inputs = _size(graph)
     pairs = tuple((proxy.node.name, inner.node.name) for proxy, inner in lifted.items())
-    recorder.note(LEAVE, description, body, nodes, inputs, pairs, None)
+    recorder.note(
+        SubgraphLeave(body=body, nodes=nodes, inputs=inputs, lifted=pairs, error=None), description
+    )
 
 
 def _size(graph: Any) -> tuple[int, tuple[str, ...]]:
@@ -260,7 +190,10 @@ def _input(
     body = _entered.get(args[0])
     name = None if source is None else source.name
     recorder.note(
-        BODY_INPUT, result.node.name, body, type_name(type(value)), _expression(value), name
+        SubgraphInput(
+            body=body, type=type_name(type(value)), expression=_expression(value), source=name
+        ),
+        result.node.name,
     )
 
 
@@ -287,7 +220,9 @@ def _lift(
         return
     value = proxy.node.meta.get("example_value")
     body, inner = _entered.get(tracer), result.node.name
-    recorder.note(LIFTED, proxy.node.name, body, inner, _expression(value))
+    recorder.note(
+        SubgraphLift(body=body, input=inner, expression=_expression(value)), proxy.node.name
+    )
 
 
 def _install(
@@ -300,7 +235,7 @@ def _install(
 ) -> None:
     if error is None:
         gm = args[2] if len(args) > 2 else kwargs["sub_gm"]
-        recorder.note(BODY, result, *_size(gm.graph))
+        recorder.note(HopBody(*_size(gm.graph)), result)
 
 
 def _dynamo_graph(
@@ -338,7 +273,17 @@ def _note_calls(recorder: Recorder, gm: Any, level: str, path: str, depth: int) 
         bodies = [str(argument.target) for argument in _bodies(node)]
         operands = len(node.all_input_nodes) - len(set(bodies))
         name = operator_name(node.target)
-        recorder.note(CALL, name, node.name, path, depth, tuple(bodies), operands, level)
+        recorder.note(
+            HopCall(
+                node=node.name,
+                graph=path,
+                depth=depth,
+                bodies=tuple(bodies),
+                operands=operands,
+                level=level,
+            ),
+            name,
+        )
         if name in kernels.WRAPPERS and level == "dynamo":
             kernels.note_kernel(recorder, node)
         for body in bodies:
@@ -380,9 +325,16 @@ def _mutation(
     if error is None:
         mutated = read(result, MUTATED)
         recorder.note(
-            CHECKED, "has_input_mutation", result.has_mutation, result.msg, None, None, None,
-            None if mutated is None else tuple(mutated),
-        )  # fmt: skip
+            HopCheck(
+                found=result.has_mutation,
+                message=result.msg,
+                input_input=None,
+                input_output=None,
+                output_output=None,
+                mutated=None if mutated is None else tuple(mutated),
+            ),
+            "has_input_mutation",
+        )
 
 
 def _aliasing(
@@ -395,7 +347,15 @@ def _aliasing(
 ) -> None:
     if error is None:
         recorder.note(
-            CHECKED, "has_aliasing", result.has_aliasing, result.msg, None, None, None, None
+            HopCheck(
+                found=result.has_aliasing,
+                message=result.msg,
+                input_input=None,
+                input_output=None,
+                output_output=None,
+                mutated=None,
+            ),
+            "has_aliasing",
         )
 
 
@@ -414,7 +374,17 @@ def _checker(module: str) -> Any:
             *maps, mutated = result[:4]
             within, across, outputs = (tuple(found.items()) for found in maps)
             found = bool(within or across or outputs or mutated)
-            recorder.note(CHECKED, module, found, "", within, across, outputs, tuple(mutated))
+            recorder.note(
+                HopCheck(
+                    found=found,
+                    message="",
+                    input_input=within,
+                    input_output=across,
+                    output_output=outputs,
+                    mutated=tuple(mutated),
+                ),
+                module,
+            )
 
     return check
 

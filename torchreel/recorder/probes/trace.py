@@ -14,10 +14,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import fields, is_dataclass
 from typing import TYPE_CHECKING, Any
 
+from torchreel.events.trace import TraceStrings
 from torchreel.recorder import attach, guard
-from torchreel.recorder.attach import AttachPoint, Printer
+from torchreel.recorder.attach import AttachPoint, Events, Printer
 from torchreel.recorder.guard import fail_open
-from torchreel.recorder.kinds import Kind
 from torchreel.store.trace.metadata import STRING, kind_of, name_of
 
 if TYPE_CHECKING:
@@ -43,15 +43,9 @@ _DEEPEST = 8
 
 OUTPUT_CODE = "inductor_output_code"
 
-STRINGS = Kind(
-    name="trace.strings",
-    system=1,
-    meaning="File names that torch's trace had numbered before this recording began.",
-    fields={"names": "pairs of name and number, as records of kind `str` have them"},
-    points=(LOGGER, NUMBERS),
-    probe="trace",
-)
-KINDS = (STRINGS,)
+EVENTS: Events = {
+    TraceStrings: (LOGGER, NUMBERS),
+}
 
 
 def _unprintable(args: tuple[Any, ...]) -> str | None:
@@ -135,7 +129,7 @@ class TraceHandler(logging.Handler):
         table = getattr(sys.modules.get(NUMBERS.module), NUMBERS.qualname, {})
         names = tuple(pair for pair in table.items() if pair != metadata.get(STRING))
         if names:
-            recorder.note(STRINGS, "", names)
+            recorder.note(TraceStrings(names))
 
 
 _places: dict[str, str] = {}

@@ -19,6 +19,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from torchreel.errors import DamagedStore
+from torchreel.events.backends import BackendReturn
 from torchreel.replay.compare.events import Walk
 from torchreel.replay.compare.lanes import WHOLE, Lane, cache_hits, facts_before, holes, lanes
 from torchreel.replay.compare.normalise import (
@@ -341,7 +342,7 @@ def _compare_failures(recorded: Side, replayed: Side, point: Point) -> tuple[lis
     return [row], "" if same else f"the failure: {_name(ours)} recorded, {_name(theirs)} replayed"
 
 
-_RETURN = "backend.return"
+_RETURN = BackendReturn.kind
 
 
 def _fell_back_on(side: Side) -> tuple[Json, Json] | None:

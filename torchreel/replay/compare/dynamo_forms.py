@@ -11,6 +11,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from torchreel.events.fake_tensors import FakeConversion
 from torchreel.store.documents.jsontypes import Json
 from torchreel.store.records import Event
 
@@ -59,7 +60,7 @@ TEXTS = frozenset(
 )  # fmt: skip
 """Fields of Dynamo's events whose text may hold an identity."""
 _KINDS = (
-    "guards.", "frame.", "output_graph.", "describe_", "runtime_assert.", "fake_tensors.convert",
+    "guards.", "frame.", "output_graph.", "describe_", "runtime_assert.", FakeConversion.kind,
 )  # fmt: skip
 
 

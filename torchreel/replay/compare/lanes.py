@@ -13,6 +13,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
+from torchreel.events.frames import FrameStart
+from torchreel.events.nondeterminism import CacheOutcome
+from torchreel.events.trace import TraceStrings
 from torchreel.replay.compare.dynamo_forms import DynamoForms
 from torchreel.replay.compare.normalise import Canonical, Normaliser, torch_file
 from torchreel.replay.compare.rules import (
@@ -31,7 +34,7 @@ from torchreel.store.documents.jsontypes import Json
 from torchreel.store.records import Compile, Event
 from torchreel.store.trace.metadata import STRING
 
-_CACHES = "nondeterminism.cache"
+_CACHES = CacheOutcome.kind
 WHOLE = "AOTAutogradCache"
 """It gives the forward and the backward."""
 _CACHE = frozenset({"hit", "miss"})
@@ -237,7 +240,7 @@ def named(event: Event) -> str:
 def _files(store: Store, compile: Compile) -> dict[int, str]:
     normaliser = Normaliser()
     recording = queries.recording(store, compile.recording_id)
-    for kind in ("trace.strings", STRING):
+    for kind in (TraceStrings.kind, STRING):
         for event in queries.events(store, recording, kind):
             normaliser.learn(event)
     return normaliser.files
@@ -245,7 +248,7 @@ def _files(store: Store, compile: Compile) -> dict[int, str]:
 
 def _callers(store: Store, compile: Compile) -> frozenset[tuple[str, int, str]]:
     """Return the stack frames that called the frame of a compile."""
-    starts = queries.events(store, compile, "frame.start")
+    starts = queries.events(store, compile, FrameStart.kind)
     stack = queries.stack(store, starts[0]) if starts else []
     return frozenset((frame.file, frame.line, frame.name) for frame in stack)
 

@@ -16,6 +16,8 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
+from torchreel.events.fake_tensors import FakeConversion
+from torchreel.events.trace import TraceStrings
 from torchreel.replay.compare.dynamo_forms import DynamoForms
 from torchreel.store.documents.jsontypes import Json, canonical_json
 from torchreel.store.documents.sources import source_name
@@ -110,9 +112,9 @@ PROCESS_STACKS = frozenset({"create_unbacked_symbol"})
 
 NUMBERED: Mapping[tuple[str, str], str] = {
     ("*", "env"): "ShapeEnv",
-    ("fake_tensors.convert", "describer"): "describer",
-    ("fake_tensors.convert", "tensor"): "tensor of a describer",
-    ("fake_tensors.convert", "base"): "tensor of a describer",
+    (FakeConversion.kind, "describer"): "describer",
+    (FakeConversion.kind, "tensor"): "tensor of a describer",
+    (FakeConversion.kind, "base"): "tensor of a describer",
     ("describe_tensor", "describer_id"): "describer",
     ("describe_tensor", "id"): "tensor of a describer",
     ("describe_tensor", "base"): "tensor of a describer",
@@ -188,7 +190,7 @@ class Normaliser:
         data = event.data
         if event.kind == STRING and isinstance(data, Mapping):
             self._learn(data.get(STRING))
-        elif event.kind == "trace.strings" and isinstance(data, Mapping):
+        elif event.kind == TraceStrings.kind and isinstance(data, Mapping):
             names = data.get("names")
             for pair in names if isinstance(names, list) else ():
                 self._learn(pair)
@@ -237,7 +239,7 @@ class Normaliser:
             return self._number(space, value, around)
         if key in POSITIONS and kind.startswith("subgraph."):
             return self._distance(place, value)
-        if (kind, key) == ("fake_tensors.convert", "source"):
+        if (kind, key) == (FakeConversion.kind, "source"):
             # Earlier recordings have its tree.
             return source_name(value) if isinstance(value, Mapping) else value
         if key == "user_stack" and kind in PROCESS_STACKS:

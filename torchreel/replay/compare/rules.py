@@ -16,6 +16,20 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
+from torchreel.events.aot import AOTMetadata, LateBackward
+from torchreel.events.backends import BackendCall, BackendReturn, BackendVerify, PieceArtifact
+from torchreel.events.fake_tensors import FakeDispatch, FakeMemo
+from torchreel.events.inductor import CppCompile
+from torchreel.events.nondeterminism import (
+    Accelerator,
+    CacheOutcome,
+    DeviceProperties,
+    Machine,
+    VectorISA,
+)
+from torchreel.events.scalars import KnownAssert
+from torchreel.events.shape_env import ProducedGuards
+from torchreel.events.trace import TraceStrings
 from torchreel.store.documents.jsontypes import Json
 
 
@@ -66,9 +80,7 @@ LIBRARIES: Mapping[str, tuple[str, Json]] = {
 (`fx_passes.*.lazy_init`), and a pattern of each with its arguments, less the device, by which to
 tell that a compile did it."""
 
-ONCE = frozenset(
-    {"nondeterminism.accelerator", "nondeterminism.device", "nondeterminism.vector_isa"}
-)
+ONCE = frozenset({Accelerator.kind, DeviceProperties.kind, VectorISA.kind})
 """Kinds that are noted once in a compile: what was noted before the checkpoint, a replay notes."""
 
 MAIN, BACKWARD = "", "backward"
@@ -107,7 +119,7 @@ SCOPES: Mapping[str, Scope] = {
             "shape_env.",
             "create_symbol",
             "describe_",
-            "runtime_assert.known",
+            KnownAssert.kind,
         ),
     ),
     # An exported program that is decomposed, to its end.
@@ -180,10 +192,10 @@ FROM_CACHE = frozenset(
 EXCUSES: tuple[Excuse, ...] = (
     Excuse("times", "chromium_event"),
     Excuse("file numbers", "str"),
-    Excuse("file numbers", "trace.strings"),
-    Excuse("caches", "nondeterminism.cache"),
+    Excuse("file numbers", TraceStrings.kind),
+    Excuse("caches", CacheOutcome.kind),
     # A graph that is to be kept in a cache is kept with its guards.
-    Excuse("caches", "shape_env.guards", stages=("pre_grad", "forward", "backward")),
+    Excuse("caches", ProducedGuards.kind, stages=("pre_grad", "forward", "backward")),
     *(
         Excuse("caches", "artifact", f"{cache}_cache_{outcome}")
         for cache in ("fx_graph", "aotautograd")
@@ -196,30 +208,30 @@ EXCUSES: tuple[Excuse, ...] = (
         fields=("inductor_output_code.filename", "inductor_output_code.file_path"),
     ),
     # What standalone_compile made can be kept: a replay makes nothing to keep.
-    Excuse("caches", "piece.artifact"),
-    Excuse("C++ compiler", "inductor.cpp_compile"),
-    Excuse("epochs", "fake_tensors.dispatch", fields=("epoch",)),
-    Excuse("epochs", "fake_tensors.memo", fields=("epoch",)),
-    Excuse(FAKE_INPUTS, "aot.metadata", fields=("config.dynamic_shapes",)),
+    Excuse("caches", PieceArtifact.kind),
+    Excuse("C++ compiler", CppCompile.kind),
+    Excuse("epochs", FakeDispatch.kind, fields=("epoch",)),
+    Excuse("epochs", FakeMemo.kind, fields=("epoch",)),
+    Excuse(FAKE_INPUTS, AOTMetadata.kind, fields=("config.dynamic_shapes",)),
     # Results are compared on the real inputs (dynamo.verify_correctness).
-    Excuse(FAKE_INPUTS, "backend.verify"),
-    Excuse("late backward", "aot.metadata", fields=("config.force_non_lazy_backward_lowering",)),
+    Excuse(FAKE_INPUTS, BackendVerify.kind),
+    Excuse("late backward", AOTMetadata.kind, fields=("config.force_non_lazy_backward_lowering",)),
     Excuse("replay's settings", "artifact", "fx_graph_runnable"),
     Excuse("replay's settings", "artifact", "torch._functorch.config"),
-    Excuse("late backward", "aot.late_backward"),
+    Excuse("late backward", LateBackward.kind),
     Excuse("late backward", "bwd_compilation_metrics"),
-    Excuse("replay's settings", "nondeterminism.machine", fields=("compile_workers",)),
+    Excuse("replay's settings", Machine.kind, fields=("compile_workers",)),
 )
 DEVICE = (
-    Excuse("device", "nondeterminism.device"),
-    Excuse("device", "nondeterminism.accelerator"),
-    Excuse("device", "nondeterminism.vector_isa"),
-    Excuse("device", "nondeterminism.machine"),
+    Excuse("device", DeviceProperties.kind),
+    Excuse("device", Accelerator.kind),
+    Excuse("device", VectorISA.kind),
+    Excuse("device", Machine.kind),
 )
 
 BACKEND = (
-    Excuse("backend", "backend.call"),
-    Excuse("backend", "backend.return"),
+    Excuse("backend", BackendCall.kind),
+    Excuse("backend", BackendReturn.kind),
 )
 
 

@@ -10,12 +10,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from torchreel.events.fake_tensors import FakeDispatch
+from torchreel.events.shape_env import ShapeEnvCheckpoint
 from torchreel.replay.compare.normalise import torch_file
 from torchreel.replay.compare.rules import FAKE_INPUTS, ONCE, Excuse, Scope, Seen
 from torchreel.store.documents.jsontypes import canonical_json
 
-MARK = "shape_env.checkpoint"
-DISPATCH = "fake_tensors.dispatch"
+MARK = ShapeEnvCheckpoint.kind
+DISPATCH = FakeDispatch.kind
 
 Fact = tuple[str, str, bytes]
 """Kind, name and data of an event that is noted once in a compile."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from torchreel.events.nondeterminism import Accelerator, Machine, VectorISA
 from torchreel.recorder.redaction import MODES
 from torchreel.recorder.settings import Settings
 from torchreel.store import queries
@@ -73,8 +74,8 @@ def told(facts: Facts) -> list[str]:
 
 def facts_of(store: Store, compile: Compile) -> Facts:
     """Return what a compile's event log says of its machine."""
-    machine = _last(store, compile, "nondeterminism.machine")
-    isas = queries.events(store, compile, "nondeterminism.vector_isa")
+    machine = _last(store, compile, Machine.kind)
+    isas = queries.events(store, compile, VectorISA.kind)
     isa = isas[0].data if isas and isinstance(isas[0].data, Mapping) else {}
     cpus = machine.get("cpus")
     present, usable = cpus if isinstance(cpus, list) and len(cpus) == 2 else (None, None)
@@ -86,7 +87,7 @@ def facts_of(store: Store, compile: Compile) -> Facts:
         hash_seed=_text(machine.get("hash_seed")),
         seed=_number(machine.get("seed")),
         capability=_text(machine.get("capability")),
-        accelerator=_last(store, compile, "nondeterminism.accelerator") or None,
+        accelerator=_last(store, compile, Accelerator.kind) or None,
         redact=queries.environment(store, compile.recording_id).get("redact"),
     )
 

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from torchreel.errors import DamagedStore
+from torchreel.events.shape_env import Replacement
 from torchreel.replay.compare.lanes import mark_of
 from torchreel.replay.compare.selection import DISPATCH, MARK
 from torchreel.replay.imposed import real_inputs
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
     from torchreel.store.records import Compile, Event
 
 HIT, MISS = "hit", "miss"
-_REPLACEMENT = "shape_env.replacement"
+_REPLACEMENT = Replacement.kind
 Sizes = tuple[tuple[Json, ...], ...]
 _DEEPEST = 100
 """Operators that run within each other, at most; decompositions go some ten deep."""

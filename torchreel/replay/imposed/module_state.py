@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
+from torchreel.events.guards import Guard
 from torchreel.store import queries
 from torchreel.store.database import Store
 from torchreel.store.records import Compile
@@ -35,7 +36,7 @@ def not_found_again(
 def _contents(store: Store, compile: Compile) -> dict[str, set[str]]:
     """By the name of a module's member: what the guards say that it holds."""
     found: dict[str, set[str]] = {}
-    for event in queries.events(store, compile, "guards.guard"):
+    for event in queries.events(store, compile, Guard.kind):
         data = event.data if isinstance(event.data, Mapping) else {}
         member = _MEMBER.search(str(data.get("expression")))
         code = data.get("code")

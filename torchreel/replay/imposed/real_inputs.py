@@ -11,6 +11,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from torchreel.events.fake_tensors import FakeConversion
+from torchreel.events.shape_env import BackedSymbol
 from torchreel.replay.compare.rules import EXCUSES, FAKE_INPUTS, SCOPES
 from torchreel.replay.compare.selection import Point, Sieve
 from torchreel.store import queries
@@ -41,7 +43,7 @@ def static(events: Sequence[Event]) -> list[bool]:
     found = []
     for event in events:
         data = event.data if isinstance(event.data, Mapping) else {}
-        if event.kind == "fake_tensors.convert" and data.get("source") is not None:
+        if event.kind == FakeConversion.kind and data.get("source") is not None:
             context = data.get("context")
             sizes = context.get("dynamic_sizes") if isinstance(context, Mapping) else None
             policies = sizes if isinstance(sizes, list) else [None]
@@ -54,7 +56,7 @@ def refusal(events: Sequence[Event]) -> str:
 
     '' where this is not why: the conversion comes before everything that is compared.
     """
-    made = [event for event in events if event.kind == "shape_env.symbol"]
+    made = [event for event in events if event.kind == BackedSymbol.kind]
     if not made:
         return ""
     first = made[0].seq

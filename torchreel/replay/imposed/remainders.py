@@ -13,6 +13,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
+from torchreel.events.shape_env import Divisible
 from torchreel.replay.compare.lanes import mark_of
 from torchreel.replay.compare.selection import MARK
 from torchreel.store import queries
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from torchreel.store.database import Store
     from torchreel.store.records import Compile
 
-_LEARNED = "shape_env.divisible"
+_LEARNED = Divisible.kind
 
 
 def learned(store: Store, compile: Compile, point: Point) -> tuple[Json, ...]:

@@ -13,6 +13,7 @@ from collections.abc import Iterator, Mapping
 from torch.fx.experimental.recording import NotEqualError
 
 from torchreel.errors import UnsupportedError
+from torchreel.events.shape_env import ShapeEnvCreate
 from torchreel.formats.checkpoints.document import CheckpointDoc
 from torchreel.formats.shape_env import snapshots
 from torchreel.replay.compare.lanes import named
@@ -71,7 +72,7 @@ def _events(store: Store, compile: Compile, marks: list[Event], until: int | Non
     last = max(mark.seq for mark in marks) if until is None else until
     if None in numbers:  # then `rebuild` looks how many there are
         return queries.events(store, recording, kinds, None if until is None else (0, last))
-    created = queries.events(store, recording, "shape_env.create")
+    created = queries.events(store, recording, ShapeEnvCreate.kind)
     first = min((event.seq for event in created if _number(event) in numbers), default=0)
     return queries.events(store, recording, kinds, (first, last))
 

@@ -23,6 +23,33 @@ from typing import Any
 import sympy
 
 from torchreel.errors import DamagedStore, UnsupportedError, UsageError
+from torchreel.events.scalars import (
+    DataDependentError,
+    DeferredAssert,
+    InsertedAsserts,
+    KnownAssert,
+    ScalarItem,
+    SizeLike,
+    UnbackedBindings,
+    UnbackedRebind,
+    UnbackedRename,
+    UnbackedSymbol,
+)
+from torchreel.events.shape_env import (
+    BackedSymbol,
+    Divisible,
+    DuckSymbol,
+    ProducedGuards,
+    RangeUpdate,
+    Replacement,
+    ShapeEnvCall,
+    ShapeEnvCheckpoint,
+    ShapeEnvCreate,
+    ShapeEnvSet,
+    ShapeGuard,
+    SpecializeOn,
+    ZeroOne,
+)
 from torchreel.formats import symbols
 from torchreel.formats.shape_env import calls
 from torchreel.formats.shape_env.snapshots import new_shape_env
@@ -146,24 +173,24 @@ def _defer(to: _Rebuilt, data: Data) -> None:
 
 
 _CHANGES: dict[str, Callable[[_Rebuilt, Data], None]] = {
-    "shape_env.symbol": _symbol,
-    "shape_env.duck": _duck,
-    "shape_env.range": _range,
-    "shape_env.replacement": _replacement,
-    "shape_env.divisible": _divisible,
-    "shape_env.guard": _guard,
-    "shape_env.set": _set,
-    "unbacked.create": _unbacked,
-    "unbacked.rename": _rename,
-    "unbacked.size_like": _size_like,
-    "runtime_assert.defer": _defer,
+    BackedSymbol.kind: _symbol,
+    DuckSymbol.kind: _duck,
+    RangeUpdate.kind: _range,
+    Replacement.kind: _replacement,
+    Divisible.kind: _divisible,
+    ShapeGuard.kind: _guard,
+    ShapeEnvSet.kind: _set,
+    UnbackedSymbol.kind: _unbacked,
+    UnbackedRename.kind: _rename,
+    SizeLike.kind: _size_like,
+    DeferredAssert.kind: _defer,
 }
 _NO_CHANGES = frozenset(
     {
-        "shape_env.call", "shape_env.zero_one", "shape_env.guards", "shape_env.checkpoint",
-        "shape_env.specialize_on",
-        "unbacked.bindings", "unbacked.rebind", "unbacked.data_dependent_error",
-        "runtime_assert.known", "runtime_assert.insert", "scalar.item",
+        ShapeEnvCall.kind, ZeroOne.kind, ProducedGuards.kind, ShapeEnvCheckpoint.kind,
+        SpecializeOn.kind,
+        UnbackedBindings.kind, UnbackedRebind.kind, DataDependentError.kind,
+        KnownAssert.kind, InsertedAsserts.kind, ScalarItem.kind,
     }
 )  # fmt: skip
 """Kinds that name a ShapeEnv and change none."""
@@ -177,8 +204,8 @@ def left_out(events: Iterable[Event]) -> list[str]:
     """
     conditions = validated = 0
     for event in events:
-        conditions += event.kind == "shape_env.specialize_on"
-        created = event.data if event.kind == "shape_env.create" else None
+        conditions += event.kind == SpecializeOn.kind
+        created = event.data if event.kind == ShapeEnvCreate.kind else None
         validated += isinstance(created, Mapping) and bool(created.get("validation"))
     found = []
     if conditions:
@@ -224,7 +251,7 @@ def rebuild_all(events: Sequence[Event], until: int | None = None) -> dict[int, 
 
 def _apply(rebuilt: dict[int, _Rebuilt], event: Event) -> None:
     data = event.data
-    if event.kind == "shape_env.create" and isinstance(data, Mapping):
+    if event.kind == ShapeEnvCreate.kind and isinstance(data, Mapping):
         rebuilt[_number(data)] = _Rebuilt(data)
         return
     change = _CHANGES.get(event.kind)
@@ -258,7 +285,7 @@ def rebuild(events: Sequence[Event], until: int | None = None, env: int | None =
     numbers = dict.fromkeys(
         _number(event.data)
         for event in events
-        if event.kind == "shape_env.create" and isinstance(event.data, Mapping)
+        if event.kind == ShapeEnvCreate.kind and isinstance(event.data, Mapping)
     )
     if env is None:
         if len(numbers) != 1:

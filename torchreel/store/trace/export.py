@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from torchreel.errors import DamagedStore, RefusedError, UsageError
+from torchreel.events.trace import TraceStrings
 from torchreel.store import queries
 from torchreel.store.addressing import Address
 from torchreel.store.database import Store
@@ -20,7 +21,7 @@ from torchreel.store.records import Compile, Event, Recording
 from torchreel.store.trace.metadata import STRING
 from torchreel.store.trace.records import FILE_PREFIX, Record, write
 
-STRINGS = "trace.strings"
+STRINGS = TraceStrings.kind
 """The event of the recorder that holds what torch had explained before the recording began."""
 
 
