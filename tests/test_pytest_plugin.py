@@ -134,6 +134,7 @@ def test_a_test_that_kills_the_process_is_in_the_store(pytester: pytest.Pytester
         assert [found.status for found in queries.compiles(store, row.id)] == ["crashed"]
 
 
+@pytest.mark.slow
 def test_what_was_in_the_store_stays(pytester: pytest.Pytester) -> None:
     pytester.makepyfile(test_it=TESTS)
     for _ in range(2):

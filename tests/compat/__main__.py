@@ -66,7 +66,9 @@ def _run(release: str, *suite: str) -> str:
         return str(error)
     ready = time.monotonic()
     print(f"torch {VERSIONS[release]}: environment after {ready - began:.0f} s", flush=True)
-    done = subprocess.run([str(python), "-m", "pytest", "-q", *suite], cwd=ROOT)
+    done = subprocess.run(
+        [str(python), "-m", "pytest", "-q", "-m", "not exhaustive", *suite], cwd=ROOT
+    )
     print(f"torch {VERSIONS[release]}: suite in {time.monotonic() - ready:.0f} s", flush=True)
     return "" if done.returncode == 0 else f"the suite failed (status {done.returncode})"
 

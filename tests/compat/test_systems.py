@@ -71,6 +71,7 @@ def test_every_system_has_a_program() -> None:
     assert known | {16} == set(range(1, len(SYSTEMS) + 1))
 
 
+@pytest.mark.slow
 def test_nothing_is_lost(recorded: Store, failed: Store) -> None:
     for store in (recorded, failed):
         (program, *_) = queries.recordings(store)
@@ -84,6 +85,7 @@ def test_the_system_is_recorded(name: str, recorded: Store) -> None:
     assert seen == set(PROGRAMS[name].kinds)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", REPLAYED)
 def test_its_compile_is_replayed_identically(name: str, recorded: Store) -> None:
     program = PROGRAMS[name]
@@ -95,6 +97,7 @@ def test_its_compile_is_replayed_identically(name: str, recorded: Store) -> None
         assert (verdict.verdict, verdict.detail, verdict.difference) == ("identical", "", "")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", FAILING)
 def test_its_failure_is_reduced(name: str, failed: Store, worker: WorkerOracle) -> None:
     (compile,) = (row for row in compiles_of(failed, name) if row.status == "failed")

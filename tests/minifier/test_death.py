@@ -6,6 +6,8 @@ import sys
 import textwrap
 from pathlib import Path
 
+import pytest
+
 from tests.minifier.hand_made import functions_of
 from tests.minifier.real import PLANTED, shared_worker
 from torchreel.minifier.minify import minify
@@ -48,6 +50,7 @@ def test_a_crash(tmp_path: Path) -> None:
     assert functions_of(found.case) == ["sin"]
 
 
+@pytest.mark.slow
 def test_a_hang(tmp_path: Path) -> None:
     """Recognised after as long as the recording took to recognise it."""
     path = tmp_path / "run.db"

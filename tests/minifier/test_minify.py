@@ -45,6 +45,7 @@ def test_two_bugs_in_one_program(tmp_path: Path) -> None:
     assert [row.best_case for row in rows] == [first.case.digest] * 2
 
 
+@pytest.mark.slow
 def test_by_catch_is_a_case_of_its_own(tmp_path: Path) -> None:
     """It has a number, by which it is exported, and reduced as any other failure."""
     functions = ["relu", "tan", "relu", "sin", "cos"]

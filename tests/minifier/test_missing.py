@@ -119,6 +119,7 @@ def splitting(factor: int) -> Callable[..., Any]:
     return backend
 
 
+@pytest.mark.slow
 def test_the_programs_own_backend(tmp_path: Path) -> None:
     """A closure: refused by its name without trust, and reduced with it."""
     path = record(
@@ -138,6 +139,7 @@ def test_the_programs_own_backend(tmp_path: Path) -> None:
     assert reduction.signature.exception_types[-1] == "NotImplementedError"
 
 
+@pytest.mark.slow
 def test_the_pass_of_one_call(tmp_path: Path) -> None:
     """An option of `torch.compile` that holds a function."""
     path = record(

@@ -47,6 +47,7 @@ def test_it_is_written_down_with_definitions(path: Path, tmp_path: Path) -> None
     assert 'torch.library.define("reeltest::twist", "(Tensor x, SymInt k)' in exported.script.text
 
 
+@pytest.mark.slow
 def test_it_is_reduced_with_stand_ins(path: Path) -> None:
     with Store.open(path, write=True) as store:
         reduction = minify(store)

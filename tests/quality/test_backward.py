@@ -20,6 +20,7 @@ pytestmark = [pytest.mark.quality, pytest.mark.slow]
 planted_lowering.repair()  # all tests of this process have imported it
 
 
+@pytest.mark.slow
 def test_a_failure_in_the_backward(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The gradient of a sine is a cosine, which has no lowering here: `sin`, trained."""
 

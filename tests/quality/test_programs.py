@@ -75,6 +75,7 @@ def _parameters() -> Iterator[ParameterSet]:
         yield pytest.param(one, id=one.label, marks=marks)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("program", _parameters())
 def test_simplest_case(program: Program) -> None:
     """To the letter."""

@@ -41,6 +41,7 @@ def test_a_failing_backend_is_one_failure_with_the_checkpoint_before_it(record: 
     assert log.compile.status == "failed"
 
 
+@pytest.mark.slow
 def test_the_same_failure_of_a_later_compile_is_another_one(record: Record) -> None:
     """Each exception is handled before the next, which often gets the same address."""
 

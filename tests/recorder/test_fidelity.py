@@ -110,6 +110,7 @@ PROGRAMS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_torch_writes_the_same_with_and_without_the_recorder(name: str, tmp_path: Path) -> None:
     text, at_least = PROGRAMS[name]

@@ -58,6 +58,7 @@ if __name__ == "__main__":
 """
 
 
+@pytest.mark.slow
 def test_a_forked_process_has_a_recording_of_its_own(path: Path) -> None:
     assert programs.run(FORKS, path) == 3
     with Store.open(path) as store:

@@ -182,6 +182,7 @@ PROGRAMS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", ["full", "flight"])
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_a_tensor_dies_when_it_dies_without_the_recorder(path: Path, name: str, mode: str) -> None:

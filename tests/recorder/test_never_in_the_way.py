@@ -74,6 +74,7 @@ REACHED = {
 PRINTED = "[[2.0, 2.0], [2.0, 2.0]] [[4.0, 4.0], [4.0, 4.0]]\n[[2.0, 2.0], [2.0, 2.0]]\n"
 
 
+@pytest.mark.slow
 def test_a_recorder_that_raises_in_every_hook_changes_nothing(
     path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -94,6 +95,7 @@ def test_a_recorder_that_raises_in_every_hook_changes_nothing(
     assert len(raised) > len(PROBES) / 3
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("broken", ["zstandard", "torchreel.recorder.session"])
 def test_an_installation_that_is_broken_does_not_break_import_torch(
     tmp_path: Path, broken: str

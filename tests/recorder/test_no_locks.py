@@ -84,6 +84,7 @@ def torchreel(refusing: dict[str, str], *arguments: str) -> "subprocess.Complete
     return subprocess.run(command, env=refusing, capture_output=True, text=True, timeout=120)
 
 
+@pytest.mark.slow
 def test_each_process_writes_its_own_file(path: Path, refusing: dict[str, str]) -> None:
     first, status = run(path, refusing)
     second, other = run(path, refusing, rank="3")

@@ -95,6 +95,7 @@ def is_kept(canary: Canary, said: str) -> bool:
     return said == STAYS or (said == SECRETS_GO and canary.kind not in (NAMED, FORM))
 
 
+@pytest.mark.slow
 def test_the_store_holds_what_the_table_says(recorded: tuple[str, list[bytes]]) -> None:
     level, store = recorded
     said = table()

@@ -23,6 +23,7 @@ from torchreel.formats.checkpoints.document import CheckpointDoc
 from torchreel.store import Store, queries
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("mode", "seed"), [("full", 1), ("flight", 2)])
 def test_processes_killed_at_random_moments(tmp_path: Path, mode: str, seed: int) -> None:
     found = kills.run(tmp_path, 10, mode, seed)
@@ -262,6 +263,7 @@ sys.exit(any([os.waitpid(process, 0)[1] for process in crowd]))
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", ["full", "flight"])
 def test_eight_processes_write_into_one_file(path: Path, mode: str) -> None:
     environment = {**os.environ, **programs.ENVIRONMENT}

@@ -191,6 +191,7 @@ def test_an_import_is_exported_byte_for_byte(trace: Path, path: Path, tmp_path: 
     assert after.read_bytes() == before.read_bytes()
 
 
+@pytest.mark.slow
 def test_a_recording_is_exported_as_torch_writes_it(path: Path, tmp_path: Path) -> None:
     """In one process, TORCH_TRACE and the recorder see the same records."""
     variables = {

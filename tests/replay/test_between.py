@@ -21,6 +21,7 @@ torch.compile(f, backend="aot_eager", fullgraph=True)(torch.ones(4))
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("more", "config"),
     [

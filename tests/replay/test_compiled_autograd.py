@@ -31,6 +31,7 @@ def _record(path: Path, program: Callable[[], None]) -> list[Compile]:
         return queries.compiles(store, queries.recordings(store)[-1].id)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("program", backward_programs.ALL, ids=lambda one: one.__name__)
 def test_a_captured_backward_replays_identically(
     tmp_path: Path, program: Callable[[], None]

@@ -70,6 +70,7 @@ def test_what_one_compiles_is_replayed_from_its_graph(store: Store, number: int)
     assert "joint" in {row.stage for row in verdict.compared if row.identical}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", range(7))
 def test_its_frame_is_replayed_with_the_very_backend(store: Store, number: int) -> None:
     verdict = replay(store, compiles(store)[number], "frame", trust=True)

@@ -87,6 +87,7 @@ def decomposed(store: Store) -> list[Compile]:
     return [row for row in compiles if row.backend == "run_decompositions"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [USUAL, NONE, UNBACKED])
 def test_a_decomposition_is_made_again_from_data(store: Store, number: int) -> None:
     verdict = replay(store, decomposed(store)[number])
@@ -96,6 +97,7 @@ def test_a_decomposition_is_made_again_from_data(store: Store, number: int) -> N
     assert {"graph", "proxies.node", "fake_tensors.convert", "fake_tensors.dispatch"} <= kinds
 
 
+@pytest.mark.slow
 def test_a_function_of_the_program_needs_trust(store: Store) -> None:
     compile = decomposed(store)[OWN]
     refused = replay(store, compile)

@@ -47,6 +47,7 @@ def replayed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
+@pytest.mark.slow
 def test_an_identical_replay_says_what_it_compared(replayed: Path) -> None:
     with Store.open(replayed) as store:
         found = outcome(store)

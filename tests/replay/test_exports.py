@@ -72,6 +72,7 @@ def dynamo_part(store: Store) -> Compile:
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [0, 1, 2])
 def test_an_export_is_made_again_with_trust(store: Store, number: int) -> None:
     verdict = replay(store, exports(store)[number], "frame", trust=True)

@@ -40,6 +40,7 @@ for length in (5, 6):
 """
 
 
+@pytest.mark.slow
 def test_a_result_has_the_sizes_of_when_it_was_worked_out(tmp_path: Path) -> None:
     """Dynamo sliced before the ShapeEnv learned that two symbols are one: the cache kept that."""
     path = tmp_path / "learned.db"

@@ -257,6 +257,7 @@ torch._dynamo.optimize(CompileCounter())(lambda x: x * 3)(x)
 """
 
 
+@pytest.mark.slow
 def test_where_nothing_was_compiled_after_dynamo_trust_replays_dynamo(tmp_path: Path) -> None:
     path = _record(tmp_path, COUNTED)
     with Store.open(path, write=True) as store:
@@ -291,6 +292,7 @@ def own(x):
 """
 
 
+@pytest.mark.slow
 def test_a_graph_that_calls_the_program_is_replayed_from_its_frame(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

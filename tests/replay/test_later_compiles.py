@@ -2,6 +2,8 @@
 
 from pathlib import Path
 
+import pytest
+
 from tests.replay.programs import record
 from torchreel.replay import replay
 from torchreel.replay.compare.normalise import canonical_cached_code, canonical_code
@@ -64,6 +66,7 @@ for function in (f, g):
 """
 
 
+@pytest.mark.slow
 def test_code_that_an_earlier_compile_left_in_a_cache_replays_identically(tmp_path: Path) -> None:
     path = tmp_path / "run.db"
     assert record(path, "program", source=_FROM_A_CACHE) == 0
@@ -81,6 +84,7 @@ def _cached(store: Store, compile: Compile) -> list[tuple[str, object]]:
     ]
 
 
+@pytest.mark.slow
 def test_operators_under_vmap_are_in_the_cache_as_dynamo_left_them(tmp_path: Path) -> None:
     path = tmp_path / "run.db"
     assert record(path, "program", source=_VMAP) == 0
@@ -92,6 +96,7 @@ def test_operators_under_vmap_are_in_the_cache_as_dynamo_left_them(tmp_path: Pat
         assert _cached(store, again) == _cached(store, compile) != []
 
 
+@pytest.mark.slow
 def test_what_an_earlier_compile_left_in_the_fake_tensor_cache_is_found_again(
     tmp_path: Path,
 ) -> None:
@@ -114,6 +119,7 @@ def _outcomes(store: Store, compile: Compile) -> list[tuple[str, object]]:
     ]
 
 
+@pytest.mark.slow
 def test_regions_and_their_calls_have_the_numbers_that_the_process_gave_them(
     tmp_path: Path,
 ) -> None:

@@ -44,6 +44,7 @@ with warm():
 """
 
 
+@pytest.mark.slow
 def test_a_hang_ends_at_the_recorded_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """And is identical to the recorded one: neither half of the time limit nor all of it is up."""
     monkeypatch.setenv("PYTHONPATH", str(ROOT))

@@ -54,6 +54,7 @@ def test_stand_ins_replay_identically(tmp_path: Path, name: str, dynamic: bool) 
     assert any("a stand-in answers" in note for note in verdict.notes)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["trained", "parts", "unbacked", "said"])
 def test_they_are_opaque_to_inductor_too(tmp_path: Path, name: str) -> None:
     """And from the graphs that enter it, which call them as well."""

@@ -62,6 +62,7 @@ def replayed(folder: Path, **options: bool) -> Verdict:
         return replay(store, compile, imports=(HOLE,), **options)
 
 
+@pytest.mark.slow
 def test_what_gets_through_a_replay_does_no_harm(outside: Path) -> None:
     verdict = replayed(outside)
     assert verdict.verdict == "identical", verdict

@@ -80,6 +80,7 @@ def ranks(store: Store) -> list[Recording]:
     return sorted(programs, key=lambda row: row.rank or 0)
 
 
+@pytest.mark.slow
 def test_the_first_decision_in_which_they_part_is_named(store: Store) -> None:
     report = diff_ranks([(store, parse(store.target))])
     parting = report.parting

@@ -53,6 +53,7 @@ def ask(store: Store, statement: str, **limits: float) -> list[tuple[Cell, ...]]
 # -- what is found --------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("view", [name for name in VIEWS if name != "failures"])
 def test_every_view_has_rows_of_a_real_recording(store: Store, view: str) -> None:
     found = query(QueryScope(store), f"SELECT * FROM {view}")

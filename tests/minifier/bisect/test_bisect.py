@@ -53,6 +53,7 @@ def found(store: Store, failing: Compile) -> Bisection:
     return bisect(store, failing, oracle=shared_worker())
 
 
+@pytest.mark.slow
 def test_the_lowering_is_named_with_its_number(found: Bisection) -> None:
     assert (found.backend, found.part) == ("inductor", "lowerings")
     assert "aten.scatter" in found.application

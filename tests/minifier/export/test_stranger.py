@@ -66,6 +66,7 @@ def called(text: str) -> list[str]:
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["one dynamic size"])
 def test_nothing_of_a_case_becomes_code(kind: str) -> None:
     document = CASES[kind]().to_json()

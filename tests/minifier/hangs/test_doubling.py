@@ -22,6 +22,7 @@ LIMIT = 3.0
 LEAST = 12
 
 
+@pytest.mark.slow
 def test_a_chain_whose_time_doubles() -> None:
     """It ends at the fewest calls that take the limit, in less than twenty limits."""
     functions = ["sin", "cos", "neg"] * 11

@@ -127,6 +127,7 @@ def test_a_crash(worker: WorkerOracle) -> None:
     assert report.observed == crash_signature("pre_grad", "", "SIGSEGV")
 
 
+@pytest.mark.slow
 def test_a_hang(worker: WorkerOracle, monkeypatch: pytest.MonkeyPatch) -> None:
     """In the same stage it is what is looked for, else nobody knows what it would have been."""
     monkeypatch.setattr(worker, "_bounds", RunLimits(3.0))
