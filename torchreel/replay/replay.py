@@ -311,6 +311,7 @@ def _one(
             attempt=compile.attempt,
             backward=had_backward(store, compile),
             execute=_failed_at(failure, "run"),
+            execute_backward=_failed_at(failure, "run", partition="backward"),
             compare=failure is not None and _is_wrong(failure),
             compile_cpp=_failed_at(failure, "run", "codegen"),
             trust=options.trust,
@@ -396,8 +397,10 @@ def _known_before(
     )
 
 
-def _failed_at(failure: Failure | None, *stages: str) -> bool:
-    return failure is not None and failure.stage in stages
+def _failed_at(failure: Failure | None, *stages: str, partition: str | None = None) -> bool:
+    if failure is None or failure.stage not in stages:
+        return False
+    return partition is None or failure.partition == partition
 
 
 def _is_wrong(failure: Failure) -> bool:

@@ -262,6 +262,8 @@ def _step(store: Store, group: Attempts, folder: Path, wanted: bool) -> Sequence
         wanted=wanted,
         backward=had_backward(store, last) or bool(queries.events(store, last, LATE_BACKWARD)),
         execute=failure is not None and failure.stage == "run",
+        execute_backward=failure is not None
+        and (failure.stage, failure.partition) == ("run", "backward"),
         compile_cpp=failure is not None and failure.stage in ("run", "codegen"),
         items=_items(store, group),
     )

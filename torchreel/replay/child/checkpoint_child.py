@@ -53,6 +53,8 @@ class Request:
     """Compile the backward graph too: the recorded program called `backward()`."""
     execute: bool = False
     """Run the compiled code on synthesised inputs: the recorded failure happened there."""
+    execute_backward: bool = False
+    """Run the compiled backward too: it happened there."""
     compare: bool = False
     """Run it in eager mode too, and compare: the recorded failure is a wrong result."""
     compile_cpp: bool = False
@@ -151,6 +153,7 @@ def _replay(request: Request, report: Report) -> None:
     from torchreel.formats.checkpoints.document import CheckpointDoc
     from torchreel.formats.operators import stand_ins
     from torchreel.replay.accuracy.comparison import compare
+    from torchreel.replay.accuracy.results import run_backward
     from torchreel.replay.child import checks, restore
     from torchreel.replay.compare.verdict import NOT_RECORDED, NOT_RESTORED
     from torchreel.replay.imposed import fake_cache, remainders, torch_machine
@@ -212,8 +215,11 @@ def _replay(request: Request, report: Report) -> None:
                     expected = restore.results_of(doc)
                 _note(recorder, compare(expected, restore.results_of(doc, compiled)))
             elif request.execute:
-                replayed.is_running = True
-                restore.execute(doc, compiled)
+                replayed.running = "forward"
+                result = restore.execute(doc, compiled)
+                if request.execute_backward:
+                    replayed.running = "backward"
+                    run_backward(result)
 
 
 def _replacements(restored: Restored, request: Request) -> list[tuple[object, object]]:
@@ -299,7 +305,8 @@ class _OneCompile:
             # A backend of the program may compile parts of the graph apart, as when recorded.
             call = GraphCall(id(restored.graph), is_any=":" not in doc.backend)
             self.span.entry.call = call
-        self.is_running = False
+        self.running = ""
+        """The part of the compiled code that is running: forward or backward."""
 
     def __enter__(self) -> _OneCompile:
         return self
@@ -311,9 +318,10 @@ class _OneCompile:
         traceback: TracebackType | None,
     ) -> bool:
         replayed = isinstance(error, Exception) and not isinstance(error, TorchreelError)
-        if error is not None and replayed and self.is_running and self.span is not None:
+        if error is not None and replayed and self.running and self.span is not None:
             # As in the recorded program, where it left what the compiler had returned.
-            self.recorder.add_failure(error, Mark(id(error), self.span.entry, "run", ""))
+            partition = "backward" if self.running == "backward" else ""
+            self.recorder.add_failure(error, Mark(id(error), self.span.entry, "run", partition))
         replayed = replayed or isinstance(error, Stopped)
         if self.span is not None:
             self.recorder.leave(self.span, error if replayed else None)

@@ -49,6 +49,7 @@ class SequenceStep:
     """True if it is recorded: a recompile needs its history, and that only once."""
     backward: bool = False
     execute: bool = False
+    execute_backward: bool = False
     compile_cpp: bool = False
     items: Sequence[tuple[Json, Json]] = ()
     """Sources of 0-d tensors whose values became symbols, and those values."""
@@ -182,6 +183,7 @@ def _trace(
     report: FrameReport,
 ) -> None:
     from torchreel.replay import dynamo_names
+    from torchreel.replay.accuracy.results import run_backward
     from torchreel.replay.child.frames import SUBSTITUTE, backend_of, imposed, run, trace
     from torchreel.replay.compare.verdict import NOT_RESTORED
     from torchreel.torch_compat import aot, inductor
@@ -203,7 +205,9 @@ def _trace(
         told.span = [time.time_ns(), _NEVER]
         report.write(request.report)  # should the compile kill this process
         with _Failing(told), _stopping(step, request, frame, report):
-            (run if step.execute else trace)(function, frame, call, backend)
+            result = (run if step.execute else trace)(function, frame, call, backend)
+            if step.execute_backward:
+                run_backward(result)
         told.span[1] = time.time_ns()
 
 

@@ -316,7 +316,10 @@ def _run_aot(restored: Restored) -> object:
 
 
 def execute(doc: CheckpointDoc, compiled: object) -> object:
-    """Run a compiled graph once, on synthesised inputs of the recorded layout."""
+    """Run a compiled graph once, on synthesised inputs of the recorded layout.
+
+    Returns its results. Their backward is `results.run_backward`.
+    """
     return _call(doc, compiled, _real_inputs(doc))
 
 

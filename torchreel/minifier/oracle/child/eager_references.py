@@ -22,7 +22,8 @@ from torch.fx import GraphModule, Interpreter, Node
 from torch.fx.node import map_aggregate
 
 from torchreel.minifier.oracle.child.caught import ErrorCatcher
-from torchreel.replay.accuracy.comparison import Evidence, tensors_of
+from torchreel.replay.accuracy.comparison import Evidence
+from torchreel.replay.accuracy.results import Results
 
 _RUNS = 3  # with noise; their largest distance is what rounding can do
 # Functions and methods whose results hold whatever was in memory.
@@ -31,42 +32,6 @@ _UNINITIALISED = frozenset(
 )
 _NARROW = (torch.float16, torch.bfloat16, torch.float32)
 _WIDENING = frozenset({"float", "half", "bfloat16"})
-
-
-class Results:
-    """The results of a function of some inputs, and the gradients of its backward."""
-
-    def __init__(self, function: Callable[..., Any], inputs: list[object], seed: int) -> None:
-        torch.manual_seed(seed)
-        self.inputs = inputs
-        self.gradients: list[object] = []
-        self.result = function(*inputs)
-
-    def outputs(self) -> list[object]:
-        """Return the values returned."""
-        return tensors_of(self.result)
-
-    def forward(self) -> list[object]:
-        """Return the values returned, then the inputs (they may have been written to)."""
-        return [*self.outputs(), *tensors_of(self.inputs)]
-
-    def backward(self) -> list[object]:
-        """Return the gradients of the inputs, from the sum of everything that needs one."""
-        outputs = [
-            value
-            for value in torch.utils._pytree.tree_leaves(self.result)
-            if isinstance(value, torch.Tensor) and value.requires_grad
-        ]
-        if outputs:
-            parts = [(value.abs() if value.is_complex() else value).sum() for value in outputs]
-            total = torch.stack([part.to(torch.float64) for part in parts]).sum()
-            total.backward()  # type: ignore[no-untyped-call]
-        self.gradients = [_gradient(value) for value in self.inputs]
-        return self.gradients
-
-
-def _gradient(value: object) -> object:
-    return value.grad if isinstance(value, torch.Tensor) and value.is_leaf else None
 
 
 class References:

@@ -28,7 +28,7 @@ from torchreel.minifier.oracle.child import torch_names
 from torchreel.minifier.oracle.child.backends import backend_of
 from torchreel.minifier.oracle.child.bisector import held_back
 from torchreel.minifier.oracle.child.caught import ErrorCatcher
-from torchreel.minifier.oracle.child.eager_references import References, Results
+from torchreel.minifier.oracle.child.eager_references import References
 from torchreel.minifier.oracle.child.measures import measured
 from torchreel.minifier.oracle.child.node_errors import node_errors
 from torchreel.minifier.oracle.child.stages import (
@@ -42,6 +42,7 @@ from torchreel.minifier.oracle.predicates import QUANTITIES, Measured, Predicate
 from torchreel.minifier.oracle.protocol import ChildReport, Task
 from torchreel.recorder.event_log.failures import is_restart
 from torchreel.replay.accuracy.comparison import Difference, differences, layout_differences
+from torchreel.replay.accuracy.results import Results
 from torchreel.replay.child import restore
 from torchreel.replay.imposed.device import libraries
 from torchreel.store.documents.jsontypes import Json, parse_json

@@ -10,8 +10,9 @@ import math
 import torch
 
 from torchreel.minifier.cases.case import Case
-from torchreel.minifier.oracle.child.eager_references import References, Results
+from torchreel.minifier.oracle.child.eager_references import References
 from torchreel.replay.accuracy.comparison import differences, largest_error, plain
+from torchreel.replay.accuracy.results import Results
 from torchreel.store.documents.jsontypes import Json
 
 

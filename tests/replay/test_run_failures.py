@@ -1,0 +1,58 @@
+"""The failure of compiled code, in its forward and in its backward, comes again in a replay."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+
+import torchreel
+from torchreel.replay import replay
+from torchreel.store import queries
+from torchreel.store.database import Store
+
+
+class _OutOfRange(torch.autograd.Function):
+    """Indexes out of range in its backward, for values that the compiler does not see."""
+
+    @staticmethod
+    def forward(ctx: object, x: torch.Tensor) -> torch.Tensor:
+        return x.clone()
+
+    @staticmethod
+    def backward(ctx: object, *gradients: torch.Tensor) -> torch.Tensor:
+        return torch.ones(3)[(gradients[0].abs() + 7).long()]
+
+
+def _in_the_backward(x: torch.Tensor) -> torch.Tensor:
+    return _OutOfRange.apply(x.sin())
+
+
+def _in_the_forward(x: torch.Tensor) -> torch.Tensor:
+    return x.sin()[(x.abs() + 7).long()]
+
+
+@pytest.mark.parametrize("backend", ["aot_eager", "inductor"])
+@pytest.mark.parametrize("function", [_in_the_forward, _in_the_backward])
+def test_a_failure_of_compiled_code_comes_again(
+    tmp_path: Path, function: object, backend: str
+) -> None:
+    torch._dynamo.reset()
+
+    def program() -> None:
+        with torchreel.record(str(tmp_path / "run.db")):
+            compiled = torch.compile(function, backend=backend)  # type: ignore[call-overload]
+            compiled(torch.ones(3, requires_grad=True)).sum().backward()
+
+    with pytest.raises((IndexError, RuntimeError), match="out of"):
+        program()
+    with Store.open(tmp_path / "run.db", write=True) as store:
+        (compile,) = queries.compiles(store, 1)
+        (failure,) = queries.failures(store)
+        verdict = replay(store, compile)
+    partition = "backward" if function is _in_the_backward else ""
+    assert (failure.stage, failure.partition.removeprefix("forward")) == ("run", partition)
+    assert (verdict.verdict, verdict.detail, verdict.difference) == ("identical", "", "")
+    (row,) = [row for row in verdict.compared if row.kind == "failure"]
+    assert (row.recorded, row.replayed, row.identical) == (1, 1, 1)

@@ -1,0 +1,52 @@
+"""What a function of some inputs returns, leaves in its inputs, and sends back as gradients."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch.utils import _pytree as pytree
+
+from torchreel.replay.accuracy.comparison import tensors_of
+
+
+class Results:
+    """The results of a function of some inputs, and the gradients of its backward."""
+
+    def __init__(self, function: Callable[..., Any], inputs: list[object], seed: int) -> None:
+        torch.manual_seed(seed)
+        self.inputs = inputs
+        self.gradients: list[object] = []
+        self.result = function(*inputs)
+
+    def outputs(self) -> list[object]:
+        """Return the values returned."""
+        return tensors_of(self.result)
+
+    def forward(self) -> list[object]:
+        """Return the values returned, then the inputs (they may have been written to)."""
+        return [*self.outputs(), *tensors_of(self.inputs)]
+
+    def backward(self) -> list[object]:
+        """Return the gradients of the inputs, from the sum of everything that needs one."""
+        run_backward(self.result)
+        self.gradients = [_gradient(value) for value in self.inputs]
+        return self.gradients
+
+
+def run_backward(result: object) -> None:
+    """Run the backward of a result, from the sum of everything in it that needs a gradient."""
+    outputs = [
+        value
+        for value in pytree.tree_leaves(result)
+        if isinstance(value, torch.Tensor) and value.requires_grad
+    ]
+    if outputs:
+        parts = [(value.abs() if value.is_complex() else value).sum() for value in outputs]
+        total = torch.stack([part.to(torch.float64) for part in parts]).sum()
+        total.backward()  # type: ignore[no-untyped-call]
+
+
+def _gradient(value: object) -> object:
+    return value.grad if isinstance(value, torch.Tensor) and value.is_leaf else None
