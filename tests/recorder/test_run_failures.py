@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -56,6 +57,36 @@ def test_of_a_forward(tmp_path: Path, backend: str) -> None:
 def test_of_a_compiled_backward(tmp_path: Path) -> None:
     (failure,) = failures(tmp_path / "run.db", "aot_eager", backward=True)
     assert (failure.stage, failure.partition) == ("run", "backward")
+
+
+def _differentiated_twice(x: torch.Tensor, y: torch.Tensor) -> None:
+    (gradient,) = torch.autograd.grad(y.sum(), x, create_graph=True)
+    gradient.sum().backward()  # type: ignore[no-untyped-call]
+
+
+def _under_vmap(x: torch.Tensor, y: torch.Tensor) -> None:
+    torch.vmap(lambda v: torch.autograd.grad(y, x, v, retain_graph=True)[0])(torch.eye(3))
+
+
+@pytest.mark.parametrize(
+    ("use", "partition"),
+    [(_differentiated_twice, "double backward"), (_under_vmap, "backward")],
+)
+def test_where_aotautograd_refuses_to_call_a_backward(
+    tmp_path: Path, use: Callable[[torch.Tensor, torch.Tensor], None], partition: str
+) -> None:
+    torch._dynamo.reset()
+
+    def program() -> None:
+        with torchreel.record(str(tmp_path / "run.db")):
+            x = torch.ones(3, requires_grad=True)
+            use(x, torch.compile(lambda x: x.sin() * x, backend="aot_eager")(x))
+
+    with pytest.raises(RuntimeError, match=r"double backward|within vmap"):
+        program()
+    with Store.open(tmp_path / "run.db") as store:
+        (failure,) = queries.failures(store)
+    assert (failure.stage, failure.partition) == ("run", partition)
 
 
 def test_an_exception_of_the_program_itself_is_none(tmp_path: Path) -> None:

@@ -56,3 +56,23 @@ def test_a_failure_of_compiled_code_comes_again(
     assert (verdict.verdict, verdict.detail, verdict.difference) == ("identical", "", "")
     (row,) = [row for row in verdict.compared if row.kind == "failure"]
     assert (row.recorded, row.replayed, row.identical) == (1, 1, 1)
+
+
+@pytest.mark.parametrize("backend", ["aot_eager", "inductor"])
+def test_a_double_backward_is_refused_again(tmp_path: Path, backend: str) -> None:
+    torch._dynamo.reset()
+
+    def program() -> None:
+        with torchreel.record(str(tmp_path / "run.db")):
+            x = torch.ones(3, requires_grad=True)
+            y = torch.compile(lambda x: (x.sin() * x).sum(), backend=backend)(x)
+            (gradient,) = torch.autograd.grad(y, x, create_graph=True)
+            gradient.sum().backward()  # type: ignore[no-untyped-call]
+
+    with pytest.raises(RuntimeError, match="double backward"):
+        program()
+    with Store.open(tmp_path / "run.db", write=True) as store:
+        (compile,) = queries.compiles(store, 1)
+        verdict = replay(store, compile)
+    assert (verdict.verdict, verdict.detail, verdict.difference) == ("identical", "", "")
+    assert [row.replayed for row in verdict.compared if row.kind == "failure"] == [1]

@@ -97,6 +97,13 @@ def target_of(store: Store, stack: ExitStack) -> str:
     return store.target
 
 
+def backward_that_failed(failure: Failure | None) -> str:
+    """Return the partition of the backward whose run failed; '' where none did."""
+    if failure is None or failure.stage != "run" or "backward" not in failure.partition:
+        return ""
+    return failure.partition
+
+
 def had_backward(store: Store, compile: Compile) -> bool:
     """Return whether its backward was compiled: then the replay does so as well."""
     partitions = [code.partition for code in queries.output_codes(store, compile)]

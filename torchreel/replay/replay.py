@@ -38,6 +38,7 @@ from torchreel.replay.imposed import fake_cache, real_inputs, remainders
 from torchreel.replay.imposed.facts import facts_of
 from torchreel.replay.options import (
     ReplayOptions,
+    backward_that_failed,
     check_version,
     had_backward,
     hang_limit,
@@ -311,7 +312,7 @@ def _one(
             attempt=compile.attempt,
             backward=had_backward(store, compile),
             execute=_failed_at(failure, "run"),
-            execute_backward=_failed_at(failure, "run", partition="backward"),
+            execute_backward=backward_that_failed(failure),
             compare=failure is not None and _is_wrong(failure),
             compile_cpp=_failed_at(failure, "run", "codegen"),
             trust=options.trust,
@@ -397,10 +398,8 @@ def _known_before(
     )
 
 
-def _failed_at(failure: Failure | None, *stages: str, partition: str | None = None) -> bool:
-    if failure is None or failure.stage not in stages:
-        return False
-    return partition is None or failure.partition == partition
+def _failed_at(failure: Failure | None, *stages: str) -> bool:
+    return failure is not None and failure.stage in stages
 
 
 def _is_wrong(failure: Failure) -> bool:

@@ -37,6 +37,7 @@ from torchreel.replay.imposed.facts import facts_of
 from torchreel.replay.many import Row
 from torchreel.replay.options import (
     ReplayOptions,
+    backward_that_failed,
     check_version,
     had_backward,
     hang_limit,
@@ -262,8 +263,7 @@ def _step(store: Store, group: Attempts, folder: Path, wanted: bool) -> Sequence
         wanted=wanted,
         backward=had_backward(store, last) or bool(queries.events(store, last, LATE_BACKWARD)),
         execute=failure is not None and failure.stage == "run",
-        execute_backward=failure is not None
-        and (failure.stage, failure.partition) == ("run", "backward"),
+        execute_backward=backward_that_failed(failure),
         compile_cpp=failure is not None and failure.stage in ("run", "codegen"),
         items=_items(store, group),
     )

@@ -11,6 +11,7 @@ from __future__ import annotations
 import re
 import weakref
 from collections.abc import Callable, Iterator
+from functools import partial
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
@@ -42,6 +43,8 @@ POST_COMPILE = AttachPoint(
     "the attribute that every call looks up",
 )
 ATTACH_POINTS = (POST_COMPILE, GLOBAL)
+_DOUBLE_BACKWARD = "CompiledFunctionBackward.backward"
+"""What AOTAutograd calls to differentiate a compiled backward, which it refuses."""
 _NAMED_FRAME = re.compile(r"filename: '(.*?)', function name: '(.*?)', line number: (\d+)")
 EVENTS: Events = {}
 
@@ -160,16 +163,44 @@ _HOLDERS = {
     "CompiledFxGraph.__call__": "self",
     "DisableContext.__call__.<locals>._fn": "fn",
 }
-_BACKWARD = "CompiledFunction._backward_impl"
+# AOTAutograd's functions around a compiled backward, the innermost first, and what finds it.
+_BACKWARDS: dict[str, Callable[[FrameType], Any]] = {
+    "CompiledFunction._backward_impl": lambda frame: frame.f_locals.get("backward_compiler"),
+    "CompiledFunction.backward": lambda frame: _backward_compiler(
+        frame.f_locals["CompiledFunction"]._backward_impl
+    ),
+    _DOUBLE_BACKWARD: lambda frame: _backward_compiler(frame.f_locals["ctx"]._forward_cls.forward),
+}
+
+
+def _backward_compiler(function: Any) -> Any:
+    """Find what compiles a backward, in the closures of AOTAutograd's functions that run it."""
+    if isinstance(function, partial):  # in a context of its own
+        function = function.args[0]
+    cells = dict(zip(function.__code__.co_freevars, function.__closure__ or (), strict=True))
+    if "backward_compiler" in cells:
+        return cells["backward_compiler"].cell_contents
+    inner = next(cells[name] for name in ("impl_fn", "_impl_") if name in cells)
+    return _backward_compiler(inner.cell_contents)
+
+
+def _of_backward(frame: FrameType) -> tuple[CompileEntry, str] | None:
+    """Whose backward AOTAutograd runs in a frame, and whether to differentiate it again."""
+    name = frame.f_code.co_qualname.rpartition("<locals>.")[2]
+    if name not in _BACKWARDS:
+        return None
+    with fail_open("run"):
+        entry = aot_events.expected(getattr(_BACKWARDS[name](frame), "lazy_backward_info", None))
+        if entry is not None:
+            return entry, "double backward" if name == _DOUBLE_BACKWARD else "backward"
+    return None
 
 
 def _of_frame(frame: FrameType) -> tuple[CompileEntry, str] | None:
     """Whose compiled code a frame runs, and which partition; None where it runs none."""
+    if (found := _of_backward(frame)) is not None:
+        return found
     name = frame.f_code.co_qualname
-    if name.endswith(_BACKWARD):
-        info = getattr(frame.f_locals.get("backward_compiler"), "lazy_backward_info", None)
-        entry = aot_events.expected(info)
-        return (entry, "backward") if entry is not None else None
     holder = frame.f_locals.get(_HOLDERS[name]) if name in _HOLDERS else None
     known = _origins.get(id(holder))
     return known[1:] if known is not None and known[0]() is holder else None

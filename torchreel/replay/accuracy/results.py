@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, TypeGuard
 
 import torch
 from torch.utils import _pytree as pytree
 
 from torchreel.replay.accuracy.comparison import tensors_of
+
+DOUBLE_BACKWARD = "double backward"
+"""The partition of a failure where a compiled backward was to be differentiated again."""
 
 
 class Results:
@@ -35,17 +38,25 @@ class Results:
         return self.gradients
 
 
-def run_backward(result: object) -> None:
-    """Run the backward of a result, from the sum of everything in it that needs a gradient."""
-    outputs = [
-        value
-        for value in pytree.tree_leaves(result)
-        if isinstance(value, torch.Tensor) and value.requires_grad
-    ]
+def run_backward(result: object, inputs: Sequence[object] = ()) -> None:
+    """Run the backward of a result, from the sum of everything in it that needs a gradient.
+
+    With `inputs`, their gradients are differentiated again, as a double backward does.
+    """
+    outputs = [value for value in pytree.tree_leaves(result) if _needs_gradient(value)]
     if outputs:
         parts = [(value.abs() if value.is_complex() else value).sum() for value in outputs]
         total = torch.stack([part.to(torch.float64) for part in parts]).sum()
-        total.backward()  # type: ignore[no-untyped-call]
+        leaves = [value for value in inputs if _needs_gradient(value)]
+        if not leaves:
+            total.backward()  # type: ignore[no-untyped-call]
+            return
+        gradients = torch.autograd.grad(total, leaves, create_graph=True, allow_unused=True)
+        run_backward(gradients)
+
+
+def _needs_gradient(value: object) -> TypeGuard[torch.Tensor]:
+    return isinstance(value, torch.Tensor) and value.requires_grad
 
 
 def _gradient(value: object) -> object:

@@ -53,8 +53,8 @@ class Request:
     """Compile the backward graph too: the recorded program called `backward()`."""
     execute: bool = False
     """Run the compiled code on synthesised inputs: the recorded failure happened there."""
-    execute_backward: bool = False
-    """Run the compiled backward too: it happened there."""
+    execute_backward: str = ""
+    """Run the compiled backward too, or differentiate it ('double backward'): it happened there."""
     compare: bool = False
     """Run it in eager mode too, and compare: the recorded failure is a wrong result."""
     compile_cpp: bool = False
@@ -153,7 +153,7 @@ def _replay(request: Request, report: Report) -> None:
     from torchreel.formats.checkpoints.document import CheckpointDoc
     from torchreel.formats.operators import stand_ins
     from torchreel.replay.accuracy.comparison import compare
-    from torchreel.replay.accuracy.results import run_backward
+    from torchreel.replay.accuracy.results import DOUBLE_BACKWARD, run_backward
     from torchreel.replay.child import checks, restore
     from torchreel.replay.compare.verdict import NOT_RECORDED, NOT_RESTORED
     from torchreel.replay.imposed import fake_cache, remainders, torch_machine
@@ -216,10 +216,11 @@ def _replay(request: Request, report: Report) -> None:
                 _note(recorder, compare(expected, restore.results_of(doc, compiled)))
             elif request.execute:
                 replayed.running = "forward"
-                result = restore.execute(doc, compiled)
+                result, inputs = restore.execute(doc, compiled)
                 if request.execute_backward:
-                    replayed.running = "backward"
-                    run_backward(result)
+                    replayed.running = request.execute_backward
+                    twice = request.execute_backward == DOUBLE_BACKWARD
+                    run_backward(result, inputs if twice else ())
 
 
 def _replacements(restored: Restored, request: Request) -> list[tuple[object, object]]:
@@ -306,7 +307,7 @@ class _OneCompile:
             call = GraphCall(id(restored.graph), is_any=":" not in doc.backend)
             self.span.entry.call = call
         self.running = ""
-        """The part of the compiled code that is running: forward or backward."""
+        """The part of the compiled code that runs: forward, or a partition of the backward."""
 
     def __enter__(self) -> _OneCompile:
         return self
@@ -320,7 +321,7 @@ class _OneCompile:
         replayed = isinstance(error, Exception) and not isinstance(error, TorchreelError)
         if error is not None and replayed and self.running and self.span is not None:
             # As in the recorded program, where it left what the compiler had returned.
-            partition = "backward" if self.running == "backward" else ""
+            partition = self.running if self.running != "forward" else ""
             self.recorder.add_failure(error, Mark(id(error), self.span.entry, "run", partition))
         replayed = replayed or isinstance(error, Stopped)
         if self.span is not None:

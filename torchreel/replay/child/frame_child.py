@@ -49,7 +49,7 @@ class SequenceStep:
     """True if it is recorded: a recompile needs its history, and that only once."""
     backward: bool = False
     execute: bool = False
-    execute_backward: bool = False
+    execute_backward: str = ""
     compile_cpp: bool = False
     items: Sequence[tuple[Json, Json]] = ()
     """Sources of 0-d tensors whose values became symbols, and those values."""
@@ -183,7 +183,7 @@ def _trace(
     report: FrameReport,
 ) -> None:
     from torchreel.replay import dynamo_names
-    from torchreel.replay.accuracy.results import run_backward
+    from torchreel.replay.accuracy.results import DOUBLE_BACKWARD, run_backward
     from torchreel.replay.child.frames import SUBSTITUTE, backend_of, imposed, run, trace
     from torchreel.replay.compare.verdict import NOT_RESTORED
     from torchreel.torch_compat import aot, inductor
@@ -207,7 +207,8 @@ def _trace(
         with _Failing(told), _stopping(step, request, frame, report):
             result = (run if step.execute else trace)(function, frame, call, backend)
             if step.execute_backward:
-                run_backward(result)
+                given = [*frame.args, *frame.kwargs.values()]
+                run_backward(result, given if step.execute_backward == DOUBLE_BACKWARD else ())
         told.span[1] = time.time_ns()
 
 

@@ -315,12 +315,13 @@ def _run_aot(restored: Restored) -> object:
         return inductor.compile_fx_inner(restored.graph, restored.inputs, arguments)
 
 
-def execute(doc: CheckpointDoc, compiled: object) -> object:
+def execute(doc: CheckpointDoc, compiled: object) -> tuple[object, list[object]]:
     """Run a compiled graph once, on synthesised inputs of the recorded layout.
 
-    Returns its results. Their backward is `results.run_backward`.
+    Returns its results and the inputs. The backward is `results.run_backward`.
     """
-    return _call(doc, compiled, _real_inputs(doc))
+    inputs = _real_inputs(doc)
+    return _call(doc, compiled, list(inputs)), inputs
 
 
 def results_of(doc: CheckpointDoc, function: object = None) -> list[object]:
