@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from torchreel.recorder.attach import AttachPoint, Call, Probe, Visit
+from torchreel.recorder.attach import AttachPoint, Call, Probe, Tap, Visit
 from torchreel.recorder.guard import fail_open
 from torchreel.recorder.probes import aot_events
 from torchreel.recorder.probes.aot_events import (
@@ -36,8 +36,14 @@ BASE = AttachPoint(_COMPILE, "aot_dispatch_base_graph", "traces the graph withou
 FORWARD = AttachPoint(
     _COMPILE, "_aot_stage2b_compile_forward_or_inference", "the forward or inference graph"
 )
+FUNCTION = AttachPoint(
+    "torch._functorch._aot_autograd.runtime_wrappers",
+    "AOTDispatchAutograd.post_compile",
+    "makes the autograd function of two graphs, compiled or from a cache",
+)
 ATTACH_POINTS = (
     STATE, DEDUPE, BASES, BASE_GROUPS, JOINT, BASE, PARTITION, FORWARD, BACKWARD, LATE, BW_COMPILER,
+    FUNCTION,
 )  # fmt: skip
 
 
@@ -108,4 +114,5 @@ PROBES = (
     Probe(FORWARD, _forward),
     Probe(BACKWARD, _backward),
     Probe(LATE, aot_events.late_backward),
+    Tap(FUNCTION, aot_events.autograd_function),
 )

@@ -21,6 +21,7 @@ from torchreel.events.aot import (
 )
 from torchreel.recorder import attach, guard
 from torchreel.recorder.attach import AttachPoint, Call, Events, Visit, hide_frame, unwind
+from torchreel.recorder.event_log.spans import current_context
 from torchreel.recorder.guard import fail_open
 from torchreel.torch_compat.names import has
 
@@ -284,10 +285,34 @@ def expect_backward(info: Any, entry: CompileEntry) -> None:
     _expected[key] = (weakref.ref(info, lambda _: _expected.pop(key, None)), entry)
 
 
-def expected(info: Any) -> CompileEntry | None:
-    """The compile that a backward belongs to; None for one that is not known."""
-    known = _expected.get(id(info))
-    return known[1] if known is not None and known[0]() is info else None
+# Which compile the autograd function of a graph belongs to, also where a cache had both graphs.
+_functions: dict[int, tuple[weakref.ref[Any], CompileEntry]] = {}
+
+
+def autograd_function(
+    recorder: Recorder,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    token: object,
+    result: Any,
+    error: BaseException | None,
+) -> None:
+    """Remember whose autograd function AOTAutograd made, by its AOTConfig."""
+    config = getattr(args[0], "aot_config", None) if args else kwargs.get("aot_config")
+    is_known = recorder.spans.top is not None or current_context() is not None
+    # Outside of Dynamo its stages are over by now, and the next compile has not begun.
+    entry = recorder.entry_here() if is_known else recorder.spans.here.unnamed
+    if config is not None and error is None and entry is not None:
+        key = id(config)
+        known = weakref.ref(config, lambda _: _functions.pop(key, None))
+        _functions[key] = known, entry
+
+
+def of_backward(compiler: Any) -> CompileEntry | None:
+    """The compile that the backward of an autograd function belongs to; None for one not known."""
+    config = getattr(compiler, "aot_config", None)
+    known = _functions.get(id(config))
+    return known[1] if known is not None and known[0]() is config else None
 
 
 def late_backward(recorder: Recorder, call: Call) -> Visit:

@@ -190,7 +190,7 @@ def _of_backward(frame: FrameType) -> tuple[CompileEntry, str] | None:
     if name not in _BACKWARDS:
         return None
     with fail_open("run"):
-        entry = aot_events.expected(getattr(_BACKWARDS[name](frame), "lazy_backward_info", None))
+        entry = aot_events.of_backward(_BACKWARDS[name](frame))
         if entry is not None:
             return entry, "double backward" if name == _DOUBLE_BACKWARD else "backward"
     return None
