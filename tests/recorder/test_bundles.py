@@ -16,10 +16,16 @@ import pytest
 import torch
 
 from tests.recorder.conftest import Record
-from torchreel.errors import DamagedStore, UnsupportedError, UntrustedError, UsageError
+from torchreel.errors import (
+    DamagedStore,
+    ReplayError,
+    UnsupportedError,
+    UntrustedError,
+    UsageError,
+)
 from torchreel.recorder.frames import bundles
 from torchreel.recorder.settings import Settings
-from torchreel.replay.child.bundles import load_bundle
+from torchreel.replay.child.bundles import _unpickled, load_bundle
 from torchreel.store import Store, queries
 from torchreel.store.records import Compile, FrameBundle
 
@@ -453,3 +459,22 @@ def test_nothing_is_kept_where_all_text_is_redacted(tmp_path: Path) -> None:
     _, row = bundle(path)
     assert (row.status, row.digest) == ("refused", None)
     assert "redacted" in row.reason
+
+
+def test_a_bundle_that_needs_what_was_not_kept_says_so() -> None:
+    data = pickle.dumps({"hook": _Attribute(bundles.Opaque("some.Type", "it can't be pickled"))})
+    with pytest.raises(ReplayError, match=r"is not complete: a some\.Type was not kept"):
+        _unpickled(data, [], "1/0/0")
+    assert (
+        repr(pickle.loads(pickle.dumps(bundles.Opaque("some.Type", "why")))) == "<some.Type: why>"
+    )
+
+
+class _Attribute:
+    """Is pickled as an attribute of another object, as bound methods are."""
+
+    def __init__(self, of: object) -> None:
+        self.of = of
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return getattr, (self.of, "method")

@@ -65,6 +65,11 @@ class Opaque:
     def __repr__(self) -> str:
         return f"<{self.type}: {self.reason}>"
 
+    def __getattr__(self, name: str) -> Any:
+        told = vars(self)  # empty while it is read back
+        what, why = told.get("type", "object"), told.get("reason", "")
+        raise AttributeError(f"a {what} was not kept ({why})", name=name, obj=self)
+
 
 _made: dict[int, Any] = {}
 """In a process that loads bundles: what each token stands for."""

@@ -20,7 +20,7 @@ from types import FunctionType
 from typing import TYPE_CHECKING, Any
 
 from torchreel.errors import DamagedStore, ReplayError, UnsupportedError, UntrustedError
-from torchreel.recorder.frames.bundles import FORMAT, GENERATED
+from torchreel.recorder.frames.bundles import FORMAT, GENERATED, Opaque
 from torchreel.replay.child import modules
 from torchreel.store import queries
 from torchreel.store.database import Store
@@ -264,6 +264,8 @@ def _unpickled(
     try:
         return _Unpickler(data, tensors).load()
     except (ImportError, AttributeError) as error:
+        if isinstance(getattr(error, "obj", None), Opaque):
+            raise ReplayError(f"{what} {place} is not complete: {error}.") from error
         raise ReplayError(
             f"{what} {place} needs what is not here: {error}. Install it, or "
             "put its directory into PYTHONPATH."
