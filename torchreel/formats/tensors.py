@@ -21,7 +21,7 @@ import torch
 from torch.fx.immutable_collections import immutable_list
 
 from torchreel.errors import UnsupportedError
-from torchreel.formats import subclasses, symbols, values
+from torchreel.formats import sparse, subclasses, symbols, values
 from torchreel.store.documents.jsontypes import Json
 from torchreel.torch_compat import fake_tensors, inductor, shapes
 from torchreel.torch_compat.fake_tensors import FakeTensor, FakeTensorMode
@@ -73,7 +73,8 @@ class Encoder:
         if fake_tensors.is_wrapper_subclass(tensor):
             return self._subclass(tensor)
         if tensor.layout is not torch.strided:
-            return {**_common(tensor), "size": _sizes(tensor.shape), "flags": _flags(tensor)}
+            described = {**_common(tensor), "size": _sizes(tensor.shape), "flags": _flags(tensor)}
+            return {**described, **sparse.describe(tensor)}
         description: dict[str, Json] = {
             **_common(tensor),
             "size": _sizes(tensor.shape),
@@ -610,7 +611,7 @@ class _Synthesis:
 
     def _tensor(self, description: Mapping[str, Json]) -> torch.Tensor:
         if description.get("layout") != "strided":
-            raise UnsupportedError(_without_layout(str(description.get("layout"))))
+            return self._sparse(description)
         options = _options(description)
         if "data" in description:
             data = values.decode_value(description["data"], _no_leaf)
@@ -623,6 +624,18 @@ class _Synthesis:
         tensor = torch._conj(tensor) if "conj" in flags else tensor
         tensor = torch._neg_view(tensor) if "neg" in flags else tensor
         return with_autograd(tensor, description)
+
+    def _sparse(self, description: Mapping[str, Json]) -> torch.Tensor:
+        if description.get("layout") == "_mkldnn":
+            raise UnsupportedError(_PACKED)
+        size = [self._int(item) for item in _list(description.get("size"))]
+        sparse.options_of(description, size)
+        options = _options(description)
+        dtype = options["dtype"]
+        assert isinstance(dtype, torch.dtype)
+        dense = _random(math.prod(size), dtype, self.generator).reshape(size)
+        made = sparse.make(description, _on_device(dense, str(options["device"])))
+        return with_autograd(made, description)
 
     def _subclass(self, description: Mapping[str, Json]) -> torch.Tensor:
         inner = _each(_inner(description), self.value, self._objects)
@@ -723,11 +736,7 @@ def _random(count: int, dtype: torch.dtype, generator: torch.Generator) -> torch
     return torch.randint(0, 2, (count,), generator=generator).to(dtype)
 
 
-def _without_layout(layout: str) -> str:
-    """Return the reason why no tensor of a layout can be made, and the remedy."""
-    if layout != "_mkldnn":
-        return f"no {layout:.60} tensor can be synthesised yet"
-    return (
-        "the graph holds a weight that oneDNN has packed, as Inductor does when it freezes a "
-        "graph, in a layout that oneDNN alone knows: replay it from before that, with --entry graph"
-    )
+_PACKED = (
+    "the graph holds a weight that oneDNN has packed, as Inductor does when it freezes a graph, in "
+    "a layout that oneDNN alone knows: replay it from before that, with --entry graph"
+)

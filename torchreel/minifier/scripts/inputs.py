@@ -14,7 +14,7 @@ import torch
 
 from torchreel.errors import UnsupportedError
 from torchreel.escaping.python import literal
-from torchreel.formats import symbols, values
+from torchreel.formats import sparse, symbols, values
 from torchreel.formats.checkpoints.document import CheckpointDoc
 from torchreel.formats.shape_env import snapshots
 from torchreel.formats.tensors import evaluate_hint
@@ -84,7 +84,7 @@ class InputLines:
     def _base(self, description: Mapping[str, Json], flags: list[Json]) -> str:
         """Return the strided tensor, before it becomes a parameter or gets a gradient."""
         if description.get("layout") != "strided":
-            raise UnsupportedError(f"no line of source makes a {description.get('layout')} tensor")
+            return self._sparse(description)
         if "data" in description:
             data = spelling.constant(description["data"])
             return f"torch.tensor({data}, dtype={_dtype(description)})"
@@ -99,6 +99,12 @@ class InputLines:
             return self._random(size, description)
         flat = self._random((self._count(description),), description)
         return f"{flat}{self._as_strided(description, size)}"
+
+    def _sparse(self, description: Mapping[str, Json]) -> str:
+        size = tuple(self._int(item) for item in as_list(description.get("size")))
+        options = sparse.options_of(description, size)
+        given = ", ".join(f"{name}={value}" for name, value in options.items())
+        return f"{self._random(size, description)}.to_sparse({given})"
 
     def _as_strided(self, description: Mapping[str, Json], size: tuple[int, ...]) -> str:
         stride = tuple(self._int(item) for item in as_list(description.get("stride")))

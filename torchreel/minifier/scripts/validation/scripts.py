@@ -76,7 +76,8 @@ _PATHS = _words(
     "torch.library.define torch.library.impl torch.library.register_fake torch.library.get_ctx "
     "metrics.reset metrics.generated_kernel_count ShapeEnv.__init__ V.set_fake_mode "
     "DimDynamic.DUCK DimDynamic.STATIC torch._dynamo.utils.numpy_to_tensor_wrapper "
-    "torch._dynamo.utils.numpy_operator_wrapper"
+    "torch._dynamo.utils.numpy_operator_wrapper torch.sparse_coo torch.sparse_csr torch.sparse_csc "
+    "torch.sparse_bsr torch.sparse_bsc"
 )
 _METHOD_OF_ARRAYS = "torch._dynamo.utils.numpy_method_wrapper"
 """Takes the name of a method."""
