@@ -27,7 +27,17 @@ from torchreel.replay.compare.rules import (
     Scope,
     without,
 )
-from torchreel.replay.compare.selection import DISPATCH, MARK, Fact, Point, Sieve, Sifted, fact
+from torchreel.replay.compare.selection import (
+    DISPATCH,
+    GUARD_RECORD,
+    MARK,
+    Fact,
+    Point,
+    Sieve,
+    Sifted,
+    fact,
+    is_of_conversion,
+)
 from torchreel.store import queries
 from torchreel.store.database import Store
 from torchreel.store.documents.jsontypes import Json
@@ -220,11 +230,13 @@ def holes(store: Store, compile: Compile, after: int, until: int) -> list[int]:
 
 
 def facts_before(store: Store, compile: Compile, point: Point) -> frozenset[Fact]:
-    """Return what was noted before a checkpoint and is noted once only."""
+    """Return what is noted once only, and was before what a replay from a checkpoint does."""
     mark = mark_of(queries.events(store, compile, MARK), point)
     before = mark.seq if mark is not None else 0
     events = itertools.chain.from_iterable(queries.events(store, compile, kind) for kind in ONCE)
-    return frozenset(fact(event) for event in events if event.seq < before)
+    converted = filter(is_of_conversion, queries.events(store, compile, GUARD_RECORD))
+    known = itertools.chain((event for event in events if event.seq < before), converted)
+    return frozenset(map(fact, known))
 
 
 def mark_of(events: Sequence[Event], point: Point) -> Event | None:

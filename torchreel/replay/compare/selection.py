@@ -14,7 +14,7 @@ from torchreel.events.fake_tensors import FakeDispatch
 from torchreel.events.shape_env import ShapeEnvCheckpoint
 from torchreel.replay.compare.normalise import torch_file
 from torchreel.replay.compare.rules import FAKE_INPUTS, ONCE, Excuse, Scope, Seen
-from torchreel.store.documents.jsontypes import canonical_json
+from torchreel.store.documents.jsontypes import Json, canonical_json
 
 MARK = ShapeEnvCheckpoint.kind
 DISPATCH = FakeDispatch.kind
@@ -119,10 +119,11 @@ class Sieve:
         aside = next((excuse.why for excuse in applying if not excuse.fields), "")
         if self._converting and (not aside or event.kind.startswith(self._scope.inputs)):
             # What is set aside anyway (times, file numbers) comes in between.
-            self._converting = event.kind.startswith(self._scope.inputs)
+            converts = event.kind.startswith(self._scope.inputs)
+            self._converting = converts or is_of_conversion(event)
             if self._converting:
                 return Sifted(self.lane, FAKE_INPUTS)
-        if event.kind in ONCE and fact(event) in self._known:
+        if event.kind in _FACTS and fact(event) in self._known:
             return Sifted(self.lane, "seen before")
         if aside:
             return Sifted(self.lane, aside)
@@ -134,7 +135,29 @@ class Sieve:
 
 def fact(event: Seen) -> Fact:
     """Return what an event says, if that is said once only."""
-    return event.kind, event.name, canonical_json(event.data) if event.kind in ONCE else b""
+    told = event.data if event.kind in ONCE else _expression(event)
+    return event.kind, event.name, canonical_json(told) if event.kind in _FACTS else b""
+
+
+def _expression(event: Seen) -> Json:
+    """The expression of torch's record of a guard."""
+    told = event.data.get(GUARD_RECORD) if isinstance(event.data, Mapping) else None
+    return told.get("expr") if isinstance(told, Mapping) else None
+
+
+GUARD_RECORD = "guard_added_fast"
+"""torch's record of a guard, also of one that it suppresses. A ShapeEnv evaluates each once."""
+_FACTS = ONCE | {GUARD_RECORD}
+_CONVERSION = "process_inputs"
+"""In AOTAutograd: converts its inputs, some of which are views of bases with symbolic sizes."""
+
+
+def is_of_conversion(event: Seen) -> bool:
+    """Return True for torch's record of a guard that it suppressed while it converted inputs.
+
+    Where a replay, which has no inputs to convert, comes to that guard, it is evaluated later.
+    """
+    return _is_guard_within(event, _CONVERSION)
 
 
 _RESULT_OF_ENTRY = "_get_output_tensor_from_cache_entry"
@@ -146,12 +169,16 @@ def _is_of_cached_result(event: Seen) -> bool:
 
     An ATen graph that is replayed alone has a new ShapeEnv, which asks again.
     """
-    if event.kind != "guard_added_fast" or not isinstance(event.data, Mapping):
+    return _is_guard_within(event, _RESULT_OF_ENTRY)
+
+
+def _is_guard_within(event: Seen, function: str) -> bool:
+    if event.kind != GUARD_RECORD or not isinstance(event.data, Mapping):
         return False
     told = event.data.get(event.kind)
     stack = told.get("stack") if isinstance(told, Mapping) else None
     frames = stack if isinstance(stack, list) else []
-    return any(isinstance(f, Mapping) and f.get("name") == _RESULT_OF_ENTRY for f in frames)
+    return any(isinstance(f, Mapping) and f.get("name") == function for f in frames)
 
 
 def _depth(event: Seen) -> int:
