@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from torchreel.recorder import install, record, uninstall
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 __all__ = ["__version__", "install", "record", "uninstall"]
 
 _LAZY = dict.fromkeys(("install", "record", "uninstall"), "torchreel.recorder")

@@ -23,7 +23,7 @@ from torchreel.replay.frame_verdicts import export_around
 from torchreel.replay.imposed.operators import document
 from torchreel.store import queries
 from torchreel.store.database import Store
-from torchreel.store.failures.signature import ASKED, Signature
+from torchreel.store.failures.signature import ASKED, DOUBLE_BACKWARD, Signature
 from torchreel.store.records import Compile, Failure
 
 _RUNTIME_ASSERTS = frozenset({"op:aten._assert_scalar.default", "fn:torch._assert_scalar"})
@@ -52,6 +52,12 @@ def starting_cases(
     if failure.stage in NEEDS_FRAME:
         wrong = failure.failure_class == "wrong_result"
         return (wrong_programs if wrong else programs)(store, compile, options)
+    if failure.partition == DOUBLE_BACKWARD:
+        raise UnsupportedError(
+            f"The compile {compile.place} failed where its backward was to be differentiated "
+            "again, which AOTAutograd refuses for every graph: no smaller one says more. Leave "
+            "what needs second derivatives out of torch.compile, or use the backend 'eager'."
+        )
     docs = _documents(store, compile, failure)
     if not docs and queries.is_decomposition(store, compile):
         raise UnsupportedError(

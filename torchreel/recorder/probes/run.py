@@ -43,7 +43,7 @@ POST_COMPILE = AttachPoint(
     "the attribute that every call looks up",
 )
 ATTACH_POINTS = (POST_COMPILE, GLOBAL)
-_DOUBLE_BACKWARD = "CompiledFunctionBackward.backward"
+_TWICE = "CompiledFunctionBackward.backward"
 """What AOTAutograd calls to differentiate a compiled backward, which it refuses."""
 _NAMED_FRAME = re.compile(r"filename: '(.*?)', function name: '(.*?)', line number: (\d+)")
 EVENTS: Events = {}
@@ -169,7 +169,7 @@ _BACKWARDS: dict[str, Callable[[FrameType], Any]] = {
     "CompiledFunction.backward": lambda frame: _backward_compiler(
         frame.f_locals["CompiledFunction"]._backward_impl
     ),
-    _DOUBLE_BACKWARD: lambda frame: _backward_compiler(frame.f_locals["ctx"]._forward_cls.forward),
+    _TWICE: lambda frame: _backward_compiler(frame.f_locals["ctx"]._forward_cls.forward),
 }
 
 
@@ -189,10 +189,12 @@ def _of_backward(frame: FrameType) -> tuple[CompileEntry, str] | None:
     name = frame.f_code.co_qualname.rpartition("<locals>.")[2]
     if name not in _BACKWARDS:
         return None
+    from torchreel.store.failures.signature import DOUBLE_BACKWARD
+
     with fail_open("run"):
         entry = aot_events.of_backward(_BACKWARDS[name](frame))
         if entry is not None:
-            return entry, "double backward" if name == _DOUBLE_BACKWARD else "backward"
+            return entry, DOUBLE_BACKWARD if name == _TWICE else "backward"
     return None
 
 

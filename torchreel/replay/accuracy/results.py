@@ -10,9 +10,6 @@ from torch.utils import _pytree as pytree
 
 from torchreel.replay.accuracy.comparison import tensors_of
 
-DOUBLE_BACKWARD = "double backward"
-"""The partition of a failure where a compiled backward was to be differentiated again."""
-
 
 class Results:
     """The results of a function of some inputs, and the gradients of its backward."""

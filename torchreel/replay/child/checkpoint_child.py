@@ -29,6 +29,7 @@ from torchreel.recorder.event_log.spans import Mark
 from torchreel.replay.child.hang import ending_when_hung
 from torchreel.sandbox.processes import follow_parent
 from torchreel.store.failures.raised import lineage
+from torchreel.store.failures.signature import DOUBLE_BACKWARD
 
 if TYPE_CHECKING:
     from torchreel.recorder.recorder import Recorder
@@ -153,7 +154,7 @@ def _replay(request: Request, report: Report) -> None:
     from torchreel.formats.checkpoints.document import CheckpointDoc
     from torchreel.formats.operators import stand_ins
     from torchreel.replay.accuracy.comparison import compare
-    from torchreel.replay.accuracy.results import DOUBLE_BACKWARD, run_backward
+    from torchreel.replay.accuracy.results import run_backward
     from torchreel.replay.child import checks, restore
     from torchreel.replay.compare.verdict import NOT_RECORDED, NOT_RESTORED
     from torchreel.replay.imposed import fake_cache, remainders, torch_machine

@@ -183,9 +183,10 @@ def _trace(
     report: FrameReport,
 ) -> None:
     from torchreel.replay import dynamo_names
-    from torchreel.replay.accuracy.results import DOUBLE_BACKWARD, run_backward
+    from torchreel.replay.accuracy.results import run_backward
     from torchreel.replay.child.frames import SUBSTITUTE, backend_of, imposed, run, trace
     from torchreel.replay.compare.verdict import NOT_RESTORED
+    from torchreel.store.failures.signature import DOUBLE_BACKWARD
     from torchreel.torch_compat import aot, inductor
 
     call = bundle.call

@@ -44,6 +44,8 @@ FailureClass = Literal[
 CLASSES: tuple[FailureClass, ...] = (
     "exception", "wrong_result", "crash", "hang", "memory", "predicate", "script",
 )  # fmt: skip
+DOUBLE_BACKWARD = "double backward"
+"""The partition of a failure where a compiled backward was to be differentiated again."""
 ASKED: tuple[FailureClass, ...] = ("predicate", "script")
 """Classes that a user defines for a reduction: no recording holds them, no search meets them."""
 
