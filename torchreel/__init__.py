@@ -5,18 +5,24 @@ neither torch nor SQLAlchemy: torch itself imports us (entry point group ``torch
 
     with torchreel.record("run.db"):
         torch.compile(model)(x)
+    with torchreel.open("run.db") as run:
+        print([failure.message for failure in run.failures])
 """
 
 from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from torchreel.analysis.query.opened import open
     from torchreel.recorder import install, record, uninstall
 
 __version__ = "0.2.0"
-__all__ = ["__version__", "install", "record", "uninstall"]
+__all__ = ["__version__", "install", "open", "record", "uninstall"]
 
-_LAZY = dict.fromkeys(("install", "record", "uninstall"), "torchreel.recorder")
+_LAZY = {
+    **dict.fromkeys(("install", "record", "uninstall"), "torchreel.recorder"),
+    "open": "torchreel.analysis.query.opened",
+}
 
 
 def __getattr__(name: str) -> object:

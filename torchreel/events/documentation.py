@@ -1,4 +1,4 @@
-"""The documentation of types of events: what the docstrings in their source say."""
+"""The documentation of classes whose fields have docstrings: types of events, rows of views."""
 
 from __future__ import annotations
 
@@ -6,27 +6,26 @@ import ast
 import inspect
 import textwrap
 
-from torchreel.events.event import EventType
+
+def meaning(described: type) -> str:
+    """Return what an instance of a class says: the docstring of the class, as one line."""
+    return " ".join(inspect.cleandoc(described.__doc__ or "").split())
 
 
-def meaning(event_type: type[EventType]) -> str:
-    """Return what an event of a type says: the docstring of the class, as one line."""
-    return " ".join(inspect.cleandoc(event_type.__doc__ or "").split())
-
-
-def meanings_of_fields(event_type: type[EventType]) -> dict[str, str]:
+def meanings_of_fields(described: type) -> dict[str, str]:
     """Return what each field means, by its name in a store, in order."""
-    source = textwrap.dedent(inspect.getsource(event_type))
+    source = textwrap.dedent(inspect.getsource(described))
     [definition] = ast.parse(source).body
     assert isinstance(definition, ast.ClassDef)
     found = {}
     for statement, following in zip(definition.body, definition.body[1:], strict=False):
         if isinstance(statement, ast.AnnAssign) and isinstance(statement.target, ast.Name):
             found[statement.target.id] = _docstring(following)
-    names = event_type.__struct_encode_fields__
+    # An attribute may be called otherwise in a store: class_ is class there.
+    names = getattr(described, "__struct_encode_fields__", tuple(found))
+    attributes = getattr(described, "__struct_fields__", tuple(found))
     return {
-        name: found.get(attribute, "")
-        for attribute, name in zip(event_type.__struct_fields__, names, strict=True)
+        name: found.get(attribute, "") for attribute, name in zip(attributes, names, strict=True)
     }
 
 

@@ -57,7 +57,7 @@ def ask(store: Store, statement: str, **limits: float) -> list[tuple[Cell, ...]]
 @pytest.mark.parametrize("view", [name for name in VIEWS if name != "failures"])
 def test_every_view_has_rows_of_a_real_recording(store: Store, view: str) -> None:
     found = query(QueryScope(store), f"SELECT * FROM {view}")
-    assert found.columns == tuple(column.name for column in VIEWS[view].columns)
+    assert found.columns == tuple(VIEWS[view].columns)
     assert found.rows
     places = {row.place for row in queries.compiles(store, 1)}
     assert {row[0] for row in found.rows} <= places
@@ -67,8 +67,10 @@ def test_values_have_the_types_of_their_columns(store: Store) -> None:
     types = {"INTEGER": int, "REAL": float, "TEXT": str}
     for view in VIEWS.values():
         for row in ask(store, f"SELECT * FROM {view.name}"):
-            for column, value in zip(view.columns, row, strict=True):
-                assert value is None or type(value) is types[column.type], (view.name, column)
+            for column, value in zip(view.columns.items(), row, strict=True):
+                assert value is None or type(value) is types[column[1]], (view.name, column)
+                if value is None:
+                    assert "None" in str(view.row.__annotations__[column[0]]), (view.name, column)
 
 
 def test_nodes_are_those_of_the_graphs(store: Store) -> None:

@@ -79,7 +79,7 @@ def _connected(store: Store) -> Iterator[sqlite3.Connection]:
 
 
 def _definition(view: QueryView) -> str:
-    columns = ", ".join(f'"{column.name}" {column.type}' for column in view.columns)
+    columns = ", ".join(f'"{name}" {type_}' for name, type_ in view.columns.items())
     return f'CREATE TEMP TABLE "{view.name}" ({columns})'
 
 

@@ -10,12 +10,26 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property, partial
+from typing import ForwardRef, NamedTuple
 
 from torchreel.analysis.event_log import CompileEventLog, data_of, texts
 from torchreel.analysis.guard_check.check import guards_of
 from torchreel.analysis.guards import parts_of
+from torchreel.analysis.query.rows import (
+    CacheDecisionsRow,
+    CompilesRow,
+    FailuresRow,
+    GraphBreaksRow,
+    GraphNodesRow,
+    GuardsRow,
+    KernelsRow,
+    RecompilesRow,
+    StagesRow,
+    SymbolsRow,
+)
 from torchreel.analysis.shapes import Symbol, shape_events, symbol_table
 from torchreel.errors import DamagedStore, TorchreelError
+from torchreel.events.documentation import meaning, meanings_of_fields
 from torchreel.events.frames import CacheMiss, GraphBreak
 from torchreel.events.inductor import ExternKernel, Kernel
 from torchreel.events.nondeterminism import CacheOutcome
@@ -31,24 +45,28 @@ _MOST_NESTING = 20
 
 
 @dataclass(frozen=True)
-class Column:
-    """A column of a view."""
-
-    name: str
-    type: str
-    """INTEGER, REAL or TEXT."""
-    meaning: str
-
-
-@dataclass(frozen=True)
 class QueryView:
     """A table that is filled when a statement names it."""
 
     name: str
-    meaning: str
-    """The thing that one row stands for."""
-    columns: tuple[Column, ...]
+    row: type[NamedTuple]
+    """Its columns (`rows`)."""
     rows: Callable[[QueryScope], Iterator[Values]]
+
+    @property
+    def columns(self) -> dict[str, str]:
+        """The types of the columns in SQL, by name."""
+        annotations = self.row.__annotations__
+        return {name: _TYPES[_plainly(annotations[name])] for name in self.row._fields}
+
+
+_TYPES = {"int": "INTEGER", "float": "REAL", "str": "TEXT"}
+
+
+def _plainly(annotation: object) -> str:
+    """The name of a type, whether or not None may stand there."""
+    text = annotation.__forward_arg__ if isinstance(annotation, ForwardRef) else str(annotation)
+    return text.removesuffix(" | None")
 
 
 class QueryScope:
@@ -84,22 +102,6 @@ class QueryScope:
                 read = partial(queries.stack_frames, self.store, recording.id)
                 frames[recording.id] = queries.readable(self.store, read, {})
             yield CompileEventLog(self.store, row, frames[recording.id])
-
-
-def _column(text: str) -> Column:
-    """`name TYPE meaning`."""
-    name, type_, meaning = text.split(" ", 2)
-    return Column(name, type_, meaning)
-
-
-def _view(
-    name: str, meaning: str, rows: Callable[[QueryScope], Iterator[Values]], *columns: str
-) -> QueryView:
-    return QueryView(name, meaning, tuple(map(_column, columns)), rows)
-
-
-_PLACE = "compile TEXT the compile, as it stands after '#' in its address"
-_FILE, _LINE = "file TEXT of the user's line", "line INTEGER its number"
 
 
 # -- what is in tables ----------------------------------------------------------------------------
@@ -291,99 +293,31 @@ def _mapping(value: Json) -> Mapping[str, Json]:
 VIEWS: Mapping[str, QueryView] = {
     view.name: view
     for view in (
-        _view(
-            "compiles", "one attempt at one frame", _compiles,
-            _PLACE, "recording INTEGER its number",
-            "kind TEXT of the recording: program, replay, import",
-            "rank INTEGER of the process", "compile_id TEXT what torch calls it: 0/1",
-            "attempt INTEGER restarts count up", "frame TEXT name of the frame",
-            "file TEXT of the frame", "line INTEGER of the frame",
-            "backend TEXT what compiled it",
-            "status TEXT ok, failed, restarted, crashed, hung, running, unknown, stopped",
-            "started_ns INTEGER since 1970", "seconds REAL it took",
-            "call_nodes INTEGER of its first graph",
-        ),
-        _view(
-            "failures", "an exception, a wrong result, a crash or a hang", _failures,
-            _PLACE, "recording INTEGER its number", "rank INTEGER of the process",
-            "torch TEXT the version", "stage TEXT where it failed",
-            "partition TEXT inference, forward, backward, or empty",
-            "failure_class TEXT exception, wrong_result, crash, hang, memory",
-            "exception_type TEXT or the signal of a crash", "message TEXT as it was raised",
-            "place TEXT the innermost function of torch",
-            "signature TEXT its digest: the same for the same bug",
-            "time_ns INTEGER since 1970",
-        ),
-        _view(
-            "stages", "a step of the pipeline that a compile entered", _stages,
-            _PLACE, "stage TEXT dynamo, pre_grad, joint, forward, ...",
-            "partition TEXT inference, forward, backward, or empty",
-            "status TEXT ok, failed, open, stopped", "started_ns INTEGER since 1970",
-            "seconds REAL it took",
-        ),
-        _view(
-            "graph_nodes", "a node of a graph, as it was at a stage", _graph_nodes,
-            _PLACE, "stage TEXT of the graph", "partition TEXT of the graph",
-            "ordinal INTEGER of the graph, where a stage has several",
-            "number INTEGER its place in the graph",
-            "module TEXT the nested graph that it is in, or empty", "node TEXT its name",
-            "op TEXT placeholder, call_function, call_method, get_attr, output, ...",
-            "target TEXT what it calls: op:aten.add.Tensor, fn:torch.relu, view",
-            "code TEXT the node as a line of Python", "dtype TEXT of its value",
-            "sizes TEXT of its value, a JSON list", "device TEXT of its value",
-            "stack TEXT the user's stack",
-        ),
-        _view(
-            "guards", "a guard of the compiled code", _guards,
-            _PLACE, "event INTEGER its place in the event log", "type TEXT TENSOR_MATCH, ...",
-            "expression TEXT what is guarded: L['x']", "checks TEXT code, a line for each check",
-            _FILE, _LINE,
-        ),
-        _view(
-            "symbols", "a symbol of the ShapeEnv, as it is in the end", _symbols,
-            _PLACE, "event INTEGER with which it was made", "symbol TEXT its name: s77, u0",
-            "backed INTEGER 1 if it has a value while tracing", "hint TEXT that value",
-            "low TEXT end of its range", "high TEXT end of its range",
-            "replacement TEXT what it was found to be equal to",
-            "renamed TEXT the symbol that an unbacked one was recognised as",
-            "sources TEXT where guards read it, a JSON list", _FILE, _LINE,
-        ),
-        _view(
-            "recompiles", "a cached entry whose guards failed, before a compile", _recompiles,
-            _PLACE, "event INTEGER its place in the event log", "reason TEXT as torch words it",
-            "guards TEXT those that failed, a JSON list", _FILE, _LINE,
-        ),
-        _view(
-            "graph_breaks", "a graph break", _graph_breaks,
-            _PLACE, "event INTEGER its place in the event log", "type TEXT torch's name for it",
-            "reason TEXT as torch words it", _FILE, _LINE,
-        ),
-        _view(
-            "cache_decisions", "a cache of compiled graphs that was asked", _cache_decisions,
-            _PLACE, "event INTEGER its place in the event log", "cache TEXT which one",
-            "outcome TEXT hit, miss or bypass", "key TEXT what it was asked for",
-            "reason TEXT why it was bypassed", "stage TEXT in which it was asked",
-        ),
-        _view(
-            "kernels", "a kernel that was generated, or a library's that is called", _kernels,
-            _PLACE, "event INTEGER its place in the event log", "kernel TEXT its name",
-            "backend TEXT cpp, triton, or extern for a library's",
-            "origins TEXT graph nodes that it computes, a JSON list",
-            "source TEXT the sha256 of its source",
-        ),
+        QueryView("compiles", CompilesRow, _compiles),
+        QueryView("failures", FailuresRow, _failures),
+        QueryView("stages", StagesRow, _stages),
+        QueryView("graph_nodes", GraphNodesRow, _graph_nodes),
+        QueryView("guards", GuardsRow, _guards),
+        QueryView("symbols", SymbolsRow, _symbols),
+        QueryView("recompiles", RecompilesRow, _recompiles),
+        QueryView("graph_breaks", GraphBreaksRow, _graph_breaks),
+        QueryView("cache_decisions", CacheDecisionsRow, _cache_decisions),
+        QueryView("kernels", KernelsRow, _kernels),
     )
-}  # fmt: skip
+}
 """By name."""
 
 
 def page() -> str:
     """The columns of all views, as the page of the documentation has them."""
-    sections = [
-        f"### {view.name}\n\nA row is {view.meaning}.\n\n| column | type | is |\n|---|---|---|\n"
-        + "\n".join(f"| `{c.name}` | {c.type} | {c.meaning} |" for c in view.columns)
-        for view in VIEWS.values()
-    ]
-    return "\n\n".join(sections) + "\n"
+    return "\n\n".join(map(_section, VIEWS.values())) + "\n"
+
+
+def _section(view: QueryView) -> str:
+    meanings = meanings_of_fields(view.row)
+    rows = [f"| `{name}` | {type_} | {meanings[name]} |" for name, type_ in view.columns.items()]
+    head = f"### {view.name}\n\n{meaning(view.row)}\n\n| column | type | is |\n|---|---|---|\n"
+    return head + "\n".join(rows)
 
 
 if __name__ == "__main__":

@@ -44,7 +44,7 @@ POST_COMPILE = AttachPoint(
 )
 ATTACH_POINTS = (POST_COMPILE, GLOBAL)
 _TWICE = "CompiledFunctionBackward.backward"
-"""What AOTAutograd calls to differentiate a compiled backward, which it refuses."""
+"""Called by AOTAutograd to differentiate a compiled backward, which it refuses."""
 _NAMED_FRAME = re.compile(r"filename: '(.*?)', function name: '(.*?)', line number: (\d+)")
 EVENTS: Events = {}
 

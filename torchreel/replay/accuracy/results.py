@@ -1,4 +1,4 @@
-"""What a function of some inputs returns, leaves in its inputs, and sends back as gradients."""
+"""The results of a function of some inputs: values, what it left in the inputs, gradients."""
 
 from __future__ import annotations
 
