@@ -3,7 +3,8 @@
 python -m tests.compat [--if-available] [RELEASE ...]
 
 All known releases by default; 'newest' is the last one. With --if-available, a release whose torch
-can't be installed here (no network, no wheel, no room) is no failure: a line says so.
+can't be installed here (no network, no wheel, no room) is no failure: a line says so, and 'newest'
+is the last one that can, if it is newer than the installed one.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from importlib.metadata import version
 
 from tests.compat.environments import ROOT, VERSIONS, EnvironmentFailed, python_of
 from tests.compat.programs import STORES
@@ -29,8 +31,11 @@ def main(words: list[str]) -> int:
     """Run the suite under each release; returns 1 if it fails under one of them."""
     optional = "--if-available" in words
     words = [word for word in words if word != "--if-available"]
-    newest = list(VERSIONS)[-1]
-    releases = [newest if word == "newest" else word for word in words] or list(VERSIONS)
+    releases = [
+        release
+        for word in words or VERSIONS
+        for release in (_newest(optional=optional) if word == "newest" else [word])
+    ]
     unknown = [release for release in releases if release not in VERSIONS]
     if unknown:
         print(f"compat: no release {', '.join(unknown)}: there are {', '.join(VERSIONS)}, newest.")
@@ -45,6 +50,16 @@ def main(words: list[str]) -> int:
     for release, result in results.items():
         print(f"torch {VERSIONS[release]}: {result or 'passed'}")
     return 1 if any(results.values()) else 0
+
+
+def _newest(*, optional: bool) -> list[str]:
+    """Return the newest release; where it is optional, the newest that can be had, or none."""
+    newest_first = list(reversed(VERSIONS))
+    if not optional:
+        return newest_first[:1]
+    installed = ".".join(version("torch").split(".")[:2])
+    newer = newest_first[: newest_first.index(installed)] if installed in VERSIONS else []
+    return next(([release] for release in newer if _is_available(release)), [])
 
 
 def _is_available(release: str) -> bool:
