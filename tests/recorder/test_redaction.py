@@ -133,6 +133,20 @@ def test_the_name_of_an_input_is_no_secret(redactor: Redactor) -> None:
 
 
 @pytest.mark.parametrize(
+    "line",
+    [
+        "add = l_tokens_ + linear_1;  l_tokens_ = linear_1 = None",
+        "mul_12: f32[2] = x * api_key;  api_key = view_12345 = l_tokens_ = None",
+        "password_1 = addmm_10000000 = None",
+    ],
+)
+def test_what_fx_deletes_is_no_secret(redactor: Redactor, line: str) -> None:
+    """What was taken for one in the text of a graph was taken out of the graph, too."""
+    assert redactor.text(f"    {line}\n    return (add,)\n") == f"    {line}\n    return (add,)\n"
+    assert redactor.text("auth_token = abcd1234efgh = other") == "auth_token = <redacted> = other"
+
+
+@pytest.mark.parametrize(
     "annotation", ["f32[50, 16][16, 1]cpu", "i64[1, s0]", "bf16[][]cuda:0", "Sym(s0 + 1)", "b8[8]"]
 )
 def test_what_torch_notes_of_a_weight_stays(redactor: Redactor, annotation: str) -> None:

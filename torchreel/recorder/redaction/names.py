@@ -64,6 +64,7 @@ ANNOTATION = (
 )
 _NAME_BEFORE = rb"\w*\Z"
 _INPUT = rb"[lL]_\w+_"
+_DELETED = rb"[A-Za-z_]\w*(?:[ \t]=[ \t][A-Za-z_]\w*){0,200}[ \t]=[ \t]None\b"
 _LONGEST_NAME = 400
 _LONGEST = 4000
 _LONGEST_LIST = 2000
@@ -178,9 +179,11 @@ def _bare(text: bytes, start: int, word: bytes, sign: bytes) -> Iterator[tuple[i
 def _unless_name(
     text: bytes, at: int, signed: re.Match[bytes], found: Iterable[tuple[int, int]]
 ) -> Iterable[tuple[int, int]]:
-    """Those values that are no names of inputs of a graph, which FX writes in these ways:
-    `l_token_0_ = L_token_0_`, and `l_token_0_ = l_bias_1_ = None`.
+    """Those values that are no names of a graph, which FX writes in these ways:
+    `l_token_0_ = L_token_0_` for an input, and `l_token_0_ = linear_1 = None` for what it deletes.
     """
+    deleted = _compiled(_DELETED)
+    found = [span for span in found if deleted.match(text, span[0]) is None]
     before = _compiled(_NAME_BEFORE).search(text, max(0, at - _LONGEST_NAME), at)
     assert before is not None
     name, sign = text[before.start() : signed.end("rest")], (signed["sign"] or b"").strip()
