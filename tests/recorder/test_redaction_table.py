@@ -4,6 +4,7 @@ import base64
 import os
 import re
 import sqlite3
+import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,6 +15,7 @@ from tests.recorder import canaries, programs
 from tests.recorder.canaries import CANARIES, FORM, NAMED, Canary
 from torchreel.recorder.launch import run_recorded
 from torchreel.recorder.settings import Settings
+from torchreel.store import Store, queries
 from torchreel.store.blobs.packing import LastPack, read
 
 DOCUMENT = Path(__file__).parents[2] / "docs/redaction.md"
@@ -107,3 +109,25 @@ def test_the_store_holds_what_the_table_says(recorded: tuple[str, list[bytes]]) 
         if found != is_kept(canary, said[canary.place][level]):
             wrong.append((canary, "found" if found else "not found"))
     assert not wrong, "\n".join(map(str, wrong))
+
+
+def test_a_frame_that_begins_anew_leaves_no_source_either(tmp_path: Path) -> None:
+    """A graph break restarts the frame, whose row is then completed by another path."""
+    program = tmp_path / "program.py"
+    program.write_text(
+        "import torch\n"
+        "def f(x):\n"
+        "    # a word of the customer\n"
+        "    x = x + 1\n"
+        "    torch._dynamo.graph_break()\n"
+        "    return x.sin()\n"
+        "torch.compile(f, backend='eager')(torch.ones(3))\n"
+    )
+    for level, has_source in (("all", False), ("default", True)):
+        path = tmp_path / f"{level}.db"
+        command = ["record", "--redact", level, "-o", str(path), "--", sys.executable, str(program)]
+        subprocess.run([sys.executable, "-m", "torchreel.cli", *command], check=True)
+        with Store.open(path) as store:
+            rows = queries.compiles(store, 1)
+        assert any(row.status == "restarted" for row in rows)
+        assert any(row.frame_source for row in rows) == has_source

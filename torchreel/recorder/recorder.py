@@ -230,11 +230,9 @@ class Recorder:
             "generation": entry.generation,
             **frame,
         }
-        if self.options.settings.redact == "all":
-            row.pop("frame_source", None)
         off = self.event_log.switch is not None and self.event_log.switch.look(now=True)
         self._forget_old_entries()
-        self.event_log.append(Add("compiles", row, entry.ref))
+        self.event_log.append(Add("compiles", self._permitted(row), entry.ref))
         self.event_log.began(entry)
         if not (self._begun or off):
             # A process that dies in its first compile has left a word.
@@ -271,7 +269,13 @@ class Recorder:
 
     def update_compile(self, entry: CompileEntry, **columns: object) -> None:
         """Complete the row of a compile."""
-        self.event_log.append(Update("compiles", entry.ref, columns))
+        self.event_log.append(Update("compiles", entry.ref, self._permitted(columns)))
+
+    def _permitted(self, columns: dict[str, object]) -> dict[str, object]:
+        """Leave the source of the frame out where everything is redacted: it has comments."""
+        if self.options.settings.redact != "all":
+            return columns
+        return {name: value for name, value in columns.items() if name != "frame_source"}
 
     def finish(self, entry: CompileEntry, status: str, seconds: float = 0.0) -> None:
         """End a compile; one that failed or hung stays so whatever comes later.
