@@ -50,3 +50,10 @@ def test_retired_words_stay_away() -> None:
     """The glossary has one word for each thing; a tape is an event log."""
     found = [name for name in MODULES if RETIRED.search((ROOT / name).read_text(encoding="utf-8"))]
     assert found == []
+
+
+def test_no_module_refers_to_a_document_that_is_not_here() -> None:
+    """A reader of the repository has no other text than the repository."""
+    absent = re.compile(r"\bthe design's\b|\b(DESIGN|USERS|PEERS|FACTS|NEXT|STYLE)\.md\b")
+    found = [name for name in MODULES if absent.search((ROOT / name).read_text(encoding="utf-8"))]
+    assert found == []

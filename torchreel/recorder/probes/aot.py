@@ -1,6 +1,6 @@
 """AOTAutograd: the joint graph, and the graphs that are handed to the compilers.
 
-Row 12 of the design's table of systems.  Lives here: the stages 'joint', 'forward' and 'backward'
+Lives here: the stages 'joint', 'forward' and 'backward'
 with their graphs, and what AOTAutograd found out about views and mutations (`aot_events`).  Not
 here: what Inductor makes of them (`inductor`).  Serves every backend that is built on AOTAutograd,
 and `aot_function` without any.

@@ -1,6 +1,6 @@
 """Events of AOTAutograd: views, mutations, duplicates, and what it saves for the backward.
 
-Row 12 of the design's table of systems; the probes that open its stages are in `aot`.  Lives here:
+The probes that open its stages are in `aot`.  Lives here:
 the events, and the compile of a backward that begins only when it is called.
 """
 

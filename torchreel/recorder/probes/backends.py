@@ -1,6 +1,6 @@
 """Backends: what is called with the graph, how that ends, and what becomes of a failure.
 
-Row 18 of the design's table of systems.  Lives here: every backend, whatever callable it is, the
+Lives here: every backend, whatever callable it is, the
 fallback to eager after a fake tensor's exception, `verify_correctness`.  Not here: the graph that
 is handed over (`dynamo`), what happens inside of a backend (`aot`, `inductor`).
 """

@@ -1,6 +1,6 @@
 """Compiled autograd: the backward of the autograd engine as one graph.
 
-Row 13 of the design's table of systems.  Lives here: the capture (a compile of its own, `!0`), what
+Lives here: the capture (a compile of its own, `!0`), what
 it lifts to inputs, the order of the engine's nodes, hooks.  Not here: how Dynamo compiles the graph
 (an ordinary compile, `!0/1/0`).
 """

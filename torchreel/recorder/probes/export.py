@@ -1,6 +1,6 @@
 """Export: `torch.export` and `make_fx`, which need not pass Dynamo.
 
-Row 19 of the design's table of systems.  Lives here: the compile that an export is, its dynamic
+Lives here: the compile that an export is, its dynamic
 shapes, what came of them, and what torch suggests when they don't hold; the compile that a direct
 `make_fx` is.  Not here: Dynamo's part of a strict export (a compile of its own), the nodes
 (`proxies`).

@@ -1,6 +1,6 @@
 """Fake tensors: conversions from real ones, operators dispatched, cache outcomes.
 
-Row 9 of the design's table of systems.  Lives here: what a FakeTensorMode converts, runs, looks up
+Lives here: what a FakeTensorMode converts, runs, looks up
 and remembers.  Not here: the symbols that this makes (`shape_env`), the nodes that it becomes
 (`proxies`).
 

@@ -1,6 +1,6 @@
 """Inductor: the graph as it enters, after the post-grad passes, its lowering, its code.
 
-Row 14 of the design's table of systems.  Lives here: the `aot` checkpoint, and the stages
+Lives here: the `aot` checkpoint, and the stages
 'post_grad', 'lowering' and 'codegen' (in which the C++ compiler runs).  Not here: what happens
 inside of these (`inductor_events`), the generated source (`trace`: it comes with torch's own
 structured trace, also when it was found in a cache), its execution (`run`).

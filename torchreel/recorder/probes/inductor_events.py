@@ -1,6 +1,6 @@
 """Events of Inductor inside its stages: passes, lowerings, fusions, kernels, compile commands.
 
-Row 14 of the design's table of systems; the probes that open its stages are in `inductor`.  Not
+The probes that open its stages are in `inductor`.  Not
 here: the generated source (`trace`), choices that depend on the machine (`nondeterminism`).
 """
 

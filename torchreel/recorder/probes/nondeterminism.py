@@ -1,6 +1,6 @@
 """Nondeterminism: caches, autotuning, device and CPU properties, seeds, workers.
 
-Row 15 of the design's table of systems.  Lives here: what two runs of one compile may find
+Lives here: what two runs of one compile may find
 different.  Nothing here draws, changes or initialises anything: a seed is read where one is set, a
 device's properties when the compiler asks for them.
 """

@@ -1,6 +1,6 @@
 """Proxy tracing: what make_fx turns into nodes.
 
-Row 10 of the design's table of systems.  Lives here: each tracing, each node as it is made, and the
+Lives here: each tracing, each node as it is made, and the
 arithmetic on symbolic scalars that becomes a node because something needs its result.  Not here:
 the finished graphs (`aot`, `export`).
 """

@@ -1,6 +1,6 @@
 """ShapeEnv: every call that changes its state, and what it changed.
 
-Rows 5 to 8 of the design's table of systems.  Lives here: when a ShapeEnv is looked at.  Not here:
+Lives here: when a ShapeEnv is looked at.  Not here:
 what is noted of it (`shape_state`), what else there is of unbacked symbols, runtime asserts and
 scalars (`scalars`), how the state is rebuilt (`torchreel.replay.shape_env.rebuild`).
 
