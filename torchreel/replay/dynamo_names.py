@@ -10,7 +10,6 @@ import dis
 from collections.abc import Iterator, Sequence
 from types import CodeType
 from typing import Any
-from unittest import mock
 
 import torch._dynamo
 from torch._dynamo import convert_frame
@@ -22,6 +21,7 @@ from torchreel.store.documents.jsontypes import Json
 from torchreel.torch_compat import names
 from torchreel.torch_compat.fake_tensors import no_dispatch
 from torchreel.torch_compat.names import TorchName
+from torchreel.torch_compat.patching import patched
 
 
 class TracingStopped(BaseException):
@@ -68,7 +68,7 @@ def _watching_skips(code: CodeType) -> Iterator[None]:
             raise TracingStopped
         return found
 
-    with mock.patch.object(owner, name, stop_at_skip):
+    with patched(owner, name, stop_at_skip):
         yield
 
 

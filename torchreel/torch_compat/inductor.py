@@ -11,6 +11,8 @@ from typing import Any
 import torch
 from torch.fx import GraphModule
 
+from torchreel.torch_compat.patching import patched
+
 
 def is_aot_compilation() -> bool:
     """Return whether Inductor compiles for AOTInductor: into a library, with the weights in it."""
@@ -76,7 +78,6 @@ def without_cpp_compiler() -> Iterator[None]:
     What is compared is the source; a compiler run would decide nothing and take most of the time,
     and Triton's would load the kernel into a GPU.
     """
-    from unittest import mock
 
     from torch._inductor.async_compile import AsyncCompile
     from torch._inductor.codecache import CppWrapperCodeCache
@@ -88,10 +89,10 @@ def without_cpp_compiler() -> Iterator[None]:
         return _NotCompiled()
 
     with (
-        mock.patch.object(AsyncCompile, "cpp_pybinding", function),
-        mock.patch.object(AsyncCompile, "cpp", library),
-        mock.patch.object(AsyncCompile, "triton", library),
-        mock.patch.object(CppWrapperCodeCache, "load_pybinding", function),
+        patched(AsyncCompile, "cpp_pybinding", function),
+        patched(AsyncCompile, "cpp", library),
+        patched(AsyncCompile, "triton", library),
+        patched(CppWrapperCodeCache, "load_pybinding", function),
     ):
         yield
 

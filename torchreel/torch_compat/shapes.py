@@ -24,6 +24,8 @@ from torch.utils._sympy.numbers import int_oo
 from torch.utils._sympy.singleton_int import SingletonInt
 from torch.utils._sympy.value_ranges import ValueRanges
 
+from torchreel.torch_compat.patching import patched
+
 __all__ = [
     "RuntimeAssert",
     "ShapeEnv",
@@ -261,7 +263,6 @@ def choosing_remainders(choose: Callable[[Sequence[Any], Sequence[Any]], Any]) -
     It gets all of them, and those that would be learned to be zero.  torch takes the first that
     `Eq.atoms(Mod)` gives, a set.
     """
-    from unittest import mock
 
     from torch.utils._sympy.functions import Mod
 
@@ -277,10 +278,10 @@ def choosing_remainders(choose: Callable[[Sequence[Any], Sequence[Any]], Any]) -
         def given(self: sympy.Basic, *types: Any) -> Any:
             return ordered if self == expr and types == (Mod,) else atoms(self, *types)
 
-        with mock.patch.object(sympy.Eq, "atoms", given):
+        with patched(sympy.Eq, "atoms", given):
             return learn(env, expr)
 
-    with mock.patch.object(ShapeEnv, "_maybe_guard_rel", learning):
+    with patched(ShapeEnv, "_maybe_guard_rel", learning):
         yield
 
 

@@ -10,13 +10,13 @@ import contextlib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
-from unittest import mock
 
 import sympy
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
 from torchreel.torch_compat.fake_tensors import FAKE_ERRORS
+from torchreel.torch_compat.patching import patched
 
 
 @dataclass
@@ -123,8 +123,8 @@ def around_fake_dispatch(
         return run()
 
     with (
-        mock.patch.object(FakeTensorMode, "dispatch", following),
-        mock.patch.object(FakeTensorMode, "_cached_dispatch_impl", looking_up),
+        patched(FakeTensorMode, "dispatch", following),
+        patched(FakeTensorMode, "_cached_dispatch_impl", looking_up),
     ):
         yield
 

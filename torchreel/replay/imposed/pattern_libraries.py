@@ -6,7 +6,8 @@ import contextlib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
-from unittest import mock
+
+from torchreel.torch_compat.patching import patched
 
 if TYPE_CHECKING:
     from torchreel.recorder.recorder import Recorder
@@ -25,7 +26,7 @@ def pattern_libraries(recorder: Recorder, seen: Sequence[str] = ()) -> Iterator[
             if module.__name__.rpartition(".")[2] in seen:
                 continue
             unseen = _unseen(recorder, module.lazy_init)
-            stack.enter_context(mock.patch.object(module, "lazy_init", unseen))
+            stack.enter_context(patched(module, "lazy_init", unseen))
         yield
 
 

@@ -10,10 +10,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from unittest import mock
 
 from torch._inductor.compiler_bisector import CompilerBisector
 from torch._inductor.virtualized import V
+
+from torchreel.torch_compat.patching import patched
 
 _OVERLOAD = re.compile(r"<OpOverload\(op='([\w.]+)', overload='(\w+)'\)>")
 
@@ -24,7 +25,7 @@ class HeldBack:
     def __init__(self, backend: str, part: str, limit: int) -> None:
         self._part, self._limit = (backend, part), limit
         self._count = 0
-        self._patch = mock.patch.object(
+        self._patch = patched(
             CompilerBisector, "disable_subsystem", staticmethod(self.disable_subsystem)
         )
         self.left_out = ""
@@ -32,12 +33,12 @@ class HeldBack:
 
     def __enter__(self) -> HeldBack:
         if self._part[0]:
-            self._patch.start()
+            self._patch.__enter__()
         return self
 
     def __exit__(self, *error: object) -> None:
         if self._part[0]:
-            self._patch.stop()
+            self._patch.__exit__(None, None, None)
 
     def disable_subsystem(
         self, backend: str, subsystem: str, debug_info: Callable[[], str] | None = None

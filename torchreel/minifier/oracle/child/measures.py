@@ -14,11 +14,11 @@ import time
 import warnings
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
-from unittest import mock
 
 from torchreel.minifier.oracle.child import torch_names
 from torchreel.minifier.oracle.predicates import Measured
 from torchreel.sandbox.processes import resident
+from torchreel.torch_compat.patching import patched
 
 Found = dict[str, Measured]
 
@@ -85,7 +85,7 @@ def _warnings(found: Found) -> Iterator[None]:
     try:
         # Torch's loggers have handlers of their own and pass nothing on: there is no one to ask.
         with (
-            mock.patch.object(logging.Logger, "handle", kept),
+            patched(logging.Logger, "handle", kept),
             warnings.catch_warnings(record=True) as caught,
         ):
             warnings.simplefilter("always")

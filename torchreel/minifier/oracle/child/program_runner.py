@@ -17,7 +17,6 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from types import CodeType, ModuleType
 from typing import Any
-from unittest import mock
 
 import torch
 
@@ -41,6 +40,7 @@ from torchreel.store.documents.jsontypes import Json
 from torchreel.store.failures.raised import lineage
 from torchreel.store.failures.signature import Signature, from_exception
 from torchreel.torch_compat.names import TorchName, resolve
+from torchreel.torch_compat.patching import patched
 
 _FILE = "repro.py"
 
@@ -153,7 +153,7 @@ def _watched(
             seen.append((outcome.error, found))
         raise outcome.error
 
-    with mock.patch.object(owner, name, watched):
+    with patched(owner, name, watched):
         yield
 
 

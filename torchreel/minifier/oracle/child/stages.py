@@ -7,14 +7,13 @@ more. It ends there, before the C++ compiler is started for nothing. Called by b
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import importlib
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Any
-from unittest import mock
 
 from torchreel.formats.checkpoints.document import CheckpointDoc, aot_checkpoint
 from torchreel.minifier.oracle.child import torch_names
@@ -22,6 +21,7 @@ from torchreel.recorder.attach import AttachPoint
 from torchreel.recorder.probes import aot, dynamo, export, inductor
 from torchreel.store.failures.raised import lineage
 from torchreel.torch_compat.names import resolve
+from torchreel.torch_compat.patching import patched
 
 # The steps of a compile, in order; two steps may belong to one stage.
 STEPS = (
@@ -184,7 +184,7 @@ def _followed(stages: Stages, original: Callable[..., Any], locate: Locate) -> C
     return wrapper
 
 
-@contextmanager
+@contextlib.contextmanager
 def followed(
     stages: Stages,
     effort: Callable[[str], torch_names.Effort],
@@ -194,23 +194,17 @@ def followed(
 
     `effort` says for each partition what the C++ compiler has to do.
     """
-    patches = []
-    for point, locate in points:
-        importlib.import_module(point.module)
-        owner, name = resolve(point)
-        original = vars(owner)[name]
-        patches.append(mock.patch.object(owner, name, _followed(stages, original, locate)))
-    for patch in patches:
-        patch.start()
-    try:
+    with contextlib.ExitStack() as patches:
+        for point, locate in points:
+            importlib.import_module(point.module)
+            owner, name = resolve(point)
+            following = _followed(stages, vars(owner)[name], locate)
+            patches.enter_context(patched(owner, name, following))
         with torch_names.compiler_watched(lambda: effort(stages.compiler_step())):
             yield
-    finally:
-        for patch in reversed(patches):
-            patch.stop()
 
 
-@contextmanager
+@contextlib.contextmanager
 def collected_partitions(see: Callable[[CheckpointDoc], None]) -> Iterator[None]:
     """Give each ATen graph to `see` as it enters Inductor, for the length of a `with`."""
     importlib.import_module(inductor.INNER.module)
@@ -222,5 +216,5 @@ def collected_partitions(see: Callable[[CheckpointDoc], None]) -> Iterator[None]
         see(aot_checkpoint(gm, example_inputs, kwargs))
         return original(gm, example_inputs, *args, **kwargs)
 
-    with mock.patch.object(owner, name, wrapper):
+    with patched(owner, name, wrapper):
         yield

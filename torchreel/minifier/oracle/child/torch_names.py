@@ -11,7 +11,6 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from types import ModuleType
 from typing import Any, Literal
-from unittest import mock
 
 import torch
 import torch._inductor.codecache as codecache
@@ -25,6 +24,7 @@ from torch.fx import GraphModule, Interpreter, Node
 from torch.fx.experimental.symbolic_shapes import compute_unbacked_bindings
 
 from torchreel.recorder.attach import AttachPoint
+from torchreel.torch_compat.patching import patched
 
 COMPILER = AttachPoint(
     "torch._inductor.cpp_builder", "run_compile_cmd", "starts the C++ compiler on a generated file"
@@ -90,7 +90,7 @@ def eager_random_numbers() -> Any:
 
 def code_kept(sources: list[str]) -> Any:
     """Return a context in which each source that Inductor generates is added to `sources`."""
-    return mock.patch.object(GraphLowering, "save_output_code", sources.append)
+    return patched(GraphLowering, "save_output_code", sources.append)
 
 
 def kernel_count() -> int:
@@ -139,11 +139,9 @@ def compiler_watched(effort: Callable[[], Effort]) -> Iterator[None]:
         return lambda path, key: original(path, key) if effort() == "full" else _nothing(key)
 
     with (
-        mock.patch.object(cpp_builder, "run_compile_cmd", run_compile_cmd),
-        mock.patch.object(codecache.CppCodeCache, "_load_library", loader(load)),
-        mock.patch.object(
-            codecache.CppPythonBindingsCodeCache, "_load_library", loader(load_binding)
-        ),
+        patched(cpp_builder, "run_compile_cmd", run_compile_cmd),
+        patched(codecache.CppCodeCache, "_load_library", loader(load)),
+        patched(codecache.CppPythonBindingsCodeCache, "_load_library", loader(load_binding)),
     ):
         yield
 

@@ -21,8 +21,7 @@ from torchreel.formats import names
 from torchreel.replay.imposed.device import libraries
 from torchreel.store.documents.jsontypes import Json
 from torchreel.torch_compat.fake_tensors import FakeTensorMode
-
-_ABSENT = object()
+from torchreel.torch_compat.patching import patched
 
 
 def impose(stack: ExitStack, facts: Mapping[str, Json], left: list[str], *, run: bool) -> None:
@@ -48,9 +47,9 @@ def impose(stack: ExitStack, facts: Mapping[str, Json], left: list[str], *, run:
         libraries.load(len(known.devices))
         _impose_absent(stack, known)
     for name, answer in _answers(known).items():
-        _set(stack, torch.cuda, name, answer)
-    _set(stack, torch.version, "cuda", facts.get("toolkit"))
-    _set(stack, torch.version, "hip", facts.get("hip"))
+        _patch(stack, torch.cuda, name, answer)
+    _patch(stack, torch.version, "cuda", facts.get("toolkit"))
+    _patch(stack, torch.version, "hip", facts.get("hip"))
     _impose_interface(stack, known)
     _impose_triton(stack, known)
 
@@ -151,16 +150,16 @@ def _impose_absent(stack: ExitStack, known: Known) -> None:
         "default_generators": tuple(generator for _ in known.devices),
     }
     for name, answer in found.items():
-        _set(stack, torch.cuda, name, answer)
+        _patch(stack, torch.cuda, name, answer)
     # A fake mode then makes the tensors of `torch.tensor` on the CPU, and moves fake ones.
-    _set(stack, FakeTensorMode, "avoid_device_init", True)
+    _patch(stack, FakeTensorMode, "avoid_device_init", True)
     # Inductor works uniform values out, one element each, where the graph has them.
     folder = joint_graph.UniformValueConstantFolder
     deduce = folder._deduce_value
-    _set(stack, folder, "_deduce_value", lambda self, node: _on_cpu(deduce, self, node))
+    _patch(stack, folder, "_deduce_value", lambda self, node: _on_cpu(deduce, self, node))
     # Generated code imports it; the code is loaded, and not run.
-    _set(stack, torch._C, "_cuda_getCurrentRawStream", lambda device: 0)
-    _set(stack, torch._C, "_cuda_getDevice", lambda: known.current)
+    _patch(stack, torch._C, "_cuda_getCurrentRawStream", lambda device: 0)
+    _patch(stack, torch._C, "_cuda_getDevice", lambda: known.current)
 
 
 def _on_cpu(function: Callable[..., Any], *args: Any) -> Any:
@@ -192,10 +191,10 @@ def _impose_interface(stack: ExitStack, known: Known) -> None:
         "get_device_properties", "memory_allocated",
     )  # fmt: skip
     for name in kept:
-        _set(stack, interface, name, staticmethod(getattr(torch.cuda, name)))
+        _patch(stack, interface, name, staticmethod(getattr(torch.cuda, name)))
     for name, found in (("exchange_device", known.exchange), ("get_raw_stream", lambda device: 0)):
-        _set(stack, interface, name, staticmethod(found))
-    _set(stack, interface, "maybe_exchange_device", staticmethod(known.exchange))
+        _patch(stack, interface, name, staticmethod(found))
+    _patch(stack, interface, "maybe_exchange_device", staticmethod(known.exchange))
     cached = device_interface.caching_worker_device_properties
     cached["cuda"] = list(known.devices)
     stack.callback(cached.pop, "cuda", None)
@@ -270,11 +269,6 @@ class _Driver:
         }
 
 
-def _set(stack: ExitStack, owner: Any, name: str, value: Any) -> None:
-    """Set an attribute, as long as the stack is open."""
-    before = vars(owner).get(name, _ABSENT)
-    if before is _ABSENT:
-        stack.callback(delattr, owner, name)
-    else:
-        stack.callback(setattr, owner, name, before)
-    setattr(owner, name, value)
+def _patch(stack: ExitStack, owner: Any, name: str, value: Any) -> None:
+    """Set an attribute as long as the stack is open; a CPU build lacks some of the names."""
+    stack.enter_context(patched(owner, name, value, create=True))
