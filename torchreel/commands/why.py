@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -14,18 +15,43 @@ if TYPE_CHECKING:
 
 def why(
     words: Annotated[list[str], typer.Argument(metavar="[ADDRESS] WHAT", show_default=False)],
+    vs: Annotated[
+        str, typer.Option("--vs", metavar="ADDRESS", help="For 'cache': compare with this one.")
+    ] = "",
     json: JsonOption = False,
 ) -> None:
-    """Tell what led to a symbol, a guard, a recompile, a specialisation or a graph break.
+    """Tell what led to a symbol, a guard, a recompile, a graph break or a cache miss.
 
     WHAT is a symbol (s77), a piece of a guard's code ("L['x'].size()[0]") or its type, an event
-    (@417), or one of 'recompile', 'specialised' and 'graph-break'; these three are about the whole
-    recording when ADDRESS names no compile. The answer is a chain of events, each with its address
-    and the line of the program that it was for. Nothing is run again.
+    (@417), or one of 'recompile', 'specialised', 'graph-break' and 'cache'; these four are about
+    the whole recording when ADDRESS names no compile. The answer is a chain of events, each with
+    its address and the line of the program that it was for. For 'cache' it is what each lookup in
+    torch's caches found, and the factors in which its key differs from the nearest one, earlier or
+    of the recording that --vs names. Nothing is run again.
     """
     from torchreel.commands.views import why as view
 
-    _why(*view.question(words), json)
+    where, what = view.question(words)
+    if what == _CACHE:
+        _why_cache(where, vs, json)
+    elif vs:
+        raise typer.BadParameter("it is for the question 'cache' alone", param_hint="--vs")
+    else:
+        _why(where, what, json)
+
+
+_CACHE = "cache"
+
+
+def _why_cache(where: Address, vs: str, json: bool) -> None:
+    from torchreel.commands.views.cache_keys import why_keys
+    from torchreel.store import Store, parse
+
+    with ExitStack() as stack:
+        other = parse(vs) if vs else None
+        store = stack.enter_context(Store.open(where.store))
+        beside = other and (stack.enter_context(Store.open(other.store)), other)
+        why_keys(store, where, beside, json=json)
 
 
 def why_recompile(address: AddressArgument = "", json: JsonOption = False) -> None:

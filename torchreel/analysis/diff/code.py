@@ -6,12 +6,17 @@ what may be spelled differently (`torchreel.replay.compare.normalise`).
 
 from __future__ import annotations
 
+import re
+
 from torchreel.analysis.diff.report import ABSENT, DiffSide, LayerDiff, LayerDifference
 from torchreel.analysis.diff.text import text_difference
 from torchreel.replay.compare.normalise import canonical_code
 from torchreel.store import queries
 
 Key = tuple[str, int]
+
+# Torch numbers the graphs of a process: the same code has another number after other compiles.
+_AOT_ID = re.compile(r"^(# AOT ID: \[')\d+", re.MULTILINE)
 
 
 def code(left: DiffSide, right: DiffSide) -> LayerDiff:
@@ -30,7 +35,7 @@ def _sources(side: DiffSide) -> dict[Key, str]:
     for row in queries.output_codes(side.store, side.compile):
         text = side.store.read_blob(row.digest).decode("utf-8", "surrogatepass")
         number = sum(partition == row.partition for partition, _ in found)
-        found[row.partition, number] = canonical_code(text)
+        found[row.partition, number] = _AOT_ID.sub(r"\1N", canonical_code(text))
     return found
 
 

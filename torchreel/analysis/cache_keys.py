@@ -1,0 +1,285 @@
+"""Cache lookups of a compile, and the factors in which the key of one differs from another's.
+
+Lives here: which caches of compiled graphs were asked, with what key and of what factors; which
+earlier lookup, or which of another recording, comes nearest; whether a hit or a miss was right.
+Not here: comparing whole compiles (`analysis.diff`).  Called by `torchreel why ADDRESS cache`.
+
+torch writes the factors of a key of Inductor's cache into its structured trace, each with a digest
+(`FxGraphHashDetails`).  Those of a key of AOTAutograd it writes only for a debug log, so that the
+recorded facts that enter such a key are compared instead: the Dynamo graph and the config.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+
+from torchreel.analysis.diff.code import code
+from torchreel.analysis.diff.facts import config
+from torchreel.analysis.diff.graphs import compare_graphs, graph_of
+from torchreel.analysis.diff.report import DiffSide
+from torchreel.analysis.event_log import CompileEventLog, compiles_of, data_of, texts
+from torchreel.errors import DamagedStore, UnsupportedError
+from torchreel.events.nondeterminism import CacheOutcome
+from torchreel.store.addressing import Address
+from torchreel.store.database import Store
+from torchreel.store.documents.jsontypes import Json, parse_json
+from torchreel.store.records import Event
+
+ARTIFACT = "artifact"
+"""The kind of torch's trace that has the factors, one record for each lookup."""
+_FACTOR = re.compile(r"\[(?P<digest>\w+)\] (?P<name>\w+(?:\[[^\]]*\])?): (?P<text>.*)", re.DOTALL)
+_GRAPH = "gm"
+"""The factor that is the graph."""
+_HIT, _MISS = "hit", "miss"
+
+
+@dataclass(frozen=True)
+class Factor:
+    """A part of a cache key: what it is digested to, and how torch prints it.
+
+    An address in the text may differ where the digest does not.
+    """
+
+    digest: str
+    text: str
+
+
+@dataclass(frozen=True)
+class CacheLookup:
+    """A cache of compiled graphs that was asked for a key."""
+
+    side: DiffSide = field(repr=False)
+    seq: int
+    cache: str
+    """`FxGraphCache` or `AOTAutogradCache`, as torch names them."""
+    outcome: str
+    """Hit, miss or bypass."""
+    key: str
+    reason: str
+    """The reason why the cache was bypassed."""
+    factors: Mapping[str, Factor] = field(repr=False)
+    """By name; empty where torch did not write them."""
+
+    @property
+    def address(self) -> str:
+        """The address of the event."""
+        return self.side.at(self.seq)
+
+    @property
+    def is_backward(self) -> bool:
+        """Return True if the graph that was looked up is a backward graph."""
+        found = self.factors.get("fx_kwargs[is_backward]")
+        return found is not None and found.text == "True"
+
+    @cached_property
+    def graph(self) -> Mapping[str, Json]:
+        """The Dynamo graph of the compile; empty where it was not kept."""
+        for row in CompileEventLog(self.side.store, self.side.compile).graphs:
+            if row.stage == "dynamo":
+                return graph_of(self.side.store.read_blob(row.digest))
+        return {}
+
+    def to_json(self) -> Json:
+        """As data."""
+        return {
+            "event": self.address, "cache": self.cache, "outcome": self.outcome, "key": self.key,
+            "reason": self.reason, "factors": len(self.factors),
+        }  # fmt: skip
+
+
+@dataclass(frozen=True)
+class FactorDifference:
+    """A factor, or a recorded fact, in which two keys differ; None where one of them has none."""
+
+    name: str
+    one: str | None
+    other: str | None
+
+
+@dataclass(frozen=True)
+class CacheStory:
+    """A lookup beside the one that comes nearest to it, and what that says."""
+
+    lookup: CacheLookup
+    nearest: CacheLookup | None = None
+    differences: tuple[FactorDifference, ...] = ()
+    verdict: str = ""
+    """Empty where there is nothing to hold the lookup against."""
+
+    @property
+    def are_recorded_facts(self) -> bool:
+        """Return True if `differences` are recorded facts, for torch wrote no factors."""
+        return self.nearest is not None and not (self.lookup.factors and self.nearest.factors)
+
+    def to_json(self) -> Json:
+        """As data."""
+        return {
+            **self.lookup.to_json(),  # type: ignore[dict-item]
+            "nearest": None if self.nearest is None else self.nearest.to_json(),
+            "differences": [{**vars(found)} for found in self.differences],
+            "verdict": self.verdict,
+        }
+
+
+def lookups(log: CompileEventLog) -> list[CacheLookup]:
+    """Return the lookups of a compile, in order."""
+    side, factors = DiffSide(log.store, log.compile), dict(_factors(log))
+    return [_lookup(side, event, factors) for event in log.of(CacheOutcome.kind)]
+
+
+def _lookup(
+    side: DiffSide, event: Event, factors: Mapping[str, Mapping[str, Factor]]
+) -> CacheLookup:
+    data = data_of(event)
+    key = _text(data.get("key"))
+    return CacheLookup(
+        side, event.seq, event.name or "", _text(data.get("outcome")), key,
+        _text(data.get("reason")), factors.get(key, {}),
+    )  # fmt: skip
+
+
+def _factors(log: CompileEventLog) -> Iterator[tuple[str, Mapping[str, Factor]]]:
+    """Yield each key that torch wrote the factors of."""
+    for event in log.of(ARTIFACT):
+        if event.payload is not None and "_cache_" in (event.name or ""):
+            found = _object(log.store.read_blob(event.payload))
+            parts = map(_FACTOR.fullmatch, texts(found.get("components")))
+            yield (
+                _text(found.get("key")),
+                {part["name"]: Factor(part["digest"], part["text"]) for part in parts if part},
+            )
+
+
+def _object(data: bytes) -> Mapping[str, Json]:
+    try:
+        found = parse_json(data)
+    except (ValueError, RecursionError) as error:
+        raise DamagedStore(f"A record of torch's trace is not JSON: {error}.") from error
+    return found if isinstance(found, Mapping) else {}
+
+
+def _text(value: Json) -> str:
+    return value if isinstance(value, str) else ""
+
+
+def why_cache(
+    store: Store, address: Address, other: tuple[Store, Address] | None = None
+) -> list[CacheStory]:
+    """Return what each lookup found, beside the nearest of another recording.
+
+    Without `other`, beside the nearest earlier one of its own recording.  Raises UnsupportedError
+    where no cache was asked there, or none of the other recording.
+    """
+    asked = _covered(store, address)
+    known = asked if other is None else _covered(*other)
+    stories = []
+    for number, lookup in enumerate(asked):
+        candidates = known[:number] if other is None else known
+        stories.append(_story(lookup, _nearest(lookup, asked[:number], candidates)))
+    return stories
+
+
+def _covered(store: Store, address: Address) -> list[CacheLookup]:
+    logs = [CompileEventLog(store, row) for row in compiles_of(store, address)]
+    found = [lookup for log in logs for lookup in lookups(log)]
+    if not found:
+        raise UnsupportedError(
+            f"{address} can't say: no cache of compiled graphs was asked there (the backend was "
+            "not Inductor, caches were off, or the event log was not kept)."
+        )
+    return found
+
+
+def _nearest(
+    lookup: CacheLookup, before: Sequence[CacheLookup], candidates: Sequence[CacheLookup]
+) -> CacheLookup | None:
+    """Return the lookup of another compile whose key differs in the fewest factors.
+
+    A lookup of the same key is always nearest.  Where torch wrote no factors, the one at the same
+    place in its compile is taken.
+    """
+    alike = [
+        found
+        for found in candidates
+        if found.cache == lookup.cache and not _of_one_compile(found, lookup)
+    ]
+    same = [found for found in alike if found.key == lookup.key]
+    if same or not alike:
+        return same[-1] if same else None
+    if not lookup.factors or not all(found.factors for found in alike):
+        place = sum(found.cache == lookup.cache for found in before)
+        return alike[min(place, len(alike) - 1)]
+    return min(alike, key=lambda found: _distance(lookup, found))
+
+
+def _of_one_compile(one: CacheLookup, other: CacheLookup) -> bool:
+    """Return True for two graphs of one compile: they are not meant to have one key."""
+    return one.side.store is other.side.store and one.side.compile.id == other.side.compile.id
+
+
+def _distance(one: CacheLookup, other: CacheLookup) -> tuple[bool, bool, int]:
+    names = set(_differing(one, other))
+    return one.is_backward != other.is_backward, _GRAPH in names, len(names)
+
+
+def _differing(one: CacheLookup, other: CacheLookup) -> list[str]:
+    """Return the names of the factors with another digest, in torch's order."""
+    names = dict.fromkeys([*one.factors, *other.factors])
+    return [name for name in names if _digest(one, name) != _digest(other, name)]
+
+
+def _digest(lookup: CacheLookup, name: str) -> str | None:
+    found = lookup.factors.get(name)
+    return None if found is None else found.digest
+
+
+def _story(lookup: CacheLookup, nearest: CacheLookup | None) -> CacheStory:
+    if nearest is None:
+        return CacheStory(lookup)
+    if lookup.key == nearest.key:
+        return CacheStory(lookup, nearest, (), _of_same_key(lookup, nearest))
+    found = tuple(_differences(lookup, nearest))
+    return CacheStory(lookup, nearest, found, _of_other_key(lookup, nearest, found))
+
+
+def _differences(one: CacheLookup, other: CacheLookup) -> Iterator[FactorDifference]:
+    if one.factors and other.factors:
+        for name in _differing(one, other):
+            yield FactorDifference(name, _printed(one, name), _printed(other, name))
+        return
+    if one.graph and other.graph:
+        for found in compare_graphs(one.graph, other.graph)[:1]:
+            yield FactorDifference(f"the Dynamo graph, at {found.what}", found.left, found.right)
+    for found in config(one.side, other.side).differences:
+        yield FactorDifference(found.what, found.left, found.right)
+
+
+def _printed(lookup: CacheLookup, name: str) -> str | None:
+    found = lookup.factors.get(name)
+    return None if found is None else found.text
+
+
+def _of_same_key(one: CacheLookup, other: CacheLookup) -> str:
+    """Say if one key stands for two graphs: then a hit gave the code of another one."""
+    if not (one.graph and other.graph):
+        return "the same key"
+    if compare_graphs(one.graph, other.graph):
+        hit = " (false hit)" if _HIT in (one.outcome, other.outcome) else ""
+        return f"the same key for another Dynamo graph: what it finds is other code{hit}"
+    return "the same key for the same Dynamo graph"
+
+
+def _of_other_key(
+    one: CacheLookup, other: CacheLookup, differences: Sequence[FactorDifference]
+) -> str:
+    """Say if the code is the same in spite of the keys: then a miss cost a compile for nothing."""
+    generated = code(one.side, other.side)
+    is_kept = bool(generated.left and generated.right)
+    if one.outcome == _MISS and is_kept and not generated.differences:
+        return "another key for the same generated code (false miss)"
+    if not differences:
+        return "another key, and nothing that is recorded of it differs"
+    return "another key" + (" for other code" if is_kept else "; the generated code was not kept")
