@@ -37,7 +37,7 @@ _HIT, _MISS = "hit", "miss"
 
 
 @dataclass(frozen=True)
-class Factor:
+class KeyFactor:
     """A part of a cache key: what it is digested to, and how torch prints it.
 
     An address in the text may differ where the digest does not.
@@ -48,7 +48,7 @@ class Factor:
 
 
 @dataclass(frozen=True)
-class CacheLookup:
+class KeyLookup:
     """A cache of compiled graphs that was asked for a key."""
 
     side: DiffSide = field(repr=False)
@@ -60,7 +60,7 @@ class CacheLookup:
     key: str
     reason: str
     """The reason why the cache was bypassed."""
-    factors: Mapping[str, Factor] = field(repr=False)
+    factors: Mapping[str, KeyFactor] = field(repr=False)
     """By name; empty where torch did not write them."""
 
     @property
@@ -103,8 +103,8 @@ class FactorDifference:
 class CacheStory:
     """A lookup beside the one that comes nearest to it, and what that says."""
 
-    lookup: CacheLookup
-    nearest: CacheLookup | None = None
+    lookup: KeyLookup
+    nearest: KeyLookup | None = None
     differences: tuple[FactorDifference, ...] = ()
     verdict: str = ""
     """Empty where there is nothing to hold the lookup against."""
@@ -124,24 +124,24 @@ class CacheStory:
         }
 
 
-def lookups(log: CompileEventLog) -> list[CacheLookup]:
+def lookups(log: CompileEventLog) -> list[KeyLookup]:
     """Return the lookups of a compile, in order."""
     side, factors = DiffSide(log.store, log.compile), dict(_factors(log))
     return [_lookup(side, event, factors) for event in log.of(CacheOutcome.kind)]
 
 
 def _lookup(
-    side: DiffSide, event: Event, factors: Mapping[str, Mapping[str, Factor]]
-) -> CacheLookup:
+    side: DiffSide, event: Event, factors: Mapping[str, Mapping[str, KeyFactor]]
+) -> KeyLookup:
     data = data_of(event)
     key = _text(data.get("key"))
-    return CacheLookup(
+    return KeyLookup(
         side, event.seq, event.name or "", _text(data.get("outcome")), key,
         _text(data.get("reason")), factors.get(key, {}),
     )  # fmt: skip
 
 
-def _factors(log: CompileEventLog) -> Iterator[tuple[str, Mapping[str, Factor]]]:
+def _factors(log: CompileEventLog) -> Iterator[tuple[str, Mapping[str, KeyFactor]]]:
     """Yield each key that torch wrote the factors of."""
     for event in log.of(ARTIFACT):
         if event.payload is not None and "_cache_" in (event.name or ""):
@@ -149,7 +149,7 @@ def _factors(log: CompileEventLog) -> Iterator[tuple[str, Mapping[str, Factor]]]
             parts = map(_FACTOR.fullmatch, texts(found.get("components")))
             yield (
                 _text(found.get("key")),
-                {part["name"]: Factor(part["digest"], part["text"]) for part in parts if part},
+                {part["name"]: KeyFactor(part["digest"], part["text"]) for part in parts if part},
             )
 
 
@@ -182,7 +182,7 @@ def why_cache(
     return stories
 
 
-def _covered(store: Store, address: Address) -> list[CacheLookup]:
+def _covered(store: Store, address: Address) -> list[KeyLookup]:
     logs = [CompileEventLog(store, row) for row in compiles_of(store, address)]
     found = [lookup for log in logs for lookup in lookups(log)]
     if not found:
@@ -194,8 +194,8 @@ def _covered(store: Store, address: Address) -> list[CacheLookup]:
 
 
 def _nearest(
-    lookup: CacheLookup, before: Sequence[CacheLookup], candidates: Sequence[CacheLookup]
-) -> CacheLookup | None:
+    lookup: KeyLookup, before: Sequence[KeyLookup], candidates: Sequence[KeyLookup]
+) -> KeyLookup | None:
     """Return the lookup of another compile whose key differs in the fewest factors.
 
     A lookup of the same key is always nearest.  Where torch wrote no factors, the one at the same
@@ -215,28 +215,28 @@ def _nearest(
     return min(alike, key=lambda found: _distance(lookup, found))
 
 
-def _of_one_compile(one: CacheLookup, other: CacheLookup) -> bool:
+def _of_one_compile(one: KeyLookup, other: KeyLookup) -> bool:
     """Return True for two graphs of one compile: they are not meant to have one key."""
     return one.side.store is other.side.store and one.side.compile.id == other.side.compile.id
 
 
-def _distance(one: CacheLookup, other: CacheLookup) -> tuple[bool, bool, int]:
+def _distance(one: KeyLookup, other: KeyLookup) -> tuple[bool, bool, int]:
     names = set(_differing(one, other))
     return one.is_backward != other.is_backward, _GRAPH in names, len(names)
 
 
-def _differing(one: CacheLookup, other: CacheLookup) -> list[str]:
+def _differing(one: KeyLookup, other: KeyLookup) -> list[str]:
     """Return the names of the factors with another digest, in torch's order."""
     names = dict.fromkeys([*one.factors, *other.factors])
     return [name for name in names if _digest(one, name) != _digest(other, name)]
 
 
-def _digest(lookup: CacheLookup, name: str) -> str | None:
+def _digest(lookup: KeyLookup, name: str) -> str | None:
     found = lookup.factors.get(name)
     return None if found is None else found.digest
 
 
-def _story(lookup: CacheLookup, nearest: CacheLookup | None) -> CacheStory:
+def _story(lookup: KeyLookup, nearest: KeyLookup | None) -> CacheStory:
     if nearest is None:
         return CacheStory(lookup)
     if lookup.key == nearest.key:
@@ -245,7 +245,7 @@ def _story(lookup: CacheLookup, nearest: CacheLookup | None) -> CacheStory:
     return CacheStory(lookup, nearest, found, _of_other_key(lookup, nearest, found))
 
 
-def _differences(one: CacheLookup, other: CacheLookup) -> Iterator[FactorDifference]:
+def _differences(one: KeyLookup, other: KeyLookup) -> Iterator[FactorDifference]:
     if one.factors and other.factors:
         for name in _differing(one, other):
             yield FactorDifference(name, _printed(one, name), _printed(other, name))
@@ -257,12 +257,12 @@ def _differences(one: CacheLookup, other: CacheLookup) -> Iterator[FactorDiffere
         yield FactorDifference(found.what, found.left, found.right)
 
 
-def _printed(lookup: CacheLookup, name: str) -> str | None:
+def _printed(lookup: KeyLookup, name: str) -> str | None:
     found = lookup.factors.get(name)
     return None if found is None else found.text
 
 
-def _of_same_key(one: CacheLookup, other: CacheLookup) -> str:
+def _of_same_key(one: KeyLookup, other: KeyLookup) -> str:
     """Say if one key stands for two graphs: then a hit gave the code of another one."""
     if not (one.graph and other.graph):
         return "the same key"
@@ -272,9 +272,7 @@ def _of_same_key(one: CacheLookup, other: CacheLookup) -> str:
     return "the same key for the same Dynamo graph"
 
 
-def _of_other_key(
-    one: CacheLookup, other: CacheLookup, differences: Sequence[FactorDifference]
-) -> str:
+def _of_other_key(one: KeyLookup, other: KeyLookup, differences: Sequence[FactorDifference]) -> str:
     """Say if the code is the same in spite of the keys: then a miss cost a compile for nothing."""
     generated = code(one.side, other.side)
     is_kept = bool(generated.left and generated.right)
