@@ -220,7 +220,14 @@ def test_the_argument_of_an_operator_is_no_secret_but_the_environments(redactor:
 
 
 def test_what_a_function_of_the_programs_own_is_given_is_the_programs(redactor: Redactor) -> None:
-    node = {"args": [SECRET], "kwargs": {}, "name": "x", "target": "fn:__main__.own", "meta": {}}
+    kwargs = {"password": SECRET}
+    node = {
+        "args": [SECRET],
+        "kwargs": kwargs,
+        "name": "x",
+        "target": "fn:__main__.own",
+        "meta": {},
+    }
     first = {**node, "op": "placeholder", "target": "x", "args": []}
     document = {"nodes": [first, {**node, "op": "call_function"}]}
     redactor.text(f"password = '{SECRET}'")

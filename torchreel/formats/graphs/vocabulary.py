@@ -66,7 +66,9 @@ def _of_node(node: Mapping[str, Any]) -> Iterator[str]:
     target = str(node.get("target"))
     yield from (target, str(node.get("name")))
     needs_all = node.get("op") == "call_method" or computes(target)
-    for operands in (node.get("args"), node.get("kwargs")):
+    kwargs = node.get("kwargs")
+    named = [*kwargs.values()] if isinstance(kwargs, Mapping) else []
+    for operands in (node.get("args"), named):
         yield from _texts(operands) if needs_all else _tagged(operands)
 
 
