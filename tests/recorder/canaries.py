@@ -69,6 +69,9 @@ MULTILINE = new("string in triple quotes")
 ARGV = new("command line")
 CWD, HOME, USER = "zqcwd-dir-wren", "zqhome-wren", "zquser-wren"
 
+PROSE = (
+    f"# the password is {new('comment', NAMED)}, see https://x.y/?a=1&sig={new('comment', NAMED)}"
+)
 COMMENT = f"# {new('comment')} and {form('comment')} and password = '{new('comment', NAMED)}'"
 DOCSTRING = f"{new('docstring')}, {form('docstring')}, api_key: {new('docstring', NAMED)}"
 
@@ -105,6 +108,14 @@ KNOWN = (
 """Texts with secrets that say what they are."""
 
 ESCAPED = new("string literal with escapes")
+FORMATTED = new("f-string", NAMED), new("f-string", NAMED)
+GLUED = new("concatenated literals", NAMED)
+LISTED = new("attribute", NAMED)
+ASSERTED = new("message of an assertion"), new("message of an assertion", NAMED)
+OWN = (
+    new("string for a function of the program's own"),
+    new("string for a function of the program's own", NAMED),
+)
 PIECES = new("concatenated literals"), new("concatenated literals", NAMED)
 THREAD = new("name of a thread")
 INTS = number("number in a guard"), number("number in a guard", NAMED)
@@ -145,9 +156,13 @@ class Model(torch.nn.Module):
         self.link = "{form("attribute")}"
         self.count, self.ratio = {INTS[0]}, {FLOAT}
         self.secret_number = {INTS[1]}
+        self.secrets = [["{LISTED}"]]
     def forward(self, x):
         """{DOCSTRING}"""
         {COMMENT}
+        {PROSE}
+        if self.secrets[0][0] == "no":
+            x = x + 5
         if self.note == "no" or self.label == "no" or self.auth_header == "no" or self.link == "no":
             x = x + 1
         if self.count == {INTS[0]} and self.secret_number == {INTS[1]} and self.ratio == {FLOAT}:
@@ -163,6 +178,9 @@ class Model(torch.nn.Module):
         triple = """one
         {MULTILINE} "two" 'three'"""
         joined = "{PIECES[0][:5]}" "{PIECES[0][5:]}"; secret = "{PIECES[1][:5]}" "{PIECES[1][5:]}"
+        api_secret = ("{GLUED[:6]}"
+            "{GLUED[6:]}")
+        passwd = f"{FORMATTED[0]} {{x.shape}} {FORMATTED[1]}"
         return torch.sin(x) * {GRAPH_INT}
 
 def attempt(f, *args, **options):
@@ -195,6 +213,7 @@ attempt(f, x, backend=refuse)
 
 def say(gm, inputs):
     raise ValueError("it says {new("message of an exception")} and '{new("message of an exception")}' {number("message of an exception")} and "
+        + "invalid token {new("message of an exception", NAMED)} and PIN={new("message of an exception", NAMED, "918299")} "
         + "token={new("message of an exception", NAMED)} {form("message of an exception")} for /data/{USER}/x " + os.environ["ZQ_API_TOKEN"] + str(torch.full((2,), {TENSOR})))
 attempt(f, x, backend=say)
 
@@ -214,6 +233,15 @@ def operator(x: torch.Tensor, name: str) -> torch.Tensor:
 @operator.register_fake
 def _(x, name):
     return torch.empty_like(x)
+def check(x):
+    torch._assert(x.sum() > 0, "{ASSERTED[0]} is not so and password={ASSERTED[1]}")
+    return x.sin()
+attempt(check, x, backend="aot_eager")
+
+@torch._dynamo.allow_in_graph
+def opaque(x, name, password):
+    return x.sin()
+attempt(lambda x: opaque(x, "{OWN[0]}", password="{OWN[1]}"), x, backend="eager")
 attempt(lambda x: operator(x, "{new("string for a custom operator")}"), x, backend="aot_eager")
 
 def backend(gm, inputs, *, options=None):

@@ -146,6 +146,99 @@ def test_what_fx_deletes_is_no_secret(redactor: Redactor, line: str) -> None:
     assert redactor.text("auth_token = abcd1234efgh = other") == "auth_token = <redacted> = other"
 
 
+SECRET = "zqsecretwren7"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"# password is {SECRET}", f"# the api key is {SECRET}, do not share", f"token {SECRET}",
+        f"invalid token {SECRET}!", f"bad token '{SECRET}'", f"the secret '{SECRET}' is wrong",
+        f"password changed from {SECRET} to nothing", f"token `{SECRET}`", f"token <{SECRET}>",
+        f"https://x.y/z?a=1&sig={SECRET}", f"https://x.y/?key={SECRET}",
+        f"L['self'].tokens[0] == '{SECRET}'", f"L['self'].secrets['a'][1] == '{SECRET}'",
+        f"match api_key:\n    case '{SECRET}':", f"if '{SECRET}' in passwords:",
+        "the PIN=482913", "wrong PIN 482913", "pin: 482913",
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("as_document", [False, True])
+def test_a_secret_in_prose_and_in_addresses(
+    redactor: Redactor, text: str, as_document: bool
+) -> None:
+    found = redactor.data(json.dumps({"a": text}).encode()) if as_document else redactor.text(text)
+    found = found.decode() if isinstance(found, bytes) else found
+    assert "<redacted>" in found
+    assert SECRET not in found
+    assert "482913" not in found
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "token is None", "# token is a tensor of shape", "token embeddings", "secret is required",
+        "token 3 of 12", "next token is int64[2]", "RuntimeError: token linear_1 not found",
+        "SyntaxError: invalid token <string>, line 12", "# password is checked in login.py:12",
+        "pin_memory=False", "mapping 123456", "tokens[0] == 5", "unexpected token 'foo'",
+        "('    token = ' 'self.embed(x)')", "('    token = '\n 'self.embed(x)')",
+    ],
+)  # fmt: skip
+def test_prose_without_a_secret_stays(redactor: Redactor, text: str) -> None:
+    assert redactor.text(text) == text
+
+
+@pytest.mark.parametrize("level", ["default", "all"])
+def test_the_text_that_an_export_is_given(level: str) -> None:
+    meta: Json = {"val": {"k": "str", "v": SECRET}}
+    node: Json = {"args": [], "kwargs": {}, "meta": meta, "name": "password", "op": "placeholder"}
+    document = canonical_json({"nodes": [{**node, "target": "password"}]})  # type: ignore[dict-item]
+    found = Redactor(Rules(level), {}, ()).data(document)
+    assert SECRET.encode() not in found
+    assert b'"name":"password"' in found
+
+
+def test_a_message_goes_as_a_whole_though_a_part_of_it_is_a_secret() -> None:
+    redactor = Redactor(Rules("all"), {}, ())
+    redactor.learn_texts((), [f"the password is {SECRET} word-of-mine"])
+    assert redactor.text(f"Message: the password is {SECRET} word-of-mine") == "Message: <redacted>"
+
+
+def test_the_argument_of_an_operator_is_no_secret_but_the_environments(redactor: Redactor) -> None:
+    node = {
+        "args": ["ij,kj->ik", {"n": "secret"}], "kwargs": {"mode": "reflect-9"}, "meta": {},
+        "name": "api_key", "op": "call_function", "target": "fn:torch.functional.einsum",
+    }  # fmt: skip
+    first = {**node, "op": "placeholder", "name": "secret", "target": "secret", "args": []}
+    document = canonical_json({"nodes": [first, node]})  # type: ignore[list-item, dict-item]
+    strict = Redactor(Rules(), {"HUB_TOKEN": "reflect-9"}, ())
+    source = "api_key = torch.einsum('ij,kj->ik', secret)"
+    for found in (redactor, strict):
+        assert "<redacted>" in found.text(source)
+    assert redactor.data(document) == document
+    assert redactor.text(source) == source
+    assert b"ij,kj->ik" in strict.data(document)
+    assert b"reflect-9" not in strict.data(document)
+
+
+def test_what_a_function_of_the_programs_own_is_given_is_the_programs(redactor: Redactor) -> None:
+    kwargs = {"password": SECRET}
+    node = {
+        "args": [SECRET],
+        "kwargs": kwargs,
+        "name": "x",
+        "target": "fn:__main__.own",
+        "meta": {},
+    }
+    first = {**node, "op": "placeholder", "target": "x", "args": []}
+    document = {"nodes": [first, {**node, "op": "call_function"}]}
+    redactor.text(f"password = '{SECRET}'")
+    assert SECRET.encode() not in redactor.data(canonical_json(document))  # type: ignore[arg-type]
+
+
+def test_strings_that_stand_for_one_are_known_as_one(redactor: Redactor) -> None:
+    assert redactor.text("password = ('zq1' 'ab2' 'cd3')").count("<redacted>") == 3
+    assert redactor.text("LOAD_CONST ('zq1ab2cd3')") == "LOAD_CONST ('<redacted>')"
+
+
 @pytest.mark.parametrize(
     "annotation", ["f32[50, 16][16, 1]cpu", "i64[1, s0]", "bf16[][]cuda:0", "Sym(s0 + 1)", "b8[8]"]
 )

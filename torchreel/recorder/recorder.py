@@ -252,6 +252,12 @@ class Recorder:
         self._files.add(file)
         self.event_log.append(LearnFrom(file))
 
+    def keep_words_of(self, checkpoint: bytes) -> None:
+        """What the compiler needs of a checkpoint is no secret, as when that was recorded."""
+        redactor = self.event_log.redactor
+        if redactor is not None:
+            redactor.keep_words_of(checkpoint)
+
     def saw(self, error: BaseException) -> None:
         """An exception passes: its message may tell what the frames that it comes from hide."""
         with fail_open("secrets"):

@@ -146,6 +146,7 @@ def of_code(code: CodeType) -> Iterator[str]:
     if any(map(is_telling, names)):
         value: object = None
         named = False
+        pieces: list[object] = []
         for instruction in dis.get_instructions(code):
             compared = instruction.opname == "COMPARE_OP" and named and type(value) is int
             stored = instruction.opname in _STORES and is_telling(str(instruction.argval))
@@ -153,7 +154,12 @@ def of_code(code: CodeType) -> Iterator[str]:
                 yield from texts(value)
             if instruction.opname == "LOAD_CONST":
                 value = instruction.argval
+                pieces.append(value)
+            elif instruction.opname == "BUILD_STRING":  # of a formatted string
+                value, named = pieces, False
             else:
+                if instruction.opname in _STORES or instruction.opname == "POP_TOP":
+                    pieces = []
                 value, named = None, is_telling(str(instruction.argval))
     for constant in code.co_consts:
         if isinstance(constant, CodeType):

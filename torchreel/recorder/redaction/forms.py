@@ -43,7 +43,10 @@ _OWN: tuple[tuple[str, bytes], ...] = (
     ("://", rb"://([^/\s:@'\"\\]*:[^/\s@'\"\\]+|[\w.-]{16,})(?=@)"),
     ("hooks.slack.com/", rb"hooks\.slack\.com/([\w/-]{12,})"),
     ("/api/webhooks/", rb"/api/webhooks/(\d+/[\w-]{12,})"),
-    ("-Signature=", rb"-Signature=([\w%+/-]{16,})"), ("sig=", rb"(?<=[?&])sig=([\w%+/-]{16,})"),
+    ("-Signature=", rb"-Signature=([\w%+/-]{16,})"), ("sig=", rb"(?<=[?&])sig=([\w%+/-]{6,})"),
+    ("key=", rb"(?<=[?&])key=([\w%+/-]{6,})"),
+    ("pin=", rb"[pP][iI][nN]=['\"]?(\d{4,12})\b"), ("pin:", rb"[pP][iI][nN]: ?['\"]?(\d{4,12})\b"),
+    ("pin ", rb"PIN (?:is |was |code )?['\"]?(\d{4,12})\b"),
     ("-----BEGIN ", rb"-----BEGIN [A-Z ]*KEY(?: BLOCK)?-{5}"
                     rb"(?s:.*?)(?:-----END [A-Z ]*KEY(?: BLOCK)?-{5}|\Z)"),
     ("-----BEGIN PGP MESSAGE", rb"-----BEGIN PGP MESSAGE(?s:.*?)(?:-----END PGP MESSAGE-{5}|\Z)"),

@@ -7,7 +7,7 @@ here: how they became known (`redactor`, `frames.secrets`).
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from enum import IntEnum
 
 from ahocorasick_rs import MATCHKIND_LEFTMOST_LONGEST, BytesAhoCorasick, Implementation
@@ -17,6 +17,8 @@ from torchreel.recorder.redaction.rules import REDACTED
 
 _MOST = 5000
 """Values that are remembered; beyond, the oldest are forgotten."""
+_MOST_CLEARED = 100_000
+"""Words of graphs: of a thousand of them, with a hundred nodes each."""
 _SHORTEST = 4
 _SHORTEST_BARE = 8
 _LEAST_DIGITS = 6
@@ -45,11 +47,31 @@ class KnownValues:
         self._values: dict[str, Where] = {}
         self._lasting: dict[str, Where] = {}
         """Those that are never forgotten: of the environment, which is looked at once."""
+        self._cleared: set[str] = set()
         self._version = 0
         self._search: tuple[BytesAhoCorasick, list[Where]] | None = None
 
     def __contains__(self, value: str) -> bool:
         return value in self._values or value in self._lasting
+
+    def clear(self, words: Iterable[str]) -> bool:
+        """Take these out no more, but for lasting ones: the compiler needs them.
+
+        Returns whether one was known.
+        """
+        if len(self._cleared) < _MOST_CLEARED:
+            self._cleared.update(words)
+        known = self._cleared.intersection(self._values)
+        for word in known:
+            del self._values[word]
+        if known:
+            self._version += 1
+            self._search = None
+        return bool(known)
+
+    def is_cleared(self, word: str) -> bool:
+        """Return whether the compiler is known to need a word."""
+        return word in self._cleared and word not in self._lasting
 
     def add(self, value: str, where: Where | None = None, *, lasting: bool = False) -> bool:
         """Remember a value; one that could be a word of the language is known only in quotes.
@@ -60,7 +82,7 @@ class KnownValues:
         """
         if not _SHORTEST <= len(value) <= _LONGEST or value.startswith("<"):
             return False
-        if value in ("None", "True", "False"):
+        if value in ("None", "True", "False") or (value in self._cleared and not lasting):
             return False
         if len(value) > _PIECE or "\n" in value:
             pieces = _pieces(value)

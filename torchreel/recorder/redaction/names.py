@@ -23,7 +23,8 @@ SECRET_NAME = re.compile(
 """Names of variables, options and settings whose values are nobody's business."""
 
 NAMES = (
-    b"api_key", b"apikey", b"api-key", b"access_key", b"accesskey", b"access-key", b"accountkey",
+    b"api_key", b"apikey", b"api-key", b"api key", b"access key", b"access_key", b"accesskey",
+    b"access-key", b"accountkey",
     b"account_key", b"private_key", b"private-key", b"privatekey", b"signing_key",
     b"encryption_key", b"key-data", b"passw", b"passphrase", b"secret", b"token", b"credential",
     b"auth", b"bearer", b"cookie", b"pwd", b"sessionid", b"session_id", b"pgpass",
@@ -34,13 +35,14 @@ ALL = frozenset(NAMES)
 
 # The rest of the name, maybe a quote and a bracket; a type; a sign; calls that the value goes into.
 _REST = rb"(?P<rest>[\w-]{0,40}+)(?:\\*['\"])?[\])]?"
+_ITEM = rb"(?:\[[\w\\'\"-]{1,40}\]){0,3}"
 _TYPE = rb"(?P<type>:\s?[\w.\[\]| ,]{1,40}?(?=\s?=))?"
 _SIGN = (
     rb"(?:[ \t]{0,4}(?P<sign>[:!=]?={1,2}|=>|:)|[ \t]+(?P<is>is(?: not)?|in))\s{0,4}"
-    rb"(?:[|>][-+]?[ \t]*\n\s{1,20})?"  # a block of YAML
+    rb"(?:[|>][-+]?[ \t]*\n\s{1,20}|\s{0,80}case[ \t]+)?"  # a block of YAML, a pattern
 )
 _CALL = rb"(?P<call>(?:[\w.]{0,60}\()?)"
-_SIGNED = _REST + _TYPE + _SIGN + _CALL
+_SIGNED = _REST + _ITEM + _TYPE + _SIGN + _CALL
 _BLANK = _REST + rb"[ \t]+(?=[^\s-])"
 # The name as a string, and the value as the next one: an option of a command, a pair, a default.
 _NEXT = rb"[\w-]{0,40}+\\*['\"]\s{0,3},\s{0,3}(?:default\s?=\s?)?"
@@ -51,7 +53,18 @@ _CLASS = rb"(?<=Auth)\("
 _BARE = rb"[^\s'\"\\,;()\[\]{}<>&|]{4,}"
 _QUOTED_NAME = rb"['\"](-{0,2})[\w-]{0,40}\Z"
 _OPTION = rb"(?<![\w-])-{1,2}[\w-]{0,40}\Z"
-_COMPARED = rb"['\"]\s{0,3}[!=]=\s{0,3}[\w.\[\]'\"]{0,60}\Z"
+_COMPARED = rb"['\"]\s{0,3}(?:[!=]=|\b(?:not )?in\b)\s{0,3}[\w.\[\]'\"]{0,60}\Z"
+# Between two strings that stand for one: pprint breaks long ones so, also within a name's line.
+_SEAM = rb"(['\"])(?:\s+\1|\s*\n\s*['\"])(?=\S)"
+# In prose some words may stand between: `the password was set to x1`, `# secret is x1`.
+_PROSE = rb"[a-z]{0,3}\\*[`'\"]?:?[ \t]+(?:[a-z]{1,9}:?[ \t]+|->[ \t]+){0,3}?[`<]?"
+_TOKEN_PROSE = rb"[ \t]+(?:(?:is|was)[ \t]+)?[`<]?"
+_MIXED = rb"(?=[^\s\d]*\d)(?=[^\sA-Za-z]*[A-Za-z])[\w!@#$%^*?~+/=-]{6,200}+(?!\w*[\[(.:]\w)"
+# What has digits and is none: `linear_1`, `conv2d`, `3rd`, `0xff`, `0/12`.
+_NAME = (
+    rb"(?:[A-Za-z]+_)+\d+|[A-Za-z]{1,7}\d{1,2}[a-z]?|\d+(?:st|nd|rd|th|ms|[kMG]i?B)"
+    rb"|0x[\da-f]+|[\w-]+/\d+"
+)
 _GLUE = rb"\s*(?:\+\s*|\\\n\s*)?"
 _NO_WORD = rb"[^A-Za-z_]"
 _TYPES = (
@@ -95,8 +108,9 @@ def _values(text: bytes, at: int, word: bytes) -> Iterator[tuple[int, int]]:
         yield from _next(text, at, word)
         yield from _given(text, behind)
         yield from _of_option(text, at, behind, word)
+        yield from _said(text, behind, word)
     compared = _compiled(_COMPARED).search(text, max(0, at - 72), at)
-    if compared is not None:
+    if compared is not None and not (b"in" in compared[0][:8] and _is_count(text, at, word)):
         yield from _ending(text, compared.start())
 
 
@@ -105,6 +119,8 @@ def _signed(
 ) -> Iterator[tuple[int, int]]:
     """The value behind a sign: a string, a number, a list of them, or what stands there bare."""
     start, call = signed.end(), signed["call"]
+    seam = _compiled(_SEAM).match(text, start)
+    start = seam.end() if seam is not None else start
     literal = literal_at(text, start)
     one, sign = not _is_many(text, at, word), signed["sign"] or b""
     if signed["type"]:  # or the value itself: `auth_token: abcd1234 = expired`
@@ -227,6 +243,21 @@ def _of_option(text: bytes, at: int, behind: int, word: bytes) -> Iterator[tuple
     mixed = _compiled(rb"[\d!@#$%^*?~+]").search(bare[0]) is not None
     if is_option or (mixed and word.startswith((b"pass", b"secret")) and not blank["rest"][4:]):
         yield bare.span()
+
+
+def _said(text: bytes, behind: int, word: bytes) -> Iterator[tuple[int, int]]:
+    """`# password is x1`, `invalid token x1`, `the secret 'x1' is wrong`: what is said in prose."""
+    between = _compiled(_TOKEN_PROSE if word == b"token" else _PROSE).match(text, behind)
+    if between is None:
+        return
+    start = between.end() + (text[between.end() : between.end() + 1] in (b"'", b'"'))
+    found = _compiled(_MIXED).match(text, start)
+    if found is None and word != b"token":  # more words may come before the one with digits
+        found = _compiled(_PROSE + rb"['\"]?(?P<value>" + _MIXED + rb")").match(text, behind)
+        start = found.start("value") if found is not None else start
+        found = _compiled(_MIXED).match(text, start) if found is not None else None
+    if found is not None and _compiled(_NAME).fullmatch(found[0]) is None:
+        yield found.span()
 
 
 def _given(text: bytes, behind: int) -> Iterator[tuple[int, int]]:

@@ -14,10 +14,12 @@ from __future__ import annotations
 import math
 import os
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import cache, cached_property, lru_cache
 from typing import TYPE_CHECKING, Any
+
+import orjson
 
 from torchreel.recorder.redaction import documents, forms, names, paths
 from torchreel.recorder.redaction.known import KnownValues, Where
@@ -40,6 +42,8 @@ _MOST_SOURCE = 1 << 20
 _IN_URL = lazy_text(r"://[^/\s:@]*:([^/\s@]{4,})@")
 """The password in an address."""
 
+_GRAPH = b'"op":"placeholder"'
+_TEXT_INPUT = b'"k":"str"'
 _TENSOR = b"tensor("
 _ADDRESS, _LONGEST_ADDRESS = b"://", 512
 _TENSOR_VALUES = (
@@ -65,9 +69,10 @@ _LONG, _MUCH_ENTROPY = 32, 4.5
 _DIGIT = lazy(rb"\d")
 _TURNS = rb"[A-Za-z]\d|\d[A-Za-z]"
 _LARGE = 20_000
+_BETWEEN_STRINGS = lazy(rb"['\"]\s*(?:\+\s*|\\\n\s*)?[rRbBfFuU]{0,2}['\"]")
 _PLACE = lazy_text(r"\{[^{}]*\}")
 _NO_VALUE = lazy(
-    rb"[\w-]{0,60}+(?:\"|[^\w\s'\"\\\])(=:!,.-]|\.(?!(?:set|add|put|update|append)\())"
+    rb"[\w-]{0,60}+(?:\"|[^\w\s'\"\\\[\])(=:!,.-]|\.(?!(?:set|add|put|update|append)\())"
 )
 """A name that no value follows: it ends its string, is part of a path, goes on with a dot."""
 
@@ -190,12 +195,16 @@ class Redactor:
         if self._patterns:
             data = self._by_patterns(data, True)
             places = self._words.places(data)
+        if _TEXT_INPUT in data:
+            self._learn_inputs_of(data)
         hits = {at for at, word in places if self._may_begin(data, at, word)}
         hits.update(self._known.places(data))
         for pattern in _MIXED_IN_JSON:
             hits.update(m.start() for m in pattern.finditer(data) if _is_random(data, m))
         if not hits:
             return data
+        if _GRAPH in data:
+            self.keep_words_of(data)
         # To read a large one takes as long as all the rest; ours begin so.
         if not (len(data) > _LARGE and data[1:2] in b'"\n') and not documents.is_document(data):
             return self._without_secrets(data)
@@ -203,6 +212,26 @@ class Redactor:
             return documents.rewritten(data, sorted(hits), self._string)
         except ValueError:  # no document after all
             return self._without_secrets(data)
+
+    def _learn_inputs_of(self, data: bytes) -> None:
+        """A text that an exported program is given, under the name of a secret."""
+        from torchreel.formats.graphs import vocabulary
+
+        with suppress(ValueError):
+            inputs = vocabulary.text_inputs(orjson.loads(data))
+            self.learn(text for name, text in inputs if SECRET_NAME.search(name))
+
+    def keep_words_of(self, data: bytes) -> None:
+        """Keep what the compiler needs of a graph document, whatever name stands before it."""
+        from torchreel.formats.graphs import vocabulary
+
+        with suppress(ValueError):
+            words = vocabulary.words(data, orjson.loads(data))
+            cleared = self._known.clear(words)
+            if self.is_strict:
+                self.strict.clear(words)
+            if cleared:
+                self._forget_texts()
 
     def _may_begin(self, data: bytes, at: int, word: bytes) -> bool:
         """Return whether a look at the bytes of a document does not rule out a secret at a word."""
@@ -242,16 +271,26 @@ class Redactor:
     ) -> bytes:
         """A text without values that are known, have a known form, or a telling name."""
         before = text
-        text = self._known.removed_from(self._own(text))
+        text = self._own(text)
+        if self.is_strict:
+            text = self.strict.without_constants(text)
+        text = self._known.removed_from(text)
         if places is None or text is not before:
             places = self._words.places(text)
-        known = {*names.spans(text, places), *_random(text)}
+        known = {
+            (start, end)
+            for start, end in (*names.spans(text, places), *_random(text))
+            if not self._is_cleared(text[start:end])
+        }
         found = known.union(forms.spans(text, places), _values(text, places))
         if not found:
             return text
-        learned = [self._learn(text[start:end]) for start, end in known if end > start]
+        learned = [self._learn(value) for value in _joined(text, known)]
         text = _without(text, found)
         return self._known.removed_from(text) if any(learned) else text
+
+    def _is_cleared(self, found: bytes) -> bool:
+        return self._known.is_cleared(unescaped(found))
 
     def _learn(self, found: bytes) -> bool:
         """A value may come again without its name: in bytecode, or in a message."""
@@ -272,6 +311,21 @@ def _without(text: bytes, spans: Iterable[tuple[int, int]]) -> bytes:
             parts += [text[done:start], REDACTED]
         done = max(done, end)
     return b"".join([*parts, text[done:]])
+
+
+def _joined(text: bytes, spans: Iterable[tuple[int, int]]) -> Iterator[bytes]:
+    """Yield what was found, and strings next to one another as the one that they make."""
+    whole, before = b"", 0
+    for start, end in sorted(spans):
+        if start >= end:
+            continue
+        if whole and _BETWEEN_STRINGS.fullmatch(text, before, start):
+            whole += text[start:end]
+            yield whole
+        else:
+            whole = text[start:end]
+        before = end
+        yield text[start:end]
 
 
 def _values(text: bytes, places: Iterable[tuple[int, bytes]]) -> Iterable[tuple[int, int]]:

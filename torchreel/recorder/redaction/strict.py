@@ -29,12 +29,11 @@ _OF_SHAPES = frozenset({"shape_env", "env", "ranges", "expr", "expression", "sym
 _SETTING = {"key", "module", "portable", "value"}
 _SCALAR = ["source", "type", "expr", "value"]
 """Fields of an event: a number of the program, and its symbol if it has one."""
-_TORCHS = ("op:aten.", "op:prims.", "op:inductor.", "op:_c10d_functional.", "op:higher_order.")
-"""Operators whose text is for the compiler: the equation of an einsum, how to round."""
 _CONTAINERS = frozenset({"t", "d", "slice", "size"})
 """Tags of the portable form of values that hold values; all others say what a text stands for."""
 _LITERAL = {"literal"}
 """Tag of an argument of a custom operator (`formats.operators`)."""
+_GUARDED, _CONSTANT = {"key"}, {"k", "v"}
 _OPTIONS = "options"
 """Values that the program gives its backend."""
 _PROSE = lazy_text(r"['\"]|[A-Za-z]{2,} |[=!<>]=|\n")
@@ -55,6 +54,15 @@ class Strict:
         if any(new):
             self._string.cache_clear()
         return any(new)
+
+    def clear(self, words: Iterable[str]) -> None:
+        """Leave these from now on: the compiler needs them."""
+        if self._constants.clear(words):
+            self._string.cache_clear()
+
+    def without_constants(self, data: bytes) -> bytes:
+        """A text without those that the program has as texts, before one loses a part of it."""
+        return self._constants.removed_from(data) if b" " in data else data
 
     def text(self, data: bytes, *, numbers: bool = True) -> bytes:
         """A text without strings, numbers, lines of source and directories."""
@@ -141,6 +149,10 @@ class _Walk:
             return self._node(value, numbers)
         if value.keys() == _LITERAL:
             return {"literal": _argument(value["literal"])}
+        if value.keys() == _GUARDED and isinstance(value["key"], str):  # of `"key" in dict`
+            return {"key": self._key(value["key"])}
+        if value.keys() == _CONSTANT:  # an argument of an export that is no tensor
+            return {**value, "v": _without_strings(value["v"])}
         if value.get("source") == "DictGetItemSource" and isinstance(value.get("index"), str | int):
             value = {**value, "index": self._key(value["index"])}
         return {
@@ -158,12 +170,14 @@ class _Walk:
 
     def _node(self, node: Mapping[str, Any], numbers: bool) -> dict[str, Any]:
         """A node of a graph: text for an operator of the program's own is the program's."""
+        from torchreel.formats.graphs import vocabulary
+
         found = {
             name: item if name in ("args", "kwargs") else self._value(item, name, numbers)
             for name, item in node.items()
         }
         target = str(node["target"])
-        if target.startswith("op:") and not target.startswith(_TORCHS):
+        if node["op"] == "call_function" and not vocabulary.computes(target):
             found["args"] = [_argument(item) for item in node["args"]]
             kwargs = node.get("kwargs") or {}
             found["kwargs"] = {name: _argument(item) for name, item in kwargs.items()}

@@ -205,6 +205,7 @@ def _replay(request: Request, report: Report) -> None:
             remainders.imposed(request.remainders),
             _OneCompile(recorder, restored) as replayed,
         ):
+            recorder.keep_words_of(Path(request.checkpoint).read_bytes())
             report.write(request.report)  # should the stage kill this process
             compiled = restore.run(restored, backward=request.backward, trust=request.trust)
             report.notes += [
