@@ -188,6 +188,7 @@ def test_a_report_without_a_word_of_the_program_needs_its_graph() -> None:
         ("y = x.sum()", "y = x.mean()", False),
         ("y = a + b", "y = a + a", False),
         ("y = d['a']", "y = d['b']", False),
+        ('assert x.all(), f"no: {x}"', 'assert z.all(), f"no: {z}"', True),
         ("y = f(x, (", "z = f(w, (", True),
         ("y = '\x00", "z = '\x00", True),
     ],

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Hashable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import groupby
 
 from torchreel.analysis.triage.failures import SeenFailure
@@ -85,7 +85,11 @@ def _is_enough(failure: SeenFailure) -> bool:
 
 
 def _signature_key(failure: SeenFailure) -> tuple[str, ...]:
-    key = failure.signature.digest, *failure.part.told
+    signature = failure.signature
+    if failure.part.is_reported and failure.part.told:
+        # The statement is the same, and the dtype that it was given is the model's.
+        signature = replace(signature, message=_DTYPE.sub("DTYPE", signature.message))
+    key = signature.digest, *failure.part.told
     if is_telling(failure.signature) and not failure.part.needs_graph:
         return key
     return (*key, _graphs_key(failure))

@@ -244,6 +244,10 @@ def _statements(message: str) -> tuple[str, ...]:
     return tuple(told)
 
 
+_F_STRING = re.compile(r"[rR]?[fF]")
+_FORMATTED = re.compile(r"((?<!\{))\{[^{}]+\}")
+
+
 def structure(line: str) -> str:
     """Return a line of a program without the names of its variables, and without its numbers."""
     names: dict[str, str] = {}
@@ -253,6 +257,8 @@ def structure(line: str) -> str:
         following = tokens[number + 1][1] if number + 1 < len(tokens) else ""
         if kind == tokenize.NUMBER:
             found.append("N")
+        elif kind == tokenize.STRING:
+            found.append(_FORMATTED.sub(r"\1{}", text) if _F_STRING.match(text) else text)
         elif kind != tokenize.NAME or _is_kept(text, found, following):
             found.append(text)
         else:
