@@ -6,13 +6,16 @@ and reducing what failed with one warm worker.  Not here: the programs (`program
 
 from __future__ import annotations
 
+import importlib
 import os
 import runpy
 import shutil
 import signal
 import sys
+import tempfile
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from benchmarks.triage.programs import Variant
@@ -41,14 +44,43 @@ def record(folder: Path, wanted: Sequence[Variant]) -> None:
 
 
 def _warm_up() -> None:
+    """Import here what each fork would import again; the recorder itself begins in the fork."""
     import torch
 
     os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "1")
     torch.compile(lambda x: x.sin() + 1)(torch.ones(2))
+    with tempfile.TemporaryDirectory() as folder:
+        pid = os.fork()
+        if pid == 0:
+            _list_imports(Path(folder))
+        os.waitpid(pid, 0)
+        names = Path(folder, "names").read_text().split()
+    for name in names:
+        if name not in sys.modules and name.partition(".")[0] in _WARMED:
+            with suppress(ImportError, AttributeError):
+                importlib.import_module(name)
+
+
+_WARMED = ("torchreel", "torch", "sqlalchemy", "zstandard", "sqlite3")
+
+
+def _list_imports(folder: Path) -> None:
+    """Record a program that fails, and write down what that imported; never returns."""
+    import torch
+
+    import torchreel
+
+    try:
+        with suppress(Exception), torchreel.record(folder / STORE):
+            torch.compile(lambda x: x + 1 if x.sum() > 0 else x, fullgraph=True)(torch.ones(2))
+        folder.joinpath("names").write_text("\n".join(sorted(sys.modules)))
+    finally:
+        os._exit(0)
 
 
 def _in_fork(place: Path, variant: Variant) -> int:
     from torchreel.store import Store
+    from torchreel.store.post_mortem import settle
 
     shutil.rmtree(place, ignore_errors=True)
     # The name of the folder differs, and so does that of the file.
@@ -63,7 +95,7 @@ def _in_fork(place: Path, variant: Variant) -> int:
     _, status = os.waitpid(pid, 0)
     if (place / STORE).exists():
         with Store.open(place / STORE, write=True) as store:
-            store.settle()
+            settle(store)
     return status
 
 

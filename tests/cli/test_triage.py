@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import shutil
+import sqlite3
+import sys
 from pathlib import Path
 
 import pytest
@@ -69,9 +71,39 @@ def test_it_goes_on_without_a_store_that_can_t_be_read(
     run: Run, empty: Path, tmp_path: Path
 ) -> None:
     result = run("triage", failing(empty), tmp_path / "no.db")
-    assert result.status == 0
+    assert (result.status, "1 failure in 1 store" in result.out) == (3, True)
     assert f"left out: There is no store at {tmp_path / 'no.db'}" in result.err
     assert run("triage", tmp_path / "no.db").status == 3
+
+
+def test_a_damaged_part_is_no_all_clear(run: Run, empty: Path, tmp_path: Path) -> None:
+    damaged = tmp_path / "damaged.db"
+    shutil.copy(failing(empty), damaged)
+    with sqlite3.connect(damaged) as connection:
+        connection.execute("UPDATE failures SET signature = '{}'")
+    connection.close()
+    result = run("triage", empty, damaged)
+    assert result.status == 3, result
+    assert "left out: " in result.err
+    assert run("triage", empty, "--baseline", damaged).status == 3
+
+
+def test_recheck_gives_no_all_clear_for_what_it_could_not_read(
+    run: Run, empty: Path, tmp_path: Path
+) -> None:
+    result = run("recheck", empty, tmp_path / "no.db", "--python", sys.executable, "--json")
+    assert result.status == 3
+    (told,) = json.loads(result.out)["unreadable"]
+    assert "no.db" in told
+
+
+def test_a_store_counts_once_under_whatever_path(run: Run, empty: Path, tmp_path: Path) -> None:
+    link = tmp_path / "link.db"
+    link.symlink_to(failing(empty))
+    relative = f"{empty.parent}/../{empty.parent.name}/{empty.name}"
+    assert "1 failure in 1 store: 1 group" in run("triage", empty, empty, link, relative).out
+    told = run("triage", empty, "--baseline", link)
+    assert (told.status, told.out) == (0, "0 failures in 0 stores: 0 groups, 0 of them new\n")
 
 
 def test_the_default_store_is_meant_by_nothing(

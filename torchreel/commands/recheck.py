@@ -32,7 +32,8 @@ def recheck(
     can't be judged, with the reason. Fixed needs three clean runs, and that the same script still
     fails with the torch that is installed here. No store is written to.
 
-    Exits with 0 when all are fixed, 1 otherwise.
+    Exits with 0 when all are fixed, 1 otherwise, 3 when all that could be read are fixed, but a
+    store could not be read in full.
     """
     from torchreel.analysis.triage.summaries import triage as grouped
     from torchreel.commands.views import recheck as view
@@ -56,4 +57,4 @@ def recheck(
         except TorchreelError as error:
             rows.append(view.Recheck(group, "unjudged", str(error)))
     view.report(release.torch, found, rows, json=json)
-    raise typer.Exit(0 if all(row.state == "fixed" for row in rows) else 1)
+    raise typer.Exit(found.exit_status if all(row.state == "fixed" for row in rows) else 1)

@@ -24,12 +24,14 @@ def triage(
 
     Of each group: how many failures of how many processes, when, with which versions of torch, the
     smallest case, and the command that goes on from there. Failures with one signature are one
-    group if it names a place in the compiler; of a crash, a wrong result or an error of generated
-    code, the graphs have to be alike as well. Where 'minify' found smaller cases, their canonical
-    form parts what only looks alike and joins what is only worded differently. In doubt, failures
-    part. Nothing of a store is executed, and torch is not imported.
+    group if it names a place in the compiler. Where that place only reports what the program did,
+    the statement of the program or the frames of its backend have to be alike as well; of a crash,
+    a wrong result or an error of generated code, the graphs. Where 'minify' found smaller cases,
+    their canonical form parts what only looks alike and joins what is only worded differently. In
+    doubt, failures part. Nothing of a store is executed, and torch is not imported.
 
-    Exits with 1 when there is a group that the stores of --baseline do not have.
+    Exits with 1 when there is a group that the stores of --baseline do not have, with 3 when there
+    is none, but a store could not be read in full.
     """
     from torchreel.analysis.triage.summaries import triage as grouped
     from torchreel.commands.views import triage as view
@@ -37,4 +39,4 @@ def triage(
 
     found = grouped(stores or [default_store()], baseline or ())
     view.report(found, has_baseline=bool(baseline), json=json)
-    raise typer.Exit(1 if any(group.is_new for group in found.groups) else 0)
+    raise typer.Exit(1 if any(group.is_new for group in found.groups) else found.exit_status)

@@ -201,3 +201,16 @@ def test_a_failure_of_dynamo_is_reduced_from_its_frame_on_trust(tmp_path: Path) 
         torch.compile(fails_while_tracing, backend="eager")(torch.ones(2))
     (group,) = triage([str(path)]).groups
     assert group.next == ("torchreel", "minify", f"{path}#1/0/0", "--trust")
+
+
+def test_a_copy_under_another_number_counts_once(tmp_path: Path) -> None:
+    one = written(tmp_path / "one.db", run="a", pid=1)
+    other = tmp_path / "other.db"
+    with Store.open(other, create=True) as store, store.writer() as w:
+        add_recording(w, run="b", pid=9)
+    with Store.open(other, write=True) as store, store.writer() as w:
+        number = add_recording(w, rank=3, run="a", pid=1)
+        assert number == 2
+        add_failure(w, number, add_compile(w, number, status="failed"), FAILED, time_ns=5)
+    (group,) = triage([str(one), str(other)]).groups
+    assert (group.failures, group.processes) == (1, 1)

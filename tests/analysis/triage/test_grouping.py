@@ -11,6 +11,7 @@ import pytest
 from torchreel.analysis.triage.failures import SeenFailure, SmallestCase
 from torchreel.analysis.triage.forms import Form
 from torchreel.analysis.triage.grouping import group, is_telling, words
+from torchreel.analysis.triage.program_part import NO_PART, ProgramPart
 from torchreel.store.failures.signature import Signature, crash_signature, wrong_result_signature
 
 LOWERING = Signature(
@@ -32,12 +33,16 @@ def case(*calls: str, shape: str = "", outline: str = "", is_minimal: bool = Tru
 
 
 def seen(
-    signature: Signature, *graph: str, smallest: SmallestCase | None = None, run: str = "r"
+    signature: Signature,
+    *graph: str,
+    smallest: SmallestCase | None = None,
+    run: str = "r",
+    part: ProgramPart = NO_PART,
 ) -> SeenFailure:
     number = next(_numbers)
     return SeenFailure(
         f"{number}.db#1/0/0", signature, signature.message, number, (run, number, 1), None, "2.13",
-        Counter(graph), len(graph), smallest,
+        Counter(graph), len(graph), smallest, part=part,
     )  # fmt: skip
 
 
@@ -95,6 +100,42 @@ def test_a_failure_in_two_stores_counts_once() -> None:
     (found,) = group([failure, copy])
     assert [each.address for each in found.failures] == ["copy.db#1/0/0"]
     assert group([copy, failure]) == [found]
+
+
+def test_of_a_report_the_program_s_part_decides() -> None:
+    one, other = (ProgramPart((line,), is_reported=True) for line in ("if v0 :", "v0 ( )"))
+    failures = (
+        seen(LOWERING, "a", part=one), seen(LOWERING, "b", part=one),
+        seen(LOWERING, "a", part=other),
+    )  # fmt: skip
+    assert grouped(*failures) == [{0, 1}, {2}]
+
+
+def test_of_a_report_the_dtype_is_the_model_s() -> None:
+    part = ProgramPart(("v0 ( v1 )",), is_reported=True)
+    half, full = (replace(LOWERING, message=f"got {name}") for name in ("Half", "torch.float32"))
+    assert grouped(seen(half, "a", part=part), seen(full, "b", part=part)) == [{0, 1}]
+    assert grouped(seen(half, "a"), seen(full, "b")) == [{0}, {1}]
+
+
+def test_a_report_that_says_nothing_needs_a_graph_that_is_alike() -> None:
+    mute = ProgramPart(needs_graph=True, is_reported=True)
+    failures = (
+        seen(LOWERING, "a", part=mute), seen(LOWERING, "a", part=mute),
+        seen(LOWERING, "b", part=mute),
+    )  # fmt: skip
+    assert grouped(*failures) == [{0, 1}, {2}]
+
+
+def test_a_reduced_report_needs_one_shape() -> None:
+    part = ProgramPart(("if v0 :",), is_reported=True)
+    half, full = case("gt", shape="half"), case("gt", shape="float")
+    failures = (
+        seen(LOWERING, "x", smallest=half, part=part),
+        seen(LOWERING, "y", smallest=half, part=part),
+        seen(LOWERING, "x", smallest=full, part=part),
+    )
+    assert grouped(*failures) == [{0, 1}, {2}]
 
 
 # -- by smallest case -----------------------------------------------------------------------------

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from sqlalchemy import func, select
 
 from torchreel.analysis.triage.forms import Form, form_of_case, operation
+from torchreel.analysis.triage.program_part import NO_PART, ProgramPart, program_part
 from torchreel.store import Store, queries, schema
 from torchreel.store.failures.signature import ASKED, Signature, crash_signature
 from torchreel.store.records import Compile, Failure, Recording, Reduction
@@ -52,6 +53,8 @@ class SeenFailure:
     """Call nodes of the first graph."""
     smallest: SmallestCase | None
     is_baseline: bool = False
+    part: ProgramPart = NO_PART
+    """What has to be the same as well, where the signature's place only reports."""
     needs_trust: bool = False
     """True if all that was kept of the compile is its frame, which is code."""
 
@@ -59,9 +62,10 @@ class SeenFailure:
     def key(self) -> tuple[Process, str, str, bool]:
         """The key that two copies of it have in common, in whatever stores they are.
 
-        One in the baseline is no copy of one outside of it: that one is to be counted.
+        A copy of a recording may have another number there.  One in the baseline is no copy of one
+        outside of it: that one is to be counted.
         """
-        place = self.address.rpartition("#")[2]
+        place = self.address.rpartition("#")[2].partition("/")[2]
         return self.process, place, self.signature.digest, self.is_baseline
 
 
@@ -90,7 +94,8 @@ def _of_recording(store: Store, recording: Recording, is_baseline: bool) -> Iter
             f"{store.target}#{row.place if row is not None else recording.id}",
             failure.signature, failure.message, failure.time_ns, process, recording.rank, version,
             _calls(store, row), graph.call_nodes if graph is not None else None,
-            _smallest(store, failure), is_baseline, _has_frame_alone(store, row),
+            _smallest(store, failure), is_baseline, _part(store, failure),
+            _has_frame_alone(store, row),
         )  # fmt: skip
     for row in compiles.values():
         if row.status in queries.FAILING and row.id not in told:
@@ -99,7 +104,7 @@ def _of_recording(store: Store, recording: Recording, is_baseline: bool) -> Iter
                 f"{store.target}#{row.place}", _died(store, recording, row), "",
                 row.ended_ns or row.started_ns, process, recording.rank, version,
                 _calls(store, row), graph.call_nodes if graph is not None else None,
-                None, is_baseline, _has_frame_alone(store, row),
+                None, is_baseline, needs_trust=_has_frame_alone(store, row),
             )  # fmt: skip
 
 
@@ -122,6 +127,16 @@ def _died(store: Store, recording: Recording, row: Compile) -> Signature:
     still = queries.open_stage(store, row)
     stage, partition = (still.stage, still.partition) if still is not None else ("dynamo", "")
     return crash_signature(stage, partition, recording.exit_signal)
+
+
+def _part(store: Store, failure: Failure) -> ProgramPart:
+    """Return the program's part in a failure, from what was kept of its exception."""
+    chain = failure.chain if isinstance(failure.chain, list) else []
+    types = [str(each["type"]) for each in chain if isinstance(each, dict) and "type" in each]
+    digest = failure.traceback
+    data = queries.readable(store, lambda: store.read_blob(digest), b"") if digest else b""
+    text = data.decode("utf-8", "replace")
+    return program_part(failure.signature, types, failure.message, text)
 
 
 def _calls(store: Store, row: Compile | None) -> Mapping[str, int]:

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Hashable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import groupby
 
 from torchreel.analysis.triage.failures import SeenFailure
@@ -79,11 +79,20 @@ def is_telling(signature: Signature) -> bool:
     return not signature.frames[0].endswith(_GENERATED)
 
 
+def _is_enough(failure: SeenFailure) -> bool:
+    """Return True if the place and the words of a failure are those of one bug alone."""
+    return is_telling(failure.signature) and not failure.part.is_reported
+
+
 def _signature_key(failure: SeenFailure) -> tuple[str, ...]:
-    digest = failure.signature.digest
-    if is_telling(failure.signature):
-        return (digest,)
-    return (digest, _graphs_key(failure))
+    signature = failure.signature
+    if failure.part.is_reported and failure.part.told:
+        # The statement is the same, and the dtype that it was given is the model's.
+        signature = replace(signature, message=_DTYPE.sub("DTYPE", signature.message))
+    key = signature.digest, *failure.part.told
+    if is_telling(failure.signature) and not failure.part.needs_graph:
+        return key
+    return (*key, _graphs_key(failure))
 
 
 def _graphs_key(failure: SeenFailure) -> str:
@@ -139,7 +148,7 @@ def _case_keys(failure: SeenFailure) -> Iterator[Hashable]:
     """Yield the keys of which two reduced failures have one in common when they are one bug."""
     assert failure.smallest is not None
     signature, form = failure.signature, failure.smallest.form
-    if not is_telling(signature):
+    if not _is_enough(failure):
         yield signature.digest, form.shape
         return
     types = tuple(name for name, _ in groupby(signature.exception_types))
@@ -155,7 +164,7 @@ def _case_group_of(members: list[SeenFailure]) -> _CaseGroup:
     least = min(known, key=lambda each: (each.smallest.size, each.signature.digest))  # type: ignore[union-attr]
     assert least.smallest is not None
     form = least.smallest.form
-    kept = form.outline if is_telling(least.signature) else form.shape
+    kept = form.outline if _is_enough(least) else form.shape
     name = f"{least.signature.failure_class} {least.signature.exception_types} {kept}"
     return _CaseGroup(form, members, name)
 
@@ -173,7 +182,7 @@ def _without_larger(groups: list[_CaseGroup]) -> list[_CaseGroup]:
             for other in kept
             if other.size < each.size
             and other.signatures & each.signatures
-            and is_telling(each.members[0].signature)
+            and _is_enough(each.members[0])
             and other.form.within(each.form.calls)
         ]
         if len(within) == 1:
@@ -187,7 +196,7 @@ def _case_group(failure: SeenFailure, groups: Sequence[_CaseGroup]) -> _CaseGrou
     """Return the group of a failure that was not reduced, if there is just one that it can be."""
     digest = failure.signature.digest
     same = [each for each in groups if digest in each.signatures]
-    if not is_telling(failure.signature):
+    if not _is_enough(failure):
         key = _signature_key(failure)
         same = [each for each in same if any(_signature_key(f) == key for f in each.members)]
     elif failure.calls:

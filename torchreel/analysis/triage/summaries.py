@@ -6,12 +6,13 @@ printing (`torchreel.commands.triage`).
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 
 from torchreel.analysis.triage.failures import SeenFailure, failures_of
 from torchreel.analysis.triage.grouping import BugGroup, group
-from torchreel.errors import StoreError
+from torchreel.errors import DamagedStore, StoreError
 from torchreel.store import Store
 from torchreel.store.documents.jsontypes import Json
 from torchreel.store.failures.signature import Signature
@@ -77,9 +78,14 @@ class Triage:
 
     groups: tuple[GroupSummary, ...]
     stores: int
-    """The number of failures that were read, without those of the baseline."""
+    """The number of stores that were read, without those of the baseline."""
     unreadable: tuple[str, ...]
     """The reasons why a store, or a part of one, is not in it."""
+
+    @property
+    def exit_status(self) -> int:
+        """The status of a command that found nothing wrong in the groups themselves."""
+        return DamagedStore.exit_status if self.unreadable else 0
 
     def to_json(self) -> dict[str, Json]:
         """As a JSON object."""
@@ -91,36 +97,62 @@ def triage(targets: Sequence[str], baseline: Sequence[str] = ()) -> Triage:
     """Group the failures of the stores, by path or URL.
 
     With a baseline, a group is new if nothing in the baseline is of it.  A store that can't be
-    read is left out, and named.  Raises StoreError if that is so of all, or of one of the baseline:
-    without it, everything would look new.
+    read is left out, and named.  Raises StoreError if that is so of all, or of any part of the
+    baseline: without it, what is known would look new.
     """
     unreadable: list[str] = []
+    known = [failure for target in _distinct(baseline) for failure in _baseline_of(target)]
     found: list[SeenFailure] = []
     errors: list[StoreError] = []
-    known = set(baseline)
-    for target in dict.fromkeys([*targets, *baseline]):
+    wanted = _distinct(targets, without=baseline)
+    for target in wanted:
         try:
-            found += _read(target, target in known, unreadable)
+            found += _read(target, unreadable)
         except StoreError as error:
-            if target in known:
-                raise
             errors.append(error)
-    if errors and len(errors) == len(set(targets)):
+    if errors and len(errors) == len(wanted):
         raise errors[0]
     groups = [
         _summary(each, has_baseline=bool(baseline))
-        for each in group(found)
+        for each in group([*found, *known])
         if not all(failure.is_baseline for failure in each.failures)
     ]
     groups.sort(key=lambda each: (not each.is_new, -each.failures, -each.last_seen_ns))
-    read = len(set(targets) - known) - len(errors)
-    return Triage(tuple(groups), read, (*map(str, errors), *unreadable))
+    return Triage(tuple(groups), len(wanted) - len(errors), (*map(str, errors), *unreadable))
 
 
-def _read(target: str, is_baseline: bool, unreadable: list[str]) -> list[SeenFailure]:
+def _distinct(targets: Sequence[str], without: Sequence[str] = ()) -> list[str]:
+    """Return each store once, whatever paths lead to it: a link, or another spelling."""
+    others = {_identity(target) for target in without}
+    by_identity = {_identity(target): target for target in reversed(targets)}
+    return [target for key, target in by_identity.items() if key not in others][::-1]
+
+
+def _identity(target: str) -> object:
+    try:
+        status = os.stat(target)
+    except (OSError, ValueError):
+        return target
+    return status.st_dev, status.st_ino
+
+
+def _read(
+    target: str, unreadable: list[str], *, is_baseline: bool = False
+) -> Sequence[SeenFailure]:
     with Store.open(target) as store, store.as_far_as_readable() as left_out:
         found = list(failures_of(store, is_baseline=is_baseline))
         unreadable += left_out
+    return found
+
+
+def _baseline_of(target: str) -> Sequence[SeenFailure]:
+    unreadable: list[str] = []
+    found = _read(target, unreadable, is_baseline=True)
+    if unreadable:
+        raise DamagedStore(
+            f"The baseline {target} can't be read in full: {unreadable[0]} What it lacks would "
+            "look new: name a baseline that is whole."
+        )
     return found
 
 

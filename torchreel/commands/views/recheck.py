@@ -40,7 +40,8 @@ def report(torch: str, found: Triage, rows: Sequence[Recheck], *, json: bool) ->
     """Print what became of each group."""
     if json:
         groups = [{**row.group.to_json(), "state": row.state, "detail": row.detail} for row in rows]
-        listing.write_json({"torch": torch, "groups": groups})
+        unreadable = list(found.unreadable)
+        listing.write_json({"torch": torch, "groups": groups, "unreadable": unreadable})
         return
     fixed = sum(row.state == "fixed" for row in rows)
     streams.result(f"torch {torch}: {fixed} of {count(len(rows), 'group')} fixed", style="bold")

@@ -1,0 +1,199 @@
+"""Places of torch that only report, and what the program's own part is there."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import torchreel
+from torchreel.analysis.triage.failures import SeenFailure, failures_of
+from torchreel.analysis.triage.grouping import group
+from torchreel.analysis.triage.program_part import NO_PART, program_part, structure
+from torchreel.store import Signature, Store
+
+Program = Callable[..., Any]
+Recorded = Callable[..., SeenFailure]
+
+
+@pytest.fixture
+def recorded(tmp_path: Path) -> Iterator[Recorded]:
+    """Record a program that fails to compile, in a store of its own."""
+    numbers = count()
+
+    def record(program: Program, *inputs: Any, **options: Any) -> SeenFailure:
+        path = tmp_path / f"{next(numbers)}.db"
+        torch.compiler.reset()
+        with torchreel.record(path), pytest.raises(Exception):  # noqa: B017, PT011
+            torch.compile(program, **options)(*(inputs or (torch.ones(4),)))
+        with Store.open(path) as store:
+            return next(iter(failures_of(store)))
+
+    yield record
+    torch.compiler.reset()
+
+
+def are_one(*failures: SeenFailure) -> bool:
+    return len(group(failures)) == 1
+
+
+# -- programs that Dynamo stops at ---------------------------------------------------------------
+
+
+def if_sum(x: torch.Tensor) -> torch.Tensor:
+    return x + 1 if x.sum() > 0 else x
+
+
+def same_in_other_words(given: torch.Tensor) -> torch.Tensor:
+    hidden = given.cos() * 3
+    return hidden + 2 if hidden.sum() > 7 else hidden
+
+
+def if_any(x: torch.Tensor) -> torch.Tensor:
+    if (x > 3).any():
+        return x
+    return x + 1
+
+
+def first_key(x: torch.Tensor) -> torch.Tensor:
+    return x * {"a": 1}["scale"]
+
+
+def second_key(x: torch.Tensor) -> torch.Tensor:
+    table: dict[int, float] = {}
+    return x.sin() + table[7]
+
+
+@pytest.mark.parametrize(("one", "other"), [(if_sum, if_any), (first_key, second_key)])
+def test_one_report_of_two_statements_is_two_bugs(
+    recorded: Recorded, one: Program, other: Program
+) -> None:
+    failures = recorded(one, fullgraph=True), recorded(other, fullgraph=True)
+    assert failures[0].signature.frames[0] == failures[1].signature.frames[0]
+    assert not are_one(*failures)
+
+
+def test_one_statement_in_two_models_is_one_bug(recorded: Recorded) -> None:
+    failures = [
+        recorded(if_sum, fullgraph=True),
+        recorded(same_in_other_words, torch.ones(3, 5), fullgraph=True),
+    ]
+    assert are_one(*failures)
+
+
+# -- what the program gives the compiler ---------------------------------------------------------
+
+
+def fails(gm: Any, inputs: Any) -> Any:
+    raise RuntimeError("not supported")
+
+
+def fails_elsewhere(gm: Any, inputs: Any) -> Any:
+    for node in gm.graph.nodes:
+        refuse(node)
+
+
+def refuse(node: Any) -> None:
+    raise RuntimeError("not supported")
+
+
+def sine(x: torch.Tensor) -> torch.Tensor:
+    return x.sin()
+
+
+def test_two_backends_with_one_text_are_two_bugs(recorded: Recorded) -> None:
+    failures = recorded(sine, backend=fails), recorded(sine, backend=fails_elsewhere)
+    assert failures[0].signature.matches(failures[1].signature)
+    assert not are_one(*failures)
+
+
+def test_one_backend_is_one_bug_in_every_model(recorded: Recorded) -> None:
+    other = recorded(torch.nn.Linear(4, 3), backend=fails)
+    assert are_one(recorded(sine, backend=fails), other)
+
+
+# -- tracebacks as text --------------------------------------------------------------------------
+
+LOWERING = Signature(
+    "exception", "lowering", "", ("AssertionError",), ("torch._inductor.lowering:scatter",), "no"
+)
+
+
+def frame(path: str, function: str, line: str) -> str:
+    return f'  File "{path}", line 7, in {function}\n    {line}\n    ~~~^^^\n'
+
+
+def traceback(*frames: str) -> str:
+    return "Traceback (most recent call last):\n" + "".join(frames) + "AssertionError: no\n"
+
+
+def torch_frame(module: str, function: str, line: str) -> str:
+    return frame(f"/x/lib/python3.11/site-packages/torch/{module}.py", function, line)
+
+
+CALLER = torch_frame("_inductor/lowering", "gather", "check(x, 'a size')")
+
+
+@pytest.mark.parametrize(
+    "line",
+    ["assert len(x) == 3", 'raise ValueError("no")', "y = x[0] + 1", "raise NotImplementedError"],
+)
+def test_a_place_that_decides_is_enough(line: str) -> None:
+    text = traceback(CALLER, torch_frame("_inductor/lowering", "scatter", line))
+    assert program_part(LOWERING, ["AssertionError"], "no", text) == NO_PART
+
+
+@pytest.mark.parametrize("line", ["raise error", "raise Bad(message, kind)", "raise"])
+def test_of_a_place_that_raises_what_it_was_given_the_caller_counts(line: str) -> None:
+    text = traceback(CALLER, torch_frame("_inductor/lowering", "scatter", line))
+    part = program_part(LOWERING, ["AssertionError"], "no", text)
+    assert part.told == (
+        "torch/_inductor/lowering.py:scatter",
+        "torch/_inductor/lowering.py:gather",
+    )
+    assert not part.needs_graph
+
+
+def test_of_a_place_that_calls_what_it_was_given_the_operation_counts() -> None:
+    inner = torch_frame("_inductor/lowering", "scatter", "return func(*args, **kwargs)")
+    text = traceback(CALLER, inner)
+    assert program_part(LOWERING, ["AssertionError"], "no", text).needs_graph
+    told = program_part(LOWERING, ["AssertionError"], "no\ntarget: aten.mm.default", text)
+    assert (told.needs_graph, told.told[-1]) == (False, "aten.mm.default")
+
+
+def test_what_torch_needs_is_no_program() -> None:
+    sympy = frame(
+        "/x/lib/python3.11/site-packages/sympy/core/expr.py", "f", "raise ValueError('no')"
+    )
+    inner = torch_frame("_inductor/lowering", "scatter", "x = sympy.f(y + 1)")
+    assert program_part(LOWERING, ["ValueError"], "no", traceback(CALLER, inner, sympy)) == NO_PART
+
+
+def test_a_report_without_a_word_of_the_program_needs_its_graph() -> None:
+    part = program_part(LOWERING, ["torch._dynamo.exc.Unsupported"], "no", "")
+    assert (part.told, part.needs_graph, part.is_reported) == ((), True, True)
+    internal = ["torch._dynamo.exc.InternalTorchDynamoError", "AssertionError"]
+    assert program_part(LOWERING, internal, "no", "") == NO_PART
+
+
+@pytest.mark.parametrize(
+    ("line", "other", "alike"),
+    [
+        ("y = x.sum() + 3", "total = given.sum() + 55", True),
+        ("y = x.sum()", "y = x.mean()", False),
+        ("y = a + b", "y = a + a", False),
+        ("y = d['a']", "y = d['b']", False),
+        ('assert x.all(), f"no: {x}"', 'assert z.all(), f"no: {z}"', True),
+        ("y = f(x, (", "z = f(w, (", True),
+        ("y = '\x00", "z = '\x00", True),
+    ],
+)
+def test_the_structure_of_a_line_has_no_names_and_no_numbers(
+    line: str, other: str, alike: bool
+) -> None:
+    assert (structure(line) == structure(other)) == alike

@@ -1,0 +1,298 @@
+"""The program's own part in a failure, where the place in torch only reports it.
+
+Many failures leave torch at one place with the same words and are different bugs: torch says there
+what it was given.  Lives here: telling such a place from one that fails by itself, by the shape of
+what it executes, and what the traceback has of the program then.  Names of variables, lines and
+folders do not count: they differ between two models with one bug.  Not here: which failures are
+one (`grouping`).
+"""
+
+from __future__ import annotations
+
+import ast
+import keyword
+import re
+import tokenize
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cache, cached_property
+from io import StringIO
+from itertools import dropwhile
+
+from torchreel.releases.packages import needed_packages
+from torchreel.store.failures.signature import Signature
+
+_EXAMINED = 400_000
+"""Characters of a traceback; the innermost frames come last."""
+_FRAME = re.compile(r'^  File "(.*)", line \d+, in (.+)$')
+_HEADER = "Traceback (most recent call last):"
+_MARKS = re.compile(r"^[\s~^]*$")
+_USER_CODE = "from user code:"
+_USER_FRAME = re.compile(r'^ +File "(.*)", line \d+, in (.+)\n +(.+)$', re.MULTILINE)
+_TORCH_FILE = re.compile(r"/(?:site|dist)-packages/torch/|/torch/_")
+_ORIGIN = re.compile(r'# File ".*", line \d+, in \S+, code: (.+)$', re.MULTILINE)
+
+_DYNAMO = "torch._dynamo.exc."
+_INTERNAL = "Internal"
+"""How Dynamo names what it takes for a mistake of its own: its place tells what failed."""
+_COMPILER = ("CppCompileError",)
+
+# What only hands on: it raises an object that it was given, or one made of nothing but names, or it
+# calls something with nothing but names.  The literal text of a message, a literal in an assertion,
+# an operator: each of these is a decision that was made here.
+_NAMES = r"(?:\*{0,2}[a-z_][\w.]*(?:\s*=\s*[a-z_][\w.]*)?(?:,\s*)?)*"
+_HANDS_ON = re.compile(
+    rf"^(?:raise(?: [a-z_]\w*| [\w.]+\({_NAMES}\))?(?:\.with_traceback\(.*)?(?: from \w+)?"
+    rf"|(?:return |\w+ = )?(?:await )?[\w.\[\]]+\({_NAMES}\)(?:\(\))?)(?:\s*#.*)?$"
+)
+_RAISES = re.compile(r"^raise\b")
+_MOST_HANDS = 12
+_TARGET = re.compile(r"\btarget[:=]\s*([\w.]+)")
+
+
+@dataclass(frozen=True)
+class ProgramPart:
+    """What has to be the same in two failures of one signature, for them to be one bug."""
+
+    told: tuple[str, ...] = ()
+    """What the traceback says of it."""
+    needs_graph: bool = False
+    """True if neither the place nor that tells one bug from another."""
+    is_reported: bool = False
+    """True if the place in torch only reports what somebody else did."""
+
+
+NO_PART = ProgramPart()
+"""Of a failure whose place and words are enough."""
+
+
+def program_part(
+    signature: Signature, types: Sequence[str], message: str, traceback: str
+) -> ProgramPart:
+    """Return the program's part in a failure, by the types of its chain and the text of torch."""
+    if signature.failure_class != "exception" or signature.exception_types == _COMPILER:
+        return NO_PART
+    frames = _frames_of(traceback, signature)
+    own = _of_the_program(frames)
+    if is_of_dynamo(types):
+        told = (*own, *_statements(message))
+        return ProgramPart(told, needs_graph=not told, is_reported=True)
+    if own or not signature.frames:
+        return ProgramPart(own, needs_graph=not own, is_reported=True)
+    return _handing_on(frames, message)
+
+
+def is_of_dynamo(types: Sequence[str]) -> bool:
+    """Return True if Dynamo says by the type that it stopped for what the program does."""
+    reports = [name for name in types if name.startswith(_DYNAMO)]
+    wrapped = any(name.removeprefix(_DYNAMO).startswith(_INTERNAL) for name in reports)
+    return bool(reports) and not wrapped and types[0] not in _WRAPPING
+
+
+_WRAPPING = frozenset({"torch._dynamo.exc.BackendCompilerFailed"})
+"""The type that Dynamo puts around whatever a backend raises."""
+
+
+# -- the traceback --------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Frame:
+    path: str
+    function: str
+    line: str
+
+
+@dataclass(frozen=True)
+class _Frames:
+    """The frames of one exception, the outermost first."""
+
+    all: tuple[_Frame, ...] = ()
+
+    @cached_property
+    def root(self) -> str:
+        """The folder that torch lies in, with its slash; no folder's name where it is not known."""
+        for frame in self.all:
+            before, found, _ = frame.path.rpartition("/torch/_")
+            if found:
+                return f"{before}/"
+        return "\0"
+
+    def is_in_torch(self, frame: _Frame) -> bool:
+        """Return True for a frame of a file of torch's."""
+        return frame.path.startswith(f"{self.root}torch/")
+
+
+def _frames_of(text: str, signature: Signature) -> _Frames:
+    """Return the frames of the exception whose place the signature names."""
+    blocks = list(_blocks(text[-_EXAMINED:])) or [_Frames()]
+    if not signature.frames:
+        return blocks[0]
+    wanted = signature.frames[0].rpartition(":")[2].rpartition(".")[2]
+    for frames in blocks:
+        in_torch = [frame for frame in frames.all if frames.is_in_torch(frame)]
+        if any(frame.function == wanted for frame in in_torch[-3:]):
+            return frames
+    return blocks[-1]
+
+
+def _blocks(text: str) -> Iterator[_Frames]:
+    """Yield the frames of each exception of a formatted chain, the first cause first."""
+    for part in text.split(_HEADER)[1:]:
+        frames: list[_Frame] = []
+        for line in part.split("\n")[1:]:
+            if not line.startswith(" "):
+                break
+            match = _FRAME.match(line)
+            if match is not None:
+                frames.append(_Frame(match[1].replace("\\", "/"), match[2], ""))
+            elif frames and not frames[-1].line and not _MARKS.match(line):
+                frames[-1] = replace(frames[-1], line=line.strip())
+        if frames:
+            yield _Frames(tuple(frames))
+
+
+# -- what was handed on ---------------------------------------------------------------------------
+
+
+def _handing_on(frames: _Frames, message: str) -> ProgramPart:
+    """Return the functions of torch up to the first that did more than to hand on.
+
+    Where the innermost one raised nothing itself, code that is no Python did on its behalf, and
+    what was called is what torch's message names.
+    """
+    last = frames.all[-1] if frames.all else None
+    if last is None or not frames.is_in_torch(last) or not _HANDS_ON.match(last.line):
+        return NO_PART
+    places: list[str] = []
+    for frame in frames.all[: -_MOST_HANDS - 1 : -1]:
+        if not frames.is_in_torch(frame):
+            break
+        places.append(f"{frame.path.removeprefix(frames.root)}:{frame.function}")
+        if not _HANDS_ON.match(frame.line):
+            break
+    if _RAISES.match(last.line):
+        return ProgramPart(tuple(places))
+    called = _TARGET.findall(message)
+    return ProgramPart((*places, *called[:1]), needs_graph=not called, is_reported=True)
+
+
+def _of_the_program(frames: _Frames) -> tuple[str, ...]:
+    """Return the frames of the program that the compiler called: a backend, a pass, an operator.
+
+    Of a file only its name counts, and of a function what it executes.
+    """
+    inside = list(dropwhile(lambda frame: not frames.is_in_torch(frame), frames.all))
+    return tuple(
+        f"{_file(frame, frames.root)}:{frame.function}: {structure(frame.line)}"
+        for frame in inside
+        if not _is_plumbing(frame, frames)
+    )
+
+
+def _file(frame: _Frame, root: str) -> str:
+    """Return the name of a file; of an installed one, with its package."""
+    inner = frame.path.removeprefix(root)
+    return inner if inner != frame.path else inner.rpartition("/")[2]
+
+
+_STANDARD = re.compile(
+    r"/lib/python3\.\d+/(?!site-packages/|dist-packages/)|/Lib/(?!site-packages/)"
+)
+_SITE = re.compile(r"/(?:site|dist)-packages/([\w.-]+)")
+
+
+def _is_plumbing(frame: _Frame, frames: _Frames) -> bool:
+    """Return True for a frame of torch, of what torch needs, of Python's, and of generated code."""
+    if frames.is_in_torch(frame) or frame.path[:1] == "<" or _STANDARD.search(frame.path):
+        return True
+    package = _SITE.search(frame.path)
+    if package is not None:
+        return package[1].removesuffix(".py") in _packages_of_torch()
+    return "/torchinductor_" in frame.path or _OWN in frame.path
+
+
+_OWN = "/torchreel/"
+
+
+@cache
+def _packages_of_torch() -> frozenset[str]:
+    """Return the packages that torch calls for itself: a frame of these is no program's."""
+    return frozenset(needed_packages({"torch"})) | _OPTIONAL
+
+
+_OPTIONAL = frozenset({"numpy", "triton", "torchreel"})
+"""Packages that torch calls where they are installed, without requiring them."""
+
+
+# -- statements -----------------------------------------------------------------------------------
+
+
+def _statements(message: str) -> tuple[str, ...]:
+    """Return the statement that Dynamo was tracing, and those that made what it stopped at."""
+    before, found, after = message.partition(_USER_CODE)
+    frames = _USER_FRAME.findall(after) if found else []
+    if not frames:
+        return ()
+    # What is executed of torch's own files is the same for many programs.
+    own = [frame for frame in frames if not _TORCH_FILE.search(frame[0])] or frames
+    _, function, line = own[-1]
+    told = [structure(line)]
+    told += sorted({structure(code) for code in _ORIGIN.findall(before)})
+    if not _is_whole(line) or not _does_something(line):
+        told.append(function)
+    return tuple(told)
+
+
+_F_STRING = re.compile(r"[rR]?[fF]")
+_FORMATTED = re.compile(r"((?<!\{))\{[^{}]+\}")
+
+
+def structure(line: str) -> str:
+    """Return a line of a program without the names of its variables, and without its numbers."""
+    names: dict[str, str] = {}
+    found: list[str] = []
+    tokens = list(_tokens(line))
+    for number, (kind, text) in enumerate(tokens):
+        following = tokens[number + 1][1] if number + 1 < len(tokens) else ""
+        if kind == tokenize.NUMBER:
+            found.append("N")
+        elif kind == tokenize.STRING:
+            found.append(_FORMATTED.sub(r"\1{}", text) if _F_STRING.match(text) else text)
+        elif kind != tokenize.NAME or _is_kept(text, found, following):
+            found.append(text)
+        else:
+            found.append(names.setdefault(text, f"v{len(names)}"))
+    return " ".join(found)
+
+
+def _is_kept(name: str, before: Sequence[str], following: str) -> bool:
+    is_member = bool(before) and before[-1] == "."
+    return is_member or following == "(" or keyword.iskeyword(name)
+
+
+def _tokens(line: str) -> Iterator[tuple[int, str]]:
+    """Yield the tokens of a line, as far as it is one: a statement may go on in the next one."""
+    try:
+        for token in tokenize.generate_tokens(StringIO(line).readline):
+            if token.type in (tokenize.NAME, tokenize.NUMBER, tokenize.STRING, tokenize.OP):
+                yield token.type, token.string
+    except (tokenize.TokenError, SyntaxError, IndentationError):
+        return
+
+
+def _is_whole(line: str) -> bool:
+    """Return True if a line is all of a statement, or the head of one with a body."""
+    line = re.sub(r"^el(?=if\b)", "", line)
+    for text in (line, f"{line}\n    pass", f"async def f():\n    {line}"):
+        try:
+            ast.parse(text)
+        except (SyntaxError, ValueError, RecursionError, MemoryError):
+            continue
+        return True
+    return False
+
+
+def _does_something(line: str) -> bool:
+    """Return True if a line calls or computes something: a bare name says nothing."""
+    return bool(re.search(r"[(\[.+*/@<>%&|^~-]", line))
