@@ -273,3 +273,11 @@ def _tree(directory: Path) -> dict[str, bytes | None]:
         str(entry): entry.read_bytes() if entry.is_file() else None
         for entry in directory.rglob("*")
     }
+
+
+@pytest.mark.parametrize("write", [False, True])
+def test_a_pipe_is_refused_and_not_waited_for(tmp_path: Path, write: bool) -> None:
+    path = tmp_path / "run.db"
+    os.mkfifo(path)
+    with pytest.raises(errors.NotAStore, match="is a pipe: name the store's file"):
+        Store.open(path, write=write, create=write)

@@ -10,6 +10,7 @@ import os
 import secrets
 import shutil
 import sqlite3
+import stat
 import tempfile
 from collections import Counter
 from collections.abc import Callable
@@ -262,16 +263,23 @@ def _connect_copy(path: Path, busy_timeout_ms: int) -> Guarded:
 
 def _read_header(path: Path) -> bytes:
     try:
-        with path.open("rb") as file:
-            return file.read(_HEADER_BYTES)
+        # Waits for nobody: a pipe without a writer would keep us for ever.
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        try:
+            kind = os.fstat(descriptor).st_mode
+            if stat.S_ISDIR(kind):
+                raise NotAStore(f"{path} is a directory: name the store's file.")
+            if not stat.S_ISREG(kind):
+                raise NotAStore(f"{path} is {_kind(kind)}: name the store's file.")
+            return os.read(descriptor, _HEADER_BYTES)
+        finally:
+            os.close(descriptor)
     except FileNotFoundError:
         raise MissingStore(
             _written_beside(path)
             or f"There is no store at {path}: record one with 'torchreel record', "
             "or name another with TORCHREEL_STORE."
         ) from None
-    except IsADirectoryError:
-        raise NotAStore(f"{path} is a directory: name the store's file.") from None
     except NotADirectoryError:
         raise MissingStore(f"There is no store at {path}: a part of it is a file.") from None
     except ValueError:
@@ -279,7 +287,15 @@ def _read_header(path: Path) -> bytes:
             f"There can be no store at {str(path)!r}: no file has that name."
         ) from None
     except OSError as error:
+        if error.errno == errno.ENXIO:  # nobody can open a socket
+            raise NotAStore(f"{path} is a socket or a device: name the store's file.") from error
         raise LockedStore(f"{path} can't be read: {error.strerror}.") from error
+
+
+def _kind(mode: int) -> str:
+    if stat.S_ISFIFO(mode):
+        return "a pipe"
+    return "a terminal or another device" if stat.S_ISCHR(mode) else "a device"
 
 
 def _written_beside(path: Path) -> str:
