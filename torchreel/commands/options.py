@@ -3,9 +3,33 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+
+from torchreel.errors import UsageError
+
+_LONGEST = 1e9
+"""Seconds that a limit may have at most, thirty years: the kernel's clocks end somewhere."""
+
+
+def _seconds(parameter: typer.CallbackParam, value: float | None) -> float | None:
+    """Refuse what is no time: Click takes `nan`, which is neither too small nor too large."""
+    if value is not None and not 0 < value <= _LONGEST:
+        raise UsageError(
+            f"{parameter.opts[0]} is a number of seconds, above 0 and up to {_LONGEST:.0f}, "
+            f"not {value:g}."
+        )
+    return value
+
+
+def seconds_option(name: str, help: str) -> Any:
+    """Return an option that takes a time in seconds."""
+    return typer.Option(name, metavar="SECONDS", help=help, callback=_seconds)
+
+
+LARGEST = 2**63 - 1
+"""The largest number of an event, or of anything else that a store numbers."""
 
 AddressArgument = Annotated[
     str,
@@ -35,7 +59,9 @@ ChecksOption = Annotated[
 ]
 OtherFailureOption = Annotated[
     int | None,
-    typer.Option("--by-catch", metavar="N", help="Another failure that a reduction met."),
+    typer.Option(
+        "--by-catch", metavar="N", min=0, max=LARGEST, help="Another failure that a reduction met."
+    ),
 ]
 CompareOption = Annotated[
     str,
@@ -45,11 +71,9 @@ CompareOption = Annotated[
         help="default, close(RTOL, ATOL), exact, layout, or MODULE:FUNCTION of an --import.",
     ),
 ]
-TimeLimitOption = Annotated[
-    float | None, typer.Option("--limit-time", metavar="SECONDS", help="Stop after this long.")
-]
+TimeLimitOption = Annotated[float | None, seconds_option("--limit-time", "Stop after this long.")]
 RunLimitOption = Annotated[
-    int | None, typer.Option("--limit-runs", metavar="N", help="Stop after N oracle runs.")
+    int | None, typer.Option("--limit-runs", metavar="N", min=1, help="Stop after N oracle runs.")
 ]
 
 

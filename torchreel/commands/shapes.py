@@ -6,13 +6,16 @@ from typing import Annotated
 
 import typer
 
-from torchreel.commands.options import AddressArgument, JsonOption
+from torchreel.commands.options import LARGEST, AddressArgument, JsonOption
 
 
 def shapes(
     address: AddressArgument = "",
     at: Annotated[
-        int | None, typer.Option("--at", metavar="EVENT", help="As it was right after this event.")
+        int | None,
+        typer.Option(
+            "--at", metavar="EVENT", min=0, max=LARGEST, help="As it was right after this event."
+        ),
     ] = None,
     diff: Annotated[
         tuple[int, int] | None,
@@ -20,7 +23,13 @@ def shapes(
     ] = None,
     env: Annotated[
         int | None,
-        typer.Option("--env", metavar="N", help="Another ShapeEnv of the compile, by number."),
+        typer.Option(
+            "--env",
+            metavar="N",
+            min=0,
+            max=LARGEST,
+            help="Another ShapeEnv of the compile, by number.",
+        ),
     ] = None,
     json: JsonOption = False,
 ) -> None:
