@@ -15,6 +15,7 @@ import functools
 import gc
 import io
 import json
+import shutil
 import sys
 import tempfile
 import time
@@ -31,7 +32,7 @@ from sqlalchemy import Engine, Select
 from sqlalchemy.dialects.sqlite.base import SQLiteDialect
 from sqlalchemy.util import LRUCache
 
-from benchmarks.damage import forked
+from benchmarks.damage import absurd, forked
 from benchmarks.damage.mutants import Mutant, make
 from benchmarks.damage.outcomes import Job, Outcome, run, run_together
 from benchmarks.damage.recordings import recordings
@@ -51,6 +52,8 @@ LIGHT: tuple[str, ...] = (
     "record -o {} -- true", "record -o {} --max-bytes 30k -- true",
 )  # fmt: skip
 """Commands that never import torch."""
+ABSURD = 1_000_000
+"""Mutants from this number on are those of `absurd`: `--from 1000000 --count 200`."""
 HEAVY: tuple[str, ...] = (
     "replay {} --entry shapes", "replay {} --timeout 60", "replay {} --entry aot --timeout 60",
     "minify {} --limit-runs 4 --no-explain --checks 1 -f",
@@ -178,9 +181,15 @@ def _outcomes(
     original, path = place / "original.db", place / "run.db"
     if not commands:
         return
-    mutant = make(number, known, original)
+    if number >= ABSURD:
+        mutant, put = absurd.make(number - ABSURD, known)
+        if mutant.family in absurd.IN_ONE_FILE:
+            _renew(original, put)
+            put = partial(_copy, original)
+    else:
+        mutant, put = make(number, known, original), partial(_copy, original)
     jobs = [
-        Job(words(command, path, known[mutant.base]), partial(_renew, path, original))
+        Job(words(command, path, known[mutant.base]), partial(_renew, path, put))
         for command in commands
     ]
     found: list[Outcome | None] = [None] * len(jobs)
@@ -194,11 +203,18 @@ def _outcomes(
         yield mutant, command, outcome
 
 
-def _renew(path: Path, original: Path) -> None:
-    """Put a fresh copy of the mutant where the command expects it."""
-    for old in path.parent.glob(f"{path.name}*"):
-        old.unlink()
+def _copy(original: Path, path: Path) -> None:
     path.write_bytes(original.read_bytes())
+
+
+def _renew(path: Path, put: absurd.Place) -> None:
+    """Put the mutant anew where the command expects it."""
+    for old in path.parent.glob(f"{path.name}*"):
+        if old.is_dir() and not old.is_symlink():
+            shutil.rmtree(old)
+        else:
+            old.unlink()
+    put(path)
 
 
 def _last(outcome: Outcome) -> str:
