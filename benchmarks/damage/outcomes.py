@@ -25,6 +25,9 @@ STATUSES = (0, 1, 2, 3, 4)
 ROOM = 1 << 30
 """Bytes that a command may take."""
 
+_LARGEST_FILE = 8 << 30
+"""Bytes that a command may write into one file: one that writes without end must not fill a disk."""
+
 
 @dataclass(frozen=True)
 class Outcome:
@@ -141,6 +144,7 @@ def _enter(folder: Path, room: int | None) -> None:
     sys.stdout = open(1, "w", closefd=False)  # noqa: SIM115
     sys.stderr = open(2, "w", closefd=False, errors="backslashreplace")  # noqa: SIM115
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    resource.setrlimit(resource.RLIMIT_FSIZE, (_LARGEST_FILE, _LARGEST_FILE))
     if room is not None:
         limit = _address_space() + room
         resource.setrlimit(resource.RLIMIT_AS, (limit, limit))

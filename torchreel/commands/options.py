@@ -9,6 +9,8 @@ import typer
 
 from torchreel.errors import UsageError
 
+_LARGEST = 2**63 - 1
+"""SQLite's integers end here."""
 _LONGEST = 1e9
 """Seconds that a limit may have at most, thirty years: the kernel's clocks end somewhere."""
 
@@ -28,8 +30,16 @@ def seconds_option(name: str, help: str) -> Any:
     return typer.Option(name, metavar="SECONDS", help=help, callback=_seconds)
 
 
-LARGEST = 2**63 - 1
-"""The largest number of an event, or of anything else that a store numbers."""
+def _number(parameter: typer.CallbackParam, value: int | None) -> int | None:
+    if value is not None and not 0 <= value <= _LARGEST:
+        raise UsageError(f"No store has anything of the number that {parameter.opts[0]} says.")
+    return value
+
+
+def number_option(name: str, metavar: str, help: str) -> Any:
+    """Return an option that takes the number of an event, or of anything else in a store."""
+    return typer.Option(name, metavar=metavar, help=help, callback=_number)
+
 
 AddressArgument = Annotated[
     str,
@@ -59,9 +69,7 @@ ChecksOption = Annotated[
 ]
 OtherFailureOption = Annotated[
     int | None,
-    typer.Option(
-        "--by-catch", metavar="N", min=0, max=LARGEST, help="Another failure that a reduction met."
-    ),
+    number_option("--by-catch", "N", "Another failure that a reduction met."),
 ]
 CompareOption = Annotated[
     str,

@@ -7,10 +7,10 @@ from typing import Annotated
 import typer
 
 from torchreel.commands.options import (
-    LARGEST,
     AddressArgument,
     ImportOption,
     JsonOption,
+    number_option,
     seconds_option,
 )
 from torchreel.commands.stores import writable_store
@@ -69,9 +69,7 @@ def replay(
     ] = None,
     at: Annotated[
         int | None,
-        typer.Option(
-            "--at", metavar="EVENT", min=0, max=LARGEST, help="Stop right after this event."
-        ),
+        number_option("--at", "EVENT", "Stop right after this event."),
     ] = None,
     interactive: Annotated[
         bool, typer.Option("--interactive", "-i", help="Stop for a Python prompt.")

@@ -113,6 +113,21 @@ def check(path: Path, *, write: bool) -> None:
     _check_access(path, write)
 
 
+def _check_beside(path: Path) -> None:
+    """Refuse a log that is no file of its own: SQLite would write through a link, wait for a pipe.
+
+    A store from a stranger may come with a log that is a link to any file of ours.
+    """
+    for suffix in ("-wal", "-shm", "-journal"):
+        other = _beside(path, suffix)
+        with contextlib.suppress(FileNotFoundError, NotADirectoryError):
+            if not stat.S_ISREG(other.lstat().st_mode):
+                raise DamagedStore(
+                    f"{path} has beside it {other.name}, which should be a file and is none: "
+                    "nothing of ours makes such a thing. Remove it."
+                )
+
+
 def _check_access(path: Path, write: bool) -> None:
     if write and not (os.access(path, os.W_OK) and os.access(path.parent, os.W_OK)):
         raise LockedStore(
@@ -130,6 +145,7 @@ def connect(path: Path, *, write: bool, busy_timeout_ms: int) -> Guarded:
     decides anew, because a writer may have come since. (Where another store of this process has the
     file open, closing an immutable connection would drop its locks: see `check`.)
     """
+    _check_beside(path)
     if write:
         connection = _connect(path, f"mode=rw{_unlocked(path)}", busy_timeout_ms, write=True)
         _keep_to_itself(connection, path)
@@ -315,7 +331,7 @@ def _check_length(path: Path, header: bytes) -> None:
     page = int.from_bytes(header[16:18])
     expected = (65536 if page == 1 else page) * int.from_bytes(header[28:32])
     found = path.stat().st_size
-    if found < expected and not _beside(path, "-wal").exists():
+    if found < expected and not os.path.lexists(_beside(path, "-wal")):
         raise DamagedStore(
             f"{path} is damaged: it should be {expected} bytes long and has {found}. "
             "Copy it again from where it came from."
