@@ -116,7 +116,8 @@ def _prepare_once() -> None:
     Typer makes the commands of the application anew each time, and SQLAlchemy the SQL of a query
     for each engine.  All engines here are of SQLite, and no query of ours has a join.
     """
-    made, begin = LRUCache(5000), Engine.__init__
+    made: LRUCache[Any, Any] = LRUCache(5000)
+    begin = Engine.__init__
 
     def shared(self: Engine, *args: Any, **options: Any) -> None:
         begin(self, *args, **options)

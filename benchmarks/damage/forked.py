@@ -99,7 +99,7 @@ def _become(
     except SystemExit as ended:
         status = ended.code if isinstance(ended.code, int) else int(ended.code is not None)
     except BaseException:  # noqa: BLE001
-        sys.excepthook(*sys.exc_info())  # type: ignore[arg-type]
+        sys.excepthook(*sys.exc_info())
     finally:
         for stream in (sys.stdout, sys.stderr):
             stream.flush()

@@ -26,7 +26,7 @@ ROOM = 1 << 30
 """Bytes that a command may take."""
 
 _LARGEST_FILE = 8 << 30
-"""Bytes that a command may write into one file: one that writes without end must not fill a disk."""
+"""Bytes that a command may write into a file: one that writes without end must not fill a disk."""
 
 
 @dataclass(frozen=True)
@@ -162,7 +162,7 @@ def _status(arguments: Sequence[str]) -> int:
     except SystemExit as ended:
         status = ended.code if isinstance(ended.code, int) else int(ended.code is not None)
     except BaseException:  # noqa: BLE001
-        sys.excepthook(*sys.exc_info())  # type: ignore[arg-type]
+        sys.excepthook(*sys.exc_info())
     sys.stdout.flush()
     sys.stderr.flush()
     return status

@@ -81,3 +81,10 @@ def test_a_table_is_shorter_than_what_was_found(
     result = run("query", empty, many)
     assert result.out.split() == ["a", "1", "2", "3"]
     assert "A table has the first 3 rows of 9 rows" in result.err
+
+
+def test_a_huge_text_has_only_its_beginning_in_a_table(run: Run, empty: Path) -> None:
+    huge = "SELECT replace(hex(zeroblob(400000)), '00', 'ab') AS a"
+    result = run("query", empty, huge)
+    assert "... and 790000 characters more" in result.out.replace("\n", " ").replace("  ", " ")
+    assert len(run("query", empty, huge, "--format", "csv").out) > 800_000

@@ -290,8 +290,11 @@ def test_a_log_that_is_no_file_is_refused(tmp_path: Path, suffix: str, write: bo
     Store.open(path, create=True).close()
     ours.write_text("a file of the user's")
     beside = path.with_name(path.name + suffix)
-    for put in (beside.mkdir, lambda: os.mkfifo(beside), lambda: beside.symlink_to(ours),
-                lambda: beside.symlink_to("/dev/zero"), lambda: beside.symlink_to("/nowhere")):  # fmt: skip
+    puts: tuple[Callable[[], object], ...] = (
+        beside.mkdir, lambda: os.mkfifo(beside), lambda: beside.symlink_to(ours),
+        lambda: beside.symlink_to("/dev/zero"), lambda: beside.symlink_to("/nowhere"),
+    )  # fmt: skip
+    for put in puts:
         put()
         with pytest.raises(errors.DamagedStore, match=f"has beside it run.db{suffix}"):
             Store.open(path, write=write)
