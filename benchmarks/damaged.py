@@ -22,7 +22,7 @@ import time
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import chdir, redirect_stderr, redirect_stdout, suppress
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -184,6 +184,7 @@ def _outcomes(
         return
     if number >= ABSURD:
         mutant, put = absurd.make(number - ABSURD, known)
+        mutant = replace(mutant, number=number)
         if mutant.family in absurd.IN_ONE_FILE:
             _renew(original, put)
             put = partial(_copy, original)
