@@ -15,8 +15,6 @@ from torchreel.escaping.characters import visible
 from torchreel.store.documents.jsontypes import Json
 
 Row = Mapping[str, Json]
-_MOST_CHARACTERS = 10_000
-"""Characters of a cell of a table; the other formats have all."""
 
 
 class Format(Enum):
@@ -91,14 +89,8 @@ def _write_table(rows: Sequence[Row]) -> None:
         return
     made = table(*(_heading(key, rows) for key in rows[0]))
     for row in rows:
-        add_row(made, *(_short(_cell(value)) for value in row.values()))
+        add_row(made, *(_cell(value) for value in row.values()))
     show(made)
-
-
-def _short(text: str) -> str:
-    """The beginning of a text that no table can show: laying out megabytes takes minutes."""
-    left = len(text) - _MOST_CHARACTERS
-    return text if left <= 0 else f"{text[:_MOST_CHARACTERS]}... and {left} characters more"
 
 
 def _heading(key: str, rows: Sequence[Row]) -> str:
