@@ -237,3 +237,13 @@ def test_numbers_that_no_clock_shows(run: Run, store: Path) -> None:
         change(store, f"UPDATE {table} SET {column} = {2**63 - 1}")
     assert run("ls", store).status == 0
     assert run("show", store).status == 0
+
+
+def test_what_is_missing_in_a_damaged_store_may_be_in_what_is_damaged(
+    run: Run, store: Path
+) -> None:
+    change(store, "UPDATE recordings SET ended_ns = x'00'")
+    result = run("show", store)
+    assert (result.status, result.out) == (3, ""), result
+    assert "not readable: " in result.err
+    assert "It may be in what is not readable." in result.err

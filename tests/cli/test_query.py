@@ -62,3 +62,29 @@ def test_what_is_wrong_is_told(run: Run, empty: Path) -> None:
     result = run("query", empty, endless, "--limit-time", "0.1")
     assert result.status == 2
     assert "ended after 0.1 s" in result.err
+
+
+def test_an_address_that_names_nothing_is_told(run: Run, empty: Path) -> None:
+    path = failing(empty)
+    for place in ("#9", "#1/7/7", "#1/0/1_9", "#1@999999", "#1/0/1@999999"):
+        result = run("query", f"{path}{place}", "SELECT 1")
+        assert (result.status, result.out) == (2, ""), place
+
+
+def test_a_table_is_shorter_than_what_was_found(
+    run: Run, empty: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("torchreel.commands.views.query.MOST_IN_TABLE", 3)
+    many = "WITH RECURSIVE t(a) AS (SELECT 1 UNION ALL SELECT a + 1 FROM t LIMIT 9) SELECT a FROM t"
+    result = run("query", empty, many, "--format", "json")
+    assert [row["a"] for row in json.loads(result.out)] == list(range(1, 10))
+    result = run("query", empty, many)
+    assert result.out.split() == ["a", "1", "2", "3"]
+    assert "A table has the first 3 rows of 9 rows" in result.err
+
+
+def test_a_huge_text_has_only_its_beginning_in_a_table(run: Run, empty: Path) -> None:
+    huge = "SELECT replace(hex(zeroblob(400000)), '00', 'ab') AS a"
+    result = run("query", empty, huge)
+    assert "... and 790000 characters more" in result.out.replace("\n", " ").replace("  ", " ")
+    assert len(run("query", empty, huge, "--format", "csv").out) > 800_000

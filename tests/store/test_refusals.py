@@ -273,3 +273,33 @@ def _tree(directory: Path) -> dict[str, bytes | None]:
         str(entry): entry.read_bytes() if entry.is_file() else None
         for entry in directory.rglob("*")
     }
+
+
+@pytest.mark.parametrize("write", [False, True])
+def test_a_pipe_is_refused_and_not_waited_for(tmp_path: Path, write: bool) -> None:
+    path = tmp_path / "run.db"
+    os.mkfifo(path)
+    with pytest.raises(errors.NotAStore, match="is a pipe: name the store's file"):
+        Store.open(path, write=write, create=write)
+
+
+@pytest.mark.parametrize("suffix", ["-wal", "-shm", "-journal"])
+@pytest.mark.parametrize("write", [False, True])
+def test_a_log_that_is_no_file_is_refused(tmp_path: Path, suffix: str, write: bool) -> None:
+    path, ours = tmp_path / "run.db", tmp_path / "ours"
+    Store.open(path, create=True).close()
+    ours.write_text("a file of the user's")
+    beside = path.with_name(path.name + suffix)
+    puts: tuple[Callable[[], object], ...] = (
+        beside.mkdir, lambda: os.mkfifo(beside), lambda: beside.symlink_to(ours),
+        lambda: beside.symlink_to("/dev/zero"), lambda: beside.symlink_to("/nowhere"),
+    )  # fmt: skip
+    for put in puts:
+        put()
+        with pytest.raises(errors.DamagedStore, match=f"has beside it run.db{suffix}"):
+            Store.open(path, write=write)
+        if beside.is_dir():
+            beside.rmdir()
+        else:
+            beside.unlink()
+    assert ours.read_text() == "a file of the user's"

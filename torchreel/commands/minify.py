@@ -18,6 +18,7 @@ from torchreel.commands.options import (
     RunLimitOption,
     TimeLimitOption,
     TrustOption,
+    seconds_option,
 )
 from torchreel.commands.stores import writable_copy, writable_store
 
@@ -49,11 +50,7 @@ def minify(
     limit_runs: RunLimitOption = None,
     hang_after: Annotated[
         float | None,
-        typer.Option(
-            "--hang-after",
-            metavar="SECONDS",
-            help="End a run after this long: a hang is longer.",
-        ),
+        seconds_option("--hang-after", "End a run after this long: a hang is longer."),
     ] = None,
     jobs: Annotated[
         int,

@@ -3,9 +3,43 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+
+from torchreel.errors import UsageError
+
+_LARGEST = 2**63 - 1
+"""SQLite's integers end here."""
+_LONGEST = 1e9
+"""Seconds that a limit may have at most, thirty years: the kernel's clocks end somewhere."""
+
+
+def _seconds(parameter: typer.CallbackParam, value: float | None) -> float | None:
+    """Refuse what is no time: Click takes `nan`, which is neither too small nor too large."""
+    if value is not None and not 0 < value <= _LONGEST:
+        raise UsageError(
+            f"{parameter.opts[0]} is a number of seconds, above 0 and up to {_LONGEST:.0f}, "
+            f"not {value:g}."
+        )
+    return value
+
+
+def seconds_option(name: str, help: str) -> Any:
+    """Return an option that takes a time in seconds."""
+    return typer.Option(name, metavar="SECONDS", help=help, callback=_seconds)
+
+
+def _number(parameter: typer.CallbackParam, value: int | None) -> int | None:
+    if value is not None and not 0 <= value <= _LARGEST:
+        raise UsageError(f"No store has anything of the number that {parameter.opts[0]} says.")
+    return value
+
+
+def number_option(name: str, metavar: str, help: str) -> Any:
+    """Return an option that takes the number of an event, or of anything else in a store."""
+    return typer.Option(name, metavar=metavar, help=help, callback=_number)
+
 
 AddressArgument = Annotated[
     str,
@@ -35,7 +69,7 @@ ChecksOption = Annotated[
 ]
 OtherFailureOption = Annotated[
     int | None,
-    typer.Option("--by-catch", metavar="N", help="Another failure that a reduction met."),
+    number_option("--by-catch", "N", "Another failure that a reduction met."),
 ]
 CompareOption = Annotated[
     str,
@@ -45,11 +79,9 @@ CompareOption = Annotated[
         help="default, close(RTOL, ATOL), exact, layout, or MODULE:FUNCTION of an --import.",
     ),
 ]
-TimeLimitOption = Annotated[
-    float | None, typer.Option("--limit-time", metavar="SECONDS", help="Stop after this long.")
-]
+TimeLimitOption = Annotated[float | None, seconds_option("--limit-time", "Stop after this long.")]
 RunLimitOption = Annotated[
-    int | None, typer.Option("--limit-runs", metavar="N", help="Stop after N oracle runs.")
+    int | None, typer.Option("--limit-runs", metavar="N", min=1, help="Stop after N oracle runs.")
 ]
 
 

@@ -32,13 +32,11 @@ def query(
     from torchreel.analysis.query.views import QueryScope
     from torchreel.commands.rendering.unreadable import as_far_as_readable
     from torchreel.commands.views import query as view
-    from torchreel.store import Store, parse, queries
+    from torchreel.store import Store, parse
 
     written = view.format_of(kind)
     where = parse(address)
     with Store.open(where.store) as store, as_far_as_readable(store):
-        row = queries.compile_at(store, where) if where.compile is not None else None
-        found = ask(
-            QueryScope(store, where.recording, row), statement, seconds=limit_time or SECONDS
-        )
-        view.report(found, written)
+        scope = QueryScope.at(store, where)
+        seconds = SECONDS if limit_time is None else limit_time
+        view.report(ask(scope, statement, seconds=seconds), written)

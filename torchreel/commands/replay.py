@@ -6,7 +6,13 @@ from typing import Annotated
 
 import typer
 
-from torchreel.commands.options import AddressArgument, ImportOption, JsonOption
+from torchreel.commands.options import (
+    AddressArgument,
+    ImportOption,
+    JsonOption,
+    number_option,
+    seconds_option,
+)
 from torchreel.commands.stores import writable_store
 from torchreel.errors import UsageError
 
@@ -26,7 +32,7 @@ def replay(
         bool, typer.Option("--sequence", help="Replay a recording's frames in order, as one.")
     ] = False,
     repeat: Annotated[
-        int, typer.Option("--repeat", metavar="N", help="Replay N times: all have to agree.")
+        int, typer.Option("--repeat", metavar="N", min=1, help="Replay N times: all have to agree.")
     ] = 1,
     allow: Annotated[
         str, typer.Option("--allow", metavar="CLASS,...", help="version, device.")
@@ -35,9 +41,7 @@ def replay(
         bool, typer.Option("--trust", help="Run the store's frames; restore paths and commands.")
     ] = False,
     imports: ImportOption = None,
-    timeout: Annotated[
-        float | None, typer.Option("--timeout", metavar="SECONDS", help="Limit of the child.")
-    ] = None,
+    timeout: Annotated[float | None, seconds_option("--timeout", "Limit of the child.")] = None,
     memory: Annotated[
         int | None,
         typer.Option(
@@ -64,7 +68,8 @@ def replay(
         typer.Option("--to", metavar="STAGE[:PARTITION]", help="Stop where this stage begins."),
     ] = None,
     at: Annotated[
-        int | None, typer.Option("--at", metavar="EVENT", help="Stop right after this event.")
+        int | None,
+        number_option("--at", "EVENT", "Stop right after this event."),
     ] = None,
     interactive: Annotated[
         bool, typer.Option("--interactive", "-i", help="Stop for a Python prompt.")
@@ -108,6 +113,7 @@ def replay(
     if interactive and json:
         raise UsageError("A prompt and --json would mix on standard output: use one of them.")
     with writable_store(where) as store:
+        queries.require(store, where)
         one = partial(
             run, store, trust=trust, imports=imports or (), timeout=timeout, allow=classes,
             memory=memory << 20 if memory else None,

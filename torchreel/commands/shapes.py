@@ -6,13 +6,14 @@ from typing import Annotated
 
 import typer
 
-from torchreel.commands.options import AddressArgument, JsonOption
+from torchreel.commands.options import AddressArgument, JsonOption, number_option
 
 
 def shapes(
     address: AddressArgument = "",
     at: Annotated[
-        int | None, typer.Option("--at", metavar="EVENT", help="As it was right after this event.")
+        int | None,
+        number_option("--at", "EVENT", "As it was right after this event."),
     ] = None,
     diff: Annotated[
         tuple[int, int] | None,
@@ -20,7 +21,7 @@ def shapes(
     ] = None,
     env: Annotated[
         int | None,
-        typer.Option("--env", metavar="N", help="Another ShapeEnv of the compile, by number."),
+        number_option("--env", "N", "Another ShapeEnv of the compile, by number."),
     ] = None,
     json: JsonOption = False,
 ) -> None:

@@ -39,6 +39,9 @@ FRAMES = ("failing", "all", "none")
 
 _SIZES = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
 _AGES = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800}
+_LONGEST = 1e9
+"""Seconds, thirty years: the kernel's clocks end somewhere."""
+_LARGEST = 2**63 - 1
 _SMALLEST = 1 << 20
 """Bytes: a store of nothing but its tables has a tenth of that."""
 
@@ -68,6 +71,8 @@ class Settings:
     def __post_init__(self) -> None:
         if not 0 <= self.sample <= 1:
             raise UsageError(f"A sample is a share between 0 and 1, not {self.sample}.")
+        for name in ("compile_timeout", "slow_compile", "max_age"):
+            _require_seconds(name, getattr(self, name))
         if self.max_bytes is not None and self.max_bytes < _SMALLEST:
             raise UsageError(f"A store takes at least 1M, not {self.max_bytes} bytes.")
         if self.off_signal:
@@ -123,6 +128,13 @@ class Settings:
         return cls(**said)  # type: ignore[arg-type]
 
 
+def _require_seconds(name: str, value: float | None) -> None:
+    if value is not None and not 0 <= value <= _LONGEST:  # not a number is neither
+        raise UsageError(
+            f"{name} is a number of seconds, 0 or more and up to {_LONGEST:.0f}, not {value:g}."
+        )
+
+
 def _text(value: float | None) -> str:
     return "" if value is None else repr(value)
 
@@ -139,7 +151,10 @@ def parse_size(text: str) -> int:
     match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([KMGT]?)(?:i?B)?", text.strip(), re.IGNORECASE)
     if match is None:
         raise UsageError(f"{text!r} is no size: write bytes, or 500M, or 2G.")
-    return int(float(match[1]) * _SIZES[match[2].upper()])
+    found = float(match[1]) * _SIZES[match[2].upper()]
+    if found > _LARGEST:
+        raise UsageError(f"{text!r:.40} is no size: no disk is so large.")
+    return int(found)
 
 
 def parse_age(text: str) -> float:
@@ -147,7 +162,10 @@ def parse_age(text: str) -> float:
     match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([smhdw]?)", text.strip())
     if match is None:
         raise UsageError(f"{text!r} is no age: write seconds, or 12h, 30d, 2w.")
-    return float(match[1]) * _AGES[match[2] or "s"]
+    found = float(match[1]) * _AGES[match[2] or "s"]
+    if found > _LONGEST:
+        raise UsageError(f"{text!r:.40} is no age: write less than thirty years.")
+    return found
 
 
 _READ: Mapping[str, tuple[str, Callable[[str, str], object]]] = {

@@ -131,16 +131,32 @@ def compile_at(store: Store, address: Address) -> Compile:
     to; a recording or nothing, the latest failing compile there, else the latest compile.
     """
     if address.compile is not None:
-        return _named_compile(store, address)
+        found = _named_compile(store, address)
+        if address.event is not None:
+            event_at(store, address)
+        return found
     if address.event is not None:
         event = event_at(store, address)
         if event.compile_id is None:
             raise UsageError(f"{address} belongs to no compile: name the compile instead.")
         return compile_by_id(store, event.compile_id)
-    found = latest_failing(store, address.recording) or _latest(store, address.recording)
-    if found is None:
+    latest = latest_failing(store, address.recording) or _latest(store, address.recording)
+    if latest is None:
         raise UsageError(f"{address} has no compile in it: nothing was compiled while it recorded.")
-    return found
+    return latest
+
+
+def require(store: Store, address: Address) -> None:
+    """Raise UsageError where an address names a recording, compile or event that is not there.
+
+    For verbs that take all that an address covers: they would find nothing, and call it done.
+    """
+    if address.compile is not None:
+        compile_at(store, address)
+    elif address.event is not None:
+        event_at(store, address)
+    elif address.recording is not None:
+        recording(store, address.recording)
 
 
 def event_at(store: Store, address: Address) -> Event:

@@ -18,7 +18,7 @@ from tests.cli.stores import failing
 from tests.store.rows import add_compile, add_event, add_recording
 from torchreel.analysis.query.query import Cell, query
 from torchreel.analysis.query.views import VIEWS, QueryScope
-from torchreel.errors import UsageError
+from torchreel.errors import DamagedStore, UsageError
 from torchreel.store import Store, queries
 
 
@@ -216,3 +216,43 @@ def test_text_that_is_no_utf_8_is_escaped(tmp_path: Path) -> None:
         add_event(w, number, 1, compile_id=row, kind="frame.graph_break", data='{"type":"\\ud800"}')
     with Store.open(path) as store:
         assert ask(store, "SELECT type FROM graph_breaks") == [("\\ud800",)]
+
+
+# -- limits ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("seconds", [float("nan"), float("inf"), 0.0, -5.0])
+def test_a_time_limit_is_a_time(store: Store, seconds: float) -> None:
+    with pytest.raises(UsageError, match="a number of seconds above 0"):
+        ask(store, "SELECT 1", seconds=seconds)
+
+
+def test_filling_a_view_has_no_more_time_than_the_statement(store: Store) -> None:
+    with pytest.raises(UsageError, match=r"ended after 1e-06 s"):
+        ask(store, "SELECT count(*) FROM guards", seconds=1e-6)
+
+
+def test_rows_are_cut_where_they_would_fill_the_memory(store: Store) -> None:
+    many = "WITH RECURSIVE t(a) AS (SELECT 1 UNION ALL SELECT a + 1 FROM t LIMIT 2000) "
+    found = query(QueryScope(store), f"{many} SELECT zeroblob(1000000) FROM t")
+    assert found.is_cut
+    assert 200 < len(found.rows) < 300
+    assert not query(QueryScope(store), f"{many} SELECT a FROM t").is_cut
+
+
+def test_json_can_be_taken_apart(store: Store) -> None:
+    found = ask(store, "SELECT DISTINCT s.value FROM symbols, json_each(symbols.sources) AS s")
+    assert ("L['x'].size()[0]",) in found
+    assert ask(store, "SELECT value FROM json_tree('[7]') WHERE atom = 7") == [(7,)]
+
+
+def test_a_damaged_page_is_the_file_s_fault(path: Path, tmp_path: Path) -> None:
+    copy = tmp_path / "run.db"
+    shutil.copy(path, copy)
+    with closing(sqlite3.connect(copy)) as raw:
+        (page,) = raw.execute("SELECT rootpage FROM sqlite_master WHERE name = 'stages'").fetchone()
+    with copy.open("r+b") as file:
+        file.seek((page - 1) * 512)
+        file.write(b"\xff" * 512)
+    with Store.open(copy) as store, pytest.raises(DamagedStore, match="is damaged"):
+        ask(store, "SELECT count(*) FROM main.stages")

@@ -30,7 +30,7 @@ from torchreel.analysis.query.rows import (
 )
 from torchreel.analysis.query.views import VIEWS, QueryScope
 from torchreel.escaping.characters import visible
-from torchreel.store import Store, parse, queries
+from torchreel.store import Store, parse
 
 Row = TypeVar("Row", bound="tuple[Any, ...]")
 _SHOWN = 50
@@ -102,10 +102,7 @@ class OpenedStore:
         where = parse(str(address))
         with ExitStack() as opening:
             self.store = opening.enter_context(Store.open(where.store))
-            row = None if where.compile is None else queries.compile_at(self.store, where)
-            if where.recording is not None:
-                queries.recording(self.store, where.recording)
-            self._scope = QueryScope(self.store, where.recording, row)
+            self._scope = QueryScope.at(self.store, where)
             self._closing = opening.pop_all()
         self.address = str(address)
 

@@ -13,25 +13,33 @@ from __future__ import annotations
 import re
 import sqlite3
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import closing, contextmanager
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
+from sys import getsizeof
 
-from torchreel.analysis.query.views import VIEWS, QueryScope, QueryView, Value
+from torchreel.analysis.query.views import VIEWS, QueryScope, QueryView, Value, Values
 from torchreel.errors import DamagedStore, UsageError
 from torchreel.store import Store
+from torchreel.store.files.faults import store_error
 from torchreel.store.reading.connections import Guarded
 
 Cell = int | float | str | bytes | None
 SECONDS = 60.0
 """Seconds that a statement may run, unless somebody says otherwise."""
 MOST_ROWS = 1_000_000
+MOST_BYTES = 256 << 20
+"""Memory of the rows that are kept: a small file can have statements that make large values."""
 _LOOK = 10_000
 """Steps of SQLite's virtual machine between two looks at the clock."""
 
 _READING = {
     sqlite3.SQLITE_SELECT, sqlite3.SQLITE_READ, sqlite3.SQLITE_RECURSIVE, sqlite3.SQLITE_FUNCTION,
 }  # fmt: skip
+_TABLES_OF_FUNCTIONS = ("json_each", "json_tree")
+"""Functions that are used as tables: many columns of the views are JSON."""
+_OF_STATEMENTS = (sqlite3.SQLITE_ERROR, sqlite3.SQLITE_MISMATCH, sqlite3.SQLITE_TOOBIG)
+"""Errors of SQLite that say something of the statement, not of the file."""
 _REFUSED_FUNCTIONS = frozenset(
     {"load_extension", "fts3_tokenizer", "edit", "readfile", "writefile"}
 )
@@ -44,26 +52,74 @@ class Result:
     columns: tuple[str, ...]
     rows: tuple[tuple[Cell, ...], ...]
     is_cut: bool
-    """True if there are more than `MOST_ROWS` rows."""
+    """True if there are more rows than are kept (`MOST_ROWS`, `MOST_BYTES`)."""
 
 
 def query(scope: QueryScope, statement: str, *, seconds: float = SECONDS) -> Result:
     """Run a SELECT over the views (`VIEWS`) and, as `main.NAME`, the tables of the file.
 
     Raises UsageError for what SQLite does not understand or the statement may not do, and for one
-    that takes longer than `seconds`.
+    that takes longer than `seconds`, with all that is read for it; DamagedStore for a file that
+    SQLite can't read.
     """
-    with _connected(scope.store) as connection:
+    limits = _Limits(seconds)
+    with _connected(scope.store) as connection, _told(scope.store.target, limits):
+        connection.set_progress_handler(limits.are_over, _LOOK)
+        for module in _TABLES_OF_FUNCTIONS:
+            _load(connection, module)
         for view in VIEWS.values():
             connection.execute(_definition(view))
         _refuse(connection, statement)
         for view in _named(statement):
-            _fill(connection, view, scope)
+            _fill(connection, view, scope, limits)
         connection.execute("PRAGMA query_only = ON")
         connection.set_authorizer(_only_reading)
-        deadline = time.monotonic() + seconds
-        connection.set_progress_handler(lambda: time.monotonic() > deadline, _LOOK)
-        return _result(connection, statement, seconds)
+        return _result(connection, statement)
+
+
+class _Limits:
+    """The time that a statement has, with the views that are filled for it."""
+
+    def __init__(self, seconds: float) -> None:
+        if not 0 < seconds < float("inf"):
+            raise UsageError(f"A time limit is a number of seconds above 0, not {seconds:g}.")
+        self.seconds = seconds
+        self._deadline = time.monotonic() + seconds
+
+    def are_over(self) -> bool:
+        """Return True when the time is up."""
+        return time.monotonic() > self._deadline
+
+    def error(self) -> UsageError:
+        """Return the error of a statement that took too long."""
+        return UsageError(
+            f"The statement was ended after {self.seconds:g} s: narrow it, or give it more with "
+            "--limit-time."
+        )
+
+
+@contextmanager
+def _told(target: str, limits: _Limits) -> Iterator[None]:
+    """Raise what SQLite says as the error that it is: of the time, of the file, of the statement.
+
+    A damaged file shows with any statement; the statement is not to blame.
+    """
+    try:
+        yield
+    except MemoryError as error:
+        raise UsageError("The statement takes more memory than there is: narrow it.") from error
+    except (sqlite3.Error, UnicodeDecodeError) as error:
+        code = getattr(error, "sqlite_errorcode", 0) & 0xFF
+        if code == sqlite3.SQLITE_INTERRUPT:
+            raise limits.error() from error
+        found = None if code in _OF_STATEMENTS else store_error(error, target)
+        raise found or _not_understood(error) from error
+
+
+def _load(connection: sqlite3.Connection, module: str) -> None:
+    """Let SQLite declare a function that is used as a table, before declaring is refused."""
+    with suppress(sqlite3.OperationalError):  # the file has a table of that name, which is used
+        connection.execute(f"SELECT 1 FROM {module}('[]')").close()
 
 
 @contextmanager
@@ -88,7 +144,7 @@ def _refuse(connection: sqlite3.Connection, statement: str) -> None:
     connection.set_authorizer(_only_reading)
     try:
         connection.execute(f"EXPLAIN {statement}").close()
-    except (sqlite3.Error, ValueError) as error:
+    except ValueError as error:  # a NUL in it, half of a surrogate pair
         raise _not_understood(error) from error
     finally:
         connection.set_authorizer(None)
@@ -104,15 +160,24 @@ def _named(statement: str) -> list[QueryView]:
     return [view for name, view in VIEWS.items() if name in words]
 
 
-def _fill(connection: sqlite3.Connection, view: QueryView, scope: QueryScope) -> None:
+def _fill(
+    connection: sqlite3.Connection, view: QueryView, scope: QueryScope, limits: _Limits
+) -> None:
     places = ", ".join("?" * len(view.columns))
-    rows = (tuple(map(_storable, row)) for row in view.rows(scope))
+    rows = (tuple(map(_storable, row)) for row in _in_time(view.rows(scope), limits))
     try:
         connection.executemany(f'INSERT INTO temp."{view.name}" VALUES ({places})', rows)
     except (OverflowError, sqlite3.DataError) as error:
         raise DamagedStore(
             f"{scope.store.target} has a value that no column of {view.name} can have: {error}."
         ) from error
+
+
+def _in_time(rows: Iterable[Values], limits: _Limits) -> Iterator[Values]:
+    for row in rows:
+        if limits.are_over():
+            raise limits.error()
+        yield row
 
 
 def _storable(value: Value) -> Value:
@@ -131,23 +196,19 @@ def _only_reading(action: int, *about: str | None) -> int:
     return sqlite3.SQLITE_OK
 
 
-def _result(connection: sqlite3.Connection, statement: str, seconds: float) -> Result:
-    try:
-        cursor = connection.execute(statement)
-        if cursor.description is None:
-            raise UsageError("The statement finds nothing: write a SELECT.")
-        columns = _distinct([column[0] for column in cursor.description])
-        rows = tuple(map(tuple, cursor.fetchmany(MOST_ROWS + 1)))
-    except sqlite3.OperationalError as error:
-        if error.sqlite_errorcode == sqlite3.SQLITE_INTERRUPT:
-            raise UsageError(
-                f"The statement was ended after {seconds:g} s: narrow it, or give it more with "
-                "--limit-time."
-            ) from error
-        raise _not_understood(error) from error
-    except (sqlite3.Error, ValueError) as error:
-        raise _not_understood(error) from error
-    return Result(columns, rows[:MOST_ROWS], len(rows) > MOST_ROWS)
+def _result(connection: sqlite3.Connection, statement: str) -> Result:
+    cursor = connection.execute(statement)
+    if cursor.description is None:
+        raise UsageError("The statement finds nothing: write a SELECT.")
+    columns = _distinct([column[0] for column in cursor.description])
+    rows: list[tuple[Cell, ...]] = []
+    left = MOST_BYTES
+    for row in cursor:
+        left -= getsizeof(row) + sum(map(getsizeof, row))
+        if left < 0 or len(rows) == MOST_ROWS:
+            return Result(columns, tuple(rows), is_cut=True)
+        rows.append(row)
+    return Result(columns, tuple(rows), is_cut=False)
 
 
 def _distinct(names: Sequence[str]) -> tuple[str, ...]:

@@ -35,6 +35,7 @@ from torchreel.events.inductor import ExternKernel, Kernel
 from torchreel.events.nondeterminism import CacheOutcome
 from torchreel.events.shape_env import ShapeEnvCreate
 from torchreel.store import Store, queries
+from torchreel.store.addressing import Address
 from torchreel.store.documents import graph_documents, spelling
 from torchreel.store.documents.jsontypes import Json, json_text, parse_json
 from torchreel.store.records import Compile, Event, Graph, Recording, StackFrame
@@ -76,6 +77,14 @@ class QueryScope:
         self, store: Store, recording: int | None = None, compile: Compile | None = None
     ) -> None:
         self.store, self.compile, self._recording = store, compile, recording
+
+    @classmethod
+    def at(cls, store: Store, address: Address) -> QueryScope:
+        """Return what an address covers.  Raises UsageError where it names nothing of the store."""
+        queries.require(store, address)
+        names_one = address.compile is not None or address.event is not None
+        compile = queries.compile_at(store, address) if names_one else None
+        return cls(store, address.recording, compile)
 
     @cached_property
     def compiles(self) -> list[tuple[Recording, Compile]]:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import csv
 import json
 import sys
-from collections.abc import Mapping, Sequence
+import textwrap
+from collections.abc import Iterable, Mapping, Sequence
 from enum import Enum
 
 from torchreel.commands.rendering.streams import add_row, show, table
@@ -38,7 +39,7 @@ def write(rows: Sequence[Row], kind: Format) -> None:
     """Write rows that all have the same keys."""
     match kind:
         case Format.JSON:
-            write_json([dict(row) for row in rows])
+            _write_list(rows)
         case Format.LINES:
             for row in rows:
                 print(_json(row))
@@ -51,6 +52,15 @@ def write(rows: Sequence[Row], kind: Format) -> None:
 def write_json(value: Json) -> None:
     """One JSON document, indented; escape sequences in it stay escaped."""
     print(_json(value, indent=2))
+
+
+def _write_list(rows: Iterable[Row]) -> None:
+    """Write the rows as one JSON document, as `write_json` does, and never have it whole."""
+    before = "[\n"
+    for row in rows:
+        print(before + textwrap.indent(_json(dict(row), indent=2), "  "), end="")
+        before = ",\n"
+    print("[]" if before == "[\n" else "\n]")
 
 
 def _json(value: Json, indent: int | None = None) -> str:

@@ -79,8 +79,20 @@ def table(*columns: str, title: str = "") -> Table:
 
 
 def add_row(to: Table, *cells: object, style: str = "") -> None:
-    """A row of cells that may hold anything."""
-    to.add_row(*(Text(visible("" if cell is None else cell)) for cell in cells), style=style)
+    """A row of cells that may hold anything; of a huge text, its beginning."""
+    to.add_row(
+        *(Text(_short(visible("" if cell is None else cell))) for cell in cells), style=style
+    )
+
+
+def _short(text: str) -> str:
+    """The beginning of a text that no table can show: laying out megabytes takes minutes."""
+    left = len(text) - _MOST_CHARACTERS
+    return text if left <= 0 else f"{text[:_MOST_CHARACTERS]}... and {left} characters more"
+
+
+_MOST_CHARACTERS = 10_000
+"""Characters of a cell."""
 
 
 def say_block(text: object) -> None:

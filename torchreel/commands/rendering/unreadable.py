@@ -9,7 +9,7 @@ import typer
 
 from torchreel.commands.rendering import streams
 from torchreel.commands.rendering.text import count
-from torchreel.errors import DamagedStore
+from torchreel.errors import DamagedStore, RefusedError, TorchreelError
 from torchreel.store import Store
 
 _MOST = 10
@@ -24,6 +24,11 @@ def as_far_as_readable(store: Store) -> Iterator[list[str]]:
     with store.as_far_as_readable() as unreadable:
         try:
             yield unreadable
+        except TorchreelError as error:
+            if not unreadable or isinstance(error, RefusedError):
+                raise
+            # It would be there, or be another, if all could be read.
+            raise DamagedStore(f"{error} It may be in what is not readable.") from error
         finally:
             _say(unreadable)
     if unreadable:

@@ -32,6 +32,7 @@ def ls(store: Store, address: Address, kind: Format, every: bool = True) -> None
     Of a store the replays are counted only, but for `every`.
     """
     with as_far_as_readable(store):
+        queries.require(store, address)
         _ls(store, address, kind, every=every)
 
 

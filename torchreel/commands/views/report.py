@@ -12,7 +12,7 @@ from torchreel.commands.rendering.unreadable import as_far_as_readable
 from torchreel.errors import UsageError
 from torchreel.escaping.shell import command
 from torchreel.report import ReportOptions, build, render
-from torchreel.store import Store
+from torchreel.store import Store, queries
 from torchreel.store.addressing import Address
 from torchreel.store.records import Compile
 
@@ -24,6 +24,7 @@ def report(store: Store, address: Address, output: Path, max_bytes: int) -> None
         return command(*failure.next_words(store, compile))
 
     with as_far_as_readable(store) as unreadable:
+        queries.require(store, address)
         document = build(store, address, ReportOptions(next_of, max_bytes))
         text = render(document.with_notes(unreadable))
         _write(output, text)

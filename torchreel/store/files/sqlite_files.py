@@ -10,6 +10,7 @@ import os
 import secrets
 import shutil
 import sqlite3
+import stat
 import tempfile
 from collections import Counter
 from collections.abc import Callable
@@ -112,6 +113,21 @@ def check(path: Path, *, write: bool) -> None:
     _check_access(path, write)
 
 
+def _check_beside(path: Path) -> None:
+    """Refuse a log that is no file of its own: SQLite would write through a link, wait for a pipe.
+
+    A store from a stranger may come with a log that is a link to any file of ours.
+    """
+    for suffix in ("-wal", "-shm", "-journal"):
+        other = _beside(path, suffix)
+        with contextlib.suppress(FileNotFoundError, NotADirectoryError):
+            if not stat.S_ISREG(other.lstat().st_mode):
+                raise DamagedStore(
+                    f"{path} has beside it {other.name}, which should be a file and is none: "
+                    "nothing of ours makes such a thing. Remove it."
+                )
+
+
 def _check_access(path: Path, write: bool) -> None:
     if write and not (os.access(path, os.W_OK) and os.access(path.parent, os.W_OK)):
         raise LockedStore(
@@ -129,6 +145,7 @@ def connect(path: Path, *, write: bool, busy_timeout_ms: int) -> Guarded:
     decides anew, because a writer may have come since. (Where another store of this process has the
     file open, closing an immutable connection would drop its locks: see `check`.)
     """
+    _check_beside(path)
     if write:
         connection = _connect(path, f"mode=rw{_unlocked(path)}", busy_timeout_ms, write=True)
         _keep_to_itself(connection, path)
@@ -262,16 +279,23 @@ def _connect_copy(path: Path, busy_timeout_ms: int) -> Guarded:
 
 def _read_header(path: Path) -> bytes:
     try:
-        with path.open("rb") as file:
-            return file.read(_HEADER_BYTES)
+        # Waits for nobody: a pipe without a writer would keep us for ever.
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        try:
+            kind = os.fstat(descriptor).st_mode
+            if stat.S_ISDIR(kind):
+                raise NotAStore(f"{path} is a directory: name the store's file.")
+            if not stat.S_ISREG(kind):
+                raise NotAStore(f"{path} is {_kind(kind)}: name the store's file.")
+            return os.read(descriptor, _HEADER_BYTES)
+        finally:
+            os.close(descriptor)
     except FileNotFoundError:
         raise MissingStore(
             _written_beside(path)
             or f"There is no store at {path}: record one with 'torchreel record', "
             "or name another with TORCHREEL_STORE."
         ) from None
-    except IsADirectoryError:
-        raise NotAStore(f"{path} is a directory: name the store's file.") from None
     except NotADirectoryError:
         raise MissingStore(f"There is no store at {path}: a part of it is a file.") from None
     except ValueError:
@@ -279,7 +303,15 @@ def _read_header(path: Path) -> bytes:
             f"There can be no store at {str(path)!r}: no file has that name."
         ) from None
     except OSError as error:
+        if error.errno == errno.ENXIO:  # nobody can open a socket
+            raise NotAStore(f"{path} is a socket or a device: name the store's file.") from error
         raise LockedStore(f"{path} can't be read: {error.strerror}.") from error
+
+
+def _kind(mode: int) -> str:
+    if stat.S_ISFIFO(mode):
+        return "a pipe"
+    return "a terminal or another device" if stat.S_ISCHR(mode) else "a device"
 
 
 def _written_beside(path: Path) -> str:
@@ -299,7 +331,7 @@ def _check_length(path: Path, header: bytes) -> None:
     page = int.from_bytes(header[16:18])
     expected = (65536 if page == 1 else page) * int.from_bytes(header[28:32])
     found = path.stat().st_size
-    if found < expected and not _beside(path, "-wal").exists():
+    if found < expected and not os.path.lexists(_beside(path, "-wal")):
         raise DamagedStore(
             f"{path} is damaged: it should be {expected} bytes long and has {found}. "
             "Copy it again from where it came from."
