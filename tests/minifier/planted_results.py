@@ -103,3 +103,18 @@ def planted_shy_cosine(gm: GraphModule, inputs: Sequence[Any]) -> Callable[..., 
     """The same, unless somebody looks at more than the result."""
     (returned,) = gm.graph.find_nodes(op="output")[0].args
     return _with_wrong_cosine(gm).forward if len(returned) == 1 else gm.forward
+
+
+@register_backend
+def planted_apart(gm: GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
+    """Takes inputs that share memory for inputs that do not, as does a missing guard."""
+
+    def run(*args: Any) -> Any:
+        own = [value.clone() if isinstance(value, torch.Tensor) else value for value in args]
+        found = gm(*own)
+        for value, changed in zip(args, own, strict=True):
+            if isinstance(value, torch.Tensor) and value.is_contiguous():
+                value.copy_(changed)
+        return found
+
+    return run
