@@ -32,6 +32,7 @@ breaking("shape", lambda values, args: tuple(value[None] for value in values))
 breaking("stride", lambda values, args: _restrided(values))
 breaking("count", lambda values, args: (*values, values[0]))
 breaking("stride_and_values", lambda values, args: _restrided(tuple(v + 1 for v in values)))
+breaking("low_bit", lambda values, args: tuple(value & 1 for value in values))
 breaking("garbage", lambda values, args: (_with_garbage(values[0], 1.0),))
 breaking("garbage_and_values", lambda values, args: (_with_garbage(values[0], 2.0),))
 

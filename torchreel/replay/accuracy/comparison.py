@@ -97,6 +97,19 @@ def differences(
     return sorted(found, key=lambda item: (_KINDS.index(item.kind), item.output))
 
 
+def arbitrary_values(expected: Sequence[object], evidence: Evidence) -> list[int]:
+    """Return the numbers of the results whose values depend on uninitialised memory.
+
+    Their sizes, strides and dtypes are compared, and of their values only what does not.
+    """
+    found = []
+    for index, one in enumerate(expected):
+        again = at(evidence.repoisoned, index, one) if isinstance(one, torch.Tensor) else None
+        if again is not None and isinstance(one, torch.Tensor) and unequal(plain(one), again).any():
+            found.append(index)
+    return found
+
+
 def layout_differences(
     inputs: Sequence[Sequence[object]], expected: Sequence[object], got: Sequence[object]
 ) -> list[Difference]:
@@ -108,7 +121,7 @@ def layout_differences(
     for index, (one, other) in enumerate(zip(expected, got, strict=False)):
         if not isinstance(one, torch.Tensor) or not isinstance(other, torch.Tensor):
             continue
-        if one.shape == other.shape and _strides(one) != _strides(other):
+        if one.shape == other.shape and observable_strides(one) != observable_strides(other):
             found.append(Difference("stride", index, None, f"{one.stride()} and {other.stride()}"))
         shared, others = _shared(one, inputs[0]), _shared(other, inputs[1])
         if shared != others:
@@ -116,7 +129,7 @@ def layout_differences(
     return sorted(found, key=lambda item: (_KINDS.index(item.kind), item.output))
 
 
-def _strides(value: torch.Tensor) -> list[int] | None:
+def observable_strides(value: torch.Tensor) -> list[int] | None:
     """Strides that a program could notice: of dimensions of one element, and of none, it can't."""
     if value.layout is not torch.strided or value.numel() == 0:
         return None
