@@ -172,6 +172,19 @@ def test_what_failed_as_recorded_needs_nothing_more() -> None:
         raise_missing([OracleReport("none", missing=(PASS,))])
 
 
+def test_a_remedy_is_one_that_helps() -> None:
+    """Trust brings no operator, and an import nothing that the program's main file defines."""
+    with pytest.raises(UntrustedError) as entry:
+        raise_missing([OracleReport("none", missing=(f"the config entry {PASS}",))])
+    assert "--trust" in str(entry.value)
+    assert "__main__" not in str(entry.value)
+    operator = "the operator mine.twice.default (a stand-in returns zeros)"
+    with pytest.raises(UntrustedError, match="moved into a module of its own") as raised:
+        raise_missing([OracleReport("none", missing=(operator,))])
+    assert "--import MODULE" in str(raised.value)
+    assert "--trust" not in str(raised.value)
+
+
 def test_a_script_that_lacks_the_pass_says_so(path: Path, tmp_path: Path) -> None:
     """No script holds the pass, and the verdict on one names it."""
     with Store.open(path) as store:
