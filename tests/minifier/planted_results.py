@@ -32,6 +32,9 @@ breaking("shape", lambda values, args: tuple(value[None] for value in values))
 breaking("stride", lambda values, args: _restrided(values))
 breaking("count", lambda values, args: (*values, values[0]))
 breaking("stride_and_values", lambda values, args: _restrided(tuple(v + 1 for v in values)))
+breaking("one_object", lambda values, args: (values[0], values[0], *values[2:]))
+breaking("apart", lambda values, args: tuple(value.clone() for value in values))
+breaking("gradient", lambda values, args: tuple(v + (v - v.detach()) for v in values))
 breaking("low_bit", lambda values, args: tuple(value & 1 for value in values))
 breaking("garbage", lambda values, args: (_with_garbage(values[0], 1.0),))
 breaking("garbage_and_values", lambda values, args: (_with_garbage(values[0], 2.0),))
@@ -107,7 +110,7 @@ def planted_shy_cosine(gm: GraphModule, inputs: Sequence[Any]) -> Callable[..., 
 
 
 @register_backend
-def planted_apart(gm: GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
+def planted_unshared(gm: GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
     """Takes inputs that share memory for inputs that do not, as does a missing guard."""
 
     def run(*args: Any) -> Any:

@@ -116,6 +116,28 @@ def test_integers_that_are_indices() -> None:
     assert (report.verdict, telling) == ("none", case)
 
 
+def viewed(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Returns two objects in one memory."""
+    made = x + 1
+    return made, made.view(3)
+
+
+@pytest.mark.parametrize("backend", ["planted_one_object", "planted_apart"])
+def test_outputs_become_one_object_or_part(backend: str) -> None:
+    """What is done to one of them later is done to the other, or no longer (pytorch#191449)."""
+    assert found(of(viewed, torch.ones(3), backend=backend), "aliasing").verdict == "same"
+    assert found(of(viewed, torch.ones(3)), "aliasing").verdict == "none"
+
+
+@pytest.mark.parametrize("leaf", [True, False])
+def test_a_wrong_gradient_of_an_input(leaf: bool) -> None:
+    """Also of one that was computed, as that of a layer in the middle of a model is."""
+    given = torch.ones(3, requires_grad=True)
+    given = given if leaf else given * 2
+    assert found(of(torch.sin, given, backend="planted_gradient")).verdict == "same"
+    assert found(of(torch.sin, given)).verdict == "none"
+
+
 def test_two_differences_are_told_apart() -> None:
     """The one that is looked for is seen behind a more telling one."""
     case = of(lambda x: torch.sin(x) + 1, torch.ones(3, 4), backend="planted_stride_and_values")

@@ -85,7 +85,7 @@ def raise_missing(reports: Sequence[OracleReport], seen: Sequence[str] = ()) -> 
 
 
 def _remedy(missing: Sequence[str]) -> str:
-    """Return what helps: trust never brings an operator, and no import the main file of a program."""
+    """Return what helps: trust brings no operator, and no import the main file of a program."""
     operators = [what for what in missing if what.startswith("the operator ")]
     found = []
     if len(operators) < len(missing):

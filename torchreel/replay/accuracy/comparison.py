@@ -19,6 +19,7 @@ import math
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import TypeGuard
 
 import torch
 from torch.utils import _pytree as pytree
@@ -127,6 +128,40 @@ def layout_differences(
         if shared != others:
             found.append(Difference("aliasing", index, None, _told_sharing(shared, others)))
     return sorted(found, key=lambda item: (_KINDS.index(item.kind), item.output))
+
+
+def identity_differences(expected: object, got: object) -> list[Difference]:
+    """Return the outputs that share memory with another, or are it, in one of two results only.
+
+    That a result of eager is one object twice, and the compiled one two, nobody has to notice: the
+    reverse makes a later `resize_` or `requires_grad_` of one an event of the other.
+    """
+    one, other = (pytree.tree_leaves(result) for result in (expected, got))
+    found = []
+    for index, pairs in enumerate(zip(one, other, strict=False)):
+        for before, earlier in enumerate(zip(one[:index], other[:index], strict=False)):
+            ours, theirs = (_relation(a, b) for a, b in zip(pairs, earlier, strict=True))
+            if ours != theirs and (ours, theirs) != (_SAME, _SHARING):
+                told = f"{ours} value {before} in eager mode, {theirs} it compiled"
+                found.append(Difference("aliasing", index, None, told))
+    return found
+
+
+_SAME, _SHARING, _APART = "is", "shares memory with", "is apart from"
+
+
+def _relation(one: object, other: object) -> str:
+    if not _has_memory(one) or not _has_memory(other):
+        return _APART
+    if one is other:
+        return _SAME
+    same = one.untyped_storage().data_ptr() == other.untyped_storage().data_ptr()
+    return _SHARING if same else _APART
+
+
+def _has_memory(value: object) -> TypeGuard[torch.Tensor]:
+    tensor = isinstance(value, torch.Tensor) and type(value) in (torch.Tensor, torch.nn.Parameter)
+    return tensor and value.layout is torch.strided and value.numel() > 0  # type: ignore[attr-defined]
 
 
 def observable_strides(value: torch.Tensor) -> list[int] | None:

@@ -45,6 +45,7 @@ from torchreel.replay.accuracy.comparison import (
     Difference,
     arbitrary_values,
     differences,
+    identity_differences,
     layout_differences,
 )
 from torchreel.replay.accuracy.results import Results
@@ -408,6 +409,7 @@ def _difference(prepared: _Prepared, got: Results, wanted: str) -> Difference | 
         evidence = references.evidence(lambda results: results.gradients)
         found += differences(eager.gradients, got.backward(), evidence, comparator)
         found += layout_differences((eager.inputs, got.inputs), eager.outputs(), got.outputs())
+        found += identity_differences(eager.result, got.result)
     return next((one for one in found if one.kind == wanted), found[0] if found else None)
 
 
