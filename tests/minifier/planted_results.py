@@ -115,9 +115,13 @@ def planted_unshared(gm: GraphModule, inputs: Sequence[Any]) -> Callable[..., An
 
     def run(*args: Any) -> Any:
         own = [value.clone() if isinstance(value, torch.Tensor) else value for value in args]
+        before = [value.clone() if isinstance(value, torch.Tensor) else value for value in args]
         found = gm(*own)
-        for value, changed in zip(args, own, strict=True):
-            if isinstance(value, torch.Tensor) and value.is_contiguous():
+        for value, old, changed in zip(args, before, own, strict=True):
+            # What was not written to is not written back: it may lie in what was.
+            if not isinstance(value, torch.Tensor) or not value.is_contiguous():
+                continue
+            if not torch.equal(old, changed):
                 value.copy_(changed)
         return found
 
