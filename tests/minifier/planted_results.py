@@ -32,6 +32,10 @@ breaking("shape", lambda values, args: tuple(value[None] for value in values))
 breaking("stride", lambda values, args: _restrided(values))
 breaking("count", lambda values, args: (*values, values[0]))
 breaking("stride_and_values", lambda values, args: _restrided(tuple(v + 1 for v in values)))
+breaking("one_object", lambda values, args: (values[0], values[0], *values[2:]))
+breaking("apart", lambda values, args: tuple(value.clone() for value in values))
+breaking("gradient", lambda values, args: tuple(v + (v - v.detach()) for v in values))
+breaking("low_bit", lambda values, args: tuple(value & 1 for value in values))
 breaking("garbage", lambda values, args: (_with_garbage(values[0], 1.0),))
 breaking("garbage_and_values", lambda values, args: (_with_garbage(values[0], 2.0),))
 
@@ -103,3 +107,22 @@ def planted_shy_cosine(gm: GraphModule, inputs: Sequence[Any]) -> Callable[..., 
     """The same, unless somebody looks at more than the result."""
     (returned,) = gm.graph.find_nodes(op="output")[0].args
     return _with_wrong_cosine(gm).forward if len(returned) == 1 else gm.forward
+
+
+@register_backend
+def planted_unshared(gm: GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
+    """Takes inputs that share memory for inputs that do not, as does a missing guard."""
+
+    def run(*args: Any) -> Any:
+        own = [value.clone() if isinstance(value, torch.Tensor) else value for value in args]
+        before = [value.clone() if isinstance(value, torch.Tensor) else value for value in args]
+        found = gm(*own)
+        for value, old, changed in zip(args, before, own, strict=True):
+            # What was not written to is not written back: it may lie in what was.
+            if not isinstance(value, torch.Tensor) or not value.is_contiguous():
+                continue
+            if not torch.equal(old, changed):
+                value.copy_(changed)
+        return found
+
+    return run

@@ -15,7 +15,7 @@ from torch._dynamo.backends.debugging import aot_eager
 import torchreel
 from tests.minifier.accuracy.test_analyze import Here
 from tests.minifier.recorded import record
-from torchreel.errors import UnsupportedError, UntrustedError
+from torchreel.errors import NotReproduced, UnsupportedError, UntrustedError, UsageError
 from torchreel.minifier.accuracy import analyze as analyzing
 from torchreel.minifier.accuracy.analyze import analyze
 from torchreel.minifier.accuracy.wrong_results import find_difference
@@ -172,6 +172,19 @@ def test_what_failed_as_recorded_needs_nothing_more() -> None:
         raise_missing([OracleReport("none", missing=(PASS,))])
 
 
+def test_a_remedy_is_one_that_helps() -> None:
+    """Trust brings no operator, and an import nothing that the program's main file defines."""
+    with pytest.raises(UntrustedError) as entry:
+        raise_missing([OracleReport("none", missing=(f"the config entry {PASS}",))])
+    assert "--trust" in str(entry.value)
+    assert "__main__" not in str(entry.value)
+    operator = "the operator mine.twice.default (a stand-in returns zeros)"
+    with pytest.raises(UntrustedError, match="moved into a module of its own") as raised:
+        raise_missing([OracleReport("none", missing=(operator,))])
+    assert "--import MODULE" in str(raised.value)
+    assert "--trust" not in str(raised.value)
+
+
 def test_a_script_that_lacks_the_pass_says_so(path: Path, tmp_path: Path) -> None:
     """No script holds the pass, and the verdict on one names it."""
     with Store.open(path) as store:
@@ -182,3 +195,20 @@ def test_a_script_that_lacks_the_pass_says_so(path: Path, tmp_path: Path) -> Non
     found = _checked(case, story, script, ExportOptions(tmp_path))
     assert not found.holds
     assert f"without {PASS}" in found.detail
+
+
+@pytest.mark.parametrize(
+    "options", [MinifyOptions(command=("python", "x.py")), MinifyOptions(predicate="guards > 4")]
+)
+def test_a_wrong_result_is_looked_for_by_nothing_else(path: Path, options: MinifyOptions) -> None:
+    """The command was ignored, as if it had been the oracle."""
+    with Store.open(path, write=True) as store, pytest.raises(UsageError, match="--accuracy"):
+        minify(store, accuracy=True, options=options)
+
+
+def test_a_verdict_says_that_there_was_one_call(tmp_path: Path) -> None:
+    """A missing guard shows in a later call only: nothing was found, for the first."""
+    path = record(tmp_path / "run.db", torch.sin, torch.ones(4), backend="aot_eager")
+    worker = Here(wrong_result_signature("values"))
+    with Store.open(path) as store, pytest.raises(NotReproduced, match="later call"):
+        find_difference(store, None, (), worker)

@@ -30,6 +30,12 @@ from torchreel.torch_compat.shapes import ShapeEnv, SymNode
 MAX_LITERAL = 8  # elements; Inductor inlines 1-d constants of up to eight
 
 
+POSITIVE, COUNTING_NUMBERS = "positive", "counting"
+"""What the inputs of a case may be restricted to: floats, and integers from 1 on."""
+COUNTING = (1, 101)
+"""The smallest of those integers, and the one after the largest: all fit into every dtype."""
+
+
 _SEQUENCES: dict[type, str] = {
     list: "list", tuple: "tuple", torch.Size: "size", immutable_list: "immutable_list",
 }  # fmt: skip
@@ -527,7 +533,8 @@ def synthesise(
     """A real value with the recorded layout and invented contents (seeded).
 
     Floats are standard normal (their absolute value where `contents` is "positive"), integers 0 or
-    1 (valid indices wherever there are two), booleans fair coins.  Symbols take their hints.
+    1, which are valid indices wherever there are two (1 to 100 where it is "counting"), booleans
+    fair coins.  Symbols take their hints.
     Aliasing between inputs: `synthesise_all`.
     """
     return synthesise_all([description], seed=seed, hints=hints, table=table)[0]
@@ -666,9 +673,7 @@ class _Synthesis:
             return self.storages[number]
         extent = self.extents.get(number, 0) if isinstance(number, int) else 0
         count = max(self._extent(description), math.ceil(extent / dtype.itemsize))
-        made = _random(count, dtype, self.generator)
-        if description.get("contents") == "positive" and dtype.is_floating_point:
-            made = made.abs()
+        made = _random(count, dtype, self.generator, str(description.get("contents", "")))
         made = _on_device(made, device)
         if isinstance(number, int):
             self.storages[number] = made
@@ -727,13 +732,18 @@ def _itemsize(description: Mapping[str, Json]) -> int:
     return dtype.itemsize
 
 
-def _random(count: int, dtype: torch.dtype, generator: torch.Generator) -> torch.Tensor:
+def _random(
+    count: int, dtype: torch.dtype, generator: torch.Generator, contents: str = ""
+) -> torch.Tensor:
+    """Return numbers of one dtype; `contents` says which, where not any."""
     if dtype.is_complex:
         real = torch.randn(count, 2, generator=generator)
         return torch.view_as_complex(real).to(dtype)
     if dtype.is_floating_point:
-        return torch.randn(count, generator=generator).to(dtype)
-    return torch.randint(0, 2, (count,), generator=generator).to(dtype)
+        made = torch.randn(count, generator=generator).to(dtype)
+        return made.abs() if contents == POSITIVE else made
+    low, high = COUNTING if contents == COUNTING_NUMBERS and dtype is not torch.bool else (0, 2)
+    return torch.randint(low, high, (count,), generator=generator).to(dtype)
 
 
 _PACKED = (

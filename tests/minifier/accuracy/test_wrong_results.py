@@ -15,12 +15,17 @@ import torch
 import tests.minifier.planted_results  # registers the backends
 from tests.minifier.real import case_from
 from torchreel.errors import UsageError
-from torchreel.minifier.accuracy.inputs import with_positive_inputs, with_telling_inputs
+from torchreel.minifier.accuracy.inputs import (
+    with_larger_integers,
+    with_positive_inputs,
+    with_telling_inputs,
+)
 from torchreel.minifier.cases.case import Case
 from torchreel.minifier.cases.order import sort_key
 from torchreel.minifier.oracle.child.graph_runner import run
 from torchreel.minifier.oracle.protocol import ChildReport, Task, TaskResult
 from torchreel.minifier.passes.sizes import PlainContents
+from torchreel.minifier.results.verdicts import OracleReport
 from torchreel.minifier.scripts.forms import compile_form
 from torchreel.replay.accuracy.comparison import compare, differences
 from torchreel.store.failures.signature import Signature, wrong_result_signature
@@ -77,11 +82,60 @@ def test_an_error_where_eager_computes_no_number() -> None:
     assert (found(case).verdict, "in places" in found(case).detail) == ("none", True)
     telling, report = with_telling_inputs(
         replace(case, harness="accuracy", imports=()),
-        lambda one: TaskResult(found(one), 0.0, 0).report(),
+        judged,
     )
     assert (report.verdict, telling.checkpoint.inputs) == (
         "same", with_positive_inputs(case).checkpoint.inputs,
     )  # fmt: skip
+
+
+def judged(case: Case) -> OracleReport:
+    """What the oracle says of a case."""
+    return TaskResult(found(case), 0.0, 0).report()
+
+
+def test_an_error_of_integers() -> None:
+    """Zeros and ones do not show it; numbers up to 100 do, in the oracle and in the script."""
+    case = of(lambda x: x * 1, torch.arange(9), backend="planted_low_bit")
+    case = replace(case, harness="accuracy", imports=())
+    assert found(case).verdict == "none"
+    telling, report = with_telling_inputs(case, judged)
+    assert (report.verdict, telling) == ("same", with_larger_integers(case))
+    assert sort_key(case) < sort_key(telling)
+    text = compile_form(
+        replace(telling, backend="inductor"), wrong_result_signature("values"), []
+    ).text
+    assert "torch.randint(1, 101, (9,))" in text
+
+
+def test_integers_that_are_indices() -> None:
+    """Stay in bounds: the verdict on the first ones holds."""
+    case = of(lambda x, i: x[i] * 1, torch.arange(3), torch.tensor([0, 1, 1]))
+    case = replace(case, harness="accuracy", imports=())
+    telling, report = with_telling_inputs(case, judged)
+    assert (report.verdict, telling) == ("none", case)
+
+
+def viewed(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Returns two objects in one memory."""
+    made = x + 1
+    return made, made.view(3)
+
+
+@pytest.mark.parametrize("backend", ["planted_one_object", "planted_apart"])
+def test_outputs_become_one_object_or_part(backend: str) -> None:
+    """What is done to one of them later is done to the other, or no longer (pytorch#191449)."""
+    assert found(of(viewed, torch.ones(3), backend=backend), "aliasing").verdict == "same"
+    assert found(of(viewed, torch.ones(3)), "aliasing").verdict == "none"
+
+
+@pytest.mark.parametrize("leaf", [True, False])
+def test_a_wrong_gradient_of_an_input(leaf: bool) -> None:
+    """Also of one that was computed, as that of a layer in the middle of a model is."""
+    given = torch.ones(3, requires_grad=True)
+    given = given if leaf else given * 2
+    assert found(of(torch.sin, given, backend="planted_gradient")).verdict == "same"
+    assert found(of(torch.sin, given)).verdict == "none"
 
 
 def test_two_differences_are_told_apart() -> None:
@@ -127,7 +181,10 @@ def half_used(x: torch.Tensor) -> torch.Tensor:
 
 def test_uninitialised_memory_is_no_difference() -> None:
     """But what was written is compared."""
-    assert found(of(half_used, torch.ones(2, 2), backend="planted_garbage")).verdict == "none"
+    right = found(of(half_used, torch.ones(2, 2), backend="planted_garbage"))
+    assert right.verdict == "none"
+    assert "values of output 0 not compared" in right.detail
+    assert found(of(torch.sin, torch.ones(2))).detail == ""
     wrong = found(of(half_used, torch.ones(2, 2), backend="planted_garbage_and_values"))
     assert wrong.verdict == "same"
 

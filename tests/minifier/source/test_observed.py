@@ -221,6 +221,29 @@ def test_what_eager_mode_itself_does_anew_is_left_out(
     assert "eager mode twice" in found.detail
 
 
+def test_where_values_vary_the_layout_is_compared() -> None:
+    """Sizes, strides and dtypes of a tensor whose values nobody can compare."""
+    for other, place in (
+        (torch.zeros(2, 3), "result.shape"),
+        (torch.zeros(3, 2, dtype=torch.int64), "result.dtype"),
+        (torch.zeros(2, 3).t(), "result.stride()"),
+    ):
+        both = runs(torch.ones(3, 2), other)
+        found = departure(*both, but={"result"})
+        assert found is not None
+        assert found.place == place
+        assert departure(*both, place) is not None
+    assert departure(*runs(torch.ones(3, 2), torch.zeros(3, 2)), but={"result"}) is None
+    one = torch.ones(1, 2)
+    assert departure(*runs(one, one.as_strided((1, 2), (7, 1)))) is None  # nobody sees it
+
+
+def test_what_varies_is_told(judged: Callable[[str, str], ChildReport]) -> None:
+    """A verdict without it would be one on all values."""
+    found = judged("import time\nstart = time.time_ns()\n" + KEPT, ANYTHING)
+    assert (found.verdict, "start" in found.detail) == ("none", True)
+
+
 def timed() -> tuple[list[int], Callable[..., Any]]:
     """A function, and what it is to leave behind."""
     log: list[int] = []

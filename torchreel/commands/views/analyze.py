@@ -43,6 +43,9 @@ def _print(analysis: Analysis) -> None:
         streams.show(table)
     if not analysis.difference:
         streams.result("Eager and compiled agree.", style="bold")
+        if analysis.note:
+            streams.result(visible(f"But {analysis.note}."), style="bold")
+        streams.result("It was called once: what shows only in a later call is not seen.")
         return
     streams.result(f"Eager and compiled differ: {analysis.difference}", style="bold red")
     streams.result(_told(analysis))

@@ -62,6 +62,8 @@ class Analysis:
     alone: bool
     """True if the graph up to that node is wrong, compiled by itself."""
     rows: tuple[NodeRow, ...]
+    note: str = ""
+    """What was not compared, where nothing differs; empty where all was."""
 
     def to_json(self) -> Json:
         """Return the analysis as one JSON object."""
@@ -118,7 +120,7 @@ def _analyzed(case: Case, oracle: Oracle) -> Analysis:
     raise_missing([whole] if seen is None else [])
     if seen is None and whole.verdict == "none":
         report = oracle.judge(_with_every_value(case))
-        return Analysis("", "", "", False, _rows(case, report))
+        return Analysis("", "", "", False, _rows(case, report), whole.detail)
     if seen is None or seen.failure_class != "wrong_result":
         raise_refusal([whole])
         raise NotReproduced(

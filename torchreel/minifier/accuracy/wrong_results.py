@@ -34,6 +34,12 @@ from torchreel.store import queries
 from torchreel.store.database import Store
 from torchreel.store.records import Checkpoint, Compile, Failure
 
+ONE_CALL = (
+    "Each was called once: what shows only in a later call (a guard that should have failed) is "
+    "not seen."
+)
+"""What no verdict on a recorded graph says anything about."""
+
 
 def find_difference(
     store: Store,
@@ -69,7 +75,8 @@ def find_difference(
     raise_refusal(reports)
     raise_missing(reports, seen)
     raise NotReproduced(
-        "No recorded graph computes anything else when it is compiled:\n" + "\n".join(seen)
+        "No recorded graph computes anything else when it is compiled:\n"
+        + "\n".join([*seen, ONE_CALL])
     )
 
 

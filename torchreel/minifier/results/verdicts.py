@@ -80,8 +80,23 @@ def raise_missing(reports: Sequence[OracleReport], seen: Sequence[str] = ()) -> 
             raise UntrustedError(
                 "The recorded compile had what this run was made without: "
                 f"{', '.join(report.missing)}. So the run proves nothing.{what}"
-                "Add --trust for config entries, or --import MODULE for the module that defines it."
+                f"{_remedy(report.missing)}"
             )
+
+
+def _remedy(missing: Sequence[str]) -> str:
+    """Return what helps: trust brings no operator, and no import the main file of a program."""
+    operators = [what for what in missing if what.startswith("the operator ")]
+    found = []
+    if len(operators) < len(missing):
+        found.append("Add --trust for config entries, or --import MODULE where a module sets them.")
+    if operators:
+        found.append(
+            "Add --import MODULE for the module that defines an operator; one that the program's "
+            "main file defines (__main__) has to be moved into a module of its own first, and "
+            "recorded again from there."
+        )
+    return " ".join(found)
 
 
 def raise_forbidden(report: OracleReport) -> None:

@@ -17,7 +17,7 @@ from torchreel.escaping.python import literal
 from torchreel.formats import sparse, symbols, values
 from torchreel.formats.checkpoints.document import CheckpointDoc
 from torchreel.formats.shape_env import snapshots
-from torchreel.formats.tensors import evaluate_hint
+from torchreel.formats.tensors import COUNTING, COUNTING_NUMBERS, POSITIVE, evaluate_hint
 from torchreel.minifier.cases.descriptions import as_list, as_object, contiguous
 from torchreel.store.documents import spelling
 from torchreel.store.documents.jsontypes import Json
@@ -147,9 +147,11 @@ class InputLines:
             text, made = f"torch.view_as_complex(torch.randn({pairs}))", "complex64"
         elif dtype.is_floating_point:
             text, made = f"torch.randn({shape})", "float32"
-            text += ".abs()" if description.get("contents") == "positive" else ""
+            text += ".abs()" if description.get("contents") == POSITIVE else ""
         else:
-            text, made = f"torch.randint(0, 2, {size!r})", "int64"
+            counting = description.get("contents") == COUNTING_NUMBERS and name != "bool"
+            low, high = COUNTING if counting else (0, 2)
+            text, made = f"torch.randint({low}, {high}, {size!r})", "int64"
         return text if name == made else text + _SHORT.get(name, f".to(torch.{name})")
 
     def _finished(self, text: str, description: Mapping[str, Json], flags: list[Json]) -> str:

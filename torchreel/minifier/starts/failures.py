@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from torchreel.errors import UnsupportedError
 from torchreel.formats.checkpoints.document import CheckpointDoc
-from torchreel.minifier.accuracy.inputs import with_positive_inputs
+from torchreel.minifier.accuracy.inputs import with_larger_integers, with_positive_inputs
 from torchreel.minifier.accuracy.wrong_results import wrong_programs
 from torchreel.minifier.cases.case import Case, Harness
 from torchreel.minifier.cases.kinds import AnyCase
@@ -82,8 +82,11 @@ def starting_cases(
 
 def _ways(case: Case) -> tuple[Case, ...]:
     """Return a case, and what to try where it does not fail."""
-    last = replace(case, eager=False) if case.harness != "accuracy" else with_positive_inputs(case)
-    return case, without_runtime_asserts(case), last
+    bare = without_runtime_asserts(case)
+    if case.harness != "accuracy":
+        return case, bare, replace(case, eager=False)
+    larger = with_larger_integers(case)
+    return case, bare, with_positive_inputs(case), *([] if larger is None else [larger])
 
 
 def without_runtime_asserts(case: Case) -> Case:

@@ -90,7 +90,16 @@ def problem_of(
 def wrong_result_problem(
     store: Store, compile: Compile | None, options: MinifyOptions, listener: Listener | None
 ) -> Problem:
-    """Look for a graph that is compiled wrongly; else for a frame that Dynamo traces wrongly."""
+    """Look for a graph that is compiled wrongly; else for a frame that Dynamo traces wrongly.
+
+    Raises UsageError where something else is to say what is interesting.
+    """
+    if options.command or options.predicate is not None:
+        raise UsageError(
+            "--accuracy compares what is in the store with eager mode, by itself: leave out the "
+            "command after '--', or --predicate. A command judges scripts, without --accuracy; a "
+            "program is recorded first, with 'torchreel record --frames all -- python program.py'."
+        )
 
     def find(worker: WorkerOracle) -> Starts:
         try:

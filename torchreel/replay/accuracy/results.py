@@ -18,6 +18,9 @@ class Results:
         torch.manual_seed(seed)
         self.inputs = inputs
         self.gradients: list[object] = []
+        for value in inputs:
+            if _needs_gradient(value) and not value.is_leaf:
+                value.retain_grad()  # autograd keeps that of leaves alone
         self.result = function(*inputs)
 
     def outputs(self) -> list[object]:
@@ -57,4 +60,6 @@ def _needs_gradient(value: object) -> TypeGuard[torch.Tensor]:
 
 
 def _gradient(value: object) -> object:
-    return value.grad if isinstance(value, torch.Tensor) and value.is_leaf else None
+    if not isinstance(value, torch.Tensor):
+        return None
+    return value.grad if value.is_leaf or value.retains_grad else None

@@ -13,24 +13,30 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cached_property
-from typing import Any
+from typing import Any, TypeGuard
 
 import torch
 from torch.fx import GraphModule, Interpreter, Node
 from torch.fx.node import map_aggregate
 
 from torchreel.minifier.oracle.child.caught import ErrorCatcher
-from torchreel.replay.accuracy.comparison import Evidence
 from torchreel.replay.accuracy.results import Results
+from torchreel.replay.accuracy.rounding import Evidence
+from torchreel.torch_compat import fake_tensors
 
 _RUNS = 3  # with noise; their largest distance is what rounding can do
 # Functions and methods whose results hold whatever was in memory.
 _UNINITIALISED = frozenset(
     {"empty", "empty_like", "empty_strided", "empty_permuted", "new_empty", "new_empty_strided"}
 )
-_NARROW = (torch.float16, torch.bfloat16, torch.float32)
+_WIDE = {
+    torch.float16: torch.float64,
+    torch.bfloat16: torch.float64,
+    torch.float32: torch.float64,
+    torch.complex64: torch.complex128,
+}
 _WIDENING = frozenset({"float", "half", "bfloat16"})
 
 
@@ -66,9 +72,9 @@ class References:
     def _exact(self) -> Results | None:
         found: Results | None = None
         with ErrorCatcher():
-            found = self._run(
-                poisoned(in_float64(self._graph), 1.0), [_widened(v) for v in self._inputs()]
-            )
+            inputs = widened_inputs(self._inputs())
+            if inputs is not None:
+                found = self._run(poisoned(in_float64(self._graph), 1.0), inputs)
         return found
 
     @cached_property
@@ -153,13 +159,69 @@ def in_float64(graph: GraphModule) -> GraphModule:
 
 
 def _wide_dtype(value: Any) -> Any:
-    return torch.float64 if any(value is dtype for dtype in _NARROW) else value
+    return _WIDE.get(value, value) if isinstance(value, torch.dtype) else value
+
+
+def widened_inputs(values: Sequence[object]) -> list[object] | None:
+    """Return inputs in float64 that share memory, and overlap, as the given ones do.
+
+    None where that can't be had: memory read as two dtypes has no wide form, and of tensors that
+    share it, autograd lets no graph write to one that needs a gradient.
+    """
+    storages: dict[int, list[torch.Tensor]] = {}
+    for value in values:
+        if _has_storage(value):
+            storages.setdefault(value.untyped_storage().data_ptr(), []).append(value)
+    wide: dict[int, torch.Tensor] = {}
+    for place, users in storages.items():
+        if len(users) > 1 and not _is_uniform(users):
+            return None
+        wide[place] = _flat(users[0]).to(_wide_dtype(users[0].dtype))
+    return [
+        _as_given(wide[value.untyped_storage().data_ptr()], value)
+        if _has_storage(value)
+        else _widened(value)
+        for value in values
+    ]
+
+
+def _has_storage(value: object) -> TypeGuard[torch.Tensor]:
+    """Return True for a tensor in plain memory; lazy bits and subclasses are kept out of it."""
+    if not isinstance(value, torch.Tensor) or value.layout is not torch.strided:
+        return False
+    if type(value) not in (torch.Tensor, torch.nn.Parameter) or value.is_conj() or value.is_neg():
+        return False
+    return not fake_tensors.has_zero_tensor(value) and value.numel() > 0
+
+
+def _is_uniform(users: Sequence[torch.Tensor]) -> bool:
+    return len({user.dtype for user in users}) == 1 and not any(u.requires_grad for u in users)
+
+
+def _flat(value: torch.Tensor) -> torch.Tensor:
+    """Return the whole storage that a tensor lies in."""
+    count = value.untyped_storage().nbytes() // value.itemsize
+    return value.detach().as_strided((count,), (1,), 0)
+
+
+def _as_given(storage: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
+    """Return a view of the wide storage that lies in it as the value lies in its own."""
+    made = storage.as_strided(value.shape, value.stride(), value.storage_offset())
+    return with_gradient(made, value)
+
+
+def with_gradient(made: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
+    """Return a tensor that needs a gradient, as a leaf or none, if the other one does."""
+    if not like.requires_grad:
+        return made
+    made = made.detach().requires_grad_()
+    return made if like.is_leaf else made.view_as(made)
 
 
 def _widened(value: object) -> object:
-    if not isinstance(value, torch.Tensor) or not value.is_floating_point():
+    if not isinstance(value, torch.Tensor) or value.dtype not in _WIDE:
         return value
-    return value.detach().to(torch.float64).requires_grad_(value.requires_grad)
+    return with_gradient(value.detach().to(_WIDE[value.dtype]), value)
 
 
 class Noise(Interpreter):

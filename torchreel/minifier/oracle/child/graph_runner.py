@@ -41,7 +41,13 @@ from torchreel.minifier.oracle.child.stages import (
 from torchreel.minifier.oracle.predicates import QUANTITIES, Measured, Predicate, parse_predicate
 from torchreel.minifier.oracle.protocol import ChildReport, Task
 from torchreel.recorder.event_log.failures import is_restart
-from torchreel.replay.accuracy.comparison import Difference, differences, layout_differences
+from torchreel.replay.accuracy.comparison import (
+    Difference,
+    arbitrary_values,
+    differences,
+    identity_differences,
+    layout_differences,
+)
 from torchreel.replay.accuracy.results import Results
 from torchreel.replay.child import restore
 from torchreel.replay.imposed.device import libraries
@@ -55,6 +61,7 @@ from torchreel.torch_compat.dynamo import specialized_floats
 _MOST_ELEMENTS = 20_000_000
 _NOTHING = "eager computes nothing but NaN and infinities of the invented inputs"
 _IN_PLACES = "eager computes NaN or infinities in places"
+_VARIES = "eager itself varies there, with what was in its memory"
 # Dynamo starts over when AOTAutograd finds a float that can't be an input; each time with one less.
 _ATTEMPTS = 4
 _NUMBERS = frozenset(name for name, found in QUANTITIES.items() if found.kind == "number")
@@ -126,8 +133,8 @@ def _attempt(task: Task, announce: Announce) -> tuple[ChildReport, Exception | N
         found = replace(found, values=prepared.values())
     if found.verdict == "none" and prepared.has_nothing_to_compare():
         found = replace(found, verdict="invalid", detail=_NOTHING, stage="run")
-    elif found.verdict == "none" and prepared.has_gaps():
-        found = replace(found, detail=_IN_PLACES)
+    elif found.verdict == "none":
+        found = replace(found, detail=prepared.left_out())
     return found, outcome.error
 
 
@@ -266,11 +273,16 @@ class _Prepared:
         every = self.references is not None and len(floats) == len(self.references.plain.outputs())
         return every and len(floats) > 0 and not any(v.isfinite().any() for v in floats)
 
-    def has_gaps(self) -> bool:
-        """Return True if some of eager's results are no numbers: what they should be is not
-        compared.
-        """
-        return not all(v.isfinite().all() for v in self._comparable_floats())
+    def left_out(self) -> str:
+        """Return the reason why some values were not compared; empty where all were."""
+        if self.references is None or self.case.harness != "accuracy":
+            return ""
+        if not all(v.isfinite().all() for v in self._comparable_floats()):
+            return _IN_PLACES
+        evidence = self.references.evidence(Results.outputs)
+        arbitrary = arbitrary_values(self.references.plain.outputs(), evidence)
+        numbers = ", ".join(map(str, arbitrary))
+        return f"values of output {numbers} not compared: {_VARIES}" if arbitrary else ""
 
     def _comparable_floats(self) -> list[torch.Tensor]:
         """Return the results of which it can be found out whether they are numbers."""
@@ -397,6 +409,7 @@ def _difference(prepared: _Prepared, got: Results, wanted: str) -> Difference | 
         evidence = references.evidence(lambda results: results.gradients)
         found += differences(eager.gradients, got.backward(), evidence, comparator)
         found += layout_differences((eager.inputs, got.inputs), eager.outputs(), got.outputs())
+        found += identity_differences(eager.result, got.result)
     return next((one for one in found if one.kind == wanted), found[0] if found else None)
 
 

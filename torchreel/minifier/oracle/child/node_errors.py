@@ -11,8 +11,9 @@ import torch
 
 from torchreel.minifier.cases.case import Case
 from torchreel.minifier.oracle.child.eager_references import References
-from torchreel.replay.accuracy.comparison import differences, largest_error, plain
+from torchreel.replay.accuracy.comparison import differences
 from torchreel.replay.accuracy.results import Results
+from torchreel.replay.accuracy.rounding import largest_error, plain
 from torchreel.store.documents.jsontypes import Json
 
 

@@ -13,7 +13,7 @@ import ast
 import linecache
 import random
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from types import CodeType, ModuleType
 from typing import Any
@@ -43,6 +43,8 @@ from torchreel.torch_compat.names import TorchName, resolve
 from torchreel.torch_compat.patching import patched
 
 _FILE = "repro.py"
+_SHOWN = 3
+"""So many places that were not compared are named."""
 
 
 def run(task: Task, announce: Announce) -> ChildReport:
@@ -89,20 +91,29 @@ def _compared(
 ) -> ChildReport:
     """Report what a program computed or left differently, if eager mode always does the same."""
     eager, again, compiled = runs
+    left_out: set[str] = set()
     if case.observes == ANYTHING:
-        parted = departure(eager, compiled, but=unsteady(eager, again))
+        left_out = unsteady(eager, again)
+        parted = departure(eager, compiled, but=left_out)
     else:
         noise = departure(eager, again, case.observes)
         if noise is not None:
             return ChildReport("invalid", None, f"eager mode twice: {noise}", "eager")
         parted = departure(eager, compiled, case.observes)
     if parted is None:
-        return ChildReport("none", None, "", "", stages.reached)
+        return ChildReport("none", None, _left_out_text(left_out), "", stages.reached)
     eager.at(parted.place)  # which raises what keeps it from being asked again
     found = parted.signature()
     verdict: Verdict = "same" if found.matches(wanted) else "other"
     values: dict[str, Json] = {OBSERVES: parted.place}
     return ChildReport(verdict, found.to_json(), str(parted), "dynamo", stages.reached, values)
+
+
+def _left_out_text(places: Collection[str]) -> str:
+    if not places:
+        return ""
+    shown = ", ".join(sorted(places)[:_SHOWN]) + (", ..." if len(places) > _SHOWN else "")
+    return f"values not compared, because eager mode itself varies: {shown}"
 
 
 def execute(code: CodeType, text: str, run: ProgramRun) -> None:

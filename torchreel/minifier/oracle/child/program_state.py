@@ -21,7 +21,7 @@ from typing import Any
 import torch
 
 from torchreel.minifier.cases.source_case import ARGUMENTS, KEYWORDS, RESULT
-from torchreel.replay.accuracy.comparison import differences
+from torchreel.replay.accuracy.comparison import differences, observable_strides
 from torchreel.store.failures.signature import Signature, wrong_result_signature
 
 CALLED = "__torchreel_called__"
@@ -154,7 +154,9 @@ class _Walk:
         if found is not None:
             return found
         if isinstance(one, torch.Tensor):
-            return _of_tensors(place, one, other)
+            # Where eager's values vary, the rest of the tensor is compared all the same.
+            found_here = _of_tensors(place, one, other)
+            return next((item for item in found_here if item.place not in self._but), None)
         if isinstance(one, (list, tuple, dict, set, frozenset)) and len(one) != len(other):
             return Departure(place, "count", _message_of(one, other))
         if depth > _DEEPEST:
@@ -187,21 +189,30 @@ def _is_iterator(value: object) -> bool:
     return isinstance(value, Iterator) and type(value).__module__ == "builtins"
 
 
-def _of_tensors(place: str, one: torch.Tensor, other: torch.Tensor) -> Departure | None:
+def _of_tensors(place: str, one: torch.Tensor, other: torch.Tensor) -> Iterator[Departure]:
+    """Yield what sets two tensors apart: values, then their other properties, then gradients."""
     if torch.nn.parameter.is_lazy(one) or torch.nn.parameter.is_lazy(other):
-        return None  # they have no values yet
+        return  # they have no values yet
     found = differences([one.detach()], [other.detach()])
     if found:
         message = f"{found[0].detail}; {_message_of(one, other)}"
-        return Departure(place, found[0].kind, message)
-    if one.requires_grad != other.requires_grad:
-        message = _message_of(one.requires_grad, other.requires_grad)
-        return Departure(f"{place}.requires_grad", "values", message)
+        yield Departure(place, found[0].kind, message)
+    for name, left, right in _properties(one, other):
+        if left != right:
+            yield Departure(f"{place}.{name}", "values", _message_of(left, right))
     if not one.is_leaf or not other.is_leaf or one.grad is other.grad is None:
-        return None
+        return
     if one.grad is None or other.grad is None:
-        return Departure(f"{place}.grad is None", "values", "only one of the two has one")
-    return _of_tensors(f"{place}.grad", one.grad, other.grad)
+        yield Departure(f"{place}.grad is None", "values", "only one of the two has one")
+    else:
+        yield from _of_tensors(f"{place}.grad", one.grad, other.grad)
+
+
+def _properties(one: torch.Tensor, other: torch.Tensor) -> Iterator[tuple[str, object, object]]:
+    for name in ("shape", "dtype", "device", "layout", "requires_grad"):
+        yield name, getattr(one, name), getattr(other, name)
+    if one.shape == other.shape and observable_strides(one) != observable_strides(other):
+        yield "stride()", one.stride(), other.stride()
 
 
 def _inside(place: str, one: Any, other: Any) -> Iterator[tuple[str, object, object]]:
