@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -57,7 +56,7 @@ def original(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def shared(original: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shared]:
+def shared(original: Path, tmp_path_factory: pytest.TempPathFactory) -> Shared:
     """What was shared of it."""
     path = tmp_path_factory.mktemp("shared") / "bundle.db"
-    yield share(str(original), path, options=ShareOptions(path), oracle=shared_worker())
+    return share(str(original), path, options=ShareOptions(path), oracle=shared_worker())

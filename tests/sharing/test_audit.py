@@ -34,42 +34,42 @@ def bundle(shared: Shared, tmp_path: Path) -> Path:
 def _columns() -> Iterator[tuple[str, str]]:
     for table in schema.metadata.sorted_tables:
         for column in table.c:
-            kind = column.type.impl_instance if isinstance(column.type, TypeDecorator) else column.type
+            kind = (
+                column.type.impl_instance if isinstance(column.type, TypeDecorator) else column.type
+            )
             if isinstance(kind, Text) and table.name not in ("blobs", "packs"):
                 yield table.name, column.name
 
 
-def test_a_word_in_any_column_is_found(bundle: Path) -> None:
-    missed = []
-    with closing(sqlite3.connect(bundle)) as database:
-        held = {name for (name,) in database.execute("SELECT name FROM sqlite_master")}
-        tried = 0
-        for table, column in _columns():
-            if table not in held or not database.execute(f"SELECT 1 FROM {table}").fetchone():
-                continue
-            is_json = isinstance(schema.metadata.tables[table].c[column].type, schema.JsonText)
-            value = json.dumps([CANARY]) if is_json else CANARY
-            database.execute("SAVEPOINT before")
-            database.execute(f"UPDATE OR REPLACE {table} SET {column} = ?", (value,))
-            database.execute("RELEASE before")
-            database.commit()
-            tried += 1
-            copy = bundle.with_name("one.db")
-            shutil.copyfile(bundle, copy)
-            try:
-                found = {one.text for one in audit(copy).findings}
-            except StoreError:  # a digest that names no blob, a signature that is none
-                found = {CANARY}
-            if CANARY not in found:
-                missed.append(f"{table}.{column}")
-            shutil.copyfile(_clean(bundle), bundle)
+def test_a_word_in_any_column_is_found(shared: Shared, tmp_path: Path) -> None:
+    missed, tried = [], 0
+    for number, (table, column) in enumerate(_columns()):
+        path = tmp_path / f"{number}.db"
+        shutil.copyfile(shared.bundle, path)
+        if not _planted(path, table, column):
+            continue
+        tried += 1
+        try:
+            found = {one.text for one in audit(path).findings}
+        except StoreError:  # a digest that names no blob, a document that is none: no clean file
+            continue
+        if CANARY not in found:
+            missed.append(f"{table}.{column}")
     assert tried > 25
     assert missed == []
 
 
-def _clean(bundle: Path) -> Path:
-    """Return a copy of the bundle before anything was changed, made at the first call."""
-    return bundle.with_name("copy.db")
+def _planted(path: Path, table: str, column: str) -> bool:
+    """Put the canary into a column; False where there is no row."""
+    is_json = isinstance(schema.metadata.tables[table].c[column].type, schema.JsonText)
+    value = json.dumps([CANARY]) if is_json else CANARY
+    with closing(sqlite3.connect(path)) as database:
+        held = {name for (name,) in database.execute("SELECT name FROM sqlite_master")}
+        if table not in held:
+            return False
+        row = database.execute(f"UPDATE OR REPLACE {table} SET {column} = ?", (value,))
+        database.commit()
+        return row.rowcount > 0
 
 
 def test_a_word_at_any_place_of_the_case_is_found(shared: Shared) -> None:
@@ -77,7 +77,7 @@ def test_a_word_at_any_place_of_the_case_is_found(shared: Shared) -> None:
     tried = 0
     for changed in _changed(document):
         tried += 1
-        found = [leaf for leaf in of_json(("blob", "cases.document"), changed)]
+        found = list(of_json(("blob", "cases.document"), changed))
         refused = [leaf.value for leaf in found if not rules.allows(leaf, frozenset())]
         assert CANARY in refused, changed
     assert tried > 200

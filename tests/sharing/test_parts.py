@@ -24,7 +24,9 @@ OTHER: Json = {"f": (0.2182837).hex()}
 
 
 def _case(*literals: Json) -> Case:
-    calls = [call(f"salary{i}", "add", ref("patient"), literal) for i, literal in enumerate(literals)]
+    calls = [
+        call(f"salary{i}", "add", ref("patient"), literal) for i, literal in enumerate(literals)
+    ]
     return case_of(calls, [node.name for node in calls], patient=tensor(4, 8))
 
 

@@ -52,7 +52,7 @@ def test_the_bundle_fails_with_torch_alone(original: Path, shared: Shared) -> No
 
 def test_numbers_that_the_failure_does_not_need_are_gone(shared: Shared) -> None:
     assert shared.leaving.needed == ()
-    assert shared.numbers.kept == 0
+    assert shared.numbers.kept <= 1  # that no gradients are wanted
     assert not {"0.730581235791", "918273645"} & set(shared.leaving.numbers)
 
 

@@ -26,7 +26,7 @@ RUN = "shared"
 
 @dataclass(frozen=True)
 class Content:
-    """What a bundle says."""
+    """The content of a bundle."""
 
     case: Case
     signature: Signature

@@ -1,4 +1,4 @@
-"""What a failure does not need goes: numbers in calls, constants, config and ambient state.
+"""Leave out what a failure does not need: numbers in calls, constants, config and ambient state.
 
 Lives here: which values have a neutral one, and the search for those that may take it. A number
 stays only if the failure is another one, or none, without it. Sizes are not touched: a reduction
@@ -34,9 +34,9 @@ class Neutralised:
 
     case: Case
     tried: int
-    """How many values there were to try."""
+    """The number of values there were to try."""
     kept: int
-    """How many stayed, since the failure needs them."""
+    """The number of those that stayed, since the failure needs them."""
     runs: int
 
 

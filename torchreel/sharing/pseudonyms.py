@@ -20,7 +20,7 @@ KINDS = {
     "f": "function", "o": "overload", "p": "parameter", "t": "text",
 }  # fmt: skip
 FORM = re.compile(rf"[{''.join(KINDS)}][1-9][0-9]{{0,5}}")
-"""What a pseudonym looks like."""
+"""The form of a pseudonym."""
 _KNOWN = re.compile(rf"(?<![\w.]){FORM.pattern}(?!\w)|(?<=\.){FORM.pattern}(?!\w)")
 _FORMAT = "torchreel pseudonyms 1"
 _LARGEST_MAP = 64 << 20

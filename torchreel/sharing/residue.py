@@ -1,7 +1,8 @@
-"""What leaves: every text and every number of a case, and what its sizes reveal."""
+"""All that leaves: every text and every number of a case, and what its sizes reveal."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -13,6 +14,7 @@ from torchreel.sharing.neutral import sizes_in
 from torchreel.store.documents.jsontypes import Json
 from torchreel.store.failures.signature import Signature
 
+_FLOATS = re.compile(r'Float\("([^"]*)"')
 _TELLING = 16
 """Sizes above this say something about a model."""
 
@@ -35,7 +37,7 @@ class Leaving:
     config: tuple[str, ...]
     message: str
     reveals: tuple[str, ...]
-    """What somebody learns from that who knows models."""
+    """Facts that somebody learns from that who knows models."""
 
 
 def leaving(case: Case, signature: Signature, needed: Sequence[str] = ()) -> Leaving:
@@ -43,18 +45,14 @@ def leaving(case: Case, signature: Signature, needed: Sequence[str] = ()) -> Lea
 
     `needed` are the numbers that tell something, and without which it does not fail.
     """
-    graphs = list(_graphs(case.graph))
-    nodes = [node for graph in graphs for node in graph.nodes]
+    nodes = [node for graph in _graphs(case.graph) for node in graph.nodes]
     literals = [leaf for node in nodes if node.is_call for leaf in _leaves(node)]
-    constants = [number for graph in graphs for number in _constants(graph)]
-    inputs = [held.get("v") for held in map(as_object, case.checkpoint.inputs) if "v" in held]
-    numbers = [value for value in (*literals, *constants, *inputs) if _spelled(value)]
     sizes = sizes_in(case)
     return Leaving(
         operators=_sorted(node.target for node in nodes if node.is_call),
         options=_sorted(leaf for leaf in literals if isinstance(leaf, str)),
         types=_sorted(_types([*case.checkpoint.inputs, *(node.value for node in nodes)])),
-        numbers=_sorted(map(_spelled, numbers)),
+        numbers=_sorted(iter(_literals(case))),
         needed=tuple(needed),
         sizes=tuple(sorted(sizes)),
         hints=_hints(case),
@@ -62,6 +60,29 @@ def leaving(case: Case, signature: Signature, needed: Sequence[str] = ()) -> Lea
         message=signature.message,
         reveals=tuple(_reveals(case, sizes)),
     )
+
+
+def numbers_in(case: Case) -> frozenset[str]:
+    """Return the numbers that a neutral one was tried for: of calls, constants, float hints."""
+    hints = [as_list(row)[1] for row in _rows(case)]
+    texts = [text for hint in hints for text in _FLOATS.findall(str(hint))]
+    return frozenset(_literals(case)) | {repr(float.fromhex(text)) for text in texts} | {
+        _spelled(hint) for hint in hints
+    }  # fmt: skip
+
+
+def _literals(case: Case) -> set[str]:
+    graphs = list(_graphs(case.graph))
+    nodes = [node for graph in graphs for node in graph.nodes if node.is_call]
+    found = [leaf for node in nodes for leaf in _leaves(node)]
+    found += [number for graph in graphs for number in _constants(graph)]
+    found += [held.get("v") for held in map(as_object, case.checkpoint.inputs) if "v" in held]
+    return {_spelled(value) for value in found} - {""}
+
+
+def _rows(case: Case) -> list[Json]:
+    state = as_object(case.checkpoint.shape_env.get("state"))
+    return as_list(state.get("backed_var_to_val"))
 
 
 def _sorted(found: Iterator[str] | map[str]) -> tuple[str, ...]:
@@ -109,8 +130,7 @@ def _types(values: list[Json]) -> Iterator[str]:
 
 
 def _hints(case: Case) -> tuple[str, ...]:
-    state = as_object(case.checkpoint.shape_env.get("state"))
-    rows = [as_list(row) for row in as_list(state.get("backed_var_to_val"))]
+    rows = [as_list(row) for row in _rows(case)]
     return tuple(
         f"{row[0]} = {as_list(row[1])[0] if as_list(row[1]) else _spelled(row[1])}" for row in rows
     )

@@ -19,12 +19,12 @@ from torchreel.minifier.options import Budget, MinifyOptions
 from torchreel.minifier.oracle.worker_oracle import WorkerOracle, open_oracle
 from torchreel.minifier.starts.failures import starting_cases
 from torchreel.minifier.storage.best_cases import best_case
-from torchreel.sharing.audit.audit import Finding, audit
+from torchreel.sharing.audit.audit import AuditFinding, audit
 from torchreel.sharing.bundle import Content, write_bundle
 from torchreel.sharing.constructed.cases import construct
 from torchreel.sharing.neutral import Neutralised, neutralised
 from torchreel.sharing.pseudonyms import Pseudonyms, write_map
-from torchreel.sharing.residue import Leaving, leaving
+from torchreel.sharing.residue import Leaving, leaving, numbers_in
 from torchreel.sharing.verify import Judge, Verification, verify
 from torchreel.store import Store, parse, queries
 from torchreel.store.failures.signature import ASKED, Signature
@@ -40,7 +40,7 @@ class ShareOptions:
 
     output: Path
     map: Path | None = None
-    """Where the map of pseudonyms goes; beside the bundle by default."""
+    """The path of the map of pseudonyms; beside the bundle by default."""
     force: bool = False
     minimise: float | None = None
     """Seconds for a reduction first; None shares what is there."""
@@ -160,7 +160,8 @@ def _shared(
         options.say("looking for numbers and settings that it does not need")
         numbers = neutralised(case, judge.holds, options.most_runs)
     else:
-        numbers = Neutralised(case, 0, 0, 0)
+        # Nothing says which numbers it needs, so none leaves.
+        numbers = neutralised(case, lambda made: True, options.most_runs)
     # What the last run showed is what leaves: that process knew nothing of the program.
     shown = judge.show(numbers.case)
     seen = shown.observed if shown.holds else None
@@ -222,12 +223,7 @@ def _written(
     with tempfile.TemporaryDirectory(prefix=".torchreel-share-", dir=folder) as place:
         draft, path = Path(place, "draft.db"), Path(place, "bundle.db")
         write_bundle(draft, content)
-        found = audit(draft).findings
-        needed = tuple(
-            dict.fromkeys(
-                text for one in found if one.kind == "number" for text in one.text.split(", ")
-            )
-        )
+        needed = _needed(audit(draft).findings, content)
         write_bundle(path, replace(content, needed=needed))
         _refuse_leaks(audit(path).findings)
         verification = Verification(False, "", "it did not fail") if not holds else (
@@ -243,7 +239,14 @@ def _written(
     return needed, verification
 
 
-def _refuse_leaks(findings: tuple[Finding, ...]) -> None:
+def _needed(findings: tuple[AuditFinding, ...], content: Content) -> tuple[str, ...]:
+    """Return the numbers that were found where a neutral one was tried, and did not do."""
+    tried = numbers_in(content.case)
+    found = [text for one in findings if one.kind == "number" for text in one.text.split(", ")]
+    return tuple(dict.fromkeys(text for text in found if text in tried))
+
+
+def _refuse_leaks(findings: tuple[AuditFinding, ...]) -> None:
     if findings:
         first = findings[0]
         raise DamagedStore(

@@ -27,7 +27,7 @@ _TIMES = 2
 
 @dataclass(frozen=True)
 class Shown:
-    """What a case showed in a process that knew nothing of the program."""
+    """The result of a case in a process that knew nothing of the program."""
 
     holds: bool
     observed: Signature | None
@@ -36,7 +36,7 @@ class Shown:
 
 @dataclass(frozen=True)
 class Verification:
-    """What the written bundle showed."""
+    """The result of the written bundle."""
 
     holds: bool
     how: str

@@ -39,13 +39,13 @@ _NAME = re.compile(r"[A-Za-z_][\w.]*")
 _MOST_BYTES = 8 << 20
 
 
-class Words(NamedTuple):
-    """What torch's own code consists of."""
+class TorchWords(NamedTuple):
+    """Names and words of torch's own code."""
 
     names: frozenset[str]
     """Names of modules, functions, variables and attributes, and texts that are one word."""
     words: frozenset[str]
-    """Words in texts, in lower case."""
+    """TorchWords in texts, in lower case."""
 
 
 def torch_folder() -> Path:
@@ -97,7 +97,7 @@ def _compared(node: ast.AST) -> Iterator[ast.AST]:
 
 
 @cache
-def words() -> Words:
+def words() -> TorchWords:
     """Return the names and words in all of torch's modules."""
     return _words_below(torch_folder())
 
@@ -107,7 +107,7 @@ def names_below(folder: Path) -> frozenset[str]:
     return _words_below(folder).names
 
 
-def _words_below(folder: Path) -> Words:
+def _words_below(folder: Path) -> TorchWords:
     names: set[str] = set()
     said: set[str] = set()
     for path in sorted(folder.rglob("*.py")):
@@ -115,7 +115,7 @@ def _words_below(folder: Path) -> Words:
         code = _code_of(path)
         if code is not None:
             _collect(code, names, said)
-    return Words(frozenset(names), frozenset(said))
+    return TorchWords(frozenset(names), frozenset(said))
 
 
 def _code_of(path: Path) -> CodeType | None:

@@ -7,7 +7,7 @@ from collections import defaultdict
 from dataclasses import asdict
 
 from torchreel.commands.rendering import streams
-from torchreel.sharing.audit.audit import AuditReport, Finding
+from torchreel.sharing.audit.audit import AuditFinding, AuditReport
 
 _SHOWN = 5
 _WIDTH = 100
@@ -29,7 +29,7 @@ def report(found: AuditReport, *, everything: bool, json: bool) -> int:
 
 
 def _print(found: AuditReport, *, everything: bool) -> None:
-    groups: dict[tuple[str, str], list[Finding]] = defaultdict(list)
+    groups: dict[tuple[str, str], list[AuditFinding]] = defaultdict(list)
     for one in found.findings:
         groups[one.place, one.kind].append(one)
     for (place, kind), rows in sorted(groups.items()):

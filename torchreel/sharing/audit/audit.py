@@ -21,7 +21,7 @@ _RUN = re.compile(r"[A-Za-z_]\w{3,}")
 
 
 @dataclass(frozen=True)
-class Finding:
+class AuditFinding:
     """A value that no rule lets leave."""
 
     kind: str
@@ -35,9 +35,9 @@ class AuditReport:
     """The result of an audit."""
 
     target: str
-    findings: tuple[Finding, ...]
+    findings: tuple[AuditFinding, ...]
     values: int
-    """How many values were looked at: a file of which nothing was read is not clean."""
+    """The number of values that were looked at: a file of which none was read is not clean."""
     declared: tuple[str, ...]
     """Numbers of which a bundle says that its failure needs them."""
 
@@ -54,7 +54,7 @@ def audit(target: str | Path) -> AuditReport:
     """
     with Store.open(target) as store:
         declared = _declared(store)
-        found: dict[Finding, None] = {}
+        found: dict[AuditFinding, None] = {}
         count = 0
         for leaf in leaves(store):
             count += 1
@@ -68,8 +68,8 @@ def audit(target: str | Path) -> AuditReport:
     return AuditReport(str(target), tuple(found), count, tuple(sorted(declared)))
 
 
-def _finding(leaf: Leaf) -> Finding:
-    return Finding(kind_of(leaf), _spelled(leaf), str(_readable(leaf)))
+def _finding(leaf: Leaf) -> AuditFinding:
+    return AuditFinding(kind_of(leaf), _spelled(leaf), str(_readable(leaf)))
 
 
 def _readable(leaf: Leaf) -> object:
@@ -91,13 +91,13 @@ def _spelled(leaf: Leaf) -> str:
     return ": ".join(filter(None, [first, rest, leaf.row]))
 
 
-def _left(path: Path) -> Iterator[Finding]:
+def _left(path: Path) -> Iterator[AuditFinding]:
     for place, text in leftovers(path):
         if rules.is_of_schema(text):
             continue
         words = [word for word in _RUN.findall(text) if rules.unknown_words(word)]
         if words:
-            yield Finding("left over", place, text)
+            yield AuditFinding("left over", place, text)
 
 
 def _declared(store: Store) -> frozenset[str]:

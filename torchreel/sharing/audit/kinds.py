@@ -1,4 +1,4 @@
-"""What a finding is of: a path, a name, a secret, a number. For people to sort by, no more."""
+"""The kind of a finding: a path, a name, a secret, a number. For people to sort by, no more."""
 
 from __future__ import annotations
 

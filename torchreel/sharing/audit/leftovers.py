@@ -1,4 +1,4 @@
-"""What SQLite has not overwritten: free pages, gaps within pages, and logs beside the file.
+"""Bytes that SQLite has not overwritten: free pages, gaps within pages, and logs beside the file.
 
 A row that was deleted stays in the file until its place is needed. Lives here: finding such bytes,
 and unpacking the zstd frames among them, as far as they are whole.

@@ -1,4 +1,4 @@
-"""Which values may leave, by where they stand.
+"""The values that may leave, by where they stand.
 
 Lives here: one question, may this value stand at this place? Whatever no rule allows is a finding;
 so a table, a key or a kind of blob that nobody thought of is one. Not here: what a finding is of
@@ -208,6 +208,9 @@ _TYPES = frozenset({
 def _is_schema(text: str) -> bool:
     head, bracket, rest = text.partition("(")
     if not bracket or not all(map(_is_pseudonym, head.replace("::", ".").split("."))):
+        return False
+    numbers = re.findall(r"(?<![\w.])-?\d+(?:\.\d*)?(?:e[+-]?\d+)?", rest)
+    if not all(abs(float(one)) <= _PLAIN_INTEGER and float(one) * 2 % 1 == 0 for one in numbers):
         return False
     return all(word in _TYPES or FORM.fullmatch(word) for word in _IDENTIFIER.findall(rest))
 

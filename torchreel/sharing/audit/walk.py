@@ -36,7 +36,7 @@ class Leaf:
     sizes: frozenset[int] = frozenset()
     """The sizes in its document: a whole number that is among them is one."""
     row: str = ""
-    """What tells its row, in a table of names and values."""
+    """The name of its row, in a table of names and values."""
 
 
 def leaves(store: Store) -> Iterator[Leaf]:

@@ -1,4 +1,4 @@
-"""Arguments of calls: the tagged tree, leaf by leaf."""
+"""CallArguments of calls: the tagged tree, leaf by leaf."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _MOST_NESTING = 50
 Target = Callable[[str], str]
 
 
-class Arguments:
+class CallArguments:
     """Makes the arguments of one graph's calls; `nodes` are the new names of its nodes."""
 
     def __init__(

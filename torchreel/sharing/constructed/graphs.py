@@ -10,7 +10,7 @@ import torch
 from torchreel.errors import UnsupportedError
 from torchreel.formats import targets
 from torchreel.formats.graphs.codec import GraphDoc, NodeDoc
-from torchreel.sharing.constructed.arguments import Arguments, attribute, keyword
+from torchreel.sharing.constructed.arguments import CallArguments, attribute, keyword
 from torchreel.sharing.constructed.descriptions import Descriptions
 from torchreel.sharing.constructed.operators import Operators
 from torchreel.sharing.constructed.scalars import refused
@@ -37,7 +37,7 @@ class Graphs:
         names = {node.name: self._name(node) for node in graph.nodes}
         if len(set(names.values())) < len(names):
             names = {name: f"v{number}" for number, name in enumerate(names, 1)}
-        given = Arguments(
+        given = CallArguments(
             self._descriptions.symbols, self._pseudonyms, names, self._operators.target
         )
         nodes = tuple(self._node(node, names, given, graph) for node in graph.nodes)
@@ -57,7 +57,7 @@ class Graphs:
         return self._pseudonyms.of(_KINDS.get(node.op, "v"), node.name)
 
     def _node(
-        self, node: NodeDoc, names: Mapping[str, str], given: Arguments, graph: GraphDoc
+        self, node: NodeDoc, names: Mapping[str, str], given: CallArguments, graph: GraphDoc
     ) -> NodeDoc:
         if node.op not in _OPERATIONS:
             raise refused("a node of the kind", node.op)

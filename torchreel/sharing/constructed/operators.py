@@ -15,6 +15,7 @@ from torchreel.formats import targets
 from torchreel.sharing.constructed.arguments import target_of_torch
 from torchreel.sharing.constructed.descriptions import Descriptions
 from torchreel.sharing.constructed.scalars import refused
+from torchreel.sharing.neutral import is_plain_float, is_plain_integer, neutral_choices
 from torchreel.store.documents.jsontypes import Json
 
 _TYPES = frozenset({
@@ -24,6 +25,7 @@ _TYPES = frozenset({
 })  # fmt: skip
 _PARAMETER = re.compile(r"([A-Za-z_]\w*)(?=\s*(?:=|,|\)|$))")
 _QUOTED = re.compile(r"\"[^\"]*\"|'[^']*'")
+_DEFAULT = re.compile(r"(?<![\w.])-?\d+(?:\.\d*)?(?:e[+-]?\d+)?(?![\w.\]])")
 _EFFECTS = ("ORDERED",)
 _TRUTHS = ("python", "fake", "autograd", "decomposes")
 
@@ -84,6 +86,7 @@ class Operators:
         namespace, operator, overload = self.name(name).split(".")
         short = operator if overload == "default" else f"{operator}.{overload}"
         arguments, arrow, results = _QUOTED.sub('""', rest).partition("->")
+        arguments = _DEFAULT.sub(_plain_default, arguments)
         names = {argument.name for argument in torch._C.parse_schema(text).arguments}
         made = _PARAMETER.sub(
             lambda match: self.parameter(match[1]) if match[1] in names else match[1], arguments
@@ -114,12 +117,25 @@ class Operators:
         return {"literal": self._literal(fields.get("literal"))}
 
     def _literal(self, data: Json) -> Json:
-        """Return a literal as nodes have it: the calls are found again by it."""
-        from torchreel.sharing.constructed.arguments import Arguments
+        """Return a literal if it is a plain number or an option of torch's, else nothing.
 
-        maker = Arguments(self._descriptions.symbols, self._pseudonyms, {}, self.target)
-        return maker.of(data)
+        A stand-in takes the call whose arguments are most alike: it is no worse without a literal.
+        """
+        from torchreel.sharing.constructed.arguments import CallArguments
+
+        maker = CallArguments(self._descriptions.symbols, self._pseudonyms, {}, self.target)
+        made = maker.of(data)
+        tells = isinstance(made, str) or neutral_choices(made, frozenset())
+        return None if tells else made
 
 
 def _list(data: Json) -> Sequence[Json]:
     return data if isinstance(data, list) else ()
+
+
+def _plain_default(match: re.Match[str]) -> str:
+    """Return a default that says nothing: calls in a graph have most arguments spelled out."""
+    text = match[0]
+    if text.lstrip("-").isdigit():
+        return text if is_plain_integer(int(text), frozenset()) else "2"
+    return text if is_plain_float(float(text)) else "0.5"
