@@ -13,7 +13,6 @@ from torchreel.sharing.audit.kinds import kind_of
 from torchreel.sharing.audit.leftovers import leftovers
 from torchreel.sharing.audit.walk import Leaf, leaves
 from torchreel.store import Store
-from torchreel.store.documents.jsontypes import parse_json
 
 _NUMBER = re.compile(r"-?\d+(?:\.\d+)?(?:e[+-]?\d+)?")
 _FLOATS = re.compile(r'Float\("([^"]*)"')
@@ -109,7 +108,7 @@ def _declared(store: Store) -> frozenset[str]:
     table = schema.findings.c
     needed: set[str] = set()
     for row in store.rows(select(table.document).where(table.kind == "shared")):
-        document = row.document if isinstance(row.document, dict) else parse_json(row.document)
-        held = document.get("needed") if isinstance(document, dict) else None
-        needed |= {str(item) for item in held or () if _NUMBER.fullmatch(str(item))}
+        held = row.document.get("needed") if isinstance(row.document, dict) else None
+        items = held if isinstance(held, list) else []
+        needed |= {item for item in items if isinstance(item, str) and _NUMBER.fullmatch(item)}
     return frozenset(needed)
