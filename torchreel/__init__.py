@@ -15,13 +15,17 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from torchreel.analysis.query.opened import open
     from torchreel.recorder import install, record, uninstall
+    from torchreel.sharing.audit.audit import audit
+    from torchreel.sharing.share import share
 
 __version__ = "0.2.0"
-__all__ = ["__version__", "install", "open", "record", "uninstall"]
+__all__ = ["__version__", "audit", "install", "open", "record", "share", "uninstall"]
 
 _LAZY = {
     **dict.fromkeys(("install", "record", "uninstall"), "torchreel.recorder"),
     "open": "torchreel.analysis.query.opened",
+    "share": "torchreel.sharing.share",
+    "audit": "torchreel.sharing.audit.audit",
 }
 
 

@@ -11,6 +11,7 @@ from typing import Annotated
 import typer
 
 from torchreel.commands.analyze import analyze
+from torchreel.commands.audit import audit
 from torchreel.commands.bisect import bisect
 from torchreel.commands.diff import diff
 from torchreel.commands.doctor import doctor
@@ -27,6 +28,7 @@ from torchreel.commands.releases import releases
 from torchreel.commands.replay import replay
 from torchreel.commands.report import report
 from torchreel.commands.shapes import shapes
+from torchreel.commands.share import share
 from torchreel.commands.show import show
 from torchreel.commands.triage import triage
 from torchreel.commands.why import why, why_graph_break, why_recompile, why_specialised
@@ -88,6 +90,8 @@ app.command()(recheck)
 app.command()(query)
 app.command()(analyze)
 app.command()(export)
+app.command()(share)
+app.command()(audit)
 app.command("import")(import_)
 app.command()(doctor)
 

@@ -96,6 +96,16 @@ def _functions() -> dict[str, type[sympy.Basic]]:
     return {**_SYMPY_FUNCTIONS, **shapes.sympy_functions()}
 
 
+def function_names() -> frozenset[str]:
+    """Return the names of the functions that an expression may call."""
+    return frozenset({*_functions(), "Float", "Rational"})
+
+
+def constant_names() -> frozenset[str]:
+    """Return the names of the constants that an expression may hold."""
+    return frozenset(_CONSTANTS)
+
+
 def encode_expr(expr: object) -> int | str:
     """An expression as text; an integer stays an integer.
 

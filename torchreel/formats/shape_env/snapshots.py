@@ -157,7 +157,7 @@ def encode_shape_env(env: ShapeEnv) -> dict[str, Json]:
         if hasattr(env, field)
     }
     return {
-        "settings": {k: bool(getattr(env.settings, k)) for k in sorted(_SETTINGS)},
+        "settings": {k: bool(getattr(env.settings, k)) for k in sorted(SETTINGS)},
         "symbols": {s.name: symbols.encode_symbol(s) for s in _all_symbols(env)},
         "state": state,
         "guards": [[symbols.encode_expr(g.expr), bool(g.size_oblivious)] for g in env.guards],
@@ -254,11 +254,11 @@ def new_shape_env(snapshot: Mapping[str, Json]) -> ShapeEnv:
     settings = snapshot.get("settings")
     if not isinstance(settings, Mapping):
         raise UnsupportedError("the ShapeEnv snapshot has no settings")
-    known = {k: bool(v) for k, v in settings.items() if k in _SETTINGS}
+    known = {k: bool(v) for k, v in settings.items() if k in SETTINGS}
     return ShapeEnv(**known)  # type: ignore[arg-type]
 
 
-_SETTINGS = (
+SETTINGS = (
     "allow_scalar_outputs",
     "allow_dynamic_output_shape_ops",
     "assume_static_by_default",

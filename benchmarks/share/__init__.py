@@ -1,0 +1,1 @@
+"""The examination of `torchreel share` and `torchreel audit`."""

@@ -1,0 +1,49 @@
+"""`torchreel audit`: what should not leave, by place."""
+
+from __future__ import annotations
+
+import json as json_module
+from collections import defaultdict
+from dataclasses import asdict
+
+from torchreel.commands.rendering import streams
+from torchreel.sharing.audit.audit import AuditFinding, AuditReport
+
+_SHOWN = 5
+_WIDTH = 100
+
+
+def report(found: AuditReport, *, everything: bool, json: bool) -> int:
+    """Print the findings; returns the exit status: 1 when there are any."""
+    if json:
+        document = {
+            "file": found.target,
+            "values": found.values,
+            "declared": list(found.declared),
+            "findings": [asdict(one) for one in found.findings],
+        }
+        streams.block(json_module.dumps(document, indent=1))
+    else:
+        _print(found, everything=everything)
+    return 0 if found.is_clean else 1
+
+
+def _print(found: AuditReport, *, everything: bool) -> None:
+    groups: dict[tuple[str, str], list[AuditFinding]] = defaultdict(list)
+    for one in found.findings:
+        groups[one.place, one.kind].append(one)
+    for (place, kind), rows in sorted(groups.items()):
+        count = f", {len(rows)} of them" if len(rows) > 1 else ""
+        streams.result(f"{place} ({kind}{count})")
+        for row in rows if everything else rows[:_SHOWN]:
+            text = row.text if everything or len(row.text) <= _WIDTH else f"{row.text[:_WIDTH]}..."
+            streams.result(f"  {text}")
+        if not everything and len(rows) > _SHOWN:
+            streams.result(f"  ... and {len(rows) - _SHOWN} more")
+    if found.declared:
+        streams.result(f"numbers that the failure needs: {', '.join(found.declared)}")
+    looked = f"looked at {found.values} values"
+    if found.is_clean:
+        streams.result(f"{found.target}: nothing that should not leave ({looked})")
+    else:
+        streams.result(f"{found.target}: {len(found.findings)} findings ({looked})")

@@ -1,0 +1,1 @@
+"""Audit: everything that a file holds, against what may leave."""
