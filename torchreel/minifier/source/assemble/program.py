@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from types import CodeType, FunctionType
 from typing import Any
 
@@ -19,6 +19,7 @@ from torchreel.minifier.source.assemble.functions import Lines, Sources
 from torchreel.minifier.source.assemble.names import Names
 from torchreel.minifier.source.assemble.objects import Choice, Definition, Objects
 from torchreel.replay.child.bundles import LoadedFrame
+from torchreel.store.documents.jsontypes import Json
 
 _CONFIG = re.compile(r"(torch\.[\w.]*config)\.")
 
@@ -51,7 +52,20 @@ def write(
     given = [objects.expression(value, "model") for value in frame.args]
     given += [f"{key}={objects.expression(value, key)}" for key, value in frame.kwargs.items()]
     end = f"torch.compile({', '.join([function, *_arguments(call, shell)])})({', '.join(given)})"
+    for level in reversed(call.levels):
+        end = _inside(level, end)
     return _assembled(objects, call, shell, end)
+
+
+def _inside(level: Json, text: str) -> str:
+    """Return an expression as it is called by a transform, which maps or differentiates nothing.
+
+    What decides a compile is that the transform is open.
+    """
+    if isinstance(level, Mapping) and "vmap" in level:
+        given = f"in_dims=0, randomness={str(level['randomness'])!r}"
+        return f"torch.vmap(lambda _: {text}, {given})(torch.zeros({int(str(level['vmap']))}))"
+    return f"torch.func.vjp(lambda _: {text}, torch.zeros(()))"
 
 
 def _assembled(objects: Objects, call: FrameCall, shell: Case, end: str) -> str:
