@@ -52,25 +52,20 @@ def write(
     given = [objects.expression(value, "model") for value in frame.args]
     given += [f"{key}={objects.expression(value, key)}" for key, value in frame.kwargs.items()]
     end = f"torch.compile({', '.join([function, *_arguments(call, shell)])})({', '.join(given)})"
-    for level in reversed(call.levels):
-        end = _inside(level, end)
     return _assembled(objects, call, shell, end)
 
 
-def _inside(level: Json, text: str) -> str:
-    """Return an expression as it is called by a transform, which maps or differentiates nothing.
-
-    What decides a compile is that the transform is open.
-    """
+def _transform(level: Json) -> str:
+    """Return the context of a functorch transform that is open around the call."""
     if isinstance(level, Mapping) and "vmap" in level:
-        given = f"in_dims=0, randomness={str(level['randomness'])!r}"
-        return f"torch.vmap(lambda _: {text}, {given})(torch.zeros({int(str(level['vmap']))}))"
-    return f"torch.func.vjp(lambda _: {text}, torch.zeros(()))"
+        # The inputs are random, and are made inside of it: the same for each of the batch.
+        return f"torch._functorch.vmap.vmap_increment_nesting({int(str(level['vmap']))}, 'same')"
+    return "torch._functorch.eager_transforms.grad_increment_nesting()"
 
 
 def _assembled(objects: Objects, call: FrameCall, shell: Case, end: str) -> str:
     """Return the text: everything that `end`, the last call, needs, and that call."""
-    contexts = settings.contexts(shell)
+    contexts = [*settings.contexts(shell), *map(_transform, call.levels)]
     ending = [f"with {', '.join(contexts)}:", f"    {end}"] if contexts else [end]
     body = objects.tensors.written([*objects.statements, *ending])
     before = [*settings.config_lines(shell), *settings.ambient_lines(shell)]
