@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import pytest
 
 from benchmarks import corpus, hostile_documents
+from benchmarks.exam import __main__ as exam
 
 
 @pytest.mark.slow
@@ -40,3 +42,34 @@ def test_changed_checkpoints_reach_nothing(checkpoints: Path) -> None:
 def test_a_hole_is_found_by_changed_checkpoints(checkpoints: Path) -> None:
     tally = hostile_documents.attack(checkpoints, 40, planted=True)
     assert any(hostile_documents.MARK in text for text in tally.canaries)
+
+
+_FAILING = """
+import collections, torch
+
+def f(x):
+    queue = collections.deque([x, x + 1])
+    queue.rotate(1)
+    return queue[0]
+
+try:
+    torch.compile(f, fullgraph=True, backend="eager")(torch.ones(3))
+except torch._dynamo.exc.Unsupported:
+    pass
+"""
+
+
+@pytest.mark.slow
+def test_a_failure_of_dynamo_is_replayed_from_its_frame(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It has no graph, and is counted in a column of its own."""
+    program = tmp_path / "program.py"
+    program.write_text(_FAILING)
+    row = exam.examine("program", [sys.executable, str(program)], "eager", 600.0)
+    found = [(compile.entry, compile.status, compile.verdict) for compile in row.compiles]
+    assert found == [("frame", "failed", "identical")]
+    exam.report([row])
+    table = capsys.readouterr().out
+    assert "Dynamo failed, from the frame" in table
+    assert "1 compiles: {'identical': 1}" in table

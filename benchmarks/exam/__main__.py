@@ -47,6 +47,8 @@ class Compiled:
     status: str
     verdict: str
     detail: str
+    entry: str = "graph"
+    """Where the replay started: 'graph', or 'frame' where Dynamo failed and there is no graph."""
 
 
 @dataclass(frozen=True)
@@ -146,6 +148,11 @@ def _examine(
             for compile in queries.compiles(opened, recording)
             if compile.status != "restarted"
         )
+        failed = {
+            compile.place
+            for compile in queries.compiles(opened, recording)
+            if compile.status == "failed" and not queries.graphs(opened, compile)
+        }
         lost = tuple(f"{item.place}: {item.message}" for item in queries.lost(opened, recording))
     counted = _COUNTED.search(run.stdout)
     replayed = _run([*TOOL, "replay", str(store), "--all", "--json"], limit)
@@ -154,8 +161,24 @@ def _examine(
         return Examined(name, backend, "not replayed", replayed.stderr.strip()[-300:])
     return Examined(
         name, backend, "examined", "", 0.0, int(counted[1]) if counted else None, graphs, lost,
-        tuple(_compiled(row) for row in rows),
+        tuple(
+            _from_frame(store, row, limit) if row["compile"] in failed else _compiled(row)
+            for row in rows
+        ),
     )  # fmt: skip
+
+
+def _from_frame(store: Path, row: dict[str, str], limit: float) -> Compiled:
+    """Replay from its frame what Dynamo failed on: there is no graph to start from."""
+    run = _run(
+        [*TOOL, "replay", f"{store}#{row['compile']}", "--entry", "frame", "--trust", "--json"],
+        limit,
+    )
+    if not run.stdout.strip():
+        detail = run.stderr.strip()[-300:]
+        return Compiled(row["compile"], row["status"], "refused", detail, "frame")
+    verdict = json.loads(run.stdout)
+    return Compiled(row["compile"], row["status"], verdict["verdict"], verdict["detail"], "frame")
 
 
 def _run(command: Sequence[str], limit: float) -> subprocess.CompletedProcess[str]:
@@ -189,6 +212,7 @@ def report(rows: Sequence[Examined]) -> int:
     """Print the tables; the exit status."""
     console = Console(width=160)
     console.print(_outcomes(rows))
+    console.print(_verdicts(rows))
     compiles = [item for row in rows for item in row.compiles]
     verdicts = Counter(item.verdict for item in compiles)
     share = verdicts["identical"] / len(compiles) if compiles else 0.0
@@ -203,6 +227,15 @@ def _outcomes(rows: Sequence[Examined]) -> Table:
     table = Table("programs", ">", title="Programs")
     for outcome, count in Counter(_outcome(row) for row in rows).most_common():
         table.add_row(outcome, str(count))
+    return table
+
+
+def _verdicts(rows: Sequence[Examined]) -> Table:
+    """The compiles by verdict, those without a graph in a column of their own."""
+    table = Table("verdict", ">from the graph", ">Dynamo failed, from the frame", title="Compiles")
+    counts = Counter((item.verdict, item.entry) for row in rows for item in row.compiles)
+    for verdict in sorted({verdict for verdict, _ in counts}):
+        table.add_row(verdict, str(counts[verdict, "graph"]), str(counts[verdict, "frame"]))
     return table
 
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import fields
 from functools import cache
-from types import CodeType, SimpleNamespace
+from types import CodeType, FrameType, SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -191,13 +191,6 @@ def function_modes() -> tuple[str | None, list[str]]:
     return devices[-1] if devices else None, others
 
 
-def open_transforms() -> list[str]:
-    """The functorch transforms that are open, outermost first."""
-    from torch._functorch.pyfunctorch import retrieve_all_functorch_interpreters
-
-    return [str(layer.key()) for layer in retrieve_all_functorch_interpreters()]
-
-
 _MOST_CODES = 50
 """Code objects whose sizes are kept, the latest ones: a process may have seen any number."""
 
@@ -287,6 +280,21 @@ def resume_metadata(code: CodeType) -> object | None:
 
     found: object = ContinueExecutionCache.generated_code_metadata.get(code)
     return found
+
+
+def resumed_call(code: CodeType, frame: FrameType | None) -> tuple[CodeType, FrameType] | None:
+    """Return the function that `code` resumes after a graph break, and the frame of its call.
+
+    That call is still under way: Dynamo's bytecode for the function calls what resumes it.
+    """
+    from torch._dynamo.utils import orig_code_map
+
+    original = getattr(resume_metadata(code), "code", None)
+    while original is not None and frame is not None:
+        if orig_code_map.get(frame.f_code) is original:
+            return original, frame
+        frame = frame.f_back
+    return None
 
 
 def traced_module(code: CodeType) -> dict[str, Any] | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import contextlib
 import dataclasses
 import json
 import subprocess
@@ -26,8 +27,10 @@ from torchreel.minifier.source.assemble.child import programs
 from torchreel.minifier.source.assemble.functions import Sources
 from torchreel.minifier.source.assemble.names import Names
 from torchreel.minifier.source.assemble.objects import Choice, Objects
+from torchreel.replay import replay
 from torchreel.replay.child.bundles import read_bundle
 from torchreel.store import Store, queries
+from torchreel.torch_compat import transforms
 
 OFFSET = 3
 
@@ -207,3 +210,119 @@ def test_what_closures_hold_is_written(closures: bool) -> None:
     (log,) = [value for value in names.values() if isinstance(value, list)]
     assert [(point.x, point.z) for point in log] == [(4, 0.5), (1, 1.5)]
     assert ("def make_Timer(" in "\n".join(parts)) == closures
+
+
+def counted(x: torch.Tensor, pairs: Any, numbers: Any) -> torch.Tensor:
+    """Use up what is left of the iterators, in a way that Dynamo refuses."""
+    for place, (name, number) in pairs:
+        x = x + place * len(name) + number
+    return turned([x * next(numbers)])
+
+
+def test_iterators_are_written_as_far_as_they_got(tmp_path: Path) -> None:
+    """Python says how each of its own objects is copied."""
+    pairs, numbers = enumerate(zip("ab", iter([3, 4]), strict=False), 5), iter([1, 2, 3])
+    next(pairs), next(numbers)
+    objects = Objects(Sources({}), Names([]), Choice())
+    given = [objects.expression(pairs), objects.expression(numbers)]
+    found: dict[str, Any] = {}
+    exec("\n".join([*objects.names.lines.values(), *objects.statements]), found)
+    assert list(found[given[0]]) == [(6, ("b", 4))]
+    assert list(found[given[1]]) == [2, 3]
+    assert list(pairs) == [(6, ("b", 4))]  # the object itself is as it was
+
+
+def halted(x: torch.Tensor, times: int) -> torch.Tensor:
+    """A graph break, and then a size that Dynamo can't follow."""
+    y = x.relu()
+    torch._dynamo.graph_break()
+    first, last = x.sum().to(torch.int64), torch.tensor(9)
+    return torch.arange(first, last).sum() + y * times
+
+
+@pytest.fixture(scope="module")
+def resumed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A recording in which the function fails that Dynamo made to go on after a graph break."""
+    path = tmp_path_factory.mktemp("resumed") / "run.db"
+    with torch._dynamo.config.patch(capture_scalar_outputs=True):
+        return record(path, halted, torch.ones(3), 2, backend="eager")
+
+
+def test_a_resume_function_starts_with_the_whole_function(resumed: Path) -> None:
+    """Which is called as it was called, with its source."""
+    with Store.open(resumed) as opened:
+        compile = queries.latest_failing(opened)
+        assert compile is not None
+        assert compile.frame_name is not None
+        assert compile.frame_name.startswith("torch_dynamo_resume_in_")
+        bundle = read_bundle(opened, compile, trust=True)
+    text = programs(bundle.data, bundle.document, bundle.place, [])[0]
+    assert "def halted(x, times):" in text
+    assert text.splitlines()[-1].endswith("(torch.randn(3), 2)")
+
+
+@pytest.mark.slow
+def test_the_failure_of_a_resume_function_is_reduced(resumed: Path, tmp_path: Path) -> None:
+    """To the break, or to less."""
+    options = MinifyOptions(trust=True)
+    with Store.open(resumed, write=True) as opened:
+        assert minify(opened, options=options).status == "fixpoint"
+        compile = queries.latest_failing(opened)
+        assert compile is not None
+        exported = export(opened, compile, ExportOptions(tmp_path / "repro", trust=True))
+    assert exported.check.exact or exported.check.holds
+    assert "torch.arange(" in exported.script.text
+
+
+@pytest.fixture(scope="module")
+def mapped(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A recording of a compiled function that transforms call from outside."""
+    path = tmp_path_factory.mktemp("mapped") / "run.db"
+    linear = nn.Linear(4, 3)
+
+    def function(x: torch.Tensor, scale: torch.Tensor) -> torch.Tensor:
+        return torch.tanh(linear(x)).sum() * scale
+
+    def program(x: torch.Tensor, scale: torch.Tensor) -> torch.Tensor:
+        compiled = torch.compile(function, fullgraph=True, backend="aot_eager")
+        gradient = torch.func.grad(lambda value: compiled(value, scale))
+        return torch.vmap(gradient)(x)  # type: ignore[no-any-return]
+
+    torch._dynamo.reset()
+    with torchreel.record(path), contextlib.suppress(torch._dynamo.exc.Unsupported):
+        program(torch.randn(5, 4), torch.tensor(2.0))
+    return path
+
+
+def test_the_transforms_around_a_frame_are_opened_again(mapped: Path) -> None:
+    """With the levels and the tensors inside of them as they were, in the replay and the text."""
+    with Store.open(mapped, write=True) as opened:
+        compile = queries.latest_failing(opened)
+        assert compile is not None
+        verdict = replay(opened, compile, "frame", trust=True)
+        bundle = read_bundle(opened, compile, trust=True)
+    assert verdict.verdict == "identical"
+    assert [set(level) for level in bundle.call.levels] == [{"vmap", "randomness"}, {"grad"}]
+    frame = bundle.load()
+    assert frame.args[0].shape == (5, 4)
+    with transforms.opened(bundle.call.levels):
+        inside, scale = transforms.all_wrapped(frame.args, frame.levels)
+        assert inside.shape == (4,)
+        assert transforms.unwrapped(inside)[1] == frame.levels[id(frame.args[0])]
+    assert not torch._C._functorch.is_functorch_wrapped_tensor(scale)
+    *_, opening, call = programs(bundle.data, bundle.document, bundle.place, [])[0].splitlines()
+    assert "vmap_increment_nesting(5, 'same')" in opening
+    assert "grad_increment_nesting()" in opening
+    assert call.startswith("    torch.compile(")
+
+
+@pytest.mark.slow
+def test_a_failure_under_transforms_is_reduced(mapped: Path, tmp_path: Path) -> None:
+    """The transform stays, since nothing fails without it."""
+    with Store.open(mapped, write=True) as opened:
+        assert minify(opened, options=MinifyOptions(trust=True)).status == "fixpoint"
+        compile = queries.latest_failing(opened)
+        assert compile is not None
+        exported = export(opened, compile, ExportOptions(tmp_path / "repro", trust=True))
+    assert exported.check.exact or exported.check.holds
+    assert "_increment_nesting(" in exported.script.text

@@ -18,7 +18,7 @@ from torchreel.errors import DamagedStore
 from torchreel.formats.checkpoints import ambient, config
 from torchreel.store.documents.jsontypes import Json
 from torchreel.torch_compat import counters as torch_counters
-from torchreel.torch_compat import dynamo
+from torchreel.torch_compat import dynamo, transforms
 
 
 @dataclass(frozen=True)
@@ -44,6 +44,8 @@ class FrameCall:
     """Classes of the torch function modes that were active, besides that of the device."""
     transforms: list[str] = field(default_factory=list)
     """The functorch transforms that were open around the frame."""
+    levels: list[Json] = field(default_factory=list)
+    """What opens them again; empty where that can't be had."""
     seed: int | None = None
     """Of torch's default generator."""
     counters: dict[str, int] = field(default_factory=dict)
@@ -81,7 +83,8 @@ def encode_frame_call(code: CodeType, closure: object, backend: object, **call: 
         ambient=ambient.encode_ambient(),
         device=device,
         modes=modes,
-        transforms=dynamo.open_transforms(),
+        transforms=transforms.open_transforms(),
+        levels=transforms.open_levels(),
         seed=torch.initial_seed(),
         counters=torch_counters.frame_counters(),
         sizes=dynamo.seen_sizes(code, closure),

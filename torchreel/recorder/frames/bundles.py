@@ -162,16 +162,23 @@ def make(
     redactor: Redactor | None,
     call: Json = None,
     known: Mapping[str, object] | None = None,
+    resumed: Frame | None = None,
 ) -> Bundle:
     """The bundle of a frame.  Raises nothing that its objects raise.
 
     `call` says how it was compiled; `known` is what Dynamo knows of a function of its own making
-    (`resume`), and of the code of an FX module (`traced`).
+    (`resume`), and of the code of an FX module (`traced`); `resumed` is the frame that such a
+    function goes on with, which is left out where it can't be kept.
     """
+    if resumed is not None:
+        whole = {"function": resumed.function(), "arguments": resumed.arguments()}
+        made = make(frame, describe, redactor, call, {**(known or {}), "resumed": whole})
+        if made.data is not None:
+            return made
     if redactor is not None and redactor.rules.mode == "all":
         return Bundle("refused", "all text is to be redacted, and a frame is made of text")
     notes = _Notes()
-    content = {**_content_of(frame), **(known or {})}
+    content = {**_content_of(frame), **(known or {}), "attributes": _Attributes()}
     data, reason = _pickle(content, describe, notes)
     if data is None and notes.stopped is None:
         notes = _Notes()
@@ -345,7 +352,6 @@ def _content_of(frame: Frame) -> dict[str, Any]:
         "function": frame.function(),
         "modules": frame.own_modules(),
         "arguments": frame.arguments(),
-        "attributes": _Attributes(),
     }
 
 
@@ -411,7 +417,9 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
     def _with_base(self, obj: Any, description: Json) -> Json:
         """The description of a view also names the tensor that it is a view of."""
         is_view = getattr(type(obj), "_is_view", None)
-        if is_view is None or not is_view(obj) or not isinstance(description, Mapping):
+        if is_view is None or not isinstance(description, Mapping) or "levels" in description:
+            return description  # what is inside of a transform's levels is no view of anything
+        if not is_view(obj):
             return description
         base = self.persistent_id(obj._base)
         return {**description, "base": base} if isinstance(base, int) else description

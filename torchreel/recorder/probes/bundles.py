@@ -11,8 +11,10 @@ it ran.
 from __future__ import annotations
 
 import base64
+import sys
 from collections.abc import Mapping
 from dataclasses import replace
+from types import CellType
 from typing import TYPE_CHECKING, Any
 
 from torchreel.recorder.attach import AttachPoint, Call, Events, Probe
@@ -42,11 +44,17 @@ def before(recorder: Recorder, call: Call, entry: CompileEntry) -> Bundle | None
 
 
 def after(recorder: Recorder, call: Call, entry: CompileEntry, error: BaseException | None) -> None:
-    """A frame was compiled: keep it, if that failed."""
-    failed = isinstance(error, Exception) and entry.status == "failed"
-    if failed and recorder.options.settings.frames == "failing":
-        _keep(recorder, call, entry)
-        recorder.event_log.hurry()
+    """A frame was compiled: keep it, if that failed; with the function that it resumes, if any."""
+    from torchreel.torch_compat.dynamo import resume_metadata
+
+    if not isinstance(error, Exception) or entry.status != "failed":
+        return
+    frames = recorder.options.settings.frames
+    with fail_open("function that is resumed"):
+        again = frames == "all" and resume_metadata(call.argument(0, "code")) is not None
+        if frames == "failing" or again:
+            _keep(recorder, call, entry, whole=True)
+            recorder.event_log.hurry()
 
 
 def before_export(recorder: Recorder, call: Call, entry: CompileEntry) -> None:
@@ -139,9 +147,11 @@ def _object(made: Bundle) -> Json:
     return {"data": data, "document": parse_json(made.tensors)}
 
 
-def _keep(recorder: Recorder, call: Call, entry: CompileEntry) -> Bundle | None:
+def _keep(
+    recorder: Recorder, call: Call, entry: CompileEntry, *, whole: bool = False
+) -> Bundle | None:
     with fail_open("frame bundle"):
-        made = _make(recorder, call)
+        made = _make(recorder, call, whole=whole)
         _append(recorder, entry, made)
         return made
     return None
@@ -159,7 +169,7 @@ def _append(recorder: Recorder, entry: CompileEntry, made: Bundle) -> None:
     recorder.event_log.append(Add("frame_bundles", columns))
 
 
-def _make(recorder: Recorder, call: Call) -> Bundle:
+def _make(recorder: Recorder, call: Call, *, whole: bool) -> Bundle:
     import torch
 
     from torchreel.recorder.frames.bundles import Frame, make
@@ -172,8 +182,30 @@ def _make(recorder: Recorder, call: Call) -> Bundle:
     )
     document = _call(call, frame).to_json()  # looks at the function modes, which are off below
     known = {"resume": resume_metadata(frame.code), "traced": traced_module(frame.code)}
+    redactor = recorder.event_log.redactor
     with torch._C.DisableTorchFunction():
-        return make(frame, _describer(), recorder.event_log.redactor, document, known)
+        resumed = _resumed(frame) if whole else None
+        return make(frame, _describer(), redactor, document, known, resumed)
+
+
+def _resumed(frame: Frame) -> Frame | None:
+    """The call of the function that the frame resumes after a graph break; None for any other.
+
+    A function of Dynamo's making has no source: what reduces programs starts with the whole one.
+    """
+    from torchreel.recorder.frames.bundles import Frame
+    from torchreel.torch_compat.dynamo import resumed_call
+
+    found = resumed_call(frame.code, sys._getframe())
+    if found is None:
+        return None
+    code, caller = found
+    values = caller.f_locals
+    known = dict(zip(frame.code.co_freevars, frame.closure, strict=False))
+    if not {*code.co_freevars} <= known.keys() | values.keys():
+        return None
+    cells = (known.get(name) or CellType(values[name]) for name in code.co_freevars)
+    return Frame(code, caller.f_globals, dict(values), tuple(cells))
 
 
 def _call(call: Call, frame: Frame) -> FrameCall:
@@ -197,6 +229,7 @@ def _describer() -> Describe:
     from torchreel.formats.frames import parts
     from torchreel.formats.tensors import Encoder
     from torchreel.recorder.frames.bundles import is_tensor_like
+    from torchreel.torch_compat import fake_tensors, transforms
 
     encoder = Encoder()
     storages = (torch.UntypedStorage, torch.TypedStorage)
@@ -206,6 +239,10 @@ def _describer() -> Describe:
         kind = type(value)
         if issubclass(kind, torch.Tensor) and parts.is_wrapper(value):
             return None  # it is taken apart, and what it holds is described
+        if issubclass(kind, torch.Tensor) and fake_tensors.is_functorch_wrapper(value):  # type: ignore[arg-type]
+            inner, levels = transforms.unwrapped(value)  # type: ignore[arg-type]
+            described = encoder.describe(inner)
+            return {**described, "levels": levels} if levels else described  # type: ignore[dict-item]
         if issubclass(kind, (torch.Tensor, torch.Generator)):
             return encoder.describe(value)
         if issubclass(kind, storages):

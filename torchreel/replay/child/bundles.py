@@ -14,7 +14,7 @@ import linecache
 import pickle
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import FunctionType
 from typing import TYPE_CHECKING, Any
@@ -46,6 +46,10 @@ class LoadedFrame:
     notes: tuple[str, ...] = ()
     resume: object = None
     traced: Mapping[str, Any] | None = None
+    resumed: LoadedFrame | None = None
+    """The call that it goes on with after a graph break; None for any other function."""
+    levels: Mapping[int, Sequence[Json]] = field(default_factory=dict)
+    """By the id of a tensor: the levels of functorch transforms that it was wrapped in."""
 
     def call(self, wrapper: Callable[[FunctionType], Callable[..., Any]]) -> Any:
         """Call `wrapper(function)`, `torch.compile` for example, with the arguments."""
@@ -282,9 +286,28 @@ def _frame(
     for number, carried in content.get("attributes", {}).items():
         for name, value in carried.items():
             setattr(tensors[number], name, value)
-    function, arguments = content["function"], dict(content["arguments"])
     for name, module in content.get("modules", {}).items():
-        function.__globals__.setdefault(name, module)
+        content["function"].__globals__.setdefault(name, module)
+    known = content.get("resume"), content.get("traced")
+    whole = content.get("resumed")
+    resumed = None if whole is None else LoadedFrame(*_called(whole), bundle.missing, notes)
+    levels = _levels(bundle.document, tensors)
+    return LoadedFrame(*_called(content), bundle.missing, notes, *known, resumed, levels)
+
+
+def _levels(document: bytes, tensors: Sequence[object]) -> dict[int, Sequence[Json]]:
+    described = _parsed(document).get("tensors")
+    pairs = zip(described if isinstance(described, list) else (), tensors, strict=False)
+    return {
+        id(tensor): found
+        for item, tensor in pairs
+        if isinstance(item, Mapping) and isinstance(found := item.get("levels"), list)
+    }
+
+
+def _called(content: Mapping[str, Any]) -> tuple[FunctionType, tuple[Any, ...], dict[str, Any]]:
+    """Return a function, and the arguments of its call, by position and by name."""
+    function, arguments = content["function"], dict(content["arguments"])
     code = function.__code__
     positional = code.co_varnames[: code.co_argcount]
     names = iter(code.co_varnames[code.co_argcount + code.co_kwonlyargcount :])
@@ -293,6 +316,4 @@ def _frame(
     args = [arguments.pop(name) for name in positional if name in arguments]
     args += arguments.pop(star, ())
     more = arguments.pop(double, {})
-    known = content.get("resume"), content.get("traced")
-    kwargs = {**arguments, **more}
-    return LoadedFrame(function, tuple(args), kwargs, bundle.missing, notes, *known)
+    return function, tuple(args), {**arguments, **more}

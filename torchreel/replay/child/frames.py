@@ -24,7 +24,7 @@ from torchreel.formats.frames.calls import FrameCall
 from torchreel.replay import dynamo_names
 from torchreel.replay.child.bundles import LoadedFrame
 from torchreel.store.addressing import UNNAMED
-from torchreel.torch_compat import configs, debugging_backends, dynamo
+from torchreel.torch_compat import configs, debugging_backends, dynamo, transforms
 from torchreel.torch_compat.counters import set_frame_counters
 from torchreel.torch_compat.dynamo import (
     CompileId,
@@ -70,7 +70,7 @@ def unsupported(call: FrameCall) -> str:
         return "a function of the program's chose among the guards, and is not in the bundle"
     if call.modes:
         return f"torch function modes were active that have no portable form: {call.modes}"
-    if call.transforms:
+    if call.transforms and not call.levels:
         return f"the frame was called inside of a functorch transform: {call.transforms}"
     return ""
 
@@ -88,6 +88,7 @@ def imposed(call: FrameCall, compile_id: str, *, trust: bool) -> Iterator[list[s
         if call.device is not None:
             stack.enter_context(torch.device(call.device))
         stack.enter_context(dynamo_names.error_on_graph_break(call.error_on_graph_break))
+        stack.enter_context(transforms.opened(call.levels))
         if call.seed is not None:
             torch.manual_seed(call.seed)
         set_frame_counters(call.counters, None if compile_id == UNNAMED else compile_id)
@@ -108,7 +109,7 @@ def trace(function: FunctionType, frame: LoadedFrame, call: FrameCall, backend: 
         dynamo_names.compile_only(function.__code__),
         contextlib.suppress(dynamo_names.TracingStopped),
     ):
-        compiled(function, call, backend)(*frame.args, **frame.kwargs)
+        _call(compiled(function, call, backend), frame)
 
 
 def run(function: FunctionType, frame: LoadedFrame, call: FrameCall, backend: Any) -> object:
@@ -116,7 +117,15 @@ def run(function: FunctionType, frame: LoadedFrame, call: FrameCall, backend: An
     if call.exported:
         return function(*frame.args, **frame.kwargs)
     set_seen_sizes(call.sizes, function.__code__, function.__closure__)
-    return compiled(function, call, backend)(*frame.args, **frame.kwargs)
+    return _call(compiled(function, call, backend), frame)
+
+
+def _call(function: Callable[..., Any], frame: LoadedFrame) -> object:
+    """Call with the frame's arguments, wrapped in the levels of the transforms that are open."""
+    args, kwargs = frame.args, frame.kwargs
+    if frame.levels:
+        args, kwargs = transforms.all_wrapped((args, dict(kwargs)), frame.levels)
+    return function(*args, **kwargs)
 
 
 def compiled(function: FunctionType, call: FrameCall, backend: Any) -> Callable[..., Any]:

@@ -52,10 +52,16 @@ def programs(data: bytes, document: bytes, place: str, imports: list[str]) -> li
     choices = [Choice(frozenset(codes)), Choice(frozenset(codes), closures=True)] if codes else []
     choices += [Choice(), Choice(closures=True)]
     found = [
-        write(bundle.load(), bundle.call, lines, choice, list(codes.values()), imports)
+        write(_whole(bundle), bundle.call, lines, choice, list(codes.values()), imports)
         for choice in choices
     ]
     return list(dict.fromkeys(found))
+
+
+def _whole(bundle: Any) -> Any:
+    """Return the frame, or what it goes on with: functions of Dynamo's making have no source."""
+    frame = bundle.load()
+    return frame.resumed or frame
 
 
 def _executed(bundle: Any) -> Mapping[tuple[str, int, str], Any]:
@@ -68,7 +74,7 @@ def _executed(bundle: Any) -> Mapping[tuple[str, int, str], Any]:
     from torchreel.minifier.source.assemble.program import Ran
     from torchreel.replay.child.frames import imposed
 
-    frame, ran = bundle.load(), Ran()
+    frame, ran = _whole(bundle), Ran()
     with ExitStack() as stack, ErrorCatcher() as outcome:
         stack.enter_context(imposed(bundle.call, "0/0", trust=True))
         with ran:

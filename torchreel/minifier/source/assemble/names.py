@@ -37,7 +37,7 @@ class Names:
         base = re.sub(r"\W", "_", hint).strip("_") or "value"
         base = base if base.isidentifier() and not keyword.iskeyword(base) else f"v_{base}"
         name, number = base, 1
-        while name in self._taken:
+        while name in self._taken or name in self.lines:
             number += 1
             name = f"{base}{number}"
         self._taken.add(name)

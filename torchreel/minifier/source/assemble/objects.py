@@ -36,6 +36,7 @@ from torchreel.torch_compat import dispatcher, dynamo
 _SINGLE = (torch.dtype, torch.layout, torch.memory_format)
 _SHARED = (list, dict, set, collections.deque)
 """The types of values that several objects may share, and one may change."""
+_NEW = object().__reduce_ex__(2)[0]  # makes an object without attributes: says nothing of it
 _MISSING = object()
 # Deeper nested data than this is no data.
 _DEEPEST = 40
@@ -370,6 +371,9 @@ class Objects:
             if found is not None:
                 return found
         kind = type(obj)
+        recipe = self._recipe(obj, hint)
+        if recipe is not None:
+            return recipe
         cls = self.class_(kind)
         if isinstance(obj, tuple):  # a namedtuple
             return f"{cls}({', '.join(self.expression(item) for item in obj)})"
@@ -381,6 +385,28 @@ class Objects:
             self.statements.append(f"{name}.{method}({self.expression(plain)})")
         for key, line in self._attributes(obj):
             self.statements.append(line(name, key))
+        return name
+
+    def _recipe(self, obj: Any, hint: str) -> str | None:
+        """Return an object without attributes as its class says that it is copied.
+
+        Iterators of Python's are among these. None for what says nothing, and for classes of the
+        program's.
+        """
+        kind = type(obj)
+        if hasattr(obj, "__dict__") or not self.names.is_allowed(kind.__module__):
+            return None
+        try:
+            reduced: Any = obj.__reduce_ex__(2)
+        except TypeError:
+            return None
+        if type(reduced) is not tuple or reduced[0] is _NEW or any(reduced[3:]):
+            return None
+        make, given, state = reduced[0], reduced[1], (*reduced, None)[2]
+        text = f"{self.expression(make)}({', '.join(map(self.expression, given))})"
+        name = self._keep(obj, self.assigned(_variable(hint, kind.__name__), text))
+        if state is not None:
+            self.statements.append(f"{name}.__setstate__({self.expression(state)})")
         return name
 
     def _made_empty(self, obj: Any, cls: str) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from types import CodeType, FunctionType
 from typing import Any
 
@@ -19,6 +19,7 @@ from torchreel.minifier.source.assemble.functions import Lines, Sources
 from torchreel.minifier.source.assemble.names import Names
 from torchreel.minifier.source.assemble.objects import Choice, Definition, Objects
 from torchreel.replay.child.bundles import LoadedFrame
+from torchreel.store.documents.jsontypes import Json
 
 _CONFIG = re.compile(r"(torch\.[\w.]*config)\.")
 
@@ -54,9 +55,17 @@ def write(
     return _assembled(objects, call, shell, end)
 
 
+def _transform(level: Json) -> str:
+    """Return the context of a functorch transform that is open around the call."""
+    if isinstance(level, Mapping) and "vmap" in level:
+        # The inputs are random, and are made inside of it: the same for each of the batch.
+        return f"torch._functorch.vmap.vmap_increment_nesting({int(str(level['vmap']))}, 'same')"
+    return "torch._functorch.eager_transforms.grad_increment_nesting()"
+
+
 def _assembled(objects: Objects, call: FrameCall, shell: Case, end: str) -> str:
     """Return the text: everything that `end`, the last call, needs, and that call."""
-    contexts = settings.contexts(shell)
+    contexts = [*settings.contexts(shell), *map(_transform, call.levels)]
     ending = [f"with {', '.join(contexts)}:", f"    {end}"] if contexts else [end]
     body = objects.tensors.written([*objects.statements, *ending])
     before = [*settings.config_lines(shell), *settings.ambient_lines(shell)]
