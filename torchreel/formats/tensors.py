@@ -31,7 +31,7 @@ MAX_LITERAL = 8  # elements; Inductor inlines 1-d constants of up to eight
 
 
 POSITIVE, COUNTING_NUMBERS = "positive", "counting"
-"""What the inputs of a case may be restricted to: floats, and integers from 1 on."""
+"""The restrictions on inputs of a case: floats, and integers from 1 on."""
 COUNTING = (1, 101)
 """The smallest of those integers, and the one after the largest: all fit into every dtype."""
 

@@ -253,7 +253,7 @@ class Recorder:
         self.event_log.append(LearnFrom(file))
 
     def keep_words_of(self, checkpoint: bytes) -> None:
-        """What the compiler needs of a checkpoint is no secret, as when that was recorded."""
+        """Never redact what the compiler needs of a checkpoint, as when that was recorded."""
         redactor = self.event_log.redactor
         if redactor is not None:
             redactor.keep_words_of(checkpoint)

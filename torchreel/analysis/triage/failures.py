@@ -54,7 +54,7 @@ class SeenFailure:
     smallest: SmallestCase | None
     is_baseline: bool = False
     part: ProgramPart = NO_PART
-    """What has to be the same as well, where the signature's place only reports."""
+    """The program's part, which has to be the same where the signature's place only reports."""
     needs_trust: bool = False
     """True if all that was kept of the compile is its frame, which is code."""
 

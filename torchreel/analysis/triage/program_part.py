@@ -34,7 +34,7 @@ _ORIGIN = re.compile(r'# File ".*", line \d+, in \S+, code: (.+)$', re.MULTILINE
 
 _DYNAMO = "torch._dynamo.exc."
 _INTERNAL = "Internal"
-"""How Dynamo names what it takes for a mistake of its own: its place tells what failed."""
+"""Dynamo's name for a mistake of its own: its place tells what failed."""
 _COMPILER = ("CppCompileError",)
 
 # What only hands on: it raises an object that it was given, or one made of nothing but names, or it
@@ -52,10 +52,10 @@ _TARGET = re.compile(r"\btarget[:=]\s*([\w.]+)")
 
 @dataclass(frozen=True)
 class ProgramPart:
-    """What has to be the same in two failures of one signature, for them to be one bug."""
+    """The part that two failures of one signature share if they are one bug."""
 
     told: tuple[str, ...] = ()
-    """What the traceback says of it."""
+    """The words of the traceback about it."""
     needs_graph: bool = False
     """True if neither the place nor that tells one bug from another."""
     is_reported: bool = False

@@ -45,7 +45,7 @@ class FrameCall:
     transforms: list[str] = field(default_factory=list)
     """The functorch transforms that were open around the frame."""
     levels: list[Json] = field(default_factory=list)
-    """What opens them again; empty where that can't be had."""
+    """The calls that open them again; empty where there are none."""
     seed: int | None = None
     """Of torch's default generator."""
     counters: dict[str, int] = field(default_factory=dict)

@@ -63,7 +63,7 @@ class Analysis:
     """True if the graph up to that node is wrong, compiled by itself."""
     rows: tuple[NodeRow, ...]
     note: str = ""
-    """What was not compared, where nothing differs; empty where all was."""
+    """The values that were not compared, where nothing differs; empty where all were."""
 
     def to_json(self) -> Json:
         """Return the analysis as one JSON object."""

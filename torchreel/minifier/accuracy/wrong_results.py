@@ -38,7 +38,7 @@ ONE_CALL = (
     "Each was called once: what shows only in a later call (a guard that should have failed) is "
     "not seen."
 )
-"""What no verdict on a recorded graph says anything about."""
+"""The limit of every verdict on a recorded graph."""
 
 
 def find_difference(
