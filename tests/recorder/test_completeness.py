@@ -13,6 +13,7 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from tests.recorder.trace_programs import MODELS_, OPERATORS, PROGRAMS
@@ -197,3 +198,17 @@ def test_each_program_says_what_no_other_does(traces: dict[str, Traces]) -> None
         }
         assert name in found
         assert len(found) <= 2, (name, found)
+
+
+@pytest.mark.slow
+def test_every_event_is_read_as_what_its_type_says(traces: dict[str, Traces]) -> None:
+    """The types of `torchreel.events` are true of what stands in a store, field by field."""
+    kinds = set()
+    for path in {both.path for both in traces.values()}:
+        with Store.open(path) as store:
+            (recording,) = queries.recordings(store)
+            for event in queries.events(store, recording):
+                if event.fields is not None:
+                    assert _json(msgspec.to_builtins(event.fields)) == event.data
+                    kinds.add(event.kind)
+    assert len(kinds) >= 45

@@ -20,13 +20,12 @@ from torchreel.analysis.diff.code import code
 from torchreel.analysis.diff.facts import config
 from torchreel.analysis.diff.graphs import compare_graphs, graph_of
 from torchreel.analysis.diff.report import DiffSide
-from torchreel.analysis.event_log import CompileEventLog, compiles_of, data_of, texts
+from torchreel.analysis.event_log import CompileEventLog, compiles_of, texts
 from torchreel.errors import DamagedStore, UnsupportedError
 from torchreel.events.nondeterminism import CacheOutcome
 from torchreel.store.addressing import Address
 from torchreel.store.database import Store
 from torchreel.store.documents.jsontypes import Json, parse_json
-from torchreel.store.records import Event
 
 ARTIFACT = "artifact"
 """The kind of torch's trace that has the factors, one record for each lookup."""
@@ -127,18 +126,13 @@ class CacheStory:
 def lookups(log: CompileEventLog) -> list[KeyLookup]:
     """Return the lookups of a compile, in order."""
     side, factors = DiffSide(log.store, log.compile), dict(_factors(log))
-    return [_lookup(side, event, factors) for event in log.of(CacheOutcome.kind)]
-
-
-def _lookup(
-    side: DiffSide, event: Event, factors: Mapping[str, Mapping[str, KeyFactor]]
-) -> KeyLookup:
-    data = data_of(event)
-    key = _text(data.get("key"))
-    return KeyLookup(
-        side, event.seq, event.name or "", _text(data.get("outcome")), key,
-        _text(data.get("reason")), factors.get(key, {}),
-    )  # fmt: skip
+    return [
+        KeyLookup(
+            side, event.seq, event.name, found.outcome, found.key or "", found.reason or "",
+            factors.get(found.key or "", {}),
+        )
+        for event, found in log.typed(CacheOutcome)
+    ]  # fmt: skip
 
 
 def _factors(log: CompileEventLog) -> Iterator[tuple[str, Mapping[str, KeyFactor]]]:

@@ -8,11 +8,10 @@ the report.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
 
-from torchreel.analysis.event_log import data_of, texts
+from torchreel.analysis.event_log import texts
 from torchreel.analysis.frames import shortened
 from torchreel.analysis.steps import Story
 from torchreel.events.frames import CacheMiss, GraphBreak
@@ -73,29 +72,29 @@ def _cause(same: tuple[Story, ...]) -> Cause:
 def _key_of_story(story: Story) -> tuple[Json, ...]:
     facts = story.facts
     if "guards" in facts:
-        return _of_miss(facts, texts(facts["guards"]), facts.get("frame"))
+        reason = str(facts.get("reason") or "")
+        return _of_miss(reason, texts(facts["guards"]), facts.get("frame"))
     line = story.steps[0].line
-    return (*_of_break(facts), f"{line.file}:{line.line}" if line else None)
+    return (*_of_break(str(facts.get("type")), ""), f"{line.file}:{line.line}" if line else None)
 
 
-def _of_miss(data: Mapping[str, Any], guards: Sequence[str], frame: Json) -> tuple[Json, ...]:
+def _of_miss(reason: str, guards: Sequence[str], frame: Json) -> tuple[Json, ...]:
     """One cause: the same guard of the same function, whatever number it is compared with."""
-    said = " ".join(guards) or shortened(str(data.get("reason") or ""))
+    said = " ".join(guards) or shortened(reason)
     return "recompile", frame, _DIGITS.sub("N", said)
 
 
-def _of_break(data: Mapping[str, Any]) -> tuple[Json, ...]:
-    return "graph break", str(data.get("type") or "") or shortened(str(data.get("reason") or ""))
+def _of_break(what: str, reason: str) -> tuple[Json, ...]:
+    return "graph break", what or shortened(reason)
 
 
 def key(event: Event, frame: str) -> tuple[Json, ...]:
     """Return what makes two events of frames one cause; nothing for an event that has none."""
-    data = data_of(event)
-    match event.kind:
-        case CacheMiss.kind:
-            return _of_miss(data, texts(data.get("guards")), frame)
-        case GraphBreak.kind:
-            return (*_of_break(data), str(event.stack))
+    match event.fields:
+        case CacheMiss(reason=reason, guards=guards):
+            return _of_miss(reason, guards, frame)
+        case GraphBreak(type=what, reason=reason):
+            return (*_of_break(what or "", reason), str(event.stack))
     return ()
 
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from torchreel.analysis.event_log import data_of
 from torchreel.analysis.shapes import Fact, Range, Symbol, SymbolTable
+from torchreel.events.event import SymbolEvent
 from torchreel.events.scalars import SizeLike, UnbackedRename
 from torchreel.events.shape_env import DuckSymbol, RangeUpdate, Replacement
 from torchreel.store.documents import spelling
@@ -76,7 +76,13 @@ def _changed_symbol(old: Symbol, new: Symbol, events: Sequence[Event]) -> list[S
 
 
 def _last(events: Sequence[Event], kind: str, symbol: str) -> int | None:
-    own = [e.seq for e in events if e.kind == kind and data_of(e).get("symbol") == symbol]
+    own = [
+        event.seq
+        for event in events
+        if event.kind == kind
+        and isinstance(event.fields, SymbolEvent)
+        and event.fields.symbol == symbol
+    ]
     return own[-1] if own else None
 
 

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
+from typing import TypeVar
 
 from torchreel.errors import UsageError
+from torchreel.events.event import EventType
 from torchreel.events.shape_env import ShapeEnvCall, ShapeGuard
 from torchreel.store import queries
 from torchreel.store.addressing import Address
@@ -17,6 +19,7 @@ from torchreel.store.database import Store
 from torchreel.store.documents.jsontypes import Json
 from torchreel.store.records import Compile, Event, Graph, Recording, StackFrame, Stage
 
+_Fields = TypeVar("_Fields", bound=EventType)
 _LIBRARIES = ("/site-packages/", "/dist-packages/", "/torch/nn/", "/torch/_", "<frozen ")
 """Parts of the paths of files that are no user's."""
 
@@ -52,6 +55,14 @@ class CompileEventLog:
         if kinds not in self._found:
             self._found[kinds] = self._of(kinds)
         return self._found[kinds]
+
+    def typed(self, wanted: type[_Fields]) -> list[tuple[Event, _Fields]]:
+        """The events of a type, in order, each with its fields.
+
+        Raises `DamagedStore` for a field that holds what it cannot.
+        """
+        found = ((event, event.fields) for event in self.of(wanted.kind))
+        return [(event, fields) for event, fields in found if isinstance(fields, wanted)]
 
     def _of(self, kinds: tuple[str, ...]) -> list[Event]:
         wanted = [kind for kind in self.kinds if any(_is(kind, asked) for asked in kinds)]
@@ -119,11 +130,6 @@ def is_library(frame: StackFrame) -> bool:
 
 def _is(kind: str, asked: str) -> bool:
     return kind.startswith(asked) if asked.endswith(".") else kind == asked
-
-
-def data_of(event: Event) -> Mapping[str, Json]:
-    """The fields of an event; none of one that has no such thing."""
-    return event.data if isinstance(event.data, Mapping) else {}
 
 
 def texts(data: Json) -> list[str]:

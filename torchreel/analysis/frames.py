@@ -9,8 +9,8 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
-from torchreel.analysis.event_log import CompileEventLog, data_of, texts
-from torchreel.analysis.guards import Background, guard_story, parts_of
+from torchreel.analysis.event_log import CompileEventLog
+from torchreel.analysis.guards import Background, guard_story
 from torchreel.analysis.shapes import shape_events, symbol_table
 from torchreel.analysis.steps import Step, Story, step_of
 from torchreel.events.frames import (
@@ -38,27 +38,26 @@ def why_recompile(log: CompileEventLog) -> list[Story]:
     """One story for each cache entry that could not be reused: the frame was compiled again."""
     starts = log.of(FrameStart.kind)
     caller = step_of(log, starts[0]) if starts else None
-    return [_miss_story(log, event, caller) for event in log.of(CacheMiss.kind)]
+    return [_miss_story(log, event, miss, caller) for event, miss in log.typed(CacheMiss)]
 
 
-def _miss_story(log: CompileEventLog, miss: Event, caller: Step | None) -> Story:
+def _miss_story(log: CompileEventLog, event: Event, miss: CacheMiss, caller: Step | None) -> Story:
     """Tell why a cache entry could not be reused: the guard that failed, and its origin."""
-    data = data_of(miss)
-    parts = _failed_parts(str(data.get("reason")), texts(data.get("guards")))
-    what = "; ".join(parts) or shortened(str(data.get("reason")))
-    entry = _entry(log, miss.name)
-    guards = _guard_stories(log, entry, parts, str(data.get("source") or ""))
+    parts = _failed_parts(miss.reason, miss.guards)
+    what = "; ".join(parts) or shortened(miss.reason)
+    entry = _entry(log, event.name)
+    guards = _guard_stories(log, entry, parts, miss.source or "")
     guarded = list({step.seq: step for story in guards for step in story.steps}.values())
-    step = step_of(log, miss, f"{log.compile.frame_name} was called: did not hold: {what}")
+    step = step_of(log, event, f"{log.compile.frame_name} was called: did not hold: {what}")
     if caller is not None:
         step = replace(step, line=caller.line, stack=caller.stack)
     values = _values(log, parts)
-    address = f"{log.store.target}#{entry.place}" if entry else miss.name
+    address = f"{log.store.target}#{entry.place}" if entry else event.name
     outcome = _outcome(log)
     facts: dict[str, Json] = {
         "compile": log.address, "frame": log.compile.frame_name, "entry": address,
-        "guards": parts, "held": data.get("held"), "values": values,
-        "reason": data.get("reason"), "event": step.address, "outcome": outcome,
+        "guards": parts, "held": miss.held, "values": values,
+        "reason": miss.reason, "event": step.address, "outcome": outcome,
     }  # fmt: skip
     return Story(
         f"{log.address} ({log.compile.frame_name}) {outcome} because entry {address} could not "
@@ -75,10 +74,9 @@ def _miss_story(log: CompileEventLog, miss: Event, caller: Step | None) -> Story
 
 def _outcome(log: CompileEventLog) -> str:
     """Return what a miss led to: another compile, or none any more."""
-    for event in log.of(CacheSize.kind):
-        limit, name = data_of(event).get("limit"), data_of(event).get("exceeded")
-        if name:
-            return f"was left uncompiled ({name} is {limit})"
+    for _, size in log.typed(CacheSize):
+        if size.exceeded:
+            return f"was left uncompiled ({size.exceeded} is {size.limit})"
     return "was compiled"
 
 
@@ -135,16 +133,19 @@ def _guard_stories(
     if entry is None:
         return []
     known = Background(log.of_another(entry))
-    found = [guard for guard in known.event_log.of(Guard.kind) if _is_failed(guard, parts, source)]
-    return [guard_story(known, guard, parts) for guard in found]
+    return [
+        guard_story(known, event, guard, parts)
+        for event, guard in known.event_log.typed(Guard)
+        if _is_failed(event.name, guard, parts, source)
+    ]
 
 
-def _is_failed(guard: Event, parts: Sequence[str], source: str) -> bool:
-    if source and data_of(guard).get("expression") == source:
-        return guard.name == "TENSOR_MATCH"
+def _is_failed(name: str, guard: Guard, parts: Sequence[str], source: str) -> bool:
+    if source and guard.expression == source:
+        return name == "TENSOR_MATCH"
     # Guards on the state of the process fail with their name: 'GLOBAL_STATE changed: grad_mode'.
-    named = any(part.partition(" ")[0] == guard.name for part in parts)
-    return named or any(part in parts for part in parts_of(guard))
+    named = any(part.partition(" ")[0] == name for part in parts)
+    return named or any(part in parts for part in guard.code)
 
 
 def _values(log: CompileEventLog, parts: Iterable[str]) -> dict[str, Json]:
@@ -153,10 +154,9 @@ def _values(log: CompileEventLog, parts: Iterable[str]) -> dict[str, Json]:
     if log.of(ShapeEnvCreate.kind):
         for row in symbol_table(shape_events(log)).symbols.values():
             known |= dict.fromkeys(row.sources, row.hint)
-    for event in log.of(SymbolicScalar.kind):
-        data = data_of(event)
-        if data.get("value") is not None:
-            known[source_name(data.get("source"))] = data.get("value")
+    for _, scalar in log.typed(SymbolicScalar):
+        if scalar.value is not None:
+            known[source_name(scalar.source)] = scalar.value
     return {
         name: value if isinstance(value, (int, float)) else spelling.size(value)
         for name, value in known.items()
@@ -174,19 +174,18 @@ _EXPLANATION = re.compile(r"^\s*Explanation: (?P<text>.*(?:\n(?!\s*(?:Hint:|$)).
 
 def why_graph_break(log: CompileEventLog) -> list[Story]:
     """One story for each thing that could not be traced, with the user's whole stack."""
-    return [_break_story(log, event) for event in log.of(GraphBreak.kind)]
+    return [_break_story(log, event, found) for event, found in log.typed(GraphBreak)]
 
 
-def _break_story(log: CompileEventLog, event: Event) -> Story:
-    data = data_of(event)
-    reason = str(data.get("reason"))
-    sort = str(data.get("type") or "") or shortened(reason)
+def _break_story(log: CompileEventLog, event: Event, found: GraphBreak) -> Story:
+    reason = found.reason
+    sort = found.type or shortened(reason)
     step = step_of(log, event, sort)
     hints = [_flat(match["text"]) for match in _HINT.finditer(reason)]
     explained = _EXPLANATION.search(reason)
     explanation = _flat(explained["text"]) if explained else _flat(reason.partition("\n\n")[0])
     facts: dict[str, Json] = {
-        "type": sort, "outcome": data.get("outcome"), "explanation": explanation, "hints": hints,
+        "type": sort, "outcome": found.outcome, "explanation": explanation, "hints": hints,
         "event": step.address, "reason": reason,
     }  # fmt: skip
     after = [
@@ -195,7 +194,7 @@ def _break_story(log: CompileEventLog, event: Event) -> Story:
         if each.seq > event.seq and _follows(each)
     ]
     return Story(
-        f"{sort} at {step.address}, {data.get('outcome')}{_at(step.line)}",
+        f"{sort} at {step.address}, {found.outcome}{_at(step.line)}",
         (step, *after[:1]),
         facts,
         (explanation, *(f"hint: {hint}" for hint in hints)),
@@ -211,14 +210,15 @@ def _flat(text: str) -> str:
 
 
 def _follows(event: Event) -> bool:
-    return event.kind != SubgraphCompile.kind or data_of(event).get("graph_break") is True
+    return not isinstance(event.fields, SubgraphCompile) or event.fields.graph_break
 
 
 def _after(event: Event) -> str:
-    data = data_of(event)
-    match event.kind:
-        case Restart.kind:
-            return f"the attempt was given up: {data.get('reason')}"
-        case SpeculationFailed.kind:
-            return f"the next attempt will break the graph at {data.get('instruction')}"
-    return f"the graph ends here: {data.get('reason')}"
+    match event.fields:
+        case Restart(reason=reason):
+            return f"the attempt was given up: {reason}"
+        case SpeculationFailed(instruction=instruction):
+            return f"the next attempt will break the graph at {instruction}"
+        case SubgraphCompile(reason=reason):
+            return f"the graph ends here: {reason}"
+    return event.kind

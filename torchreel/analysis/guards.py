@@ -10,7 +10,7 @@ import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import cached_property
 
-from torchreel.analysis.event_log import CompileEventLog, data_of, texts
+from torchreel.analysis.event_log import CompileEventLog, texts
 from torchreel.analysis.shapes import SymbolTable, shape_events, symbol_table
 from torchreel.analysis.specialised import why_specialised
 from torchreel.analysis.steps import Step, Story, step_of
@@ -62,9 +62,9 @@ def why_guard(log: CompileEventLog, text: str) -> list[Story]:
     """
     known = Background(log)
     found = [
-        guard_story(known, guard, [part for part in parts_of(guard) if holds(part, text)])
-        for guard in log.of(Guard.kind)
-        if guard.name == text or any(holds(part, text) for part in _spellings(guard))
+        guard_story(known, guard, fields, [part for part in fields.code if holds(part, text)])
+        for guard, fields in log.typed(Guard)
+        if guard.name == text or any(holds(part, text) for part in _spellings(fields))
     ]
     found += [
         _shape_story(known, event)
@@ -79,13 +79,8 @@ def why_guard(log: CompileEventLog, text: str) -> list[Story]:
     return found
 
 
-def _spellings(guard: Event) -> list[str]:
-    return [str(data_of(guard).get("expression")), *parts_of(guard)]
-
-
-def parts_of(guard: Event) -> list[str]:
-    """The checks of a guard, as Python."""
-    return texts(data_of(guard).get("code"))
+def _spellings(guard: Guard) -> list[str]:
+    return [guard.expression, *guard.code]
 
 
 _MARK = re.compile(r"hasattr\(.*, '_dynamo_\w+'\) == False", re.DOTALL)
@@ -116,8 +111,16 @@ def _plain(code: str) -> str:
 
 def _shape_spellings(event: Event, names: Mapping[str, str]) -> tuple[str, str]:
     """An expression over symbols, and over where they come from."""
-    text = spelling.size(data_of(event).get("expr"))
+    text = expression_of(event)
     return text, in_sources(text, names)
+
+
+def expression_of(event: Event) -> str:
+    """Return the condition of a guard of a ShapeEnv, or of a deferred assertion."""
+    match event.fields:
+        case ShapeGuard(expr=expr) | DeferredAssert(expr=expr):
+            return spelling.size(expr)
+    return ""
 
 
 def in_sources(text: str, names: Mapping[str, str]) -> str:
@@ -128,25 +131,25 @@ def in_sources(text: str, names: Mapping[str, str]) -> str:
 # -- one guard ------------------------------------------------------------------------------------
 
 
-def guard_story(known: Background, guard: Event, parts: Sequence[str] = ()) -> Story:
+def guard_story(known: Background, event: Event, guard: Guard, parts: Sequence[str] = ()) -> Story:
     """Return what led to a guard; to some of its checks, where only those matter.
 
     `parts` may also be what a tensor guard says when it fails ('size mismatch at index 0').
     """
-    code = parts_of(guard)
-    wanted = [part for part in parts if part in code] or code
+    wanted = [part for part in parts if part in guard.code] or list(guard.code)
     text = "; ".join(shown(part) for part in wanted if not is_mark(part))
-    step = step_of(known.event_log, guard, f"guard: {text or guard.name}")
-    expression = str(data_of(guard).get("expression"))
+    step = step_of(known.event_log, event, f"guard: {text or event.name}")
     led: list[Step] = []
-    if guard.name == "TENSOR_MATCH":
-        led = _made_static(known, expression, parts)
-    elif guard.name == "SHAPE_ENV":
+    if event.name == "TENSOR_MATCH":
+        led = _made_static(known, guard.expression, parts)
+    elif event.name == "SHAPE_ENV":
         led = _shape_steps(known, wanted)
-    facts: dict[str, Json] = {"guard": guard.name, "expression": expression, "code": wanted}
-    on = f" on {expression}" if expression else ""
-    notes = _explained(known.event_log, wanted) if guard.name == "SHAPE_ENV" else ()
-    return Story(f"{guard.name}{on} at {step.address}", (*led, step), facts, tuple(notes))
+    facts: dict[str, Json] = {
+        "guard": event.name, "expression": guard.expression, "code": wanted,
+    }  # fmt: skip
+    on = f" on {guard.expression}" if guard.expression else ""
+    notes = _explained(known.event_log, wanted) if event.name == "SHAPE_ENV" else ()
+    return Story(f"{event.name}{on} at {step.address}", (*led, step), facts, tuple(notes))
 
 
 _AT_INDEX = re.compile(r"(?P<what>size|stride) mismatch at index (?P<index>\d+)")
@@ -202,15 +205,19 @@ def _mirrored(text: str) -> str:
     return f"{right}{sign}{left}"
 
 
-def _about(event: Event, symbols: Iterable[str]) -> bool:
-    data = data_of(event)
-    return any(data.get("symbol") == s or mentions(data.get("expr"), s) for s in symbols)
+def _about(event: Event, symbols: Collection[str]) -> bool:
+    match event.fields:
+        case ShapeGuard(expr=expr):
+            return any(mentions(expr, symbol) for symbol in symbols)
+        case BackedSymbol(symbol=made) | DuckSymbol(symbol=made):
+            return made in symbols
+    return False
 
 
 def _explained(log: CompileEventLog, parts: Iterable[str]) -> list[str]:
     """Return what torch says of the checks of a ShapeEnv: the text after '#'."""
-    lists = [data_of(event).get("guards") for event in log.of(ProducedGuards.kind)]
-    verbose = [text for found in lists if isinstance(found, list) for text in texts(found[-1])]
+    lists = [fields.guards for _, fields in log.typed(ProducedGuards)]
+    verbose = [text for found in lists if found for text in texts(found[-1])]
     wanted = [_plain(part) for part in parts]
     return [text for text in verbose if _plain(text.partition("  # ")[0]) in wanted]
 
@@ -226,8 +233,8 @@ def _shape_story(known: Background, event: Event) -> Story:
 
 def why_event(log: CompileEventLog, event: Event) -> list[Story]:
     """The story of one event: a guard's, or what the event is a part of."""
-    if event.kind == Guard.kind:
-        return [guard_story(Background(log), event)]
+    if isinstance(event.fields, Guard):
+        return [guard_story(Background(log), event, event.fields)]
     if event.kind in _SHAPE_GUARDS:
         return [_shape_story(Background(log), event)]
     step = step_of(log, event)

@@ -14,8 +14,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from torchreel.analysis.event_log import CompileEventLog, data_of
+from torchreel.analysis.event_log import CompileEventLog
 from torchreel.errors import DamagedStore, UnsupportedError, UsageError
+from torchreel.events.event import EventType
 from torchreel.events.scalars import (
     DeferredAssert,
     ScalarItem,
@@ -108,19 +109,19 @@ def shape_events(log: CompileEventLog, env: int | None = None) -> list[Event]:
     """The events of one ShapeEnv of a compile: that of its checkpoints, else of most events."""
     found = log.of(*KINDS)
     number = _env_of(log, found) if env is None else env
-    own = [event for event in found if data_of(event).get("env") == number]
+    own = [event for event in found if event.env == number]
     if own and own[0].kind == ShapeEnvCreate.kind:
         return own
     recording = queries.recording(log.store, log.compile.recording_id)
     kinds = [kind for kind in queries.event_counts(log.store, recording) if kind.startswith(KINDS)]
     everywhere = queries.events(log.store, recording, kinds)
-    return [event for event in everywhere if data_of(event).get("env") == number]
+    return [event for event in everywhere if event.env == number]
 
 
 def _env_of(log: CompileEventLog, events: Sequence[Event]) -> int:
-    marks = [data_of(event).get("env") for event in events if event.kind == ShapeEnvCheckpoint.kind]
-    numbers = marks or [data_of(event).get("env") for event in events]
-    known = [number for number in numbers if isinstance(number, int)]
+    marks = [event.env for event in events if event.kind == ShapeEnvCheckpoint.kind]
+    numbers = marks or [event.env for event in events]
+    known = [number for number in numbers if number is not None]
     if not known:
         raise UnsupportedError(
             f"{log.address} has no ShapeEnv in its event log: it was recorded in flight mode, "
@@ -159,19 +160,13 @@ def symbol_table(events: Sequence[Event], until: int | None = None) -> SymbolTab
 
 
 def _applied(table: SymbolTable | None, event: Event) -> SymbolTable:
-    data = data_of(event)
-    if event.kind == ShapeEnvCreate.kind:
-        number = data.get("env")
-        if not isinstance(number, int):
-            raise UnsupportedError(f"a ShapeEnv has a number, found {number!r:.80}")
-        return SymbolTable(number, event.seq)
+    if isinstance(event.fields, ShapeEnvCreate):
+        return SymbolTable(event.fields.env, event.seq)
     if table is None:
         raise DamagedStore("The event log changes a ShapeEnv, but does not say how it began.")
     table.at = event.seq
-    change = _CHANGES.get(event.kind)
     try:
-        if change is not None:
-            change(table, event.seq, data)
+        _change(table, event.seq, event.fields)
     except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
         raise UnsupportedError(
             f"the event {event.seq} ({event.kind}) is malformed: {error!r:.200}"
@@ -179,40 +174,42 @@ def _applied(table: SymbolTable | None, event: Event) -> SymbolTable:
     return table
 
 
-Change = Callable[[SymbolTable, int, Mapping[str, Any]], None]
+def _change(table: SymbolTable, seq: int, fields: EventType | None) -> None:
+    """Do to the table what an event did to the ShapeEnv."""
+    match fields:
+        case BackedSymbol(symbol=name, hint=hint, range=known, sources=sources):
+            table.symbols[str(name)] = Symbol(
+                str(name), seq, True, _scalar(hint), _range_of(known), sources=_names(sources or ())
+            )
+        case UnbackedSymbol(symbol=name, range=known):
+            table.symbols[str(name)] = Symbol(str(name), seq, False, range=_range_of(known))
+        case DuckSymbol(symbol=name, source=source, first=first):
+            _share(table, name, source_name(source), first)
+        case RangeUpdate(symbol=name, old=old, new=new):
+            _expect(name, "range", table.symbols[name].range, _range_of(old))
+            _update(table, name, range=_range_of(new))
+        case Replacement(symbol=name, old=old, expr=expr):
+            _expect(name, "replacement", table.symbols[name].replacement, old)
+            _update(table, name, replacement=expr)
+        case ShapeGuard(expr=expr, location=location):
+            table.guards.append(Fact(seq, expr, str(location or "")))
+        case DeferredAssert(expr=expr, message=message):
+            table.asserts.append(Fact(seq, expr, str(message)))
+        case Divisible(expr=expr):
+            table.divisible.append(Fact(seq, expr))
+        case UnbackedRename(symbol=name, to=new):
+            _update(table, name, renamed=str(new))
+        case SizeLike(symbol=name):
+            _update(table, name, size_like=True)
+        case ShapeEnvSet(changes=changes):
+            _set(table, seq, changes)
 
 
-def _symbol(table: SymbolTable, seq: int, data: Mapping[str, Any]) -> None:
-    name, sources = str(data["symbol"]), data["sources"] or ()
-    table.symbols[name] = Symbol(
-        name, seq, True, _scalar(data["hint"]), _range_of(data["range"]),
-        sources=tuple(source_name(source) for source in sources),
-    )  # fmt: skip
-
-
-def _unbacked(table: SymbolTable, seq: int, data: Mapping[str, Any]) -> None:
-    name = str(data["symbol"])
-    table.symbols[name] = Symbol(name, seq, False, range=_range_of(data["range"]))
-
-
-def _duck(table: SymbolTable, seq: int, data: Mapping[str, Any]) -> None:
-    name, source = str(data["symbol"]), source_name(data["source"])
+def _share(table: SymbolTable, name: str, source: str, first: bool) -> None:
     old = table.symbols[name].sources
     # As create_symbol does it: the new one changes places with the first.
-    new = (source, *old[1:], old[0]) if data["first"] and old else (*old, source)
+    new = (source, *old[1:], old[0]) if first and old else (*old, source)
     _update(table, name, sources=new)
-
-
-def _range(table: SymbolTable, seq: int, data: Mapping[str, Any]) -> None:
-    name = str(data["symbol"])
-    _expect(name, "range", table.symbols[name].range, _range_of(data["old"]))
-    _update(table, name, range=_range_of(data["new"]))
-
-
-def _replacement(table: SymbolTable, seq: int, data: Mapping[str, Any]) -> None:
-    name = str(data["symbol"])
-    _expect(name, "replacement", table.symbols[name].replacement, data["old"])
-    _update(table, name, replacement=data["expr"])
 
 
 def _expect(name: str, what: str, found: object, recorded: object) -> None:
@@ -223,28 +220,8 @@ def _expect(name: str, what: str, found: object, recorded: object) -> None:
         )
 
 
-def _guard(table: SymbolTable, seq: int, data: Mapping[str, Any]) -> None:
-    table.guards.append(Fact(seq, data["expr"], str(data.get("location") or "")))
-
-
-def _defer(table: SymbolTable, seq: int, data: Mapping[str, Any]) -> None:
-    table.asserts.append(Fact(seq, data["expr"], str(data["message"])))
-
-
-def _divisible(table: SymbolTable, seq: int, data: Mapping[str, Any]) -> None:
-    table.divisible.append(Fact(seq, data["expr"]))
-
-
-def _rename(table: SymbolTable, seq: int, data: Mapping[str, Any]) -> None:
-    _update(table, str(data["symbol"]), renamed=str(data["to"]))
-
-
-def _size_like(table: SymbolTable, seq: int, data: Mapping[str, Any]) -> None:
-    _update(table, str(data["symbol"]), size_like=True)
-
-
-def _set(table: SymbolTable, seq: int, data: Mapping[str, Any]) -> None:
-    for name, change in data["changes"].items():
+def _set(table: SymbolTable, seq: int, changes: Mapping[str, Any]) -> None:
+    for name, change in changes.items():
         if name in _ALL and "all" in change:
             _ALL[name](table, seq, change["all"])
         if name in _PUT:
@@ -315,17 +292,4 @@ _ALL: dict[str, Callable[[SymbolTable, int, Any], None]] = {
     "guards": _all_guards,
     "deferred_runtime_asserts": _all_asserts,
     "frozen": _frozen,
-}
-_CHANGES: dict[str, Change] = {
-    BackedSymbol.kind: _symbol,
-    DuckSymbol.kind: _duck,
-    RangeUpdate.kind: _range,
-    Replacement.kind: _replacement,
-    Divisible.kind: _divisible,
-    ShapeGuard.kind: _guard,
-    ShapeEnvSet.kind: _set,
-    UnbackedSymbol.kind: _unbacked,
-    UnbackedRename.kind: _rename,
-    SizeLike.kind: _size_like,
-    DeferredAssert.kind: _defer,
 }

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from torchreel.analysis.event_log import CompileEventLog, data_of
+from torchreel.analysis.event_log import CompileEventLog
 from torchreel.analysis.shapes import Symbol, shape_events, walk
 from torchreel.analysis.steps import Step, Story, step_of
 from torchreel.events.scalars import SymbolicScalar
@@ -34,9 +34,15 @@ def why_specialised(log: CompileEventLog) -> list[Story]:
         _symbol_story(log, events, event, row, value, marks)
         for event, row, value in _moments(events)
     ]
-    stories += [_zero_one_story(log, e) for e in events if e.kind == ZeroOne.kind]
+    stories += [
+        _zero_one_story(log, event, event.fields)
+        for event in events
+        if isinstance(event.fields, ZeroOne)
+    ]
     return stories + [
-        _constant_story(log, e) for e in log.of(SymbolicScalar.kind) if _is_constant(e)
+        _constant_story(log, event, scalar)
+        for event, scalar in log.typed(SymbolicScalar)
+        if scalar.expr is None
     ]
 
 
@@ -73,34 +79,27 @@ def _symbol_story(
 
 def _tie(log: CompileEventLog, events: Sequence[Event], row: Symbol, last: Event) -> list[Step]:
     """Return what tied a symbol to another one, when it is the other that became static."""
-    if data_of(last).get("symbol") == row.name:
+    if _is_replacement(last, row.name):
         return []
-    tied = [
-        event
-        for event in events
-        if event.kind == Replacement.kind
-        and event.seq < last.seq
-        and data_of(event).get("symbol") == row.name
-    ]
+    tied = [e for e in events if e.seq < last.seq and _is_replacement(e, row.name)]
     return [step_of(log, tied[-1])] if tied else []
 
 
-def _zero_one_story(log: CompileEventLog, event: Event) -> Story:
-    source, value = data_of(event).get("source"), data_of(event).get("value")
+def _is_replacement(event: Event, name: str) -> bool:
+    return isinstance(event.fields, Replacement) and bool(event.fields.symbol == name)
+
+
+def _zero_one_story(log: CompileEventLog, event: Event, size: ZeroOne) -> Story:
+    source, value = size.source, size.value
     facts = {"symbol": None, "sources": [source], "value": value, "was": "0/1"}
     return _story(f"{source} (dynamic) is {value} and got no symbol", (step_of(log, event),), facts)
 
 
-def _is_constant(event: Event) -> bool:
-    return data_of(event).get("expr") is None
-
-
-def _constant_story(log: CompileEventLog, event: Event) -> Story:
-    data = data_of(event)
-    source, value = source_name(data.get("source")), data.get("value")
+def _constant_story(log: CompileEventLog, event: Event, scalar: SymbolicScalar) -> Story:
+    source, value = source_name(scalar.source), scalar.value
     facts = {"symbol": None, "sources": [source], "value": value, "was": "constant"}
     return _story(
-        f"{source} ({data.get('type')}) is the constant {value!r}", (step_of(log, event),), facts
+        f"{source} ({scalar.type}) is the constant {value!r}", (step_of(log, event),), facts
     )
 
 
@@ -122,9 +121,8 @@ def _marks(events: Sequence[Event]) -> dict[str, str]:
     """'marked dynamic' or 'dynamic', by the source of a size."""
     found: dict[str, str] = {}
     for event in events:
-        if event.kind == ShapeEnvCall.kind and event.name == _CREATE_SIZES:
-            given = data_of(event).get("arguments")
-            found |= _marks_of(given) if isinstance(given, Mapping) else {}
+        if isinstance(event.fields, ShapeEnvCall) and event.name == _CREATE_SIZES:
+            found |= _marks_of(event.fields.arguments)
     return found
 
 

@@ -12,8 +12,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from torchreel.analysis.differences import spelled_range
-from torchreel.analysis.event_log import CompileEventLog, data_of, users_line
+from torchreel.analysis.event_log import CompileEventLog, users_line
 from torchreel.analysis.lowered import lowered
+from torchreel.errors import DamagedStore
+from torchreel.events.event import EventType
 from torchreel.events.scalars import (
     DataDependentError,
     DeferredAssert,
@@ -140,9 +142,8 @@ _ALONE = re.compile(r"(?P<code>)(?P<place>)\((?P<torch>[^()]*)\)$")
 
 def location_of(log: CompileEventLog, event: Event) -> Location:
     """The location of a guard, or of the guard that is part of the same call."""
-    known = data_of(event).get("location")
-    if known is None and event.cause in log.guard_of:
-        known = data_of(log.guard_of[event.cause]).get("location")
+    guard = log.guard_of.get(event.cause)
+    known = _location(event) or (None if guard is None else _location(guard))
     match = _LOCATION.match(str(known or "")) or _ALONE.match(str(known or ""))
     return (
         Location(match["code"].strip(), match["place"], match["torch"] or "")
@@ -151,18 +152,21 @@ def location_of(log: CompileEventLog, event: Event) -> Location:
     )
 
 
+def _location(event: Event) -> object:
+    return event.fields.location if isinstance(event.fields, ShapeGuard) else None
+
+
 def told(event: Event) -> str:
     """Return what an event says, as a sentence; its kind where there is none for it."""
-    tell = _SENTENCES.get(event.kind)
     try:
-        return tell(data_of(event), event) if tell is not None else event.kind
-    except (KeyError, TypeError, ValueError, AttributeError, IndexError):
+        return _sentence(event.fields, event.name) or event.kind
+    except (DamagedStore, KeyError, TypeError, ValueError, AttributeError, IndexError):
         return f"{event.kind} (malformed)"
 
 
 # -- sentences ------------------------------------------------------------------------------------
 
-Data = Mapping[str, Any]
+Arguments = Mapping[str, Any]
 
 
 def _text(expr: Json) -> str:
@@ -173,95 +177,65 @@ def _bounds(data: Any) -> str:
     return "none" if data is None else spelled_range((data[0], data[1]))
 
 
-def _symbol(data: Data, event: Event) -> str:
-    sources = ", ".join(source_name(source) for source in data["sources"] or ())
-    hint = data["hint"][0] if isinstance(data["hint"], list) else data["hint"]
-    value = f"{_text(hint)} in this run, range {_bounds(data['range'])}"
-    return f"{data['symbol']} stands for {sources or 'no source'}: {value}"
+def _sentence(fields: EventType | None, name: str) -> str:
+    """Return what an event of this `name` says; an empty text where it has no sentence."""
+    match fields:
+        case BackedSymbol(symbol=symbol, hint=hint, range=known, sources=sources):
+            where = ", ".join(source_name(source) for source in sources or ()) or "no source"
+            value = _text(hint[0] if isinstance(hint, list) else hint)
+            return f"{symbol} stands for {where}: {value} in this run, range {_bounds(known)}"
+        case UnbackedSymbol(symbol=symbol, range=known):
+            return f"{symbol} stands for a number that only a run knows, range {_bounds(known)}"
+        case DuckSymbol(symbol=symbol, source=source):
+            return f"{source_name(source)} shares {symbol}: it has the same value in this run"
+        case RangeUpdate(symbol=symbol, old=old, new=new):
+            return f"range of {symbol}: {_bounds(old)} -> {_bounds(new)}"
+        case Replacement(symbol=symbol, expr=expr, reason=reason):
+            what = "specialised: " if isinstance(expr, int) else ""
+            return f"{what}{symbol} is {_text(expr)} from now on{f' ({reason})' if reason else ''}"
+        case ShapeGuard(expr=expr):
+            return f"guard: {_text(expr)}"
+        case Divisible(expr=expr):
+            return f"{_text(expr)} is known to be 0"
+        case ZeroOne(source=source, value=size):
+            return f"specialised: {source} is {size}, and sizes of 0 and 1 get no symbol"
+        case ShapeEnvCall(arguments=given):
+            tell = _CALLS.get(name)
+            return tell(given) if tell is not None else f"ShapeEnv.{name}"
+    return _sentence_of_scalar(fields, name)
 
 
-def _unbacked(data: Data, event: Event) -> str:
-    what = "a number that only a run knows"
-    return f"{data['symbol']} stands for {what}, range {_bounds(data['range'])}"
+def _sentence_of_scalar(fields: EventType | None, name: str) -> str:
+    match fields:
+        case DeferredAssert(expr=expr):
+            return f"left to the run of the compiled code: {_text(expr)}"
+        case KnownAssert(expr=expr, value=value):
+            return f"{_text(expr)} is known to be {value}: not deferred"
+        case UnbackedRename(symbol=symbol, to=old):
+            return f"{symbol} of a new trace is {old} of the trace before"
+        case SizeLike(symbol=symbol):
+            return f"{symbol} counts as a size"
+        case UnbackedBindings(bindings=bindings):
+            return f"{', '.join(bindings)} was found in a result"
+        case DataDependentError(expr=expr):
+            return f"{_text(expr)} depends on data: {name}"
+        case ScalarItem(symbol=symbol, source=source):
+            return f"{symbol} is the value of {source_name(source)}"
+        case SymbolicScalar(type=what, source=source, expr=None, value=value):
+            return f"the {what} {source_name(source)} is the constant {value!r}"
+        case SymbolicScalar(type=what, source=source, expr=expr):
+            return f"the {what} {source_name(source)} is symbolic: {_text(expr)}"
+    return ""
 
 
-def _duck(data: Data, event: Event) -> str:
-    return (
-        f"{source_name(data['source'])} shares {data['symbol']}: it has the same value in this run"
-    )
-
-
-def _range(data: Data, event: Event) -> str:
-    return f"range of {data['symbol']}: {_bounds(data['old'])} -> {_bounds(data['new'])}"
-
-
-def _replacement(data: Data, event: Event) -> str:
-    what = "specialised: " if isinstance(data["expr"], int) else ""
-    why = f" ({data['reason']})" if data["reason"] else ""
-    return f"{what}{data['symbol']} is {_text(data['expr'])} from now on{why}"
-
-
-def _guard(data: Data, event: Event) -> str:
-    return f"guard: {_text(data['expr'])}"
-
-
-def _divisible(data: Data, event: Event) -> str:
-    return f"{_text(data['expr'])} is known to be 0"
-
-
-def _defer(data: Data, event: Event) -> str:
-    return f"left to the run of the compiled code: {_text(data['expr'])}"
-
-
-def _known(data: Data, event: Event) -> str:
-    return f"{_text(data['expr'])} is known to be {data['value']}: not deferred"
-
-
-def _rename(data: Data, event: Event) -> str:
-    return f"{data['symbol']} of a new trace is {data['to']} of the trace before"
-
-
-def _size_like(data: Data, event: Event) -> str:
-    return f"{data['symbol']} counts as a size"
-
-
-def _zero_one(data: Data, event: Event) -> str:
-    return f"specialised: {data['source']} is {data['value']}, and sizes of 0 and 1 get no symbol"
-
-
-def _scalar(data: Data, event: Event) -> str:
-    what, source = data["type"], source_name(data["source"])
-    if data["expr"] is None:
-        return f"the {what} {source} is the constant {data['value']!r}"
-    return f"the {what} {source} is symbolic: {_text(data['expr'])}"
-
-
-def _item(data: Data, event: Event) -> str:
-    return f"{data['symbol']} is the value of {source_name(data['source'])}"
-
-
-def _data_dependent(data: Data, event: Event) -> str:
-    return f"{_text(data['expr'])} depends on data: {event.name}"
-
-
-def _bindings(data: Data, event: Event) -> str:
-    return f"{', '.join(data['bindings'])} was found in a result"
-
-
-def _call(data: Data, event: Event) -> str:
-    given = data["arguments"]
-    tell = _CALLS.get(event.name)
-    return tell(given) if tell is not None else f"ShapeEnv.{event.name}"
-
-
-def _evaluated(given: Data) -> str:
+def _evaluated(given: Arguments) -> str:
     expr, hint = _text(given["orig_expr"]), given["hint"]
     if isinstance(given["orig_expr"], str) and given["orig_expr"].isidentifier():
         return f"the value of {expr} was asked for: {_text(hint)}"
     return f"{expr} was asked: {_text(hint)}" if hint is not None else f"{expr} was asked"
 
 
-_CALLS: dict[str, Callable[[Data], str]] = {
+_CALLS: dict[str, Callable[[Arguments], str]] = {
     "_evaluate_expr": _evaluated,
     "guard_or_defer_runtime_assert": lambda given: f"{_text(given['orig_expr'])} was asserted",
     "_create_symbolic_sizes_strides_storage_offset": (
@@ -273,24 +247,4 @@ _CALLS: dict[str, Callable[[Data], str]] = {
     "create_unspecified_symbol": lambda given: f"{source_name(given['source'])} became symbolic",
     "create_unbacked_symint": lambda given: "a result has a size or value that depends on data",
     "_constrain_range_for_size": lambda given: f"{_text(given['a'])} was said to be a size",
-}
-
-_SENTENCES: dict[str, Callable[[Data, Event], str]] = {
-    BackedSymbol.kind: _symbol,
-    DuckSymbol.kind: _duck,
-    RangeUpdate.kind: _range,
-    Replacement.kind: _replacement,
-    ShapeGuard.kind: _guard,
-    Divisible.kind: _divisible,
-    ZeroOne.kind: _zero_one,
-    ShapeEnvCall.kind: _call,
-    UnbackedSymbol.kind: _unbacked,
-    UnbackedRename.kind: _rename,
-    SizeLike.kind: _size_like,
-    UnbackedBindings.kind: _bindings,
-    DataDependentError.kind: _data_dependent,
-    DeferredAssert.kind: _defer,
-    KnownAssert.kind: _known,
-    ScalarItem.kind: _item,
-    SymbolicScalar.kind: _scalar,
 }

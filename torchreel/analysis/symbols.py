@@ -9,10 +9,11 @@ import re
 from collections.abc import Iterator, Sequence
 
 from torchreel.analysis.differences import spelled_range
-from torchreel.analysis.event_log import CompileEventLog, data_of
+from torchreel.analysis.event_log import CompileEventLog
 from torchreel.analysis.shapes import Symbol, SymbolTable, shape_events, symbol_table
 from torchreel.analysis.steps import Story, step_of
 from torchreel.errors import UsageError
+from torchreel.events.event import EventType
 from torchreel.events.scalars import (
     DataDependentError,
     DeferredAssert,
@@ -37,15 +38,6 @@ from torchreel.store.records import Event
 SYMBOL = re.compile(r"[suz]f?\d+|zuf\d+", re.ASCII)
 """Names of torch's symbols: s77, u0, zf24, zuf3."""
 
-_OWN_KINDS = (
-    BackedSymbol.kind, DuckSymbol.kind, RangeUpdate.kind, Replacement.kind,
-    UnbackedSymbol.kind, UnbackedRename.kind, SizeLike.kind,
-)  # fmt: skip
-_MENTIONING = (
-    Replacement.kind, ShapeGuard.kind, Divisible.kind, DeferredAssert.kind,
-    KnownAssert.kind, DataDependentError.kind,
-)  # fmt: skip
-
 
 def why_symbol(log: CompileEventLog, name: str) -> Story:
     """The story of a symbol, from its creation to its present state.
@@ -63,16 +55,22 @@ def why_symbol(log: CompileEventLog, name: str) -> Story:
 
 
 def _events(events: Sequence[Event], name: str) -> Iterator[Event]:
-    for event in events:
-        data = data_of(event)
-        own = event.kind in _OWN_KINDS and name in (data.get("symbol"), data.get("to"))
-        bound = data.get("bindings") if event.kind == UnbackedBindings.kind else None
-        if (
-            own
-            or (event.kind in _MENTIONING and mentions(data.get("expr"), name))
-            or (isinstance(bound, dict) and name in bound)
-        ):
-            yield event
+    yield from (event for event in events if _speaks_of(event.fields, name))
+
+
+def _speaks_of(fields: EventType | None, name: str) -> bool:
+    match fields:
+        case Replacement(symbol=symbol, expr=expr):
+            return name == symbol or mentions(expr, name)
+        case UnbackedRename(symbol=symbol, to=old):
+            return name in (symbol, old)
+        case UnbackedBindings(bindings=bindings):
+            return name in bindings
+        case BackedSymbol() | DuckSymbol() | RangeUpdate() | UnbackedSymbol() | SizeLike():
+            return bool(name == fields.symbol)
+        case ShapeGuard() | Divisible() | DeferredAssert() | KnownAssert() | DataDependentError():
+            return mentions(fields.expr, name)
+    return False
 
 
 def mentions(expr: Json, name: str) -> bool:

@@ -32,3 +32,17 @@ class EventType(msgspec.Struct, frozen=True, gc=False):
     exact: ClassVar[bool] = False
     """True if its values are text, whole numbers, truth values and nests of them only. Such a page
     is spelled several times faster, but floats and enums would be spelled wrongly."""
+
+
+class ShapeEnvEvent(EventType, frozen=True):
+    """An event of one ShapeEnv; a recording may have several."""
+
+    env: int | None
+    """Number of the ShapeEnv in this recording."""
+
+
+class SymbolEvent(ShapeEnvEvent, frozen=True):
+    """An event of one symbol of a ShapeEnv."""
+
+    symbol: Expression
+    """Its name."""

@@ -4,18 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from torchreel.events.event import EventType, Expression, Nest, SourceDocument
+from torchreel.events.event import (
+    EventType,
+    Expression,
+    Nest,
+    ShapeEnvEvent,
+    SourceDocument,
+    SymbolEvent,
+)
 
 
-class UnbackedSymbol(EventType, frozen=True):
+class UnbackedSymbol(SymbolEvent, frozen=True):
     """An unbacked symbol was created."""
 
     kind = "unbacked.create"
 
-    env: int
-    """Number of the ShapeEnv in this recording."""
-    symbol: Expression
-    """Its name."""
     assumptions: Nest
     """SymPy's, `!` for not."""
     range: Nest
@@ -24,63 +27,50 @@ class UnbackedSymbol(EventType, frozen=True):
     """True if a binding must be found for it."""
 
 
-class UnbackedRename(EventType, frozen=True):
+class UnbackedRename(SymbolEvent, frozen=True):
     """A symbol of a new trace was recognised as one of the trace before."""
 
     kind = "unbacked.rename"
 
-    env: int
-    """Number of the ShapeEnv in this recording."""
     symbol: Expression
     """The new one."""
     to: Expression
     """The one that it is."""
 
 
-class SizeLike(EventType, frozen=True):
+class SizeLike(SymbolEvent, frozen=True):
     """A symbol counts as a size: at least 2 where that is asked."""
 
     kind = "unbacked.size_like"
 
-    env: int
-    """Number of the ShapeEnv in this recording."""
-    symbol: Expression
-    """Its name."""
 
-
-class UnbackedBindings(EventType, frozen=True):
+class UnbackedBindings(ShapeEnvEvent, frozen=True):
     """The fresh unbacked symbols of a value were found in it."""
 
     kind = "unbacked.bindings"
 
-    env: int | None
-    """Number of the ShapeEnv in this recording."""
     bindings: Mapping[str, Nest]
     """By symbol, the path of keys to it."""
     peek: bool
     """Only looked for."""
 
 
-class UnbackedRebind(EventType, frozen=True):
+class UnbackedRebind(ShapeEnvEvent, frozen=True):
     """A node that binds unbacked symbols was traced again: its new symbols are the old ones. The
     name is the node's."""
 
     kind = "unbacked.rebind"
 
-    env: int | None
-    """Number of the ShapeEnv in this recording."""
     bindings: Mapping[str, Nest]
     """By symbol of the trace before, the path of keys to it."""
 
 
-class DataDependentError(EventType, frozen=True):
+class DataDependentError(ShapeEnvEvent, frozen=True):
     """A decision depends on data: GuardOnDataDependentSymNode was made, which may be handled."""
 
     kind = "unbacked.data_dependent_error"
     paged = False
 
-    env: int
-    """Number of the ShapeEnv in this recording."""
     expr: Expression
     """The expression that was asked for, with hints put in."""
     unhinted: Expression
@@ -93,13 +83,11 @@ class DataDependentError(EventType, frozen=True):
     """Torch's."""
 
 
-class DeferredAssert(EventType, frozen=True):
+class DeferredAssert(ShapeEnvEvent, frozen=True):
     """An assertion was left to the run of the compiled code."""
 
     kind = "runtime_assert.defer"
 
-    env: int
-    """Number of the ShapeEnv in this recording."""
     symbol: Expression | None
     """The last of its unbacked symbols; none where export keeps guards out of the signature."""
     expr: Expression
@@ -108,13 +96,11 @@ class DeferredAssert(EventType, frozen=True):
     """The message of a failure."""
 
 
-class KnownAssert(EventType, frozen=True):
+class KnownAssert(ShapeEnvEvent, frozen=True):
     """An assertion was not deferred: its value is known."""
 
     kind = "runtime_assert.known"
 
-    env: int
-    """Number of the ShapeEnv in this recording."""
     expr: Expression
     """The assertion."""
     message: str
@@ -123,29 +109,23 @@ class KnownAssert(EventType, frozen=True):
     """True if it does."""
 
 
-class InsertedAsserts(EventType, frozen=True):
+class InsertedAsserts(ShapeEnvEvent, frozen=True):
     """Deferred assertions were put into a graph, or redundant ones out of it. The name is the
     graph's."""
 
     kind = "runtime_assert.insert"
 
-    env: int | None
-    """Number of the ShapeEnv in this recording."""
     added: Sequence[Mapping[str, str]]
     """Name, target and arguments of each new node."""
     removed: Sequence[str]
     """Names of nodes."""
 
 
-class ScalarItem(EventType, frozen=True):
+class ScalarItem(SymbolEvent, frozen=True):
     """The value of a 0-d input tensor became a backed symbol."""
 
     kind = "scalar.item"
 
-    env: int
-    """Number of the ShapeEnv in this recording."""
-    symbol: Expression
-    """Its name."""
     source: SourceDocument
     """The input's `item()`."""
 

@@ -4,10 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from torchreel.events.event import EventType, Expression, Nest, SourceDocument
+from torchreel.events.event import (
+    Expression,
+    Nest,
+    ShapeEnvEvent,
+    SourceDocument,
+    SymbolEvent,
+)
 
 
-class ShapeEnvCreate(EventType, frozen=True):
+class ShapeEnvCreate(ShapeEnvEvent, frozen=True):
     """A ShapeEnv was made, or seen for the first time."""
 
     kind = "shape_env.create"
@@ -20,27 +26,21 @@ class ShapeEnvCreate(EventType, frozen=True):
     """True if Z3 validates it."""
 
 
-class ShapeEnvCall(EventType, frozen=True):
+class ShapeEnvCall(ShapeEnvEvent, frozen=True):
     """The outermost call of a method that changed a ShapeEnv; the changes are parts of it. The name
     is the method's."""
 
     kind = "shape_env.call"
 
-    env: int
-    """Number of the ShapeEnv in this recording."""
     arguments: Mapping[str, Nest]
     """By name; objects by their type."""
 
 
-class BackedSymbol(EventType, frozen=True):
+class BackedSymbol(SymbolEvent, frozen=True):
     """A backed symbol was created."""
 
     kind = "shape_env.symbol"
 
-    env: int
-    """Number of the ShapeEnv in this recording."""
-    symbol: Expression
-    """Its name."""
     assumptions: Nest
     """SymPy's, `!` for not."""
     hint: Nest
@@ -51,45 +51,33 @@ class BackedSymbol(EventType, frozen=True):
     """The Sources where guards read it, the first one first."""
 
 
-class DuckSymbol(EventType, frozen=True):
+class DuckSymbol(SymbolEvent, frozen=True):
     """An input with the hint of a known symbol shares that symbol."""
 
     kind = "shape_env.duck"
 
-    env: int
-    """Number of the ShapeEnv in this recording."""
-    symbol: Expression
-    """Its name."""
     source: SourceDocument
     """The other input."""
     first: bool
     """True if guards read the symbol there from now on."""
 
 
-class RangeUpdate(EventType, frozen=True):
+class RangeUpdate(SymbolEvent, frozen=True):
     """The range of a symbol was refined."""
 
     kind = "shape_env.range"
 
-    env: int
-    """Number of the ShapeEnv in this recording."""
-    symbol: Expression
-    """Its name."""
     old: Nest
     """Bounds before."""
     new: Nest
     """Bounds from now on."""
 
 
-class Replacement(EventType, frozen=True):
+class Replacement(SymbolEvent, frozen=True):
     """A symbol is replaced by an expression from now on; a number is a specialisation."""
 
     kind = "shape_env.replacement"
 
-    env: int
-    """Number of the ShapeEnv in this recording."""
-    symbol: Expression
-    """Its name."""
     expr: Expression
     """The expression that stands for it."""
     old: Expression | None
@@ -98,24 +86,20 @@ class Replacement(EventType, frozen=True):
     """Torch's word for why: solve, find, range_refined_to_singleton, ..."""
 
 
-class Divisible(EventType, frozen=True):
+class Divisible(ShapeEnvEvent, frozen=True):
     """A remainder is known to be zero."""
 
     kind = "shape_env.divisible"
 
-    env: int
-    """Number of the ShapeEnv in this recording."""
     expr: Expression
     """The Mod."""
 
 
-class ShapeGuard(EventType, frozen=True):
+class ShapeGuard(ShapeEnvEvent, frozen=True):
     """A guard was added."""
 
     kind = "shape_env.guard"
 
-    env: int
-    """Number of the ShapeEnv in this recording."""
     expr: Expression
     """The condition."""
     size_oblivious: bool
@@ -124,62 +108,52 @@ class ShapeGuard(EventType, frozen=True):
     """The place that torch names."""
 
 
-class ShapeEnvSet(EventType, frozen=True):
+class ShapeEnvSet(ShapeEnvEvent, frozen=True):
     """Other fields of a ShapeEnv changed: axioms, counters, freezing, pending symbols, ..."""
 
     kind = "shape_env.set"
 
-    env: int
-    """Number of the ShapeEnv in this recording."""
     changes: Mapping[str, Nest]
     """By field: `put` and `drop` entries, or `all` of it."""
 
 
-class SpecializeOn(EventType, frozen=True):
+class SpecializeOn(ShapeEnvEvent, frozen=True):
     """The program asks for a graph of its own where a condition on a size holds. The condition is
     its code, so the ShapeEnv rebuilt from the event log is without it."""
 
     kind = "shape_env.specialize_on"
 
-    env: Nest
-    """Number of the ShapeEnv in this recording."""
     source: Nest
     """The size."""
     condition: Nest
     """The function, by name and line."""
 
 
-class ZeroOne(EventType, frozen=True):
+class ZeroOne(ShapeEnvEvent, frozen=True):
     """A dynamic size of 0 or 1 got no symbol: it is specialised."""
 
     kind = "shape_env.zero_one"
 
-    env: int
-    """Number of the ShapeEnv in this recording."""
     source: Nest
     """The size."""
     value: Expression
     """0 or 1."""
 
 
-class ProducedGuards(EventType, frozen=True):
+class ProducedGuards(ShapeEnvEvent, frozen=True):
     """The ShapeEnv's guards were turned into code."""
 
     kind = "shape_env.guards"
 
-    env: int
-    """Number of the ShapeEnv in this recording."""
     guards: Sequence[Sequence[str]]
     """For each language asked for, the expressions."""
 
 
-class ShapeEnvCheckpoint(EventType, frozen=True):
+class ShapeEnvCheckpoint(ShapeEnvEvent, frozen=True):
     """A checkpoint holds a snapshot of the ShapeEnv as it is here."""
 
     kind = "shape_env.checkpoint"
 
-    env: int
-    """Number of the ShapeEnv in this recording."""
     partition: str
     """Of the checkpoint."""
     ordinal: int

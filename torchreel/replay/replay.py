@@ -350,9 +350,9 @@ def _traced_patterns(store: Store, compile: Compile, checkpoint: Checkpoint) -> 
     mark = mark_of(queries.events(store, compile, MARK), point)
     begin = mark.seq if mark is not None else 0
     traced = [
-        (event.name, _less_devices(event.data.get("arguments")))
+        (event.name, _less_devices(event.fields.arguments))
         for event in queries.events(store, compile, ProxyTrace.kind)
-        if isinstance(event.data, Mapping) and event.seq > begin
+        if isinstance(event.fields, ProxyTrace) and event.seq > begin
     ]
     return tuple(name for name, pattern in LIBRARIES.items() if pattern in traced)
 
@@ -381,7 +381,7 @@ def _known_before(
     """The assertions whose value was known by a checkpoint, or when its inputs had become fake."""
     point = Point(checkpoint.entry, checkpoint.partition, checkpoint.ordinal)
     mark = mark_of(queries.events(store, compile, MARK), point)
-    if mark is None or not isinstance(mark.data, Mapping):
+    if mark is None:
         return ()
     # An exported program has the ShapeEnv of the export that made it.
     where = compile if point.entry != "export" else queries.recording(store, compile.recording_id)
@@ -390,11 +390,11 @@ def _known_before(
         {event.seq for event in real_inputs.conversion(store, compile, point)} if known else ()
     )
     return tuple(
-        (event.data["expr"], bool(event.data["value"]))
+        (event.fields.expr, bool(event.fields.value))
         for event in known
-        if (event.seq < mark.seq or event.seq in converting)
-        and isinstance(event.data, Mapping)
-        and event.data.get("env") == mark.data.get("env")
+        if isinstance(event.fields, KnownAssert)
+        and (event.seq < mark.seq or event.seq in converting)
+        and event.env == mark.env
     )
 
 

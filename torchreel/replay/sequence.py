@@ -11,7 +11,7 @@ the end of a sequence whose beginning is not recorded.
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -49,7 +49,7 @@ from torchreel.replay.processes.launch import DEFAULT_TIMEOUT, launch
 from torchreel.store import queries
 from torchreel.store.database import Store
 from torchreel.store.documents.jsontypes import Json
-from torchreel.store.records import Compile, Event, FrameBundle, Recording
+from torchreel.store.records import Compile, FrameBundle, Recording
 
 LATE_BACKWARD = LateBackward.kind
 
@@ -275,17 +275,15 @@ def _items(store: Store, group: Attempts) -> list[tuple[Json, Json]]:
     for row in group.rows:
         read = queries.events(store, row, ScalarItem.kind)
         symbols = queries.events(store, row, BackedSymbol.kind) if read else ()
-        hints = {event.name: _field(event, "hint") for event in symbols}
+        hints = {e.name: e.fields.hint for e in symbols if isinstance(e.fields, BackedSymbol)}
         found += [
-            (_field(event, "source"), hint[0])
+            (event.fields.source, hint[0])
             for event in read
-            if isinstance(hint := hints.get(event.name), list) and hint
+            if isinstance(event.fields, ScalarItem)
+            and isinstance(hint := hints.get(event.name), list)
+            and hint
         ]
     return found
-
-
-def _field(event: Event, name: str) -> Json:
-    return event.data.get(name) if isinstance(event.data, Mapping) else None
 
 
 def _replayed(target: str, recording_id: int | None) -> Sequence[Compile]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from torchreel.analysis.event_log import data_of, is_library, users_line
+from torchreel.analysis.event_log import is_library, users_line
 from torchreel.events.frames import CacheMiss, FrameStart, GraphBreak, Restart
 from torchreel.events.guards import Guard
 from torchreel.events.nondeterminism import CacheOutcome
@@ -17,9 +17,8 @@ from torchreel.report.document import CallerFrame, CompileRow
 from torchreel.store import Store, queries
 from torchreel.store.records import Compile, Event, Failure, Recording, StackFrame
 
-START, CACHE = FrameStart.kind, CacheOutcome.kind
-RESTART, MISS, BREAK = Restart.kind, CacheMiss.kind, GraphBreak.kind
-KINDS = (START, CACHE, RESTART, MISS, BREAK)
+START, MISS, BREAK = FrameStart.kind, CacheMiss.kind, GraphBreak.kind
+KINDS = (START, CacheOutcome.kind, Restart.kind, MISS, BREAK)
 """Events that a listing reads: all are rows of the table of events, and none comes in thousands."""
 _GUARD = Guard.kind
 
@@ -97,7 +96,11 @@ def row_of(
     """The row of a compile."""
     counts = facts.counts.get(compile.id, {})
     began = facts.of(compile, START)
-    answers = (f"{e.name} {data_of(e).get('outcome')}" for e in facts.of(compile, CACHE))
+    answers = (
+        f"{event.name} {event.fields.outcome}"
+        for event in facts.of(compile, CacheOutcome.kind)
+        if isinstance(event.fields, CacheOutcome)
+    )
     return CompileRow(
         compile.place, compile.recording_id, compile.frame_name, compile.frame_file,
         compile.frame_line, compile.status, compile.backend or "",

@@ -10,13 +10,13 @@ from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import TypeVar
 
-from torchreel.analysis.event_log import CompileEventLog, data_of
+from torchreel.analysis.event_log import CompileEventLog
 from torchreel.analysis.frames import why_graph_break, why_recompile
 from torchreel.analysis.specialised import why_specialised
 from torchreel.analysis.steps import Story
 from torchreel.errors import DamagedStore, TorchreelError
 from torchreel.events.frames import FrameStart
-from torchreel.report.compiles import CACHE
+from torchreel.events.nondeterminism import CacheOutcome
 from torchreel.report.document import (
     CacheAnswer,
     CodeAt,
@@ -142,13 +142,8 @@ class CompileReader:
 
     def _caches(self) -> list[CacheAnswer]:
         return [
-            CacheAnswer(
-                event.name,
-                str(data_of(event).get("outcome")),
-                str(data_of(event).get("key") or ""),
-                str(data_of(event).get("reason") or ""),
-            )
-            for event in self.event_log.of(CACHE)
+            CacheAnswer(event.name, found.outcome, found.key or "", found.reason or "")
+            for event, found in self.event_log.typed(CacheOutcome)
         ]
 
 

@@ -10,9 +10,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import chain
 
 from torchreel.analysis import causes
-from torchreel.analysis.event_log import CompileEventLog, data_of
+from torchreel.analysis.event_log import CompileEventLog
 from torchreel.analysis.frames import shortened, why_graph_break
-from torchreel.report import compiles
+from torchreel.events.frames import CacheMiss, GraphBreak, Restart
 from torchreel.report.compiles import RecordingFacts
 from torchreel.report.document import CauseGroup, FailureGroup, ReducedCase, SourceLine, WhyStory
 from torchreel.report.graphs import last_line
@@ -124,18 +124,23 @@ _ORDER = ("recompile", "graph break", "restart")
 
 def _key(event: Event, names: Mapping[int, str]) -> tuple[Json, ...]:
     """Return what makes two events one cause; nothing for an event that is none."""
-    if event.kind == compiles.RESTART:
-        data = data_of(event)
-        return "restart", str(data.get("type") or ""), shortened(str(data.get("reason") or ""))
+    if isinstance(event.fields, Restart):
+        return "restart", event.fields.type, shortened(event.fields.reason or "")
     return causes.key(event, names.get(event.compile_id or 0, ""))
+
+
+def _reason(event: Event) -> str:
+    match event.fields:
+        case Restart(reason=reason) | CacheMiss(reason=reason) | GraphBreak(reason=reason):
+            return reason or ""
+    return ""
 
 
 def _cause(
     key: tuple[Json, ...], events: list[tuple[RecordingFacts, Event]], places: Places
 ) -> CauseGroup:
     facts, first = events[0]
-    data = data_of(first)
-    reason = str(data.get("reason") or "")
+    reason = _reason(first)
     kind = str(key[0])
     what = str(key[1]) if kind == "graph break" else shortened(reason) or str(key[-1])
     line = facts.line(first)

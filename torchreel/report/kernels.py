@@ -11,7 +11,7 @@ import re
 from collections import defaultdict, deque
 from collections.abc import Iterable
 
-from torchreel.analysis.event_log import CompileEventLog, data_of, texts
+from torchreel.analysis.event_log import CompileEventLog
 from torchreel.events.inductor import ExternKernel, Kernel
 from torchreel.report.document import KernelCall
 from torchreel.store.records import Event
@@ -54,17 +54,20 @@ _ROUNDED = 100_000
 
 def _name(event: Event) -> str:
     """Return what the generated code calls."""
-    data = data_of(event)
-    return str(data.get("kernel")) if event.kind == ExternKernel.kind else event.name
+    return str(event.fields.kernel) if isinstance(event.fields, ExternKernel) else event.name
 
 
 def _kernel(
     event: Event, calls: dict[str, deque[int]], sources: dict[str, tuple[int, int]]
 ) -> KernelCall:
-    name, data = _name(event), data_of(event)
+    name = _name(event)
     at = calls[name].popleft() if calls.get(name) else None
-    backend = "extern" if event.kind == ExternKernel.kind else str(data.get("backend"))
-    return KernelCall(name, backend, texts(data.get("origins")), at, sources.get(name))
+    match event.fields:
+        case Kernel(backend=backend, origins=origins):
+            return KernelCall(name, backend, list(origins), at, sources.get(name))
+        case ExternKernel(origins=origins):
+            return KernelCall(name, "extern", list(origins), at, sources.get(name))
+    raise TypeError(f"no event of a kernel: {event.kind}")
 
 
 def _calls(code: str, names: Iterable[str]) -> dict[str, deque[int]]:

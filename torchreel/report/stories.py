@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from torchreel.analysis.event_log import CompileEventLog, data_of, texts
-from torchreel.analysis.guards import in_sources, is_mark, parts_of, shown
+from torchreel.analysis.event_log import CompileEventLog, texts
+from torchreel.analysis.guards import expression_of, in_sources, is_mark, shown
 from torchreel.analysis.shapes import SymbolTable, shape_events, symbol_table
 from torchreel.analysis.steps import Step, Story, step_of
 from torchreel.analysis.symbols import why_symbol
@@ -17,13 +17,11 @@ from torchreel.events.guards import Guard
 from torchreel.events.scalars import DeferredAssert
 from torchreel.events.shape_env import ShapeEnvCreate, ShapeGuard
 from torchreel.report.document import GuardRow, SourceLine, SymbolRow, WhyStep, WhyStory
-from torchreel.store.documents import spelling
 from torchreel.store.records import StackFrame
 
 MOST_GUARDS = 5_000
 MOST_SYMBOLS = 300
 _MOST_STEPS = 60
-_SHAPE_GUARDS = (ShapeGuard.kind, DeferredAssert.kind)
 
 
 def line_of(frame: StackFrame, code: str = "") -> SourceLine:
@@ -56,15 +54,14 @@ def _step(log: CompileEventLog, step: Step) -> WhyStep:
 
 def guards_of(log: CompileEventLog) -> Iterator[GuardRow]:
     """The guards of a compile, then those over its symbols."""
-    for event in log.of(Guard.kind)[:MOST_GUARDS]:
+    for event, guard in log.typed(Guard)[:MOST_GUARDS]:
         step = _step(log, step_of(log, event))
-        code = [shown(part) for part in parts_of(event) if not is_mark(part)]
-        expression = str(data_of(event).get("expression") or "")
-        yield GuardRow(event.name, code, step.event, expression, step.line, step.torch)
+        code = [shown(part) for part in guard.code if not is_mark(part)]
+        yield GuardRow(event.name, code, step.event, guard.expression, step.line, step.torch)
     names = _table(log).sources()
-    for event in log.of(*_SHAPE_GUARDS)[:MOST_GUARDS]:
+    for event in log.of(ShapeGuard.kind, DeferredAssert.kind)[:MOST_GUARDS]:
         step = _step(log, step_of(log, event))
-        text = spelling.size(data_of(event).get("expr"))
+        text = expression_of(event)
         code = [in_sources(text, names)]
         yield GuardRow("ShapeEnv", code, step.event, text, step.line, step.torch)
 

@@ -5,7 +5,11 @@ Plain values only, so that they can be kept after the store is closed. `id` is t
 """
 
 from dataclasses import dataclass
+from functools import cached_property
 
+from torchreel.errors import DamagedStore
+from torchreel.events.event import EventType, ShapeEnvEvent
+from torchreel.events.reading import read_event
 from torchreel.store.documents.jsontypes import Json
 from torchreel.store.failures.signature import ASKED, Signature
 
@@ -97,6 +101,22 @@ class Event:
     payload: str | None
     cause: int | None = None
     stack: int | None = None
+
+    @cached_property
+    def fields(self) -> EventType | None:
+        """The data as an instance of the event's type; None for a kind that has none.
+
+        Raises `DamagedStore` for a field that holds what it cannot.
+        """
+        try:
+            return read_event(self.kind, self.data)
+        except ValueError as error:
+            raise DamagedStore(f"The event {self.seq} cannot be read: {error}.") from error
+
+    @property
+    def env(self) -> int | None:
+        """The number of the ShapeEnv that the event is of; None for an event of none."""
+        return self.fields.env if isinstance(self.fields, ShapeEnvEvent) else None
 
 
 @dataclass(frozen=True)

@@ -13,10 +13,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from torchreel.analysis.event_log import CompileEventLog, data_of, texts
+from torchreel.analysis.event_log import CompileEventLog
 from torchreel.analysis.guard_check.code import parse, value_of
 from torchreel.analysis.guard_check.inputs import Described, Inputs
-from torchreel.analysis.guards import parts_of
 from torchreel.errors import UnsupportedError
 from torchreel.events.guards import Guard, GuardManager
 from torchreel.store.documents.jsontypes import Json
@@ -61,48 +60,47 @@ class Judged:
         }  # fmt: skip
 
 
-def guards_of(log: CompileEventLog) -> list[Event]:
+def guards_of(log: CompileEventLog) -> list[tuple[Event, Guard]]:
     """The guards of a compile, as its last attempt to install them made them."""
     managers = log.of(GuardManager.kind)
     last = managers[-1].seq if managers else None
-    return [guard for guard in log.of(Guard.kind) if guard.cause == last]
+    return [(event, guard) for event, guard in log.typed(Guard) if event.cause == last]
 
 
 def judge(log: CompileEventLog, inputs: Inputs) -> list[Judged]:
     """A verdict for every guard of a compile."""
     found = [
         Judged(
-            log.place(guard.seq), guard.name, str(data_of(guard).get("expression") or ""),
-            tuple(_checks(guard, inputs)), log.line(guard),
+            log.place(event.seq), event.name, guard.expression,
+            tuple(_checks(event.name, guard, inputs)), log.line(event),
         )
-        for guard in guards_of(log)
+        for event, guard in guards_of(log)
     ]  # fmt: skip
     return found + [
         Judged(log.place(event.seq), "NO_TENSOR_ALIASING", "", (_apart(names, inputs),), None)
-        for event in log.of(GuardManager.kind)[-1:]
-        if len(names := texts(data_of(event).get("no_aliasing"))) > 1
+        for event, manager in log.typed(GuardManager)[-1:]
+        if len(names := manager.no_aliasing) > 1
     ]
 
 
-def _checks(guard: Event, inputs: Inputs) -> Iterator[Check]:
-    parts = parts_of(guard)
-    for part in parts:
-        yield _checked(part, guard, inputs)
-    if not parts and guard.name != "SHAPE_ENV":
+def _checks(name: str, guard: Guard, inputs: Inputs) -> Iterator[Check]:
+    for part in guard.code:
+        yield _checked(part, name, guard, inputs)
+    if not guard.code and name != "SHAPE_ENV":
         yield Check("", UNKNOWN, "its check is not in the event log as code")
-    elif not parts:
+    elif not guard.code:
         yield Check("", PASS, "it asks for nothing")
 
 
-def _checked(part: str, guard: Event, inputs: Inputs) -> Check:
+def _checked(part: str, name: str, guard: Guard, inputs: Inputs) -> Check:
     try:
-        reason = _reason(part, guard, inputs)
+        reason = _reason(part, name, guard, inputs)
     except UnsupportedError as error:
         return Check(part, UNKNOWN, str(error))
     return Check(part, FAIL, reason) if reason else Check(part, PASS)
 
 
-def _reason(part: str, guard: Event, inputs: Inputs) -> str:
+def _reason(part: str, name: str, guard: Guard, inputs: Inputs) -> str:
     """Return the reason why a check fails; '' if it holds."""
     if part.startswith("check_tensor("):
         return _tensor_reason(parse(part), inputs)
@@ -112,15 +110,15 @@ def _reason(part: str, guard: Event, inputs: Inputs) -> str:
     node = parse(part)
     if not value_of(node, inputs):
         return f"does not hold{_seen(node, inputs)}"
-    return _type_reason(part, guard, inputs)
+    return _type_reason(guard, inputs) if name in _TYPED else ""
 
 
 _IDENTITY = re.compile(r"___check_(?P<what>type|obj)_id\((?P<expression>.*), \d+\)", re.DOTALL)
 
 
-def _identity_reason(check: re.Match[str], guard: Event, inputs: Inputs) -> str:
+def _identity_reason(check: re.Match[str], guard: Guard, inputs: Inputs) -> str:
     """Judge a check of identity: the description of an input has its class, not its identity."""
-    found, wanted = value_of(parse(check["expression"]), inputs), data_of(guard).get("class")
+    found, wanted = value_of(parse(check["expression"]), inputs), guard.class_
     if wanted is None or type_name(found) != wanted:
         if wanted is None:
             raise UnsupportedError("the event log does not name the class")
@@ -134,12 +132,11 @@ _TYPED = ("EQUALS_MATCH", "CONSTANT_MATCH")
 """Guards that compare the class as well as the value: 1 is not True, and 2 is not 2.0."""
 
 
-def _type_reason(part: str, guard: Event, inputs: Inputs) -> str:
-    expression, wanted = str(data_of(guard).get("expression")), data_of(guard).get("class")
-    if guard.name not in _TYPED or wanted is None or not expression:
+def _type_reason(guard: Guard, inputs: Inputs) -> str:
+    if guard.class_ is None or not guard.expression:
         return ""
-    found = type_name(value_of(parse(expression), inputs))
-    return "" if found == wanted else f"expected {wanted}, found {found}"
+    found = type_name(value_of(parse(guard.expression), inputs))
+    return "" if found == guard.class_ else f"expected {guard.class_}, found {found}"
 
 
 def type_name(value: object) -> str:

@@ -12,9 +12,8 @@ from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import ForwardRef, NamedTuple
 
-from torchreel.analysis.event_log import CompileEventLog, data_of, texts
+from torchreel.analysis.event_log import CompileEventLog
 from torchreel.analysis.guard_check.check import guards_of
-from torchreel.analysis.guards import parts_of
 from torchreel.analysis.query.rows import (
     CacheDecisionsRow,
     CompilesRow,
@@ -207,11 +206,10 @@ def _sizes(sizes: Json) -> str | None:
 
 def _guards(scope: QueryScope) -> Iterator[Values]:
     for log in scope.logs():
-        for guard in guards_of(log):
-            data = data_of(guard)
+        for event, guard in guards_of(log):
             yield (
-                log.compile.place, guard.seq, guard.name, _text(data.get("expression")),
-                "\n".join(parts_of(guard)), *_line(log, guard),
+                log.compile.place, event.seq, event.name, guard.expression,
+                "\n".join(guard.code), *_line(log, event),
             )  # fmt: skip
 
 
@@ -242,45 +240,39 @@ def _plain(value: Json) -> str | None:
 
 def _recompiles(scope: QueryScope) -> Iterator[Values]:
     for log in scope.logs():
-        for event in log.of(CacheMiss.kind):
-            data = data_of(event)
+        for event, miss in log.typed(CacheMiss):
             yield (
-                log.compile.place, event.seq, _text(data.get("reason")),
-                json_text(texts(data.get("guards"))), *_line(log, event),
+                log.compile.place, event.seq, miss.reason, json_text(list(miss.guards)),
+                *_line(log, event),
             )  # fmt: skip
 
 
 def _graph_breaks(scope: QueryScope) -> Iterator[Values]:
     for log in scope.logs():
-        for event in log.of(GraphBreak.kind):
-            data = data_of(event)
+        for event, found in log.typed(GraphBreak):
             yield (
-                log.compile.place, event.seq, _text(data.get("type")), _text(data.get("reason")),
-                *_line(log, event),
+                log.compile.place, event.seq, found.type, found.reason, *_line(log, event),
             )  # fmt: skip
 
 
 def _cache_decisions(scope: QueryScope) -> Iterator[Values]:
     for log in scope.logs():
-        for event in log.of(CacheOutcome.kind):
-            data = data_of(event)
+        for event, found in log.typed(CacheOutcome):
             yield (
-                log.compile.place, event.seq, event.name, _text(data.get("outcome")),
-                _text(data.get("key")), _text(data.get("reason")), event.stage,
+                log.compile.place, event.seq, event.name, found.outcome, found.key, found.reason,
+                event.stage,
             )  # fmt: skip
 
 
 def _kernels(scope: QueryScope) -> Iterator[Values]:
     for log in scope.logs():
         for event in log.of(Kernel.kind, ExternKernel.kind):
-            data = data_of(event)
-            is_extern = event.kind == ExternKernel.kind
-            yield (
-                log.compile.place, event.seq,
-                _text(data.get("kernel")) if is_extern else event.name,
-                "extern" if is_extern else _text(data.get("backend")),
-                json_text(texts(data.get("origins"))), _text(data.get("source")),
-            )  # fmt: skip
+            place = (log.compile.place, event.seq)
+            match event.fields:
+                case Kernel(backend=backend, origins=origins, source=source):
+                    yield (*place, event.name, backend, json_text(list(origins)), source)
+                case ExternKernel(kernel=name, origins=origins):
+                    yield (*place, name, "extern", json_text(list(origins)), None)
 
 
 def _line(log: CompileEventLog, event: Event | None) -> tuple[str | None, int | None]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from torchreel.analysis.differences import ShapeDifference, cell, differences
-from torchreel.analysis.event_log import CompileEventLog, compile_of, data_of
+from torchreel.analysis.event_log import CompileEventLog, compile_of
 from torchreel.analysis.lowered import line_at
 from torchreel.analysis.shapes import Fact, Symbol, SymbolTable, shape_events, symbol_table
 from torchreel.commands.rendering import listing, lost, streams
@@ -86,8 +86,7 @@ def _line(log: CompileEventLog, by_seq: dict[int, Event], seq: int) -> str:
 
 
 def _others(log: CompileEventLog, env: int) -> list[int]:
-    numbers = (data_of(event).get("env") for event in log.of(ShapeEnvCreate.kind))
-    return [number for number in numbers if isinstance(number, int) and number != env]
+    return [made.env for _, made in log.typed(ShapeEnvCreate) if made.env != env]
 
 
 def _table_json(log: CompileEventLog, events: Sequence[Event], table: SymbolTable) -> Json:

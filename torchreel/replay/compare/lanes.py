@@ -218,7 +218,7 @@ def cache_hits(store: Store, compile: Compile) -> frozenset[str]:
     return frozenset(
         event.name
         for event in queries.events(store, compile, _CACHES)
-        if isinstance(event.data, Mapping) and event.data.get("outcome") == "hit"
+        if isinstance(event.fields, CacheOutcome) and event.fields.outcome == "hit"
     )
 
 

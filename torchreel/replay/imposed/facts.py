@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from torchreel.events.nondeterminism import Accelerator, Machine, VectorISA
+from torchreel.events.reading import read_as
 from torchreel.recorder.redaction import MODES
 from torchreel.recorder.settings import Settings
 from torchreel.store import queries
@@ -74,20 +75,20 @@ def told(facts: Facts) -> list[str]:
 
 def facts_of(store: Store, compile: Compile) -> Facts:
     """Return what a compile's event log says of its machine."""
-    machine = _last(store, compile, Machine.kind)
+    machine = _machine(store, compile)
     isas = queries.events(store, compile, VectorISA.kind)
-    isa = isas[0].data if isas and isinstance(isas[0].data, Mapping) else {}
-    cpus = machine.get("cpus")
+    flags = [isa.fields.flags for isa in isas[:1] if isinstance(isa.fields, VectorISA)]
+    cpus = machine.cpus
     present, usable = cpus if isinstance(cpus, list) and len(cpus) == 2 else (None, None)
     return Facts(
         cpus=_number(present),
         usable_cpus=_number(usable),
         vector_isa=isas[0].name if isas else None,
-        vector_flags=str(isa.get("flags") or ""),
-        hash_seed=_text(machine.get("hash_seed")),
-        seed=_number(machine.get("seed")),
-        capability=_text(machine.get("capability")),
-        accelerator=_last(store, compile, Accelerator.kind) or None,
+        vector_flags=next(iter(flags), None) or "",
+        hash_seed=machine.hash_seed,
+        seed=machine.seed,
+        capability=machine.capability or None,
+        accelerator=_accelerator(store, compile),
         redact=queries.environment(store, compile.recording_id).get("redact"),
     )
 
@@ -103,15 +104,16 @@ def variables(facts: Facts) -> dict[str, str]:
     return found
 
 
-def _last(store: Store, compile: Compile, kind: str) -> Mapping[str, Json]:
-    found = queries.events(store, compile, kind)
-    data = found[-1].data if found else {}
-    return data if isinstance(data, Mapping) else {}
+def _machine(store: Store, compile: Compile) -> Machine:
+    found = [event.fields for event in queries.events(store, compile, Machine.kind)]
+    return found[-1] if found and isinstance(found[-1], Machine) else read_as(Machine, {})
+
+
+def _accelerator(store: Store, compile: Compile) -> Mapping[str, Json] | None:
+    found = queries.events(store, compile, Accelerator.kind)
+    data = found[-1].data if found else None
+    return data if data and isinstance(data, Mapping) else None
 
 
 def _number(value: Json) -> int | None:
     return value if isinstance(value, int) and not isinstance(value, bool) else None
-
-
-def _text(value: Json) -> str | None:
-    return value if isinstance(value, str) else None

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from torchreel.errors import DamagedStore
+from torchreel.events.fake_tensors import FakeDispatch
 from torchreel.events.shape_env import Replacement
 from torchreel.replay.compare.lanes import mark_of
 from torchreel.replay.compare.selection import DISPATCH, MARK
@@ -31,7 +32,6 @@ if TYPE_CHECKING:
     from torchreel.store.records import Compile, Event
 
 HIT, MISS = "hit", "miss"
-_REPLACEMENT = Replacement.kind
 Sizes = tuple[tuple[Json, ...], ...]
 _DEEPEST = 100
 """Operators that run within each other, at most; decompositions go some ten deep."""
@@ -88,17 +88,16 @@ def by_stage(events: Iterable[Event]) -> dict[str, list[Lookup]]:
     found: dict[str, list[Lookup]] = {}
     running: list[tuple[int, Lookup]] = []
     for event in events:
-        data = event.data if isinstance(event.data, Mapping) else {}
-        depth, within = data.get("depth"), []
-        depth = depth if isinstance(depth, int) else 0
+        assert isinstance(event.fields, FakeDispatch)
+        depth, within = event.fields.depth, []
         if not 0 <= depth <= _DEEPEST:
             raise DamagedStore(
                 f"An operator within {depth} others is in the event log: none can be."
             )
         while running and running[-1][0] > depth:
             within.append(running.pop()[1])
-        sizes = _symbolic_sizes(data.get("result"))
-        lookup = Lookup(event.name, str(data.get("outcome")), tuple(within[::-1]), sizes)
+        sizes = _symbolic_sizes(event.fields.result)
+        lookup = Lookup(event.name, event.fields.outcome, tuple(within[::-1]), sizes)
         if depth:
             running.append((depth, lookup))
         else:
@@ -125,14 +124,12 @@ def _sizes_in(result: Json) -> Iterator[tuple[Json, ...]]:
 def replacements_of(store: Store, compile: Compile, point: Point) -> list[tuple[str, Json]]:
     """Return the replacements of symbols before a checkpoint, in the order of the event log."""
     mark = mark_of(queries.events(store, compile, MARK), point)
-    if mark is None or not isinstance(mark.data, Mapping):
+    if mark is None:
         return []
     return [
-        (event.name, event.data["expr"])
-        for event in queries.events(store, compile, _REPLACEMENT)
-        if event.seq < mark.seq
-        and isinstance(event.data, Mapping)
-        and event.data.get("env") == mark.data.get("env")
+        (event.name, event.fields.expr)
+        for event in queries.events(store, compile, Replacement.kind)
+        if isinstance(event.fields, Replacement) and event.seq < mark.seq and event.env == mark.env
     ]
 
 

@@ -8,7 +8,6 @@ guards of both recordings that something else was there.  Called by `sequence`.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 
 from torchreel.events.guards import Guard
 from torchreel.store import queries
@@ -37,13 +36,12 @@ def _contents(store: Store, compile: Compile) -> dict[str, set[str]]:
     """By the name of a module's member: what the guards say that it holds."""
     found: dict[str, set[str]] = {}
     for event in queries.events(store, compile, Guard.kind):
-        data = event.data if isinstance(event.data, Mapping) else {}
-        member = _MEMBER.search(str(data.get("expression")))
-        code = data.get("code")
-        if member is None or not event.name.startswith(_CONTAINERS) or not isinstance(code, list):
+        assert isinstance(event.fields, Guard)
+        member = _MEMBER.search(event.fields.expression)
+        if member is None or not event.name.startswith(_CONTAINERS):
             continue
         name = f"{member[1].replace('_dot_', '.')}.{member[2]}"
-        found.setdefault(name, set()).update(_ID.sub("ID", str(line)) for line in code)
+        found.setdefault(name, set()).update(_ID.sub("ID", line) for line in event.fields.code)
     return found
 
 

@@ -9,7 +9,7 @@ tell.  Called by `replay`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from torchreel.events.fake_tensors import FakeConversion
 from torchreel.events.shape_env import BackedSymbol
@@ -42,12 +42,11 @@ def static(events: Sequence[Event]) -> list[bool]:
     """
     found = []
     for event in events:
-        data = event.data if isinstance(event.data, Mapping) else {}
-        if event.kind == FakeConversion.kind and data.get("source") is not None:
-            context = data.get("context")
-            sizes = context.get("dynamic_sizes") if isinstance(context, Mapping) else None
+        fields = event.fields
+        if isinstance(fields, FakeConversion) and fields.source is not None:
+            sizes = fields.context.get("dynamic_sizes") if fields.context else None
             policies = sizes if isinstance(sizes, list) else [None]
-            found.append(data.get("memo") is False and all(one == "STATIC" for one in policies))
+            found.append(not fields.memo and all(one == "STATIC" for one in policies))
     return found
 
 
@@ -73,5 +72,4 @@ def refusal(events: Sequence[Event]) -> str:
 
 
 def _is_ephemeral(event: Event) -> bool:
-    sources = event.data.get("sources") if isinstance(event.data, Mapping) else None
-    return _EPHEMERAL in str(sources)
+    return isinstance(event.fields, BackedSymbol) and _EPHEMERAL in str(event.fields.sources)

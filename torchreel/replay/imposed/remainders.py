@@ -24,22 +24,17 @@ if TYPE_CHECKING:
     from torchreel.store.database import Store
     from torchreel.store.records import Compile
 
-_LEARNED = Divisible.kind
-
 
 def learned(store: Store, compile: Compile, point: Point) -> tuple[Json, ...]:
     """The remainders that became known to be zero after a checkpoint, in their order."""
     mark = mark_of(queries.events(store, compile, MARK), point)
-    env = _field(mark.data, "env") if mark is not None else None
+    if mark is None:
+        return ()
     return tuple(
-        _field(event.data, "expr")
-        for event in queries.events(store, compile, _LEARNED)
-        if mark is not None and event.seq > mark.seq and _field(event.data, "env") == env
+        event.fields.expr
+        for event in queries.events(store, compile, Divisible.kind)
+        if isinstance(event.fields, Divisible) and event.seq > mark.seq and event.env == mark.env
     )
-
-
-def _field(data: Json, key: str) -> Json:
-    return data.get(key) if isinstance(data, dict) else None
 
 
 @contextlib.contextmanager

@@ -8,12 +8,12 @@ evaluated.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 
 from torch.fx.experimental.recording import NotEqualError
 
 from torchreel.errors import UnsupportedError
-from torchreel.events.shape_env import ShapeEnvCreate
+from torchreel.events.shape_env import ShapeEnvCheckpoint, ShapeEnvCreate
 from torchreel.formats.checkpoints.document import CheckpointDoc
 from torchreel.formats.shape_env import snapshots
 from torchreel.replay.compare.lanes import named
@@ -68,19 +68,19 @@ def _events(store: Store, compile: Compile, marks: list[Event], until: int | Non
     """
     recording = queries.recording(store, compile.recording_id)
     kinds = [k for k in queries.event_counts(store, recording) if k.startswith(rebuild.MAY_CHANGE)]
-    numbers = {_number(mark) for mark in marks}
+    numbers = {mark.env for mark in marks}
     last = max(mark.seq for mark in marks) if until is None else until
     if None in numbers:  # then `rebuild` looks how many there are
         return queries.events(store, recording, kinds, None if until is None else (0, last))
     created = queries.events(store, recording, ShapeEnvCreate.kind)
-    first = min((event.seq for event in created if _number(event) in numbers), default=0)
+    first = min((event.seq for event in created if event.env in numbers), default=0)
     return queries.events(store, recording, kinds, (first, last))
 
 
 def _difference(store: Store, compile: Compile, mark: Event, events: list[Event]) -> str:
     """Return how the rebuilt ShapeEnv differs from a checkpoint's; '' when it does not."""
     snapshot = _snapshot(store, compile, mark)
-    rebuilt = rebuild.rebuild(events, mark.seq, _number(mark))
+    rebuilt = rebuild.rebuild(events, mark.seq, mark.env)
     try:
         snapshot.check_equal(rebuilt)
     except NotEqualError as error:
@@ -89,10 +89,10 @@ def _difference(store: Store, compile: Compile, mark: Event, events: list[Event]
 
 
 def _snapshot(store: Store, compile: Compile, mark: Event) -> ShapeEnv:
-    data = mark.data if isinstance(mark.data, Mapping) else {}
+    assert isinstance(mark.fields, ShapeEnvCheckpoint)
+    marked = (mark.name, mark.fields.partition, mark.fields.ordinal)
     for row in queries.checkpoints(store, compile):
-        place = (row.entry, row.partition, row.ordinal)
-        if place == (mark.name, data.get("partition"), data.get("ordinal")):
+        if marked == (row.entry, row.partition, row.ordinal):
             doc = CheckpointDoc.from_bytes(store.read_blob(row.digest))
             env = snapshots.new_shape_env(doc.shape_env)
             snapshots.restore(env, doc.shape_env, snapshots.decode_symbols(doc.shape_env))
@@ -102,14 +102,11 @@ def _snapshot(store: Store, compile: Compile, mark: Event) -> ShapeEnv:
     )
 
 
-def _number(mark: Event) -> int | None:
-    number = mark.data.get("env") if isinstance(mark.data, Mapping) else None
-    return number if isinstance(number, int) else None
-
-
 def _row(mark: Event, *, same: bool) -> Comparison:
-    partition = str(mark.data.get("partition", "")) if isinstance(mark.data, Mapping) else ""
-    return Comparison(mark.stage or "", partition, f"ShapeEnv at {mark.name}", 1, 1, int(same))
+    assert isinstance(mark.fields, ShapeEnvCheckpoint)
+    return Comparison(
+        mark.stage or "", mark.fields.partition, f"ShapeEnv at {mark.name}", 1, 1, int(same)
+    )
 
 
 def _up_to(store: Store, compile: Compile, marks: list[Event], until: int) -> list[Event]:
@@ -129,7 +126,7 @@ def _reached(
     store: Store, compile: Compile, events: list[Event], marks: list[Event], until: int
 ) -> Reached:
     """That event, and what happened to the ShapeEnvs before it; they are rebuilt as far as it."""
-    numbers = {_number(mark) for mark in marks}
+    numbers = {mark.env for mark in marks}
     for number in numbers:
         rebuild.rebuild(events, until, number)
     last = queries.event_at(store, Address(store.target, compile.recording_id, event=until))
@@ -139,15 +136,11 @@ def _reached(
 
 
 def _concerns(event: Event, numbers: set[int | None]) -> bool:
-    return (
-        isinstance(event.data, Mapping)
-        and event.data.get("env") in numbers
-        and rebuild.is_change(event)
-    )
+    return rebuild.is_change(event) and event.env in numbers
 
 
 def _notes(events: list[Event], marks: list[Event], until: int | None) -> Iterator[str]:
-    numbers = {_number(mark) for mark in marks}
+    numbers = {mark.env for mark in marks}
     last = until if until is not None else max(mark.seq for mark in marks)
     counts = Counter(
         event.kind for event in events if event.seq <= last and _concerns(event, numbers)
@@ -156,9 +149,5 @@ def _notes(events: list[Event], marks: list[Event], until: int | None) -> Iterat
         f"{count} {kind}" for kind, count in sorted(counts.items())
     )
     yield from rebuild.left_out(
-        event
-        for event in events
-        if event.seq <= last
-        and isinstance(event.data, Mapping)
-        and event.data.get("env") in numbers
+        event for event in events if event.seq <= last and event.env in numbers
     )

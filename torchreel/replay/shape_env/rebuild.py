@@ -16,13 +16,14 @@ gives its symbol another source, as with jagged tensors, it may be one too many.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from operator import attrgetter
 from typing import Any
 
 import sympy
 
 from torchreel.errors import DamagedStore, UnsupportedError, UsageError
+from torchreel.events.event import EventType
 from torchreel.events.scalars import (
     DataDependentError,
     DeferredAssert,
@@ -58,67 +59,87 @@ from torchreel.store.records import Event
 from torchreel.torch_compat import shapes
 from torchreel.torch_compat.shapes import ShapeEnv
 
-Data = Mapping[str, Json]
-
 
 class _Rebuilt:
     """A ShapeEnv on its way, and the symbols that the event log has described for it."""
 
-    def __init__(self, data: Data) -> None:
-        self.env = new_shape_env(data)
+    def __init__(self, settings: ShapeEnvCreate) -> None:
+        self.env = new_shape_env({"settings": settings.settings})
         self.symbols = symbols.Vocabulary()
 
     def value(self, form: str, data: Json) -> Any:
         """A recorded value."""
         return calls.decode(form, data, self.symbols)
 
-    def describe(self, data: Data) -> sympy.Symbol:
+    def symbol(self, name: Json) -> sympy.Symbol:
+        """A symbol that the event log has described."""
+        found: sympy.Symbol = self.value("symbol", name)
+        return found
+
+    def describe(self, name: Json, assumptions: Json) -> sympy.Symbol:
         """Enter a symbol into the table."""
-        name = str(data["symbol"])
-        symbol = symbols.decode_symbol(name, data["assumptions"])
-        self.symbols.describe(name, symbol)
+        symbol = symbols.decode_symbol(str(name), assumptions)
+        self.symbols.describe(str(name), symbol)
         return symbol
 
 
-def _symbol(to: _Rebuilt, data: Data) -> None:
-    symbol = to.describe(data)
-    if data["hint"] is not None:
-        to.env.backed_var_to_val[symbol] = to.value("scalar", data["hint"])
-    if data["sources"] is not None:
-        to.env.var_to_sources[symbol] = to.value("list source", data["sources"])
-        if data["sources"]:
+def _change(to: _Rebuilt, fields: EventType) -> None:
+    """Do to a ShapeEnv what happened to it."""
+    match fields:
+        case BackedSymbol():
+            _create(to, fields)
+        case UnbackedSymbol(symbol=name, assumptions=assumptions, range=known):
+            _set_range(to, to.describe(name, assumptions), known)
+        case DuckSymbol(symbol=name, source=source, first=first):
+            _share(to, to.symbol(name), to.value("source", source), first=first)
+        case RangeUpdate(symbol=name, old=old, new=new):
+            symbol, before = to.symbol(name), None if old is None else to.value("range", old)
+            _expect(symbol, "range", to.env.var_to_range.get(symbol), before)
+            to.env.var_to_range[symbol] = to.value("range", new)
+        case Replacement(symbol=name, old=old, expr=expr):
+            symbol, before = to.symbol(name), None if old is None else to.value("expr", old)
+            _expect(symbol, "replacement", to.env.replacements.get(symbol), before)
+            to.env.replacements[symbol] = to.value("expr", expr)
+        case ShapeGuard(expr=expr, size_oblivious=size_oblivious):
+            guard = to.value("guard", [expr, size_oblivious])
+            to.env.guards.append(guard)
+            to.env.symbol_guard_counter.update(guard.expr.free_symbols)
+        case Divisible(expr=expr):
+            to.env.divisible.add(to.value("expr", expr))
+        case UnbackedRename(symbol=name, to=old):
+            to.env.unbacked_renamings[to.symbol(name)] = to.symbol(old)
+        case SizeLike(symbol=name):
+            to.env.size_like.add(to.symbol(name))
+        case DeferredAssert(symbol=name, expr=expr, message=message):
+            of = None if name is None else to.symbol(name)
+            row = to.value("assert", [expr, message])
+            to.env.deferred_runtime_asserts.setdefault(of, []).append(row)
+        case ShapeEnvSet(changes=changes):
+            _set(to, changes)
+
+
+def _create(to: _Rebuilt, made: BackedSymbol) -> None:
+    symbol = to.describe(made.symbol, made.assumptions)
+    if made.hint is not None:
+        to.env.backed_var_to_val[symbol] = to.value("scalar", made.hint)
+    if made.sources is not None:
+        to.env.var_to_sources[symbol] = to.value("list source", list(made.sources))
+        if made.sources:
             _count_anew(to, symbol)
-    if data["range"] is not None:
-        to.env.var_to_range[symbol] = to.value("range", data["range"])
+    _set_range(to, symbol, made.range)
 
 
-def _unbacked(to: _Rebuilt, data: Data) -> None:
-    symbol = to.describe(data)
-    if data["range"] is not None:
-        to.env.var_to_range[symbol] = to.value("range", data["range"])
+def _set_range(to: _Rebuilt, symbol: sympy.Symbol, known: Json) -> None:
+    if known is not None:
+        to.env.var_to_range[symbol] = to.value("range", known)
 
 
-def _duck(to: _Rebuilt, data: Data) -> None:
-    symbol = to.value("symbol", data["symbol"])
+def _share(to: _Rebuilt, symbol: sympy.Symbol, source: Any, *, first: bool) -> None:
     sources = to.env.var_to_sources[symbol]
-    sources.append(to.value("source", data["source"]))
+    sources.append(source)
     _count_anew(to, symbol)
-    if data["first"]:
+    if first:
         sources[0], sources[-1] = sources[-1], sources[0]
-
-
-def _range(to: _Rebuilt, data: Data) -> None:
-    symbol = to.value("symbol", data["symbol"])
-    old = None if data["old"] is None else to.value("range", data["old"])
-    _expect(symbol, "range", to.env.var_to_range.get(symbol), old)
-    to.env.var_to_range[symbol] = to.value("range", data["new"])
-
-
-def _replacement(to: _Rebuilt, data: Data) -> None:
-    symbol = to.value("symbol", data["symbol"])
-    old = None if data["old"] is None else to.value("expr", data["old"])
-    _expect(symbol, "replacement", to.env.replacements.get(symbol), old)
-    to.env.replacements[symbol] = to.value("expr", data["expr"])
 
 
 def _expect(symbol: sympy.Symbol, what: str, found: object, recorded: object) -> None:
@@ -129,20 +150,9 @@ def _expect(symbol: sympy.Symbol, what: str, found: object, recorded: object) ->
         )
 
 
-def _divisible(to: _Rebuilt, data: Data) -> None:
-    to.env.divisible.add(to.value("expr", data["expr"]))
-
-
-def _guard(to: _Rebuilt, data: Data) -> None:
-    guard = to.value("guard", [data["expr"], data["size_oblivious"]])
-    to.env.guards.append(guard)
-    to.env.symbol_guard_counter.update(guard.expr.free_symbols)
-
-
-def _set(to: _Rebuilt, data: Data) -> None:
-    changes = data["changes"]
+def _set(to: _Rebuilt, changes: Mapping[str, Json]) -> None:
     old: dict[sympy.Symbol, int] = {}
-    sourced = isinstance(changes, Mapping) and "var_to_sources" in changes
+    sourced = "var_to_sources" in changes
     if sourced:
         old = {symbol: len(sources) for symbol, sources in to.env.var_to_sources.items()}
     calls.apply_set(to.env, changes, to.symbols)
@@ -157,34 +167,11 @@ def _count_anew(to: _Rebuilt, symbol: sympy.Symbol) -> None:
     to.env.symbol_guard_counter[symbol] = 0
 
 
-def _rename(to: _Rebuilt, data: Data) -> None:
-    new = to.value("symbol", data["symbol"])
-    to.env.unbacked_renamings[new] = to.value("symbol", data["to"])
-
-
-def _size_like(to: _Rebuilt, data: Data) -> None:
-    to.env.size_like.add(to.value("symbol", data["symbol"]))
-
-
-def _defer(to: _Rebuilt, data: Data) -> None:
-    symbol = None if data["symbol"] is None else to.value("symbol", data["symbol"])
-    row = to.value("assert", [data["expr"], data["message"]])
-    to.env.deferred_runtime_asserts.setdefault(symbol, []).append(row)
-
-
-_CHANGES: dict[str, Callable[[_Rebuilt, Data], None]] = {
-    BackedSymbol.kind: _symbol,
-    DuckSymbol.kind: _duck,
-    RangeUpdate.kind: _range,
-    Replacement.kind: _replacement,
-    Divisible.kind: _divisible,
-    ShapeGuard.kind: _guard,
-    ShapeEnvSet.kind: _set,
-    UnbackedSymbol.kind: _unbacked,
-    UnbackedRename.kind: _rename,
-    SizeLike.kind: _size_like,
-    DeferredAssert.kind: _defer,
-}
+_CHANGES = (
+    BackedSymbol, DuckSymbol, RangeUpdate, Replacement, Divisible, ShapeGuard, ShapeEnvSet,
+    UnbackedSymbol, UnbackedRename, SizeLike, DeferredAssert,
+)  # fmt: skip
+"""Types that change a ShapeEnv."""
 _NO_CHANGES = frozenset(
     {
         ShapeEnvCall.kind, ZeroOne.kind, ProducedGuards.kind, ShapeEnvCheckpoint.kind,
@@ -205,8 +192,7 @@ def left_out(events: Iterable[Event]) -> list[str]:
     conditions = validated = 0
     for event in events:
         conditions += event.kind == SpecializeOn.kind
-        created = event.data if event.kind == ShapeEnvCreate.kind else None
-        validated += isinstance(created, Mapping) and bool(created.get("validation"))
+        validated += isinstance(event.fields, ShapeEnvCreate) and event.fields.validation
     found = []
     if conditions:
         found.append(
@@ -222,7 +208,7 @@ def left_out(events: Iterable[Event]) -> list[str]:
 
 def is_change(event: Event) -> bool:
     """Return whether an event changes a ShapeEnv when it is replayed."""
-    return event.kind in _CHANGES
+    return isinstance(event.fields, _CHANGES)
 
 
 def rebuild_all(events: Sequence[Event], until: int | None = None) -> dict[int, ShapeEnv]:
@@ -250,30 +236,19 @@ def rebuild_all(events: Sequence[Event], until: int | None = None) -> dict[int, 
 
 
 def _apply(rebuilt: dict[int, _Rebuilt], event: Event) -> None:
-    data = event.data
-    if event.kind == ShapeEnvCreate.kind and isinstance(data, Mapping):
-        rebuilt[_number(data)] = _Rebuilt(data)
+    fields = event.fields
+    if isinstance(fields, ShapeEnvCreate):
+        rebuilt[fields.env] = _Rebuilt(fields)
         return
-    change = _CHANGES.get(event.kind)
-    if change is None:
+    if not isinstance(fields, _CHANGES):
         if event.kind.startswith("shape_env.") and event.kind not in _NO_CHANGES:
             raise UnsupportedError(f"unknown change of a ShapeEnv: {event.kind!r:.80}")
         return
-    if not isinstance(data, Mapping):
-        raise UnsupportedError(f"the event {event.seq} ({event.kind}) has no data")
-    number = _number(data)
-    if number not in rebuilt:
+    if fields.env not in rebuilt:
         raise DamagedStore(
-            f"The event log changes ShapeEnv {number}, but does not say how it began."
+            f"The event log changes ShapeEnv {fields.env}, but does not say how it began."
         )
-    change(rebuilt[number], data)
-
-
-def _number(data: Data) -> int:
-    number = data.get("env")
-    if not isinstance(number, int):
-        raise UnsupportedError(f"a ShapeEnv has a number, found {number!r:.80}")
-    return number
+    _change(rebuilt[fields.env], fields)
 
 
 def rebuild(events: Sequence[Event], until: int | None = None, env: int | None = None) -> ShapeEnv:
@@ -283,9 +258,7 @@ def rebuild(events: Sequence[Event], until: int | None = None, env: int | None =
     `rebuild_all` does, and `UsageError` when there is no such ShapeEnv, or more than one.
     """
     numbers = dict.fromkeys(
-        _number(event.data)
-        for event in events
-        if event.kind == ShapeEnvCreate.kind and isinstance(event.data, Mapping)
+        event.fields.env for event in events if isinstance(event.fields, ShapeEnvCreate)
     )
     if env is None:
         if len(numbers) != 1:
@@ -293,12 +266,8 @@ def rebuild(events: Sequence[Event], until: int | None = None, env: int | None =
                 f"The event log has {len(numbers)} ShapeEnvs: say which ({list(numbers)})."
             )
         (env,) = numbers
-    own = [event for event in events if _concerns(event, env)]
+    own = [event for event in events if event.env == env]
     found = rebuild_all(own, until)
     if env not in found:
         raise UsageError(f"There is no ShapeEnv {env} in the event log at that event.")
     return found[env]
-
-
-def _concerns(event: Event, env: int) -> bool:
-    return isinstance(event.data, Mapping) and event.data.get("env") == env
