@@ -209,6 +209,7 @@ def test_every_event_is_read_as_what_its_type_says(traces: dict[str, Traces]) ->
             (recording,) = queries.recordings(store)
             for event in queries.events(store, recording):
                 if event.fields is not None:
-                    assert _json(msgspec.to_builtins(event.fields)) == event.data
+                    again = json.dumps(msgspec.to_builtins(event.fields), sort_keys=True)
+                    assert again == json.dumps(event.data, sort_keys=True)  # 7 is not 7.0
                     kinds.add(event.kind)
     assert len(kinds) >= 45

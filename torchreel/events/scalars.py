@@ -141,7 +141,7 @@ class SymbolicScalar(EventType, frozen=True):
     """Int or float."""
     expr: Expression | None
     """Its symbol; none for a constant."""
-    value: float | None
+    value: int | float | None
     """Of a constant."""
 
 
