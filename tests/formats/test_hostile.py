@@ -16,7 +16,7 @@ from torchreel.formats.allowed import functions
 from torchreel.formats.checkpoints import config
 from torchreel.formats.checkpoints.document import CheckpointDoc
 from torchreel.replay.child.restore import imposed, options_of, restore
-from torchreel.replay.imposed.device.torch_names import Known
+from torchreel.replay.imposed.device.answers import Known
 from torchreel.store.documents.jsontypes import Json
 
 CODE = "\n__import__('os').abort()\n#"

@@ -21,7 +21,7 @@ from typing import Any
 
 import torch
 
-from torchreel.replay.imposed.device import torch_names as device
+from torchreel.replay.imposed.device import answers as device
 from torchreel.replay.imposed.facts import Facts
 
 # Where Inductor looks for the vector instructions of the machine.  Modules that are imported later

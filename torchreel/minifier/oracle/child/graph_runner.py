@@ -8,11 +8,13 @@ caught by `ErrorCatcher` alone, where one of the compiled program becomes data.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
+from typing import Any
 
 import torch
+from torch.fx import GraphModule
 
 from torchreel import sandbox
 from torchreel.errors import UnsupportedError
@@ -24,13 +26,14 @@ from torchreel.formats.values import decode_value
 from torchreel.minifier.cases.case import VALUE_KEYS, Case
 from torchreel.minifier.cases.descriptions import as_list, as_object
 from torchreel.minifier.cases.resizing import resized_checkpoints
-from torchreel.minifier.oracle.child import torch_names
+from torchreel.minifier.oracle.child import code_generation
 from torchreel.minifier.oracle.child.backends import backend_of
 from torchreel.minifier.oracle.child.bisector import held_back
 from torchreel.minifier.oracle.child.caught import ErrorCatcher
 from torchreel.minifier.oracle.child.eager_references import References
 from torchreel.minifier.oracle.child.measures import measured
 from torchreel.minifier.oracle.child.node_errors import node_errors
+from torchreel.minifier.oracle.child.propagation import Propagation
 from torchreel.minifier.oracle.child.stages import (
     Announce,
     Position,
@@ -173,10 +176,28 @@ def _recompiles(prepared: _Prepared) -> int:
             prepared.restored.graph(*prepared.inputs(doc))
         if outcome.error is None:
             calls.append(prepared.inputs(doc))
-    return torch_names.compiles_of(prepared.restored.graph, prepared.backend, calls) - 1
+    return _compiles_of(prepared.restored.graph, prepared.backend, calls) - 1
 
 
-def _effort(wanted: Signature) -> Callable[[str], torch_names.Effort]:
+def _compiles_of(
+    graph: GraphModule, backend: Callable[..., Any], calls: Sequence[Sequence[object]]
+) -> int:
+    """Return how often Dynamo compiles a graph that is called like this, one call after another."""
+    count = 0
+
+    def counting(gm: GraphModule, inputs: Sequence[object]) -> Any:
+        nonlocal count
+        count += 1
+        return backend(gm, inputs)
+
+    torch._dynamo.reset()
+    compiled = torch.compile(graph, backend=counting)
+    for inputs in calls:
+        compiled(*inputs)
+    return count
+
+
+def _effort(wanted: Signature) -> Callable[[str], code_generation.Effort]:
     """Return the effort that the C++ compiler has to make for a partition, to show the failure."""
     if wanted.failure_class != "exception" or wanted.stage == "run":
         return lambda partition: "full"
@@ -215,9 +236,9 @@ def _imposed(task: Task) -> Iterator[list[str]]:
     case = _graph_case(task)
     with ExitStack() as stack:
         left = stack.enter_context(restore.imposed(case.checkpoint, trust=task.trust))
-        stack.enter_context(torch_names.kernels_kept())
+        stack.enter_context(code_generation.kernels_kept())
         if case.harness == "accuracy":
-            stack.enter_context(torch_names.eager_random_numbers())
+            stack.enter_context(code_generation.eager_random_numbers())
         yield [f"the config entry {name}" for name in left]
 
 
@@ -255,7 +276,7 @@ class _Prepared:
             return
         key = "val" if self.case.checkpoint.entry == "aot" else "example_value"
         restored = self.restored
-        torch_names.Propagation(restored.graph, restored.mode, key).propagate(restored.inputs)
+        Propagation(restored.graph, restored.mode, key).propagate(restored.inputs)
 
     def run_eagerly(self) -> None:
         """Run the graph on real inputs: what eager rejects is no case."""

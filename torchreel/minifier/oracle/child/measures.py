@@ -15,7 +15,7 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 
-from torchreel.minifier.oracle.child import torch_names
+from torchreel.minifier.oracle.child import code_generation
 from torchreel.minifier.oracle.predicates import Measured
 from torchreel.sandbox.processes import resident
 from torchreel.torch_compat.patching import patched
@@ -98,7 +98,7 @@ def _warnings(found: Found) -> Iterator[None]:
 @contextmanager
 def _code(found: Found) -> Iterator[None]:
     sources: list[str] = []
-    with torch_names.code_kept(sources):
+    with code_generation.code_kept(sources):
         try:
             yield
         finally:
@@ -108,11 +108,11 @@ def _code(found: Found) -> Iterator[None]:
 
 @contextmanager
 def _kernels(found: Found) -> Iterator[None]:
-    before = torch_names.kernel_count()
+    before = code_generation.kernel_count()
     try:
         yield
     finally:
-        found["kernels"] = float(torch_names.kernel_count() - before)
+        found["kernels"] = float(code_generation.kernel_count() - before)
 
 
 _TAKERS: dict[str, Callable[[Found], AbstractContextManager[None]]] = {

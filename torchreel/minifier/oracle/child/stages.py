@@ -16,7 +16,7 @@ from types import TracebackType
 from typing import Any
 
 from torchreel.formats.checkpoints.document import CheckpointDoc, aot_checkpoint
-from torchreel.minifier.oracle.child import torch_names
+from torchreel.minifier.oracle.child import code_generation
 from torchreel.recorder.attach import AttachPoint
 from torchreel.recorder.probes import aot, dynamo, export, inductor
 from torchreel.store.failures.raised import lineage
@@ -187,7 +187,7 @@ def _followed(stages: Stages, original: Callable[..., Any], locate: Locate) -> C
 @contextlib.contextmanager
 def followed(
     stages: Stages,
-    effort: Callable[[str], torch_names.Effort],
+    effort: Callable[[str], code_generation.Effort],
     points: Sequence[tuple[AttachPoint, Locate]] = POINTS,
 ) -> Iterator[None]:
     """Follow what the compiler does into `stages`, for the length of a `with`.
@@ -200,7 +200,7 @@ def followed(
             owner, name = resolve(point)
             following = _followed(stages, vars(owner)[name], locate)
             patches.enter_context(patched(owner, name, following))
-        with torch_names.compiler_watched(lambda: effort(stages.compiler_step())):
+        with code_generation.compiler_watched(lambda: effort(stages.compiler_step())):
             yield
 
 

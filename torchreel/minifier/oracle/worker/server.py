@@ -115,13 +115,13 @@ def _private_channel() -> IO[bytes]:
 
 def _warm_up(imports: list[str], kernels: bool, trust: bool) -> Mapping[str, Json]:
     """Import and initialise what every case needs; returns what verdicts depend on."""
-    from torchreel.minifier.oracle.child import torch_names
+    from torchreel.minifier.oracle.child import code_generation
     from torchreel.minifier.oracle.worker import environment, warm_up
 
     if not trust:  # what the sandbox asks of the kernel and of the compiler is kept
         sandbox.prepare()
         sandbox.cpp_compiler()
-    torch_names.warm_up()
+    code_generation.warm_up()
     warm_up.compile_once(kernels=kernels)
     if trust:
         warm_up.trace_once()

@@ -1,6 +1,6 @@
 """Builds and loads `stand_in.cpp`, once a machine and version of torch.
 
-Not here: what Python sees of the device (`torch_names`). A confined child may neither keep what it
+Not here: what Python sees of the device (`answers`). A confined child may neither keep what it
 builds nor read the user's cache: who starts it puts a copy into its folder (`prepare`).
 """
 

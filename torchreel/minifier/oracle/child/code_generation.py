@@ -1,14 +1,14 @@
-"""The private names of torch that a run of a case needs beyond those of replay and recorder.
+"""Inductor in a worker: the code and the kernels that it makes, and how far its compiler goes.
 
-Called in the worker's processes alone. To support
-another torch, this file changes. Nothing here decides anything.
+Called in the worker's processes alone.  To support another torch, this file changes.  Nothing here
+decides anything.
 """
 
 from __future__ import annotations
 
 import contextlib
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from types import ModuleType
 from typing import Any, Literal
 
@@ -19,52 +19,8 @@ import torch._inductor.cpp_builder as cpp_builder
 import torch._inductor.metrics
 from torch._inductor.cpu_vec_isa import pick_vec_isa
 from torch._inductor.graph import GraphLowering
-from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
-from torch.fx import GraphModule, Interpreter, Node
-from torch.fx.experimental.symbolic_shapes import compute_unbacked_bindings
 
-from torchreel.recorder.attach import AttachPoint
 from torchreel.torch_compat.patching import patched
-
-COMPILER = AttachPoint(
-    "torch._inductor.cpp_builder", "run_compile_cmd", "starts the C++ compiler on a generated file"
-)
-
-
-class Propagation(Interpreter):
-    """Runs a graph on fake values and writes each node's value into its meta.
-
-    Unlike FX's FakeTensorProp it keeps the values that Dynamo calls `example_value`, and lets the
-    caller say what becomes of a higher-order operator that can't run on fakes outside of a trace.
-    """
-
-    def __init__(self, graph: GraphModule, mode: FakeTensorMode, key: str) -> None:
-        super().__init__(graph)
-        self._mode, self._key = mode, key
-
-    def run_node(self, n: Node) -> Any:
-        """Return the node's fake value."""
-        result = super().run_node(n)
-        if n.op == "output":
-            return result
-        n.meta[self._key] = result
-        env = self._mode.shape_env
-        bindings = compute_unbacked_bindings(env, result) if n.op != "placeholder" else None
-        if bindings:
-            n.meta["unbacked_bindings"] = bindings
-        return result
-
-    def fetch_attr(self, target: str) -> Any:
-        """Return a constant as a fake tensor; nested graphs stay as they are."""
-        value = super().fetch_attr(target)
-        if isinstance(value, torch.Tensor) and not isinstance(value, FakeTensor):
-            return self._mode.from_tensor(value, static_shapes=True)
-        return value
-
-    def propagate(self, inputs: Sequence[object]) -> None:
-        """Run it on fake inputs."""
-        with self._mode:
-            self.run(*inputs)
 
 
 def warm_up() -> None:
@@ -96,24 +52,6 @@ def code_kept(sources: list[str]) -> Any:
 def kernel_count() -> int:
     """Return how many kernels Inductor has generated in this process."""
     return torch._inductor.metrics.generated_kernel_count
-
-
-def compiles_of(
-    graph: GraphModule, backend: Callable[..., Any], calls: Sequence[Sequence[object]]
-) -> int:
-    """Return how often Dynamo compiles a graph that is called like this, one call after another."""
-    count = 0
-
-    def counting(gm: GraphModule, inputs: Sequence[object]) -> Any:
-        nonlocal count
-        count += 1
-        return backend(gm, inputs)
-
-    torch._dynamo.reset()
-    compiled = torch.compile(graph, backend=counting)
-    for inputs in calls:
-        compiled(*inputs)
-    return count
 
 
 Effort = Literal["full", "syntax", "none"]
