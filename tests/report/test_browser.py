@@ -3,58 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.cli.test_store_text import EVIL, evil, plain  # noqa: F401
-from tests.report.conftest import document_of, place_of
+from tests.report.conftest import Open, document_of, place_of
 from torchreel.report import render
 from torchreel.report.document import ReportDocument
-
-
-@dataclass
-class Looked:
-    """A page that is open, and what it did that it should not."""
-
-    page: Any
-    file: Path
-    said: list[str] = field(default_factory=list)
-    asked: list[str] = field(default_factory=list)
-
-    def go(self, place: str, wait_for: str) -> Any:
-        """Show a view."""
-        self.page.goto(f"{self.file.as_uri()}#{place}")
-        self.page.wait_for_selector(wait_for)
-        return self.page
-
-
-Open = Callable[..., Looked]
-
-
-@pytest.fixture
-def look(browser: Any) -> Iterator[Open]:
-    """Open a page; in the end, it has said nothing and asked nobody."""
-    opened: list[tuple[Looked, Any]] = []
-
-    def look(file: Path, **options: Any) -> Looked:
-        context = browser.new_context(viewport={"width": 1400, "height": 900}, **options)
-        found = Looked(context.new_page(), file)
-        opened.append((found, context))
-        found.page.on("console", lambda message: found.said.append(message.text))
-        found.page.on("pageerror", lambda error: found.said.append(str(error)))
-        found.page.on("dialog", lambda dialog: found.said.append(dialog.message))
-        found.page.on("request", lambda request: found.asked.append(request.url))
-        return found
-
-    yield look
-    for found, context in opened:
-        assert found.said == []
-        assert {url.partition("#")[0] for url in found.asked} <= {found.file.as_uri()}
-        context.close()
 
 
 def texts(page: Any, selector: str) -> list[str]:

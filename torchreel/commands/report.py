@@ -3,15 +3,26 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from torchreel.commands.options import AddressArgument, ForceOption
+from torchreel.commands.options import ForceOption
+from torchreel.errors import UsageError
+
+if TYPE_CHECKING:
+    from torchreel.store import Address
 
 
 def report(
-    address: AddressArgument = "",
+    addresses: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[ADDRESS [OTHER]]",
+            help="STORE[#RECORDING[/COMPILE]]; with OTHER, both side by side.",
+            show_default=False,
+        ),
+    ] = None,
     output: Annotated[
         Path, typer.Option("--output", "-o", metavar="FILE", help="The page to write.")
     ] = Path("report.html"),
@@ -29,12 +40,31 @@ def report(
     the graphs with the line of the program, the node and the kernel that belong together, guards,
     symbols, graph breaks and config. One file, which asks no server for anything. Nothing of the
     store is executed, imported or resolved, and torch is not imported.
+
+    Of two addresses: which of their compiles differ, in what, and where they part first. Exits with
+    1 where they differ, as 'torchreel diff' does.
     """
     from torchreel.commands.views import report as view
     from torchreel.recorder.settings import parse_size
     from torchreel.store import Store, parse
 
-    where = parse(address)
-    view.refuse_overwriting(output, where, force=force)
-    with Store.open(where.store) as store:
-        view.report(store, where, output, parse_size(max_size))
+    names = addresses or [""]
+    if len(names) > 2:
+        raise UsageError(f"A page shows one address, or two side by side, not {len(names)}.")
+    places = [parse(name) for name in names]
+    for where in places:
+        view.refuse_overwriting(output, where, force=force)
+    if len(places) == 2:
+        _compare(places[0], places[1], output, parse_size(max_size))
+        return
+    with Store.open(places[0].store) as store:
+        view.report(store, places[0], output, parse_size(max_size))
+
+
+def _compare(left: Address, right: Address, output: Path, max_bytes: int) -> None:
+    from torchreel.commands.views import report as view
+    from torchreel.store import Store
+
+    with Store.open(left.store) as one, Store.open(right.store) as other:
+        status = view.compare((one, left), (other, right), output, max_bytes)
+    raise typer.Exit(status)

@@ -20,6 +20,7 @@ from torchreel.report.compiles import RecordingFacts, StackTable, facts_of, row_
 from torchreel.report.details import CompileReader
 from torchreel.report.document import (
     FORMAT,
+    CompileDetails,
     CompileRow,
     LossRow,
     RecordingRow,
@@ -27,6 +28,7 @@ from torchreel.report.document import (
 )
 from torchreel.report.groups import NextOf, cause_groups, failure_groups
 from torchreel.report.packing import Packer, encoded, json_block
+from torchreel.report.page import PAGE_BYTES
 from torchreel.report.reductions import reduced_case
 from torchreel.store import Store, queries
 from torchreel.store.addressing import Address
@@ -35,8 +37,6 @@ from torchreel.store.records import Compile, Recording, StackFrame
 
 MAX_BYTES = 5_000_000
 """The default of the largest size of a page: a browser opens that at once."""
-PAGE_BYTES = 150_000
-"""Bytes of that for the page itself and its library."""
 
 
 @dataclass(frozen=True)
@@ -133,25 +133,15 @@ def _with_details(
     for place in _most_wanted_first(rows):
         compile = compiles[place]
         reader = CompileReader(store, compile, packer, stacks[compile.recording_id])
-        details = None if packer.left <= 0 else _add(reader, options.next_of(compile))
+        details = packer.add_if_room(partial(_details, reader, options.next_of))
         without += details is None
         rows[place] = msgspec.structs.replace(rows[place], details=details)
     notes = [_left_out(store, without, rows)] if without else []
     return msgspec.structs.replace(document, compiles=rows, packed=packer.parts, notes=notes)
 
 
-def _add(reader: CompileReader, following: str) -> int | None:
-    """The place of a compile's details; None where they have no room: then nothing has any more.
-
-    To read all the others, for the few small ones among them, would take minutes.
-    """
-    packer = reader.packer
-    before = len(packer.parts)
-    place = packer.add(reader.details(following))
-    if packer.left < 0:
-        packer.close(before)
-        return None
-    return place
+def _details(reader: CompileReader, next_of: NextOf) -> CompileDetails:
+    return reader.details(next_of(reader.compile))
 
 
 def _most_wanted_first(rows: Sequence[CompileRow]) -> list[int]:

@@ -9,6 +9,7 @@ from typing import get_args, get_type_hints
 
 import msgspec
 
+from torchreel.report.comparison.document import COMPARISON_STRUCTS
 from torchreel.report.document import STRUCTS, DocumentPart
 
 _HEAD = """# Reports
@@ -41,6 +42,22 @@ anything but the recorder for that.
 A graph of up to 300 nodes is drawn whole. Of a larger one, the 100 nodes around the chosen one are
 drawn, and its list has all of them.
 
+## Two recordings
+
+```console
+$ torchreel report five.db two.db -o diff.html  # exits with 1
+wrote diff.html: 1 of 1 pair of compiles differ, ... bytes
+next: torchreel diff five.db two.db
+```
+
+shows two stores, recordings or compiles side by side: which compiles belong together and which of
+them differ, in which layers, and the first event in which they part; of each pair all that
+`torchreel diff` finds, the graphs and the generated code side by side (lines that only use other
+names are alike), and of each lookup in torch's caches the factors in which its key differs from the
+nearest one of the other side. `five.db` and `two.db` are those of [Compare](compare.md).
+
+## All text is text
+
 All text of a store is written as text: no markup, link or script can come out of it, and characters
 that nobody sees are spelled out.
 
@@ -54,9 +71,18 @@ Made by `python -m torchreel.report.catalogue`.
 """
 
 
+_COMPARISON = """
+## The document of a comparison
+
+The page of two recordings reads this one instead.
+"""
+
+
 def page() -> str:
     """The page, as Markdown."""
-    return "".join([_HEAD, *map(_section, STRUCTS)])
+    return "".join(
+        [_HEAD, *map(_section, STRUCTS), _COMPARISON, *map(_section, COMPARISON_STRUCTS)]
+    )
 
 
 def _section(struct: type[DocumentPart]) -> str:
@@ -75,7 +101,12 @@ def _row(struct: type[DocumentPart], field: msgspec.structs.FieldInfo) -> str:
 def _spelled(described: object) -> str:
     """A type as it stands in the source."""
     text = described.__name__ if isinstance(described, type) and not get_args(described) else None
-    return (text or str(described)).replace("torchreel.report.document.", "").replace("|", "or")
+    return (
+        (text or str(described))
+        .replace("torchreel.report.comparison.document.", "")
+        .replace("torchreel.report.document.", "")
+        .replace("|", "or")
+    )
 
 
 if __name__ == "__main__":

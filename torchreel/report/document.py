@@ -16,7 +16,8 @@ FORMAT = 1
 """The number of this schema: another one when a field changes its meaning or goes."""
 
 
-def _says(text: str) -> msgspec.Meta:
+def says(text: str) -> msgspec.Meta:
+    """Return the sentence that documents a field."""
     return msgspec.Meta(description=text)
 
 
@@ -24,161 +25,166 @@ class DocumentPart(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unkno
     """The base of all objects of the document: a field with its default is left out."""
 
 
+class PageDocument(DocumentPart, frozen=True):
+    """The beginning of each document that a page reads."""
+
+    format: Annotated[int, says("the number of this schema")]
+    store: Annotated[str, says("the store, as it was named")]
+    version: Annotated[str, says("the torchreel that made it")]
+
+
 class SourceLine(DocumentPart, frozen=True):
     """A line of a program."""
 
-    file: Annotated[str, _says("the path of the file, as it was recorded")]
-    line: Annotated[int, _says("its number")]
-    function: Annotated[str, _says("the function that it is in")] = ""
-    code: Annotated[str, _says("the text of the line, where the store has it")] = ""
+    file: Annotated[str, says("the path of the file, as it was recorded")]
+    line: Annotated[int, says("its number")]
+    function: Annotated[str, says("the function that it is in")] = ""
+    code: Annotated[str, says("the text of the line, where the store has it")] = ""
 
 
 class TraceLine(DocumentPart, frozen=True):
     """A line of a stack trace of nodes."""
 
-    file: Annotated[str, _says("the path of the file, as it was recorded")]
-    line: Annotated[int, _says("its number")]
-    function: Annotated[str, _says("the function that it is in")]
-    code: Annotated[str, _says("the text of the line")] = ""
-    by: Annotated[int | None, _says("place in `lines` of the line that called the function")] = None
+    file: Annotated[str, says("the path of the file, as it was recorded")]
+    line: Annotated[int, says("its number")]
+    function: Annotated[str, says("the function that it is in")]
+    code: Annotated[str, says("the text of the line")] = ""
+    by: Annotated[int | None, says("place in `lines` of the line that called the function")] = None
 
 
 class WhyStep(DocumentPart, frozen=True):
     """One event of a story."""
 
-    event: Annotated[str, _says("the address of the event")]
-    text: Annotated[str, _says("what happened, as a sentence")]
-    line: Annotated[SourceLine | None, _says("the user's line that it was for")] = None
-    torch: Annotated[str, _says("the place in torch that asked")] = ""
+    event: Annotated[str, says("the address of the event")]
+    text: Annotated[str, says("what happened, as a sentence")]
+    line: Annotated[SourceLine | None, says("the user's line that it was for")] = None
+    torch: Annotated[str, says("the place in torch that asked")] = ""
 
 
 class WhyStory(DocumentPart, frozen=True):
     """The answer to a 'why': a headline, what led to it, and what to know."""
 
-    headline: Annotated[str, _says("the answer in one sentence")]
-    steps: Annotated[list[WhyStep], _says("what led to it, in order")] = []
-    notes: Annotated[list[str], _says("explanations and hints of torch's")] = []
-    code: Annotated[list[str], _says("the checks that failed, for a recompile")] = []
+    headline: Annotated[str, says("the answer in one sentence")]
+    steps: Annotated[list[WhyStep], says("what led to it, in order")] = []
+    notes: Annotated[list[str], says("explanations and hints of torch's")] = []
+    code: Annotated[list[str], says("the checks that failed, for a recompile")] = []
 
 
 class LossRow(DocumentPart, frozen=True):
     """Something that a recording had to leave out."""
 
-    reason: Annotated[str, _says("why, in a word or two")]
-    place: Annotated[str, _says("where")]
-    count: Annotated[int, _says("how often")]
-    message: Annotated[str, _says("what was said of it")]
+    reason: Annotated[str, says("why, in a word or two")]
+    place: Annotated[str, says("where")]
+    count: Annotated[int, says("how often")]
+    message: Annotated[str, says("what was said of it")]
 
 
 class RecordingRow(DocumentPart, frozen=True):
     """The recording that one process wrote."""
 
-    id: Annotated[int, _says("its number in the store")]
-    kind: Annotated[str, _says("program, replay or import")]
-    status: Annotated[str, _says("how it ended")]
-    program: Annotated[str, _says("the command line")]
-    started: Annotated[str, _says("when it began, in local time")]
-    rank: Annotated[int | None, _says("its rank, in a distributed job")] = None
-    environment: Annotated[dict[str, str], _says("versions, machine and variables")] = {}
-    lost: Annotated[list[LossRow], _says("what is missing from it")] = []
+    id: Annotated[int, says("its number in the store")]
+    kind: Annotated[str, says("program, replay or import")]
+    status: Annotated[str, says("how it ended")]
+    program: Annotated[str, says("the command line")]
+    started: Annotated[str, says("when it began, in local time")]
+    rank: Annotated[int | None, says("its rank, in a distributed job")] = None
+    environment: Annotated[dict[str, str], says("versions, machine and variables")] = {}
+    lost: Annotated[list[LossRow], says("what is missing from it")] = []
 
 
 class CallerFrame(DocumentPart, frozen=True):
     """A frame of the stacks that compiles were called from, in a tree."""
 
-    file: Annotated[str, _says("the path of the file")]
-    line: Annotated[int, _says("the line in it")]
-    function: Annotated[str, _says("the function")]
-    parent: Annotated[int | None, _says("place in `frames` of the frame that called it")] = None
-    library: Annotated[bool, _says("whether it is in a library, and not the user's")] = False
+    file: Annotated[str, says("the path of the file")]
+    line: Annotated[int, says("the line in it")]
+    function: Annotated[str, says("the function")]
+    parent: Annotated[int | None, says("place in `frames` of the frame that called it")] = None
+    library: Annotated[bool, says("whether it is in a library, and not the user's")] = False
 
 
 class CompileRow(DocumentPart, frozen=True):
     """One attempt at one frame: a row of the listing."""
 
-    address: Annotated[str, _says("its address, without the store")]
-    recording: Annotated[int, _says("the number of its recording")]
-    frame: Annotated[str, _says("the name of the function")]
-    file: Annotated[str, _says("the file of the function")]
-    line: Annotated[int, _says("the first line of the function")]
+    address: Annotated[str, says("its address, without the store")]
+    recording: Annotated[int, says("the number of its recording")]
+    frame: Annotated[str, says("the name of the function")]
+    file: Annotated[str, says("the file of the function")]
+    line: Annotated[int, says("the first line of the function")]
     status: Annotated[
-        str, _says("ok, failed, crashed, hung, restarted, skipped, running or unknown")
+        str, says("ok, failed, crashed, hung, restarted, skipped, running or unknown")
     ]
-    backend: Annotated[str, _says("the backend")] = ""
-    started_ms: Annotated[float, _says("milliseconds after its recording began")] = 0
-    ms: Annotated[float | None, _says("how long it took; null where nobody knows")] = None
-    stack: Annotated[int | None, _says("place in `frames` of the frame that called it")] = None
-    stage: Annotated[str, _says("the stage in which it failed")] = ""
-    call_nodes: Annotated[int | None, _says("call nodes of its first graph")] = None
-    guards: Annotated[int, _says("number of guards")] = 0
-    breaks: Annotated[int, _says("number of graph breaks")] = 0
-    misses: Annotated[int, _says("cache entries of the frame that could not be reused")] = 0
-    cache: Annotated[list[str], _says("what torch's caches answered: 'FxGraphCache hit'")] = []
+    backend: Annotated[str, says("the backend")] = ""
+    started_ms: Annotated[float, says("milliseconds after its recording began")] = 0
+    ms: Annotated[float | None, says("how long it took; null where nobody knows")] = None
+    stack: Annotated[int | None, says("place in `frames` of the frame that called it")] = None
+    stage: Annotated[str, says("the stage in which it failed")] = ""
+    call_nodes: Annotated[int | None, says("call nodes of its first graph")] = None
+    guards: Annotated[int, says("number of guards")] = 0
+    breaks: Annotated[int, says("number of graph breaks")] = 0
+    misses: Annotated[int, says("cache entries of the frame that could not be reused")] = 0
+    cache: Annotated[list[str], says("what torch's caches answered: 'FxGraphCache hit'")] = []
     details: Annotated[
         int | None,
-        _says("place in `packed` of its `CompileDetails`; null where the page has no room"),
+        says("place in `packed` of its `CompileDetails`; null where the page has no room"),
     ] = None
 
 
 class ReducedCase(DocumentPart, frozen=True):
     """The reduction of a failure by the minifier."""
 
-    status: Annotated[str, _says("how the reduction ended: fixpoint, budget, interrupted")]
-    before: Annotated[int, _says("call nodes, or what else it counts, at the start")]
-    after: Annotated[int, _says("the same at the end")]
-    runs: Annotated[int, _says("how many cases were run")]
-    same: Annotated[int, _says("how often the smallest case was run and failed the same way")]
-    text: Annotated[str, _says("the smallest case: its graph, or its program")]
-    command: Annotated[str, _says("the command that writes it as a script")]
+    status: Annotated[str, says("how the reduction ended: fixpoint, budget, interrupted")]
+    before: Annotated[int, says("call nodes, or what else it counts, at the start")]
+    after: Annotated[int, says("the same at the end")]
+    runs: Annotated[int, says("how many cases were run")]
+    same: Annotated[int, says("how often the smallest case was run and failed the same way")]
+    text: Annotated[str, says("the smallest case: its graph, or its program")]
+    command: Annotated[str, says("the command that writes it as a script")]
 
 
 class FailureGroup(DocumentPart, frozen=True):
     """A distinct failure: all with one signature are one."""
 
-    signature: Annotated[str, _says("the first digits of the signature's digest")]
-    kind: Annotated[str, _says("exception, wrong_result, crash, hang, ...")]
-    stage: Annotated[str, _says("where it happened")]
-    type: Annotated[str, _says("the types of the exceptions, the outermost first")]
-    message: Annotated[str, _says("what it said")]
-    compiles: Annotated[list[int], _says("places in `compiles`, in order")]
-    count: Annotated[int, _says("how often it happened")] = 1
-    line: Annotated[SourceLine | None, _says("the user's line that its message names last")] = None
-    torch: Annotated[str, _says("the innermost function of the compiler")] = ""
-    why: Annotated[list[WhyStory], _says("what led to it, where a graph break did")] = []
-    next: Annotated[str, _says("the command to run next")] = ""
-    repro: Annotated[ReducedCase | None, _says("the smallest case known")] = None
+    signature: Annotated[str, says("the first digits of the signature's digest")]
+    kind: Annotated[str, says("exception, wrong_result, crash, hang, ...")]
+    stage: Annotated[str, says("where it happened")]
+    type: Annotated[str, says("the types of the exceptions, the outermost first")]
+    message: Annotated[str, says("what it said")]
+    compiles: Annotated[list[int], says("places in `compiles`, in order")]
+    count: Annotated[int, says("how often it happened")] = 1
+    line: Annotated[SourceLine | None, says("the user's line that its message names last")] = None
+    torch: Annotated[str, says("the innermost function of the compiler")] = ""
+    why: Annotated[list[WhyStory], says("what led to it, where a graph break did")] = []
+    next: Annotated[str, says("the command to run next")] = ""
+    repro: Annotated[ReducedCase | None, says("the smallest case known")] = None
 
 
 class CauseGroup(DocumentPart, frozen=True):
     """A reason for restarts, recompiles or graph breaks: all with one reason are one."""
 
-    kind: Annotated[str, _says("restart, recompile or graph break")]
-    what: Annotated[str, _says("the reason in one line")]
-    compiles: Annotated[list[int], _says("places in `compiles`")]
-    count: Annotated[int, _says("how often it happened")] = 1
-    reason: Annotated[str, _says("the reason in torch's words, with its hints")] = ""
-    line: Annotated[SourceLine | None, _says("the user's line of the first one")] = None
+    kind: Annotated[str, says("restart, recompile or graph break")]
+    what: Annotated[str, says("the reason in one line")]
+    compiles: Annotated[list[int], says("places in `compiles`")]
+    count: Annotated[int, says("how often it happened")] = 1
+    reason: Annotated[str, says("the reason in torch's words, with its hints")] = ""
+    line: Annotated[SourceLine | None, says("the user's line of the first one")] = None
 
 
-class ReportDocument(DocumentPart, frozen=True):
+class ReportDocument(PageDocument, frozen=True):
     """All that the page reads."""
 
-    format: Annotated[int, _says("the number of this schema")]
-    store: Annotated[str, _says("the store, as it was named")]
-    version: Annotated[str, _says("the torchreel that made it")]
-    recordings: Annotated[list[RecordingRow], _says("the recordings")]
-    compiles: Annotated[list[CompileRow], _says("the compiles, recording by recording")]
-    frames: Annotated[list[CallerFrame], _says("the stacks of the compiles")] = []
+    recordings: Annotated[list[RecordingRow], says("the recordings")]
+    compiles: Annotated[list[CompileRow], says("the compiles, recording by recording")]
+    frames: Annotated[list[CallerFrame], says("the stacks of the compiles")] = []
     failures: Annotated[
-        list[FailureGroup], _says("the distinct failures, the most frequent first")
+        list[FailureGroup], says("the distinct failures, the most frequent first")
     ] = []
     causes: Annotated[
-        list[CauseGroup], _says("the distinct restarts, recompiles and graph breaks")
+        list[CauseGroup], says("the distinct restarts, recompiles and graph breaks")
     ] = []
-    notes: Annotated[list[str], _says("what can't be read, or was left out")] = []
+    notes: Annotated[list[str], says("what can't be read, or was left out")] = []
     packed: Annotated[
         list[str],
-        _says("`CompileDetails`, `GraphContent` and `CodeContent`: JSON, deflated, in base64"),
+        says("`CompileDetails`, `GraphContent` and `CodeContent`: JSON, deflated, in base64"),
     ] = []
 
     def with_notes(self, notes: Iterable[str]) -> ReportDocument:
@@ -189,130 +195,128 @@ class ReportDocument(DocumentPart, frozen=True):
 class GraphNode(DocumentPart, frozen=True):
     """A node of a graph."""
 
-    name: Annotated[str, _says("its name")]
-    op: Annotated[str, _says("placeholder, get_attr, call_function, ..., output")]
-    target: Annotated[str, _says("what it calls, in short")]
-    text: Annotated[str, _says("the node as a line")]
-    inputs: Annotated[list[int], _says("places of the nodes that it uses")] = []
-    line: Annotated[int | None, _says("place in `lines` of the innermost line it came from")] = None
-    origins: Annotated[list[str], _says("names of the Dynamo nodes that it came from")] = []
-    module: Annotated[str, _says("the module of the model that it belongs to")] = ""
+    name: Annotated[str, says("its name")]
+    op: Annotated[str, says("placeholder, get_attr, call_function, ..., output")]
+    target: Annotated[str, says("what it calls, in short")]
+    text: Annotated[str, says("the node as a line")]
+    inputs: Annotated[list[int], says("places of the nodes that it uses")] = []
+    line: Annotated[int | None, says("place in `lines` of the innermost line it came from")] = None
+    origins: Annotated[list[str], says("names of the Dynamo nodes that it came from")] = []
+    module: Annotated[str, says("the module of the model that it belongs to")] = ""
 
 
 class GraphContent(DocumentPart, frozen=True):
     """A graph: a member of `packed`, for compiles that have the same one share it."""
 
-    nodes: Annotated[list[GraphNode], _says("its nodes, in order")]
+    nodes: Annotated[list[GraphNode], says("its nodes, in order")]
     lines: Annotated[
-        list[TraceLine], _says("the lines of the program that its nodes came from")
+        list[TraceLine], says("the lines of the program that its nodes came from")
     ] = []
-    bodies: Annotated[dict[str, str], _says("the graphs in it, by name, as text")] = {}
+    bodies: Annotated[dict[str, str], says("the graphs in it, by name, as text")] = {}
 
 
 class GraphAt(DocumentPart, frozen=True):
     """The graph of a stage."""
 
-    stage: Annotated[str, _says("the stage")]
-    partition: Annotated[str, _says("inference, forward, backward or nothing")]
-    nodes: Annotated[int, _says("number of nodes")]
-    call_nodes: Annotated[int, _says("number of call nodes")]
-    content: Annotated[int, _says("place in `packed` of the `GraphContent`")]
+    stage: Annotated[str, says("the stage")]
+    partition: Annotated[str, says("inference, forward, backward or nothing")]
+    nodes: Annotated[int, says("number of nodes")]
+    call_nodes: Annotated[int, says("number of call nodes")]
+    content: Annotated[int, says("place in `packed` of the `GraphContent`")]
 
 
 class CodeContent(DocumentPart, frozen=True):
     """Generated code: a member of `packed`."""
 
-    text: Annotated[str, _says("the code")]
+    text: Annotated[str, says("the code")]
 
 
 class KernelCall(DocumentPart, frozen=True):
     """A call of a kernel in generated code, with what it computes."""
 
-    name: Annotated[str, _says("what is called")]
-    backend: Annotated[str, _says("cpp, triton, or extern for a library's kernel")]
-    origins: Annotated[list[str], _says("names of the graph nodes that it computes")]
-    at: Annotated[int | None, _says("the line of the call in the code, from 1")] = None
+    name: Annotated[str, says("what is called")]
+    backend: Annotated[str, says("cpp, triton, or extern for a library's kernel")]
+    origins: Annotated[list[str], says("names of the graph nodes that it computes")]
+    at: Annotated[int | None, says("the line of the call in the code, from 1")] = None
     source: Annotated[
-        tuple[int, int] | None, _says("the first and the last line of its source, from 1")
+        tuple[int, int] | None, says("the first and the last line of its source, from 1")
     ] = None
 
 
 class CodeAt(DocumentPart, frozen=True):
     """The generated code of a partition, and its kernels."""
 
-    partition: Annotated[str, _says("inference, forward, backward or nothing")]
-    content: Annotated[int, _says("place in `packed` of the `CodeContent`")]
-    kernels: Annotated[list[KernelCall], _says("the calls of kernels, in order")] = []
+    partition: Annotated[str, says("inference, forward, backward or nothing")]
+    content: Annotated[int, says("place in `packed` of the `CodeContent`")]
+    kernels: Annotated[list[KernelCall], says("the calls of kernels, in order")] = []
 
 
 class StageSpan(DocumentPart, frozen=True):
     """A step of the pipeline."""
 
-    stage: Annotated[str, _says("its name")]
-    status: Annotated[str, _says("ok, failed, open or stopped")]
-    start_ms: Annotated[float, _says("milliseconds after the compile began")]
-    partition: Annotated[str, _says("inference, forward, backward or nothing")] = ""
-    ms: Annotated[float | None, _says("how long it took; null where it was not left")] = None
+    stage: Annotated[str, says("its name")]
+    status: Annotated[str, says("ok, failed, open or stopped")]
+    start_ms: Annotated[float, says("milliseconds after the compile began")]
+    partition: Annotated[str, says("inference, forward, backward or nothing")] = ""
+    ms: Annotated[float | None, says("how long it took; null where it was not left")] = None
 
 
 class GuardRow(DocumentPart, frozen=True):
     """A guard, and who made it."""
 
-    type: Annotated[str, _says("torch's name for its type; ShapeEnv for one over symbols")]
-    code: Annotated[list[str], _says("its checks, as Python")]
-    event: Annotated[str, _says("the address of its event")]
-    expression: Annotated[str, _says("what is guarded")] = ""
-    line: Annotated[SourceLine | None, _says("the user's line that needed it")] = None
-    torch: Annotated[str, _says("the place in torch that asked for it")] = ""
+    type: Annotated[str, says("torch's name for its type; ShapeEnv for one over symbols")]
+    code: Annotated[list[str], says("its checks, as Python")]
+    event: Annotated[str, says("the address of its event")]
+    expression: Annotated[str, says("what is guarded")] = ""
+    line: Annotated[SourceLine | None, says("the user's line that needed it")] = None
+    torch: Annotated[str, says("the place in torch that asked for it")] = ""
 
 
 class SymbolRow(DocumentPart, frozen=True):
     """A symbolic size or number, and the events that made it what it is."""
 
-    name: Annotated[str, _says("its name")]
-    now: Annotated[str, _says("what it is at the end")]
-    sources: Annotated[list[str], _says("where guards read it")] = []
-    steps: Annotated[list[WhyStep], _says("the events that speak of it")] = []
+    name: Annotated[str, says("its name")]
+    now: Annotated[str, says("what it is at the end")]
+    sources: Annotated[list[str], says("where guards read it")] = []
+    steps: Annotated[list[WhyStep], says("the events that speak of it")] = []
 
 
 class ConfigRow(DocumentPart, frozen=True):
     """A config value that was not the default."""
 
-    name: Annotated[str, _says("its full name")]
-    value: Annotated[str, _says("its value, as Python")]
+    name: Annotated[str, says("its full name")]
+    value: Annotated[str, says("its value, as Python")]
 
 
 class CacheAnswer(DocumentPart, frozen=True):
     """The answer of a cache of compiled graphs."""
 
-    cache: Annotated[str, _says("the cache")]
-    outcome: Annotated[str, _says("hit, miss or bypass")]
-    key: Annotated[str, _says("what it was asked for")] = ""
-    reason: Annotated[str, _says("why it was bypassed")] = ""
+    cache: Annotated[str, says("the cache")]
+    outcome: Annotated[str, says("hit, miss or bypass")]
+    key: Annotated[str, says("what it was asked for")] = ""
+    reason: Annotated[str, says("why it was bypassed")] = ""
 
 
 class CompileDetails(DocumentPart, frozen=True):
     """The details of one compile: a member of `packed`."""
 
-    stages: Annotated[list[StageSpan], _says("the timeline")] = []
-    graphs: Annotated[list[GraphAt], _says("its graphs, in order")] = []
-    code: Annotated[list[CodeAt], _says("its generated code")] = []
-    next: Annotated[str, _says("the command to run next")] = ""
-    source: Annotated[str, _says("the source of the function")] = ""
-    caller: Annotated[SourceLine | None, _says("the user's line that called the function")] = None
-    message: Annotated[str, _says("its failure, in full")] = ""
-    traceback: Annotated[str, _says("the traceback of its failure")] = ""
-    recompiles: Annotated[
-        list[WhyStory], _says("why entries of the cache could not be reused")
-    ] = []
-    breaks: Annotated[list[WhyStory], _says("what could not be traced")] = []
-    specialised: Annotated[list[WhyStory], _says("what was made static")] = []
-    guards: Annotated[list[GuardRow], _says("its guards")] = []
-    symbols: Annotated[list[SymbolRow], _says("its symbols")] = []
-    config: Annotated[list[ConfigRow], _says("its config, as far as it was not the default")] = []
-    caches: Annotated[list[CacheAnswer], _says("what torch's caches answered")] = []
-    events: Annotated[dict[str, int], _says("how many events of each kind there are")] = {}
-    notes: Annotated[list[str], _says("what of it can't be read")] = []
+    stages: Annotated[list[StageSpan], says("the timeline")] = []
+    graphs: Annotated[list[GraphAt], says("its graphs, in order")] = []
+    code: Annotated[list[CodeAt], says("its generated code")] = []
+    next: Annotated[str, says("the command to run next")] = ""
+    source: Annotated[str, says("the source of the function")] = ""
+    caller: Annotated[SourceLine | None, says("the user's line that called the function")] = None
+    message: Annotated[str, says("its failure, in full")] = ""
+    traceback: Annotated[str, says("the traceback of its failure")] = ""
+    recompiles: Annotated[list[WhyStory], says("why entries of the cache could not be reused")] = []
+    breaks: Annotated[list[WhyStory], says("what could not be traced")] = []
+    specialised: Annotated[list[WhyStory], says("what was made static")] = []
+    guards: Annotated[list[GuardRow], says("its guards")] = []
+    symbols: Annotated[list[SymbolRow], says("its symbols")] = []
+    config: Annotated[list[ConfigRow], says("its config, as far as it was not the default")] = []
+    caches: Annotated[list[CacheAnswer], says("what torch's caches answered")] = []
+    events: Annotated[dict[str, int], says("how many events of each kind there are")] = {}
+    notes: Annotated[list[str], says("what of it can't be read")] = []
 
 
 STRUCTS: tuple[type[DocumentPart], ...] = (

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import base64
 import zlib
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
@@ -38,6 +39,21 @@ class Packer:
         if place == len(self.parts):
             self.parts.append(text)
             self.left -= max(len(text), len(data) // _SQUEEZED)
+        return place
+
+    def add_if_room(self, make: Callable[[], DocumentPart]) -> int | None:
+        """The place of a part that is made now, with the parts it refers to; None without room.
+
+        Then nothing has room any more: to make all the others, for the few small ones among them,
+        would take minutes.
+        """
+        if self.left <= 0:
+            return None
+        before = len(self.parts)
+        place = self.add(make())
+        if self.left < 0:
+            self.close(before)
+            return None
         return place
 
     def close(self, number: int) -> None:

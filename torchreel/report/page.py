@@ -14,18 +14,20 @@ from functools import cache
 from importlib.resources import files
 
 from torchreel.escaping.characters import visible
-from torchreel.report.document import ReportDocument
+from torchreel.report.document import PageDocument
 from torchreel.report.packing import encoded, json_block
 
+PAGE_BYTES = 150_000
+"""Bytes for a page without its document: its scripts, its style and its library."""
 SCRIPTS = (
     "vendor/dagre.min.js", "data.js", "dom.js", "overview.js", "links.js", "drawing.js",
-    "compile.js", "main.js",
+    "compile.js", "comparison.js", "main.js",
 )  # fmt: skip
 """In this order; all of them share one scope, and none has a global but its own functions."""
 _MAP = re.compile(r"^//# sourceMappingURL=.*$", re.MULTILINE)
 
 
-def render(document: ReportDocument) -> str:
+def render(document: PageDocument) -> str:
     """The page."""
     style, script = asset("style.css"), script_text()
     title = html.escape(f"torchreel: {visible(document.store)}")

@@ -14,6 +14,7 @@ from torchreel.replay.compare.normalise import canonical_code
 from torchreel.store import queries
 
 Key = tuple[str, int]
+"""A partition, and the number of a source in it."""
 
 # Torch numbers the graphs of a process: the same code has another number after other compiles.
 _AOT_ID = re.compile(r"^(# AOT ID: \[')\d+", re.MULTILINE)
@@ -21,7 +22,7 @@ _AOT_ID = re.compile(r"^(# AOT ID: \[')\d+", re.MULTILINE)
 
 def code(left: DiffSide, right: DiffSide) -> LayerDiff:
     """Sources that differ, by partition and in order."""
-    ours, theirs = _sources(left), _sources(right)
+    ours, theirs = sources(left), sources(right)
     found = tuple(
         _difference(key, ours.get(key), theirs.get(key))
         for key in dict.fromkeys([*ours, *theirs])
@@ -30,7 +31,8 @@ def code(left: DiffSide, right: DiffSide) -> LayerDiff:
     return LayerDiff("code", len(ours), len(theirs), found)
 
 
-def _sources(side: DiffSide) -> dict[Key, str]:
+def sources(side: DiffSide) -> dict[Key, str]:
+    """Return the generated sources of a compile in canonical form, by partition and number."""
     found: dict[Key, str] = {}
     for row in queries.output_codes(side.store, side.compile):
         text = side.store.read_blob(row.digest).decode("utf-8", "surrogatepass")

@@ -62,6 +62,15 @@ class _Both:
 
 
 def _compare(both: _Both) -> Iterator[LayerDifference]:
+    for one, other, same in _pairs(both):
+        if not same:
+            yield _difference(one, other, both.left, both.right)
+        if one is not None and other is not None:
+            yield from _inner(one, other, both)
+
+
+def _pairs(both: _Both) -> Iterator[tuple[Node | None, Node | None, bool]]:
+    """Yield the nodes that stand for each other, and True where they compute the same."""
     left, right, names = both.left, both.right, both.names
     ours, theirs = _nodes(left), _nodes(right)
     keys = [_key(node, left) for node in ours], [_key(node, right) for node in theirs]
@@ -71,19 +80,58 @@ def _compare(both: _Both) -> Iterator[LayerDifference]:
         if one is not None and other is not None:
             same &= names.bind("node", str(one.get("name")), str(other.get("name")))
             same = same and names.agree(_compared(one, left), _compared(other, right))
-        if not same:
-            yield _difference(one, other, left, right)
-        if one is not None and other is not None:
-            yield from _inner(one, other, both)
+        yield one, other, same
 
 
 def _inner(one: Node, other: Node, both: _Both) -> Iterator[LayerDifference]:
-    """The bodies that two nodes name, such as the branches of a `cond`."""
-    bodies = _body(one, both.left), _body(other, both.right)
-    if bodies[0] is None or bodies[1] is None or both.depth > _MAX_NESTING:
-        return
-    for found in _compare(_Both(bodies[0], bodies[1], both.names, both.depth + 1)):
-        yield LayerDifference(f"{one.get('target')}: {found.what}", found.left, found.right)
+    if (inner := _bodies(one, other, both)) is not None:
+        for found in _compare(inner):
+            yield LayerDifference(f"{one.get('target')}: {found.what}", found.left, found.right)
+
+
+def _bodies(one: Node, other: Node, both: _Both) -> _Both | None:
+    """Return the bodies that two nodes name, such as the branches of a `cond`."""
+    left, right = _body(one, both.left), _body(other, both.right)
+    if left is None or right is None or both.depth > _MAX_NESTING:
+        return None
+    return _Both(left, right, both.names, both.depth + 1)
+
+
+# -- side by side ---------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class NodePair:
+    """Two nodes that stand for each other, as lines; None on the side that has none there."""
+
+    left: str | None
+    right: str | None
+    same: bool
+    """True if they compute the same, whatever they are called."""
+
+
+def node_pairs(left: Mapping[str, Json], right: Mapping[str, Json]) -> list[NodePair]:
+    """Return two graphs side by side, the bodies of a node after it.
+
+    Raises DamagedStore for a graph that is nested deeper than any recorded one.
+    """
+    try:
+        return list(_lines(_Both(left, right, Renaming(), 0)))
+    except RecursionError as error:
+        raise DamagedStore("A stored graph is nested too deeply to be read.") from error
+
+
+def _lines(both: _Both) -> Iterator[NodePair]:
+    indent = "    " * both.depth
+    for one, other, same in _pairs(both):
+        ours, theirs = (
+            None if node is None else indent + spelling.node(node, graph)
+            for node, graph in ((one, both.left), (other, both.right))
+        )
+        yield NodePair(ours, theirs, same)
+        if one is not None and other is not None:
+            inner = _bodies(one, other, both)
+            yield from () if inner is None else _lines(inner)
 
 
 def _key(node: Node, graph: Mapping[str, Json]) -> str:

@@ -24,26 +24,36 @@ Key = tuple[str, str, int]
 
 def graphs(left: DiffSide, right: DiffSide) -> LayerDiff:
     """The graphs of two compiles, by stage and partition, in order."""
+    pairs = paired_graphs(left, right)
+    found = tuple(_graph_differences((left, right), pairs))
+    ours, theirs = (sum(pair[side] is not None for pair in pairs.values()) for side in (0, 1))
+    return LayerDiff("graphs", ours, theirs, found)
+
+
+GraphPairs = dict[str, tuple[Graph | None, Graph | None]]
+"""The graphs of two compiles that belong together, by the name of their stage."""
+
+
+def paired_graphs(left: DiffSide, right: DiffSide) -> GraphPairs:
+    """Pair the graphs of two compiles by stage and partition, in order."""
     stages = replayed_stages(left, right)
     ours, theirs = _graphs(left, stages), _graphs(right, stages)
-    found = tuple(_graph_differences((left, right), ours, theirs))
-    return LayerDiff("graphs", len(ours), len(theirs), found)
+    return {_name(key): (ours.get(key), theirs.get(key)) for key in dict.fromkeys([*ours, *theirs])}
 
 
 def _graph_differences(
-    sides: tuple[DiffSide, DiffSide], ours: dict[Key, Graph], theirs: dict[Key, Graph]
+    sides: tuple[DiffSide, DiffSide], pairs: GraphPairs
 ) -> Iterator[LayerDifference]:
-    for key in dict.fromkeys([*ours, *theirs]):
-        one, other = ours.get(key), theirs.get(key)
+    for name, (one, other) in pairs.items():
         if one is None or other is None:
-            yield LayerDifference(_name(key), _size(one), _size(other))
+            yield LayerDifference(name, _size(one), _size(other))
         elif one.digest != other.digest:
             documents = (
                 graph_of(side.store.read_blob(graph.digest))
                 for side, graph in zip(sides, (one, other), strict=True)
             )
             for found in compare_graphs(*documents):
-                yield LayerDifference(f"{_name(key)}: {found.what}", found.left, found.right)
+                yield LayerDifference(f"{name}: {found.what}", found.left, found.right)
 
 
 def replayed_stages(left: DiffSide, right: DiffSide) -> tuple[str, ...] | None:

@@ -11,7 +11,7 @@ from torchreel.commands.rendering.text import count
 from torchreel.commands.rendering.unreadable import as_far_as_readable
 from torchreel.errors import UsageError
 from torchreel.escaping.shell import command
-from torchreel.report import ReportOptions, build, render
+from torchreel.report import ReportOptions, build, build_comparison, render
 from torchreel.store import Store, queries
 from torchreel.store.addressing import Address
 from torchreel.store.records import Compile
@@ -33,6 +33,22 @@ def report(store: Store, address: Address, output: Path, max_bytes: int) -> None
         failures = count(len(document.failures), "distinct failure")
         rows = count(len(document.compiles), "compile")
         streams.result(f"wrote {output}: {rows}, {failures}, {len(text.encode()):,} bytes")
+
+
+def compare(
+    left: tuple[Store, Address], right: tuple[Store, Address], output: Path, max_bytes: int
+) -> int:
+    """Write the page about two addresses; returns 1 where they differ."""
+    with as_far_as_readable(left[0]) as ours, as_far_as_readable(right[0]) as theirs:
+        document = build_comparison(left, right, max_bytes)
+        text = render(document.with_notes([*ours, *theirs]))
+        _write(output, text)
+        for note in document.notes:
+            streams.say(note, style="yellow")
+        pairs = f"{document.differing} of {count(len(document.pairs), 'pair')} of compiles differ"
+        streams.result(f"wrote {output}: {pairs}, {len(text.encode()):,} bytes")
+        streams.next_command("torchreel", "diff", *document.sides)
+    return 1 if document.is_different else 0
 
 
 def _write(output: Path, text: str) -> None:

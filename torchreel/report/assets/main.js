@@ -21,21 +21,23 @@ function topBar() {
     } }, "to the content"),
     el("a", { class: "brand", href: "#/" }, "torchreel"),
     el("span", { class: "mono t" }, report.store), el("span", { class: "grow" }),
-    text(`torchreel ${report.version}`, "dim"), search);
+    text(`torchreel ${report.version}`, "dim"), isComparison ? "" : search);
 }
 
 async function route() {
   const turn = (shown += 1);
   const [, kind, number, tab = ""] = location.hash.split("/");
   const index = Number(number);
-  const isCompile = kind === "c" && Number.isInteger(index) && report.compiles[index];
+  const isCompile = kind === "c" && Number.isInteger(index) && report.compiles?.[index];
   const known = TABS.some(([name]) => name === tab) ? tab : "";
-  const main = isCompile ? await compileView(index, known) : overview();
+  const isPair = kind === "p" && isComparison && report.pairs[index];
+  const main = isPair ? await pairView(index) : isComparison ? comparisonOverview() :
+    isCompile ? await compileView(index, known) : overview();
   if (turn !== shown) return;
   main.addEventListener("keydown", arrows);
   app.querySelector("main")?.remove();
   app.append(main);
-  if (!isCompile) drawCompiles(document.getElementById("compiles"));
+  if (!isCompile && !isComparison) drawCompiles(document.getElementById("compiles"));
   scrollTo(0, 0);
   const focused = focusAfter && document.getElementById(focusAfter);
   focusAfter = "";
@@ -50,7 +52,7 @@ document.addEventListener("keydown", (event) => {
   const typing = /^(input|select|textarea)$/i.test(event.target.tagName);
   if (event.key === "/" && !typing) {
     event.preventDefault();
-    (document.querySelector("main .find") ?? document.getElementById("search")).focus();
+    (document.querySelector("main .find") ?? document.getElementById("search"))?.focus();
   }
 });
 
