@@ -10,6 +10,8 @@ import pytest
 import torch
 from hypothesis import settings
 
+from tests import server as servers
+
 settings.register_profile("repeatable", derandomize=True)
 settings.register_profile("explore", max_examples=1000, deadline=None)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "repeatable"))
@@ -21,3 +23,23 @@ def _grad_mode() -> Iterator[None]:
     before = torch.is_grad_enabled()
     yield
     torch.set_grad_enabled(before)
+
+
+@pytest.fixture(scope="session")
+def server() -> Iterator[servers.Server]:
+    """A PostgreSQL server of this session's own, with the empty store `torchreel`."""
+    pytest.importorskip("psycopg", reason="no driver for PostgreSQL: pip install -e '.[postgres]'")
+    if servers.programs() is None:
+        pytest.skip("there is no PostgreSQL: pip install -e '.[test]'")
+    from torchreel.store import Store
+
+    with servers.running() as running:
+        running.execute("CREATE DATABASE torchreel")
+        Store.open(running.url("torchreel"), create=True).close()
+        yield running
+
+
+@pytest.fixture
+def url(server: servers.Server) -> str:
+    """The URL of an empty store on that server, of the test's own."""
+    return server.new_database("torchreel")

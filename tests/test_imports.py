@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-HEAVY = ["torch", "sqlalchemy", "alembic", "zstandard", "numpy", "typer"]
+HEAVY = ["torch", "sqlalchemy", "alembic", "zstandard", "numpy", "psycopg", "typer"]
 
 
 @pytest.mark.parametrize(

@@ -21,6 +21,7 @@ from torchreel.commands.import_ import import_
 from torchreel.commands.ls import ls
 from torchreel.commands.minify import minify
 from torchreel.commands.options import print_version
+from torchreel.commands.prepare import prepare
 from torchreel.commands.query import query
 from torchreel.commands.recheck import recheck
 from torchreel.commands.record import record
@@ -93,6 +94,7 @@ app.command()(export)
 app.command()(share)
 app.command()(audit)
 app.command("import")(import_)
+app.command()(prepare)
 app.command()(doctor)
 
 

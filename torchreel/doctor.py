@@ -23,6 +23,7 @@ from torchreel.errors import StoreError
 from torchreel.sandbox import filesystem, missing
 from torchreel.store import Store
 from torchreel.store.addressing import default_store
+from torchreel.store.passwords import hidden
 from torchreel.torch_compat import releases
 from torchreel.torch_compat.names import State as NameState
 from torchreel.torch_compat.names import TorchName
@@ -110,7 +111,7 @@ def _sandbox() -> Finding:
 
 def _store(target: str | None) -> Finding:
     """Check that the store opens for writing, or that one can be made in its place."""
-    target = target or default_store()
+    target = hidden(target) if target else default_store()
     try:
         if "://" in target or Path(target).exists():
             Store.open(target, write=True).close()

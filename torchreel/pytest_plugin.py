@@ -70,6 +70,7 @@ def _checked(option: str) -> str:
     """The store, absolute; refuses what can't be one before any test has run."""
     from torchreel.errors import UsageError
     from torchreel.store.addressing import default_store
+    from torchreel.store.passwords import hidden
     from torchreel.store.recording import open_for_recording
 
     if os.path.isdir(option) or option.endswith(".py") or "::" in option:
@@ -78,7 +79,7 @@ def _checked(option: str) -> str:
             f"--torchreel=STORE {option}."
         )
     target = option or default_store()
-    target = target if "://" in target else os.path.abspath(target)
+    target = hidden(target) if "://" in target else os.path.abspath(target)
     try:
         open_for_recording(target).close()
     except UsageError as error:

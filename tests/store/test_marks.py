@@ -145,6 +145,6 @@ def test_a_directory_that_is_gone(tmp_path: Path) -> None:
 
 
 def test_marks_of_a_server_are_found_whoever_hides_the_password() -> None:
-    secret, hidden = (f"postgresql://me:{word}@host/db" for word in ("secret", "***"))
+    secret, hidden = (f"postgresql://me{word}@host/db" for word in (":secret", ""))
     assert marks.path_of(secret, 1, 2) == marks.path_of(hidden, 1, 2)
     assert marks.path_of(secret, 1, 2) != marks.path_of("postgresql://me@other/db", 1, 2)

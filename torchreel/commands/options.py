@@ -41,6 +41,15 @@ def number_option(name: str, metavar: str, help: str) -> Any:
     return typer.Option(name, metavar=metavar, help=help, callback=_number)
 
 
+def without_password(value: Any) -> Any:
+    """Return a URL or several as they may be shown."""
+    from torchreel.store.passwords import hidden
+
+    if isinstance(value, list):
+        return [hidden(each) for each in value]
+    return hidden(value) if isinstance(value, str) else value
+
+
 AddressArgument = Annotated[
     str,
     typer.Argument(
@@ -49,7 +58,16 @@ AddressArgument = Annotated[
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Write JSON.")]
 StoreOption = Annotated[
-    str | None, typer.Option("--output", "-o", metavar="STORE", help="The store to append to.")
+    str | None,
+    typer.Option(
+        "--output", "-o", metavar="STORE", help="The store to append to.", callback=without_password
+    ),
+]
+StoresArgument = Annotated[
+    list[str] | None,
+    typer.Argument(
+        metavar="STORE", help="Paths or URLs.", show_default=False, callback=without_password
+    ),
 ]
 OutputOption = Annotated[
     Path, typer.Option("--output", "-o", metavar="DIR", help="Where to write.")

@@ -6,14 +6,11 @@ from typing import Annotated
 
 import typer
 
-from torchreel.commands.options import ImportOption, JsonOption, TrustOption
+from torchreel.commands.options import ImportOption, JsonOption, StoresArgument, TrustOption
 
 
 def recheck(
-    stores: Annotated[
-        list[str] | None,
-        typer.Argument(metavar="STORE", help="Paths or URLs.", show_default=False),
-    ] = None,
+    stores: StoresArgument = None,
     *,
     python: Annotated[
         str, typer.Option("--python", metavar="PATH", help="The Python that has the other torch.")

@@ -6,17 +6,19 @@ from typing import Annotated
 
 import typer
 
-from torchreel.commands.options import JsonOption
+from torchreel.commands.options import JsonOption, StoresArgument, without_password
 
 
 def triage(
-    stores: Annotated[
-        list[str] | None,
-        typer.Argument(metavar="STORE", help="Paths or URLs.", show_default=False),
-    ] = None,
+    stores: StoresArgument = None,
     baseline: Annotated[
         list[str] | None,
-        typer.Option("--baseline", metavar="STORE", help="Tell which groups are not in this one."),
+        typer.Option(
+            "--baseline",
+            metavar="STORE",
+            help="Tell which groups are not in this one.",
+            callback=without_password,
+        ),
     ] = None,
     json: JsonOption = False,
 ) -> None:

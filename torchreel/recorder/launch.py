@@ -30,6 +30,7 @@ from torchreel.recorder.session import MODE_VARIABLE, MODES, RUN_VARIABLE
 from torchreel.recorder.settings import VARIABLES, Settings
 from torchreel.store.database import Store
 from torchreel.store.files import locks
+from torchreel.store.passwords import full, hidden
 from torchreel.store.records import Recording
 
 _NUMBER = slice(60, 64)
@@ -155,7 +156,7 @@ def _shown(status: int) -> int:
 def _absolute(store_path: str | Path) -> str:
     text = str(store_path)
     if "://" in text:
-        return text
+        return hidden(text)
     with suppress(OSError):  # the working directory is gone
         return os.path.abspath(text)
     return text
@@ -251,7 +252,7 @@ def _check_program(command: Sequence[str]) -> None:
 
 
 def _environment(target: str, run: str, mode: str, settings: Settings) -> dict[str, str]:
-    variables = {**_variables(), MODE_VARIABLE: f"{mode}:{target}", RUN_VARIABLE: run}
+    variables = {**_variables(), MODE_VARIABLE: f"{mode}:{full(target)}", RUN_VARIABLE: run}
     for name in VARIABLES:
         variables.pop(name, None)
     return {**variables, **settings.variables()}

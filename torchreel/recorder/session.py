@@ -259,9 +259,10 @@ def _checked(mode: str) -> str:
 def _absolute(target: str | Path | None) -> str:
     """A path that stays the same when the program changes its working directory."""
     from torchreel.store.addressing import default_store
+    from torchreel.store.passwords import hidden
 
     text = str(target) if target is not None else default_store()
-    return text if "://" in text else os.path.abspath(text)
+    return hidden(text) if "://" in text else os.path.abspath(text)
 
 
 def _before_fork() -> None:

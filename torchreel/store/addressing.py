@@ -17,6 +17,7 @@ import re
 from typing import NamedTuple
 
 from torchreel.errors import UsageError
+from torchreel.store.passwords import hidden
 
 DEFAULT_STORE = "torchreel.db"
 """The default store, of recordings and of commands."""
@@ -65,11 +66,12 @@ def is_capture(compile_id: str) -> bool:
 
 def default_store() -> str:
     """The store that is meant when none is named: `TORCHREEL_STORE`, or `torchreel.db` here."""
-    return os.environ.get(STORE_VARIABLE) or DEFAULT_STORE
+    return hidden(os.environ.get(STORE_VARIABLE) or DEFAULT_STORE)
 
 
 def parse(text: str = "") -> Address:
-    """The address that `text` spells; raises UsageError when it spells none."""
+    """The address that `text` spells, without a password; UsageError when it spells none."""
+    given, text = text, hidden(text)
     store, mark, place = text.rpartition("#")
     # A path may hold a '#' of its own.
     if not mark or os.path.exists(text):
@@ -81,7 +83,7 @@ def parse(text: str = "") -> Address:
             f"as in run.db#2/0/1@417, not {place!r}."
         )
     return Address(
-        store or default_store(),
+        hidden(given.removesuffix(f"#{place}")) if store else default_store(),
         _number(match, "recording"),
         match["compile"],
         _number(match, "attempt"),

@@ -23,10 +23,9 @@ from sqlalchemy import (
     create_engine,
     event,
     inspect,
-    make_url,
     text,
 )
-from sqlalchemy.exc import ArgumentError, NoSuchModuleError, SQLAlchemyError
+from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.pool import NullPool, Pool, QueuePool
 
 from torchreel.errors import DamagedStore, LockedStore, NewerStore, NotAStore, UsageError
@@ -35,11 +34,13 @@ from torchreel.store.blobs.packing import LastPack
 from torchreel.store.blobs.pages import Inline
 from torchreel.store.files import faults, locks, sqlite_files
 from torchreel.store.files.direct import write_schema
+from torchreel.store.passwords import hidden
 from torchreel.store.reading import file_schema
 from torchreel.store.reading.connections import Guarded, bytes_of
 from torchreel.store.reading.rows import checked
 from torchreel.store.revision import REVISION
 from torchreel.store.schema import COMPUTED
+from torchreel.store.servers import connections, tables
 from torchreel.store.writer import Writer
 
 BUSY_TIMEOUT_MS = 5000
@@ -87,7 +88,7 @@ class Store:
 
     def connect(self) -> Connection:
         """A connection for reading: one consistent view until it is closed."""
-        return self.engine.connect()
+        return connections.reading(self.engine) if self.is_on_server else self.engine.connect()
 
     def rows(self, query: Select[Any]) -> list[Row[Any]]:
         """Return what a query finds: nothing where its table is not there yet (`schema.COMPUTED`).
@@ -120,6 +121,11 @@ class Store:
             raise error
         if str(error) not in self._unreadable:
             self._unreadable.append(str(error))
+
+    @property
+    def is_on_server(self) -> bool:
+        """Return True for a store that is no file."""
+        return self._path is None
 
     @property
     def size(self) -> int:
@@ -200,7 +206,25 @@ class Store:
 
     def _require_columns(self) -> None:
         with self.connect() as connection:
-            file_schema.require_columns(connection, self.target)
+            if self.is_on_server:
+                tables.require_tables(connection, self.target)
+            else:
+                file_schema.require_columns(connection, self.target)
+
+    def _prepare(self, revision: str | None, *, create: bool) -> None:
+        """Make the tables of a server's store, or those of an older one new, on request alone.
+
+        Other machines read it, which may have the older version.
+        """
+        if create:
+            return self._migrate()
+        remedy = f"'torchreel prepare {self.target}' makes them."
+        if revision is None:
+            raise NotAStore(f"{self.target} is a database without the tables of a store: {remedy}")
+        raise LockedStore(
+            f"{self.target} has the tables of an older torchreel (its schema is {revision}, this "
+            f"one knows {REVISION}): {remedy}"
+        )
 
     def _migrate(self) -> None:
         # Imported late: Alembic is needed only to create and to upgrade.
@@ -208,6 +232,8 @@ class Store:
 
         try:
             with self.writer() as writer:
+                if self.is_on_server:
+                    connections.alone(writer.connection)
                 upgrade(writer.connection)
         except (SQLAlchemyError, CommandError, ValueError, TypeError, LookupError) as error:
             raise DamagedStore(
@@ -255,17 +281,13 @@ def _migrated_copy(path: Path, reader: Store) -> Store:
 
 
 def _open_server(url: str, write: bool, create: bool) -> Store:
-    try:
-        engine = create_engine(make_url(url))
-    except (ArgumentError, NoSuchModuleError) as error:
-        raise UsageError(f"{_scheme(url)} is no database that SQLAlchemy knows.") from error
-    except ModuleNotFoundError as error:
-        raise UsageError(f"{_scheme(url)} needs the package {error.name}: install it.") from error
-    target = engine.url.render_as_string(hide_password=True)
+    target = hidden(url)
+    engine = connections.engine_of(target, write=write)
     with _closed_on_error(Store(target, engine, writable=write)) as store:
-        revision = store._revision() if create else store._require_tables()
-        if write and revision != REVISION:
-            store._migrate()
+        revision = store._revision()
+        if revision != REVISION:
+            store._prepare(revision, create=create)
+        store._require_columns()
     return store
 
 
@@ -277,11 +299,6 @@ def _closed_on_error(store: Store) -> Iterator[Store]:
     except BaseException:
         store.close()
         raise
-
-
-def _scheme(url: str) -> str:
-    """Return what a URL begins with: the rest may hold a password."""
-    return f"'{url.partition('://')[0]}://...'"
 
 
 def _file_store(path: Path, write: bool, name: str = "") -> Store:

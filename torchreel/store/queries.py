@@ -79,14 +79,15 @@ def environment(store: Store, recording_id: int) -> dict[str, str]:
     """Return what a recording says of the machine, the versions and the variables it ran under."""
     table = schema.environment
     query = select(table).where(table.c.recording_id == recording_id)
-    return {row.key: row.value for row in store.rows(query.order_by(table.c.key))}
+    return {row.key: row.value for row in sorted(store.rows(query), key=lambda row: row.key)}
 
 
 def lost(store: Store, recording_id: int) -> list[Lost]:
     """Return what a recording had to leave out, and why."""
     table = schema.lost
     query = select(table).where(table.c.recording_id == recording_id)
-    return _fetch(store, query.order_by(table.c.reason, table.c.place), Lost)
+    # Sorted here, as below: a server sorts text by the language that its database was made with.
+    return sorted(_fetch(store, query, Lost), key=lambda row: (row.reason, row.place))
 
 
 def compiles(store: Store, recording_id: int) -> list[Compile]:
@@ -320,7 +321,8 @@ def graph_targets(store: Store, graph: Graph) -> list[GraphTarget]:
     """Return what a graph calls: the outer graph first, then by name."""
     table = schema.graph_targets
     query = select(table).where(table.c.graph_id == graph.id)
-    return _fetch(store, query.order_by(table.c.depth, table.c.target), GraphTarget)
+    found = _fetch(store, query, GraphTarget)
+    return sorted(found, key=lambda row: (row.depth, row.target))
 
 
 def is_without_graph(store: Store, compile: Compile) -> bool:
@@ -386,7 +388,7 @@ def config(store: Store, config_id: int | None) -> list[ConfigEntry]:
     table = schema.config_entries
     columns = (table.c.module, table.c.key, table.c.value, table.c.portable)
     query = select(*columns).where(table.c.config_id == config_id)
-    return _fetch(store, query.order_by(table.c.module, table.c.key), ConfigEntry)
+    return sorted(_fetch(store, query, ConfigEntry), key=lambda row: (row.module, row.key))
 
 
 def replays(store: Store, compile: Compile) -> list[Replay]:

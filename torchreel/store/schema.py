@@ -34,13 +34,18 @@ from torchreel.store.revision import REVISION
 
 
 class SafeText(TypeDecorator[str]):
-    """Text; bytes that no encoding explains (surrogates in a path) are stored escaped."""
+    """Text; bytes that no encoding explains (surrogates in a path) are stored escaped, and so is
+    a NUL on a server."""
 
     impl = Text
     cache_ok = True
 
     def process_bind_param(self, value: str | None, dialect: Dialect) -> str | None:
-        if value is None or value.isascii():
+        if value is None:
+            return value
+        if dialect.name == "postgresql" and "\0" in value:  # which a server's text can't hold
+            value = value.replace("\0", "\\x00")
+        if value.isascii():
             return value
         return value.encode("utf-8", "backslashreplace").decode("utf-8")
 

@@ -51,7 +51,9 @@ class Writer:
     def put(self, table_name: str, **columns: object) -> bool:
         """Insert one row unless its key (or a unique column of it) is taken; True if it was not."""
         statement = self._insert_or_ignore(self._table(table_name)).values(columns)
-        return self.connection.execute(statement).rowcount == 1
+        # else SQLAlchemy forgets the count where it asks for the new key as well, as of a server
+        counted = statement.execution_options(preserve_rowcount=True)
+        return self.connection.execute(counted).rowcount == 1
 
     def update(self, table_name: str, id: int, **columns: object) -> None:
         """Change columns of the row with that id."""

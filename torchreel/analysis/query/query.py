@@ -17,13 +17,16 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from sys import getsizeof
+from typing import Any, TypeVar
 
-from torchreel.analysis.query.views import VIEWS, QueryScope, QueryView, Value, Values
+from torchreel.analysis.query import server_tables
+from torchreel.analysis.query.views import VIEWS, QueryScope, QueryView, Value
 from torchreel.errors import DamagedStore, UsageError
 from torchreel.store import Store
 from torchreel.store.files.faults import store_error
 from torchreel.store.reading.connections import Guarded
 
+_Row = TypeVar("_Row", bound="tuple[Any, ...]")
 Cell = int | float | str | bytes | None
 SECONDS = 60.0
 """Seconds that a statement may run, unless somebody says otherwise."""
@@ -70,7 +73,12 @@ def query(scope: QueryScope, statement: str, *, seconds: float = SECONDS) -> Res
         for view in VIEWS.values():
             connection.execute(_definition(view))
         _refuse(connection, statement)
-        for view in _named(statement):
+        words = set(re.findall(r"\w+", statement.lower()))
+        if scope.store.is_on_server:
+            for table in server_tables.named(words, VIEWS):
+                rows = server_tables.rows(scope.store, table)
+                server_tables.fill(connection, table, _in_time(rows, limits))
+        for view in _named(words):
             _fill(connection, view, scope, limits)
         connection.execute("PRAGMA query_only = ON")
         connection.set_authorizer(_only_reading)
@@ -124,13 +132,14 @@ def _load(connection: sqlite3.Connection, module: str) -> None:
 
 @contextmanager
 def _connected(store: Store) -> Iterator[sqlite3.Connection]:
-    """A connection of our own to the file, with its limits; to nothing, for a server's store."""
+    """A connection of our own to the file, with its limits; to empty tables, for a server's."""
     with store.connect() as opened:
         raw = opened.connection.driver_connection
         if isinstance(raw, Guarded):
             yield raw
             return
-    with closing(sqlite3.connect(":memory:")) as empty:
+    with closing(sqlite3.connect(":memory:", isolation_level=None)) as empty:
+        server_tables.create(empty)
         yield empty
 
 
@@ -150,13 +159,12 @@ def _refuse(connection: sqlite3.Connection, statement: str) -> None:
         connection.set_authorizer(None)
 
 
-def _named(statement: str) -> list[QueryView]:
+def _named(words: set[str]) -> list[QueryView]:
     """Return the views whose names are words of a statement: all that it reads, if not more.
 
     SQLite's authorizer does not tell of every table: not of one of which `USING` alone needs a
     column.
     """
-    words = set(re.findall(r"\w+", statement.lower()))
     return [view for name, view in VIEWS.items() if name in words]
 
 
@@ -173,7 +181,7 @@ def _fill(
         ) from error
 
 
-def _in_time(rows: Iterable[Values], limits: _Limits) -> Iterator[Values]:
+def _in_time(rows: Iterable[_Row], limits: _Limits) -> Iterator[_Row]:
     for row in rows:
         if limits.are_over():
             raise limits.error()

@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
-from sqlalchemy import func, select
+from sqlalchemy import BigInteger, cast, func, select
 
 from torchreel.analysis.triage.forms import Form, form_of_case, operation
 from torchreel.analysis.triage.program_part import NO_PART, ProgramPart, program_part
@@ -145,7 +145,7 @@ def _calls(store: Store, row: Compile | None) -> Mapping[str, int]:
         return {}
     targets, graphs = schema.graph_targets, schema.graphs
     query = (
-        select(targets.c.graph_id, targets.c.target, func.sum(targets.c.count))
+        select(targets.c.graph_id, targets.c.target, cast(func.sum(targets.c.count), BigInteger))
         .join(graphs, targets.c.graph_id == graphs.c.id)
         .where(graphs.c.compile_id == row.id)
         .group_by(targets.c.graph_id, targets.c.target)

@@ -13,6 +13,7 @@ from torchreel.sharing.audit.kinds import kind_of
 from torchreel.sharing.audit.leftovers import leftovers
 from torchreel.sharing.audit.walk import Leaf, leaves
 from torchreel.store import Store
+from torchreel.store.passwords import hidden
 
 _NUMBER = re.compile(r"-?\d+(?:\.\d+)?(?:e[+-]?\d+)?")
 _FLOATS = re.compile(r'Float\("([^"]*)"')
@@ -51,6 +52,7 @@ def audit(target: str | Path) -> AuditReport:
 
     Raises StoreError where it can't be read.
     """
+    target = hidden(str(target))
     with Store.open(target) as store:
         declared = _declared(store)
         found: dict[AuditFinding, None] = {}

@@ -10,6 +10,7 @@ import sqlite3
 from typing import TYPE_CHECKING
 
 from torchreel.errors import DamagedStore, LockedStore, NotAStore, StoreError
+from torchreel.store.servers import faults as of_servers
 
 if TYPE_CHECKING:
     from sqlalchemy import Engine
@@ -74,7 +75,7 @@ def store_error(error: BaseException, target: str) -> StoreError | None:
         return DamagedStore(f"{target} is damaged: its tables have names that are not UTF-8.")
     code = getattr(error, "sqlite_errorcode", None)
     if code is None:
-        return None
+        return of_servers.store_error(error, target)
     kind, sentence = _MEANING.get(code & 0xFF, (None, ""))
     if kind is not None:
         return kind(f"{target} {sentence}")

@@ -24,6 +24,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
+from torchreel.store.passwords import hidden
 from torchreel.store.processes.liveness import machine_identity
 
 KEY = "marks"
@@ -42,7 +43,6 @@ _SLOTS = 511
 """Marks in the file, the last ones: with the header 16 KiB.  The rows of compiles that returned
 earlier are in the store."""
 _STATUSES = ("running", "ok", "failed", "restarted", "stopped", "hung")
-_PASSWORD = re.compile(r":[^:@/]*@")
 _NAME = re.compile(r"-marks-(\d+)-(\d+)")
 
 
@@ -56,8 +56,7 @@ def path_of(target: str, pid: int, started_ns: int) -> Path:
         import hashlib
         import tempfile
 
-        # A store that is open hides its password.
-        digest = hashlib.sha256(_PASSWORD.sub("@", target).encode()).hexdigest()[:16]
+        digest = hashlib.sha256(hidden(target).encode()).hexdigest()[:16]
         return Path(tempfile.gettempdir(), f"torchreel-{digest}{name}")
     real = Path(target).resolve()
     return real.with_name(f"{real.name}{name}")

@@ -1,0 +1,1 @@
+"""A store on a server: PostgreSQL's part of what `files` is for SQLite."""

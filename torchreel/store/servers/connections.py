@@ -1,0 +1,70 @@
+"""Connections to a server: what URL may be opened, and how.
+
+Lives here: the driver, its settings, what a transaction is.  Not here: the errors of the server
+(`torchreel.store.servers.faults`), the tables (`torchreel.store.servers.tables`).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sqlalchemy import URL, Connection, Engine, create_engine, make_url, text
+from sqlalchemy.exc import ArgumentError, NoSuchModuleError
+
+from torchreel.errors import UnsupportedError, UsageError
+from torchreel.store.passwords import full
+
+CONNECT_SECONDS = 10
+"""Seconds that a server has to answer."""
+_READER_MS = 10 * 60 * 1000
+"""Milliseconds that one query of a reader may take on a server: a store is shared."""
+_PREPARING = 0x7265656C
+"""The key of the advisory lock of whoever makes or migrates tables: 'reel'."""
+_READING: dict[str, Any] = {"isolation_level": "REPEATABLE READ", "postgresql_readonly": True}
+
+
+def engine_of(target: str, *, write: bool) -> Engine:
+    """Return an engine for the server that a URL names.
+
+    Raises UsageError for what is no URL, and UnsupportedError for another database.
+    """
+    try:
+        url = _url(target)
+        settings: dict[str, Any] = {"application_name": "torchreel"}
+        if "connect_timeout" not in url.query:
+            settings["connect_timeout"] = CONNECT_SECONDS
+        if not write and "options" not in url.query:
+            settings["options"] = f"-c statement_timeout={_READER_MS}"
+        return create_engine(url, connect_args=settings, hide_parameters=True)
+    except (ArgumentError, NoSuchModuleError) as error:
+        raise UsageError(f"{_scheme(target)} is no database that SQLAlchemy knows.") from error
+    except ModuleNotFoundError as error:
+        raise UsageError(
+            f"{_scheme(target)} needs the package {error.name}: "
+            "pip install 'torchreel[postgres]' brings it."
+        ) from error
+
+
+def _url(target: str) -> URL:
+    if target.startswith("postgres://"):  # as libpq takes it as well
+        target = target.replace("postgres", "postgresql", 1)
+    url = make_url(full(target))
+    if url.get_backend_name() != "postgresql":
+        url.get_dialect()  # which says so where there is no such database at all
+        raise UnsupportedError(f"A store can be SQLite or PostgreSQL, not {_scheme(target)}.")
+    return url.set(drivername="postgresql+psycopg") if "+" not in url.drivername else url
+
+
+def _scheme(url: str) -> str:
+    """Return the beginning of a URL: the rest may hold a password."""
+    return f"'{url.partition('://')[0]}://...'"
+
+
+def alone(connection: Connection) -> None:
+    """Wait until no other transaction changes the tables of this database."""
+    connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": _PREPARING})
+
+
+def reading(engine: Engine) -> Connection:
+    """Return a connection for reading: one view of a server, consistent until it is closed."""
+    return engine.connect().execution_options(**_READING)
