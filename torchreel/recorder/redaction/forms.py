@@ -43,7 +43,7 @@ _OWN: tuple[tuple[str, bytes], ...] = (
     ("://", rb"://([^/\s:@'\"\\]*:[^/\s@'\"\\]+|[\w.-]{16,})(?=@)"),
     ("hooks.slack.com/", rb"hooks\.slack\.com/([\w/-]{12,})"),
     ("/api/webhooks/", rb"/api/webhooks/(\d+/[\w-]{12,})"),
-    ("-Signature=", rb"-Signature=([\w%+/-]{16,})"), ("sig=", rb"(?<=[?&])sig=([\w%+/-]{6,})"),
+    ("-Signature=", rb"-Signature=([\w%+/-]{6,})"), ("sig=", rb"(?<=[?&])sig=([\w%+/-]{6,})"),
     ("key=", rb"(?<=[?&])key=([\w%+/-]{6,})"),
     ("pin=", rb"[pP][iI][nN]=['\"]?(\d{4,12})\b"), ("pin:", rb"[pP][iI][nN]: ?['\"]?(\d{4,12})\b"),
     ("pin ", rb"PIN (?:is |was |code )?['\"]?(\d{4,12})\b"),
@@ -72,6 +72,18 @@ FORMS = _table()
 
 def spans(text: bytes, places: Iterable[tuple[int, bytes]]) -> Iterator[tuple[int, int]]:
     """Yield what is secret at the given places of words; all of them, in whatever order."""
+    return (match.span(1 if match.re.groups else 0) for match in _matches(text, places))
+
+
+def told(text: bytes, places: Iterable[tuple[int, bytes]]) -> Iterator[tuple[int, int]]:
+    """Yield those of them that only what stands before tells: elsewhere they say nothing."""
+    for match in _matches(text, places):
+        if match.re.groups:
+            start, end = match.span(1)
+            yield max(start, text.rfind(b":", start, end) + 1), end  # of a user and a password
+
+
+def _matches(text: bytes, places: Iterable[tuple[int, bytes]]) -> Iterator[re.Match[bytes]]:
     for at, word in places:
         if word not in FORMS or (word not in _INSIDE and _follows_letter(text, at)):
             continue
@@ -83,7 +95,7 @@ def spans(text: bytes, places: Iterable[tuple[int, bytes]]) -> Iterator[tuple[in
                 else (_compiled(pattern).match(text, at))
             )
             if match is not None:
-                yield match.span(1 if match.re.groups else 0)
+                yield match
 
 
 def _follows_letter(text: bytes, at: int) -> bool:

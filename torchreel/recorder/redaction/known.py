@@ -27,6 +27,7 @@ _PIECE = 300
 _LONGEST = 30_000
 _WORD = lazy_text(r"[A-Za-z_.]+|\d+")
 _QUOTES = b"'\""
+_MARK = REDACTED.decode()
 _NAMES = lazy(rb"[\w]")
 
 
@@ -80,7 +81,7 @@ class KnownValues:
 
         Returns whether it is new.
         """
-        if not _SHORTEST <= len(value) <= _LONGEST or value.startswith("<"):
+        if not _SHORTEST <= len(value) <= _LONGEST or value.startswith("<") or _MARK in value:
             return False
         if value in ("None", "True", "False") or (value in self._cleared and not lasting):
             return False

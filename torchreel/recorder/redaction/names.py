@@ -49,7 +49,9 @@ _NEXT = rb"[\w-]{0,40}+\\*['\"]\s{0,3},\s{0,3}(?:default\s?=\s?)?"
 # The value goes into a text with the name, or into a container of that name.
 _FORMATTED = rb"[^'\"\n]{0,40}(?:%[sr]|\{\})[^'\"\n]{0,40}\\*['\"]\s{0,3}[,%]\s{0,3}\(?"
 _CONTAINER = rb"[\w-]{0,40}\.(?:set|add|put|update|append)\("
-_CLASS = rb"(?<=Auth)\("
+_CALLED = rb"\w{0,40}?(?P<failure>Error|Exception|Warning)?\("
+# Of a text alone, where what stands behind is no code: a query of an address, an option.
+_QUERIED = rb"(?:[?&][\w.-]{0,40}|(?<![\w-])--[\w-]{0,40})\Z"
 _BARE = rb"[^\s'\"\\,;()\[\]{}<>&|]{4,}"
 _QUOTED_NAME = rb"['\"](-{0,2})[\w-]{0,40}\Z"
 _OPTION = rb"(?<![\w-])-{1,2}[\w-]{0,40}\Z"
@@ -107,6 +109,7 @@ def _values(text: bytes, at: int, word: bytes) -> Iterator[tuple[int, int]]:
     else:
         yield from _next(text, at, word)
         yield from _given(text, behind)
+        yield from _called(text, at, word)
         yield from _of_option(text, at, behind, word)
         yield from _said(text, behind, word)
     compared = _compiled(_COMPARED).search(text, max(0, at - 72), at)
@@ -130,7 +133,9 @@ def _signed(
             yield from _listed(text, start)
         elif text[start : start + 1] in (b"[", b"{") and one:
             yield from _listed(text, start + 1)
-        if call in (b"", b"("):
+        if sign == b"=" and _compiled(_QUERIED).search(text, max(0, at - 48), at) is not None:
+            yield from _spans_of(_BARE, text, start)
+        elif call in (b"", b"("):
             yield from _unless_name(text, at, signed, _bare(text, start, word, sign))
     elif literal.is_number:
         bare = _compiled(_BARE).match(text, start)
@@ -186,9 +191,15 @@ def _bare(text: bytes, start: int, word: bytes, sign: bytes) -> Iterator[tuple[i
     is_code = behind in (b"(", b"[") or _compiled(rb"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)+").fullmatch(
         found
     )
-    if (word.startswith(b"pass") and not is_code) or (
+    if (word.startswith((b"pass", b"pwd")) and not is_code) or (
         len(found) >= 8 and has_digit and (b"." not in found or not is_code)
     ):
+        yield match.span()
+
+
+def _spans_of(pattern: bytes, text: bytes, start: int) -> Iterator[tuple[int, int]]:
+    match = _compiled(pattern).match(text, start)
+    if match is not None:
         yield match.span()
 
 
@@ -234,7 +245,8 @@ def _of_option(text: bytes, at: int, behind: int, word: bytes) -> Iterator[tuple
         return
     literal = literal_at(text, blank.end())
     is_option = _compiled(_OPTION).search(text, max(0, at - 48), at) is not None
-    if is_option and literal is not None and not literal.is_number:
+    is_sql = text[at : at + 9] == b"PASSWORD "  # SQL: ... PASSWORD 'x'
+    if (is_option or is_sql) and literal is not None and not literal.is_number:
         yield from _strings(text, literal)
         return
     bare = _compiled(_BARE).match(text, blank.end())
@@ -260,15 +272,24 @@ def _said(text: bytes, behind: int, word: bytes) -> Iterator[tuple[int, int]]:
         yield found.span()
 
 
+def _called(text: bytes, at: int, word: bytes) -> Iterator[tuple[int, int]]:
+    """`Token('x')`, `get_api_key("x")`; an exception is given prose, in which a value is mixed."""
+    call = _compiled(_CALLED).match(text, at + len(word))
+    if call is None or _is_many(text, at, word):
+        return
+    for start, end in _listed(text, call.end()):
+        if call["failure"] is None or _compiled(_MIXED).fullmatch(text, start, end) is not None:
+            yield start, end
+
+
 def _given(text: bytes, behind: int) -> Iterator[tuple[int, int]]:
     """`"password %s", "x"`; `cookies.set("x")`; `BasicAuth("user", "x")`."""
     formatted = _compiled(_FORMATTED).match(text, behind)
     if formatted is not None:
         yield from _strings(text, literal_at(text, formatted.end()))
-    for pattern in (_CONTAINER, _CLASS):
-        match = _compiled(pattern).match(text, behind)
-        if match is not None:
-            yield from _listed(text, match.end())
+    container = _compiled(_CONTAINER).match(text, behind)
+    if container is not None:
+        yield from _listed(text, container.end())
 
 
 def _ending(text: bytes, quote: int) -> Iterator[tuple[int, int]]:

@@ -11,6 +11,7 @@ as the text that it stands for.
 
 from __future__ import annotations
 
+import linecache
 import math
 import os
 import re
@@ -68,6 +69,8 @@ _LONG, _MUCH_ENTROPY = 32, 4.5
 """Characters, and bits: what detect-secrets takes for a key in base64."""
 _DIGIT = lazy(rb"\d")
 _TURNS = rb"[A-Za-z]\d|\d[A-Za-z]"
+_RUNS = lazy(rb"[^\x00-\x08\x0e-\x1f\x7f]{4,}")
+"""The texts in a pickle, in which a length in bytes of control stands before each."""
 _LARGE = 20_000
 _BETWEEN_STRINGS = lazy(rb"['\"]\s*(?:\+\s*|\\\n\s*)?[rRbBfFuU]{0,2}['\"]")
 _PLACE = lazy_text(r"\{[^{}]*\}")
@@ -124,7 +127,8 @@ class Redactor:
         if self.is_off:
             return data
         if not _is_text(data):
-            if self._without_secrets(data) != data:
+            # Of bytes between two texts, half would be taken for the end of the first.
+            if any(self._without_secrets(run) != run for run in _RUNS.findall(data)):
                 raise Withheld("a secret in bytes that are no text")
             return data
         return self._all(data, documents.looks_like_one(data))
@@ -159,8 +163,18 @@ class Redactor:
 
     def learn_from(self, file: str) -> None:
         """Take out what the source in that file gives the name of a secret."""
-        with suppress(OSError), open(file, "rb") as source:
-            self._without_secrets(source.read(_MOST_SOURCE))
+        source = _source(file)
+        if source:
+            self._without_secrets(source)
+            self._learn_program(source.decode("utf-8", "replace"))
+
+    def _learn_program(self, source: str) -> None:
+        from torchreel.recorder.redaction.syntax import texts
+
+        found = texts(source)
+        self.learn(found.secret)
+        for text in found.others:  # one may hold another with a name in it
+            self._without_secrets(text.encode("utf-8", "surrogatepass"))
 
     def _text(self, text: str) -> str:
         data = text.encode("utf-8", "surrogatepass")
@@ -282,10 +296,12 @@ class Redactor:
             for start, end in (*names.spans(text, places), *_random(text))
             if not self._is_cleared(text[start:end])
         }
-        found = known.union(forms.spans(text, places), _values(text, places))
+        formed, told = set(forms.spans(text, places)), set(forms.told(text, places))
+        found = known.union(formed, told, _values(text, places))
         if not found:
             return text
         learned = [self._learn(value) for value in _joined(text, known)]
+        learned += [self._learn(text[start:end]) for start, end in told]
         text = _without(text, found)
         return self._known.removed_from(text) if any(learned) else text
 
@@ -301,6 +317,14 @@ class Redactor:
         if new:
             self._forget_texts()
         return new
+
+
+def _source(file: str) -> bytes:
+    """The source in a file, or what was typed into a notebook or a prompt."""
+    with suppress(OSError), open(file, "rb") as source:
+        return source.read(_MOST_SOURCE)
+    typed = linecache.cache.get(file, ())
+    return "".join(typed[2]).encode("utf-8", "surrogatepass") if len(typed) > 2 else b""
 
 
 def _without(text: bytes, spans: Iterable[tuple[int, int]]) -> bytes:

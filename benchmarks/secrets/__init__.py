@@ -1,0 +1,1 @@
+"""The examination of redaction: canaries in programs, by place, way and level."""

@@ -1,0 +1,79 @@
+"""What the syntax of a program says is secret, and what it does not."""
+
+import textwrap
+import warnings
+from pathlib import Path
+
+import pytest
+
+from benchmarks.secrets import ways
+from torchreel.recorder.redaction import Redactor, Rules
+from torchreel.recorder.redaction.syntax import texts
+
+SURE = "zqwrenlark"
+"""A secret that might be a word."""
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        statement
+        for way, statements in ways.WAYS.items()
+        if ways.KEPT.get(way, ()) == ()
+        for statement in statements
+    ],
+)
+def test_what_a_program_names_is_known_where_nothing_names_it(source: str, tmp_path: Path) -> None:
+    file = tmp_path / "program.py"
+    file.write_text(source.format(SURE))
+    redactor = Redactor(Rules(), {})
+    redactor.learn_from(str(file))
+    assert SURE not in redactor.text(f"cannot log in as {SURE!r}")
+    assert SURE not in redactor.text(source.format(SURE))
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "tokens = tokenizer('text', padding='longest')", "token_type = 'segment'",
+        "for key in ('weight', 'bias'): pass", "if key == 'weight': pass", "key = cfg['hidden']",
+        "token = os.environ['HF_TOKEN']", "token = os.getenv('HF_TOKEN')",
+        "token = open('token.txt')",
+        "secret = F.interpolate(x, mode='bilinear')", "token = self.embed(x, reduction='mean')",
+        "raise AuthError('cannot log in')", "parser.add_argument('--token', help='of the hub')",
+        "def get_token():\n    '''Return it.'''\n    raise ValueError('there is none')",
+        "key = 'linear_1'", "key = 'cuda:0'", "auth = None", "cfg = {'device': 'token'}",
+        "token = values['first']", "author = 'somebody'", "self.token_embed.mode = 'mean'",
+        "login(1", "x = 1if y else 'token'",
+    ],
+)  # fmt: skip
+def test_what_no_name_tells_is_left(source: str) -> None:
+    assert texts(source).secret == set()
+
+
+def test_parts_of_a_text_are_known_as_well() -> None:
+    found = texts("Token('zqone' 'zqtwo')\ntoken = f'{x}zqthree{y}'").secret
+    assert found == {"zqonezqtwo", "zqone", "zqtwo", "zqthree"}
+
+
+def test_the_parser_warns_of_nothing() -> None:
+    """What it writes to stderr, the program would not write by itself."""
+    source = textwrap.dedent(r"""
+        token = "a\d\400"
+        other = rb'\d' "\\d" if 0x1for x in () else 1or 2
+    """)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        texts(source)
+        assert texts(r"token = 'zq\dx'").secret == {r"zq\dx"}
+
+
+def test_what_was_typed_into_a_notebook_is_looked_through() -> None:
+    import linecache
+
+    name = "<ipython-input-1-zq>"
+    linecache.cache[name] = (1, None, ["Token('zqwrenlark')\n"], name)
+    redactor = Redactor(Rules(), {})
+    redactor.learn_from(name)
+    del linecache.cache[name]
+    assert SURE not in redactor.text(f"'{SURE}'")

@@ -1,0 +1,320 @@
+"""Secrets of a program by its syntax: texts that its source gives a telling name, by whatever way.
+
+Lives here: `texts`, which reads Python as a tree: what is assigned, passed, compared,
+returned or matched under a name that says that it is secret, or given to a function of such a name.
+Not here: which names say so (`telling`), the same in a text that is no program (`names`), values of
+variables (`frames.secrets`).  Called by `redactor`, once for each file of the program.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from torchreel.recorder.redaction import telling
+from torchreel.recorder.redaction.lazy import lazy_text
+from torchreel.recorder.redaction.literals import literals, unescaped
+from torchreel.recorder.redaction.telling import MAYBE, NOT, Strength
+
+_SAME_TEXT = frozenset(
+    {
+        "str", "bytes", "bytearray", "list", "tuple", "set", "frozenset", "dict", "encode",
+        "decode", "strip", "join", "format", "lower", "upper", "removeprefix", "removesuffix",
+        "field", "Field", "fromhex", "b64decode",
+    }
+)  # fmt: skip
+"""Functions whose result is the text that they are given."""
+_READERS = frozenset({"open", "Path", "getenv", "get", "pop", "read", "isinstance"})
+"""Functions that are given where the text is to be found."""
+_VALUES = frozenset({"default", "value", "const"})
+"""Arguments that hold the value where the argument before holds the name."""
+_COMPARES = lazy_text(r"(?i)compare|equal|check|verify|validate|matches")
+_WARNED = lazy_text(r"\d(?:and|or|in|is|if|else|not|for)\b")
+_ESCAPE = lazy_text(r"(?s)\\(.)")
+_ESCAPED = frozenset("\n\r\\'\"abfnrtvxNuU0123")
+_LONGEST = 1 << 19
+"""Characters of a source that is read: half a second's work."""
+
+
+class _Found(NamedTuple):
+    node: ast.Constant
+    strength: Strength
+
+
+class Texts(NamedTuple):
+    """The texts of a program: those that are secret by its syntax, and all others."""
+
+    secret: set[str]
+    others: set[str]
+
+
+def texts(source: str) -> Texts:
+    """Return the texts of a program; none if it is no program."""
+    found = Texts(set(), set())
+    source = _ESCAPE.sub(_doubled, source)
+    tree = _parsed(source)
+    if tree is None:
+        return found
+    lines = source.encode("utf-8", "surrogatepass").splitlines(keepends=True)
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Constant) and isinstance(node.value, (str, bytes)):
+            found.others.add(_text(node))
+        rule = _RULES.get(type(node))
+        for one in rule(node) if rule is not None else ():
+            spelled = _spelled(one.node, lines)
+            found.secret.update(text for text in spelled if telling.is_value(text, one.strength))
+    return found
+
+
+def _text(node: ast.Constant) -> str:
+    value: Any = node.value
+    return str(value.decode("latin-1") if isinstance(value, bytes) else value)
+
+
+def _parsed(source: str) -> ast.Module | None:
+    """The tree of a source of which the parser would not warn on the program's stderr."""
+    if len(source) > _LONGEST or _WARNED.search(source):
+        return None
+    try:
+        return ast.parse(source)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return None
+
+
+def _doubled(escape: re.Match[str]) -> str:
+    """An escape that Python knows; the parser warns of others, and takes them as they are."""
+    return escape[0] if escape[1] in _ESCAPED else "\\" + escape[0]
+
+
+def _spelled(node: ast.Constant, lines: Sequence[bytes]) -> Iterator[str]:
+    """Yield a text, and the literals that stand for it where there are several."""
+    yield _text(node).strip()
+    first, last = node.lineno - 1, (node.end_lineno or node.lineno) - 1
+    segment = b"".join(lines[first : last + 1])
+    end = len(segment) - len(lines[last]) + (node.end_col_offset or 0)
+    parts = [part for part in literals(segment, node.col_offset, end) if not part.is_number]
+    if len(parts) > 1:
+        yield from (unescaped(segment[part.inner : part.inner_end]) for part in parts)
+
+
+# -- what stands under a name -------------------------------------------------------------------
+
+
+def _bound(target: ast.AST | None, value: ast.AST | None) -> Iterator[_Found]:
+    """Yield what an assignment gives telling names, one by one where it is unpacked."""
+    many = (ast.Tuple, ast.List)
+    if not (isinstance(target, many) and isinstance(value, many)):
+        yield from _values(value, _strength(target))
+    elif len(target.elts) == len(value.elts):
+        for one, item in zip(target.elts, value.elts, strict=True):
+            yield from _bound(one, item)
+
+
+def _strength(node: ast.AST | None) -> Strength:
+    """Return how much the names in an expression tell: of `cfg.token.value`, say."""
+    if isinstance(node, ast.Name):
+        return telling.strength(node.id)
+    if isinstance(node, ast.Attribute):
+        return max(telling.strength(node.attr), _strength(node.value))
+    if isinstance(node, ast.Subscript):
+        return max(_named(node.slice), _strength(node.value))
+    if isinstance(node, (ast.Tuple, ast.List)):
+        return max(map(_strength, node.elts), default=NOT)
+    return _strength(node.value) if isinstance(node, ast.Starred) else NOT
+
+
+def _named(node: ast.AST | None) -> Strength:
+    """Return how much a text tells that is used as a name: a key, an option, a format."""
+    if isinstance(node, ast.Constant) and isinstance(node.value, str):
+        return telling.strength_of_text(node.value)
+    return NOT
+
+
+def _values(node: ast.AST | None, strength: Strength) -> Iterator[_Found]:
+    """Yield the texts that an expression may come to."""
+    if strength is NOT or node is None:
+        return
+    if isinstance(node, ast.Constant):
+        if isinstance(node.value, (str, bytes)):
+            yield _Found(node, strength)
+    elif isinstance(node, ast.Call):
+        yield from _through(node, strength)
+    elif isinstance(node, ast.Subscript):
+        yield from _values(node.value, MAYBE)
+    elif isinstance(node, ast.Compare):
+        return
+    else:
+        for child in _parts(node):
+            yield from _values(child, strength)
+
+
+def _parts(node: ast.AST) -> Iterator[ast.AST]:
+    """Yield the expressions that a value is made of; the keys of a dictionary are none."""
+    if isinstance(node, ast.Dict):
+        yield from node.values
+    elif isinstance(node, ast.IfExp):
+        yield from (node.body, node.orelse)
+    elif isinstance(node, ast.Lambda):
+        yield node.body
+    elif not isinstance(node, ast.Attribute):
+        yield from ast.iter_child_nodes(node)
+
+
+def _through(call: ast.Call, strength: Strength) -> Iterator[_Found]:
+    """What a call makes of texts: of a function that is not known, a word may be its mode."""
+    name = _callee(call)
+    if name in _READERS:
+        arguments, strength = call.args[1:], strength
+    else:
+        arguments = call.args
+        strength = strength if name in _SAME_TEXT else MAYBE
+    if isinstance(call.func, (ast.Attribute, ast.Lambda)):
+        yield from _values(getattr(call.func, "value", call.func), strength)
+    for argument in (*arguments, *(one.value for one in call.keywords)):
+        yield from _values(argument, strength)
+
+
+def _callee(call: ast.Call) -> str:
+    """Return the last part of the name of what is called."""
+    return str(getattr(call.func, "attr", None) or getattr(call.func, "id", ""))
+
+
+# -- rules, by the type of a node ---------------------------------------------------------------
+
+
+def _assign(node: ast.Assign) -> Iterator[_Found]:
+    for target in node.targets:
+        yield from _bound(target, node.value)
+
+
+def _call(node: ast.Call) -> Iterator[_Found]:
+    """`Token("x")`, `token.startswith("x")`, `f("token", "x")`, `check(token, "x")`."""
+    strength = _strength(node.func)
+    if telling.is_failure(_callee(node)):
+        strength = min(strength, MAYBE)
+    given = [*node.args, *(one.value for one in node.keywords if one.arg is None)]
+    for argument in given[1:] if _callee(node) in _READERS else given:
+        yield from _values(argument, strength)
+    for keyword in node.keywords:
+        yield from _values(keyword.value, min(strength, MAYBE))
+    named = max((_named(one) for one in node.args[:2]), default=NOT)
+    beside = max((_strength(one) for one in node.args), default=NOT)
+    for argument in node.args[1:]:
+        yield from _values(argument, named)
+    beside = beside if _COMPARES.search(_callee(node)) else min(beside, MAYBE)
+    for argument in node.args:
+        if isinstance(argument, ast.Constant):
+            yield from _values(argument, beside)
+    for keyword in node.keywords:
+        if keyword.arg in _VALUES:
+            yield from _values(keyword.value, named)
+    if isinstance(node.func, ast.Attribute) and node.func.attr == "format":
+        for argument in node.args:
+            yield from _values(argument, _named(node.func.value))
+
+
+def _dict(node: ast.Dict) -> Iterator[_Found]:
+    for key, value in zip(node.keys, node.values, strict=True):
+        yield from _values(value, _named(key))
+
+
+def _pair(node: ast.Tuple | ast.List) -> Iterator[_Found]:
+    if len(node.elts) == 2:
+        yield from _values(node.elts[1], _named(node.elts[0]))
+
+
+def _function(node: Any) -> Iterator[_Found]:
+    positional = [*node.args.posonlyargs, *node.args.args]
+    defaults = node.args.defaults
+    pairs = [
+        *zip(positional[len(positional) - len(defaults) :], defaults, strict=True),
+        *zip(node.args.kwonlyargs, node.args.kw_defaults, strict=True),
+    ]
+    for argument, default in pairs:
+        yield from _values(default, telling.strength(argument.arg))
+    strength = telling.strength(getattr(node, "name", ""))
+    if strength is not NOT:
+        for inner in ast.walk(node):
+            if isinstance(inner, (ast.Return, ast.Yield)):
+                yield from _values(inner.value, strength)
+
+
+def _class(node: ast.ClassDef) -> Iterator[_Found]:
+    strength = telling.strength(node.name)
+    for statement in node.body:
+        if isinstance(statement, (ast.Assign, ast.AnnAssign)):
+            yield from _values(statement.value, strength)
+
+
+def _compare(node: ast.Compare) -> Iterator[_Found]:
+    sides = [node.left, *node.comparators]
+    strength = max(map(_strength, sides))
+    for side in sides:
+        yield from _values(side, strength)
+
+
+def _match(node: ast.Match) -> Iterator[_Found]:
+    for case in node.cases:
+        yield from _patterns(case.pattern, _strength(node.subject))
+
+
+def _patterns(node: ast.AST | None, strength: Strength) -> Iterator[_Found]:
+    if isinstance(node, ast.MatchValue):
+        yield from _values(node.value, strength)
+    elif isinstance(node, ast.MatchMapping):
+        for key, pattern in zip(node.keys, node.patterns, strict=True):
+            yield from _patterns(pattern, max(strength, _named(key)))
+    elif isinstance(node, ast.MatchClass):
+        inside = max(strength, _strength(node.cls))
+        for pattern in node.patterns:
+            yield from _patterns(pattern, inside)
+        for name, pattern in zip(node.kwd_attrs, node.kwd_patterns, strict=True):
+            yield from _patterns(pattern, max(inside, telling.strength(name)))
+    elif node is not None:
+        for child in ast.iter_child_nodes(node):
+            yield from _patterns(child, strength)
+
+
+def _alternative(node: ast.BoolOp) -> Iterator[_Found]:
+    """`os.getenv("API_TOKEN") or "x"`."""
+    calls = [one for one in node.values if isinstance(one, ast.Call)]
+    strength = max((_named(one) for call in calls for one in call.args[:1]), default=NOT)
+    for one in node.values:
+        if one not in calls:
+            yield from _values(one, strength)
+
+
+def _formatted(node: ast.BinOp) -> Iterator[_Found]:
+    if isinstance(node.op, ast.Mod):
+        yield from _values(node.right, _named(node.left))
+
+
+def _targeted(node: Any) -> Iterator[_Found]:
+    yield from _bound(node.target, getattr(node, "value", None) or getattr(node, "iter", None))
+
+
+_RULES: Mapping[type, Callable[[Any], Iterator[_Found]]] = {
+    ast.Assign: _assign,
+    ast.AnnAssign: _targeted,
+    ast.AugAssign: _targeted,
+    ast.NamedExpr: _targeted,
+    ast.For: _targeted,
+    ast.AsyncFor: _targeted,
+    ast.comprehension: _targeted,
+    ast.withitem: lambda node: _bound(node.optional_vars, node.context_expr),
+    ast.keyword: lambda node: _values(node.value, telling.strength(node.arg or "")),
+    ast.Call: _call,
+    ast.Dict: _dict,
+    ast.Tuple: _pair,
+    ast.List: _pair,
+    ast.FunctionDef: _function,
+    ast.AsyncFunctionDef: _function,
+    ast.Lambda: _function,
+    ast.ClassDef: _class,
+    ast.Compare: _compare,
+    ast.Match: _match,
+    ast.BinOp: _formatted,
+    ast.BoolOp: _alternative,
+}
