@@ -29,6 +29,7 @@ from torchreel.report.document import (
 from torchreel.report.groups import NextOf, cause_groups, failure_groups
 from torchreel.report.packing import Packer, encoded, json_block
 from torchreel.report.page import PAGE_BYTES
+from torchreel.report.ranks import ranks_of
 from torchreel.report.reductions import reduced_case
 from torchreel.store import Store, queries
 from torchreel.store.addressing import Address
@@ -65,6 +66,7 @@ def build(store: Store, address: Address, options: ReportOptions) -> ReportDocum
     document = ReportDocument(
         FORMAT, store.target, version("torchreel"), [_recording(store, f) for f in found], rows,
         stacks.rows, groups, cause_groups(found, places),
+        ranks_of(store, address) if address.recording is None else None,
     )  # fmt: skip
     stacks_of = {facts.recording.id: facts.stacks for facts in found}
     return _with_details(store, document, compiles, stacks_of, options)

@@ -23,6 +23,8 @@ there is no room are left out, and it says which command shows them. `run.db#2` 
 - The first view: distinct failures with what led to them, the user's line, the smallest case known
   and the next command; distinct recompiles, graph breaks and restarts; all compiles, as a table or
   by the user's stack.
+- The ranks of a job, where a store has several: what each compiled, and the first decision (guard,
+  symbol, cache, graph, ...) in which they part, as `torchreel diff --ranks` finds it.
 - A compile: its failure, its stages on a time line, why entries of the cache could not be reused,
   graph breaks, sizes that were made static, its source.
 - Graphs and code: the program, two graphs and the generated code side by side, and a graph drawn. A

@@ -169,6 +169,27 @@ class CauseGroup(DocumentPart, frozen=True):
     line: Annotated[SourceLine | None, says("the user's line of the first one")] = None
 
 
+class RankView(DocumentPart, frozen=True):
+    """One side of the place where ranks part, with all ranks that have it."""
+
+    ranks: Annotated[list[int], says("the ranks")]
+    text: Annotated[str, says("what they have there")]
+    event: Annotated[str, says("the address of the event on the first of them")] = ""
+
+
+class RanksRow(DocumentPart, frozen=True):
+    """The ranks of a job, and the first decision in which they part."""
+
+    recordings: Annotated[list[int], says("the recordings of its ranks, by rank")]
+    compiles: Annotated[int, says("how many compiles are the same on all of them")]
+    decisions: Annotated[int, says("how many decisions are the same on all of them")]
+    what: Annotated[
+        str, says("compile, config, graph, guard, symbol, cache, ...; empty where they agree")
+    ] = ""
+    views: Annotated[list[RankView], says("what each has where they part")] = []
+    before: Annotated[str, says("the last thing that they have in common")] = ""
+
+
 class ReportDocument(PageDocument, frozen=True):
     """All that the page reads."""
 
@@ -181,6 +202,7 @@ class ReportDocument(PageDocument, frozen=True):
     causes: Annotated[
         list[CauseGroup], says("the distinct restarts, recompiles and graph breaks")
     ] = []
+    ranks: Annotated[RanksRow | None, says("the ranks of the last job, if there is any")] = None
     notes: Annotated[list[str], says("what can't be read, or was left out")] = []
     packed: Annotated[
         list[str],
@@ -321,8 +343,8 @@ class CompileDetails(DocumentPart, frozen=True):
 
 STRUCTS: tuple[type[DocumentPart], ...] = (
     ReportDocument, RecordingRow, LossRow, CompileRow, CallerFrame, FailureGroup, ReducedCase,
-    CauseGroup, CompileDetails, StageSpan, GraphAt, GraphContent, GraphNode, TraceLine, CodeAt,
-    CodeContent, KernelCall, WhyStory, WhyStep, SourceLine, GuardRow, SymbolRow, ConfigRow,
-    CacheAnswer,
+    CauseGroup, RanksRow, RankView, CompileDetails, StageSpan, GraphAt, GraphContent, GraphNode,
+    TraceLine, CodeAt, CodeContent, KernelCall, WhyStory, WhyStep, SourceLine, GuardRow, SymbolRow,
+    ConfigRow, CacheAnswer,
 )  # fmt: skip
 """All of them, in the order in which the documentation has them."""

@@ -20,7 +20,7 @@ from torchreel.report.packing import encoded, json_block
 PAGE_BYTES = 150_000
 """Bytes for a page without its document: its scripts, its style and its library."""
 SCRIPTS = (
-    "vendor/dagre.min.js", "data.js", "dom.js", "overview.js", "links.js", "drawing.js",
+    "vendor/dagre.min.js", "data.js", "dom.js", "overview.js", "ranks.js", "links.js", "drawing.js",
     "compile.js", "comparison.js", "main.js",
 )  # fmt: skip
 """In this order; all of them share one scope, and none has a global but its own functions."""

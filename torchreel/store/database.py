@@ -9,7 +9,7 @@ import os
 import sqlite3
 import tempfile
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 from types import TracebackType
@@ -20,6 +20,7 @@ from sqlalchemy import (
     Engine,
     Row,
     Select,
+    Table,
     create_engine,
     event,
     inspect,
@@ -27,6 +28,7 @@ from sqlalchemy import (
 )
 from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.pool import NullPool, Pool, QueuePool
+from sqlalchemy.sql import visitors
 
 from torchreel.errors import DamagedStore, LockedStore, NewerStore, NotAStore, UsageError
 from torchreel.store.blobs import blobs
@@ -98,7 +100,7 @@ class Store:
         found: list[Row[Any]] = []
         try:
             with self.connect() as connection:
-                for table in query.get_final_froms():
+                for table in _tables(query):
                     if table in COMPUTED and not inspect(connection).has_table(table.name):
                         return []
                 found.extend(connection.execute(query))
@@ -147,6 +149,15 @@ class Store:
             return digest.data
         with self.connect() as connection:
             return blobs.get(connection, digest, self._last_pack)
+
+    def read_blobs(self, digests: Iterable[str]) -> Iterator[bytes]:
+        """Yield the bytes of some blobs, over one connection: to open one takes as long as to read.
+
+        Raises DamagedStore as `read_blob` does.
+        """
+        with self.connect() as connection:
+            for digest in digests:
+                yield blobs.get(connection, digest, self._last_pack)
 
     def copied(self, path: Path) -> "Store":
         """A copy of a SQLite store, open for writing; what is at the path already is taken as one.
@@ -240,6 +251,11 @@ class Store:
                 f"{self.target} is a store of an older torchreel, but not as that one wrote it: "
                 f"{error!r:.200}. Copy it again from where it came from."
             ) from error
+
+
+def _tables(query: Select[Any]) -> list[Table]:
+    """Return the tables of a query (`get_final_froms` compiles it for that, which takes longer)."""
+    return [part for part in visitors.iterate(query) if isinstance(part, Table)]
 
 
 def _open_file(path: Path, write: bool, create: bool) -> Store:

@@ -229,12 +229,35 @@ def _paged(
         at = schema.event_pages.c
         query = query.where(at.last_seq >= between[0], at.first_seq <= between[1])
     room = Room(store.target, store.size)
-    for pages in _fetch(store, query, EventPages):
-        if kinds is None or any(found and found[0] in kinds for found in kinds_of(pages)):
-            data = room.take(store.read_blob(pages.digest))
-            for event in read_pages(pages, data, kinds):
-                if between is None or between[0] <= event.seq <= between[1]:
-                    yield event
+    rows = [
+        pages
+        for pages in _fetch(store, query, EventPages)
+        if kinds is None or any(found and found[0] in kinds for found in kinds_of(pages))
+    ]
+    for pages, data in zip(rows, store.read_blobs(row.digest for row in rows), strict=True):
+        for event in read_pages(pages, room.take(data), kinds):
+            if between is None or between[0] <= event.seq <= between[1]:
+                yield event
+
+
+def events_by_compile(
+    store: Store, compiles: Sequence[Compile], kinds: Sequence[str]
+) -> dict[int, list[Event]]:
+    """Return the events of some kinds of some compiles, by the compile's row id.
+
+    As `events` of each, in a fraction of the time where the compiles are many.
+    """
+    ids = [row.id for row in compiles]
+    rows, pages = schema.events, schema.event_pages
+    in_rows = select(*_known(rows)).where(rows.c.compile_id.in_(ids), rows.c.kind.in_(kinds))
+    in_pages = select(pages).where(pages.c.compile_id.in_(ids))
+    found: dict[int, list[Event]] = {}
+    for event in (*_fetch(store, in_rows, Event), *_paged(store, in_pages, kinds, None)):
+        if event.compile_id is not None:
+            found.setdefault(event.compile_id, []).append(event)
+    for events in found.values():
+        events.sort(key=lambda event: event.seq)
+    return found
 
 
 def event_counts(store: Store, of: Compile | Recording) -> dict[str, int]:
@@ -315,6 +338,31 @@ def first_graphs(store: Store, recording_id: int) -> dict[int, Graph]:
     query = select(graphs).join(compiles, graphs.c.compile_id == compiles.c.id)
     query = query.where(compiles.c.recording_id == recording_id).order_by(graphs.c.id.desc())
     return {row.compile_id: row for row in _fetch(store, query, Graph)}
+
+
+def graphs_by_compile(
+    store: Store, compiles: Sequence[Compile], stage: str
+) -> dict[int, list[Graph]]:
+    """Return the graphs of a stage of some compiles, by the compile's row id."""
+    table = schema.graphs
+    query = select(table).where(table.c.compile_id.in_([row.id for row in compiles]))
+    found: dict[int, list[Graph]] = {}
+    for row in _fetch(store, query.where(table.c.stage == stage).order_by(table.c.id), Graph):
+        found.setdefault(row.compile_id, []).append(row)
+    return found
+
+
+def checkpoints_by_compile(
+    store: Store, compiles: Sequence[Compile], entry: str
+) -> dict[int, list[Checkpoint]]:
+    """Return the checkpoints of an entry of some compiles, by the compile's row id."""
+    table = schema.checkpoints
+    query = select(table).where(table.c.compile_id.in_([row.id for row in compiles]))
+    query = query.where(table.c.entry == entry).order_by(table.c.id)
+    found: dict[int, list[Checkpoint]] = {}
+    for row in _fetch(store, query, Checkpoint):
+        found.setdefault(row.compile_id, []).append(row)
+    return found
 
 
 def graph_targets(store: Store, graph: Graph) -> list[GraphTarget]:

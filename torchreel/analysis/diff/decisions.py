@@ -10,10 +10,11 @@ inputs.  Identities and places of objects are left out as in any comparison.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from torchreel.analysis.diff.facts import config_facts
+from torchreel.analysis.diff.facts import Facts, config_table, facts_of_checkpoint
+from torchreel.analysis.diff.graphs import fingerprint
 from torchreel.analysis.diff.guards import guard_lines
 from torchreel.analysis.diff.report import DiffSide
 from torchreel.events.collectives import CollectiveOutcome, MergedState
@@ -26,10 +27,12 @@ from torchreel.events.shape_env import BackedSymbol, Replacement, ShapeGuard, Ze
 from torchreel.replay.compare.dynamo_forms import DynamoForms
 from torchreel.replay.compare.normalise import canonical_text
 from torchreel.store import queries
+from torchreel.store.configs import ConfigEntry
+from torchreel.store.database import Store
 from torchreel.store.documents import spelling
-from torchreel.store.documents.jsontypes import Json
+from torchreel.store.documents.jsontypes import Json, json_text
 from torchreel.store.documents.sources import source_name
-from torchreel.store.records import Event
+from torchreel.store.records import Compile, Event
 
 Data = Mapping[str, Json]
 
@@ -55,38 +58,97 @@ class Decisions:
     rows: tuple[Decision, ...]
     graph: int
     graph_at: int | None = None
+    digest: str = ""
+    """The digest of its Dynamo graph."""
+    fingerprint: str = ""
+    """The same, without what sizes were in this run."""
 
     def graph_address(self, side: DiffSide) -> str:
         """Return the address of the event at which the graph is complete."""
         return side.address if self.graph_at is None else side.at(self.graph_at)
 
 
-def decisions(side: DiffSide) -> Decisions:
-    """The decisions of a compile, in the order of its event log; its config first."""
-    kinds = set(queries.event_counts(side.store, side.compile))
-    found = [
-        event
-        for kind in _KINDS
-        if kind in kinds
-        for event in queries.events(side.store, side.compile, kind)
-    ]
-    rows = [
-        Decision("config", f"{name} {fact.text}", None) for name, fact in config_facts(side).items()
-    ]
-    at = _graph_at(side)
-    before = len(rows)
-    for event in sorted(found, key=lambda event: event.seq):
-        what, text = _KINDS[event.kind]
-        rows += [Decision(what, line, event.seq) for line in text(event)]
-        before = len(rows) if at is None or event.seq < at else before
-    return Decisions(tuple(rows), before, at)
+class DecisionReader:
+    """Reads the decisions of the compiles of one recording, some dozens at a time.
+
+    `texts` is shared by the readers of all ranks: an event that is the same on another rank is
+    spelled once.
+    """
+
+    def __init__(self, store: Store, compiles: Sequence[Compile], texts: Texts) -> None:
+        self._store, self._compiles, self._texts = store, compiles, texts
+        self._read: dict[int, Decisions] = {}
+        self._first, self._at_once = range(0), _AT_FIRST
+        self._configs: dict[int | None, list[ConfigEntry]] = {}
+
+    def of(self, number: int) -> Decisions:
+        """The decisions of a compile, in the order of its event log; its config first."""
+        if number not in self._first:
+            self._at_once = min(2 * self._at_once, _AT_ONCE)
+            self._first = range(number, min(number + self._at_once, len(self._compiles)))
+            rows = [self._compiles[place] for place in self._first]
+            self._read = dict(zip(self._first, self._decisions(rows), strict=True))
+        return self._read[number]
+
+    def _decisions(self, rows: Sequence[Compile]) -> Iterator[Decisions]:
+        events = queries.events_by_compile(self._store, rows, [*_KINDS, SubgraphCompile.kind])
+        given, graphs = self._given(rows), self._graphs(rows)
+        for row in rows:
+            config = config_table(row, self._config(row.config_id), given.get(row.id, {}))
+            first = [
+                Decision("config", f"{name} {fact.text}", None) for name, fact in config.items()
+            ]
+            yield self._in_order(first, events.get(row.id, []), graphs.get(row.id, ("", "")))
+
+    def _given(self, rows: Sequence[Compile]) -> dict[int, Facts]:
+        """Return what only the checkpoints of the Dynamo graphs know."""
+        found = queries.checkpoints_by_compile(self._store, rows, "graph")
+        digests = {compile_id: known[0].digest for compile_id, known in found.items()}
+        blobs = self._store.read_blobs(digests.values())
+        return {
+            compile_id: facts_of_checkpoint(data)
+            for compile_id, data in zip(digests, blobs, strict=True)
+        }
+
+    def _graphs(self, rows: Sequence[Compile]) -> dict[int, tuple[str, str]]:
+        """Return the digest and the fingerprint of each Dynamo graph."""
+        found = queries.graphs_by_compile(self._store, rows, "dynamo")
+        digests = {compile_id: known[0].digest for compile_id, known in found.items()}
+        blobs = self._store.read_blobs(digests.values())
+        return {
+            compile_id: (digest, fingerprint(data))
+            for (compile_id, digest), data in zip(digests.items(), blobs, strict=True)
+        }
+
+    def _config(self, config_id: int | None) -> list[ConfigEntry]:
+        if config_id not in self._configs:
+            self._configs[config_id] = queries.config(self._store, config_id)
+        return self._configs[config_id]
+
+    def _in_order(
+        self, first: list[Decision], events: Sequence[Event], graph: tuple[str, str]
+    ) -> Decisions:
+        at = next((event.seq for event in events if event.kind == SubgraphCompile.kind), None)
+        rows, before = first, len(first)
+        for event in events:
+            if event.kind in _KINDS:
+                rows += [Decision(what, line, event.seq) for what, line in self._spelled(event)]
+                before = len(rows) if at is None or event.seq < at else before
+        return Decisions(tuple(rows), before, at, *graph)
+
+    def _spelled(self, event: Event) -> Sequence[tuple[str, str]]:
+        key = event.kind, event.name, json_text(event.data)
+        if key not in self._texts:
+            what, text = _KINDS[event.kind]
+            self._texts[key] = tuple((what, line) for line in text(event))
+        return self._texts[key]
 
 
-def _graph_at(side: DiffSide) -> int | None:
-    """Return the position of the event at which the Dynamo graph is complete."""
-    for event in queries.events(side.store, side.compile, SubgraphCompile.kind):
-        return event.seq
-    return None
+Texts = dict[tuple[str, str, str], tuple[tuple[str, str], ...]]
+"""Events by their kind, name and data, as they are compared."""
+_AT_FIRST, _AT_ONCE = 2, 32
+"""Compiles whose events are in memory at once, for each rank: few at first, for ranks often part in
+the beginning."""
 
 
 def _data(event: Event) -> Data:

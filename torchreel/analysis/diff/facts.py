@@ -15,11 +15,12 @@ from torchreel.analysis.diff.text import text_difference
 from torchreel.events.nondeterminism import Accelerator, DeviceProperties, Machine, VectorISA
 from torchreel.replay.compare.normalise import canonical_text
 from torchreel.store import queries
+from torchreel.store.configs import ConfigEntry
 from torchreel.store.database import Store
 from torchreel.store.documents import spelling
 from torchreel.store.documents.jsontypes import Json, parse_json
 from torchreel.store.processes.liveness import PROCESS
-from torchreel.store.records import Failure, Recording
+from torchreel.store.records import Compile, Failure, Recording
 
 MACHINE = (
     Machine.kind,
@@ -137,29 +138,30 @@ def _with_default(found: LayerDifference) -> LayerDifference:
 
 def config_facts(side: DiffSide) -> Facts:
     """The config that was not the default, the options of the call, and the ambient state."""
-    entries = {
-        f"{e.module}.{e.key}": DiffFact(spelling.argument(e.value, str))
-        for e in queries.config(side.store, side.compile.config_id)
-    }
-    found = entries | _of_checkpoint(side)
-    return {"backend": DiffFact(side.compile.backend or ""), **found} if found else {}
+    entries = queries.config(side.store, side.compile.config_id)
+    known = queries.checkpoints(side.store, side.compile)
+    document = next((row.digest for row in known if row.entry == "graph"), None)
+    given = {} if document is None else facts_of_checkpoint(side.store.read_blob(document))
+    return config_table(side.compile, entries, given)
 
 
-def _of_checkpoint(side: DiffSide) -> dict[str, DiffFact]:
+def config_table(compile: Compile, entries: Sequence[ConfigEntry], given: Facts) -> Facts:
+    """The facts of `config_facts`, from what was read of them."""
+    named = {f"{e.module}.{e.key}": DiffFact(spelling.argument(e.value, str)) for e in entries}
+    found = {**named, **given}
+    return {"backend": DiffFact(compile.backend or ""), **found} if found else {}
+
+
+def facts_of_checkpoint(data: bytes) -> Facts:
     """Return what only the checkpoint of the Dynamo graph knows."""
-    for checkpoint in queries.checkpoints(side.store, side.compile):
-        if checkpoint.entry == "graph":
-            doc = _parsed(side.store.read_blob(checkpoint.digest))
-            extra, ambient = _object(doc.get("extra")), _object(doc.get("ambient"))
-            options = extra.get("options")
-            given = (
-                [o for o in options if isinstance(o, Mapping)] if isinstance(options, list) else []
-            )
-            return {
-                **{f"options {o.get('key')}": DiffFact(_spelled(o.get("value"))) for o in given},
-                **{f"ambient {name}": DiffFact(_spelled(tree)) for name, tree in ambient.items()},
-            }
-    return {}
+    doc = _parsed(data)
+    extra, ambient = _object(doc.get("extra")), _object(doc.get("ambient"))
+    options = extra.get("options")
+    given = [o for o in options if isinstance(o, Mapping)] if isinstance(options, list) else []
+    return {
+        **{f"options {o.get('key')}": DiffFact(_spelled(o.get("value"))) for o in given},
+        **{f"ambient {name}": DiffFact(_spelled(tree)) for name, tree in ambient.items()},
+    }
 
 
 def _spelled(tree: Json) -> str:

@@ -9,6 +9,7 @@ metadata that the compiler reads, but not what only says where a node comes from
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
@@ -17,7 +18,7 @@ from torchreel.analysis.diff.renaming import Renaming, shape_of
 from torchreel.analysis.diff.report import ABSENT, LayerDifference
 from torchreel.errors import DamagedStore
 from torchreel.store.documents import graph_documents, spelling
-from torchreel.store.documents.jsontypes import Json, parse_json
+from torchreel.store.documents.jsontypes import Json, digest_of, parse_json
 
 _ORIGINS = frozenset({
     "stack_trace", "nn_module_stack", "fwd_nn_module_stack", "source_fn_stack",
@@ -38,6 +39,18 @@ def graph_of(data: bytes) -> Mapping[str, Json]:
     if not isinstance(graph, Mapping):
         raise DamagedStore("A stored graph is not an object.")
     return graph
+
+
+_HINT = re.compile(rb'"(?:hint|storage_size)":-?\d+')
+"""The numbers that `renaming` leaves out, as a stored graph spells them."""
+
+
+def fingerprint(data: bytes) -> str:
+    """Return a digest of a recorded graph, without what a size was in one run.
+
+    Two graphs with one fingerprint are the same; others may be, under other names.
+    """
+    return digest_of(_HINT.sub(b"", data))
 
 
 def compare_graphs(left: Mapping[str, Json], right: Mapping[str, Json]) -> list[LayerDifference]:

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import PurePath
 
-from torchreel.analysis.diff.decisions import Decision, Decisions, decisions
+from torchreel.analysis.diff.decisions import Decision, DecisionReader, Decisions, Texts
 from torchreel.analysis.diff.graphs import compare_graphs, graph_of
 from torchreel.analysis.diff.report import DiffSide, place
 from torchreel.errors import UsageError
@@ -107,9 +107,9 @@ def diff_ranks(places: Sequence[tuple[Store, Address]]) -> RanksReport:
             f"{named} has {'no rank' if not ranks else 'one rank'} of a job with compiles in it: "
             "name the stores of all ranks (a recording knows its rank from the variable RANK)."
         )
-    same = 0
+    same, walk = 0, _Walk(ranks)
     for number in range(max(len(rank.compiles) for rank in ranks)):
-        agreed, parting = _compile(ranks, number)
+        agreed, parting = walk.compile(number)
         same += agreed
         if parting is not None:
             return RanksReport(ranks, number, same, parting)
@@ -145,34 +145,68 @@ def _of(store: Store, address: Address) -> Iterator[Rank]:
 # -- the walk -------------------------------------------------------------------------------------
 
 
-def _compile(ranks: Sequence[Rank], number: int) -> tuple[int, Parting | None]:
-    """Return how many decisions of a compile are the same on all ranks, and where they part."""
-    sides = [rank.side(number) for rank in ranks]
-    names = [NOTHING if side is None else _name(side.compile) for side in sides]
-    if len(set(names)) > 1:
+Known = Sequence[tuple[Rank, DiffSide]]
+
+
+class _Walk:
+    """The compiles of all ranks, one after the other."""
+
+    def __init__(self, ranks: Sequence[Rank]) -> None:
+        texts: Texts = {}
+        self.ranks = ranks
+        self.logs = {rank.rank: DecisionReader(rank.store, rank.compiles, texts) for rank in ranks}
+        self._alike: set[tuple[str, str]] = set()
+        """Fingerprints of graphs that are the same, whatever names they use."""
+
+    def compile(self, number: int) -> tuple[int, Parting | None]:
+        """Return how many decisions of a compile are the same on all ranks, and where they part."""
+        sides = [rank.side(number) for rank in self.ranks]
+        names = [NOTHING if side is None else _name(side.compile) for side in sides]
+        if len(set(names)) > 1:
+            return 0, self._other_compile(number, names, sides)
+        known = [(rank, side) for rank, side in zip(self.ranks, sides, strict=True) if side]
+        logs = {rank.rank: self.logs[rank.rank].of(number) for rank, _ in known}
+        graph = self._graph(known, logs)
+        place_of_graph = logs[known[0][0].rank].graph
+        agreed, parting = _decisions(known, {rank: log.rows for rank, log in logs.items()})
+        if graph is not None and (parting is None or place_of_graph <= agreed):
+            return min(place_of_graph, agreed), graph
+        return agreed, parting
+
+    def _graph(self, known: Known, logs: Mapping[int, Decisions]) -> Parting | None:
+        """The first node in which the Dynamo graph of a rank is not that of the first."""
+        (first, first_side), ours = known[0], logs[known[0][0].rank]
+        for rank, side in known[1:]:
+            theirs = logs[rank.rank]
+            pair = ours.fingerprint, theirs.fingerprint
+            if pair[0] == pair[1] or pair in self._alike:
+                continue
+            documents = _document(first_side, ours.digest), _document(side, theirs.digest)
+            if found := compare_graphs(*documents):
+                left, right = found[0].left or NOTHING, found[0].right or NOTHING
+                views = (
+                    View(first.rank, left, ours.graph_address(first_side)),
+                    View(rank.rank, right, theirs.graph_address(side)),
+                )
+                return Parting("graph", views)
+            self._alike.add(pair)
+        return None
+
+    def _other_compile(
+        self, number: int, names: Sequence[str], sides: Sequence[DiffSide | None]
+    ) -> Parting:
         views = [
             View(rank.rank, name, "" if side is None else side.address)
-            for rank, name, side in zip(ranks, names, sides, strict=True)
+            for rank, name, side in zip(self.ranks, names, sides, strict=True)
         ]
-        before = _name(ranks[0].compiles[number - 1]) if number else ""
-        return 0, Parting("compile", tuple(views), before)
-    known = [(rank, side) for rank, side in zip(ranks, sides, strict=True) if side is not None]
-    logs = {rank.rank: decisions(side) for rank, side in known}
-    graph = _graph(known, logs)
-    place_of_graph = logs[known[0][0].rank].graph
-    agreed, parting = _decisions(known, {rank: log.rows for rank, log in logs.items()})
-    if graph is not None and (parting is None or place_of_graph <= agreed):
-        return min(place_of_graph, agreed), graph
-    return agreed, parting
+        before = _name(self.ranks[0].compiles[number - 1]) if number else ""
+        return Parting("compile", tuple(views), before)
 
 
 def _name(row: Compile) -> str:
     attempt = f"_{row.attempt}" if row.attempt else ""
     where = f"{PurePath(row.frame_file).name}:{row.frame_line}"
     return f"{row.compile_id}{attempt} {row.frame_name} ({where})"
-
-
-Known = Sequence[tuple[Rank, DiffSide]]
 
 
 def _decisions(known: Known, rows: Mapping[int, Sequence[Decision]]) -> tuple[int, Parting | None]:
@@ -207,23 +241,5 @@ def _at(side: DiffSide, item: Decision) -> str:
     return side.at(item.seq) if item.seq is not None else side.address
 
 
-def _graph(known: Known, logs: Mapping[int, Decisions]) -> Parting | None:
-    """The first node in which the Dynamo graph of a rank is not that of the first."""
-    first = _dynamo_graph(known[0][1])
-    for rank, side in known[1:]:
-        found = compare_graphs(first, _dynamo_graph(side))
-        if found:
-            rows = zip((known[0], (rank, side)), (found[0].left, found[0].right), strict=True)
-            views = tuple(
-                View(one.rank, text or NOTHING, logs[one.rank].graph_address(here))
-                for (one, here), text in rows
-            )
-            return Parting("graph", views)
-    return None
-
-
-def _dynamo_graph(side: DiffSide) -> Mapping[str, Json]:
-    for graph in queries.graphs(side.store, side.compile):
-        if graph.stage == "dynamo":
-            return graph_of(side.store.read_blob(graph.digest))
-    return {}
+def _document(side: DiffSide, digest: str) -> Mapping[str, Json]:
+    return graph_of(side.store.read_blob(digest)) if digest else {}

@@ -7,7 +7,7 @@ function overview() {
   const main = el("main", { id: "main", tabindex: -1 },
     stats(),
     listOf(report.notes).map((note) => el("p", { class: "note t", role: "status" }, note)),
-    failures(), causes(),
+    failures(), ranksSection(), causes(),
     el("h2", {}, "Compiles"), compileTools(list), list,
     recordings());
   return main;

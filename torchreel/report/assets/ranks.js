@@ -1,0 +1,73 @@
+// The ranks of a job side by side: what each compiled, and the first decision in which they part.
+
+const SHOWN_COMPILES = 200;
+
+function ranksSection() {
+  const found = report.ranks;
+  if (!found) return "";
+  const same = `${counted(found.compiles, "compile")} and ` +
+    `${counted(found.decisions, "decision")} alike`;
+  return el("section", { "aria-label": "Ranks", id: "ranks" },
+    el("h2", {}, `${found.recordings.length} ranks `, found.what ?
+      `part at a ${found.what}, after ${same}` : `agree: ${same}`),
+    found.what ? el("div", { class: "card" },
+      found.before ? el("div", {}, text("before it: ", "dim"), mono(found.before)) : "",
+      el("table", { class: "sides", "aria-label": "Where the ranks part" },
+        el("thead", {}, el("tr", {}, ["ranks", "what they have", "event"].map((name) =>
+          el("th", { scope: "col" }, name)))),
+        el("tbody", {}, listOf(found.views).map((view) => el("tr", {},
+          el("td", {}, text(spans(view.ranks))), el("td", {}, el("pre", { class: "t" }, view.text)),
+          el("td", {}, eventLink(view.event))))))) : "",
+    el("details", { open: found.recordings.length <= 16 },
+      el("summary", {}, "Compiles of each rank"), rankGrid(found)));
+}
+
+// 0, 1, 2, 5 as 0-2, 5.
+function spans(numbers) {
+  const runs = [];
+  for (const number of numbers) {
+    const last = runs.at(-1);
+    if (last && last[1] === number - 1) last[1] = number;
+    else runs.push([number, number]);
+  }
+  return runs.map(([from, to]) => (from === to ? String(from) : `${from}-${to}`)).join(", ");
+}
+
+function eventLink(event) {
+  if (!event) return "";
+  const address = event.slice(1).split("@")[0];
+  const index = report.compiles.findIndex((row) => row.address === address);
+  return index < 0 ? mono(event) : el("a", { href: `#/c/${index}`, class: "mono t" }, event);
+}
+
+function rankGrid(found) {
+  const rows = found.recordings.map((id) => [...report.compiles.keys()].filter((at) =>
+    report.compiles[at].recording === id));
+  const widest = Math.min(SHOWN_COMPILES, Math.max(...rows.map((row) => row.length)));
+  const most = rows.map((row) => report.compiles[row[0]]?.frame);
+  const commonest = (at) => {
+    const names = rows.map((row) => report.compiles[row[at]]?.frame);
+    return names.sort((a, b) => names.filter((x) => x === b).length -
+      names.filter((x) => x === a).length)[0] ?? most[0];
+  };
+  const common = [...Array(widest).keys()].map(commonest);
+  return el("table", { class: "grid", "aria-label": "Compiles of each rank" },
+    el("thead", {}, el("tr", {}, ["rank", "recording", "compiling", "compiles"].map((name) =>
+      el("th", { scope: "col" }, name)))),
+    el("tbody", {}, found.recordings.map((id, place) => {
+      const recording = report.recordings.find((each) => each.id === id);
+      const time = rows[place].reduce((total, at) => total + (report.compiles[at].ms ?? 0), 0);
+      return el("tr", {}, el("td", { class: "num" }, String(recording?.rank ?? "?")),
+        el("td", {}, mono(`#${id}`)), el("td", { class: "num" }, milliseconds(time)),
+        el("td", { class: "cells" }, rows[place].slice(0, widest).map((at, number) =>
+          rankCell(at, common[number]))));
+    })));
+}
+
+function rankCell(at, common) {
+  const row = report.compiles[at];
+  const name = `${row.address} ${row.frame} ${row.status}`;
+  const other = row.frame === common ? "" : " other";
+  return el("a", { href: `#/c/${at}`, class: `cell ${safeClass(row.status)}${other}`, title: name,
+    "aria-label": name });
+}
