@@ -16,9 +16,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from torchreel.analysis.diff.code import code
-from torchreel.analysis.diff.facts import config
-from torchreel.analysis.diff.graphs import compare_graphs, graph_of
+from torchreel.analysis.diff.layers.code import code
+from torchreel.analysis.diff.layers.facts import config
+from torchreel.analysis.diff.layers.graphs import compare_graphs, graph_of
 from torchreel.analysis.diff.report import DiffSide
 from torchreel.analysis.event_log import CompileEventLog, compiles_of, texts
 from torchreel.errors import DamagedStore, UnsupportedError

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.cli.stores import TENSOR, graph, node
-from torchreel.analysis.diff.expressions import parse
-from torchreel.analysis.diff.graphs import compare_graphs, graph_of
+from torchreel.analysis.diff.layers.expressions import parse
+from torchreel.analysis.diff.layers.graphs import compare_graphs, graph_of
 from torchreel.errors import DamagedStore
 from torchreel.store import Json
 

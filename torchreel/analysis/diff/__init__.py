@@ -6,7 +6,7 @@ imports no torch), what may be spelled differently (`torchreel.replay.compare.no
 """
 
 from torchreel.analysis.diff.diff import diff
-from torchreel.analysis.diff.layers import LAYERS
+from torchreel.analysis.diff.layers.table import LAYERS
 from torchreel.analysis.diff.ranks import Parting, RanksReport, diff_ranks
 from torchreel.analysis.diff.report import (
     CompileDiff,

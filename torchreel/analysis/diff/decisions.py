@@ -13,9 +13,9 @@ import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from torchreel.analysis.diff.facts import Facts, config_table, facts_of_checkpoint
-from torchreel.analysis.diff.graphs import fingerprint
-from torchreel.analysis.diff.guards import guard_lines
+from torchreel.analysis.diff.layers.facts import Facts, config_table, facts_of_checkpoint
+from torchreel.analysis.diff.layers.graphs import fingerprint
+from torchreel.analysis.diff.layers.guards import guard_lines
 from torchreel.analysis.diff.report import DiffSide
 from torchreel.events.collectives import CollectiveOutcome, MergedState
 from torchreel.events.frames import CacheMiss, FrameSkip, GraphBreak, Restart

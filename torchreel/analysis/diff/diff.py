@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from torchreel.analysis.diff import facts
-from torchreel.analysis.diff.layers import ENVIRONMENT, LAYERS, REPLAYED, chosen
+from torchreel.analysis.diff.layers import facts
+from torchreel.analysis.diff.layers.table import ENVIRONMENT, LAYERS, REPLAYED, chosen
 from torchreel.analysis.diff.pairs import (
     Selected,
     counterpart,

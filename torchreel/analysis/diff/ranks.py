@@ -1,7 +1,7 @@
 """Finds the first compile, graph, guard, symbol or cache decision in which ranks of a job differ.
 
 Lives here: which recordings are ranks of one job, and the walk along their compiles.  Not here:
-what counts as a decision (`decisions`), the comparison of graphs (`graphs`).
+what counts as a decision (`decisions`), the comparison of graphs (`layers.graphs`).
 
 Ranks may compile one program for inputs of different sizes, so hints are no decision; what was made
 of them is.
@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import PurePath
 
 from torchreel.analysis.diff.decisions import Decision, DecisionReader, Decisions, Texts
-from torchreel.analysis.diff.graphs import compare_graphs, graph_of
+from torchreel.analysis.diff.layers.graphs import compare_graphs, graph_of
 from torchreel.analysis.diff.report import DiffSide, place
 from torchreel.errors import UsageError
 from torchreel.store import queries

@@ -1,17 +1,17 @@
 """Graphs and generated code of two compiles, side by side.
 
 Lives here: the lines that differ with those around them, in bounds.  Not here: which nodes stand
-for which (`torchreel.analysis.diff.graphs`), nor how code is spelled canonically.
+for which (`torchreel.analysis.diff.layers.graphs`), nor how code is spelled canonically.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from torchreel.analysis.diff import code
 from torchreel.analysis.diff.alignment import align
-from torchreel.analysis.diff.graphs import graph_of, node_pairs
-from torchreel.analysis.diff.layers import paired_graphs
+from torchreel.analysis.diff.layers import code
+from torchreel.analysis.diff.layers.graphs import graph_of, node_pairs
+from torchreel.analysis.diff.layers.table import paired_graphs
 from torchreel.analysis.diff.report import DiffSide
 from torchreel.report.comparison.document import ComparedText, TextRow
 

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 
-from torchreel.analysis.diff import facts
-from torchreel.analysis.diff.code import code
-from torchreel.analysis.diff.events import events
-from torchreel.analysis.diff.graphs import compare_graphs, graph_of
-from torchreel.analysis.diff.guards import guards
+from torchreel.analysis.diff.layers import facts
+from torchreel.analysis.diff.layers.code import code
+from torchreel.analysis.diff.layers.events import events
+from torchreel.analysis.diff.layers.graphs import compare_graphs, graph_of
+from torchreel.analysis.diff.layers.guards import guards
+from torchreel.analysis.diff.layers.symbols import symbols
 from torchreel.analysis.diff.report import ABSENT, DiffSide, LayerDiff, LayerDifference
-from torchreel.analysis.diff.symbols import symbols
 from torchreel.errors import UsageError
 from torchreel.replay.compare.rules import SCOPES
 from torchreel.store import queries

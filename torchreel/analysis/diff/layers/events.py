@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
 
-from torchreel.analysis.diff.facts import MACHINE
+from torchreel.analysis.diff.layers.facts import MACHINE
 from torchreel.analysis.diff.report import ABSENT, DiffSide, LayerDiff, LayerDifference
 from torchreel.events.shape_env import ShapeEnvCheckpoint
 from torchreel.events.trace import TraceStrings

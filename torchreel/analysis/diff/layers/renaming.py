@@ -14,7 +14,7 @@ import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
-from torchreel.analysis.diff.expressions import Expression, parse
+from torchreel.analysis.diff.layers.expressions import Expression, parse
 from torchreel.store.documents.jsontypes import Json
 
 _HINTS = frozenset({"hint", "storage_size"})

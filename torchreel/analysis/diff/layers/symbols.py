@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from torchreel.analysis.diff.alignment import align
-from torchreel.analysis.diff.expressions import parse
+from torchreel.analysis.diff.layers.expressions import parse
 from torchreel.analysis.diff.report import ABSENT, DiffSide, LayerDiff, LayerDifference
 from torchreel.analysis.differences import cell
 from torchreel.analysis.event_log import CompileEventLog

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from torchreel.analysis.diff.alignment import align
-from torchreel.analysis.diff.renaming import Renaming, shape_of
+from torchreel.analysis.diff.layers.renaming import Renaming, shape_of
 from torchreel.analysis.diff.report import ABSENT, LayerDifference
 from torchreel.errors import DamagedStore
 from torchreel.store.documents import graph_documents, spelling
