@@ -2,7 +2,6 @@
 
 import base64
 import os
-import re
 import sqlite3
 import subprocess
 import sys
@@ -11,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.secrets import __main__ as secrets
+from benchmarks.secrets import ways
 from tests.recorder import canaries, programs
 from tests.recorder.canaries import CANARIES, FORM, NAMED, Canary
 from torchreel.recorder.launch import run_recorded
@@ -18,22 +19,30 @@ from torchreel.recorder.settings import Settings
 from torchreel.store import Store, queries
 from torchreel.store.blobs.packing import LastPack, read
 
-DOCUMENT = Path(__file__).parents[2] / "docs/redaction.md"
 LEVELS = ("none", "default", "all")
 STAYS, SECRETS_GO, GOES = "stays", "secrets go", "goes"
 
 
 def table() -> dict[str, dict[str, str]]:
     """What the documentation says, by place and level."""
-    rows = re.findall(r"^\| (.+) \|$", DOCUMENT.read_text(), re.MULTILINE)
-    cells = [row.split(" | ") for row in rows[1:]]
-    return {place: dict(zip(LEVELS, row, strict=True)) for place, *row in cells}
+    return {
+        place: dict(zip(LEVELS, row, strict=True)) for place, row in secrets.rows("place").items()
+    }
 
 
 def test_each_place_is_in_the_table() -> None:
     assert {canary.place for canary in CANARIES} == set(table())
     assert {cell for row in table().values() for cell in row.values()} == {STAYS, SECRETS_GO, GOES}
     assert len({canary.text for canary in CANARIES}) == len(CANARIES) >= 70
+
+
+def test_each_way_is_in_the_table() -> None:
+    said = secrets.rows("way")
+    assert set(said) == set(ways.WAYS)
+    for way, (mixed, letters, everything) in said.items():
+        kinds = {ways.MIXED: mixed, ways.LETTERS: letters}
+        kept = tuple(kind for kind, cell in kinds.items() if cell == STAYS)
+        assert (kept, everything) == (ways.KEPT.get(way, ()), GOES)
 
 
 @pytest.fixture(scope="module", params=LEVELS)

@@ -159,10 +159,11 @@ def _strings(text: bytes, literal: Literal | None) -> Iterator[tuple[int, int]]:
         literal = literal_at(text, glue.end()) if glue is not None else None
 
 
-def _listed(text: bytes, start: int) -> Iterator[tuple[int, int]]:
+def _listed(text: bytes, start: int, end: int | None = None) -> Iterator[tuple[int, int]]:
     """The strings, and long numbers, up to the bracket that closes the one before `start`."""
     at, depth = start, 1
-    for literal in literals(text, start, min(len(text), start + _LONGEST_LIST)):
+    end = len(text) if end is None else end
+    for literal in literals(text, start, min(end, start + _LONGEST_LIST)):
         between = text[at : literal.start]
         for character in between:
             depth += (character in b"([{") - (character in b")]}")
@@ -277,7 +278,8 @@ def _called(text: bytes, at: int, word: bytes) -> Iterator[tuple[int, int]]:
     call = _compiled(_CALLED).match(text, at + len(word))
     if call is None or _is_many(text, at, word):
         return
-    for start, end in _listed(text, call.end()):
+    line = text.find(b"\n", call.end())  # behind a line that was cut off, others follow
+    for start, end in _listed(text, call.end(), line if line >= 0 else len(text)):
         if call["failure"] is None or _compiled(_MIXED).fullmatch(text, start, end) is not None:
             yield start, end
 
