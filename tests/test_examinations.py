@@ -73,3 +73,9 @@ def test_a_failure_of_dynamo_is_replayed_from_its_frame(
     table = capsys.readouterr().out
     assert "Dynamo failed, from the frame" in table
     assert "1 compiles: {'identical': 1}" in table
+
+
+def test_no_examination_hides_a_module_of_python() -> None:
+    """Some run a file of `benchmarks/` as a program, whose imports begin there."""
+    names = {path.stem for path in Path(corpus.__file__).parent.iterdir()}
+    assert not names & sys.stdlib_module_names

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.secrets import __main__ as secrets
-from benchmarks.secrets import ways
+from benchmarks.canaries import ways
+from benchmarks.canaries.__main__ import rows
 from tests.recorder import canaries, programs
 from tests.recorder.canaries import CANARIES, FORM, NAMED, Canary
 from torchreel.recorder.launch import run_recorded
@@ -25,9 +25,7 @@ STAYS, SECRETS_GO, GOES = "stays", "secrets go", "goes"
 
 def table() -> dict[str, dict[str, str]]:
     """What the documentation says, by place and level."""
-    return {
-        place: dict(zip(LEVELS, row, strict=True)) for place, row in secrets.rows("place").items()
-    }
+    return {place: dict(zip(LEVELS, row, strict=True)) for place, row in rows("place").items()}
 
 
 def test_each_place_is_in_the_table() -> None:
@@ -37,7 +35,7 @@ def test_each_place_is_in_the_table() -> None:
 
 
 def test_each_way_is_in_the_table() -> None:
-    said = secrets.rows("way")
+    said = rows("way")
     assert set(said) == set(ways.WAYS)
     for way, (mixed, letters, everything) in said.items():
         kinds = {ways.MIXED: mixed, ways.LETTERS: letters}

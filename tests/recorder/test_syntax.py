@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.secrets import ways
+from benchmarks.canaries import ways
 from torchreel.recorder.redaction import Redactor, Rules
 from torchreel.recorder.redaction.syntax import texts
 

@@ -1,6 +1,6 @@
 """How much of a program's secrets is in its recordings and in what is made of them.
 
-    python -m benchmarks.secrets [--work FOLDER] [--level LEVEL ...] [--mode MODE ...]
+    python -m benchmarks.canaries [--work FOLDER] [--level LEVEL ...] [--mode MODE ...]
 
 Records two programs at each level and in both modes: one with a canary in every place where a text
 can stand (`tests.recorder.canaries`), one that names its secrets in every way (`ways`). Of each
@@ -25,8 +25,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from benchmarks.secrets import ways
-from benchmarks.secrets.contents import Search, contents
+from benchmarks.canaries import ways
+from benchmarks.canaries.contents import Search, contents
 from tests.recorder import canaries, programs
 
 LEVELS, MODES = ("none", "default", "all"), ("full", "flight")
@@ -155,7 +155,7 @@ def _said(*words: str, into: Path | None = None) -> str:
 
 def main(words: Sequence[str]) -> int:
     """Record, write, search and print; returns 1 if something is found that should not be."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.secrets")
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.canaries")
     parser.add_argument("--work", type=Path)
     parser.add_argument("--level", action="append", choices=LEVELS)
     parser.add_argument("--mode", action="append", choices=MODES)
