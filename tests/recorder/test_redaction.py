@@ -564,3 +564,74 @@ def test_a_value_that_is_learned_while_another_thread_searches_is_found_next() -
 )
 def test_a_text_with_an_open_quote_stays_json(value: str) -> None:
     assert isinstance(json.loads(Redactor(Rules(), {}).json(value)), str)
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["swordfish", "ValueError: swordfish\n", "Message: swordfish\n  Hint: none", "a\nswordfish"],
+)
+@pytest.mark.parametrize("level", ["default", "all"])
+def test_a_word_that_is_secret_is_taken_out_where_a_line_says_nothing_else(
+    text: str, level: str
+) -> None:
+    redactor = Redactor(Rules(level), {})
+    redactor.learn(["swordfish"])
+    documents = ({"message": text}, [text], {"options": {"deep": [{"note": text}]}})
+    found = [redactor.text(text), *map(redactor.json, documents)]  # type: ignore[arg-type]
+    for one in found:
+        assert "swordfish" not in one
+        assert "<redacted>" in one
+
+
+@pytest.mark.parametrize("word", ["mean", "inductor", "default", "tanh"])
+def test_a_word_of_torch_stays_where_nothing_marks_a_text(redactor: Redactor, word: str) -> None:
+    redactor.learn([word])
+    for document in ({"target": word}, {word: 1}, [word], {"a": f"b: {word}"}):
+        assert json.loads(redactor.data(canonical_json(document))) == document  # type: ignore[arg-type]
+    assert redactor.text(f"f({word!r})") == "f('<redacted>')"
+
+
+def test_a_piece_of_a_formatted_text_is_known_as_well(redactor: Redactor) -> None:
+    redactor.learn(["swordfish"])
+    assert redactor.text("f'swordfish{x}'") == "f'<redacted>{x}'"
+    assert redactor.text("f'{x}swordfish'") == "f'{x}<redacted>'"
+
+
+@pytest.mark.parametrize("key", ["job_id", "pgo_extra_read_key", "cache_key"])
+def test_all_takes_out_the_names_of_jobs_in_torchs_dumps(key: str) -> None:
+    redactor = Redactor(Rules("all"), {})
+    payload = json.dumps({key: "job44:v1"})
+    assert "job44" not in redactor.json({"payload": payload})
+    assert redactor.json({"cache_key": "fabc234"}) == '{"cache_key":"fabc234"}'
+
+
+def test_the_password_that_an_address_tells_is_known_elsewhere(redactor: Redactor) -> None:
+    assert "hunter" not in redactor.text("'https://bob:hunter2x9@db/x' said hunter2x9")
+    assert "wren" not in redactor.text("Authorization: Bearer zq77wren99 for 'zq77wren99'")
+
+
+def test_what_has_been_redacted_is_not_learned(redactor: Redactor) -> None:
+    """Bytes behind it would be missed, and with them what holds it: a frame bundle."""
+    data = b"\x80\x04X\x0d\x00\x00\x00--api-key '<redacted>'q\x1bX\x01\x00\x00\x00aq\x1c'"
+    assert redactor.data(data) == data
+    redactor.learn(["Bearer <redacted>"])
+    assert redactor.text("'Bearer <redacted>' it is") == "'Bearer <redacted>' it is"
+
+
+@pytest.mark.parametrize(
+    ("text", "kept"),
+    [
+        ("Token('zqwren')", "Token('<redacted>')"),
+        ("TokenError('zqwren')", "TokenError('zqwren')"),
+        ("TokenError('zq7wren9')", "TokenError('<redacted>')"),
+        ("tokenizer('zqwren')", "tokenizer('zqwren')"),
+        ("code: get_token(x,\n  y: 'f32[3]'", "code: get_token(x,\n  y: 'f32[3]'"),
+        ("?api_key=zqwren&x=1", "?api_key=<redacted>&x=1"),
+        ("run --api-key=zqwren", "run --api-key=<redacted>"),
+        ("f(api_key=zqwren)", "f(api_key=zqwren)"),
+        ("ALTER USER bob PASSWORD 'zqwren'", "ALTER USER bob PASSWORD '<redacted>'"),
+        ("Pwd=zqwren;", "Pwd=<redacted>;"),
+    ],
+)  # fmt: skip
+def test_calls_and_pairs_in_a_text(redactor: Redactor, text: str, kept: str) -> None:
+    assert redactor.text(text) == kept

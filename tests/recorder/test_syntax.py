@@ -77,3 +77,13 @@ def test_what_was_typed_into_a_notebook_is_looked_through() -> None:
     redactor.learn_from(name)
     del linecache.cache[name]
     assert SURE not in redactor.text(f"'{SURE}'")
+
+
+def test_globals_that_a_frame_does_not_name_are_looked_at() -> None:
+    from torchreel.recorder.frames.secrets import of_frame
+
+    scope: dict[str, object] = {
+        "api_token": "zqwren", "key": "weight", "KEYS": {"hub_key": "zq7wren9"}, "note": "plain",
+    }  # fmt: skip
+    exec(compile("def f(x): return x", "/srv/program.py", "exec"), scope)
+    assert of_frame(scope["f"].__code__, scope, {}, ()) == {"zqwren"}  # type: ignore[attr-defined]

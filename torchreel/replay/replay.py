@@ -7,7 +7,7 @@ comparison (`compare`).  Called by `torchreel replay` and by programs.
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -317,6 +317,7 @@ def _one(
             compile_cpp=_failed_at(failure, "run", "codegen"),
             trust=options.trust,
             imports=options.imports,
+            before=tuple(_written_before(store, compile, checkpoint, Path(folder))),
             traced_patterns=_traced_patterns(store, compile, checkpoint),
             known=_known_before(store, compile, checkpoint),
             lookups=_lookups(store, compile, point),
@@ -332,6 +333,17 @@ def _one(
         )
         ended = launch(request, options.timeout, memory=options.memory)
     return _judge(store, compile, checkpoint, request.store, ended, options)
+
+
+def _written_before(
+    store: Store, compile: Compile, checkpoint: Checkpoint, folder: Path
+) -> Iterator[str]:
+    """Write the compile's checkpoints before this one to files, and yield their paths."""
+    for number, one in enumerate(queries.checkpoints(store, compile)):
+        if one.ordinal < checkpoint.ordinal:
+            file = folder / f"before-{number}.json"
+            file.write_bytes(store.read_blob(one.digest))
+            yield str(file)
 
 
 def _document(store: Store, compile: Compile, checkpoint: Checkpoint) -> bytes:

@@ -16,7 +16,7 @@ from functools import lru_cache
 from types import CellType, CodeType, FrameType
 from typing import Any
 
-from torchreel.recorder.redaction import SECRET_NAME
+from torchreel.recorder.redaction import SECRET_NAME, telling
 from torchreel.store.failures.raised import lineage
 
 _SHORTEST = 4
@@ -56,7 +56,17 @@ def of_frame(
         if is_telling(name):
             found.update(texts(_content(cell)))
     found.update(of_code(code))
+    if not is_installed(code.co_filename):
+        found.update(_of_module(scope))
     return found
+
+
+def _of_module(scope: Mapping[str, Any]) -> Iterator[str]:
+    """Secrets among the globals that a frame does not name: another function may pass them on."""
+    for name, value in list(scope.items()):
+        sure = telling.strength(name)
+        if sure is not telling.NOT:
+            yield from (text for text in texts(value) if telling.is_value(text, sure))
 
 
 def of_error(error: BaseException) -> Iterator[tuple[set[str], str]]:

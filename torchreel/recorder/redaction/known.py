@@ -7,11 +7,12 @@ here: how they became known (`redactor`, `frames.secrets`).
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from enum import IntEnum
 
 from ahocorasick_rs import MATCHKIND_LEFTMOST_LONGEST, BytesAhoCorasick, Implementation
 
+from torchreel.recorder.redaction import vocabulary
 from torchreel.recorder.redaction.lazy import lazy, lazy_text
 from torchreel.recorder.redaction.rules import REDACTED
 
@@ -28,6 +29,7 @@ _LONGEST = 30_000
 _WORD = lazy_text(r"[A-Za-z_.]+|\d+")
 _QUOTES = b"'\""
 _MARK = REDACTED.decode()
+_NEWLINE = 10
 _NAMES = lazy(rb"[\w]")
 
 
@@ -35,10 +37,13 @@ class Where(IntEnum):
     """The places from which a value is taken out."""
 
     QUOTED = 0
-    """Only as the whole of a quoted string: it could be a word of the language."""
+    """Only as the whole of a string, or of what a line says: it could be a word of the language."""
     WHOLE = 1
     """Not within a longer name."""
     ANYWHERE = 2
+
+
+_Test = Callable[[Where, bytes, int, int], bool]
 
 
 class KnownValues:
@@ -104,18 +109,18 @@ class KnownValues:
         return True
 
     def places(self, data: bytes) -> list[int]:
-        """Return the positions where known values begin, in a text or in a JSON document."""
-        return [start for start, _ in self._found(data)]
+        """Return the positions where known values may begin in a JSON document."""
+        return [start for start, _ in self._found(data, _may_be_there)]
 
     def removed_from(self, data: bytes) -> bytes:
         """A text without them."""
         parts, position = [], 0
-        for start, end in self._found(data):
+        for start, end in self._found(data, _is_there):
             parts += [data[position:start], REDACTED]
             position = end
         return b"".join([*parts, data[position:]]) if parts else data
 
-    def _found(self, data: bytes) -> Iterator[tuple[int, int]]:
+    def _found(self, data: bytes, test: _Test) -> Iterator[tuple[int, int]]:
         if not self._values and not self._lasting:
             return
         search = self._search
@@ -125,12 +130,7 @@ class KnownValues:
             self._search = search if version == self._version else None
         automaton, places = search
         for number, start, end in automaton.find_matches_as_indexes(data):
-            where = places[number]
-            if where is Where.ANYWHERE or (
-                _is_quoted(data, start, end)
-                if where is Where.QUOTED
-                else _is_whole(data, start, end)
-            ):
+            if test(places[number], data, start, end):
                 yield start, end
 
     def _build(self) -> tuple[BytesAhoCorasick, list[Where]]:
@@ -153,9 +153,44 @@ def _pieces(value: str) -> Iterator[str]:
                 yield piece
 
 
+def _is_there(where: Where, data: bytes, start: int, end: int) -> bool:
+    """Return whether a value that stands here in a text is to be taken out."""
+    if where is not Where.QUOTED:
+        return where is Where.ANYWHERE or _is_whole(data, start, end)
+    if _is_quoted(data, start, end):
+        return True
+    return _is_alone(data, start, end) and not _is_torchs(data, start, end)
+
+
+def _may_be_there(where: Where, data: bytes, start: int, end: int) -> bool:
+    """The same for the bytes of a JSON document, in which a text stands between quotes itself."""
+    if where is not Where.QUOTED:
+        return _is_there(where, data, start, end)
+    before, behind = data[max(0, start - 2) : start], data[end : end + 2]
+    begins = before == b": " or before == b"\\n" or before[-1:] == b'"'
+    if begins and (behind[:1] == b'"' or behind == b"\\n"):
+        return behind != b'":' and not _is_torchs(data, start, end)
+    return _is_quoted(data, start, end)
+
+
+def _is_torchs(data: bytes, start: int, end: int) -> bool:
+    """Return whether it is a word of torch, which would be missed where nothing marks a text."""
+    return data[start:end].decode("utf-8", "replace") in vocabulary.words()
+
+
 def _is_quoted(data: bytes, start: int, end: int) -> bool:
+    """Return whether this is a string, or the beginning or the end of a formatted one."""
     before, behind = data[start - 1 : start] if start else b"", data[end : end + 1]
-    return bool(before) and before in _QUOTES and behind in (before, b"\\")
+    return bool(before) and (
+        (before in _QUOTES and behind in (before, b"\\", b"{"))
+        or (before == b"}" and behind in _QUOTES)
+    )
+
+
+def _is_alone(data: bytes, start: int, end: int) -> bool:
+    """Return whether a line says nothing else, or ends with it: `ValueError: hunter`."""
+    begins = start == 0 or data[start - 1] == _NEWLINE or data[start - 2 : start] == b": "
+    return begins and (end == len(data) or data[end] == _NEWLINE)
 
 
 def _is_whole(data: bytes, start: int, end: int) -> bool:

@@ -10,12 +10,11 @@ from __future__ import annotations
 import itertools
 import json
 import re
-import sys
 from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
-from torchreel.recorder.redaction import documents, strict_text
+from torchreel.recorder.redaction import documents, strict_text, vocabulary
 from torchreel.recorder.redaction.known import KnownValues, Where
 from torchreel.recorder.redaction.lazy import lazy_text
 from torchreel.recorder.redaction.rules import REDACTED
@@ -36,6 +35,9 @@ _LITERAL = {"literal"}
 _GUARDED, _CONSTANT = {"key"}, {"k", "v"}
 _OPTIONS = "options"
 """Values that the program gives its backend."""
+_KEYS = frozenset({"job_id", "pgo_extra_read_key", "pgo_extra_write_key", "cache_key"})
+"""Settings by which jobs share what they learn, in torch's dumps, and a key made of one."""
+_HASH = lazy_text(r"\w*")
 _PROSE = lazy_text(r"['\"]|[A-Za-z]{2,} |[=!<>]=|\n")
 _HEAD, _BETWEEN, _TAIL = b"[\n", b",\n", b"\n]"
 
@@ -96,7 +98,7 @@ class Strict:
     def setting(self, module: str, value: Any) -> Any:
         """A setting of torch: text is kept if torch's own module of settings has its words."""
         if isinstance(value, str):
-            if words_of(module).issuperset(re.findall(r"\w+", value)):
+            if vocabulary.words_of(module).issuperset(re.findall(r"\w+", value)):
                 return value
             self._settings.add(value)
             return _MARK
@@ -135,6 +137,8 @@ class _Walk:
 
     def _value(self, value: Any, key: str, numbers: bool) -> Any:
         if isinstance(value, str):
+            if key in _KEYS and (key != "cache_key" or not _HASH.fullmatch(value)):
+                return _MARK
             return "" if key in _STACKS_OF else self._strict.string(value, numbers)
         if isinstance(value, list):
             if key in _STACKS_OF and all(item is None or isinstance(item, str) for item in value):
@@ -211,22 +215,7 @@ def _without_strings(value: Any) -> Any:
 
 # -- columns ------------------------------------------------------------------------------------
 
-_MODULES = {
-    "inductor": "torch._inductor.config", "dynamo": "torch._dynamo.config",
-    "functorch": "torch._functorch.config", "fx": "torch.fx.experimental._config",
-}  # fmt: skip
-"""Modules of settings by the names that entries have."""
 _NUMBER_OR_SWITCH = r"-?\d{1,6}|(?i:true|false|on|off|yes|no|)|<\w+>"
-
-
-@lru_cache(16)
-def words_of(module: str) -> frozenset[str]:
-    """The words in the source of one of torch's modules of settings."""
-    file = getattr(sys.modules.get(_MODULES.get(module, module)), "__file__", None)
-    if file is None:
-        return frozenset()
-    with open(file, encoding="utf-8") as source:
-        return frozenset(re.findall(r"\w+", source.read()))
 
 
 def arguments(argv: Sequence[str]) -> list[str]:

@@ -62,6 +62,8 @@ class Request:
     """Compile the generated C++: the recorded failure was the compiler's, or came later."""
     trust: bool = False
     imports: tuple[str, ...] = ()
+    before: tuple[str, ...] = ()
+    """Paths of the checkpoints before it: what the compiler needs of those, was not redacted."""
     compile_timeout: float | None = None
     facts: Mapping[str, Any] = field(default_factory=dict)
     """The facts of its machine that the recorded compile read (`facts.Facts`)."""
@@ -205,7 +207,8 @@ def _replay(request: Request, report: Report) -> None:
             remainders.imposed(request.remainders),
             _OneCompile(recorder, restored) as replayed,
         ):
-            recorder.keep_words_of(Path(request.checkpoint).read_bytes())
+            for document in (*request.before, request.checkpoint):
+                recorder.keep_words_of(Path(document).read_bytes())
             report.write(request.report)  # should the stage kill this process
             compiled = restore.run(restored, backward=request.backward, trust=request.trust)
             report.notes += [
