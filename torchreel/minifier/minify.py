@@ -7,22 +7,32 @@ the reduction starts (`starts.problems`), the search (`search`), what is found o
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import replace
 
+from torchreel.errors import (
+    BudgetSpent,
+    FlakyFailure,
+    MinifyError,
+    TrivialResult,
+    UnsupportedError,
+    UntrustedError,
+)
 from torchreel.minifier.cases.case import Case
 from torchreel.minifier.explain.asking import explain
 from torchreel.minifier.options import MinifyOptions
 from torchreel.minifier.oracle.command_oracle import CommandOracle
 from torchreel.minifier.oracle.worker_oracle import WorkerOracle, open_oracle
-from torchreel.minifier.results.reductions import Listener, MinifyResult
+from torchreel.minifier.results.reductions import Listener, MinifyResult, looking
 from torchreel.minifier.scripts.forms import candidate_script
 from torchreel.minifier.search.failure_search import reduce_failure
-from torchreel.minifier.starts.problems import Problem, problem_of
+from torchreel.minifier.starts.problems import Problem, Starts, problem_of
 from torchreel.store.database import Store
 from torchreel.store.records import Compile
 
 _DEFAULTS = MinifyOptions()
+_OTHERWISE = "what was recorded does not show it: starting with the program itself"
 
 
 def minify(
@@ -48,10 +58,28 @@ def minify(
     """
     problem = problem_of(store, compile, options, listener, accuracy=accuracy)
     with open_oracle(oracle, problem.signature, problem.options, problem.accelerator) as worker:
-        starts, failure = problem.find_starts(worker)
-        with _judge_for(problem, worker) as judge:
-            found = reduce_failure(store, judge, starts, failure, problem.options.limits, listener)
+        try:
+            found = _reduced(store, problem, worker, listener, problem.find_starts)
+        except (MinifyError, UnsupportedError, UntrustedError) as error:
+            if isinstance(error, (BudgetSpent, FlakyFailure, TrivialResult)):
+                raise
+            otherwise = problem.starts_otherwise(error)
+            if listener is not None:
+                listener.on_step(looking(_OTHERWISE))
+            found = _reduced(store, problem, worker, listener, otherwise)
         return _with_explanation(store, worker, problem, found)
+
+
+def _reduced(
+    store: Store,
+    problem: Problem,
+    worker: WorkerOracle,
+    listener: Listener | None,
+    find_starts: Callable[[WorkerOracle], Starts],
+) -> MinifyResult:
+    starts, failure = find_starts(worker)
+    with _judge_for(problem, worker) as judge:
+        return reduce_failure(store, judge, starts, failure, problem.options.limits, listener)
 
 
 def _judge_for(

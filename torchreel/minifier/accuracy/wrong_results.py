@@ -27,6 +27,7 @@ from torchreel.minifier.results.verdicts import (
 )
 from torchreel.minifier.source.frame_programs import programs
 from torchreel.minifier.source.passes.settings import SimplerCall
+from torchreel.minifier.source.recorded_program import observed_program
 from torchreel.minifier.storage.added_failures import add_failure
 from torchreel.replay.accuracy.comparators import DEFAULT, tolerances
 from torchreel.replay.imposed.operators import document
@@ -117,6 +118,37 @@ def find_in_frames(
         "No recorded frame leaves anything else behind under Dynamo:\n"
         + "\n".join(dict.fromkeys(seen))
     )
+
+
+def find_in_program(
+    store: Store,
+    compile: Compile | None,
+    options: MinifyOptions,
+    oracle: Oracle,
+    listener: Listener | None = None,
+) -> tuple[SourceCase, Failure]:
+    """Return the recorded program itself, if it does something else when it compiles.
+
+    That shows what only a later call does, or a backward outside of the graph. Raises
+    `NotReproduced` when it does the same, and `UnsupportedError` where it is not to be had.
+    """
+    owner = next(iter(_owners(store, compile)), None)
+    if owner is None:
+        raise UnsupportedError("The store has no compile, so no program either.")
+    if listener is not None:
+        listener.on_step(looking("comparing eager and compiled: the recorded program itself"))
+    try:
+        cases = observed_program(store, owner, options)
+    except UnsupportedError as error:
+        raise UnsupportedError(f"The program itself was not compared: {error}.") from error
+    seen = []
+    for case in cases:
+        report = oracle.judge(case)
+        if is_wrong(report) and report.observed is not None:
+            case = replace(case, observes=str(report.values[OBSERVES]))
+            return case, add_failure(store, owner, report.observed, report.detail)
+        seen.append(_in_words(report))
+    raise NotReproduced(f"The program itself does nothing else when it compiles: {'; '.join(seen)}")
 
 
 def _notify(listener: Listener | None, what: str, owner: Compile) -> None:

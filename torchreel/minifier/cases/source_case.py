@@ -5,6 +5,9 @@ ends with one call, which may stand in `with` blocks: `torch.compile(FUNCTION, .
 `torch.export.export(MODULE, (ARGUMENTS), ...)`. With FUNCTION or MODULE called instead, that is the
 program in eager mode. Since settings and the arguments of these calls are text as well, one way of
 editing is enough for all of it.
+
+A whole program, as a person wrote it, compiles where it likes and ends with anything. In eager mode
+torch.compile does nothing in it.
 """
 
 from __future__ import annotations
@@ -60,12 +63,20 @@ class SourceCase:
     eager: bool = True
     observes: str = ""
     """The expression that is to differ from eager mode; empty where the program has to fail."""
+    whole: bool = False
+    """True for a program as it was recorded; False for one that was made from a frame."""
 
     kind = KIND
     is_code = True
     is_part = False
     unit = "statement"
-    summary = "the program made from the recorded frame"
+
+    @property
+    def summary(self) -> str:
+        """Return in a few words what it is."""
+        if self.whole:
+            return "the recorded program itself"
+        return "the program made from the recorded frame"
 
     @cached_property
     def tree(self) -> ast.Module:
@@ -85,8 +96,8 @@ class SourceCase:
 
     @property
     def exports(self) -> bool:
-        """Return True if it ends with a call of torch.export."""
-        return is_export(last_call(self.tree))
+        """Return True if it was made to end with a call of torch.export."""
+        return not self.whole and is_export(last_call(self.tree))
 
     @property
     def call_nodes(self) -> int:
@@ -129,6 +140,7 @@ class SourceCase:
             "repeats": self.repeats,
             "eager": self.eager,
             **({"observes": self.observes} if self.observes else {}),
+            **({"whole": True} if self.whole else {}),
         }
 
     @classmethod
@@ -144,6 +156,7 @@ class SourceCase:
             int(str(data.get("repeats", 1))),
             bool(data.get("eager", 1)),
             str(data.get("observes", "")),
+            data.get("whole") is True,
         )
         found.tree  # noqa: B018
         if found.observes not in ("", ANYTHING):

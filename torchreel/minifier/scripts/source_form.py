@@ -73,7 +73,9 @@ def _parts(case: SourceCase) -> tuple[list[ast.stmt], list[ast.stmt]]:
 def _called_twice(case: SourceCase, body: Sequence[ast.stmt]) -> list[ast.stmt]:
     """Return the function called as it is, and compiled; nothing where that can't be all of it."""
     end = body[-1]
-    if _names(case.observes) != {RESULT} or not isinstance(end, ast.Expr) or _is_random(body):
+    if case.whole or _names(case.observes) != {RESULT} or _is_random(body):
+        return []
+    if not isinstance(end, ast.Expr):
         return []
     call = copy.deepcopy(end.value)
     assert isinstance(call, ast.Call), "a program ends with a call"
@@ -90,6 +92,21 @@ def _of(case: SourceCase, value: ast.expr) -> ast.expr:
 
 def _run_twice(case: SourceCase, body: Sequence[ast.stmt]) -> list[ast.stmt]:
     """Return the program as a function, whose names stay global: it makes everything anew."""
+    lines = list(body) if case.whole else _with_observed_call(case, body)
+    if _is_random(body):
+        lines = [*ast.parse("torch.manual_seed(0)").body, *lines]
+    known = [name for node in body for name in _bound(node)]
+    if known:
+        lines = [ast.Global(list(dict.fromkeys(known))), *lines]
+    lines.append(ast.Return(ast.parse(case.observes, mode="eval").body))
+    run = ast.parse("def run():\n    pass").body[0]
+    assert isinstance(run, ast.FunctionDef), "it is one"
+    run.body = lines
+    return [run, *ast.parse(_TWICE).body]
+
+
+def _with_observed_call(case: SourceCase, body: Sequence[ast.stmt]) -> list[ast.stmt]:
+    """Return the statements of a program with names for the result of the call that ends it."""
     end: ast.stmt = body[-1]
     around: list[ast.stmt] = []
     while isinstance(end, ast.With):
@@ -106,16 +123,7 @@ def _run_twice(case: SourceCase, body: Sequence[ast.stmt]) -> list[ast.stmt]:
         around[-1:] = last
     else:
         lines[-1:] = last
-    if _is_random(body):
-        lines = [*ast.parse("torch.manual_seed(0)").body, *lines]
-    known = [name for node in body for name in _bound(node)]
-    if known:
-        lines = [ast.Global(list(dict.fromkeys(known))), *lines]
-    lines.append(ast.Return(ast.parse(case.observes, mode="eval").body))
-    run = ast.parse("def run():\n    pass").body[0]
-    assert isinstance(run, ast.FunctionDef), "it is one"
-    run.body = lines
-    return [run, *ast.parse(_TWICE).body]
+    return lines
 
 
 _TWICE = """\

@@ -187,8 +187,14 @@ def names_in(node: cst.CSTNode) -> list[str]:
     ]
 
 
-def final_place(module: cst.Module) -> Place:
-    """Return the place of the statement that ends a program, inside of what `with` there is."""
+def final_place(case: SourceCase) -> Place:
+    """Return the place of the statement that ends a program, inside of what `with` there is.
+
+    () for a whole program, in which no statement has to stay.
+    """
+    if case.whole:
+        return ()
+    module = parsed(case.text)
     place: Place = (("body", len(module.body) - 1),)
     node: cst.CSTNode = module.body[-1]
     while isinstance(node, cst.With) and isinstance(node.body, cst.IndentedBlock):

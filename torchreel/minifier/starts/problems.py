@@ -13,13 +13,26 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from torchreel.errors import NotReproduced, UnsupportedError, UsageError
-from torchreel.minifier.accuracy.wrong_results import find_difference, find_in_frames
+from torchreel.errors import (
+    ForbiddenError,
+    MinifyError,
+    NotReproduced,
+    TorchreelError,
+    UnsupportedError,
+    UntrustedError,
+    UsageError,
+)
+from torchreel.minifier.accuracy.wrong_results import (
+    find_difference,
+    find_in_frames,
+    find_in_program,
+)
 from torchreel.minifier.cases.kinds import AnyCase
 from torchreel.minifier.options import MinifyOptions, RunLimits
 from torchreel.minifier.oracle.worker_oracle import WorkerOracle
 from torchreel.minifier.results.reductions import Listener
 from torchreel.minifier.search.similar import NEEDS_FRAME
+from torchreel.minifier.source.recorded_program import recorded_program
 from torchreel.minifier.starts.failures import starting_cases
 from torchreel.minifier.starts.interestingness import (
     interestingness_cases,
@@ -53,11 +66,27 @@ class Problem:
     """Gives the starts; runs cases where no failure is known yet."""
     accelerator: Mapping[str, Json] | None = None
     """The GPUs of the recorded machine, where it had some."""
+    otherwise: Callable[[], Starts] | None = None
+    """Gives the program itself as the start, where those did not show it; None where that has been
+    tried already, or may not be run."""
 
     @property
     def is_for_command(self) -> bool:
         """Return True if a command of the user's judges the cases."""
         return self.signature.failure_class == "script"
+
+    def starts_otherwise(self, error: TorchreelError) -> Callable[[WorkerOracle], Starts]:
+        """Return the way to the program itself, after a reduction could not start for `error`.
+
+        Raises that where there is no such way, with the reason.
+        """
+        if self.otherwise is None or isinstance(error, ForbiddenError):
+            raise error
+        try:
+            starts = self.otherwise()
+        except UnsupportedError as more:
+            raise _with_reason(error, more) from error
+        return lambda worker: starts
 
 
 def problem_of(
@@ -106,23 +135,45 @@ def wrong_result_problem(
             case, failure = find_difference(
                 store, compile, options.imports, worker, options.comparator, listener
             )
-        except (NotReproduced, UnsupportedError) as error:
+        except (NotReproduced, UnsupportedError, UntrustedError) as error:
             return find_frame(error, worker)
         return [case], failure
 
-    def find_frame(error: NotReproduced | UnsupportedError, worker: WorkerOracle) -> Starts:
+    def find_frame(error: TorchreelError, worker: WorkerOracle) -> Starts:
+        if isinstance(error, (ForbiddenError, UntrustedError)) and not options.trust:
+            raise error
         if not options.trust:
             raise type(error)(
                 f"{error}\nWhat Dynamo itself makes of a frame (its Python state among it) was not "
                 "compared: record with --frames all, and add --trust, which runs the frames."
             ) from error
         try:
-            case, failure = find_in_frames(store, compile, options, worker, listener)
+            return find_in_code(store, compile, options, worker, listener)
         except (NotReproduced, UnsupportedError) as other:
             raise type(other)(f"{error}\n{other}") from other
-        return [case], failure
 
     return Problem(wrong_result_signature("values"), options, find)
+
+
+def find_in_code(
+    store: Store,
+    compile: Compile | None,
+    options: MinifyOptions,
+    worker: WorkerOracle,
+    listener: Listener | None,
+) -> Starts:
+    """Return the frame that Dynamo traces wrongly, else the program that does something else.
+
+    Raises NotReproduced, or UnsupportedError, where neither does.
+    """
+    try:
+        case, failure = find_in_frames(store, compile, options, worker, listener)
+    except (NotReproduced, UnsupportedError) as error:
+        try:
+            case, failure = find_in_program(store, compile, options, worker, listener)
+        except (NotReproduced, UnsupportedError) as other:
+            raise type(other)(f"{error}\n{other}") from other
+    return [case], failure
 
 
 def other_failure_problem(store: Store, number: int, options: MinifyOptions) -> Problem:
@@ -154,14 +205,48 @@ def recorded_problem(
     if failure.failure_class == "wrong_result" and failure.stage in NEEDS_FRAME:
 
         def find(worker: WorkerOracle) -> Starts:
-            case, found = find_in_frames(store, compile, options, worker, listener)
-            return [case], found
+            return find_in_code(store, compile, options, worker, listener)
 
         return Problem(failure.signature, options, find)
-    starts = starting_cases(store, compile, failure, options)
+
+    def otherwise() -> Starts:
+        return recorded_program(store, compile, options), failure
+
+    find_starts = _starts_of(store, compile, failure, options)
     options = replace(options, bounds=_limits_for(failure, options.bounds))
     accelerator = facts_of(store, compile).accelerator
-    return Problem(failure.signature, options, lambda worker: (starts, failure), accelerator)
+    return Problem(
+        failure.signature,
+        options,
+        find_starts,
+        accelerator,
+        otherwise if options.trust else None,
+    )
+
+
+def _starts_of(
+    store: Store, compile: Compile, failure: Failure, options: MinifyOptions
+) -> Callable[[WorkerOracle], Starts]:
+    """Return the way to what was recorded of a failure.
+
+    Raises what is in that way; with trust only once a worker asks, because there is another way.
+    """
+    try:
+        starts = starting_cases(store, compile, failure, options)
+    except (UnsupportedError, UntrustedError, MinifyError) as error:
+        if not options.trust:
+            raise
+        known = error
+
+        def refuse(worker: WorkerOracle) -> Starts:
+            raise known
+
+        return refuse
+    return lambda worker: (starts, failure)
+
+
+def _with_reason(error: TorchreelError, more: UnsupportedError) -> TorchreelError:
+    return type(error)(f"{error}\nThe program itself was not tried: {more}.")
 
 
 def _failing(store: Store, compile: Compile | None) -> tuple[Compile, Failure]:

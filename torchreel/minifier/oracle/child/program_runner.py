@@ -14,7 +14,7 @@ import linecache
 import random
 import sys
 from collections.abc import Collection, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from types import CodeType, ModuleType
 from typing import Any
 
@@ -59,7 +59,7 @@ def run(task: Task, announce: Announce) -> ChildReport:
     runs = [ProgramRun(), ProgramRun(), ProgramRun()]
     if case.eager or case.observes:
         announce(Position("eager"))
-        with ErrorCatcher() as outcome:
+        with ErrorCatcher() as outcome, _eager_mode(case):
             execute(codes[0], case.text, runs[0])
             if case.observes:
                 execute(codes[0], case.text, runs[1])
@@ -126,11 +126,19 @@ def execute(code: CodeType, text: str, run: ProgramRun) -> None:
     linecache.cache[_FILE] = (len(text), None, text.splitlines(keepends=True), _FILE)
     torch.manual_seed(0)
     random.seed(0)
-    exec(code, vars(module))
+    with suppress(SystemExit):  # a whole program may end itself
+        exec(code, vars(module))
+
+
+def _eager_mode(case: SourceCase) -> AbstractContextManager[object]:
+    """Return a context in which a whole program compiles nothing; the code of others doesn't."""
+    return torch.compiler.set_stance("force_eager") if case.whole else nullcontext()
 
 
 def _code(case: SourceCase, *, compiled: bool) -> CodeType:
     tree = ast.parse(case.text)
+    if case.whole:
+        return compile(tree, _FILE, "exec")
     call = last_call(tree)
     if not compiled:
         eager = in_eager_mode(call)

@@ -74,7 +74,7 @@ class ProgramRun:
 
     def places(self) -> Iterator[str]:
         """Return the places where to begin to look."""
-        yield from (RESULT, ARGUMENTS, KEYWORDS)
+        yield from (name for name in (RESULT, ARGUMENTS, KEYWORDS) if name in self.names)
         own = (RESULT, ARGUMENTS, KEYWORDS, CALLED)
         yield from (
             name for name in list(self.names) if name not in own and not name.startswith("__")

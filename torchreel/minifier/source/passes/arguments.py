@@ -36,7 +36,7 @@ class Arguments(SourcePass):
     def edits(self, case: SourceCase) -> Sequence[SourceEdit]:
         """Propose one edit for each, the last first; what is compiled or exported stays."""
         module = parsed(case.text)
-        final = final_place(module)
+        final = final_place(case)
         call = (*final, ("body", 0), ("value", -1))
         compiled = (*call, *([] if case.exports else [("func", -1)]), ("args", 0))
         found = [

@@ -49,7 +49,7 @@ class Ranges(SourcePass):
     def edits(self, case: SourceCase) -> Sequence[SourceEdit]:
         """Propose, for each block, the outer ones first, the last range first."""
         module = parsed(case.text)
-        last = final_place(module)
+        last = final_place(case)
         blocks = [
             (place, len(node.body))
             for place, node in walk(module)

@@ -119,7 +119,7 @@ _CONSTANTS = (cst.Integer, cst.Float, cst.SimpleString, cst.Name)
 def _expressions(case: SourceCase) -> list[tuple[Place, cst.BaseExpression]]:
     """Return the expressions of a program that may be edited."""
     module = parsed(case.text)
-    call = (*final_place(module), ("body", 0), ("value", -1))
+    call = (*final_place(case), ("body", 0), ("value", -1))
     func = (*call, ("func", -1))
     kept = {call, func, (*func, ("func", -1)), (*func, ("value", -1))}
     return [

@@ -15,6 +15,7 @@ from torchreel.minifier.source.syntax import (
     code_of,
     final_place,
     parsed,
+    walk,
 )
 
 
@@ -42,8 +43,17 @@ class SimplerCall(SourcePass):
     name = "backend"
 
     def edits(self, case: SourceCase) -> Sequence[SourceEdit]:
-        """Propose one edit; nothing where torch.export ends the program."""
+        """Propose one edit; nothing where torch.export ends the program.
+
+        For each call of torch.compile one, in a whole program.
+        """
         if case.exports:
             return []
-        place = final_place(parsed(case.text))
+        if case.whole:
+            return [
+                EagerBackend(place)
+                for place, node in walk(parsed(case.text))
+                if isinstance(node, cst.Call) and code_of(node.func) == "torch.compile"
+            ]
+        place = final_place(case)
         return [EagerBackend((*place, ("body", 0), ("value", -1), ("func", -1)))]

@@ -38,7 +38,7 @@ class Remove(SourceEdit):
 def statements(case: SourceCase) -> Iterator[tuple[Place, cst.CSTNode]]:
     """Return the statements of a program but for the one that ends it and what that is in."""
     module = parsed(case.text)
-    last = final_place(module)
+    last = final_place(case)
     for place, node in walk(module):
         if isinstance(node, cst.BaseStatement) and place != last[: len(place)]:
             yield place, node
@@ -177,8 +177,10 @@ class Values(SourcePass):
     name = "value of assignment"
 
     def edits(self, case: SourceCase) -> Sequence[SourceEdit]:
-        """Propose the statements in functions, the last first."""
+        """Propose the statements in functions, or of a whole program; the last first."""
         found = [
-            Evaluate(place) for place, node in statements(case) if place[1:] and _targets(node)
+            Evaluate(place)
+            for place, node in statements(case)
+            if (case.whole or place[1:]) and _targets(node)
         ]
         return found[::-1]

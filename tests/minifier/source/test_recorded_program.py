@@ -1,0 +1,209 @@
+"""The recorded program itself, where neither a graph nor a frame shows its failure."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+from torchreel.errors import NotReproduced, UnsupportedError, UntrustedError
+from torchreel.minifier.cases.source_case import ANYTHING, SourceCase
+from torchreel.minifier.export import ExportOptions, export
+from torchreel.minifier.minify import minify
+from torchreel.minifier.options import Budget, MinifyOptions
+from torchreel.minifier.oracle.child.program_runner import run
+from torchreel.minifier.oracle.protocol import ChildReport, Task
+from torchreel.minifier.source.recorded_program import observed_program, recorded_program
+from torchreel.store import Store, queries
+from torchreel.store.documents.jsontypes import parse_json
+from torchreel.store.failures.signature import Signature, wrong_result_signature
+
+TRUSTED = MinifyOptions(trust=True)
+
+# An operator of the program's own, which no bundle of a frame has.
+OPERATOR = """\
+import collections
+import torch
+
+@torch.library.custom_op("mine::doubled", mutates_args=())
+def doubled(x: torch.Tensor) -> torch.Tensor:
+    return x * 2
+
+@doubled.register_fake
+def _(x):
+    return torch.empty_like(x)
+
+def f(x):
+    queue = collections.deque([torch.ops.mine.doubled(x), x])
+    queue.rotate(1)
+    return queue[0] + 1
+
+def main():
+    try:
+        print(torch.compile(f, fullgraph=True, backend="eager")(torch.ones(3)))
+    except ZeroDivisionError:
+        print("never")
+
+if __name__ == "__main__":
+    main()
+"""
+
+# pytorch/pytorch#197860: a method has other code in the second call, on which there is no guard.
+SECOND_CALL = """\
+import torch
+
+def first(self, x):
+    return x * 2.0
+
+def second(self, x):
+    return x * 9.0
+
+class Model:
+    m = first
+
+model = Model()
+x = torch.arange(1.0, 4.0)
+compiled = torch.compile(lambda x: model.m(x), backend="eager")
+print("before", compiled(x))
+Model.m.__code__ = second.__code__
+assert torch.equal(compiled(x), model.m(x)), "stale"
+"""
+
+
+def recorded(folder: Path, text: str) -> Path:
+    """A store of what a program did that is one file."""
+    (folder / "program.py").write_text(text)
+    time.sleep(0.02)  # the recording begins after the file was written
+    words = ["record", "-o", "run.db", "--", sys.executable, "program.py"]
+    subprocess.run(
+        [sys.executable, "-m", "torchreel.cli", *words],
+        cwd=folder, check=False, capture_output=True, timeout=300,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+    )  # fmt: skip
+    return folder / "run.db"
+
+
+@pytest.fixture(scope="module")
+def failed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A recording of the program with an operator of its own."""
+    return recorded(tmp_path_factory.mktemp("operator"), OPERATOR)
+
+
+@pytest.fixture(scope="module")
+def stale(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A recording of the program whose second call is wrong."""
+    return recorded(tmp_path_factory.mktemp("stale"), SECOND_CALL)
+
+
+def test_a_program_is_taken_without_what_keeps_its_failure_in(failed: Path) -> None:
+    with Store.open(failed) as store:
+        compile = queries.latest_failing(store)
+        assert compile is not None
+        first, second = recorded_program(store, compile, TRUSTED)
+    assert first.text.splitlines()[-1] == (
+        "print(torch.compile(f, fullgraph=True, backend='eager')(torch.ones(3)))"
+    )
+    assert "except ZeroDivisionError" in second.text
+    for case in (first, second):
+        assert (case.whole, case.exports) == (True, False)
+        assert SourceCase.from_json(parse_json(case.to_bytes())) == case
+
+
+def test_what_a_program_shows_and_checks_has_names(stale: Path) -> None:
+    with Store.open(stale) as store:
+        compile = queries.compiles(store, 1)[0]
+        (case,) = observed_program(store, compile, TRUSTED)
+    assert case.text.splitlines()[-3:] == [
+        "seen1 = (compiled(x),)",
+        "Model.m.__code__ = second.__code__",
+        "seen2 = torch.equal(compiled(x), model.m(x))",
+    ]
+    assert case.observes == ANYTHING
+
+
+def test_a_program_that_was_changed_is_another(tmp_path: Path) -> None:
+    path = recorded(
+        tmp_path, "import torch\ntorch.compile(torch.sin, backend='eager')(torch.ones(2))"
+    )
+    with Store.open(path) as store:
+        compile = queries.compiles(store, 1)[0]
+        assert recorded_program(store, compile, TRUSTED)
+        (tmp_path / "program.py").write_text("import torch")
+        with pytest.raises(UnsupportedError, match="has changed since it was recorded"):
+            recorded_program(store, compile, TRUSTED)
+        (tmp_path / "program.py").unlink()
+        with pytest.raises(UnsupportedError, match="can't be read"):
+            recorded_program(store, compile, TRUSTED)
+
+
+@pytest.fixture
+def judged(monkeypatch: pytest.MonkeyPatch) -> Callable[[str, str], ChildReport]:
+    """What came of a whole program in this process, which keeps its own `__main__`."""
+    monkeypatch.setitem(sys.modules, "__main__", sys.modules["__main__"])
+
+    def judge(text: str, observes: str, wanted: Signature | None = None) -> ChildReport:
+        torch._dynamo.reset()
+        case = SourceCase(text, observes=observes, whole=True)
+        wanted = wrong_result_signature("values", stage="dynamo")
+        return run(Task(case, wanted, 0.0, 0), lambda position: None)
+
+    return judge
+
+
+def test_a_wrong_second_call_is_a_difference(judged: Callable[[str, str], ChildReport]) -> None:
+    text = SECOND_CALL.replace(
+        "assert torch.equal(compiled(x), model.m(x)), ", "seen = compiled(x), "
+    )
+    found = judged(text, "seen[0]")
+    assert (found.verdict, found.stage) == ("same", "dynamo")
+    assert judged(text, "seen[1]").verdict == "none"
+    right = text.replace("Model.m.__code__ = second.__code__", "")
+    assert judged(right, "seen[0]").verdict == "none"
+
+
+def test_a_whole_program_fails_only_where_it_compiles(
+    judged: Callable[[str, str], ChildReport],
+) -> None:
+    found = judged(SECOND_CALL, "")
+    assert (found.verdict, found.detail) == ("other", "AssertionError: stale")
+    found = judged(SECOND_CALL + "raise ValueError\n", "")
+    assert (found.verdict, found.stage) == ("invalid", "eager")
+    assert judged("import sys\nsys.exit(3)\n", "").verdict == "none"
+
+
+@pytest.mark.slow
+def test_an_operator_of_the_program_is_reduced_with_it(failed: Path, tmp_path: Path) -> None:
+    with Store.open(failed, write=True) as store:
+        with pytest.raises(UntrustedError, match="--trust"):
+            minify(store)
+        reduction = minify(store, options=replace(TRUSTED, limits=Budget(runs=20)))
+        assert isinstance(reduction.case, SourceCase)
+        assert reduction.case.whole
+        assert reduction.after_call_nodes < reduction.before_call_nodes
+        compile = queries.latest_failing(store)
+        assert compile is not None
+        exported = export(store, compile, ExportOptions(tmp_path / "repro", trust=True))
+    assert exported.check.holds
+
+
+@pytest.mark.slow
+def test_a_wrong_second_call_is_reduced(stale: Path, tmp_path: Path) -> None:
+    with Store.open(stale, write=True) as store:
+        with pytest.raises(NotReproduced, match="add --trust"):
+            minify(store, accuracy=True)
+        options = replace(TRUSTED, limits=Budget(runs=20))
+        reduction = minify(store, accuracy=True, options=options)
+        assert isinstance(reduction.case, SourceCase)
+        assert reduction.after_call_nodes < reduction.before_call_nodes
+        compile = queries.latest_failing(store)
+        assert compile is not None
+        exported = export(store, compile, ExportOptions(tmp_path / "repro", trust=True))
+    assert exported.check.exact
+    assert ".__code__ = " in exported.script.text

@@ -1,0 +1,167 @@
+"""The recorded program itself: a start of reductions where nothing else shows the failure.
+
+Some failures need more than a graph or a frame: a second call, a backward outside of what was
+compiled, an operator of the program's own, an input that no description holds. The program has all
+of it, if it is one file that is still as it was. Called by `minify` and `accuracy`; the text is of
+this machine, and is read and run with `MinifyOptions.trust` only.
+"""
+
+from __future__ import annotations
+
+import ast
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+from torchreel.errors import UnsupportedError
+from torchreel.minifier.cases.source_case import ANYTHING, SourceCase
+from torchreel.minifier.options import MinifyOptions
+from torchreel.store import queries
+from torchreel.store.database import Store
+from torchreel.store.records import Compile, Recording
+
+_LARGEST = 1 << 20
+"""Bytes: a longer file is no program that a person wrote."""
+_COMPARING = ("assert_close", "assert_allclose", "assert_equal")
+"""Functions that raise where their first two arguments differ."""
+
+
+def recorded_program(store: Store, compile: Compile, options: MinifyOptions) -> list[SourceCase]:
+    """Return the program of a compile's recording, without and with its `try` statements.
+
+    Raises `UnsupportedError` where it is not to be had.
+    """
+    tree = _parsed(store, compile)
+    texts = (_text(_spliced(_without_try(tree))), _text(tree))
+    return [SourceCase(t, options.imports, whole=True) for t in dict.fromkeys(texts)]
+
+
+def observed_program(store: Store, compile: Compile, options: MinifyOptions) -> list[SourceCase]:
+    """Return the program with a name for each result that it shows, checks or drops.
+
+    Raises `UnsupportedError` where it is not to be had.
+    """
+    tree = _spliced(_without_try(_parsed(store, compile)))
+    text = _text(_Named().visit(tree))
+    return [SourceCase(text, options.imports, whole=True, observes=ANYTHING)]
+
+
+def _parsed(store: Store, compile: Compile) -> ast.Module:
+    recording = queries.recording(store, compile.recording_id)
+    path = _file(recording)
+    try:
+        changed, text = path.stat().st_mtime_ns, path.read_bytes()[: _LARGEST + 1]
+    except OSError as error:
+        raise UnsupportedError(f"the program {path} can't be read: {error.strerror}") from error
+    if changed > recording.started_ns:
+        raise UnsupportedError(f"the program {path} has changed since it was recorded")
+    if len(text) > _LARGEST:
+        raise UnsupportedError(f"the program {path} is longer than {_LARGEST} bytes")
+    try:
+        return ast.parse(text)
+    except (SyntaxError, ValueError, RecursionError) as error:
+        raise UnsupportedError(f"the program {path} can't be parsed: {error}") from error
+
+
+def _file(recording: Recording) -> Path:
+    """Return the file of a recording that ran one file without arguments."""
+    words = [str(word) for word in recording.argv] if isinstance(recording.argv, list) else []
+    if words and Path(words[0]).name.startswith("python"):
+        words = words[1:]
+    if len(words) != 1 or not words[0].endswith(".py"):
+        raise UnsupportedError("the recording is not of one file that was run without arguments")
+    return Path(os.path.join(recording.cwd, words[0]))
+
+
+def _text(tree: ast.Module) -> str:
+    return ast.unparse(ast.fix_missing_locations(tree)) + "\n"
+
+
+class _WithoutTry(ast.NodeTransformer):
+    """Puts what a `try` tries in its place, and the body of `if __name__ == "__main__"`."""
+
+    def visit_Try(self, node: ast.Try) -> Sequence[ast.stmt]:
+        """Return the statements that are run where nothing is raised."""
+        self.generic_visit(node)
+        return [*node.body, *node.orelse, *node.finalbody]
+
+    def visit_If(self, node: ast.If) -> ast.stmt | Sequence[ast.stmt]:
+        """Return the body of what runs in every program."""
+        self.generic_visit(node)
+        return node.body if ast.unparse(node.test) == "__name__ == '__main__'" else node
+
+
+def _without_try(tree: ast.Module) -> ast.Module:
+    found = _WithoutTry().visit(ast.parse(ast.unparse(tree)))
+    assert isinstance(found, ast.Module), "it was one"
+    return found
+
+
+def _spliced(tree: ast.Module) -> ast.Module:
+    """Return the program with the body of `main()` where it is called, if that is once."""
+    mains = {
+        node.name: node
+        for node in tree.body
+        if isinstance(node, ast.FunctionDef) and _is_spliced(node)
+    }
+    body: list[ast.stmt] = []
+    for node in tree.body:
+        called = _called_without_arguments(node)
+        body += mains[called].body if called in mains else [node]
+    return ast.Module([node for node in body if node not in mains.values()], [])
+
+
+def _is_spliced(node: ast.FunctionDef) -> bool:
+    inner = [found for item in node.body for found in ast.walk(item)]
+    stays = any(isinstance(found, (ast.Return, ast.Yield, ast.Global)) for found in inner)
+    return node.name == "main" and not stays and not ast.unparse(node.args)
+
+
+def _called_without_arguments(node: ast.stmt) -> str:
+    match node:
+        case ast.Expr(value=ast.Call(func=ast.Name(id=name), args=[], keywords=[])):
+            return name
+    return ""
+
+
+class _Named(ast.NodeTransformer):
+    """Gives names to what statements outside of functions check, show or leave."""
+
+    def __init__(self) -> None:
+        self._count = 0
+
+    def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.stmt:
+        """Return the function: what is inside runs where it is called."""
+        return node
+
+    def visit_ClassDef(self, node: ast.ClassDef) -> ast.stmt:
+        """Return the class as it is."""
+        return node
+
+    def visit_Assert(self, node: ast.Assert) -> ast.stmt:
+        """Return an assignment of what is tested."""
+        return self._assigned(node.test)
+
+    def visit_Expr(self, node: ast.Expr) -> ast.stmt:
+        """Return an assignment of what is shown, compared or dropped."""
+        match node.value:
+            case ast.Call(func=ast.Name(id="print"), args=args):
+                given = [arg for arg in args if not isinstance(arg, (ast.Constant, ast.Starred))]
+                return self._assigned(ast.Tuple(given, ast.Load())) if given else node
+            case ast.Call(func=ast.Attribute(attr=name), args=[one, other, *_]):
+                if name in _COMPARING:
+                    return self._assigned(ast.Tuple([one, other], ast.Load()))
+            case ast.Constant() | ast.Await() | ast.Yield():
+                return node
+        return self._assigned(node.value)
+
+    def visit_If(self, node: ast.If) -> ast.stmt | Sequence[ast.stmt]:
+        """Return the statement, with its test assigned before."""
+        self.generic_visit(node)
+        named = self._assigned(node.test)
+        node.test = ast.Name(named.targets[0].id, ast.Load())  # type: ignore[attr-defined]
+        return [named, node]
+
+    def _assigned(self, value: ast.expr) -> ast.Assign:
+        self._count += 1
+        return ast.Assign([ast.Name(f"seen{self._count}", ast.Store())], value, lineno=1)
