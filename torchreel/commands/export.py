@@ -26,7 +26,9 @@ def export(
     output: OutputOption = Path("torchreel-repro"),
     kind: Annotated[
         str,
-        typer.Option("--format", metavar="repro|issue|test|all|torch-trace", help="What to write."),
+        typer.Option(
+            "--format", metavar="repro|issue|test|all|torch-trace|perfetto", help="What to write."
+        ),
     ] = "all",
     by_catch: OtherFailureOption = None,
     imports: ImportOption = None,
@@ -41,13 +43,18 @@ def export(
     the recorded failure there.
 
     With '--format torch-trace', write what TORCH_TRACE would have written instead, for tlparse: of
-    a compile, of a recording, or of every recording of a program.
+    a compile, of a recording, or of every recording of a program. With '--format perfetto', a
+    timeline for ui.perfetto.dev or chrome://tracing: a process for each recording or rank, with its
+    compiles, their stages, failures and cache lookups.
     """
     from torchreel.store import Store, parse, queries
 
     where = parse(address)
     if kind == "torch-trace":
         _export_trace(where, output, force)
+        return
+    if kind == "perfetto":
+        _export_timeline(where, output, force)
         return
     from torchreel.commands.rendering import streams
     from torchreel.commands.views import export as view
@@ -81,3 +88,11 @@ def _export_trace(where: Address, output: Path, force: bool) -> None:
 
     with Store.open(where.store) as store:
         view.report_export(export_trace(store, where, output, force=force), output)
+
+
+def _export_timeline(where: Address, output: Path, force: bool) -> None:
+    from torchreel.commands.views import timeline as view
+    from torchreel.store import Store
+
+    with Store.open(where.store) as store:
+        view.write_timeline(store, where, output, force=force)
