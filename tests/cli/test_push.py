@@ -128,3 +128,12 @@ def test_watching_outlives_its_server(tmp_path: Path, url: str, server: Server) 
     out, _ = process.communicate(timeout=60)
     assert out == f"{path}#1 -> {url}#1\n"
     assert process.returncode == 0
+
+
+def test_roles_are_made_or_printed(run: Run, server: Server, url: str) -> None:
+    printed = run("prepare", url, "--sql")
+    assert printed.out.count("CREATE ROLE") == 3
+    made = run("prepare", url, "--roles")
+    assert made.status == 0
+    assert made.out.splitlines()[0].startswith("torchreel_append may push")
+    server.execute(printed.out, database=url.rpartition("/")[2])  # which is what was executed

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Protocol
 
 from torchreel.errors import MissingStore, StoreError, UsageError
-from torchreel.store.database import Store
+from torchreel.store.database import APPENDING, Store
 from torchreel.store.sending.push import PushReport, push_path
 
 _LONGEST_WAIT = 300.0
@@ -106,7 +106,7 @@ def _opened(sources: Sequence[str], to: str) -> Iterator[Store]:
     """The store to push to; a file is made where there is none."""
     if any(_is_same(source, to) for source in sources):
         raise UsageError(f"{to} can't be pushed into itself.")
-    with Store.open(to, write=True, create="://" not in to) as target:
+    with Store.open(to, write=True, create="://" not in to, rights=APPENDING) as target:
         yield target
 
 
