@@ -31,7 +31,7 @@ host all all 127.0.0.1/32 trust
 """
 _OPTIONS = (
     "listen_addresses=127.0.0.1", "unix_socket_directories=", "fsync=off", "shared_buffers=16MB",
-    "max_connections=60", "log_min_messages=fatal", "dynamic_shared_memory_type=mmap",
+    "max_connections=60", "dynamic_shared_memory_type=mmap",
 )  # fmt: skip
 
 
@@ -50,6 +50,7 @@ class Server:
     def __init__(self, folder: Path) -> None:
         self._programs = programs()
         self._data = folder / "data"
+        self._log = folder / "log"
         self._user = "nobody" if os.getuid() == 0 else None
         self._numbers = itertools.count(1)
         self._process: subprocess.Popen[bytes] | None = None
@@ -71,9 +72,10 @@ class Server:
         """Start it, and wait until it answers."""
         options = [word for option in _OPTIONS for word in ("-c", option)]
         command = [f"{self._programs}/postgres", "-D", str(self._data), "-p", str(self.port)]
-        self._process = subprocess.Popen(
-            [*command, *options], user=self._user, cwd="/", stderr=subprocess.DEVNULL
-        )
+        with self._log.open("ab") as log:
+            self._process = subprocess.Popen(
+                [*command, *options], user=self._user, cwd="/", stderr=log, start_new_session=True
+            )
         deadline = time.monotonic() + 60
         while True:
             try:
@@ -94,6 +96,8 @@ class Server:
 
     def _end(self, how: signal.Signals) -> None:
         if self._process is not None:
+            code = self._process.poll()
+            assert code is None, f"the server ended ({code}): {self._log.read_text()[-2000:]}"
             self._process.send_signal(how)
             self._process.wait(60)
             self._process = None

@@ -19,15 +19,34 @@ def prepare(
             callback=without_password,
         ),
     ],
+    roles: Annotated[
+        bool, typer.Option("--roles", help="Make the roles of pushers, readers and deleters, too.")
+    ] = False,
+    sql: Annotated[
+        bool, typer.Option("--sql", help="Print the SQL that makes the roles, and do nothing.")
+    ] = False,
 ) -> None:
     """Make the tables of a store on a server, or bring those of an older version up to date.
 
     The database has to be there, and the user has to be its owner. Nothing that is in it is lost;
     where the tables are there already, nothing is done.
+
+    The roles are torchreel_append, which may push and read nothing but numbers and digests;
+    torchreel_read; torchreel_delete, which may read and delete. They are given to users with GRANT.
+    To make them takes CREATEROLE; an administrator may execute what '--sql' prints instead.
     """
     from torchreel.commands.rendering import streams
     from torchreel.store import Store
+    from torchreel.store.servers import roles as of_roles
 
+    if sql:
+        streams.block("".join(f"{statement};\n" for statement in of_roles.statements()))
+        return
     with Store.open(store, create=True) as made:
         streams.say(f"{made.target} is a store.")
+        if roles:
+            with made.writer() as writer:
+                of_roles.grant(writer.connection)
+            for name, rights in of_roles.ROLES.items():
+                streams.result(f"{name} {rights}")
         streams.next_command("torchreel", "ls", made.target)

@@ -45,14 +45,14 @@ def copy_recording(source: Store, recording_id: int, target: Store) -> int:
         for table in _COPIED:
             _copy_rows(source, table, writer, ids)
         for row in _rows(source, select(schema.blobs.c.digest)):
-            with _reading():
+            with reading():
                 content = source.read_blob(row.digest)
             writer.blob(content)
     return new
 
 
 @contextlib.contextmanager
-def _reading() -> Iterator[None]:
+def reading() -> Iterator[None]:
     """Tell errors of the source from those of the target."""
     try:
         yield
@@ -61,7 +61,7 @@ def _reading() -> Iterator[None]:
 
 
 def _rows(source: Store, query: Select[Any]) -> Sequence[Row[Any]]:
-    with _reading():
+    with reading():
         return source.rows(query)
 
 

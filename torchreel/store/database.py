@@ -9,7 +9,7 @@ import os
 import sqlite3
 import tempfile
 import weakref
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
 from types import TracebackType
@@ -45,6 +45,8 @@ from torchreel.store.schema import COMPUTED
 from torchreel.store.servers import connections, tables
 from torchreel.store.writer import Writer
 
+WRITING, APPENDING, DELETING = ("INSERT", "UPDATE"), ("INSERT",), ("DELETE",)
+"""Rights in the tables of a server: of whoever records or replays, pushes, and tidies up."""
 BUSY_TIMEOUT_MS = 5000
 """Milliseconds that a writer waits for another process's transaction before it gives up."""
 
@@ -75,17 +77,24 @@ class Store:
         _open_stores.add(self)
 
     @classmethod
-    def open(cls, target: str | Path, *, write: bool = False, create: bool = False) -> "Store":
+    def open(
+        cls,
+        target: str | Path,
+        *,
+        write: bool = False,
+        create: bool = False,
+        rights: Sequence[str] = WRITING,
+    ) -> "Store":
         """Open the store at a path or SQLAlchemy URL.
 
         Reading changes and creates no file; an older store is migrated, in a copy that is read
         instead, or with `write` in place. `create` (which implies `write`) makes it first where
-        there is none.
+        there is none. On a server, whoever writes has to have `rights` in its tables.
         Raises StoreError, in the subclass that says what is wrong; nothing is damaged then.
         """
         path = sqlite_files.path_of(target)
         if path is None:
-            return _open_server(str(target), write or create, create)
+            return _open_server(str(target), rights if write or create else (), create)
         return _open_file(path, write or create, create)
 
     def connect(self) -> Connection:
@@ -296,14 +305,16 @@ def _migrated_copy(path: Path, reader: Store) -> Store:
     return migrated
 
 
-def _open_server(url: str, write: bool, create: bool) -> Store:
+def _open_server(url: str, rights: Sequence[str], create: bool) -> Store:
     target = hidden(url)
-    engine = connections.engine_of(target, write=write)
-    with _closed_on_error(Store(target, engine, writable=write)) as store:
+    engine = connections.engine_of(target, write=bool(rights))
+    with _closed_on_error(Store(target, engine, writable=bool(rights))) as store:
         revision = store._revision()
         if revision != REVISION:
             store._prepare(revision, create=create)
         store._require_columns()
+        with store.connect() as connection:
+            tables.require_rights(connection, target, rights)
     return store
 
 

@@ -37,6 +37,14 @@ SQL_DEPTH = 50
 """Levels of an expression, compound terms and columns of what somebody else wrote as a schema: ours
 has fewer than twenty."""
 
+PUSHED_TEXT = 16 << 20
+"""Bytes of one text that is sent to another store.  The longest that is recorded is a message, of a
+few kilobytes; what is longer is in a blob."""
+PUSHED_KEY = 2600
+"""Bytes of the texts by which a row is found: a page of an index of PostgreSQL takes three keys."""
+PUSHED_BLOB = 256 << 20
+"""Bytes of a blob that is sent to another store: the driver holds it three times over."""
+
 
 def unpacked(packed: int) -> int:
     """The most bytes that so many packed ones may unpack to."""

@@ -102,9 +102,12 @@ class SignalName(TypeDecorator[str]):
 
 metadata = MetaData()
 
+_NUMBER = BigInteger().with_variant(Integer(), "sqlite")
+"""A whole number.  SQLite has 64 bits for each, and an `Integer` as primary key is its rowid."""
+
 
 def _id() -> Column[int]:
-    return Column("id", Integer, primary_key=True)
+    return Column("id", _NUMBER, primary_key=True)
 
 
 def _ref(
@@ -113,7 +116,7 @@ def _ref(
     """A foreign key; rows that refer to a deleted one go with it, or are kept with a null."""
     rule = "SET NULL" if keep else "CASCADE"
     key = ForeignKey(f"{target}.id", ondelete=rule)
-    return Column(name, Integer, key, nullable=optional or keep, index=index)
+    return Column(name, _NUMBER, key, nullable=optional or keep, index=index)
 
 
 def _text(name: str, *, optional: bool = False) -> Column[str]:
@@ -135,7 +138,7 @@ recordings = Table(
     _text("run"),
     _text("kind"),
     # a compile; no foreign key, because compiles refer to recordings already
-    Column("replay_of", Integer),
+    Column("replay_of", _NUMBER),
     _text("entry", optional=True),
     _int("pid"),
     _int("rank", optional=True),
@@ -152,7 +155,7 @@ environment = Table(
     "environment",
     metadata,
     Column(
-        "recording_id", Integer, ForeignKey("recordings.id", ondelete="CASCADE"), primary_key=True
+        "recording_id", _NUMBER, ForeignKey("recordings.id", ondelete="CASCADE"), primary_key=True
     ),
     Column("key", SafeText, primary_key=True),
     _text("value"),
@@ -163,7 +166,7 @@ lost = Table(
     "lost",
     metadata,
     Column(
-        "recording_id", Integer, ForeignKey("recordings.id", ondelete="CASCADE"), primary_key=True
+        "recording_id", _NUMBER, ForeignKey("recordings.id", ondelete="CASCADE"), primary_key=True
     ),
     Column("reason", SafeText, primary_key=True),
     Column("place", SafeText, primary_key=True),
@@ -177,7 +180,7 @@ configs = Table("configs", metadata, _id(), Column("digest", Text, nullable=Fals
 config_entries = Table(
     "config_entries",
     metadata,
-    Column("config_id", Integer, ForeignKey("configs.id", ondelete="CASCADE"), primary_key=True),
+    Column("config_id", _NUMBER, ForeignKey("configs.id", ondelete="CASCADE"), primary_key=True),
     Column("module", SafeText, primary_key=True),
     Column("key", SafeText, primary_key=True),
     _json("value"),
@@ -203,7 +206,7 @@ compiles = Table(
     _text("status"),
     _int("started_ns"),
     _int("ended_ns", optional=True),
-    Column("generation", Integer, nullable=False, server_default="0"),
+    Column("generation", _NUMBER, nullable=False, server_default="0"),
 )
 
 stages = Table(
@@ -224,7 +227,7 @@ events = Table(
     _id(),
     # no index of its own: the unique constraint below begins with it
     Column(
-        "recording_id", Integer, ForeignKey("recordings.id", ondelete="CASCADE"), nullable=False
+        "recording_id", _NUMBER, ForeignKey("recordings.id", ondelete="CASCADE"), nullable=False
     ),
     _int("seq"),
     _ref("compile_id", "compiles", optional=True),
@@ -237,7 +240,7 @@ events = Table(
     # the event, by its seq, that this one is a part of
     _int("cause", optional=True),
     # the innermost frame, by its id in the stack_pages of the same recording
-    Column("stack", Integer),
+    Column("stack", _NUMBER),
     UniqueConstraint("recording_id", "seq", name="one_event_per_position"),
 )
 
@@ -281,8 +284,8 @@ graphs = Table(
 graph_targets = Table(
     "graph_targets",
     metadata,
-    Column("graph_id", Integer, ForeignKey("graphs.id", ondelete="CASCADE"), primary_key=True),
-    Column("depth", Integer, primary_key=True),
+    Column("graph_id", _NUMBER, ForeignKey("graphs.id", ondelete="CASCADE"), primary_key=True),
+    Column("depth", _NUMBER, primary_key=True),
     Column("target", SafeText, primary_key=True),
     _int("count"),
     sqlite_with_rowid=False,
@@ -349,7 +352,7 @@ blobs = Table(
     _int("size"),
     Column("data", LargeBinary, nullable=False),
     # of a blob that is kept with others: the row of `packs`, and where it begins in there
-    Column("pack", Integer),
+    Column("pack", _NUMBER),
     Column("start", BigInteger),
     sqlite_with_rowid=False,
 )
@@ -361,9 +364,9 @@ packs = Table(
     _int("size"),
     Column("data", LargeBinary, nullable=False),
     # of a pack that was written in parts: the row where it begins; null in that row
-    Column("first", Integer),
+    Column("first", _NUMBER),
     # what both sides know before a pack begins (`dictionaries`)
-    Column("dictionary", Integer),
+    Column("dictionary", _NUMBER),
 )
 
 cases = Table(
@@ -436,9 +439,22 @@ replays = Table(
     _text("detail"),
 )
 
-COMPUTED = (replays, cases, verdicts, reductions, by_catch, findings)
-"""Tables of what is computed from recordings.  A file gets them with the first such row: most files
-never have one, and each table takes a page and a row of the schema."""
+origins = Table(
+    "origins",
+    metadata,
+    Column("digest", Text, primary_key=True),
+    _text("kind"),
+    _ref("recording_id", "recordings", keep=True, index=False),
+    # in the table of its kind
+    _int("row_id"),
+    _int("pushed_ns"),
+    sqlite_with_rowid=False,
+)
+
+COMPUTED = (replays, cases, verdicts, reductions, by_catch, findings, origins)
+"""Tables of what is computed from recordings, and of where they were pushed from.  A file gets them
+with the first such row: most files never have one, and each table takes a page and a row of the
+schema."""
 
 Index("compiles_by_name", compiles.c.recording_id, compiles.c.compile_id)
 
@@ -459,7 +475,7 @@ for _column in (
     output_codes.c.compile_id, failures.c.recording_id, failures.c.compile_id,
     failures.c.signature_digest, failures.c.checkpoint_id, checkpoints.c.graph_id,
     replays.c.compile_id, replays.c.recording_id, cases.c.failure_id, reductions.c.failure_id,
-    by_catch.c.reduction_id, findings.c.case_digest,
+    by_catch.c.reduction_id, findings.c.case_digest, origins.c.recording_id,
 ):  # fmt: skip
     _on_server(_column)
 

@@ -17,6 +17,7 @@ from torchreel.store.blobs import blobs
 from torchreel.store.blobs.packing import LastPack
 from torchreel.store.blobs.packs import DROP_UNUSED
 from torchreel.store.database import Store
+from torchreel.store.servers.connections import sweeping
 
 _DIGEST = re.compile(r"(?<![0-9a-f])[0-9a-f]{64}(?![0-9a-f])")
 _CHUNK = 500
@@ -26,6 +27,7 @@ def sweep(store: Store) -> int:
     """Delete the blobs that neither a row nor a blob in use names; return how many there were."""
     with store.writer() as writer:
         connection = writer.connection
+        sweeping(connection)
         known = set(connection.execute(select(schema.blobs.c.digest)).scalars())
         unused = sorted(known - _used(connection, known))
         for start in range(0, len(unused), _CHUNK):

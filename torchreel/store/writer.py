@@ -55,6 +55,11 @@ class Writer:
         counted = statement.execution_options(preserve_rowcount=True)
         return self.connection.execute(counted).rowcount == 1
 
+    def put_many(self, table_name: str, rows: Sequence[Mapping[str, object]]) -> None:
+        """Insert rows, but those whose key is taken; a column that is left out is null."""
+        if rows:
+            self.connection.execute(self._insert_or_ignore(self._table(table_name)), rows)
+
     def update(self, table_name: str, id: int, **columns: object) -> None:
         """Change columns of the row with that id."""
         table = metadata.tables[table_name]

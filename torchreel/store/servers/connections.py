@@ -18,8 +18,8 @@ CONNECT_SECONDS = 10
 """Seconds that a server has to answer."""
 _READER_MS = 10 * 60 * 1000
 """Milliseconds that one query of a reader may take on a server: a store is shared."""
-_PREPARING = 0x7265656C
-"""The key of the advisory lock of whoever makes or migrates tables: 'reel'."""
+_PREPARING, _SWEEPING = 0x7265656C, 0x7265656D
+"""Keys of advisory locks, from 'reel' on: of making tables, and of deleting unused blobs."""
 _READING: dict[str, Any] = {"isolation_level": "REPEATABLE READ", "postgresql_readonly": True}
 
 
@@ -58,6 +58,19 @@ def _url(target: str) -> URL:
 def _scheme(url: str) -> str:
     """Return the beginning of a URL: the rest may hold a password."""
     return f"'{url.partition('://')[0]}://...'"
+
+
+def no_sweep(connection: Connection) -> None:
+    """Keep unused blobs from being swept until the transaction ends, however many ask for that."""
+    if connection.dialect.name == "postgresql":
+        statement = text("SELECT pg_advisory_xact_lock_shared(:key)")
+        connection.execute(statement, {"key": _SWEEPING})
+
+
+def sweeping(connection: Connection) -> None:
+    """Wait until nobody relies on blobs that no row names yet."""
+    if connection.dialect.name == "postgresql":
+        connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": _SWEEPING})
 
 
 def alone(connection: Connection) -> None:

@@ -5,9 +5,11 @@ A view in a table's place runs what somebody else wrote, with the rights of whoe
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from sqlalchemy import Connection, text
 
-from torchreel.errors import DamagedStore
+from torchreel.errors import DamagedStore, LockedStore
 from torchreel.store import schema
 
 _COLUMNS = text("""
@@ -32,6 +34,14 @@ def require_tables(connection: Connection, target: str) -> None:
         missing = {column.name for column in table.c} - found.get(name, set())
         if missing:
             raise DamagedStore(f"{target} has no {name}.{sorted(missing)[0]}: it is no store.")
+
+
+def require_rights(connection: Connection, target: str, rights: Sequence[str]) -> None:
+    """Raise LockedStore where the user of a connection lacks one of the rights in the tables."""
+    for right in rights:
+        query = text("SELECT has_table_privilege('recordings', :right)")
+        if not connection.execute(query, {"right": right}).scalar():
+            raise LockedStore(f"{target} gives this user no right to {right}: ask its owner.")
 
 
 def _text(value: object) -> str:

@@ -1,0 +1,328 @@
+"""Pushing: what is new arrives whole and once, whoever pushes, and whatever ends."""
+
+from __future__ import annotations
+
+import multiprocessing
+import random
+import sqlite3
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.server import Server
+from tests.store.pushing import (
+    FAILED,
+    content,
+    copy,
+    counts,
+    fill,
+    push_once,
+    push_until_done,
+)
+from tests.store.rows import add_compile, add_failure, add_recording
+from torchreel.errors import NewerStore, StoreError
+from torchreel.store import Store, queries
+from torchreel.store.sending.push import push_path
+from torchreel.store.sweep import sweep
+
+SPAWN = multiprocessing.get_context("spawn")
+
+
+@pytest.fixture(params=["server", "file"])
+def target(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """An empty store to push to."""
+    if request.param == "server":
+        found: str = request.getfixturevalue("url")
+        return found
+    path = tmp_path / "joined.db"
+    Store.open(path, create=True).close()
+    return str(path)
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    """A store with three recordings."""
+    return fill(tmp_path / "run.db", range(3))
+
+
+def test_what_is_pushed_is_what_was_recorded(path: Path, target: str) -> None:
+    with Store.open(target, write=True) as central:
+        report = push_path(str(path), central)
+        assert sorted(report.sent) == [1, 2, 3]
+        assert (report.known, report.refused) == (0, [])
+        with Store.open(path) as source:
+            assert content(central) == content(source)
+            here, there = counts(source), counts(central)
+    assert there.pop("origins") == 3 + 9  # and the failures
+    assert {**here, "packs": 0} == {**there, "packs": 0}
+
+
+def test_pushing_again_sends_nothing(path: Path, target: str) -> None:
+    other = copy(path, "copy.db")
+    with Store.open(target, write=True) as central:
+        push_path(str(path), central)
+        before = counts(central)
+        for again in (path, other):
+            report = push_path(str(again), central)
+            assert (report.sent, report.known, report.added) == ({}, 3, 0)
+        assert counts(central) == before
+        fill(path, range(3, 4))
+        assert sorted(push_path(str(path), central).sent) == [4]
+
+
+def test_numbers_are_the_other_stores_own(path: Path, target: str, tmp_path: Path) -> None:
+    second = fill(tmp_path / "second.db", range(5, 6))
+    with Store.open(target, write=True) as central:
+        push_path(str(path), central)
+        assert push_path(str(second), central).sent == {1: 4}
+        failing = queries.failures(central, 4)
+        assert {row.compile_id for row in failing} == {
+            row.id for row in queries.compiles(central, 4)
+        }
+
+
+def test_blobs_are_sent_once(path: Path, target: str) -> None:
+    with Store.open(target, write=True) as central:
+        push_path(str(path), central)
+        blobs = counts(central)["blobs"]
+    with Store.open(path) as source:
+        assert blobs == counts(source)["blobs"] == 3 + 1 + 2 * 9
+
+
+def test_a_recording_that_runs_is_sent_when_it_has_ended(path: Path, target: str) -> None:
+    import os
+
+    with Store.open(path, write=True) as store, store.writer() as w:
+        running = add_recording(w, run="running", pid=os.getpid(), status="running")
+    with Store.open(target, write=True) as central:
+        report = push_path(str(path), central)
+        assert (len(report.sent), report.running) == (3, 1)
+        with Store.open(path, write=True) as store, store.writer() as w:
+            w.update("recordings", running, status="done")
+        assert list(push_path(str(path), central).sent) == [running]
+
+
+def test_a_process_that_died_is_written_down_before_it_is_sent(path: Path, target: str) -> None:
+    with Store.open(path, write=True) as store, store.writer() as w:
+        died = add_recording(w, run="died", pid=2**22 + 1, status="running")
+        add_compile(w, died, status="running")
+    with Store.open(target, write=True) as central:
+        number = push_path(str(path), central).sent[died]
+        assert queries.recording(central, number).status == "died"
+        (crash,) = queries.failures(central, number)
+        assert crash.failure_class == "crash"
+
+
+def test_replays_stay(path: Path, target: str) -> None:
+    with Store.open(path, write=True) as store, store.writer() as w:
+        add_recording(w, kind="replay", replay_of=1)
+    with Store.open(target, write=True) as central:
+        assert sorted(push_path(str(path), central).sent) == [1, 2, 3]
+
+
+def _reduce(path: Path) -> None:
+    with Store.open(path, write=True) as store, store.writer() as w:
+        found = add_failure(w, 2, 5, FAILED, message="found later", time_ns=99)
+        w.put("cases", digest="c" * 64, failure_id=found, call_nodes=2, document=w.blob(b"case"))
+        row = {"start_case": "c" * 64, "best_case": "c" * 64, "status": "fixpoint"}
+        row |= {"oracle_runs": 3, "cache_hits": 0, "seconds": 1.5, "started_ns": 5}
+        number = w.add("reductions", failure_id=found, **row)
+        w.add("reductions", failure_id=found, **{**row, "status": "running", "started_ns": 6})
+        caught = {"signature": FAILED.to_json(), "signature_digest": FAILED.digest}
+        w.add("by_catch", reduction_id=number, case_digest="c" * 64, **caught)
+        finding = {"signature_digest": "s", "environment_digest": "e", "document": {"a": 1}}
+        w.add("findings", kind="bisection", case_digest="c" * 64, time_ns=1, **finding)
+
+
+@pytest.mark.parametrize("before", [True, False])
+def test_what_was_found_later_is_sent_once(path: Path, target: str, before: bool) -> None:
+    with Store.open(target, write=True) as central:
+        if before:
+            push_path(str(path), central)
+        _reduce(path)
+        reports = [push_path(str(path), central) for _ in range(2)]
+        assert [report.added for report in reports] == [3 if before else 0, 0]
+        found = next(row for row in queries.failures(central, 2) if row.message == "found later")
+        (reduction,) = queries.reductions(central, found)
+        assert (reduction.status, reduction.oracle_runs) == ("fixpoint", 3)
+        assert len(queries.by_catch(central, reduction)) == 1
+        number = counts(central)
+        assert (number["cases"], number["findings"], number["failures"]) == (1, 1, 10)
+
+
+# ---- What is bad
+
+
+def _change(statement: str) -> Callable[[Path], None]:
+    def change(path: Path) -> None:
+        with sqlite3.connect(path) as raw:
+            raw.execute(statement)
+        raw.close()
+
+    return change
+
+
+_BLOB = "INSERT INTO blobs(digest, codec, size, data) VALUES ('{0}', '{1}', {2}, {3}); "
+_NAMED = "UPDATE graphs SET digest = '{0}'"
+
+
+def _with_blob(codec: str, size: int, data: str) -> Callable[[Path], None]:
+    digest = "ab" * 32
+
+    def change(path: Path) -> None:
+        with sqlite3.connect(path) as raw:
+            raw.execute(
+                "INSERT INTO blobs (digest, codec, size, data) VALUES (?, ?, ?, " + data + ")",
+                (digest, codec, size),
+            )
+            raw.execute("UPDATE graphs SET digest = ? WHERE compile_id < 4", (digest,))
+        raw.close()
+
+    return change
+
+
+BAD = {
+    "a blob with another digest": _with_blob("raw", 3, "x'616263'"),
+    "a blob that does not unpack": _with_blob("zstd", 3, "x'616263'"),
+    "a blob that is too large": _with_blob("zstd", 1 << 29, "zeroblob(3000000)"),
+    "a blob of an unknown codec": _with_blob("lzma", 3, "x'616263'"),
+    "no JSON": _change("UPDATE recordings SET argv = '[1' WHERE id = 1"),
+    "no number": _change("UPDATE compiles SET started_ns = 'x' WHERE recording_id = 1"),
+    "no text": _change("UPDATE graphs SET stage = x'ff' WHERE compile_id = 1"),
+    "an enormous text": _change(
+        "UPDATE compiles SET frame_name = hex(zeroblob(9000000)) WHERE recording_id = 1"
+    ),
+    "an enormous key": _change(
+        "UPDATE lost SET place = hex(zeroblob(5000)) WHERE recording_id = 1"
+    ),
+    "no signature": _change("UPDATE failures SET signature = '[1' WHERE recording_id = 1"),
+    "a number that no column takes": _change("UPDATE graphs SET nodes = 1.5 WHERE compile_id = 1"),
+}
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_a_bad_recording_is_refused_and_leaves_nothing(
+    tmp_path: Path, target: str, name: str
+) -> None:
+    bad = fill(tmp_path / "bad.db", range(1))
+    BAD[name](bad)
+    with Store.open(target, write=True) as central:
+        report = push_path(str(bad), central)
+        assert len(report.refused) == 1
+        assert report.sent == {}
+        assert counts(central) == {}
+        fill(bad, range(1, 2))  # another one of the same store is sent
+        if "blob" not in name:
+            assert list(push_path(str(bad), central).sent) == [2]
+
+
+def test_a_store_of_the_future_is_refused(path: Path, target: str) -> None:
+    _change("UPDATE alembic_version SET version_num = '9999'")(path)
+    with Store.open(target, write=True) as central:
+        with pytest.raises(NewerStore):
+            push_path(str(path), central)
+        assert counts(central) == {}
+
+
+# ---- Many at once, and sudden ends
+
+
+@pytest.mark.slow
+def test_eight_push_at_once(tmp_path: Path, url: str) -> None:
+    """Each store is pushed by two, from copies of its file; all share blobs."""
+    stores = [fill(tmp_path / f"{n}.db", range(4 * n, 4 * n + 6)) for n in range(4)]
+    paths = [*stores, *(copy(store, f"copy-{store.name}") for store in stores)]
+    with SPAWN.Pool(8) as pool:
+        problems = pool.starmap(push_once, [(str(path), url) for path in paths])
+    assert problems == [""] * 8
+    _check_whole(stores, url, recordings=18)
+
+
+def _check_whole(stores: list[Path], url: str, recordings: int) -> None:
+    """All that is in the stores is in the server's, each recording once, and nothing besides."""
+    expected: dict[str, list[object]] = {}
+    for path in stores:
+        with Store.open(path) as source:
+            expected |= content(source)
+    with Store.open(url, write=True) as central:
+        assert content(central) == expected
+        found = counts(central)
+        assert (found["recordings"], len(expected)) == (recordings, recordings)
+        assert found["origins"] == recordings * 4
+        assert found["failures"] == found["compiles"] == recordings * 3
+        sweep(central)
+        assert content(central) == expected
+
+
+@pytest.mark.slow
+def test_pushers_that_are_killed_at_any_moment(tmp_path: Path, url: str) -> None:
+    store = fill(tmp_path / "run.db", range(12), size=200_000)
+    chance = random.Random(5)
+    kills = 0
+    for _ in range(12):
+        process = SPAWN.Process(target=push_once, args=(str(store), url))
+        process.start()
+        process.join(chance.uniform(0.4, 2.0))
+        kills += process.is_alive()
+        process.kill()
+        process.join()
+    assert kills > 3
+    with Store.open(url) as central:
+        half = content(central)
+    with Store.open(store) as source:
+        whole = content(source)
+    assert all(whole[run] == rows for run, rows in half.items())
+    assert push_once(str(store), url) == ""
+    _check_whole([store], url, recordings=12)
+
+
+@pytest.mark.slow
+def test_a_server_that_is_killed_under_pushers(tmp_path: Path, url: str, server: Server) -> None:
+    stores = [fill(tmp_path / f"{n}.db", range(6 * n, 6 * n + 6), size=100_000) for n in range(2)]
+    pushers = [
+        SPAWN.Process(target=push_until_done, args=(str(store), url)) for store in stores * 2
+    ]
+    for pusher in pushers:
+        pusher.start()
+    for _ in range(4):
+        time.sleep(0.7)
+        server.kill()
+        server.start()
+    for pusher in pushers:
+        pusher.join(120)
+        assert pusher.exitcode == 0
+    _check_whole(stores, url, recordings=12)
+
+
+@pytest.mark.slow
+def test_a_sweep_takes_no_blob_from_under_a_push(tmp_path: Path, url: str) -> None:
+    store = fill(tmp_path / "run.db", range(10), size=50_000)
+    done = threading.Event()
+
+    def sweep_on() -> None:
+        with Store.open(url, write=True) as central:
+            while not done.is_set():
+                sweep(central)
+
+    sweeper = threading.Thread(target=sweep_on)
+    sweeper.start()
+    try:
+        push_until_done(str(store), url)
+    finally:
+        done.set()
+        sweeper.join()
+    _check_whole([store], url, recordings=10)
+
+
+def test_a_target_that_is_gone_is_an_error(path: Path, url: str, server: Server) -> None:
+    with Store.open(url, write=True) as central:
+        server.stop()
+        try:
+            with pytest.raises(StoreError):
+                push_path(str(path), central)
+        finally:
+            server.start()
+        assert sorted(push_path(str(path), central).sent) == [1, 2, 3]

@@ -1,0 +1,110 @@
+"""Roles on a real server: each may do what it is for, and nothing else."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import pytest
+from sqlalchemy import Engine, create_engine, text
+from sqlalchemy.exc import ProgrammingError
+
+from tests.server import Server
+from tests.store.pushing import FAILED, content, counts, fill
+from tests.store.rows import add_failure
+from torchreel.errors import LockedStore
+from torchreel.store import Store
+from torchreel.store.database import APPENDING, DELETING
+from torchreel.store.schema import metadata
+from torchreel.store.sending.push import push_path
+from torchreel.store.servers.roles import APPEND, DELETE, READ, grant
+from torchreel.store.sweep import sweep
+
+Url = Callable[[str], str]
+
+
+@pytest.fixture
+def url_of(server: Server, url: str) -> Url:
+    """The URL of a store with roles, for a user that has one of them, or is its owner."""
+    with Store.open(url, write=True) as store, store.writer() as w:
+        grant(w.connection)
+        grant(w.connection)  # which changes nothing
+    for role in (APPEND, READ, DELETE):
+        server.execute(
+            f"DO $$ BEGIN CREATE ROLE {role}_user LOGIN IN ROLE {role}; "
+            "EXCEPTION WHEN duplicate_object THEN NULL; END $$"
+        )
+    database = url.rpartition("/")[2]
+    return lambda role: server.url(database, user=f"{role}_user") if role else url
+
+
+def test_who_may_append_can_push_and_nothing_else(url_of: Url, tmp_path: Path) -> None:
+    path = fill(tmp_path / "run.db", range(2))
+    with Store.open(url_of(APPEND), write=True, rights=APPENDING) as central:
+        assert sorted(push_path(str(path), central).sent) == [1, 2]
+        _add_failure(path)
+        assert push_path(str(path), central).added == 1
+        assert push_path(str(path), central).known == 2
+    _check_denied(url_of(APPEND), [*_READING, *_CHANGING, *_DELETING, *_OWNING])
+    with pytest.raises(LockedStore, match="UPDATE"):
+        Store.open(url_of(APPEND), write=True)
+    with Store.open(path) as source, Store.open(url_of("")) as central:
+        assert content(central) == content(source)
+
+
+def test_who_may_read_can_read_all_and_change_nothing(url_of: Url, tmp_path: Path) -> None:
+    path = fill(tmp_path / "run.db", range(2))
+    with Store.open(url_of(""), write=True) as central:
+        push_path(str(path), central)
+    with Store.open(path) as source, Store.open(url_of(READ)) as central:
+        assert content(central) == content(source)
+    for rights in (APPENDING, DELETING):
+        with pytest.raises(LockedStore):
+            Store.open(url_of(READ), write=True, rights=rights)
+    _check_denied(url_of(READ), [*_CHANGING, *_DELETING, *_ADDING, *_OWNING])
+
+
+def test_who_may_delete_can_delete_and_sweep_and_add_nothing(url_of: Url, tmp_path: Path) -> None:
+    path = fill(tmp_path / "run.db", range(2))
+    with Store.open(url_of(""), write=True) as central:
+        push_path(str(path), central)
+    with Store.open(url_of(DELETE), write=True, rights=DELETING) as central:
+        with central.writer() as w:
+            w.delete("recordings", 1)
+        assert sweep(central) > 0
+        assert counts(central)["recordings"] == 1
+        assert list(content(central)) == ["run 1"]
+    _check_denied(url_of(DELETE), [*_CHANGING, *_ADDING, *_OWNING])
+    with Store.open(url_of(APPEND), write=True, rights=APPENDING) as central:
+        assert push_path(str(path), central).known == 2  # what was deleted stays deleted
+
+
+def test_every_table_and_the_version_is_covered(url_of: Url) -> None:
+    for name in metadata.tables:
+        with Store.open(url_of(READ)) as central, central.connect() as connection:
+            connection.execute(text(f'SELECT * FROM "{name}"')).all()
+
+
+_READING = ["SELECT argv FROM recordings", "SELECT data FROM blobs", "SELECT * FROM environment"]
+_CHANGING = ["UPDATE recordings SET status = 'x'", "UPDATE blobs SET data = ''"]
+_DELETING = ["DELETE FROM recordings", "DELETE FROM blobs", "TRUNCATE packs"]
+_ADDING = ["INSERT INTO configs (digest) VALUES ('x')"]
+_OWNING = ["CREATE TABLE more (x int)", "ALTER TABLE recordings ADD COLUMN more int"]
+
+
+def _check_denied(url: str, statements: Sequence[str]) -> None:
+    engine = create_engine(url)
+    for statement in statements:
+        with pytest.raises(ProgrammingError, match=r"permission denied|must be owner"):
+            _execute(engine, statement)
+    engine.dispose()
+
+
+def _execute(engine: Engine, statement: str) -> None:
+    with engine.connect() as connection:
+        connection.execute(text(statement))
+
+
+def _add_failure(path: Path) -> None:
+    with Store.open(path, write=True) as store, store.writer() as w:
+        add_failure(w, 1, 1, FAILED, time_ns=50)

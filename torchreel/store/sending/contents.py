@@ -1,0 +1,55 @@
+"""The blobs that rows name, and those that they name in turn; each is verified as it is read.
+
+Whatever looks like a digest and is one counts, as in `torchreel.store.sweep`: no list of columns
+could ever miss one.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+from sqlalchemy import select
+
+from torchreel.errors import DamagedStore
+from torchreel.store import limits
+from torchreel.store.database import Store
+from torchreel.store.schema import blobs
+
+_DIGEST = re.compile(rb"(?<![0-9a-f])[0-9a-f]{64}(?![0-9a-f])")
+
+
+class SourceBlobs:
+    """The blobs of a store that is pushed."""
+
+    def __init__(self, source: Store) -> None:
+        self._source = source
+        found = source.rows(select(blobs.c.digest, blobs.c.size))
+        self._sizes = {row.digest: row.size for row in found}
+
+    def named_by(self, texts: Iterable[str]) -> list[str]:
+        """Return the digests of all that the texts lead to, in the order in which they are met.
+
+        Raises DamagedStore for a blob that is not what its digest says, or too large to send.
+        """
+        found: dict[str, None] = {}
+        waiting = [digest for text in texts for digest in self._in(text.encode())][::-1]
+        while waiting:
+            digest = waiting.pop()
+            if digest not in found:
+                found[digest] = None
+                waiting += self._in(self.read(digest))
+        return list(found)
+
+    def read(self, digest: str) -> bytes:
+        """Return the bytes of a blob, verified."""
+        if self._sizes[digest] > limits.PUSHED_BLOB:
+            raise DamagedStore(
+                f"{self._source.target} has a blob {digest:.12} of {self._sizes[digest]} bytes; "
+                f"one that is sent has {limits.PUSHED_BLOB} at most."
+            )
+        return self._source.read_blob(digest)
+
+    def _in(self, data: bytes) -> Iterable[str]:
+        found = (match.decode() for match in _DIGEST.findall(data))
+        return [digest for digest in found if digest in self._sizes]

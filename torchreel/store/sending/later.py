@@ -1,0 +1,114 @@
+"""Rows that may come to a recording after it was pushed: failures that were found, reductions.
+
+Each such row has an identity of its own, and is sent once: with its recording, or alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from sqlalchemy import ColumnElement, Table, select
+
+from torchreel.store import schema
+from torchreel.store.database import Store
+from torchreel.store.sending.origins import identity
+from torchreel.store.sending.rows import Values, read_rows, texts
+
+Identified = tuple[tuple[str, Values], ...]
+"""Rows, each after its identity."""
+
+
+@dataclass(frozen=True)
+class LaterRows:
+    """The failures of a recording and what was computed from them; the ids are the source's."""
+
+    failures: Identified = ()
+    reductions: Identified = ()
+    by_catch: tuple[Values, ...] = ()
+    cases: tuple[Values, ...] = ()
+    findings: Identified = ()
+    owners: Mapping[int, str] = field(default_factory=dict)
+    """The identity of each failure, by its id, sent or not."""
+
+    @property
+    def identities(self) -> list[str]:
+        """The identities of all rows that have one."""
+        return [digest for digest, _ in (*self.failures, *self.reductions, *self.findings)]
+
+    def without(self, known: set[str]) -> LaterRows:
+        """Return what is new: all but the rows with these identities, and what belongs to them."""
+        reductions = _new(self.reductions, known)
+        numbers = {row["id"] for _, row in reductions}
+        by_catch = tuple(row for row in self.by_catch if row["reduction_id"] in numbers)
+        findings = _new(self.findings, known)
+        wanted = {row[name] for _, row in reductions for name in ("start_case", "best_case")}
+        wanted |= {row["case_digest"] for row in by_catch}
+        wanted |= {row["case_digest"] for _, row in findings}
+        cases = tuple(row for row in self.cases if row["digest"] in wanted)
+        return replace(
+            self, failures=_new(self.failures, known), reductions=reductions, by_catch=by_catch,
+            cases=cases, findings=findings,
+        )  # fmt: skip
+
+    def texts(self) -> Iterator[str]:
+        """Yield the texts of all rows, in which digests may stand."""
+        for table, rows in (
+            (schema.failures, [row for _, row in self.failures]),
+            (schema.by_catch, self.by_catch),
+            (schema.cases, self.cases),
+            (schema.findings, [row for _, row in self.findings]),
+        ):
+            for row in rows:
+                yield from texts(table, row)
+
+
+def _new(rows: Identified, known: set[str]) -> Identified:
+    return tuple((digest, row) for digest, row in rows if digest not in known)
+
+
+def read_later(source: Store, recording_id: int, recording: str) -> LaterRows:
+    """Read what there is of a recording, whose identity is `recording`, by now.
+
+    Raises StoreError where a part can't be read.
+    """
+    failures = _of(source, schema.failures, schema.failures.c.recording_id == recording_id)
+    places = {row["id"]: place for place, row in enumerate(failures)}
+    if not failures:
+        return LaterRows()
+    table = schema.reductions
+    reductions = [
+        row
+        for row in _of(source, table, table.c.failure_id.in_(places))
+        if row["status"] != "running"
+    ]
+    numbers = [row["id"] for row in reductions]
+    by_catch = _of(source, schema.by_catch, schema.by_catch.c.reduction_id.in_(numbers))
+    cases = _of(source, schema.cases, schema.cases.c.failure_id.in_(places))
+    digests = [row["digest"] for row in cases]
+    findings = _of(source, schema.findings, schema.findings.c.case_digest.in_(digests))
+    owners = {id_: identity("failure", recording, place) for id_, place in places.items()}
+    return LaterRows(
+        tuple((owners[row["id"]], row) for row in failures),
+        tuple(
+            (
+                identity("reduction", recording, places[row["failure_id"]], row["started_ns"]),
+                row,
+            )
+            for row in reductions
+        ),
+        tuple(by_catch),
+        tuple(cases),
+        tuple((_of_finding(row), row) for row in findings),
+        owners,
+    )
+
+
+def _of(source: Store, table: Table, condition: ColumnElement[bool]) -> list[Values]:
+    return read_rows(source, select(table).where(condition))
+
+
+def _of_finding(row: Values) -> str:
+    columns: list[Any] = [row[name] for name in sorted(row) if name != "id"]
+    return identity("finding", *columns)

@@ -1,0 +1,137 @@
+"""Pushes a store: every recording that has ended and that the other store does not have."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any
+
+from sqlalchemy import Row, select
+
+from torchreel.errors import DamagedStore, LockedStore, StoreError, UnreadableSource
+from torchreel.store import queries, schema
+from torchreel.store.copying import reading
+from torchreel.store.database import Store
+from torchreel.store.post_mortem import settle
+from torchreel.store.sending import origins
+from torchreel.store.sending.contents import SourceBlobs
+from torchreel.store.sending.later import LaterRows, read_later
+from torchreel.store.sending.rows import read, read_layout
+from torchreel.store.sending.target import send_later, send_recording
+
+Listener = Callable[[int, int], None]
+"""Gets the number of each recording that was sent, and its number in the other store."""
+
+
+@dataclass
+class PushReport:
+    """The result of a push: what was sent, and what was not, and why."""
+
+    sent: dict[int, int] = field(default_factory=dict)
+    """By the number of a recording: its number in the other store."""
+    added: int = 0
+    """Failures and reductions that came to recordings which were there already."""
+    known: int = 0
+    """The recordings that were there already."""
+    running: int = 0
+    """The recordings whose process goes on: they are sent when it has ended."""
+    refused: list[str] = field(default_factory=list)
+    """Of each recording that can't be sent, the reason."""
+
+
+@dataclass(frozen=True)
+class _Found:
+    row: Row[Any]
+    identity: str
+    later: LaterRows
+
+
+def push_path(path: str, target: Store, listener: Listener = lambda *_: None) -> PushReport:
+    """Push the store at a path, as `push` does; where its process died, that is written down first.
+
+    Raises StoreError for a store that can't be opened.
+    """
+    with Store.open(path) as source, source.as_far_as_readable():
+        is_running = _says_running(source)
+        true = {row.id for row in queries.recordings(source) if row.status == "running"}
+    if is_running - true:
+        # one that can't be written to, or not be read: they count as running
+        with suppress(LockedStore, DamagedStore), Store.open(path, write=True) as source:
+            settle(source)
+    with Store.open(path) as source:
+        return push(source, target, listener)
+
+
+def _says_running(source: Store) -> set[int]:
+    table = schema.recordings
+    rows = source.rows(select(table.c.id).where(table.c.status == "running"))
+    return {row.id for row in rows}
+
+
+def push(source: Store, target: Store, listener: Listener = lambda *_: None) -> PushReport:
+    """Send what is new in `source`; each recording whole, or not at all.
+
+    Replays are left out: they are checks that were made here.  What can't be read is in the report;
+    raises StoreError for a target that can't be written to.
+    """
+    report = PushReport()
+    found = list(_found(source, report))
+    digests = [each.identity for each in found]
+    known = origins.known(target, digests + [d for each in found for d in each.later.identities])
+    for each in found:
+        report.known += each.identity in known
+    wanted = [each for each in found if not {each.identity, *each.later.identities} <= known]
+    if not wanted:
+        return report
+    blobs = SourceBlobs(source)
+    for each in wanted:
+        try:
+            _push_one(source, blobs, target, each, known, report, listener)
+        except (UnreadableSource, DamagedStore) as error:  # of this recording: nothing was written
+            report.refused.append(f"recording {each.row.id}: {error}")
+    return report
+
+
+def _found(source: Store, report: PushReport) -> Iterator[_Found]:
+    """Yield the recordings that have ended, with what came to them since."""
+    table = schema.recordings
+    with source.as_far_as_readable() as unreadable:
+        rows = source.rows(select(table).where(table.c.kind != "replay").order_by(table.c.id))
+    report.refused += unreadable
+    for row in rows:
+        if row.status == "running":
+            report.running += 1
+            continue
+        identity = origins.of_recording(row)
+        try:
+            yield _Found(row, identity, read_later(source, row.id, identity))
+        except StoreError as error:
+            report.refused.append(f"recording {row.id}: {error}")
+
+
+def _push_one(
+    source: Store,
+    blobs: SourceBlobs,
+    target: Store,
+    found: _Found,
+    known: set[str],
+    report: PushReport,
+    listener: Listener,
+) -> None:
+    later = found.later.without(known)
+    if found.identity in known:
+        with reading():
+            layout = read_layout(source, found.row.id)
+            named = blobs.named_by(later.texts())
+        report.added += send_later(found.identity, later, layout, blobs, named, target)
+        return
+    with reading():
+        rows = read(source, found.row)
+        named = blobs.named_by([*rows.texts(), *later.texts()])
+    number = send_recording(rows, later, found.identity, blobs, named, target)
+    if number is None:
+        report.known += 1
+        return
+    report.sent[found.row.id] = number
+    listener(found.row.id, number)

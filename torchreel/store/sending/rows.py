@@ -1,0 +1,148 @@
+"""The rows of one recording, read whole, and checked as any reader checks them.
+
+A row that a server would not take is refused here, before anything is sent.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from sqlalchemy import ColumnElement, Row, Select, Table, Text, select
+from sqlalchemy.types import TypeDecorator
+
+from torchreel.errors import DamagedStore
+from torchreel.store import limits, schema
+from torchreel.store.configs import ConfigEntry
+from torchreel.store.database import Store
+from torchreel.store.documents.jsontypes import json_text
+
+SENT = (
+    schema.environment, schema.lost, schema.compiles, schema.stages, schema.events,
+    schema.event_pages, schema.stack_pages, schema.graphs, schema.graph_targets,
+    schema.checkpoints, schema.frame_bundles, schema.output_codes,
+)  # fmt: skip
+"""The tables of which a recording consists, each after those that it refers to.
+
+Not its failures, which a reduction may add to (`later`).
+"""
+
+Values = dict[str, Any]
+"""A row, with JSON as its text."""
+
+
+class RecordingRows(NamedTuple):
+    """A recording and all that belongs to it, by table; the ids are the source's."""
+
+    recording: Values
+    tables: Mapping[str, Sequence[Values]]
+    configs: Mapping[int, Sequence[ConfigEntry]]
+
+    def texts(self) -> Iterator[str]:
+        """Yield the texts of all rows, in which digests may stand."""
+        yield from texts(schema.recordings, self.recording)
+        for name, rows in self.tables.items():
+            for row in rows:
+                yield from texts(schema.metadata.tables[name], row)
+
+
+def read(source: Store, row: Row[Any]) -> RecordingRows:
+    """Read what a row of `recordings` stands for.  Raises StoreError where a part can't be read."""
+    tables = {
+        table.name: read_rows(source, select(table).where(owned(table, row.id))) for table in SENT
+    }
+    wanted = {found["config_id"] for found in tables["compiles"]} - {None}
+    recording = _values(source.target, schema.recordings, row) | {"replay_of": None}
+    return RecordingRows(recording, tables, _configs(source, wanted))
+
+
+Layout = dict[str, list[int]]
+"""The ids of the compiles, and of the checkpoints, of a recording, in order."""
+
+
+def read_layout(store: Store, recording_id: int) -> Layout:
+    """Read what the rows of a recording in two stores are told by: the nth is the nth."""
+    found: Layout = {}
+    for table in (schema.compiles, schema.checkpoints):
+        query = select(table.c.id).where(owned(table, recording_id)).order_by(table.c.id)
+        found[table.name] = [row.id for row in store.rows(query)]
+    return found
+
+
+def owned(table: Table, recording_id: int) -> ColumnElement[bool]:
+    """Return the condition for rows that belong to a recording, directly or through others."""
+    column, owner = owner_of(table)
+    if owner is schema.recordings:
+        return column == recording_id
+    return column.in_(select(owner.c.id).where(owned(owner, recording_id)))
+
+
+def owner_of(table: Table) -> tuple[ColumnElement[Any], Table]:
+    """Return the column of a table without which a row belongs to nothing, and what it names."""
+    keys = ((column, key) for column in table.c for key in column.foreign_keys)
+    return next((column, key.column.table) for column, key in keys if not column.nullable)
+
+
+def read_rows(source: Store, query: Select[Any]) -> list[Values]:
+    """Read the rows of a table, in the order in which they were written."""
+    (table,) = query.get_final_froms()
+    assert isinstance(table, Table)
+    if "id" in table.c:
+        query = query.order_by(table.c.id)
+    return [_values(source.target, table, row) for row in source.rows(query)]
+
+
+def _values(target: str, table: Table, row: Row[Any]) -> Values:
+    values = {name: _plain(table, name, value) for name, value in row._mapping.items()}
+    _check(target, table, values)
+    return values
+
+
+def _plain(table: Table, name: str, value: Any) -> Any:
+    column = table.c[name]
+    if isinstance(column.type, schema.JsonText) and not (value is None and column.nullable):
+        return json_text(value)
+    return value
+
+
+def _check(target: str, table: Table, values: Values) -> None:
+    """Refuse what is larger than anything that is recorded, or than an index takes."""
+    texts = {name: len(value.encode()) for name, value in values.items() if _is_text(value)}
+    for name, size in texts.items():
+        if size > limits.PUSHED_TEXT:
+            raise DamagedStore(
+                f"{target} has {size} bytes in {table.name}.{name}, and no recorder writes more "
+                f"than {limits.PUSHED_TEXT}."
+            )
+    indexed = sum(texts.get(column.name, 0) for column in table.primary_key)
+    if indexed > limits.PUSHED_KEY:
+        raise DamagedStore(
+            f"{target} has a name of {indexed} bytes in {table.name}, and a server takes "
+            f"{limits.PUSHED_KEY}."
+        )
+
+
+def _is_text(value: object) -> bool:
+    return isinstance(value, str)
+
+
+def _configs(source: Store, wanted: set[int]) -> dict[int, Sequence[ConfigEntry]]:
+    found: dict[int, Sequence[ConfigEntry]] = {}
+    table = schema.config_entries
+    for number in sorted(wanted):
+        rows = source.rows(select(table).where(table.c.config_id == number))
+        for row in rows:
+            _check(source.target, table, dict(row._mapping) | {"value": json_text(row.value)})
+        found[number] = [ConfigEntry(row.module, row.key, row.value, row.portable) for row in rows]
+    return found
+
+
+def texts(table: Table, values: Values) -> Iterator[str]:
+    """Yield the texts of a row, in which digests may stand."""
+    for name, value in values.items():
+        if isinstance(value, str) and isinstance(_implementation(table.c[name].type), Text):
+            yield value
+
+
+def _implementation(kind: object) -> object:
+    return kind.impl_instance if isinstance(kind, TypeDecorator) else kind

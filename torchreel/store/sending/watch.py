@@ -1,0 +1,149 @@
+"""Pushes several stores, once or until it is told to stop."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from typing import Protocol
+
+from torchreel.errors import MissingStore, StoreError, UsageError
+from torchreel.store.database import APPENDING, Store
+from torchreel.store.sending.push import PushReport, push_path
+
+_LONGEST_WAIT = 300.0
+"""Seconds between two tries to reach a server that is not there, at most."""
+
+Stamp = tuple[tuple[int, int], ...]
+"""The times at which the files of a store were written last, and their sizes."""
+
+
+class PushWatcher(Protocol):
+    """Gets told what becomes of each store."""
+
+    def sent(self, source: str, number: int, new: int) -> None:
+        """A recording was sent, and has that number in the other store."""
+
+    def pushed(self, source: str, report: PushReport) -> None:
+        """A store was pushed."""
+
+    def refused(self, source: str, error: StoreError) -> None:
+        """A store can't be read at all."""
+
+    def waiting(self, error: StoreError) -> None:
+        """The other store can't be written to; it is tried again."""
+
+
+def push_all(sources: Sequence[str], to: str, reporter: PushWatcher) -> None:
+    """Push each store.  Raises StoreError where the other one can't be written to."""
+    with _opened(sources, to) as target:
+        for source in sources:
+            _push(source, target, reporter)
+
+
+def push_until_stopped(
+    sources: Sequence[str], to: str, every: float, reporter: PushWatcher
+) -> None:
+    """Push each store again and again, until SIGINT or SIGTERM, and then once more.
+
+    A store that is not there yet, or that has not changed, costs a look at its files.
+    """
+    stop = threading.Event()
+    done: dict[str, Stamp] = {}
+    wait = every
+    with _signals(stop):
+        while True:
+            last = stop.is_set()
+            try:
+                _push_changed(sources, to, reporter, done)
+                wait = every
+            except StoreError as error:
+                if last:
+                    raise
+                reporter.waiting(error)
+                wait = min(2 * wait, max(every, _LONGEST_WAIT))
+            if last:
+                return
+            stop.wait(wait)
+
+
+def _push_changed(
+    sources: Sequence[str], to: str, reporter: PushWatcher, done: dict[str, Stamp]
+) -> None:
+    stamps = {source: _stamp(source) for source in sources}
+    changed = [source for source in sources if stamps[source] != done.get(source)]
+    if not changed:
+        return
+    with _opened(sources, to) as target:
+        for source in changed:
+            report = _push(source, target, reporter, is_awaited=True)
+            if report is not None and not report.running:
+                done[source] = stamps[source]
+
+
+def _push(
+    source: str, target: Store, reporter: PushWatcher, *, is_awaited: bool = False
+) -> PushReport | None:
+    try:
+        # Opened here for its errors: those of the target are raised.
+        Store.open(source).close()
+    except StoreError as error:
+        if not (is_awaited and isinstance(error, MissingStore)):
+            reporter.refused(source, error)
+        return None
+    report = push_path(source, target, partial(reporter.sent, source))
+    reporter.pushed(source, report)
+    return report
+
+
+@contextmanager
+def _opened(sources: Sequence[str], to: str) -> Iterator[Store]:
+    """The store to push to; a file is made where there is none."""
+    if any(_is_same(source, to) for source in sources):
+        raise UsageError(f"{to} can't be pushed into itself.")
+    with Store.open(to, write=True, create="://" not in to, rights=APPENDING) as target:
+        yield target
+
+
+def _is_same(source: str, to: str) -> bool:
+    if "://" in source or "://" in to:
+        return source == to
+    return os.path.exists(to) and os.path.exists(source) and os.path.samefile(source, to)
+
+
+def _stamp(source: str) -> Stamp:
+    """The stamp of a store; of a server's, one that is always new."""
+    if "://" in source:
+        return ((time.time_ns(), 0),)
+    found = []
+    for name in (source, f"{source}-wal"):
+        try:
+            status = Path(name).stat()
+            found.append((status.st_mtime_ns, status.st_size))
+        except (OSError, ValueError):
+            found.append((0, 0))
+    return tuple(found)
+
+
+@contextmanager
+def _signals(stop: threading.Event) -> Iterator[None]:
+    """Let the first SIGINT or SIGTERM end it in order; another one ends it as ever."""
+    numbers = (signal.SIGINT, signal.SIGTERM)
+    before = {number: signal.getsignal(number) for number in numbers}
+
+    def end(number: int, _: object) -> None:
+        stop.set()
+        signal.signal(number, before[signal.Signals(number)])
+
+    for number in numbers:
+        signal.signal(number, end)
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

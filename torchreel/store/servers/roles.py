@@ -1,0 +1,72 @@
+"""Roles of a store on a server: who may append, who may read, who may delete.
+
+As SQL, to be executed by the owner of the tables, or read and executed by an administrator. Each
+role is one that cannot log in, made if it is not there: users are given it with `GRANT role TO
+user`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from sqlalchemy import Connection, Table, text
+
+from torchreel.errors import UsageError
+from torchreel.store.schema import blobs, configs, metadata, origins
+
+APPEND, READ, DELETE = "torchreel_append", "torchreel_read", "torchreel_delete"
+ROLES = {
+    APPEND: "may push recordings, and read nothing of them but numbers and digests",
+    READ: "may read",
+    DELETE: "may read, and delete what is too much or too old",
+}
+"""The roles, and the rights of each."""
+
+_VERSION = "alembic_version"
+_MAKE = """DO $$ BEGIN CREATE ROLE {0} NOLOGIN;
+EXCEPTION WHEN duplicate_object OR unique_violation THEN NULL; END $$"""
+
+
+def statements(schema: str = "public") -> Iterator[str]:
+    """Yield the SQL that makes the roles, and gives them their rights in a schema.
+
+    It takes nothing away but from these roles, and can be executed again.
+    """
+    here = _quote(schema)
+    for role in ROLES:
+        yield _MAKE.format(role)
+        yield f"GRANT USAGE ON SCHEMA {here} TO {role}"
+        yield f"GRANT SELECT ON {here}.{_VERSION} TO {role}"
+    for table in metadata.sorted_tables:
+        name = f"{here}.{_quote(table.name)}"
+        yield f"REVOKE ALL ON {name} FROM {', '.join(ROLES)}"
+        yield f"GRANT SELECT ON {name} TO {READ}, {DELETE}"
+        yield f"GRANT DELETE ON {name} TO {DELETE}"
+        yield f"GRANT INSERT ON {name} TO {APPEND}"
+        columns = ", ".join(map(_quote, _of_pusher(table)))
+        if columns:
+            yield f"GRANT SELECT ({columns}) ON {name} TO {APPEND}"
+        if "id" in table.c:
+            yield f"GRANT USAGE ON SEQUENCE {here}.{_quote(f'{table.name}_id_seq')} TO {APPEND}"
+
+
+def _of_pusher(table: Table) -> list[str]:
+    """Return the columns that a push reads: numbers of rows, and digests of what is there."""
+    found = [column.name for column in table.c if column.name == "id" or column.foreign_keys]
+    if table in (blobs, configs, origins):
+        found.append("digest")
+    return [*found, "row_id"] if table is origins else found
+
+
+def _quote(name: str) -> str:
+    escaped = name.replace('"', '""')
+    return f'"{escaped}"'
+
+
+def grant(connection: Connection) -> None:
+    """Make the roles in the database of a connection.  Raises StoreError where we may not."""
+    schema = connection.execute(text("SELECT current_schema()")).scalar_one()
+    if not isinstance(schema, str):
+        raise UsageError("The database has no schema that is searched for tables.")
+    for statement in statements(schema):
+        connection.execute(text(statement))
