@@ -13,7 +13,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from torchreel.analysis.event_log import data_of
 from torchreel.escaping.characters import visible
 from torchreel.escaping.shell import command
 from torchreel.events.frames import CacheMiss, GraphBreak, Restart
@@ -190,13 +189,22 @@ def _failed(row: Failure) -> TimelineMark:
 
 
 def _marked(event: Event) -> TimelineMark:
-    data = data_of(event)
-    parts = (event.name, data.get("outcome") or data.get("type") or "")
-    name = " ".join(str(part) for part in parts if part) or event.kind
-    reason = data.get("reason")
+    what, reason = _what_and_why(event)
+    name = " ".join(part for part in (event.name, what) if part) or event.kind
     return TimelineMark(
         _text(name), event.kind, event.time_ns, {"reason": _text(reason)} if reason else {}
     )
+
+
+def _what_and_why(event: Event) -> tuple[str, str]:
+    match event.fields:
+        case CacheOutcome(outcome=outcome, reason=reason):
+            return outcome, reason or ""
+        case GraphBreak(type=what, reason=reason) | Restart(type=what, reason=reason):
+            return what or "", reason or ""
+        case CacheMiss(reason=reason):
+            return "", reason
+    return "", ""
 
 
 def _text(value: object) -> str:
