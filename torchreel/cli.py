@@ -29,6 +29,7 @@ from torchreel.commands.record import record
 from torchreel.commands.releases import releases
 from torchreel.commands.replay import replay
 from torchreel.commands.report import report
+from torchreel.commands.serve import serve
 from torchreel.commands.shapes import shapes
 from torchreel.commands.share import share
 from torchreel.commands.show import show
@@ -76,6 +77,7 @@ app.command(context_settings=_PROGRAM)(record)
 app.command()(ls)
 app.command()(show)
 app.command()(report)
+app.command()(serve)
 app.command()(shapes)
 app.command()(why)
 app.command("why-recompile")(why_recompile)

@@ -18,7 +18,7 @@ def report(
     addresses: Annotated[
         list[str] | None,
         typer.Argument(
-            metavar="[ADDRESS [OTHER]]",
+            metavar="ADDRESS [OTHER]",
             help="STORE[#RECORDING[/COMPILE]]; with OTHER, both side by side.",
             show_default=False,
         ),
@@ -32,6 +32,12 @@ def report(
             "--max-size", metavar="SIZE", help="Leave out details of compiles above this."
         ),
     ] = "5M",
+    folder: Annotated[
+        Path | None,
+        typer.Option(
+            "--site", metavar="DIR", help="Write a folder instead, with the details of all."
+        ),
+    ] = None,
     force: ForceOption = False,
 ) -> None:
     """Write a page for a browser: every compile of a store, a recording or an address.
@@ -43,6 +49,9 @@ def report(
 
     Of two addresses: which of their compiles differ, in what, and where they part first. Exits with
     1 where they differ, as 'torchreel diff' does.
+
+    Details that have no room in the page are left out, and it says so; with '--site', a folder has
+    those of all compiles, each in a file that is read when it is looked at.
     """
     from torchreel.commands.views import report as view
     from torchreel.recorder.settings import parse_size
@@ -52,6 +61,9 @@ def report(
     if len(names) > 2:
         raise UsageError(f"A page shows one address, or two side by side, not {len(names)}.")
     places = [parse(name) for name in names]
+    if folder is not None:
+        _write_site(places, folder, force=force)
+        return
     for where in places:
         view.refuse_overwriting(output, where, force=force)
     if len(places) == 2:
@@ -68,3 +80,13 @@ def _compare(left: Address, right: Address, output: Path, max_bytes: int) -> Non
     with Store.open(left.store) as one, Store.open(right.store) as other:
         status = view.compare((one, left), (other, right), output, max_bytes)
     raise typer.Exit(status)
+
+
+def _write_site(places: list[Address], folder: Path, *, force: bool) -> None:
+    from torchreel.commands.views import report as view
+    from torchreel.store import Store
+
+    if len(places) > 1:
+        raise UsageError("A site has one address: leave out --site for two side by side.")
+    with Store.open(places[0].store) as store:
+        view.write_site(store, places[0], folder, force=force)

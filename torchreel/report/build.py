@@ -1,43 +1,31 @@
 """From a store to the document of a report.
 
-Lives here: which recordings and compiles it covers, and whose details have room in it.  Not here:
-the parts (`compiles`, `groups`, `details`), nor the page (`page`).
+Lives here: whose details have room in a page, and the details of one compile as a file of its own.
+Not here: the listing (`listing`), the parts of details (`details`), nor the page (`page`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime
 from functools import partial
-from importlib.metadata import version
 
 import msgspec
 
-from torchreel.errors import UsageError
 from torchreel.escaping.shell import command
-from torchreel.report.compiles import RecordingFacts, StackTable, facts_of, row_of
 from torchreel.report.details import CompileReader
-from torchreel.report.document import (
-    FORMAT,
-    CompileDetails,
-    CompileRow,
-    LossRow,
-    RecordingRow,
-    ReportDocument,
-)
-from torchreel.report.groups import NextOf, cause_groups, failure_groups
+from torchreel.report.document import CompileDetails, CompileFile, CompileRow, ReportDocument
+from torchreel.report.groups import NextOf
+from torchreel.report.listing import Listing, list_compiles
 from torchreel.report.packing import Packer, encoded, json_block
 from torchreel.report.page import PAGE_BYTES
-from torchreel.report.ranks import ranks_of
-from torchreel.report.reductions import reduced_case
 from torchreel.store import Store, queries
 from torchreel.store.addressing import Address
-from torchreel.store.processes.liveness import PROCESS
-from torchreel.store.records import Compile, Recording, StackFrame
 
 MAX_BYTES = 5_000_000
 """The default of the largest size of a page: a browser opens that at once."""
+_MOST_OF_FILE = 50_000_000
+"""Bytes of the details of one compile that has a file of its own."""
 
 
 @dataclass(frozen=True)
@@ -53,88 +41,28 @@ def build(store: Store, address: Address, options: ReportOptions) -> ReportDocum
 
     Raises UsageError for what the store does not have.
     """
-    found = [facts_of(store, row) for row in _recordings(store, address)]
-    for facts in found:
-        facts.keep([row for row in facts.compiles if _is_meant(row, address)])
-    compiles = [row for facts in found for row in facts.compiles]
-    if not compiles and address.compile is not None:
-        raise UsageError(f"{address} is not in the store: see 'torchreel ls {store.target}'.")
-    places = {row.id: place for place, row in enumerate(compiles)}
-    stacks = StackTable()
-    rows = [row for facts in found for row in _rows(store, facts, stacks)]
-    groups = failure_groups(store, found, places, options.next_of, partial(reduced_case, store))
-    document = ReportDocument(
-        FORMAT, store.target, version("torchreel"), [_recording(store, f) for f in found], rows,
-        stacks.rows, groups, cause_groups(found, places),
-        ranks_of(store, address) if address.recording is None else None,
-    )  # fmt: skip
-    stacks_of = {facts.recording.id: facts.stacks for facts in found}
-    return _with_details(store, document, compiles, stacks_of, options)
+    return _with_details(store, list_compiles(store, address, options.next_of), options)
 
 
-def _recordings(store: Store, address: Address) -> list[Recording]:
-    if address.recording is None:
-        return queries.recordings(store)
-    return [queries.recording(store, address.recording)]
-
-
-def _is_meant(row: Compile, address: Address) -> bool:
-    name = (address.generation, address.compile)
-    named = address.compile is None or (row.generation, row.compile_id) == name
-    return named and (address.attempt is None or row.attempt == address.attempt)
-
-
-def _rows(store: Store, facts: RecordingFacts, stacks: StackTable) -> Iterator[CompileRow]:
-    graphs = queries.first_graphs(store, facts.recording.id)
-    for compile in facts.compiles:
-        graph = graphs.get(compile.id)
-        yield row_of(facts, compile, graph.call_nodes if graph else None, stacks)
-
-
-def _recording(store: Store, facts: RecordingFacts) -> RecordingRow:
-    row = facts.recording
-    lost = queries.lost(store, row.id)
-    environment = queries.environment(store, row.id)
-    return RecordingRow(
-        row.id, row.kind, _ended(row), _program(row), _when(row.started_ns), row.rank,
-        {key: value for key, value in environment.items() if key != PROCESS},
-        [LossRow(item.reason, item.place, item.count, item.message) for item in lost],
-    )  # fmt: skip
-
-
-def _ended(row: Recording) -> str:
-    if row.exit_signal:
-        return f"{row.status} by {row.exit_signal}"
-    return row.status if row.exit_status is None else f"{row.status}, status {row.exit_status}"
-
-
-def _program(row: Recording) -> str:
-    return command(*row.argv) if isinstance(row.argv, list) else str(row.argv)
-
-
-def _when(time_ns: int) -> str:
-    try:
-        return datetime.fromtimestamp(time_ns / 1e9).strftime("%Y-%m-%d %H:%M:%S")
-    except (OverflowError, ValueError, OSError):
-        return str(time_ns)
+def compile_file(store: Store, listing: Listing, place: int, next_of: NextOf) -> CompileFile:
+    """The details of the compile at a place of a listing, with all parts that they refer to."""
+    compile = listing.compiles[place]
+    packer = Packer(_MOST_OF_FILE)
+    reader = CompileReader(store, compile, packer, listing.frames[compile.recording_id])
+    return CompileFile(_details(reader, next_of), packer.parts)
 
 
 # -- details, as far as there is room -------------------------------------------------------------
 
 
-def _with_details(
-    store: Store,
-    document: ReportDocument,
-    compiles: Sequence[Compile],
-    stacks: Mapping[int, Mapping[int, StackFrame]],
-    options: ReportOptions,
-) -> ReportDocument:
+def _with_details(store: Store, listing: Listing, options: ReportOptions) -> ReportDocument:
+    document = listing.document
     room = options.max_bytes - PAGE_BYTES - len(json_block(encoded(document)))
     packer, rows = Packer(max(room, 0)), list(document.compiles)
     without = 0
     for place in _most_wanted_first(rows):
-        compile = compiles[place]
-        reader = CompileReader(store, compile, packer, stacks[compile.recording_id])
+        compile = listing.compiles[place]
+        reader = CompileReader(store, compile, packer, listing.frames[compile.recording_id])
         details = packer.add_if_room(partial(_details, reader, options.next_of))
         without += details is None
         rows[place] = msgspec.structs.replace(rows[place], details=details)
@@ -163,7 +91,8 @@ def _rank(row: CompileRow) -> int:
 def _left_out(store: Store, without: int, rows: Sequence[CompileRow]) -> str:
     example = next(row.address for row in rows if row.details is None)
     one = command("torchreel", "report", f"{store.target}#{example}")
+    site = command("torchreel", "report", store.target, "--site", "DIR")
     return (
         f"The details of {without} of {len(rows)} compiles have no room in this page. Show those "
-        f"of one with '{one}', or of more with --max-size."
+        f"of one with '{one}', of more with --max-size, or of all with '{site}'."
     )

@@ -58,6 +58,32 @@ them differ, in which layers, and the first event in which they part; of each pa
 names are alike), and of each lookup in torch's caches the factors in which its key differs from the
 nearest one of the other side. `five.db` and `two.db` are those of [Compare](compare.md).
 
+## While a program runs
+
+```console
+$ torchreel serve run.db
+serving run.db on http://127.0.0.1:40741/sO3...Q/
+open it in a browser on this machine; Ctrl-C ends it
+```
+
+shows the same page while the store is written: new compiles come as they are recorded, details are
+read when they are looked at, and the page says when its server is gone. It listens on 127.0.0.1
+alone (`--port` chooses the port), answers GET requests whose address begins with the random token
+and whose Host header is its own, and refuses all others: 403 without a Host header or with another
+one. It reads the store, and writes nothing. Reading takes a fifth of a core at most.
+
+## A recording too large for one page
+
+```console
+$ torchreel report run.db --site pages
+wrote pages/index.html: ... files, ... bytes
+```
+
+writes a folder: `index.html` with all that a page has but details, and in `compiles` a file with
+the details of each compile, which is read when that is looked at. It opens from a disk, as a page
+does: a file is a script of one call with a text in base64, because a page from a disk may not fetch
+what lies beside it. Its policy admits scripts from a disk and from its own server, and no request.
+
 ## All text is text
 
 All text of a store is written as text: no markup, link or script can come out of it, and characters

@@ -204,6 +204,9 @@ class ReportDocument(PageDocument, frozen=True):
     ] = []
     ranks: Annotated[RanksRow | None, says("the ranks of the last job, if there is any")] = None
     notes: Annotated[list[str], says("what can't be read, or was left out")] = []
+    elsewhere: Annotated[
+        str, says("where details are instead of `packed`: `scripts` of a site, a `server`")
+    ] = ""
     packed: Annotated[
         list[str],
         says("`CompileDetails`, `GraphContent` and `CodeContent`: JSON, deflated, in base64"),
@@ -341,10 +344,19 @@ class CompileDetails(DocumentPart, frozen=True):
     notes: Annotated[list[str], says("what of it can't be read")] = []
 
 
+class CompileFile(DocumentPart, frozen=True):
+    """The details of one compile where they have a file of their own."""
+
+    details: Annotated[CompileDetails, says("the details; places in `packed` are those below")]
+    packed: Annotated[
+        list[str], says("`GraphContent` and `CodeContent`: JSON, deflated, in base64")
+    ]
+
+
 STRUCTS: tuple[type[DocumentPart], ...] = (
     ReportDocument, RecordingRow, LossRow, CompileRow, CallerFrame, FailureGroup, ReducedCase,
-    CauseGroup, RanksRow, RankView, CompileDetails, StageSpan, GraphAt, GraphContent, GraphNode,
-    TraceLine, CodeAt, CodeContent, KernelCall, WhyStory, WhyStep, SourceLine, GuardRow, SymbolRow,
-    ConfigRow, CacheAnswer,
+    CauseGroup, RanksRow, RankView, CompileFile, CompileDetails, StageSpan, GraphAt, GraphContent,
+    GraphNode, TraceLine, CodeAt, CodeContent, KernelCall, WhyStory, WhyStep, SourceLine, GuardRow,
+    SymbolRow, ConfigRow, CacheAnswer,
 )  # fmt: skip
 """All of them, in the order in which the documentation has them."""

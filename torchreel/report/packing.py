@@ -34,7 +34,7 @@ class Packer:
     def add(self, part: DocumentPart) -> int:
         """The place of a part."""
         data = encoded(part)
-        text = _deflated(data)
+        text = deflated(data)
         place = self._places.setdefault(text, len(self.parts))
         if place == len(self.parts):
             self.parts.append(text)
@@ -64,7 +64,7 @@ class Packer:
         self.left = 0
 
 
-def _deflated(data: bytes) -> str:
+def deflated(data: bytes) -> str:
     """Return JSON as text: deflated, in base64."""
     deflate = zlib.compressobj(9, wbits=-15)
     return base64.b64encode(deflate.compress(data) + deflate.flush()).decode("ascii")

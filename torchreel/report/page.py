@@ -10,6 +10,7 @@ import base64
 import hashlib
 import html
 import re
+from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
 
@@ -21,26 +22,46 @@ PAGE_BYTES = 150_000
 """Bytes for a page without its document: its scripts, its style and its library."""
 SCRIPTS = (
     "vendor/dagre.min.js", "data.js", "dom.js", "overview.js", "ranks.js", "links.js", "drawing.js",
-    "compile.js", "comparison.js", "main.js",
+    "compile.js", "comparison.js", "main.js", "live.js",
 )  # fmt: skip
 """In this order; all of them share one scope, and none has a global but its own functions."""
 _MAP = re.compile(r"^//# sourceMappingURL=.*$", re.MULTILINE)
 
 
-def render(document: PageDocument) -> str:
-    """The page."""
+@dataclass(frozen=True)
+class PagePolicy:
+    """The requests that a page may make: none, or those that its kind needs."""
+
+    scripts: str = ""
+    """Sources of scripts, beside its own one."""
+    requests: str = ""
+    """Sources that it may fetch."""
+
+
+ALONE, SITE, SERVED = (
+    PagePolicy(),
+    PagePolicy(scripts="'self' file:"),
+    PagePolicy(requests="'self'"),
+)
+"""One file; a folder, whose scripts lie beside it; the page of a server."""
+
+
+def render(document: PageDocument, kind: PagePolicy = ALONE, revision: str = "") -> str:
+    """The page; `revision` is that of the store, where a server shows it live."""
     style, script = asset("style.css"), script_text()
     title = html.escape(f"torchreel: {visible(document.store)}")
     return _PAGE.format(
-        policy=_policy(script, style), title=title, style=style, script=script,
-        data=json_block(encoded(document)),
+        policy=policy(script, style, kind), title=title, revision=html.escape(revision),
+        style=style, script=script, data=json_block(encoded(document)),
     )  # fmt: skip
 
 
-def _policy(script: str, style: str) -> str:
-    """Allow this script and this style, and no request at all."""
+def policy(script: str, style: str, kind: PagePolicy) -> str:
+    """Allow this script, this style and the requests of a kind of page."""
+    scripts = f"{_hash(script)} {kind.scripts}".rstrip()
+    requests = f"connect-src {kind.requests}; " if kind.requests else ""
     return (
-        f"default-src 'none'; script-src {_hash(script)}; style-src {_hash(style)}; "
+        f"default-src 'none'; script-src {scripts}; style-src {_hash(style)}; {requests}"
         "base-uri 'none'; form-action 'none'"
     )
 
@@ -75,7 +96,7 @@ _PAGE = """<!doctype html>
 <title>{title}</title>
 <style>{style}</style>
 </head>
-<body>
+<body data-revision="{revision}">
 <noscript>This report needs JavaScript; it asks no server for anything.</noscript>
 <div id="app"></div>
 <script type="application/json" id="report">{data}</script>

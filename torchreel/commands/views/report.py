@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import tempfile
+from functools import partial
 from pathlib import Path
 
 from torchreel.commands.rendering import failure, streams
@@ -11,18 +12,20 @@ from torchreel.commands.rendering.text import count
 from torchreel.commands.rendering.unreadable import as_far_as_readable
 from torchreel.errors import UsageError
 from torchreel.escaping.shell import command
-from torchreel.report import ReportOptions, build, build_comparison, render
+from torchreel.report import ReportOptions, build, build_comparison, render, site_files
+from torchreel.report.site import INDEX
 from torchreel.store import Store, queries
 from torchreel.store.addressing import Address
 from torchreel.store.records import Compile
 
 
+def _next_of(store: Store, compile: Compile) -> str:
+    return command(*failure.next_words(store, compile))
+
+
 def report(store: Store, address: Address, output: Path, max_bytes: int) -> None:
     """Write the page about what an address covers."""
-
-    def next_of(compile: Compile) -> str:
-        return command(*failure.next_words(store, compile))
-
+    next_of = partial(_next_of, store)
     with as_far_as_readable(store) as unreadable:
         queries.require(store, address)
         document = build(store, address, ReportOptions(next_of, max_bytes))
@@ -33,6 +36,33 @@ def report(store: Store, address: Address, output: Path, max_bytes: int) -> None
         failures = count(len(document.failures), "distinct failure")
         rows = count(len(document.compiles), "compile")
         streams.result(f"wrote {output}: {rows}, {failures}, {len(text.encode()):,} bytes")
+
+
+def write_site(store: Store, address: Address, folder: Path, *, force: bool) -> None:
+    """Write the folder about what an address covers.
+
+    Raises UsageError for a folder that has something in it (unless `force`), or can't be written.
+    """
+    if os.path.lexists(folder) and not folder.is_dir():
+        raise UsageError(f"{folder} is no directory: name another one.")
+    if not force and folder.is_dir() and any(folder.iterdir()):
+        raise UsageError(f"{folder} is not empty: overwrite its files with --force.")
+    with as_far_as_readable(store) as unreadable:
+        queries.require(store, address)
+        files = size = 0
+        for name, text in site_files(store, address, partial(_next_of, store), unreadable):
+            _write_file(folder / name, text)
+            files, size = files + 1, size + len(text)
+        streams.result(f"wrote {folder / INDEX}: {count(files, 'file')}, {size:,} bytes")
+
+
+def _write_file(file: Path, text: str) -> None:
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text, encoding="utf-8")
+    except OSError as error:
+        reason = error.strerror or error
+        raise UsageError(f"{file} can't be written: {reason}. Name another folder.") from error
 
 
 def compare(

@@ -10,16 +10,19 @@ async function compileView(index, tab) {
   const wide = tab === "graphs";
   const main = el("main", { id: "main", tabindex: -1, class: wide ? "wide" : "" },
     compileHead(row, index));
-  if (row.details == null) {
-    main.append(el("p", { class: "note t" }, listOf(report.notes)[0] ?? "No details."));
+  const found = await detailsOf(index);
+  if (!found) {
+    const why = report.elsewhere ? "The details of this compile can't be read." :
+      listOf(report.notes)[0] ?? "No details.";
+    main.append(el("p", { class: "note t" }, why));
     return main;
   }
-  const details = { graphs: [], ...await part(row.details) };
+  const details = { graphs: [], ...found.details };
   const panel = el("div", { role: "tabpanel", id: "panel", "aria-labelledby": `tab-${tab}` });
   main.append(tabs(index, tab, details), panel);
   const show = { "": happened, graphs: graphsTab, guards: guardsTab, symbols: symbolsTab,
     config: configTab }[tab];
-  panel.append(...[await show(details, row, main)].flat());
+  panel.append(...[await show(details, row, found.part)].flat());
   return main;
 }
 
@@ -176,9 +179,9 @@ function configTab(details, row) {
 
 // -- graphs and code, side by side ----------------------------------------------------------------
 
-async function graphsTab(details, row, main) {
-  const graphs = await Promise.all(details.graphs.map((at) => part(at.content)));
-  const codes = (await Promise.all(listOf(details.code).map((at) => part(at.content))))
+async function graphsTab(details, row, read) {
+  const graphs = await Promise.all(details.graphs.map((at) => read(at.content)));
+  const codes = (await Promise.all(listOf(details.code).map((at) => read(at.content))))
     .map((code) => code.text);
   if (!graphs.length) return el("p", { class: "dim" }, "No graph was recorded for this compile.");
   return new Workbench(details, graphs, codes, row).elements();

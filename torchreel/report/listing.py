@@ -1,0 +1,105 @@
+"""The listing of a report: the recordings that it covers, and all about them but details.
+
+Lives here: the document without the details of its compiles, and what is needed to read those.  Not
+here: details (`details`), nor which of them have room (`build`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from functools import partial
+from importlib.metadata import version
+
+from torchreel.errors import UsageError
+from torchreel.escaping.shell import command
+from torchreel.report.compiles import RecordingFacts, StackTable, facts_of, row_of
+from torchreel.report.document import FORMAT, CompileRow, LossRow, RecordingRow, ReportDocument
+from torchreel.report.groups import NextOf, cause_groups, failure_groups
+from torchreel.report.ranks import ranks_of
+from torchreel.report.reductions import reduced_case
+from torchreel.store import Store, queries
+from torchreel.store.addressing import Address
+from torchreel.store.processes.liveness import PROCESS
+from torchreel.store.records import Compile, Recording, StackFrame
+
+
+@dataclass(frozen=True)
+class Listing:
+    """A document without details, its compiles, and the frames of each recording."""
+
+    document: ReportDocument
+    compiles: list[Compile]
+    frames: Mapping[int, Mapping[int, StackFrame]]
+
+
+def list_compiles(store: Store, address: Address, next_of: NextOf) -> Listing:
+    """Read the listing of all that an address covers: a store, a recording, a compile.
+
+    Raises UsageError for what the store does not have.
+    """
+    found = [facts_of(store, row) for row in _recordings(store, address)]
+    for facts in found:
+        facts.keep([row for row in facts.compiles if _is_meant(row, address)])
+    compiles = [row for facts in found for row in facts.compiles]
+    if not compiles and address.compile is not None:
+        raise UsageError(f"{address} is not in the store: see 'torchreel ls {store.target}'.")
+    places = {row.id: place for place, row in enumerate(compiles)}
+    stacks = StackTable()
+    rows = [row for facts in found for row in _rows(store, facts, stacks)]
+    groups = failure_groups(store, found, places, next_of, partial(reduced_case, store))
+    document = ReportDocument(
+        FORMAT, store.target, version("torchreel"), [_recording(store, f) for f in found], rows,
+        stacks.rows, groups, cause_groups(found, places),
+        ranks_of(store, address) if address.recording is None else None,
+    )  # fmt: skip
+    frames = {facts.recording.id: facts.stacks for facts in found}
+    return Listing(document, compiles, frames)
+
+
+def _recordings(store: Store, address: Address) -> list[Recording]:
+    if address.recording is None:
+        return queries.recordings(store)
+    return [queries.recording(store, address.recording)]
+
+
+def _is_meant(row: Compile, address: Address) -> bool:
+    name = (address.generation, address.compile)
+    named = address.compile is None or (row.generation, row.compile_id) == name
+    return named and (address.attempt is None or row.attempt == address.attempt)
+
+
+def _rows(store: Store, facts: RecordingFacts, stacks: StackTable) -> Iterator[CompileRow]:
+    graphs = queries.first_graphs(store, facts.recording.id)
+    for compile in facts.compiles:
+        graph = graphs.get(compile.id)
+        yield row_of(facts, compile, graph.call_nodes if graph else None, stacks)
+
+
+def _recording(store: Store, facts: RecordingFacts) -> RecordingRow:
+    row = facts.recording
+    lost = queries.lost(store, row.id)
+    environment = queries.environment(store, row.id)
+    return RecordingRow(
+        row.id, row.kind, _ended(row), _program(row), _when(row.started_ns), row.rank,
+        {key: value for key, value in environment.items() if key != PROCESS},
+        [LossRow(item.reason, item.place, item.count, item.message) for item in lost],
+    )  # fmt: skip
+
+
+def _ended(row: Recording) -> str:
+    if row.exit_signal:
+        return f"{row.status} by {row.exit_signal}"
+    return row.status if row.exit_status is None else f"{row.status}, status {row.exit_status}"
+
+
+def _program(row: Recording) -> str:
+    return command(*row.argv) if isinstance(row.argv, list) else str(row.argv)
+
+
+def _when(time_ns: int) -> str:
+    try:
+        return datetime.fromtimestamp(time_ns / 1e9).strftime("%Y-%m-%d %H:%M:%S")
+    except (OverflowError, ValueError, OSError):
+        return str(time_ns)
