@@ -57,3 +57,40 @@ def test_no_module_refers_to_a_document_that_is_not_here() -> None:
     absent = re.compile(r"\bthe design's\b|\b(DESIGN|USERS|PEERS|FACTS|NEXT|STYLE)\.md\b")
     found = [name for name in MODULES if absent.search((ROOT / name).read_text(encoding="utf-8"))]
     assert found == []
+
+
+_PACKAGES = tuple(
+    sorted(path.name for path in (ROOT / "torchreel").iterdir() if (path / "__init__.py").exists())
+)
+_PLACE = re.compile(rf"`(?:torchreel\.)?((?:{'|'.join(_PACKAGES)})(?:\.[a-z_]+)+)`")
+
+
+def test_the_modules_that_docstrings_name_are_there() -> None:
+    """`store.files.locks` is a module, or what a module defines, wherever a docstring says so."""
+    modules = {
+        re.sub(r"(/__init__)?\.py$", "", path).removeprefix("torchreel/"): module
+        for path, module in MODULES.items()
+    }
+    named = [
+        (path, place)
+        for path, module in MODULES.items()
+        for _, text in _docstrings(module)
+        for place in _PLACE.findall(text)
+    ]
+    assert len(named) > 60
+    assert [(path, place) for path, place in named if not _is_there(place, modules)] == []
+
+
+def _is_there(place: str, modules: dict[str, ast.Module]) -> bool:
+    package, _, name = place.rpartition(".")
+    defined = modules.get(package.replace(".", "/"))
+    return place.replace(".", "/") in modules or (
+        defined is not None and any(name in names for names in map(_names, defined.body))
+    )
+
+
+def _names(statement: ast.stmt) -> set[str]:
+    return {
+        getattr(node, "name", "") or getattr(node, "id", "") or getattr(node, "asname", "") or ""
+        for node in ast.walk(statement)
+    }

@@ -1,7 +1,7 @@
 """Text in a Python program: comments, string literals and names.
 
 Lives here: one function per context, none of which can add a line or a name to a program. Not here:
-which functions a program may call (`minifier.export.gate`). Called by the export.
+which functions a program may call (`minifier.scripts.validation`). Called by the export.
 """
 
 from __future__ import annotations

@@ -46,7 +46,8 @@ class MinifyOptions:
     other_failure: int | None = None
     """The number of another failure that a reduction met, to reduce instead."""
     comparator: str = "default"
-    """The comparator that says that two results differ, with `accuracy` (`replay.comparison`)."""
+    """The comparator, with `accuracy`: it says that two results differ
+    (`replay.accuracy.comparison`)."""
     predicate: str | None = None
     """A predicate to look for instead of a failure (`oracle.predicates`)."""
     command: tuple[str, ...] = ()

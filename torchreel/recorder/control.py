@@ -2,7 +2,7 @@
 
 Lives here: the kill switch (a file that appears, a signal that arrives), and the placeholders of a
 target.  Not here: what switching off means (`session`), the file of its own that a process gets
-where the file system has no locks (`store.locks`).
+where the file system has no locks (`store.files.locks`).
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Copies one recording from a store into another, with all that belongs to it.
 
-Called by `replay.launch`: a confined child records into a store of its own, because it may write to
-no other. What it wrote is data like any store's. Frames of the program are left out: no replay
-records them, and they are code.
+Called by `replay.processes.launch`: a confined child records into a store of its own, because it
+may write to no other. What it wrote is data like any store's. Frames of the program are left out:
+no replay records them, and they are code.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 Lives here: FX modules (their own `__reduce__` compiles them anew, and traces their code when it is
 loaded, with a tracer that may want more), tensors of wrapper subclasses (their values stay out),
-operators, and modules of a class of their own.  Not here: the pickle (`recorder.bundles`),
+operators, and modules of a class of their own.  Not here: the pickle (`recorder.frames.bundles`),
 which names the functions of this module: they run while a bundle is loaded, which needs trust.
 """
 

@@ -2,5 +2,5 @@
 
 Lives here: finding the first recorded graph or frame that does (`wrong_results`), inputs that show
 it (`inputs`), the first node whose value is wrong (`analyze`). Not here: when two results differ
-(`replay.comparison`), the runs (`oracle.child`).
+(`replay.accuracy.comparison`), the runs (`oracle.child`).
 """

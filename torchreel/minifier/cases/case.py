@@ -75,7 +75,7 @@ class Case:
     eager: bool = True
     """True if eager has to accept it (off where eager refuses the recorded case itself)."""
     comparator: str = comparators.DEFAULT
-    """The comparator that says that two results differ (`replay.comparison`)."""
+    """The comparator that says that two results differ (`replay.accuracy.comparison`)."""
 
     @property
     def graph(self) -> GraphDoc:

@@ -3,7 +3,7 @@
 A compile has thousands of guards, dispatches and ShapeEnv calls.  As rows they would take most of a
 store and of the time to write it; as columns of one JSON document they compress some thirty times.
 Lives here: the form of such a document, and writing one, which the recorder does.  Not here:
-reading one (`paged`), whose records a process that is recorded need not import.
+reading one (`page_reader`), whose records a process that is recorded need not import.
 
 A document of events has one list for each column of `COLUMNS`, all of one length; `fields` names
 the members of the rows of `data`, or is null where each row is an object itself.  A payload is a

@@ -1,8 +1,8 @@
 """Graph nodes, values and sizes of a store as Python text.
 
 Lives here: the way from recorded data to text that a person reads, and that a repro is made of. Not
-here: what any of it means to torch (`portable`), which is not imported, and whether a target may be
-called at all (`portable.targets`). Used by `show --graph` and by the minifier's export.
+here: what any of it means to torch (`formats`), which is not imported, and whether a target may be
+called at all (`formats.targets`). Used by `show --graph` and by the minifier's export.
 
 Whatever the data holds, the text is made of identifiers, numbers and string literals only: a name
 that is no identifier becomes a literal. So text made of a stranger's store is a harmless program

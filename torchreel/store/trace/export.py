@@ -1,8 +1,8 @@
 """Recordings as a directory that `TORCH_TRACE` could have filled: tlparse reads it.
 
 Lives here: which events are records of torch's trace, and where their files go.  Not here: the
-format (`torch_trace`).  Nothing of the store is executed, and no name in it decides where a file is
-written.
+format (`trace.records`).  Nothing of the store is executed, and no name in it decides where a file
+is written.
 """
 
 from __future__ import annotations

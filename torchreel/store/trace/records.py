@@ -10,7 +10,7 @@ numbers, which records of kind `str` explain (torch/_logging/_internal.py: Torch
 LazyTraceHandler).
 
 Lives here: reading and writing of one file.  Not here: what records mean (`trace_import` in the
-recorder, `trace_export`).  What is read is data, and may lie: nothing in it is executed or opened.
+recorder, `trace.export`).  What is read is data, and may lie: nothing in it is executed or opened.
 """
 
 from __future__ import annotations

@@ -5,8 +5,8 @@
 - exact: in float64, inputs, constants and dtypes alike
 - noisy: with a relative error of the size of one rounding in each value (Monte Carlo arithmetic)
 
-Each is computed once, when it is needed. Not here: the comparison (`replay.comparison`). Called
-by `graph_runner`.
+Each is computed once, when it is needed. Not here: the comparison
+(`replay.accuracy.comparison`). Called by `graph_runner`.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 Lives here: the watch on the one call of a program, what can be looked at afterwards, and the first
 difference of two runs.  Not here: the runs (`program_runner`), when two tensors differ
-(`replay.comparison`).
+(`replay.accuracy.comparison`).
 
 A run is looked at from the result, the arguments and the program's own globals on, through
 containers, attributes, and what classes and functions of the program hold.  What lies on the way is
