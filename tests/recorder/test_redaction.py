@@ -631,7 +631,20 @@ def test_what_has_been_redacted_is_not_learned(redactor: Redactor) -> None:
         ("f(api_key=zqwren)", "f(api_key=zqwren)"),
         ("ALTER USER bob PASSWORD 'zqwren'", "ALTER USER bob PASSWORD '<redacted>'"),
         ("Pwd=zqwren;", "Pwd=<redacted>;"),
+        ("credentials = {'bob': 'zqwren', 'token': 'x'}; L['token'] is L['bob']",
+         "credentials = {'bob': '<redacted>', 'token': '<redacted>'}; L['token'] is L['bob']"),
+        ("['   x = ' 'get_secret(\"zq\", '\n  'y, \"sum\")']",
+         "['   x = ' 'get_secret(\"<redacted>\", '\n  'y, \"sum\")']"),
     ],
 )  # fmt: skip
 def test_calls_and_pairs_in_a_text(redactor: Redactor, text: str, kept: str) -> None:
     assert redactor.text(text) == kept
+
+
+def test_all_leaves_no_part_of_a_stack_in_which_there_is_a_secret() -> None:
+    stack = (
+        """tangent_source_stack_traces=['    return '\n  'apply_secret("ij", '\n  'y, "sum")'])"""
+    )
+    redactor = Redactor(Rules("all"), {})
+    assert redactor.text(stack) == "tangent_source_stack_traces=[])"
+    assert json.loads(redactor.json({"a": stack})) == {"a": "tangent_source_stack_traces=[])"}

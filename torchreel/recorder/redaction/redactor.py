@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 
-from torchreel.recorder.redaction import documents, forms, names, paths
+from torchreel.recorder.redaction import documents, forms, names, paths, telling
 from torchreel.recorder.redaction.known import KnownValues, Where
 from torchreel.recorder.redaction.lazy import lazy, lazy_text
 from torchreel.recorder.redaction.literals import unescaped
@@ -311,6 +311,8 @@ class Redactor:
     def _learn(self, found: bytes) -> bool:
         """A value may come again without its name: in bytecode, or in a message."""
         value = unescaped(found)
+        if telling.is_name(value):  # `credentials=("token", "x")`: it is in other places, too
+            return False
         # Of a formatted string the pieces are what is in the code.
         pieces = _PLACE.split(value) if "{" in value else ()
         new = max([self._known.add(text.strip()) for text in (value, *pieces)])
