@@ -18,6 +18,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import cache, cached_property, lru_cache
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import orjson
@@ -101,6 +102,10 @@ class Redactor:
         self._version = 0
         self._short = lru_cache(4096)(self._text_as_of)
         self.look_again()
+        if self._by_default:
+            for option, program in pairwise(argv):
+                if option == "-c":  # a program that is in no file
+                    self._learn_program(program)
 
     def text(self, text: str) -> str:
         """`text` (of a column) without what is nobody's business."""
