@@ -648,3 +648,18 @@ def test_all_leaves_no_part_of_a_stack_in_which_there_is_a_secret() -> None:
     redactor = Redactor(Rules("all"), {})
     assert redactor.text(stack) == "tangent_source_stack_traces=[])"
     assert json.loads(redactor.json({"a": stack})) == {"a": "tangent_source_stack_traces=[])"}
+
+
+@pytest.mark.parametrize("before", ["", "a", "ab"])
+def test_a_known_secret_is_taken_out_in_hex_and_base64(redactor: Redactor, before: str) -> None:
+    """Of base64, what stands at its ends depends on what is beside it."""
+    import base64
+    from urllib.parse import quote
+
+    secret = "zq/7 wren+9-lark"
+    redactor.learn([secret])
+    data = f"{before}{secret}zz".encode()
+    urlsafe = base64.urlsafe_b64encode(data).decode()
+    for text in (base64.b64encode(data).decode(), urlsafe, data.hex(), quote(secret, safe="")):
+        assert "<redacted>" in redactor.text(f"sent {text}.")
+        assert text[4:-6] not in redactor.json([text])
