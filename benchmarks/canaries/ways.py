@@ -2,7 +2,7 @@
 
 Each way is Python in which `{}` is a secret.  It is written twice: with a secret of letters and
 digits, and with one of letters alone, as `hunter` is.  The program says all of them again where
-nothing names them: in the message of an exception, between quotes and bare.
+nothing names them: in the message of an exception, between quotes, bare, in hex and in base64.
 """
 
 # ruff: noqa: E501 (lines of the program)
@@ -127,7 +127,7 @@ FILE = "said.json"
 """Beside the program: what it says again, with nothing that names it."""
 
 _HEAD = """
-import json, os, torch
+import base64, json, os, torch
 
 with open(os.path.join(os.path.dirname(os.path.abspath(__file__)), "said.json")) as file:
     WORDS = json.load(file)
@@ -159,10 +159,14 @@ def quoting(gm, inputs):
     raise ValueError(f"these: {list(WORDS.values())}")
 def bare(gm, inputs):
     raise ValueError("these: " + " ".join(filter(has_digit, WORDS.values())))
+def encoded(gm, inputs):
+    data = [word.encode() for word in filter(has_digit, WORDS.values())]
+    raise ValueError([*map(base64.b64encode, data), *map(bytes.hex, data)])
 
 attempt(model, x, {"first": "yes"})
 attempt(model, x, {"first": "yes"}, backend=quoting)
 attempt(model, x, {"first": "yes"}, backend=bare)
+attempt(model, x, {"first": "yes"}, backend=encoded)
 attempt(fails, torch.empty(0), "no")
 attempt(lambda x, words: [x for word in words if word != "no"], x, list(WORDS.values()), backend="eager")
 """

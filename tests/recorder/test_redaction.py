@@ -631,7 +631,35 @@ def test_what_has_been_redacted_is_not_learned(redactor: Redactor) -> None:
         ("f(api_key=zqwren)", "f(api_key=zqwren)"),
         ("ALTER USER bob PASSWORD 'zqwren'", "ALTER USER bob PASSWORD '<redacted>'"),
         ("Pwd=zqwren;", "Pwd=<redacted>;"),
+        ("credentials = {'bob': 'zqwren', 'token': 'x'}; L['token'] is L['bob']",
+         "credentials = {'bob': '<redacted>', 'token': '<redacted>'}; L['token'] is L['bob']"),
+        ("['   x = ' 'get_secret(\"zq\", '\n  'y, \"sum\")']",
+         "['   x = ' 'get_secret(\"<redacted>\", '\n  'y, \"sum\")']"),
     ],
 )  # fmt: skip
 def test_calls_and_pairs_in_a_text(redactor: Redactor, text: str, kept: str) -> None:
     assert redactor.text(text) == kept
+
+
+def test_all_leaves_no_part_of_a_stack_in_which_there_is_a_secret() -> None:
+    stack = (
+        """tangent_source_stack_traces=['    return '\n  'apply_secret("ij", '\n  'y, "sum")'])"""
+    )
+    redactor = Redactor(Rules("all"), {})
+    assert redactor.text(stack) == "tangent_source_stack_traces=[])"
+    assert json.loads(redactor.json({"a": stack})) == {"a": "tangent_source_stack_traces=[])"}
+
+
+@pytest.mark.parametrize("before", ["", "a", "ab"])
+def test_a_known_secret_is_taken_out_in_hex_and_base64(redactor: Redactor, before: str) -> None:
+    """Of base64, what stands at its ends depends on what is beside it."""
+    import base64
+    from urllib.parse import quote
+
+    secret = "zq/7 wren+9-lark"
+    redactor.learn([secret])
+    data = f"{before}{secret}zz".encode()
+    urlsafe = base64.urlsafe_b64encode(data).decode()
+    for text in (base64.b64encode(data).decode(), urlsafe, data.hex(), quote(secret, safe="")):
+        assert "<redacted>" in redactor.text(f"sent {text}.")
+        assert text[4:-6] not in redactor.json([text])

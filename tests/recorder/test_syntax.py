@@ -79,6 +79,19 @@ def test_what_was_typed_into_a_notebook_is_looked_through() -> None:
     assert SURE not in redactor.text(f"'{SURE}'")
 
 
+def test_the_program_of_a_command_is_looked_through() -> None:
+    program = "import hmac; hmac.compare_digest(token, 'zqwrenlark')"
+    command = ["python", "-c", program, "-x"]
+    redactor = Redactor(Rules(), {}, command)
+    assert SURE not in redactor.json(command)
+    assert SURE not in redactor.text(f"ValueError: {SURE}")
+
+
+@pytest.mark.parametrize("value", ["supersecret", "super-secret", "tokenish", "Password1"])
+def test_a_value_may_have_the_word_of_a_name_in_it(value: str) -> None:
+    assert texts(f"password = {value!r}").secret == {value}
+
+
 def test_globals_that_a_frame_does_not_name_are_looked_at() -> None:
     from torchreel.recorder.frames.secrets import of_frame
 

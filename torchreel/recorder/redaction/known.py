@@ -6,9 +6,11 @@ here: how they became known (`redactor`, `frames.secrets`).
 
 from __future__ import annotations
 
+import base64
 import json
 from collections.abc import Callable, Iterable, Iterator
 from enum import IntEnum
+from urllib.parse import quote
 
 from ahocorasick_rs import MATCHKIND_LEFTMOST_LONGEST, BytesAhoCorasick, Implementation
 
@@ -139,6 +141,8 @@ class KnownValues:
             for text in written(value):
                 data = text.encode("utf-8", "surrogatepass")
                 spelled[data] = max(spelled.get(data, where), where)
+            if where is Where.ANYWHERE:
+                spelled.update((data, where) for data in _encoded(value))
         # The default, a complete automaton, takes seconds to build for long values.
         kind = Implementation.ContiguousNFA
         automaton = BytesAhoCorasick(list(spelled), MATCHKIND_LEFTMOST_LONGEST, kind)
@@ -201,6 +205,16 @@ def written(plain: str) -> set[str]:
     """A text as it is, as Python or JSON has it, and as JSON has that: of a graph's code, say."""
     once = {plain, repr(plain)[1:-1], *_in_json(plain)}
     return once.union(*map(_in_json, once))
+
+
+def _encoded(plain: str) -> Iterator[bytes]:
+    """Yield a text in hex, in an address, and in base64 but for the ends that others share."""
+    data = plain.encode("utf-8", "surrogatepass")
+    yield from (data.hex().encode(), quote(data, safe="").encode())
+    for before in range(3):
+        for encode in (base64.b64encode, base64.urlsafe_b64encode):
+            whole = encode(b"x" * before + data)
+            yield whole[4 if before else 0 : len(whole) - 4]
 
 
 def _in_json(text: str) -> set[str]:

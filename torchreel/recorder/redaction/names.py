@@ -169,11 +169,17 @@ def _listed(text: bytes, start: int, end: int | None = None) -> Iterator[tuple[i
             depth += (character in b"([{") - (character in b")]}")
             if depth == 0:
                 return
-        if not literal.is_number:
+        if literal.is_number:
+            if literal.end - literal.start >= _LEAST_DIGITS:
+                yield literal.start, literal.end
+        elif literal.inner < literal.inner_end and not _is_key(text, literal):
             yield literal.inner, literal.inner_end
-        elif literal.end - literal.start >= _LEAST_DIGITS:
-            yield literal.start, literal.end
         at = literal.end
+
+
+def _is_key(text: bytes, literal: Literal) -> bool:
+    """Return whether this is the key of a dictionary: `{"bob": "x"}`."""
+    return _compiled(rb"\s{0,3}:").match(text, literal.end) is not None
 
 
 def _bare(text: bytes, start: int, word: bytes, sign: bytes) -> Iterator[tuple[int, int]]:

@@ -18,11 +18,12 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import cache, cached_property, lru_cache
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import orjson
 
-from torchreel.recorder.redaction import documents, forms, names, paths
+from torchreel.recorder.redaction import documents, forms, names, paths, telling
 from torchreel.recorder.redaction.known import KnownValues, Where
 from torchreel.recorder.redaction.lazy import lazy, lazy_text
 from torchreel.recorder.redaction.literals import unescaped
@@ -101,6 +102,10 @@ class Redactor:
         self._version = 0
         self._short = lru_cache(4096)(self._text_as_of)
         self.look_again()
+        if self._by_default:
+            for option, program in pairwise(argv):
+                if option == "-c":  # a program that is in no file
+                    self._learn_program(program)
 
     def text(self, text: str) -> str:
         """`text` (of a column) without what is nobody's business."""
@@ -311,6 +316,8 @@ class Redactor:
     def _learn(self, found: bytes) -> bool:
         """A value may come again without its name: in bytecode, or in a message."""
         value = unescaped(found)
+        if telling.is_name(value):  # `credentials=("token", "x")`: it is in other places, too
+            return False
         # Of a formatted string the pieces are what is in the code.
         pieces = _PLACE.split(value) if "{" in value else ()
         new = max([self._known.add(text.strip()) for text in (value, *pieces)])

@@ -64,6 +64,7 @@ class Strict:
 
     def without_constants(self, data: bytes) -> bytes:
         """A text without those that the program has as texts, before one loses a part of it."""
+        data = strict_text.without_stacks(data)
         return self._constants.removed_from(data) if b" " in data else data
 
     def text(self, data: bytes, *, numbers: bool = True) -> bytes:

@@ -26,6 +26,10 @@ _MAYBE = lazy_text(
 )
 _FAILURE = lazy_text(r"(?:Error|Exception|Warning|Failure)$")
 _NAME = lazy_text(r"-{0,2}[\w.:/-]{1,60}")
+_NAME_OF_ONE = lazy_text(
+    r"(?i)(?:--(?:[a-z]{1,20}-){0,3}|(?:[a-z]{1,20}[_.]){0,3})"
+    r"(?:tokens?|secrets?|passwords?|passwd|api_?keys?|credentials?|auth|authorization|cookies?|pwd)"
+)
 _FORMAT = lazy_text(
     r"(?i)(?:token|secret|passw|api.?key|credential)\w*[^\w\n]{0,4}(?:%[sr]|\{\w*\}|$)"
 )
@@ -71,9 +75,14 @@ def is_failure(name: str) -> bool:
     return _FAILURE.search(name) is not None
 
 
+def is_name(text: str) -> bool:
+    """Return whether a text is itself the name of a secret: `HF_TOKEN`, `--password`."""
+    return _NAME_OF_ONE.fullmatch(text) is not None
+
+
 def is_value(text: str, strength: Strength) -> bool:
     """Return whether a text under a name is secret, and not itself the name of one."""
-    if len(text) < _SHORTEST or (_NAME.fullmatch(text) and _SURE.search(text)):
+    if len(text) < _SHORTEST or is_name(text):
         return False
     if strength is SURE:
         return True
