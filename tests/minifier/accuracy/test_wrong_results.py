@@ -7,12 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
 import tests.minifier.planted_results  # registers the backends
+import torchreel
 from tests.minifier.real import case_from
 from torchreel.errors import UsageError
 from torchreel.minifier.accuracy.inputs import (
@@ -20,14 +22,17 @@ from torchreel.minifier.accuracy.inputs import (
     with_positive_inputs,
     with_telling_inputs,
 )
+from torchreel.minifier.accuracy.wrong_results import find_difference
 from torchreel.minifier.cases.case import Case
 from torchreel.minifier.cases.order import sort_key
 from torchreel.minifier.oracle.child.graph_runner import run
 from torchreel.minifier.oracle.protocol import ChildReport, Task, TaskResult
+from torchreel.minifier.oracle.worker_oracle import WorkerOracle
 from torchreel.minifier.passes.sizes import PlainContents
 from torchreel.minifier.results.verdicts import OracleReport
 from torchreel.minifier.scripts.forms import compile_form
 from torchreel.replay.accuracy.comparison import compare, differences
+from torchreel.store import Store, queries
 from torchreel.store.failures.signature import Signature, wrong_result_signature
 
 assert tests.minifier.planted_results, "imported for its side effect"
@@ -127,6 +132,40 @@ def test_outputs_become_one_object_or_part(backend: str) -> None:
     """What is done to one of them later is done to the other, or no longer (pytorch#191449)."""
     assert found(of(viewed, torch.ones(3), backend=backend), "aliasing").verdict == "same"
     assert found(of(viewed, torch.ones(3)), "aliasing").verdict == "none"
+
+
+def test_the_script_compares_what_shares_memory() -> None:
+    """Both as the results are, and as writing to them shows it."""
+    case = replace(of(viewed, torch.ones(3)), harness="accuracy", imports=(), backend="inductor")
+    text = compile_form(case, wrong_result_signature("aliasing"), []).text
+    assert "expected = sharing(fn(*args), args)" in text
+    names: dict[str, Any] = {}
+    exec(text.partition("args = inputs()")[0].replace("torch.compile(", "dict(fn="), names)
+    x = torch.ones(3)
+    apart, shared = names["sharing"]((x + 1, x + 1), (x,)), names["sharing"](viewed(x), (x,))
+    made = x + 1
+    same, of_input = names["sharing"]((made, made), (x,)), names["sharing"]((x + 1, x[:1]), (x,))
+    assert len({repr(found) for found in (apart, shared, same, of_input)}) == 4
+
+
+@pytest.mark.slow
+def test_other_values_come_before_other_sharing(tmp_path: Path) -> None:
+    """Inductor returns one object for a view of all of it; the second graph is wrong."""
+    torch._dynamo.reset()
+    with torchreel.record(tmp_path / "run.db"):
+        torch.compile(viewed)(torch.ones(3))
+        torch.compile(lambda x: x * 1, backend="planted_values")(torch.ones(4))
+    wanted = wrong_result_signature("values")
+    with (
+        Store.open(tmp_path / "run.db", write=True) as store,
+        WorkerOracle(wanted, imports=("tests.minifier.planted_results",)) as oracle,
+    ):
+        imports = ("tests.minifier.planted_results",)
+        _, failure = find_difference(store, None, imports, oracle)
+        assert failure.signature.message == "values"
+        first = queries.compiles(store, 1)[0]
+        _, failure = find_difference(store, first, imports, oracle)
+        assert failure.signature.message == "aliasing"
 
 
 @pytest.mark.parametrize("leaf", [True, False])

@@ -25,7 +25,7 @@ from torchreel.minifier.cases.kinds import AnyCase
 from torchreel.minifier.cases.resizing import resized_checkpoints
 from torchreel.minifier.cases.side_effects import is_effectful
 from torchreel.minifier.oracle.predicates import Predicate, parse_predicate
-from torchreel.minifier.scripts import graphs, measuring, operators, settings
+from torchreel.minifier.scripts import graphs, measuring, operators, settings, sharing
 from torchreel.minifier.scripts.functions import INDENT, Function, derived_sizes, function
 from torchreel.minifier.scripts.inputs import InputLines
 from torchreel.minifier.scripts.measuring import measured, recompiling
@@ -88,7 +88,7 @@ def compile_form(
     arguments = ", ".join(["fn", "fullgraph=True", *settings.compile_arguments(case)])
     compiled = f"torch.compile({arguments})"
     mark = "maybe_mark_dynamic" if careful else "mark_dynamic"
-    if predicate is not None or _needs_fresh_inputs(case):
+    if predicate is not None or _needs_fresh_inputs(case, signature):
         inputs = [_inputs(case, keep_sizes=False, mark=mark)]
         ending = [f"compiled = {compiled}", *_ending(case, signature, "compiled(*inputs())", "fn")]
         ending = ending if predicate is None else measured(predicate, ending)
@@ -115,11 +115,12 @@ RANDOM = re.compile(r"rand|dropout|bernoulli|normal|multinomial|uniform|exponent
 """The operators that draw random numbers, by a part of their names."""
 
 
-def _needs_fresh_inputs(case: Case) -> bool:
+def _needs_fresh_inputs(case: Case, signature: Signature) -> bool:
     """Return True if what is run twice would not get the same inputs and numbers the
-    second time.
+    second time, or if these are written to, to see which memory is shared.
     """
-    return case.harness == "accuracy" and _changes_inputs(case.graph)
+    changed = _changes_inputs(case.graph) or signature.message == sharing.KIND
+    return case.harness == "accuracy" and changed
 
 
 def _changes_inputs(graph: GraphDoc) -> bool:
@@ -308,6 +309,8 @@ def _ending(case: Case, signature: Signature, call: str, eager: str) -> list[str
     """Return the lines that use the compiled function, by harness."""
     if case.harness == "train":
         return [f"result = {call}", *_backward(case)]
+    if case.harness == "accuracy" and signature.message == sharing.KIND:
+        return sharing.ending(eager)
     if case.harness == "accuracy":
         return [
             "args = inputs()",
