@@ -184,6 +184,24 @@ def test_every_part_of_a_compile(look: Open, page_file: Path, document: ReportDo
     assert 0 < page.locator("#panel tbody tr:visible").count() < total
     page = look(page_file).go(f"/c/{place}/symbols", ".story")
     assert "L['x'].size()[0]" in page.locator("#panel").inner_text()
+    page = look(page_file).go(f"/c/{place}/config", "#keys")
+    assert "another key" in page.locator("#keys").inner_text()
+
+
+def test_the_slider_shows_the_symbols_as_they_were(
+    look: Open, page_file: Path, document: ReportDocument
+) -> None:
+    place = next(at for at, row in enumerate(document.compiles) if row.misses)
+    page = look(page_file).go(f"/c/{place}/symbols", "#moments")
+    last = page.locator("#moment").inner_text()
+    page.locator("#moments").focus()
+    page.keyboard.press("Home")
+    first = page.locator("#moment").inner_text()
+    assert first.startswith("1 of ")
+    assert first != last
+    assert page.locator("#states tr.changed").count() == 1
+    page.keyboard.press("ArrowRight")
+    assert page.locator("#moment").inner_text().startswith("2 of ")
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])

@@ -155,6 +155,40 @@ def test_guards_symbols_and_stories_are_there(document: ReportDocument) -> None:
     assert broken.stages[0].stage == "dynamo"
 
 
+def second_of(document: ReportDocument) -> CompileDetails:
+    """The recompile with another size."""
+    row = next(row for row in document.compiles if row.misses)
+    return part(document, row.details or 0, CompileDetails)
+
+
+def test_the_table_of_symbols_is_there_after_each_event(document: ReportDocument) -> None:
+    details = second_of(document)
+    created, *later = details.moments
+    assert "s77" in created.text
+    assert [state.name for state in created.changed] == ["s77"]
+    assert created.changed[0].hint == "5"
+    positions = [int(moment.event.rpartition("@")[2]) for moment in details.moments]
+    assert positions == sorted(set(positions))
+    assert later[-1].guards == sum(guard.type == "ShapeEnv" for guard in details.guards) > 0
+    narrowed = [moment for moment in later if any(state.range for state in moment.changed)]
+    assert all(moment.changed or moment.guards for moment in later)
+    assert narrowed or created.changed[0].range
+
+
+def test_a_lookup_in_a_cache_says_what_parts_it_from_the_one_before(
+    document: ReportDocument,
+) -> None:
+    first = details_of(document, "forward")
+    assert {key.outcome for key in first.keys} <= {"miss", "hit"}
+    assert all(key.nearest == "" for key in first.keys)
+    again = second_of(document)
+    assert {key.cache for key in again.keys} == {"AOTAutogradCache", "FxGraphCache"}
+    for key in again.keys:
+        assert key.nearest.rpartition("#")[2].startswith("1/0/0@")
+        assert key.factors
+        assert key.verdict.startswith("another key")
+
+
 def test_equal_graphs_are_kept_once(document: ReportDocument) -> None:
     assert len(set(document.packed)) == len(document.packed)
     failed = [row for row in document.compiles if row.status == "failed"]

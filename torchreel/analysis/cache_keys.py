@@ -169,11 +169,20 @@ def why_cache(
     """
     asked = _covered(store, address)
     known = asked if other is None else _covered(*other)
-    stories = []
-    for number, lookup in enumerate(asked):
-        candidates = known[:number] if other is None else known
-        stories.append(_story(lookup, _nearest(lookup, asked[:number], candidates)))
-    return stories
+    if other is not None:
+        return stories_beside(asked, known)
+    return [
+        _story(lookup, _nearest(lookup, asked[:number], asked[:number]))
+        for number, lookup in enumerate(asked)
+    ]
+
+
+def stories_beside(asked: Sequence[KeyLookup], known: Sequence[KeyLookup]) -> list[CacheStory]:
+    """Return what each lookup found, beside the nearest of some others."""
+    return [
+        _story(lookup, _nearest(lookup, asked[:number], known))
+        for number, lookup in enumerate(asked)
+    ]
 
 
 def _covered(store: Store, address: Address) -> list[KeyLookup]:

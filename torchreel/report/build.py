@@ -16,6 +16,7 @@ from torchreel.escaping.shell import command
 from torchreel.report.details import CompileReader
 from torchreel.report.document import CompileDetails, CompileFile, CompileRow, ReportDocument
 from torchreel.report.groups import NextOf
+from torchreel.report.keys import KeyReader
 from torchreel.report.listing import Listing, list_compiles
 from torchreel.report.packing import Packer, encoded, json_block
 from torchreel.report.page import PAGE_BYTES
@@ -44,11 +45,15 @@ def build(store: Store, address: Address, options: ReportOptions) -> ReportDocum
     return _with_details(store, list_compiles(store, address, options.next_of), options)
 
 
-def compile_file(store: Store, listing: Listing, place: int, next_of: NextOf) -> CompileFile:
-    """The details of the compile at a place of a listing, with all parts that they refer to."""
-    compile = listing.compiles[place]
+def compile_file(
+    store: Store, listing: Listing, place: int, next_of: NextOf, keys: KeyReader | None = None
+) -> CompileFile:
+    """The details of the compile at a place of a listing, with all parts that they refer to.
+
+    `keys` is shared by those who ask for many of them.
+    """
     packer = Packer(_MOST_OF_FILE)
-    reader = CompileReader(store, compile, packer, listing.frames[compile.recording_id])
+    reader = _reader(listing, place, packer, keys or KeyReader(store))
     return CompileFile(_details(reader, next_of), packer.parts)
 
 
@@ -58,16 +63,21 @@ def compile_file(store: Store, listing: Listing, place: int, next_of: NextOf) ->
 def _with_details(store: Store, listing: Listing, options: ReportOptions) -> ReportDocument:
     document = listing.document
     room = options.max_bytes - PAGE_BYTES - len(json_block(encoded(document)))
-    packer, rows = Packer(max(room, 0)), list(document.compiles)
+    packer, rows, keys = Packer(max(room, 0)), list(document.compiles), KeyReader(store)
     without = 0
     for place in _most_wanted_first(rows):
-        compile = listing.compiles[place]
-        reader = CompileReader(store, compile, packer, listing.frames[compile.recording_id])
+        reader = _reader(listing, place, packer, keys)
         details = packer.add_if_room(partial(_details, reader, options.next_of))
         without += details is None
         rows[place] = msgspec.structs.replace(rows[place], details=details)
     notes = [_left_out(store, without, rows)] if without else []
     return msgspec.structs.replace(document, compiles=rows, packed=packer.parts, notes=notes)
+
+
+def _reader(listing: Listing, place: int, packer: Packer, keys: KeyReader) -> CompileReader:
+    compile, earlier = listing.compiles[place], listing.earlier(place)
+    frames = listing.frames[compile.recording_id]
+    return CompileReader(keys.store, compile, packer, frames, lambda log: keys.keys(log, earlier))
 
 
 def _details(reader: CompileReader, next_of: NextOf) -> CompileDetails:

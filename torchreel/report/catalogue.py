@@ -26,12 +26,14 @@ there is no room are left out, and it says which command shows them. `run.db#2` 
 - The ranks of a job, where a store has several: what each compiled, and the first decision (guard,
   symbol, cache, graph, ...) in which they part, as `torchreel diff --ranks` finds it.
 - A compile: its failure, its stages on a time line, why entries of the cache could not be reused,
-  graph breaks, sizes that were made static, its source.
+  with the checks that failed, graph breaks, sizes that were made static, its source.
 - Graphs and code: the program, two graphs and the generated code side by side, and a graph drawn. A
   click on a line, a node or a kernel marks all that belongs to it in all of them.
 - Guards, symbols, config: each guard with the user's line that needed it and who in torch asked;
-  each symbol with the events that made it what it is; config that is not the default, caches,
-  environment.
+  the table of symbols as it was after any event, by a slider, and each symbol with the events that
+  made it what it is; config that is not the default; each lookup in torch's caches beside the
+  nearest of the last three compiles of the function, with the factors in which their keys differ;
+  the environment.
 
 Keys: `/` searches, the arrows move in lists and between tabs, Enter chooses, Escape clears or goes
 back; in a drawing, `+`, `-`, `0` and the arrows.

@@ -21,6 +21,7 @@ from torchreel.report.document import (
     CacheAnswer,
     CodeAt,
     CodeContent,
+    ComparedKey,
     CompileDetails,
     ConfigRow,
     GraphAt,
@@ -31,7 +32,7 @@ from torchreel.report.document import (
 from torchreel.report.graphs import content_of, read_graph, sequence_numbers
 from torchreel.report.kernels import kernel_calls
 from torchreel.report.packing import Packer
-from torchreel.report.stories import guards_of, line_of, stories_of, symbols_of
+from torchreel.report.stories import guards_of, line_of, moments_of, stories_of, symbols_of
 from torchreel.store import Store, queries
 from torchreel.store.documents import spelling
 from torchreel.store.documents.jsontypes import Json
@@ -46,9 +47,15 @@ class CompileReader:
     """Reads the parts of one compile; what can't be read is a note."""
 
     def __init__(
-        self, store: Store, compile: Compile, packer: Packer, frames: Mapping[int, StackFrame]
+        self,
+        store: Store,
+        compile: Compile,
+        packer: Packer,
+        frames: Mapping[int, StackFrame],
+        keys: Callable[[CompileEventLog], list[ComparedKey]],
     ) -> None:
         self.store, self.compile, self.packer = store, compile, packer
+        self._keys = keys
         self.event_log = CompileEventLog(store, compile, frames)
         self.notes: list[str] = []
 
@@ -66,6 +73,8 @@ class CompileReader:
             self._part(lambda: list(symbols_of(self.event_log)), []),
             self._part(self._config, []), self._part(self._caches, []),
             self._part(lambda: queries.event_counts(self.store, self.compile), {}), self.notes,
+            self._part(lambda: list(moments_of(self.event_log)), []),
+            self._part(lambda: self._keys(self.event_log), []),
         )  # fmt: skip
 
     def _part(self, read: Callable[[], _Read], otherwise: _Read) -> _Read:

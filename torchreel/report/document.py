@@ -322,6 +322,48 @@ class CacheAnswer(DocumentPart, frozen=True):
     reason: Annotated[str, says("why it was bypassed")] = ""
 
 
+class ComparedFactor(DocumentPart, frozen=True):
+    """A factor of a cache key, or a recorded fact, in which two keys differ."""
+
+    name: Annotated[str, says("its name in torch")]
+    left: Annotated[str | None, says("what the left has; null for nothing")] = None
+    right: Annotated[str | None, says("what the right has; null for nothing")] = None
+
+
+class ComparedKey(DocumentPart, frozen=True):
+    """A lookup in one of torch's caches, beside the lookup that comes nearest to it."""
+
+    cache: Annotated[str, says("the cache")]
+    event: Annotated[str, says("the address of the lookup")]
+    outcome: Annotated[str, says("hit, miss or bypass")]
+    key: Annotated[str, says("what was asked for")] = ""
+    nearest: Annotated[str, says("the address of the nearest lookup")] = ""
+    nearest_outcome: Annotated[str, says("what that one found")] = ""
+    verdict: Annotated[str, says("what the two say of one another")] = ""
+    factors: Annotated[list[ComparedFactor], says("the factors in which the keys differ")] = []
+    of: Annotated[int, says("how many factors the key has; 0 where torch wrote none")] = 0
+
+
+class SymbolState(DocumentPart, frozen=True):
+    """A symbol as it is after an event."""
+
+    name: Annotated[str, says("its name")]
+    hint: Annotated[str, says("the size that it was traced with")] = ""
+    range: Annotated[str, says("the values that it may have")] = ""
+    replacement: Annotated[str, says("what it was replaced by")] = ""
+    sources: Annotated[str, says("where guards read it")] = ""
+
+
+class SymbolMoment(DocumentPart, frozen=True):
+    """An event that changed the table of symbols."""
+
+    event: Annotated[str, says("the address of the event")]
+    text: Annotated[str, says("what happened, as a sentence")]
+    changed: Annotated[list[SymbolState], says("the symbols that it made or changed")] = []
+    guards: Annotated[int, says("guards over symbols so far")] = 0
+    asserts: Annotated[int, says("deferred assertions so far")] = 0
+
+
 class CompileDetails(DocumentPart, frozen=True):
     """The details of one compile: a member of `packed`."""
 
@@ -342,6 +384,13 @@ class CompileDetails(DocumentPart, frozen=True):
     caches: Annotated[list[CacheAnswer], says("what torch's caches answered")] = []
     events: Annotated[dict[str, int], says("how many events of each kind there are")] = {}
     notes: Annotated[list[str], says("what of it can't be read")] = []
+    moments: Annotated[
+        list[SymbolMoment], says("the events that changed the table of symbols, in order")
+    ] = []
+    keys: Annotated[
+        list[ComparedKey],
+        says("its lookups in torch's caches beside the nearest earlier one of the same function"),
+    ] = []
 
 
 class CompileFile(DocumentPart, frozen=True):
@@ -357,6 +406,6 @@ STRUCTS: tuple[type[DocumentPart], ...] = (
     ReportDocument, RecordingRow, LossRow, CompileRow, CallerFrame, FailureGroup, ReducedCase,
     CauseGroup, RanksRow, RankView, CompileFile, CompileDetails, StageSpan, GraphAt, GraphContent,
     GraphNode, TraceLine, CodeAt, CodeContent, KernelCall, WhyStory, WhyStep, SourceLine, GuardRow,
-    SymbolRow, ConfigRow, CacheAnswer,
+    SymbolRow, SymbolMoment, SymbolState, ConfigRow, CacheAnswer, ComparedKey, ComparedFactor,
 )  # fmt: skip
 """All of them, in the order in which the documentation has them."""

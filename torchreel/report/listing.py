@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from functools import partial
+from functools import cached_property, partial
 from importlib.metadata import version
 
 from torchreel.errors import UsageError
@@ -24,6 +24,9 @@ from torchreel.store.addressing import Address
 from torchreel.store.processes.liveness import PROCESS
 from torchreel.store.records import Compile, Recording, StackFrame
 
+_EARLIER = 3
+"""Compiles of the same function that a cache lookup is held against."""
+
 
 @dataclass(frozen=True)
 class Listing:
@@ -32,6 +35,21 @@ class Listing:
     document: ReportDocument
     compiles: list[Compile]
     frames: Mapping[int, Mapping[int, StackFrame]]
+
+    def earlier(self, place: int) -> list[Compile]:
+        """The last few compiles of the same function before the one at a place, oldest first."""
+        return self._earlier[place]
+
+    @cached_property
+    def _earlier(self) -> list[list[Compile]]:
+        found: list[list[Compile]] = []
+        same: dict[tuple[str, str, int], list[Compile]] = {}
+        for row in self.compiles:
+            before = same.setdefault((row.frame_name, row.frame_file, row.frame_line), [])
+            found.append(before[-_EARLIER:])
+            if row.status != "restarted":
+                before.append(row)
+        return found
 
 
 def list_compiles(store: Store, address: Address, next_of: NextOf) -> Listing:

@@ -14,6 +14,7 @@ import msgspec
 
 from torchreel.report.build import compile_file
 from torchreel.report.groups import NextOf
+from torchreel.report.keys import KeyReader
 from torchreel.report.listing import list_compiles
 from torchreel.report.packing import deflated, encoded
 from torchreel.report.page import SITE, render
@@ -33,9 +34,9 @@ def site_files(
 
     Raises UsageError for what the store does not have.
     """
-    listing = list_compiles(store, address, next_of)
+    listing, keys = list_compiles(store, address, next_of), KeyReader(store)
     for number in range(len(listing.compiles)):
-        file = compile_file(store, listing, number, next_of)
+        file = compile_file(store, listing, number, next_of, keys)
         yield COMPILES / f"{number}.js", f'receive({number}, "{deflated(encoded(file))}");\n'
     document = msgspec.structs.replace(listing.document, elsewhere="scripts")
     yield INDEX, render(document.with_notes(notes), SITE)

@@ -8,19 +8,29 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
+from torchreel.analysis.differences import cell
 from torchreel.analysis.event_log import CompileEventLog, texts
 from torchreel.analysis.guards import expression_of, in_sources, is_mark, shown
-from torchreel.analysis.shapes import SymbolTable, shape_events, symbol_table
+from torchreel.analysis.shapes import Symbol, SymbolTable, shape_events, symbol_table, walk
 from torchreel.analysis.steps import Step, Story, step_of
 from torchreel.analysis.symbols import why_symbol
 from torchreel.events.guards import Guard
 from torchreel.events.scalars import DeferredAssert
 from torchreel.events.shape_env import ShapeEnvCreate, ShapeGuard
-from torchreel.report.document import GuardRow, SourceLine, SymbolRow, WhyStep, WhyStory
+from torchreel.report.document import (
+    GuardRow,
+    SourceLine,
+    SymbolMoment,
+    SymbolRow,
+    SymbolState,
+    WhyStep,
+    WhyStory,
+)
 from torchreel.store.records import StackFrame
 
 MOST_GUARDS = 5_000
 MOST_SYMBOLS = 300
+MOST_MOMENTS = 1_000
 _MOST_STEPS = 60
 
 
@@ -79,3 +89,25 @@ def symbols_of(log: CompileEventLog) -> Iterator[SymbolRow]:
         steps = [_step(log, step) for step in story.steps[:_MOST_STEPS]]
         now = story.headline.partition(f"{log.address}: ")[2] or story.headline
         yield SymbolRow(name, now, texts(story.facts.get("sources")), steps)
+
+
+def moments_of(log: CompileEventLog) -> Iterator[SymbolMoment]:
+    """Yield the events that changed the table of symbols, with the symbols that they changed."""
+    if not log.of(ShapeEnvCreate.kind):
+        return
+    known: dict[str, Symbol] = {}
+    facts, number = (0, 0), 0
+    for event, table in walk(shape_events(log)):
+        changed = [row for name, row in table.symbols.items() if known.get(name) is not row]
+        now = len(table.guards), len(table.asserts)
+        if changed or now != facts:
+            known, facts, number = dict(table.symbols), now, number + 1
+            step = _step(log, step_of(log, event))
+            yield SymbolMoment(step.event, step.text, list(map(_state, changed)), *now)
+        if number >= MOST_MOMENTS:
+            return
+
+
+def _state(row: Symbol) -> SymbolState:
+    cells = (cell(row, column) for column in ("hint", "range", "replacement", "sources"))
+    return SymbolState(row.name, *cells)

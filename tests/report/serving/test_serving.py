@@ -20,7 +20,6 @@ import pytest
 
 from tests.cli.conftest import Run, empty, run  # noqa: F401
 from tests.cli.stores import failing
-from tests.report.conftest import browser  # noqa: F401
 from tests.store.rows import add_compile, add_recording
 from torchreel.errors import UsageError
 from torchreel.report.serving import LiveReport, ReportServer
@@ -238,7 +237,7 @@ def test_it_imports_no_torch(path: Path) -> None:
 
 
 def test_the_page_follows_its_store_and_says_when_its_server_is_gone(
-    browser: Any,  # noqa: F811
+    browser: Any,
     path: Path,
 ) -> None:
     report = LiveReport(parse(str(path)), lambda store, row: "")

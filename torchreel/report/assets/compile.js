@@ -112,6 +112,7 @@ function waterfall(details) {
 
 function story(found) {
   return el("div", { class: "story" }, text(found.headline),
+    listOf(found.code).length ? el("pre", { class: "box t failed" }, found.code.join("\n")) : "",
     listOf(found.steps).length ? el("ol", {}, found.steps.map(stepItem)) : "",
     listOf(found.notes).map((note) => el("div", { class: "notes t" }, note)));
 }
@@ -158,10 +159,40 @@ function filtered(label, rows, table) {
 function symbolsTab(details) {
   const symbols = listOf(details.symbols);
   if (!symbols.length) return el("p", { class: "dim" }, "This compile has no symbols.");
-  return symbols.map((symbol) => el("details", { open: symbols.length <= 12 },
-    el("summary", {}, mono(symbol.name), "  ", text(symbol.now), "  ",
-      text(listOf(symbol.sources).join(", "), "dim mono")),
-    el("div", { class: "story" }, el("ol", {}, listOf(symbol.steps).map(stepItem)))));
+  return [history(listOf(details.moments)), symbols.map((symbol) =>
+    el("details", { open: symbols.length <= 12 },
+      el("summary", {}, mono(symbol.name), "  ", text(symbol.now), "  ",
+        text(listOf(symbol.sources).join(", "), "dim mono")),
+      el("div", { class: "story" }, el("ol", {}, listOf(symbol.steps).map(stepItem)))))].flat();
+}
+
+const STATE = ["name", "hint", "range", "replacement", "sources"];
+
+// The table of symbols as it was after any event that changed it, chosen by a slider.
+function history(moments) {
+  if (!moments.length) return "";
+  const told = el("div", { role: "status", id: "moment" });
+  const body = el("tbody", {});
+  const slider = el("input", { type: "range", id: "moments", min: 0, max: moments.length - 1,
+    value: moments.length - 1, "aria-label": "Event", oninput: () => show(Number(slider.value)) });
+  const show = (at) => {
+    const states = new Map();
+    for (const moment of moments.slice(0, at + 1)) {
+      for (const state of listOf(moment.changed)) states.set(state.name, state);
+    }
+    const { event, text: what, changed, guards, asserts } = moments[at];
+    const now = new Set(listOf(changed).map((state) => state.name));
+    body.replaceChildren(...[...states.values()].map((state) =>
+      el("tr", { class: now.has(state.name) ? "changed" : "" }, STATE.map((name) =>
+        el("td", {}, mono(state[name] ?? ""))))));
+    told.replaceChildren(mono(`${at + 1} of ${moments.length}  ${event.replace(/^.*@/, "@")}  `),
+      text(what), text(`  ${counted(guards ?? 0, "guard")}, ` +
+        `${counted(asserts ?? 0, "assertion")} so far`, "dim"));
+  };
+  show(moments.length - 1);
+  return el("section", { "aria-label": "Symbols over time" }, slider, told,
+    el("table", { id: "states", "aria-label": "Symbols after the event" },
+      el("thead", {}, el("tr", {}, STATE.map((name) => el("th", { scope: "col" }, name)))), body));
 }
 
 function configTab(details, row) {
@@ -172,7 +203,8 @@ function configTab(details, row) {
   return [
     config.length ? pairs("Config that is not the default", config) :
       el("p", { class: "dim" }, "All config is the default."),
-    pairs("Caches", caches), pairs("Environment", Object.entries(recording?.environment ?? {})),
+    listOf(details.keys).length ? el("section", { id: "keys" }, el("h3", {}, "Cache keys"),
+      details.keys.map(comparedKey)) : pairs("Caches", caches), pairs("Environment", Object.entries(recording?.environment ?? {})),
     pairs("Events", Object.entries(details.events ?? {})),
   ];
 }

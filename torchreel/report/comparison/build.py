@@ -13,14 +13,12 @@ from typing import TypeVar
 
 import msgspec
 
-from torchreel.analysis.cache_keys import CacheStory, why_cache
+from torchreel.analysis.cache_keys import why_cache
 from torchreel.analysis.diff import CompileDiff, DiffReport, LayerDiff, LayerDifference, diff
 from torchreel.analysis.diff.report import DiffSide, place
 from torchreel.errors import DamagedStore, TorchreelError, UnsupportedError
 from torchreel.report.comparison.document import (
     ComparedEnvironment,
-    ComparedFactor,
-    ComparedKey,
     ComparedLayer,
     ComparedPair,
     ComparedPlace,
@@ -29,7 +27,8 @@ from torchreel.report.comparison.document import (
     PairDetails,
 )
 from torchreel.report.comparison.texts import compared_texts
-from torchreel.report.document import FORMAT
+from torchreel.report.document import FORMAT, ComparedKey
+from torchreel.report.keys import key_of
 from torchreel.report.packing import Packer, encoded, json_block
 from torchreel.report.page import PAGE_BYTES
 from torchreel.store import Store
@@ -159,7 +158,7 @@ def _readable(pair: CompileDiff, notes: list[str], read: Callable[[], list[_Read
 
 def _keys(left: DiffSide, right: DiffSide) -> list[ComparedKey]:
     other = (right.store, _address(right))
-    return [_key(story) for story in why_cache(left.store, _address(left), other)]
+    return [key_of(story) for story in why_cache(left.store, _address(left), other)]
 
 
 def _address(side: DiffSide) -> Address:
@@ -167,20 +166,3 @@ def _address(side: DiffSide) -> Address:
     return Address(
         side.store.target, row.recording_id, row.compile_id, row.attempt, None, row.generation
     )
-
-
-def _key(story: CacheStory) -> ComparedKey:
-    lookup, nearest = story.lookup, story.nearest
-    factors = [
-        ComparedFactor(found.name, _cut(found.one), _cut(found.other))
-        for found in story.differences
-    ]
-    return ComparedKey(
-        lookup.cache, lookup.address, lookup.outcome, lookup.key,
-        nearest.address if nearest else "", nearest.outcome if nearest else "",
-        story.verdict, factors, 0 if story.are_recorded_facts else len(lookup.factors),
-    )  # fmt: skip
-
-
-def _cut(text: str | None) -> str | None:
-    return None if text is None else text[:_LONGEST]

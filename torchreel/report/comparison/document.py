@@ -11,7 +11,7 @@ from typing import Annotated
 
 import msgspec
 
-from torchreel.report.document import DocumentPart, PageDocument, says
+from torchreel.report.document import ComparedKey, DocumentPart, PageDocument, says
 
 
 class ComparedPlace(DocumentPart, frozen=True):
@@ -55,30 +55,6 @@ class ComparedText(DocumentPart, frozen=True):
     name: Annotated[str, says("the stage and the partition of the graphs, or of the code")]
     rows: Annotated[list[TextRow], says("the lines that differ, with those around them")]
     differing: Annotated[int, says("how many lines differ, those left out included")] = 0
-
-
-class ComparedFactor(DocumentPart, frozen=True):
-    """A factor of a cache key, or a recorded fact, in which two keys differ."""
-
-    name: Annotated[str, says("its name in torch")]
-    left: Annotated[str | None, says("what the left has; null for nothing")] = None
-    right: Annotated[str | None, says("what the right has; null for nothing")] = None
-
-
-class ComparedKey(DocumentPart, frozen=True):
-    """A lookup in one of torch's caches, beside the lookup that comes nearest to it."""
-
-    cache: Annotated[str, says("the cache")]
-    event: Annotated[str, says("the address of the lookup")]
-    outcome: Annotated[str, says("hit, miss or bypass")]
-    key: Annotated[str, says("what was asked for")] = ""
-    nearest: Annotated[str, says("the address of the nearest lookup")] = ""
-    nearest_outcome: Annotated[str, says("what that one found")] = ""
-    verdict: Annotated[str, says("what the two say of one another")] = ""
-    factors: Annotated[list[ComparedFactor], says("the factors in which the keys differ")] = (
-        msgspec.field(default_factory=list)
-    )
-    of: Annotated[int, says("how many factors the key has; 0 where torch wrote none")] = 0
 
 
 class PairDetails(DocumentPart, frozen=True):
@@ -171,6 +147,6 @@ class ComparisonDocument(PageDocument, frozen=True):
 
 COMPARISON_STRUCTS: tuple[type[DocumentPart], ...] = (
     ComparisonDocument, ComparedEnvironment, ComparedPair, LoneCompile, PairDetails, ComparedLayer,
-    ComparedPlace, ComparedText, TextRow, ComparedKey, ComparedFactor,
+    ComparedPlace, ComparedText, TextRow,
 )  # fmt: skip
 """All of them, in the order in which the documentation has them."""
