@@ -155,8 +155,8 @@ def find_in_program(
         if is_wrong(report) and report.observed is not None:
             case = replace(case, observes=str(report.values[OBSERVES]))
             return case, add_failure(store, owner, report.observed, report.detail)
-        seen.append(_in_words(report))
-    raise NotReproduced(f"The program itself does nothing else when it compiles: {'; '.join(seen)}")
+        seen.append(f"  the program itself: {_in_words(report)}")
+    raise NotReproduced("\n".join(["Nor does the recorded program:", *dict.fromkeys(seen)]))
 
 
 def _notify(listener: Listener | None, what: str, owner: Compile) -> None:
