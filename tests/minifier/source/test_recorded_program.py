@@ -14,12 +14,16 @@ import pytest
 import torch
 
 from torchreel.errors import NotReproduced, UnsupportedError, UntrustedError
+from torchreel.minifier.accuracy.wrong_results import find_in_program
+from torchreel.minifier.cases.kinds import AnyCase
 from torchreel.minifier.cases.source_case import ANYTHING, SourceCase
 from torchreel.minifier.export import ExportOptions, export
 from torchreel.minifier.minify import minify
 from torchreel.minifier.options import Budget, MinifyOptions
 from torchreel.minifier.oracle.child.program_runner import run
-from torchreel.minifier.oracle.protocol import ChildReport, Task
+from torchreel.minifier.oracle.protocol import ChildReport, Task, TaskResult
+from torchreel.minifier.results.verdicts import OracleReport
+from torchreel.minifier.scripts.source_form import comparing_forms
 from torchreel.minifier.source.recorded_program import observed_program, recorded_program
 from torchreel.store import Store, queries
 from torchreel.store.documents.jsontypes import parse_json
@@ -119,13 +123,20 @@ def test_a_program_is_taken_without_what_keeps_its_failure_in(failed: Path) -> N
 def test_what_a_program_shows_and_checks_has_names(stale: Path) -> None:
     with Store.open(stale) as store:
         compile = queries.compiles(store, 1)[0]
-        (case,) = observed_program(store, compile, TRUSTED)
+        (case,) = observed_program(store, compile, TRUSTED)  # it has no `try`
     assert case.text.splitlines()[-3:] == [
         "seen1 = (compiled(x),)",
         "Model.m.__code__ = second.__code__",
         "seen2 = torch.equal(compiled(x), model.m(x))",
     ]
     assert case.observes == ANYTHING
+
+
+def test_what_eager_mode_raises_may_be_the_right_result(failed: Path) -> None:
+    with Store.open(failed) as store:
+        compile = queries.compiles(store, 1)[0]
+        first, second = observed_program(store, compile, TRUSTED)
+    assert ("except" in first.text, "except" in second.text) == (False, True)
 
 
 def test_a_program_that_was_changed_is_another(tmp_path: Path) -> None:
@@ -176,6 +187,50 @@ def test_a_whole_program_fails_only_where_it_compiles(
     found = judged(SECOND_CALL + "raise ValueError\n", "")
     assert (found.verdict, found.stage) == ("invalid", "eager")
     assert judged("import sys\nsys.exit(3)\n", "").verdict == "none"
+
+
+class Here:
+    """Judges cases in this process."""
+
+    def __init__(self) -> None:
+        self.cases: list[SourceCase] = []
+
+    def judge(self, case: AnyCase) -> OracleReport:
+        """See `Oracle`."""
+        assert isinstance(case, SourceCase)
+        self.cases.append(case)
+        torch._dynamo.reset()
+        task = Task(case, wrong_result_signature("values", stage="dynamo"), 0.0, 0)
+        return TaskResult(run(task, lambda position: None), 0.0, 0).report()
+
+
+def test_a_program_may_raise_for_what_it_gets(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Then nothing can be compared, but that it raises only where it compiles is the case."""
+    monkeypatch.setitem(sys.modules, "__main__", sys.modules["__main__"])
+    text = SECOND_CALL.partition("assert")[0] + (
+        "def check():\n"
+        "    if not torch.equal(compiled(x), model.m(x)):\n"
+        "        raise LookupError('stale')\n"
+        "check()\n"
+    )
+    with Store.open(recorded(tmp_path, text), write=True) as store:
+        case, failure = find_in_program(store, None, TRUSTED, Here())
+    assert (case.whole, case.observes) == (True, "")
+    assert failure.signature.exception_types == ("LookupError",)
+
+
+def test_names_of_a_program_are_not_those_of_its_script() -> None:
+    """What is compared would be what the second run gave the program's own variables."""
+    text = "import torch\ndef run():\n    return 1\nexpected = run()\nactual = 3\n"
+    case = SourceCase(text, whole=True, observes="expected")
+    torchs, own = comparing_forms(case, [])
+    assert "def run_2():" in own.text
+    assert "expected_2 = run_2()" in own.text
+    assert "assert actual_2 == expected_2" in own.text
+    assert "assert_close(actual_2, expected_2)" in torchs.text
+    exec(own.text, {})
 
 
 @pytest.mark.slow

@@ -137,8 +137,9 @@ def find_in_program(
 ) -> tuple[SourceCase, Failure]:
     """Return the recorded program itself, if it does something else when it compiles.
 
-    That shows what only a later call does, or a backward outside of the graph. Raises
-    `NotReproduced` when it does the same, and `UnsupportedError` where it is not to be had.
+    That shows what only a later call does, or a backward outside of the graph. A program that
+    computes something else may raise for it, between its graphs: the case is then that it does.
+    Raises `NotReproduced` when it does the same, and `UnsupportedError` where it is not to be had.
     """
     owner = next(iter(_owners(store, compile)), None)
     if owner is None:
@@ -150,13 +151,19 @@ def find_in_program(
     except UnsupportedError as error:
         raise UnsupportedError(f"The program itself was not compared: {error}.") from error
     seen = []
+    raising: list[tuple[SourceCase, OracleReport]] = []
     for case in cases:
         report = oracle.judge(case)
         if is_wrong(report) and report.observed is not None:
             case = replace(case, observes=str(report.values[OBSERVES]))
             return case, add_failure(store, owner, report.observed, report.detail)
-        seen.append(_in_words(report))
-    raise NotReproduced(f"The program itself does nothing else when it compiles: {'; '.join(seen)}")
+        if report.observed is not None and report.observed.failure_class == "exception":
+            raising.append((replace(case, observes=""), report))
+        seen.append(f"  the program itself: {_in_words(report)}")
+    for case, report in raising:
+        assert report.observed is not None, "it was kept for that"
+        return case, add_failure(store, owner, report.observed, report.detail)
+    raise NotReproduced("\n".join(["Nor does the recorded program:", *dict.fromkeys(seen)]))
 
 
 def _notify(listener: Listener | None, what: str, owner: Compile) -> None:

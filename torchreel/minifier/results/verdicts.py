@@ -85,16 +85,17 @@ def raise_missing(reports: Sequence[OracleReport], seen: Sequence[str] = ()) -> 
 
 
 def _remedy(missing: Sequence[str]) -> str:
-    """Return what helps: trust brings no operator, and no import the main file of a program."""
+    """Return what helps: no import brings an operator of a program's main file."""
     operators = [what for what in missing if what.startswith("the operator ")]
     found = []
     if len(operators) < len(missing):
         found.append("Add --trust for config entries, or --import MODULE where a module sets them.")
     if operators:
         found.append(
-            "Add --import MODULE for the module that defines an operator; one that the program's "
-            "main file defines (__main__) has to be moved into a module of its own first, and "
-            "recorded again from there."
+            "Add --import MODULE for the module that defines an operator. One that the program's "
+            "main file defines (__main__) is there with 'torchreel minify --trust', which goes on "
+            "with that file, where it is still as it was recorded; else it has to be moved into a "
+            "module of its own, and recorded again from there."
         )
     return " ".join(found)
 

@@ -39,8 +39,10 @@ def comparing_forms(case: SourceCase, header: Sequence[str]) -> Iterator[Script]
     called_twice = _called_twice(case, rest)
     bodies = [("function", called_twice)] if called_twice else []
     for form, body in [*bodies, ("program", _run_twice(case, rest))]:
+        names = _own_names(rest)
         for how in _COMPARISONS:
-            yield _script(form, header, heads, [*body, *ast.parse(how).body])
+            end = _Renamed(names).visit(ast.parse(how))
+            yield _script(form, header, heads, [*body, *end.body])
 
 
 def _script(
@@ -80,7 +82,8 @@ def _called_twice(case: SourceCase, body: Sequence[ast.stmt]) -> list[ast.stmt]:
     call = copy.deepcopy(end.value)
     assert isinstance(call, ast.Call), "a program ends with a call"
     call.func = wrapped(call)
-    calls = {"expected": call, "actual": end.value}
+    own = _own_names(body)
+    calls = {own["expected"]: call, own["actual"]: end.value}
     return [*body[:-1], *(_assigned(name, _of(case, value)) for name, value in calls.items())]
 
 
@@ -99,10 +102,36 @@ def _run_twice(case: SourceCase, body: Sequence[ast.stmt]) -> list[ast.stmt]:
     if known:
         lines = [ast.Global(list(dict.fromkeys(known))), *lines]
     lines.append(ast.Return(ast.parse(case.observes, mode="eval").body))
-    run = ast.parse("def run():\n    pass").body[0]
+    names = _own_names(body)
+    run = ast.parse(f"def {names['run']}():\n    pass").body[0]
     assert isinstance(run, ast.FunctionDef), "it is one"
     run.body = lines
-    return [run, *ast.parse(_TWICE).body]
+    return [run, *_Renamed(names).visit(ast.parse(_TWICE)).body]
+
+
+def _own_names(body: Sequence[ast.stmt]) -> dict[str, str]:
+    """Return the names that a script has around a program, which are none of the program's.
+
+    A second run would give a program's `expected` another value, and compare that.
+    """
+    taken = {node.id for item in body for node in ast.walk(item) if isinstance(node, ast.Name)}
+    taken |= {name for item in body for name in _bound(item)}
+    found = {}
+    for name in ("run", "expected", "actual"):
+        free = (name, *(f"{name}_{number}" for number in range(2, len(taken) + 3)))
+        found[name] = next(one for one in free if one not in taken)
+    return found
+
+
+class _Renamed(ast.NodeTransformer):
+    """Puts other names in the place of names."""
+
+    def __init__(self, names: Mapping[str, str]) -> None:
+        self._names = names
+
+    def visit_Name(self, node: ast.Name) -> ast.Name:
+        """Return the other name."""
+        return ast.Name(self._names.get(node.id, node.id), node.ctx)
 
 
 def _with_observed_call(case: SourceCase, body: Sequence[ast.stmt]) -> list[ast.stmt]:

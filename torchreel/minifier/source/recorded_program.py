@@ -39,11 +39,13 @@ def recorded_program(store: Store, compile: Compile, options: MinifyOptions) -> 
 def observed_program(store: Store, compile: Compile, options: MinifyOptions) -> list[SourceCase]:
     """Return the program with a name for each result that it shows, checks or drops.
 
-    Raises `UnsupportedError` where it is not to be had.
+    Without and with its `try` statements: what eager mode raises may be the right result. Raises
+    `UnsupportedError` where it is not to be had.
     """
-    tree = _spliced(_without_try(_parsed(store, compile)))
-    text = _text(_Named().visit(tree))
-    return [SourceCase(text, options.imports, whole=True, observes=ANYTHING)]
+    tree = _parsed(store, compile)
+    texts = [_text(_Named().visit(_spliced(one))) for one in (_without_try(tree), tree)]
+    cases = (SourceCase(t, options.imports, whole=True, observes=ANYTHING) for t in texts)
+    return list(dict.fromkeys(cases))
 
 
 def _parsed(store: Store, compile: Compile) -> ast.Module:
@@ -99,16 +101,19 @@ def _without_try(tree: ast.Module) -> ast.Module:
 
 def _spliced(tree: ast.Module) -> ast.Module:
     """Return the program with the body of `main()` where it is called, if that is once."""
+    uses = [node.id for node in ast.walk(tree) if isinstance(node, ast.Name)]
     mains = {
         node.name: node
         for node in tree.body
-        if isinstance(node, ast.FunctionDef) and _is_spliced(node)
+        if isinstance(node, ast.FunctionDef) and _is_spliced(node) and uses.count(node.name) == 1
     }
+    calls = {_called_without_arguments(node) for node in tree.body}
     body: list[ast.stmt] = []
     for node in tree.body:
         called = _called_without_arguments(node)
-        body += mains[called].body if called in mains else [node]
-    return ast.Module([node for node in body if node not in mains.values()], [])
+        if not (isinstance(node, ast.FunctionDef) and node.name in mains.keys() & calls):
+            body += mains[called].body if called in mains else [node]
+    return ast.Module(body, [])
 
 
 def _is_spliced(node: ast.FunctionDef) -> bool:
