@@ -17,6 +17,11 @@ settings.register_profile("explore", max_examples=1000, deadline=None)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "repeatable"))
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add the database of the tests of the command line (`tests/cli/on_server.py`)."""
+    parser.addoption("--database", choices=("sqlite", "postgres"), default="sqlite")
+
+
 @pytest.fixture(autouse=True)
 def _grad_mode() -> Iterator[None]:
     """Leave grad mode to the next test as this one found it, whatever a graph of it did."""

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.cli.on_server import OnServer
 from torchreel import cli
 from torchreel.store import Store
 
@@ -26,18 +27,34 @@ Run = Callable[..., Result]
 
 
 @pytest.fixture
-def run(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Run:
+def on_server(request: pytest.FixtureRequest) -> OnServer | None:
+    """With `--database postgres`, the stores that a command reads are on a server."""
+    if request.config.getoption("--database") == "sqlite":
+        return None
+    return OnServer(request.getfixturevalue("server"))
+
+
+@pytest.fixture
+def run(
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    on_server: OnServer | None,
+) -> Run:
     """Call the command line as the console script does."""
 
     def run(*words: object) -> Result:
-        monkeypatch.setattr(sys, "argv", ["torchreel", *map(str, words)])
+        given = [str(word) for word in words] if on_server is None else on_server.words(words)
+        monkeypatch.setattr(sys, "argv", ["torchreel", *given])
         try:
             cli.main()
             status: object = 0
         except SystemExit as ended:
             status = ended.code
         captured = capsys.readouterr()
-        return Result(status if isinstance(status, int) else 1, captured.out, captured.err)
+        out, err = captured.out, captured.err
+        if on_server is not None:
+            out, err = on_server.text(out), on_server.text(err)
+        return Result(status if isinstance(status, int) else 1, out, err)
 
     return run
 

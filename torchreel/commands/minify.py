@@ -97,7 +97,8 @@ def minify(
         hang_after=hang_after,
     )
     refuse_overwriting(options)
-    with writable_copy(writable_store(where), output) as store:
+    store, where = writable_copy(writable_store(where), output, where)
+    with store:
         row = None if accuracy and where.compile is None else queries.compile_at(store, where)
         with view.watched(limits, accuracy=accuracy) as listener:
             chosen = MinifyOptions(

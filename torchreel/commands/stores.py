@@ -20,13 +20,30 @@ def writable_store(where: Address) -> Store:
         return Store.open(where.store)
 
 
-def writable_copy(store: Store, directory: Path) -> Store:
-    """Return `store` if it can be written to, else close it and return a copy in `directory`."""
+def writable_copy(store: Store, directory: Path, where: Address) -> tuple[Store, Address]:
+    """Return `store` and `where` if it can be written to; else close it, and return a copy in
+    `directory` and the same place there.
+
+    Of a store on a server, the copy has the one recording.
+    """
     if store.writable:
-        return store
+        return store, where
     from torchreel.commands.rendering import streams
 
-    path = directory / Path(store.target).name
+    path = directory / ("store.db" if store.is_on_server else Path(store.target).name)
     streams.say(f"{store.target} can't be written to: verdicts go to a copy, {path}")
     with store:
-        return store.copied(path)
+        if store.is_on_server:
+            return _copy_of_recording(store, path, where)
+        return store.copied(path), where
+
+
+def _copy_of_recording(store: Store, path: Path, where: Address) -> tuple[Store, Address]:
+    from torchreel.store import Store, queries
+    from torchreel.store.sending.push import send_one
+
+    number = where.recording
+    if number is None:
+        number = queries.compile_at(store, where).recording_id
+    copy = Store.open(path, create=True)
+    return copy, where._replace(store=str(path), recording=send_one(store, number, copy))

@@ -91,10 +91,11 @@ def launch(
 
 def _confined(request: Request | FrameRequest, folder: str) -> Request | FrameRequest:
     """Return what a child is given that may write to one folder only; one that is trusted, as
-    before.
+    before, but that it records into a file where the store is on a server.
     """
+    own = str(Path(folder, "replay.db"))
     if request.trust or not isinstance(request, Request):
-        return request
+        return replace(request, store=own) if "://" in request.store else request
     sandbox.warn_once()
     copy_probes(Path(folder, "inductor"), make=request.compile_cpp)
     # Inductor asks it for its version even where nothing is compiled.
@@ -105,7 +106,7 @@ def _confined(request: Request | FrameRequest, folder: str) -> Request | FrameRe
     return replace(
         request,
         folder=folder,
-        store=str(Path(folder, "replay.db")),
+        store=own,
         report=str(Path(folder, "report.json")),
         programs=tuple(map(str, programs)),
     )

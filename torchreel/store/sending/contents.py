@@ -16,6 +16,7 @@ from torchreel.store import limits
 from torchreel.store.database import Store
 from torchreel.store.schema import blobs
 
+_CHUNK = 500
 _DIGEST = re.compile(rb"(?<![0-9a-f])[0-9a-f]{64}(?![0-9a-f])")
 
 
@@ -24,8 +25,8 @@ class SourceBlobs:
 
     def __init__(self, source: Store) -> None:
         self._source = source
-        found = source.rows(select(blobs.c.digest, blobs.c.size))
-        self._sizes = {row.digest: row.size for row in found}
+        self._sizes: dict[str, int] = {}
+        self._asked: set[str] = set()
 
     def named_by(self, texts: Iterable[str]) -> list[str]:
         """Return the digests of all that the texts lead to, in the order in which they are met.
@@ -33,7 +34,7 @@ class SourceBlobs:
         Raises DamagedStore for a blob that is not what its digest says, or too large to send.
         """
         found: dict[str, None] = {}
-        waiting = [digest for text in texts for digest in self._in(text.encode())][::-1]
+        waiting = self._in(b"\n".join(text.encode() for text in texts))[::-1]
         while waiting:
             digest = waiting.pop()
             if digest not in found:
@@ -50,6 +51,12 @@ class SourceBlobs:
             )
         return self._source.read_blob(digest)
 
-    def _in(self, data: bytes) -> Iterable[str]:
-        found = (match.decode() for match in _DIGEST.findall(data))
+    def _in(self, data: bytes) -> list[str]:
+        found = [match.decode() for match in _DIGEST.findall(data)]
+        unknown = sorted({*found} - self._asked)
+        for start in range(0, len(unknown), _CHUNK):
+            chunk = unknown[start : start + _CHUNK]
+            query = select(blobs.c.digest, blobs.c.size).where(blobs.c.digest.in_(chunk))
+            self._sizes |= {row.digest: row.size for row in self._source.rows(query)}
+        self._asked.update(unknown)
         return [digest for digest in found if digest in self._sizes]

@@ -18,7 +18,7 @@ from torchreel.store.sending import origins
 from torchreel.store.sending.contents import SourceBlobs
 from torchreel.store.sending.later import LaterRows, read_later
 from torchreel.store.sending.rows import read, read_layout
-from torchreel.store.sending.target import send_later, send_recording
+from torchreel.store.sending.target import row_of, send_later, send_recording
 
 Listener = Callable[[int, int], None]
 """Gets the number of each recording that was sent, and its number in the other store."""
@@ -45,6 +45,19 @@ class _Found:
     row: Row[Any]
     identity: str
     later: LaterRows
+
+
+def send_one(source: Store, number: int, target: Store) -> int:
+    """Send one recording; return its number in the target.  Raises StoreError where it can't be."""
+    query = select(schema.recordings).where(schema.recordings.c.id == number)
+    (row,) = source.rows(query)
+    identity = origins.of_recording(row)
+    found = _Found(row, identity, read_later(source, number, identity))
+    report = PushReport()
+    _push_one(source, SourceBlobs(source), target, found, set(), report, lambda *_: None)
+    there = row_of(target, identity)
+    assert there is not None, "it was just written, or there before"
+    return there
 
 
 def push_path(path: str, target: Store, listener: Listener = lambda *_: None) -> PushReport:

@@ -130,7 +130,7 @@ def send_later(
 
     None where it was deleted there, in whole or in part.
     """
-    number = _row_of(target, identity)
+    number = row_of(target, identity)
     if number is None:
         return 0
     there = read_layout(target, number)
@@ -151,8 +151,8 @@ def _loses_blobs(target: Store) -> StoreError:
     return StoreError(f"{target.target} loses blobs while they are sent: push again.")
 
 
-def _row_of(target: Store, identity: str) -> int | None:
-    """The row of a thing that was pushed; None where it, or its recording, is gone."""
+def row_of(target: Store, identity: str) -> int | None:
+    """Return the row of a thing that was pushed; None where it, or its recording, is gone."""
     at = schema.origins.c
     query = select(at.row_id).where(at.digest == identity, at.recording_id.is_not(None))
     return next((row.row_id for row in target.rows(query)), None)
