@@ -94,7 +94,7 @@ CompareOption = Annotated[
     typer.Option(
         "--compare",
         metavar="HOW",
-        help="default, close(RTOL, ATOL), exact, layout, or MODULE:FUNCTION of an --import.",
+        help="Comparator of values, as exact or close(RTOL, ATOL); an unknown one lists them all.",
     ),
 ]
 TimeLimitOption = Annotated[float | None, seconds_option("--limit-time", "Stop after this long.")]

@@ -279,6 +279,8 @@ def test_the_script_compares_in_the_same_way() -> None:
     case = replace(of(torch.sin, torch.ones(3)), harness="accuracy", imports=())
     close = replace(case, comparator="close(0.5, 0.25)")
     assert "rtol=0.5, atol=0.25" in compile_form(close, wrong_result_signature("values"), []).text
+    exact = replace(case, comparator="exact")
+    assert "rtol=0.0, atol=0.0" in compile_form(exact, wrong_result_signature("values"), []).text
     text = compile_form(case, wrong_result_signature("stride"), []).text
     assert "check_stride=True" in text
     compile(text, "repro.py", "exec")

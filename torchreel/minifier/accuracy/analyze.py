@@ -20,7 +20,7 @@ from torchreel.minifier.cases.side_effects import is_effectful
 from torchreel.minifier.oracle.interface import Oracle
 from torchreel.minifier.oracle.worker_oracle import WorkerOracle
 from torchreel.minifier.results.verdicts import OracleReport, raise_missing, raise_refusal
-from torchreel.replay.accuracy.comparators import tolerances
+from torchreel.replay.accuracy import comparators
 from torchreel.replay.imposed.operators import document
 from torchreel.store import queries
 from torchreel.store.database import Store
@@ -86,7 +86,7 @@ def analyze(
     recorded compile had, and `NotReproduced` where they can't be compared, because one of them
     fails.
     """
-    tolerances(comparator)  # which raises what it has against a comparator
+    comparators.comparator(comparator)  # which raises what it has against a comparator
     case = _case(store, compile, tuple(imports), comparator)
     wanted = wrong_result_signature("values")
     if oracle is not None:

@@ -30,7 +30,7 @@ from torchreel.minifier.source.frame_programs import programs
 from torchreel.minifier.source.passes.settings import SimplerCall
 from torchreel.minifier.source.recorded_program import observed_program
 from torchreel.minifier.storage.added_failures import add_failure
-from torchreel.replay.accuracy.comparators import DEFAULT, tolerances
+from torchreel.replay.accuracy import comparators
 from torchreel.replay.imposed.operators import document
 from torchreel.store import queries
 from torchreel.store.database import Store
@@ -48,7 +48,7 @@ def find_difference(
     compile: Compile | None,
     imports: tuple[str, ...],
     oracle: Oracle,
-    comparator: str = DEFAULT,
+    comparator: str = comparators.DEFAULT,
     listener: Listener | None = None,
 ) -> tuple[Case, Failure]:
     """Return the first recorded graph that computes something else when it is compiled.
@@ -58,7 +58,7 @@ def find_difference(
     hears of each. Raises `NotReproduced` when all agree, with what could not be compared, and
     `UnsupportedError` when there is no graph at all.
     """
-    tolerances(comparator)  # which raises what it has against a comparator
+    comparators.comparator(comparator)  # which raises what it has against a comparator
     seen: list[str] = []
     reports: list[OracleReport] = []
     shared: tuple[Case, Compile, Checkpoint, OracleReport] | None = None

@@ -44,6 +44,7 @@ _IMPORTS = {
     "F": "import torch.nn.functional as F",
     "checkpoint": "from torch.utils.checkpoint import checkpoint",
     "while_loop": "from torch._higher_order_ops.while_loop import while_loop",
+    "tree_map_only": "from torch.utils._pytree import tree_map_only",
     **measuring.IMPORTS,
 }
 _MODULES = ("math", "operator", "faulthandler", "resource", *measuring.MODULES)
@@ -344,12 +345,16 @@ def _backward(case: Case) -> list[str]:
 
 def _comparison(case: Case, signature: Signature) -> str:
     """Return the lines that compare eager and compiled."""
-    rtol, atol = settings.tolerances(case)
+    (rtol, atol), of = settings.comparison(case)
+    compared = [f"tree_map_only(torch.Tensor, {of}, {x})" if of else x for x in _RESULTS]
     stride = ", check_stride=True" if signature.message == "stride" else ""
     return (
-        f"torch.testing.assert_close(actual, expected, "
+        f"torch.testing.assert_close({', '.join(compared)}, "
         f"rtol={rtol}, atol={atol}, equal_nan=True{stride})"
     )
+
+
+_RESULTS = ("actual", "expected")
 
 
 def candidate_script(case: AnyCase, wanted: Signature) -> str:

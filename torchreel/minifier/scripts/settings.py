@@ -148,13 +148,16 @@ def all_dynamic(case: Case) -> bool:
 _TOLERANCE = {"bfloat16": 3e-2, "float16": 1e-2, "float32": 1e-3, "complex64": 1e-3}
 
 
-def tolerances(case: Case) -> tuple[float, float]:
-    """Return how far compiled results may be from eager's, relative and absolute."""
-    named = comparators.tolerances(case.comparator)
-    if named is not None or case.comparator == "exact":
-        return named or (0.0, 0.0)
-    found = _tolerance(case)
-    return found, found
+def comparison(case: Case) -> tuple[comparators.Tolerances, str]:
+    """Return how far compiled results may be from eager's, and what is applied to both before.
+
+    Raises `UnsupportedError` for a comparator that no script can express.
+    """
+    found, of = comparators.in_script(case.comparator)
+    if isinstance(found, tuple):
+        return found, of
+    tolerance = _tolerance(case)
+    return (tolerance, tolerance), of
 
 
 def _tolerance(case: Case) -> float:

@@ -4,13 +4,8 @@ Lives here: flattening of results, what kinds of differences there are, and the 
 say when two tensors differ. Not here: what is run, and what rounding is (`rounding`). Called by the
 replay of a wrong result and by the minifier's oracle.
 
-A comparator is named by a short text, which is kept with a case:
-
-    default               rounding is no error: see `rounding`
-    close(RTOL, ATOL)     as torch.testing.assert_close with these tolerances
-    exact                 bit for bit, but that every NaN is the same
-    layout                sizes, dtypes, strides and aliasing only
-    MODULE:FUNCTION       called with (expected, got), two tensors; true means that they differ
+A comparator is named by a short text, which is kept with a case: `comparators` has the table. A
+user's MODULE:FUNCTION is called with (expected, got), two tensors; true means that they differ.
 """
 
 from __future__ import annotations
@@ -25,7 +20,8 @@ import torch
 from torch.utils import _pytree as pytree
 
 from torchreel.errors import UsageError
-from torchreel.replay.accuracy.comparators import DEFAULT, tolerances
+from torchreel.replay.accuracy import comparators
+from torchreel.replay.accuracy.comparators import DEFAULT
 from torchreel.replay.accuracy.rounding import (
     NO_EVIDENCE,
     Evidence,
@@ -227,19 +223,23 @@ def _compare_values(
     return _difference("values", index, int(wrong.sum()), largest_error(one, other))
 
 
+NAMED: dict[str, _Differ] = {
+    DEFAULT: beyond_rounding,
+    "exact": lambda one, other, index, evidence: unequal(one, other),
+    "layout": lambda one, other, index, evidence: False,
+}
+"""True where two tensors differ, by the names of `comparators.NAMED`."""
+
+
 def _comparator(text: str) -> _Differ:
-    """The comparator of that name."""
-    if text == DEFAULT:
-        return beyond_rounding
-    if text == "exact":
-        return lambda one, other, index, evidence: unequal(one, other)
-    if text == "layout":
-        return lambda one, other, index, evidence: False
-    found = tolerances(text)
-    if found is None:
+    """Return the function of a comparator."""
+    found = comparators.comparator(text)
+    if found.is_users:
         return _of_user(text)
-    rtol, atol = found
-    return lambda one, other, index, evidence: ~is_close(one, other, rtol, atol)
+    if text not in NAMED and isinstance(found.in_script, tuple):
+        rtol, atol = found.in_script
+        return lambda one, other, index, evidence: ~is_close(one, other, rtol, atol)
+    return NAMED[text]
 
 
 def _of_user(text: str) -> _Differ:

@@ -58,17 +58,10 @@ def _refuse(case: Case) -> None:
         reason = "it fails only with all that the recorded trace had learnt"
     elif case.backend not in BACKENDS:
         reason = "its backend is the program's own, which is code"
-    elif _is_users(case.comparator):
+    elif comparators.comparator(case.comparator).is_users:
         reason = "a function of the program's judges it"
     if reason:
         raise UnsupportedError(
             f"The failure can't be shared: {reason}. Reduce it first ('torchreel minify'), or "
             "write an issue by hand ('torchreel export')."
         )
-
-
-def _is_users(comparator: str) -> bool:
-    """Return True if a comparator is no word of torchreel's and no pair of tolerances."""
-    return comparator not in (comparators.DEFAULT, "exact", "layout") and (
-        comparators.tolerances(comparator) is None
-    )

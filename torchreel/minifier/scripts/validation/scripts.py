@@ -44,6 +44,7 @@ def _words(text: str) -> frozenset[str]:
 _MODULES = _words("torch math operator faulthandler resource time os cProfile logging warnings re")
 _FROM = {
     "torch.utils.checkpoint": _words("checkpoint"),
+    "torch.utils._pytree": _words("tree_map_only"),
     "torch._higher_order_ops.while_loop": _words("while_loop"),
     "torch._inductor.graph": _words("GraphLowering"),
     "torch._inductor": _words("metrics"),
