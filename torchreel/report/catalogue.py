@@ -86,6 +86,32 @@ the details of each compile, which is read when that is looked at. It opens from
 does: a file is a script of one call with a text in base64, because a page from a disk may not fetch
 what lies beside it. Its policy admits scripts from a disk and from its own server, and no request.
 
+## Beside tlparse
+
+tlparse 0.4.3 was run on what `torchreel export --format torch-trace` wrote of `sized.py` (with
+Inductor); what it does with several ranks or an export is as its help and its code say.
+
+| | tlparse | `torchreel report` |
+|---|---|---|
+| reads | a log of `TORCH_TRACE` | a store; such a log by `torchreel import`, then without what the recorder alone sees |
+| writes | a folder: 24 files, 0.7 MB here | one file, 0.14 MB here; a folder with `--site`; a page that is live with `serve` |
+| compiles | by the user's stack | the same, and as a table that is sorted and searched |
+| failures, restarts | a table: type, description, source | the distinct ones with what led to them, the smallest case, the next command |
+| recompiles, graph breaks | records of each compile | the distinct ones with their lines, the checks that failed |
+| graphs, generated code | a file for each stage | side by side with the program; a graph is drawn, searched, zoomed |
+| a kernel's line | with `-i`, for a program that ran with Inductor's provenance tracking: three panes from the graph before the gradient to the code | one click from line to node to kernel and back, in every recording |
+| guards | the guards of Dynamo as text; guards on symbols with stacks | each guard with the line that needed it and who in torch asked |
+| symbols | specialisations with stacks | the table of symbols after any event |
+| cache keys | the factors of each lookup, as JSON | the factors that differ from the nearest other lookup, and a false hit or miss |
+| config | Inductor's and AOTAutograd's, as text | what is not the default |
+| time | `chromium_events.json`, with torch's own timers | stages; `torchreel export --format perfetto` (no timers of torch's) |
+| metrics | times, cache sizes, counts, custom operators of each compile | not shown; `torchreel show --events` has the records |
+| ranks | `--all-ranks-html`: groups with the same compiles, caches and order of collectives; estimates of run time, one trace of all | the first decision in which they part; no collectives, no estimates |
+| exports | `-e`: a page about `torch.export` | compiles alone |
+| a graph as a program | `fx_graph_runnable` | `torchreel export`, which runs it to see that it fails |
+| two runs | no | side by side |
+| requests to the network | none found in its pages | none, and a policy forbids them |
+
 ## All text is text
 
 All text of a store is written as text: no markup, link or script can come out of it, and characters
@@ -98,7 +124,7 @@ out of it. The members of `packed` are JSON documents of their own, deflated (RF
 a page unpacks the details of a compile when it is looked at.
 
 Made by `python -m torchreel.report.catalogue`.
-"""
+"""  # noqa: E501 (rows of a table)
 
 
 _COMPARISON = """

@@ -12,11 +12,16 @@ from typing import TypeVar
 
 from torchreel.analysis.event_log import CompileEventLog
 from torchreel.analysis.frames import why_graph_break, why_recompile
+from torchreel.analysis.shapes import KINDS as SHAPE_KINDS
 from torchreel.analysis.specialised import why_specialised
 from torchreel.analysis.steps import Story
 from torchreel.errors import DamagedStore, TorchreelError
 from torchreel.events.frames import FrameStart
+from torchreel.events.guards import Guard
+from torchreel.events.inductor import ExternKernel, Kernel
 from torchreel.events.nondeterminism import CacheOutcome
+from torchreel.events.output_graph import SubgraphCompile
+from torchreel.report.compiles import KINDS
 from torchreel.report.document import (
     CacheAnswer,
     CodeAt,
@@ -41,6 +46,10 @@ from torchreel.store.records import Compile, Graph, StackFrame
 _Read = TypeVar("_Read")
 _MOST_TEXT = 2_000_000
 _MOST_STORIES = 40
+_READ_AT_ONCE = (
+    *KINDS, Guard.kind, Kernel.kind, ExternKernel.kind, SubgraphCompile.kind, *SHAPE_KINDS,
+)  # fmt: skip
+"""Kinds and families that the parts ask for: read apart, each would take as long as all."""
 
 
 class CompileReader:
@@ -61,6 +70,7 @@ class CompileReader:
 
     def details(self, following: str) -> CompileDetails:
         """All of it; `following` is the command to run next."""
+        self._part(lambda: bool(self.event_log.of(*_READ_AT_ONCE)), False)
         failure = self._part(lambda: queries.failure_of(self.store, self.compile), None)
         return CompileDetails(
             self._part(self._stages, []), self._part(self._graphs, []), self._part(self._code, []),

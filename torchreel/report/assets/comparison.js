@@ -7,7 +7,7 @@ function comparisonOverview() {
   const differing = pairs.filter((pair) => listOf(pair.differing).length);
   const stat = (value, noun) => el("span", {}, el("b", {}, value), ` ${noun}`);
   return el("main", { id: "main", tabindex: -1 },
-    el("div", { class: "stats" },
+    el("h1", { class: "unseen" }, report.store), el("div", { class: "stats" },
       stat(pairs.length - differing.length, "pairs of compiles match"),
       stat(differing.length, "differ"),
       stat(listOf(report.only_left).length, "only on the left"),
@@ -116,7 +116,7 @@ function pairHead(pair, index) {
 
 function layersTable(layers) {
   return el("table", { "aria-label": "Layers", id: "layers" },
-    el("thead", {}, el("tr", {}, ["layer", "left", "right", "differences", ""].map((name) =>
+    el("thead", {}, el("tr", {}, ["layer", "left", "right", "differences", "note"].map((name) =>
       el("th", { scope: "col" }, name)))),
     el("tbody", {}, layers.map((layer) => el("tr", {}, el("td", {}, text(layer.layer)),
       el("td", {}, String(layer.left)), el("td", {}, String(layer.right)),

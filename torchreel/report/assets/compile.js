@@ -201,11 +201,11 @@ function configTab(details, row) {
   const caches = listOf(details.caches).map((answer) => [answer.cache,
     [answer.outcome, answer.key, answer.reason].filter(Boolean).join("  ")]);
   return [
-    config.length ? pairs("Config that is not the default", config) :
+    config.length ? pairs("Config that is not the default", config, "h2") :
       el("p", { class: "dim" }, "All config is the default."),
-    listOf(details.keys).length ? el("section", { id: "keys" }, el("h3", {}, "Cache keys"),
-      details.keys.map(comparedKey)) : pairs("Caches", caches), pairs("Environment", Object.entries(recording?.environment ?? {})),
-    pairs("Events", Object.entries(details.events ?? {})),
+    listOf(details.keys).length ? el("section", { id: "keys" }, el("h2", {}, "Cache keys"),
+      details.keys.map(comparedKey)) : pairs("Caches", caches, "h2"), pairs("Environment", Object.entries(recording?.environment ?? {}), "h2"),
+    pairs("Events", Object.entries(details.events ?? {}), "h2"),
   ];
 }
 
@@ -225,8 +225,8 @@ class Workbench {
     this.links = new Links(details, graphs, codes);
     const dynamo = Math.max(0, this.links.dynamo);
     const last = codes.length ? this.links.lowered(0) : graphs.length - 1;
-    this.panes = [new ProgramPane(this), new GraphPane(this, dynamo)];
-    if (last !== dynamo && last >= 0) this.panes.push(new GraphPane(this, last));
+    this.panes = [new ProgramPane(this), new GraphPane(this, dynamo, "Graph")];
+    if (last !== dynamo && last >= 0) this.panes.push(new GraphPane(this, last, "Another graph"));
     if (codes.length) this.panes.push(new CodePane(this, 0));
     this.drawn = null;
     this.place = el("div", {});
@@ -449,14 +449,14 @@ class ProgramPane extends Pane {
 }
 
 class GraphPane extends Pane {
-  constructor(bench, graph) {
-    super(bench, "Graph");
+  constructor(bench, graph, label) {
+    super(bench, label);
     this.show(graph);
   }
 
-  title() {
+  title(label) {
     const name = (at) => `${at.stage} ${at.partition ?? ""}`.trim();
-    this.select = el("select", { "aria-label": "Graph", onchange: () => {
+    this.select = el("select", { "aria-label": label, onchange: () => {
       this.show(Number(this.select.value));
       this.bench.drawGraph(this.graph);
       if (this.bench.found) this.mark(this.bench.found, false, {});

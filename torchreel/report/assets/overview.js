@@ -5,7 +5,7 @@ const view = { query: "", sort: "started", down: false, as: "table", libraries: 
 function overview() {
   const list = el("div", { id: "compiles" });
   const main = el("main", { id: "main", tabindex: -1 },
-    stats(),
+    el("h1", { class: "unseen" }, `Compiles of ${report.store}`), stats(),
     listOf(report.notes).map((note) => el("p", { class: "note t", role: "status" }, note)),
     failures(), ranksSection(), causes(),
     el("h2", {}, "Compiles"), compileTools(list), list,
@@ -261,9 +261,9 @@ function recordings() {
       pairs("Environment", Object.entries(row.environment ?? {})))));
 }
 
-function pairs(title, rows) {
+function pairs(title, rows, level = "h3") {
   if (!rows.length) return "";
-  return el("div", {}, el("h3", {}, title), el("table", {}, el("tbody", {},
+  return el("div", {}, el(level, {}, title), el("table", {}, el("tbody", {},
     rows.map(([name, value]) => el("tr", {}, el("td", {}, mono(name)),
       el("td", {}, mono(value)))))));
 }
