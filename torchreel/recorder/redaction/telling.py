@@ -1,4 +1,4 @@
-"""How much a name of a program tells of its value, and which values that makes a secret.
+"""The strength of names: how much one tells of its value, and which values that makes a secret.
 
 Lives here: the names by which the source of a program is read (`syntax`).  Not here: the names that
 a text is searched for (`names`), and what the environment, options and frames go by
@@ -38,12 +38,12 @@ _OF_CODE = lazy_text(
     r"(?:[A-Za-z]+_)+\d+|[A-Za-z]{1,7}\d{1,2}[a-z]?|\w+:\d+|(?:[A-Za-z]\w*\.)+[A-Za-z]\w*"
     r"|[^\s/]*/\S*|[if]\d{1,2}(?:\[.*)?"
 )
-"""What has digits and is none: `linear_1`, `cuda:0`, `model.layers.h2`, `data/x1.txt`."""
+"""Words with digits that are none: `linear_1`, `cuda:0`, `model.layers.h2`, `data/x1.txt`."""
 _SHORTEST = 4
 
 
 class Strength(IntEnum):
-    """How much a name tells."""
+    """The grades of how much a name tells."""
 
     NOT = 0
     MAYBE = 1
