@@ -1,4 +1,4 @@
-"""How much of a program's secrets is in its recordings and in what is made of them.
+"""Counts the secrets of a program in its recordings and in what is made of them.
 
     python -m benchmarks.canaries [--work FOLDER] [--level LEVEL ...] [--mode MODE ...]
 

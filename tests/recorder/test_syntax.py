@@ -100,3 +100,19 @@ def test_globals_that_a_frame_does_not_name_are_looked_at() -> None:
     }  # fmt: skip
     exec(compile("def f(x): return x", "/srv/program.py", "exec"), scope)
     assert of_frame(scope["f"].__code__, scope, {}, ()) == {"zqwren"}  # type: ignore[attr-defined]
+
+
+def test_modules_and_classes_of_the_program_are_looked_at() -> None:
+    """What another file holds under a name is passed on without it."""
+    import types
+
+    from torchreel.recorder.frames.secrets import of_frame
+
+    own, installed = types.ModuleType("settings"), types.ModuleType("library")
+    own.__dict__.update(__file__="/srv/settings.py", PASSWORD="zqwren")
+    installed.__dict__.update(__file__="/x/site-packages/library.py", PASSWORD="zqlark")
+    config = type("Config", (), {"hub_token": "zqfinch", "note": "plain"})
+    scope: dict[str, object] = {"settings": own, "library": installed, "Config": config}
+    exec(compile("def f(x): return x", "/srv/program.py", "exec"), scope)
+    found = of_frame(scope["f"].__code__, scope, {}, ())  # type: ignore[attr-defined]
+    assert found == {"zqwren", "zqfinch"}

@@ -340,7 +340,7 @@ def _written_before(
 ) -> Iterator[str]:
     """Write the compile's checkpoints before this one to files, and yield their paths."""
     for number, one in enumerate(queries.checkpoints(store, compile)):
-        if one.ordinal < checkpoint.ordinal:
+        if one.id < checkpoint.id:
             file = folder / f"before-{number}.json"
             file.write_bytes(store.read_blob(one.digest))
             yield str(file)

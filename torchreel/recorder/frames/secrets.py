@@ -13,7 +13,7 @@ import os
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
-from types import CellType, CodeType, FrameType
+from types import CellType, CodeType, FrameType, ModuleType
 from typing import Any
 
 from torchreel.recorder.redaction import SECRET_NAME, telling
@@ -62,7 +62,19 @@ def of_frame(
 
 
 def _of_module(scope: Mapping[str, Any]) -> Iterator[str]:
-    """Secrets among the globals that a frame does not name: another function may pass them on."""
+    """Secrets among all globals of a frame, and in the program's modules and classes in them."""
+    yield from _named(scope)
+    for value in list(scope.values()):
+        if type(value) is ModuleType:
+            file = vars(value).get("__file__")
+            if type(file) is str and not is_installed(file):
+                yield from _named(vars(value))
+        elif type(value) is type:
+            yield from _named(vars(value))
+
+
+def _named(scope: Mapping[str, Any]) -> Iterator[str]:
+    """Secrets under telling names."""
     for name, value in list(scope.items()):
         sure = telling.strength(name)
         if sure is not telling.NOT:

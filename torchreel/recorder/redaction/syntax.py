@@ -163,7 +163,7 @@ def _parts(node: ast.AST) -> Iterator[ast.AST]:
 
 
 def _through(call: ast.Call, strength: Strength) -> Iterator[_Found]:
-    """Return what a call makes of texts; a word for an unknown function may be its mode."""
+    """Yield the texts that go through a call; a word may be the mode of a function unknown."""
     name = _callee(call)
     if name in _READERS:
         arguments, strength = call.args[1:], strength

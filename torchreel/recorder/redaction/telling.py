@@ -1,4 +1,4 @@
-"""Names of a program: how much each tells of its value, and which values are secrets by it.
+"""The strength of names: how much one tells of its value, and which values that makes a secret.
 
 Lives here: the names by which the source of a program is read (`syntax`).  Not here: the names that
 a text is searched for (`names`), and what the environment, options and frames go by
@@ -43,7 +43,7 @@ _SHORTEST = 4
 
 
 class Strength(IntEnum):
-    """The degrees in which a name tells that its value is a secret."""
+    """The grades of how much a name tells."""
 
     NOT = 0
     MAYBE = 1
