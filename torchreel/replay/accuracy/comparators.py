@@ -10,6 +10,8 @@ import re
 from torchreel.errors import UsageError
 
 DEFAULT = "default"
+BY_UP_TO = "by up to"
+"""Stands in the description of numbers that differ, before the largest difference."""
 _CLOSE = re.compile(r"close\(\s*(\d[\d.eE+-]*)\s*,\s*(\d[\d.eE+-]*)\s*\)")
 _USERS = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*")
 
