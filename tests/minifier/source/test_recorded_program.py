@@ -14,7 +14,7 @@ import pytest
 import torch
 
 from torchreel.errors import NotReproduced, UnsupportedError, UntrustedError
-from torchreel.minifier.accuracy.wrong_results import find_in_program
+from torchreel.minifier.accuracy.wrong_results import find_in_program, with_doubt
 from torchreel.minifier.cases.kinds import AnyCase
 from torchreel.minifier.cases.source_case import ANYTHING, SourceCase
 from torchreel.minifier.export import ExportOptions, export
@@ -25,6 +25,7 @@ from torchreel.minifier.oracle.protocol import ChildReport, Task, TaskResult
 from torchreel.minifier.results.verdicts import OracleReport
 from torchreel.minifier.scripts.source_form import comparing_forms
 from torchreel.minifier.source.recorded_program import observed_program, recorded_program
+from torchreel.replay.accuracy.comparison import differences
 from torchreel.store import Store, queries
 from torchreel.store.documents.jsontypes import parse_json
 from torchreel.store.failures.signature import Signature, wrong_result_signature
@@ -219,6 +220,13 @@ def test_a_program_may_raise_for_what_it_gets(
         case, failure = find_in_program(store, None, TRUSTED, Here())
     assert (case.whole, case.observes) == (True, "")
     assert failure.signature.exception_types == ("LookupError",)
+
+
+def test_what_may_be_rounding_is_said() -> None:
+    """A program is not computed in float64, as a graph is."""
+    found = differences([torch.ones(2)], [torch.zeros(2)])
+    assert "may be rounding" in with_doubt(str(found[0].detail))
+    assert with_doubt("True in eager mode, False compiled").endswith("compiled")
 
 
 def test_names_of_a_program_are_not_those_of_its_script() -> None:

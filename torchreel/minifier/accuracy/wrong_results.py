@@ -31,6 +31,7 @@ from torchreel.minifier.source.passes.settings import SimplerCall
 from torchreel.minifier.source.recorded_program import observed_program
 from torchreel.minifier.storage.added_failures import add_failure
 from torchreel.replay.accuracy import comparators
+from torchreel.replay.accuracy.comparators import BY_UP_TO
 from torchreel.replay.imposed.operators import document
 from torchreel.store import queries
 from torchreel.store.database import Store
@@ -41,6 +42,10 @@ ONE_CALL = (
     "not seen."
 )
 """The limit of every verdict on a recorded graph."""
+_ROUNDING = (
+    "; no graph differs by more than rounding explains, so it may be rounding that the program "
+    "enlarges"
+)
 
 
 def find_difference(
@@ -155,8 +160,10 @@ def find_in_program(
     for case in cases:
         report = oracle.judge(case)
         if is_wrong(report) and report.observed is not None:
-            case = replace(case, observes=str(report.values[OBSERVES]))
-            return case, add_failure(store, owner, report.observed, report.detail)
+            case, detail = replace(case, observes=str(report.values[OBSERVES])), report.detail
+            if listener is not None:
+                listener.on_step(looking(f"it differs: {with_doubt(detail)}"))
+            return case, add_failure(store, owner, report.observed, with_doubt(detail))
         if report.observed is not None and report.observed.failure_class == "exception":
             raising.append((replace(case, observes=""), report))
         seen.append(f"  the program itself: {_in_words(report)}")
@@ -164,6 +171,14 @@ def find_in_program(
         assert report.observed is not None, "it was kept for that"
         return case, add_failure(store, owner, report.observed, report.detail)
     raise NotReproduced("\n".join(["Nor does the recorded program:", *dict.fromkeys(seen)]))
+
+
+def with_doubt(detail: str) -> str:
+    """Return what a program did otherwise, with what else it may be where numbers differ.
+
+    How far rounding goes is known of a graph, which is computed in float64 as well.
+    """
+    return f"{detail}{_ROUNDING}" if BY_UP_TO in detail else detail
 
 
 def _notify(listener: Listener | None, what: str, owner: Compile) -> None:

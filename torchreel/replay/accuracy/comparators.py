@@ -34,6 +34,8 @@ class Comparator:
 
 
 DEFAULT = "default"
+BY_UP_TO = "by up to"
+"""Stands in the description of numbers that differ, before the largest difference."""
 NAMED = {
     DEFAULT: Comparator("they are further apart than rounding explains", "by dtype"),
     "exact": Comparator("any bit does, but that of a NaN", (0.0, 0.0)),

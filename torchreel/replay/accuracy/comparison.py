@@ -21,7 +21,7 @@ from torch.utils import _pytree as pytree
 
 from torchreel.errors import UsageError
 from torchreel.replay.accuracy import comparators
-from torchreel.replay.accuracy.comparators import DEFAULT
+from torchreel.replay.accuracy.comparators import BY_UP_TO, DEFAULT
 from torchreel.replay.accuracy.rounding import (
     NO_EVIDENCE,
     Evidence,
@@ -256,4 +256,4 @@ def _of_user(text: str) -> _Differ:
 def _difference(kind: str, index: int, count: int, error: float) -> Difference:
     finite = 0 < error < math.inf
     magnitude = math.floor(math.log10(error)) if finite else None
-    return Difference(kind, index, magnitude, f"{count} elements, by up to {error:.3g}")
+    return Difference(kind, index, magnitude, f"{count} elements, {BY_UP_TO} {error:.3g}")
