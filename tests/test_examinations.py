@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks import corpus, hostile_documents
+from benchmarks import corpus, hostile_documents, provenance
 from benchmarks.exam import __main__ as exam
 
 
@@ -73,3 +73,11 @@ def test_a_failure_of_dynamo_is_replayed_from_its_frame(
     table = capsys.readouterr().out
     assert "Dynamo failed, from the frame" in table
     assert "1 compiles: {'identical': 1}" in table
+
+
+@pytest.mark.slow
+def test_kernels_lead_to_lines_of_a_model(capsys: pytest.CaptureFixture[str]) -> None:
+    assert provenance.main(["lstm"]) == 0
+    told = capsys.readouterr().out
+    assert "lstm" in told
+    assert "100.0%" in told
