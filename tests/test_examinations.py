@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks import corpus, hostile_documents
+from benchmarks import corpus, hostile_documents, provenance
 from benchmarks.exam import __main__ as exam
 
 
@@ -79,3 +79,11 @@ def test_no_examination_hides_a_module_of_python() -> None:
     """Some run a file of `benchmarks/` as a program, whose imports begin there."""
     names = {path.stem for path in Path(corpus.__file__).parent.iterdir()}
     assert not names & sys.stdlib_module_names
+
+
+@pytest.mark.slow
+def test_kernels_lead_to_lines_of_a_model(capsys: pytest.CaptureFixture[str]) -> None:
+    assert provenance.main(["lstm"]) == 0
+    told = capsys.readouterr().out
+    assert "lstm" in told
+    assert "100.0%" in told

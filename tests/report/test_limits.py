@@ -1,0 +1,49 @@
+"""How large a page gets: a graph of 5,000 nodes, and 1,000 compiles of 64 ranks."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.cli.stores import TENSOR, failing, graph, node
+from tests.report.conftest import document_of
+from tests.report.test_ranks import job
+from torchreel.report import build_comparison, render
+from torchreel.report.build import MAX_BYTES
+from torchreel.store import Store, parse
+
+
+def large(path: Path, function: str) -> Path:
+    """A store with a graph of 5,000 nodes, of which each fiftieth calls a function."""
+    nodes = [node("n", "placeholder", "n", val=TENSOR)]
+    for number in range(5_000):
+        name = function if number % 50 == 0 else "add"
+        trace = f'  File "model.py", line {number % 300 + 1}, in forward\n    y = f(x)\n'
+        before = f"n{number - 1}" if number else "n"
+        meta = {"val": TENSOR, "stack_trace": trace}
+        target = f"op:aten.{name}.default"
+        nodes.append(node(f"n{number}", "call_function", target, {"n": before}, **meta))
+    Store.open(path, create=True).close()
+    return failing(path, graph(*nodes))
+
+
+def test_a_graph_of_five_thousand_nodes(tmp_path: Path) -> None:
+    left, right = large(tmp_path / "a.db", "relu"), large(tmp_path / "b.db", "sin")
+    assert document_of(left).notes == []
+    assert len(render(document_of(left)).encode()) < MAX_BYTES
+    with Store.open(left) as one, Store.open(right) as other:
+        document = build_comparison((one, parse(str(left))), (other, parse(str(right))), MAX_BYTES)
+    assert document.notes == []
+    assert len(render(document).encode()) < MAX_BYTES
+
+
+@pytest.mark.slow
+def test_a_thousand_compiles_of_64_ranks(tmp_path: Path) -> None:
+    path = job(tmp_path / "run.db", 64, 16, lambda rank, at: "odd" if (rank, at) == (40, 9) else "")
+    document = document_of(path)
+    assert len(document.compiles) == 1024
+    assert document.ranks is not None
+    assert document.ranks.views[1].ranks == [40]
+    assert document.notes == []
+    assert len(render(document).encode()) < MAX_BYTES
