@@ -89,3 +89,23 @@ def test_a_reader_works_in_copies(
     with Store.open(pushed) as store:
         assert len(queries.recordings(store)) == 1
         assert len(queries.reductions(store)) == 1
+
+
+@pytest.mark.slow
+def test_recording_into_a_server_shows_and_keeps_no_password(
+    run: Run, server: Server, url: str, tmp_path: Path
+) -> None:
+    """It is slower than a file, and allowed."""
+    secret = server.locked_url(url.rpartition("/")[2])
+    program = tmp_path / "works.py"
+    program.write_text("import torch\ntorch.compile(torch.sin, backend='eager')(torch.ones(2))\n")
+    command = [sys.executable, "-m", "torchreel.cli", "record", "-o", secret, "--", sys.executable]
+    ended = subprocess.run([*command, str(program)], capture_output=True, text=True)
+    assert ended.returncode == 0, ended.stderr
+    assert "locked@" in ended.stderr
+    found = run("query", url, "SELECT count(*) FROM compiles WHERE status = 'ok'")
+    assert "1" in found.out.split()
+    tables = ("recordings", "environment", "lost", "events", "compiles", "config_entries")
+    kept = [run("query", url, f"SELECT * FROM main.{name}").out for name in tables]
+    for text in (ended.stdout, ended.stderr, *kept):
+        assert "fish" not in text

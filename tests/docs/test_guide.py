@@ -15,7 +15,7 @@ import pytest
 
 from tests.docs.pages import guide
 
-_BLOCK = re.compile(r'^```(\w+)(?: title="(\S+)")?\n(.*?)^```$', re.MULTILINE | re.DOTALL)
+BLOCK = re.compile(r'^```(\w+)(?: title="(\S+)")?\n(.*?)^```$', re.MULTILINE | re.DOTALL)
 _STATUS = re.compile(r"\s*# exits with (\d+)$")
 
 
@@ -30,21 +30,23 @@ class Command:
 
 def steps() -> Iterator[tuple[str, str] | Command]:
     """Files to write and commands to run."""
-    for kind, name, text in _BLOCK.findall(guide()):
+    for kind, name, text in BLOCK.findall(guide()):
         if name:
             yield name, text
         elif kind == "console":
-            yield from _commands(text)
+            yield from commands(text)
 
 
-def _commands(text: str) -> Iterator[Command]:
+def commands(text: str) -> Iterator[Command]:
+    """The commands of a block."""
     for part in re.split(r"^\$ ", text, flags=re.MULTILINE)[1:]:
         line, _, expected = part.partition("\n")
         status = _STATUS.search(line)
         yield Command(_STATUS.sub("", line), int(status[1]) if status else 0, expected)
 
 
-def _run(command: Command, folder: Path) -> tuple[int, str]:
+def run_command(command: Command, folder: Path) -> tuple[int, str]:
+    """The exit status of a command in a folder, and all that it prints."""
     kept = {k: v for k, v in os.environ.items() if not k.startswith("TORCHREEL")}
     path = f"{Path(sys.executable).parent}{os.pathsep}{kept.get('PATH', '')}"
     result = subprocess.run(
@@ -58,7 +60,7 @@ def _run(command: Command, folder: Path) -> tuple[int, str]:
     return result.returncode, result.stdout
 
 
-def _shows(expected: str, output: str) -> bool:
+def shows(expected: str, output: str) -> bool:
     """Whether an output is the expected one, '...' standing for anything."""
     parts = [re.escape(part.strip()) for part in re.split(r"\.\.\.", _plain(expected))]
     return re.fullmatch(r"\s*" + r".*".join(parts) + r"\s*", _plain(output), re.DOTALL) is not None
@@ -74,9 +76,9 @@ def test_the_guide_is_true(tmp_path: Path) -> None:
         if isinstance(step, tuple):
             (tmp_path / step[0]).write_text(step[1], encoding="utf-8")
             continue
-        status, output = _run(step, tmp_path)
+        status, output = run_command(step, tmp_path)
         assert status == step.status, f"$ {step.line}\n{output}"
-        assert _shows(step.expected, output), f"$ {step.line}\n{output}\nexpected\n{step.expected}"
+        assert shows(step.expected, output), f"$ {step.line}\n{output}\nexpected\n{step.expected}"
 
 
 def test_the_guide_has_examples() -> None:

@@ -31,6 +31,7 @@ from sqlalchemy.pool import NullPool, Pool, QueuePool
 from sqlalchemy.sql import visitors
 
 from torchreel.errors import DamagedStore, LockedStore, NewerStore, NotAStore, UsageError
+from torchreel.store import limits
 from torchreel.store.blobs import blobs
 from torchreel.store.blobs.packing import LastPack
 from torchreel.store.blobs.pages import Inline
@@ -140,8 +141,8 @@ class Store:
 
     @property
     def size(self) -> int:
-        """The bytes of its file; 0 for a server's."""
-        return 0 if self._path is None else bytes_of(self._path)
+        """The bytes of its file, from which limits follow; of a server's, those of a recording."""
+        return limits.SERVER_BYTES if self._path is None else bytes_of(self._path)
 
     @contextmanager
     def writer(self) -> Iterator[Writer]:

@@ -37,6 +37,9 @@ SQL_DEPTH = 50
 """Levels of an expression, compound terms and columns of what somebody else wrote as a schema: ours
 has fewer than twenty."""
 
+SERVER_BYTES = 16 << 20
+"""The size of the file that a store on a server counts as: that of a large recording, for what one
+query reads is of one, and a database has those of many."""
 PUSHED_TEXT = 16 << 20
 """Bytes of one text that is sent to another store.  The longest that is recorded is a message, of a
 few kilobytes; what is longer is in a blob."""
