@@ -2,8 +2,11 @@
 
 import ast
 import importlib
+import re
 from collections.abc import Iterator
 from pathlib import Path
+
+import pytest
 
 from torchreel import events, recorder
 from torchreel.events.documentation import meaning, meanings_of_fields
@@ -44,6 +47,48 @@ def test_every_type_of_event_is_noted_by_a_probe() -> None:
         }
     assert defined == set(probes.noted_events())
     assert defined == set(event_types().values())
+
+
+def imported_from(package: str, file: Path) -> set[str]:
+    """The modules of a package that a file imports, or imports from."""
+    found = set()
+    for node in ast.walk(ast.parse(file.read_text())):
+        if isinstance(node, ast.ImportFrom) and node.module == package:
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and (node.module or "").startswith(f"{package}."):
+            found.add((node.module or "").removeprefix(f"{package}."))
+    return found
+
+
+def test_every_module_of_probes_is_in_the_list_or_used_by_one_that_is() -> None:
+    files = {file.stem: file for file in Path(probes.__path__[0]).glob("[!_]*.py")}
+    reached, waiting = set[str](), {m.__name__.rpartition(".")[2] for m in probes._MODULES}
+    while waiting:
+        reached |= waiting
+        used = {n for name in waiting for n in imported_from(probes.__name__, files[name])}
+        waiting = used - reached
+    assert files.keys() - reached == set(), "not in _MODULES of recorder/probes/__init__.py"
+    for name in files:
+        made = getattr(importlib.import_module(f"{probes.__name__}.{name}"), "PROBES", ())
+        assert set(made) <= set(probes.PROBES), name
+
+
+def test_every_module_of_events_is_read() -> None:
+    """A module that nobody imports has no types for whoever reads a store."""
+    folder = Path(events.__path__[0])
+    declaring = {
+        file.stem
+        for file in folder.glob("*.py")
+        if re.search(r"^class \w+\((\w*Event|EventType),", file.read_text(), re.MULTILINE)
+    }
+    assert declaring - {"event"} <= imported_from("torchreel.events", folder / "reading.py")
+
+
+def test_a_family_that_is_in_no_system_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    less = {name: found for name, found in catalogue.SYSTEMS.items() if name != "Guards"}
+    monkeypatch.setattr(catalogue, "SYSTEMS", less)
+    with pytest.raises(ValueError, match=r"no system of SYSTEMS has the family of guards\."):
+        catalogue.page()
 
 
 def modules() -> Iterator[tuple[str, ast.Module]]:
