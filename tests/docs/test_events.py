@@ -3,10 +3,11 @@
 import ast
 import importlib
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pytest
+from msgspec import inspect
 
 from torchreel import events, recorder
 from torchreel.events.documentation import meaning, meanings_of_fields
@@ -82,6 +83,49 @@ def test_every_module_of_events_is_read() -> None:
         if re.search(r"^class \w+\((\w*Event|EventType),", file.read_text(), re.MULTILINE)
     }
     assert declaring - {"event"} <= imported_from("torchreel.events", folder / "reading.py")
+
+
+JSON = (
+    inspect.StrType, inspect.BoolType, inspect.IntType, inspect.FloatType, inspect.NoneType,
+    inspect.AnyType, inspect.ListType, inspect.VarTupleType, inspect.DictType, inspect.UnionType,
+)  # fmt: skip
+
+
+def parts(kind: inspect.Type) -> Iterator[inspect.Type]:
+    """The type, and those that it is made of."""
+    yield kind
+    for name in ("item_type", "key_type", "value_type"):
+        yield from parts(getattr(kind, name)) if hasattr(kind, name) else ()
+    for one in getattr(kind, "types", ()):
+        yield from parts(one)
+
+
+def without_json(found: type[EventType]) -> list[str]:
+    """The fields of a type of event that a store cannot give back as they were."""
+    described = inspect.type_info(found)
+    assert isinstance(described, inspect.StructType)
+    return [
+        field.name
+        for field in described.fields
+        for part in parts(field.type)
+        if not isinstance(part, JSON)
+        or (isinstance(part, inspect.DictType) and not isinstance(part.key_type, inspect.StrType))
+    ]
+
+
+@pytest.mark.parametrize("kind", sorted(event_types()))
+def test_a_field_has_a_type_that_json_has(kind: str) -> None:
+    """Text, numbers, truth values, lists and mappings from text of these, and what may be any."""
+    assert without_json(event_types()[kind]) == []
+
+
+def test_what_json_has_not_is_found() -> None:
+    class Odd(EventType, frozen=True):
+        pairs: Mapping[tuple[str, int], int]
+        path: Path | None
+        fine: list[str | int] | None
+
+    assert set(without_json(Odd)) == {"pairs", "path"}
 
 
 def test_a_family_that_is_in_no_system_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
