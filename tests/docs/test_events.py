@@ -2,8 +2,12 @@
 
 import ast
 import importlib
-from collections.abc import Iterator
+import re
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+
+import pytest
+from msgspec import inspect
 
 from torchreel import events, recorder
 from torchreel.events.documentation import meaning, meanings_of_fields
@@ -44,6 +48,91 @@ def test_every_type_of_event_is_noted_by_a_probe() -> None:
         }
     assert defined == set(probes.noted_events())
     assert defined == set(event_types().values())
+
+
+def imported_from(package: str, file: Path) -> set[str]:
+    """The modules of a package that a file imports, or imports from."""
+    found = set()
+    for node in ast.walk(ast.parse(file.read_text())):
+        if isinstance(node, ast.ImportFrom) and node.module == package:
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and (node.module or "").startswith(f"{package}."):
+            found.add((node.module or "").removeprefix(f"{package}."))
+    return found
+
+
+def test_every_module_of_probes_is_in_the_list_or_used_by_one_that_is() -> None:
+    files = {file.stem: file for file in Path(probes.__path__[0]).glob("[!_]*.py")}
+    reached, waiting = set[str](), {m.__name__.rpartition(".")[2] for m in probes._MODULES}
+    while waiting:
+        reached |= waiting
+        used = {n for name in waiting for n in imported_from(probes.__name__, files[name])}
+        waiting = used - reached
+    assert files.keys() - reached == set(), "not in _MODULES of recorder/probes/__init__.py"
+    for name in files:
+        made = getattr(importlib.import_module(f"{probes.__name__}.{name}"), "PROBES", ())
+        assert set(made) <= set(probes.PROBES), name
+
+
+def test_every_module_of_events_is_read() -> None:
+    """A module that nobody imports has no types for whoever reads a store."""
+    folder = Path(events.__path__[0])
+    declaring = {
+        file.stem
+        for file in folder.glob("*.py")
+        if re.search(r"^class \w+\((\w*Event|EventType),", file.read_text(), re.MULTILINE)
+    }
+    assert declaring - {"event"} <= imported_from("torchreel.events", folder / "reading.py")
+
+
+JSON = (
+    inspect.StrType, inspect.BoolType, inspect.IntType, inspect.FloatType, inspect.NoneType,
+    inspect.AnyType, inspect.ListType, inspect.VarTupleType, inspect.DictType, inspect.UnionType,
+)  # fmt: skip
+
+
+def parts(kind: inspect.Type) -> Iterator[inspect.Type]:
+    """The type, and those that it is made of."""
+    yield kind
+    for name in ("item_type", "key_type", "value_type"):
+        yield from parts(getattr(kind, name)) if hasattr(kind, name) else ()
+    for one in getattr(kind, "types", ()):
+        yield from parts(one)
+
+
+def without_json(found: type[EventType]) -> list[str]:
+    """The fields of a type of event that a store cannot give back as they were."""
+    described = inspect.type_info(found)
+    assert isinstance(described, inspect.StructType)
+    return [
+        field.name
+        for field in described.fields
+        for part in parts(field.type)
+        if not isinstance(part, JSON)
+        or (isinstance(part, inspect.DictType) and not isinstance(part.key_type, inspect.StrType))
+    ]
+
+
+@pytest.mark.parametrize("kind", sorted(event_types()))
+def test_a_field_has_a_type_that_json_has(kind: str) -> None:
+    """Text, numbers, truth values, lists and mappings from text of these, and what may be any."""
+    assert without_json(event_types()[kind]) == []
+
+
+def test_what_json_has_not_is_found() -> None:
+    class Odd(EventType, frozen=True):
+        pairs: Mapping[tuple[str, int], int]
+        path: Path | None
+        fine: list[str | int] | None
+
+    assert set(without_json(Odd)) == {"pairs", "path"}
+
+
+def test_a_family_that_is_in_no_system_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    less = {name: found for name, found in catalogue.SYSTEMS.items() if name != "Guards"}
+    monkeypatch.setattr(catalogue, "SYSTEMS", less)
+    with pytest.raises(ValueError, match=r"no system of SYSTEMS has the family of guards\."):
+        catalogue.page()
 
 
 def modules() -> Iterator[tuple[str, ast.Module]]:

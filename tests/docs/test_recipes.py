@@ -1,4 +1,4 @@
-"""The recipes of CONTRIBUTING.md, each carried out in a copy of the repository."""
+"""The recipes of CONTRIBUTING.md, each carried out in a copy of the repository and linted there."""
 
 from __future__ import annotations
 
@@ -17,6 +17,13 @@ from tests.docs.pages import ROOT
 TEXT = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
 RECIPES = dict(re.findall(r"^## (Add [^\n]*)\n(.*?)(?=^## |\Z)", TEXT, re.MULTILINE | re.DOTALL))
 BLOCK = re.compile(r'^ *```(\w+)(?: title="([^\n]*)")?\n(.*?)^ *```$', re.MULTILINE | re.DOTALL)
+LINT = (
+    "ruff check .",
+    "ruff format --check .",
+    "mypy --cache-dir {cache}",
+    "lint-imports",
+    "python -m pytest -q tests/docs/test_words.py tests/docs/test_events.py",
+)
 CHANGE = re.compile(r"([^\s,]+)(?:, (before|instead of|at its end)(?:: (.*))?)?")
 
 
@@ -58,13 +65,21 @@ def _run(line: str, folder: Path) -> None:
     assert done.returncode == 0, f"$ {line}\n{done.stdout}"
 
 
+@pytest.fixture(scope="module")
+def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder in which mypy keeps what it knows from one recipe to the next."""
+    return tmp_path_factory.mktemp("mypy")
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("name", RECIPES)
-def test_a_recipe_works_as_it_is_written(name: str, tmp_path: Path) -> None:
-    for part in ("torchreel", "tests", "docs", "pyproject.toml"):
+def test_a_recipe_works_as_it_is_written(name: str, tmp_path: Path, cache: Path) -> None:
+    for part in ("torchreel", "tests", "docs", "mkdocs.yml", "pyproject.toml"):
         copy = shutil.copytree if (ROOT / part).is_dir() else shutil.copy
         copy(ROOT / part, tmp_path / part)
     _carry_out(RECIPES[name], tmp_path)
+    for line in LINT:
+        _run(line.format(cache=cache), tmp_path)
 
 
 def test_there_are_five_recipes() -> None:

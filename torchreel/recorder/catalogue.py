@@ -52,8 +52,9 @@ Made by `python -m torchreel.recorder.catalogue`.
 
 
 def page() -> str:
-    """Return the page, as Markdown."""
+    """Return the page, as Markdown. Raises ValueError for a kind whose family is in no system."""
     events = sorted(noted_events().items(), key=lambda item: item[0].kind)
+    _refuse_unknown([event_type.kind for event_type, _ in events])
     parts = [_HEAD]
     for number, (system, families) in enumerate(SYSTEMS.items(), 1):
         parts.append(f"\n## {number}. {system}\n")
@@ -63,6 +64,13 @@ def page() -> str:
             parts.append("|---|---|---|---|---|\n")
         parts += rows
     return "".join(parts)
+
+
+def _refuse_unknown(kinds: list[str]) -> None:
+    known = {family for families in SYSTEMS.values() for family in families}
+    absent = [kind for kind in kinds if kind.partition(".")[0] not in known]
+    if absent:
+        raise ValueError(f"no system of SYSTEMS has the family of {', '.join(absent)}")
 
 
 def _row(event_type: type[EventType], noted: Noted) -> str:

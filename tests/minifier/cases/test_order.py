@@ -5,37 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 
 from hypothesis import given, settings
-from hypothesis import strategies as st
 
+from tests.minifier.generated import cases
 from tests.minifier.hand_made import call, case_of, chain, ref, tensor
+from torchreel.formats.graphs.codec import NodeDoc
 from torchreel.minifier.cases.case import Case
 from torchreel.minifier.cases.order import sort_key
 from torchreel.store.documents.jsontypes import canonical_json
-
-FUNCTIONS = ("sin", "cos", "relu", "neg")
-
-
-@st.composite
-def cases(draw: st.DrawFn) -> Case:
-    """Small random graphs of pointwise operators over one or two inputs."""
-    inputs = {f"x{i}": draw(tensors) for i in range(draw(st.integers(1, 2)))}
-    names, calls = list(inputs), []
-    for number in range(draw(st.integers(0, 5))):
-        name = f"c{number}"
-        calls.append(
-            call(name, draw(st.sampled_from(FUNCTIONS)), ref(draw(st.sampled_from(names))))
-        )
-        names.append(name)
-    outputs = draw(st.lists(st.sampled_from(names), max_size=2))
-    return case_of(calls, outputs, **inputs)
-
-
-tensors = st.builds(
-    lambda size, dtype, grad: tensor(*size, dtype=dtype, requires_grad=grad),
-    st.lists(st.integers(0, 4), max_size=3),
-    st.sampled_from(["float32", "int64", "float16"]),
-    st.booleans(),
-)
 
 
 @settings(deadline=None)
@@ -75,6 +51,15 @@ def test_simpler_inputs_are_simpler() -> None:
     assert plain < sort_key(with_input(stride=[1, 4]))
     assert plain < sort_key(with_input(storage=0))
     assert plain < sort_key(with_input(dtype="float16"))
+
+
+def test_a_constant_counts_as_an_input_does() -> None:
+    """And as an odd one: an input in its place is simpler, whatever its size."""
+    calls = [NodeDoc("k", "get_attr", "k"), call("c", "add", ref("x"), ref("k"))]
+    case = case_of(calls, ["c"], x=tensor(4, 8))
+    case = case.with_graph(replace(case.graph, attributes={"k": tensor(4, 8)}))
+    given = case_of([call("c", "add", ref("x"), ref("k"))], ["c"], x=tensor(4, 8), k=tensor(4, 8))
+    assert sort_key(given) < sort_key(case)
 
 
 def test_settings_count() -> None:

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import functools
 from dataclasses import replace
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
-from tests.minifier.cases.test_order import cases
+from tests.minifier.generated import cases
 from tests.minifier.hand_made import call, case_of, chain, functions_of, ref, tensor
 from torchreel.formats.graphs.codec import GraphDoc, NodeDoc
 from torchreel.minifier.cases.case import Case
 from torchreel.minifier.cases.descriptions import sizes
 from torchreel.minifier.cases.graph_edits import output_items
-from torchreel.minifier.passes import Pass, all_passes
+from torchreel.minifier.cases.order import sort_key
+from torchreel.minifier.passes import Edit, Pass, all_passes
 from torchreel.minifier.passes.all_plain import AllPlain
 from torchreel.minifier.passes.around import Around
 from torchreel.minifier.passes.bypass import Bypass, BypassByEqual
@@ -35,10 +37,15 @@ PASSES = [*all_passes(), Around("target: aten.relu.default, sin or add of cond")
 @given(case=cases(), data=st.data())
 def test_contract(item: Pass, case: Case, data: st.DataObject) -> None:
     """Deterministic, proposes only, never the same case, well-formed graphs."""
-    before = case.to_bytes()
     edits = list(item.edits(case))
-    assert edits == list(item.edits(case))
     some = data.draw(st.lists(st.sampled_from(edits), max_size=4)) if edits else []
+    assert_contract(item, case, some)
+
+
+def assert_contract(item: Pass, case: Case, some: list[Edit]) -> Case | None:
+    """The candidate with some edits, made as the contract has it."""
+    before = case.to_bytes()
+    assert list(item.edits(case)) == list(item.edits(case))
     candidate = item.apply(case, some)
     assert case.to_bytes() == before
     if candidate is not None:
@@ -48,6 +55,43 @@ def test_contract(item: Pass, case: Case, data: st.DataObject) -> None:
         assert again is not None
         assert again.to_bytes() == candidate.to_bytes()
         item.apply(candidate, some)  # stale edits are skipped, not an error
+    return candidate
+
+
+@functools.cache
+def generated() -> list[Case]:
+    """A few hundred cases, the same ones every time."""
+    found: list[Case] = []
+
+    @settings(
+        max_examples=300, deadline=None, phases=[Phase.generate], derandomize=True, database=None
+    )
+    @given(case=cases())
+    def keep(case: Case) -> None:
+        found.append(case)
+
+    keep()
+    return found
+
+
+@pytest.mark.parametrize("item", all_passes(), ids=lambda item: item.name)
+def test_contract_where_there_are_edits(item: Pass) -> None:
+    """On ten cases, edits one by one and all at once.
+
+    One makes a case that the order calls simpler: others are skipped, and nobody hears of it.
+    """
+    fitting = [case for case in generated() if item.edits(case)]
+    for case in fitting[:10]:
+        edits = list(item.edits(case))
+        for some in (*([edit] for edit in edits[:3]), edits):
+            assert_contract(item, case, some)
+    assert any(has_a_simpler(item, case) for case in fitting), "see tests/minifier/generated.py"
+
+
+def has_a_simpler(item: Pass, case: Case) -> bool:
+    """True if an edit makes a case that the search would ask the oracle about."""
+    candidates = [item.apply(case, [edit]) for edit in item.edits(case)]
+    return any(sort_key(made) < sort_key(case) for made in candidates if made is not None)
 
 
 def test_names_are_unique() -> None:

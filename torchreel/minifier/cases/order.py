@@ -8,7 +8,7 @@ most to the least important:
 2.  inputs, constants and outputs;
 3.  symbols;
 4.  how deep graphs are nested;
-5.  elements of all inputs (a symbol counts as its hint), then their dimensions;
+5.  elements of all inputs and constants (a symbol counts as its hint), then their dimensions;
 6.  inputs that are not plain: gradients, parameters, strides, shared storages, flags, constants;
 7.  dtypes: float32, then int64, bool, float64, complex64, then all others;
 8.  the backend (AOTAutograd alone, with decompositions, Inductor, any other), then what is done
@@ -55,16 +55,16 @@ def _(case: SourceCase) -> Key:
 def _(case: Case) -> Key:
     doc, graph = case.checkpoint, case.graph
     text, constants = case.canonical, _constants(graph)
-    inputs, hints = [_facts_of(value) for value in doc.inputs], doc.hints
+    inputs, hints = [_facts_of(value) for value in (*doc.inputs, *constants)], doc.hints
     return (
         graph.total_call_nodes,
         graph.call_nodes,
-        len(doc.inputs) + constants + len(output_items(graph)),
+        len(inputs) + len(output_items(graph)),
         len(as_object(doc.shape_env.get("symbols"))),
         _depth(graph),
         sum(_elements(*sized, hints) for sized, *_ in inputs),
         sum(dimensions for _, dimensions, _, _ in inputs),
-        sum(oddities for _, _, oddities, _ in inputs) + constants,
+        sum(oddities for _, _, oddities, _ in inputs) + len(constants),
         sum(rank for *_, rank in inputs),
         BACKENDS.index(case.backend) if case.backend in BACKENDS else len(BACKENDS),
         HARNESSES.index(case.harness),
@@ -131,12 +131,13 @@ def _dtype_rank(value: Json) -> int:
 
 
 @memoized
-def _constants(graph: GraphDoc) -> int:
-    """Count the nodes that name a constant: they count as inputs, and as odd ones."""
+def _constants(graph: GraphDoc) -> tuple[Json, ...]:
+    """Return the constant of each node that names one: they count as inputs, and as odd ones."""
     if not graph.attributes and not graph.modules:
-        return 0
-    here = sum(node.op == "get_attr" and node.target in graph.attributes for node in graph.nodes)
-    return here + sum(_constants(inner) for inner in graph.modules.values())
+        return ()
+    targets = [node.target for node in graph.nodes if node.op == "get_attr"]
+    here = [graph.attributes[name] for name in targets if name in graph.attributes]
+    return (*here, *(value for inner in graph.modules.values() for value in _constants(inner)))
 
 
 @memoized

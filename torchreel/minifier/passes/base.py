@@ -4,8 +4,8 @@ A pass is a small pure function from a case to *edits*: independent proposals, e
 value, in the order in which they should be tried. `apply` makes the case in which a number of them
 are carried out together. That is all: a pass does not know whether its proposals are any good. The
 search applies runs of neighbouring edits (four at a time, then twice as many, then halving), skips
-a candidate that the order (`order.sort_key`) does not call simpler, and asks the oracle about the
-others.
+in silence a candidate that the order (`minifier.cases.order.sort_key`) does not call simpler, and
+asks the oracle about the others.
 
 The contract, which `tests/minifier/passes/test_passes.py` checks for every pass of the list:
 
@@ -16,7 +16,8 @@ The contract, which `tests/minifier/passes/test_passes.py` checks for every pass
 - a candidate may be invalid as a program (the oracle finds out, cheaply), never malformed as a
   graph: uses come after definitions, and there is one description per input.
 
-To add one: put it in a file named after the edit, and its name in a tier of `passes.PHASES`.
+To add one: put it in a file named after the edit, and its name in a tier of `passes.PHASES`. The
+test wants an edit that makes one of the cases of `tests/minifier/generated.py` simpler.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ class GraphEdit(Edit):
 
     @abstractmethod
     def note(self, editor: GraphEditor) -> None:
-        """Note the edit on a editor of that graph (nothing, if it makes no sense any more)."""
+        """Note the edit on an editor of that graph (nothing, if it makes no sense any more)."""
 
 
 class CaseEdit(Edit):
