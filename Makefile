@@ -11,7 +11,7 @@ EXAMINATIONS := canaries cases completeness corpus damaged detection exam instru
 	overhead provenance rebuilding recording releases replay share soak source triage
 CASES ?= examples
 
-.PHONY: help venv test test-all lint demo docs compat bench quality fidelity hostile faults known-forms clean \
+.PHONY: help venv test test-all test-server lint demo docs compat bench quality fidelity hostile faults known-forms clean \
 	check-compiler check-python $(EXAMINATIONS)
 
 help:  ## this list
@@ -36,6 +36,9 @@ test: check-compiler $(STAMP)  ## the tests that one waits for: some seven minut
 
 test-all: check-compiler $(STAMP)  ## all tests, the slow ones too: what CI runs, half an hour
 	$(PYTEST) -m "not exhaustive"
+
+test-server: check-compiler $(STAMP)  ## the tests of the command line, with each store on a PostgreSQL server
+	$(PYTEST) --database postgres tests/cli
 
 lint: $(STAMP)  ## ruff, mypy, and the contracts of imports
 	$(VENV)/bin/ruff check .

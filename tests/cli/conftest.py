@@ -35,6 +35,13 @@ def on_server(request: pytest.FixtureRequest) -> OnServer | None:
 
 
 @pytest.fixture
+def a_file(on_server: OnServer | None) -> None:
+    """What a test is about is the file of a store, or its path in something that is written."""
+    if on_server is not None:
+        pytest.skip("about the file itself")
+
+
+@pytest.fixture
 def run(
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,

@@ -11,6 +11,8 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from tests.cli.conftest import Run
 from tests.cli.stores import failing
 
@@ -22,6 +24,7 @@ def data_of(page: Path) -> Any:
     return json.loads(found[1])
 
 
+@pytest.mark.usefixtures("a_file")
 def test_it_writes_a_page_and_says_what_is_in_it(run: Run, empty: Path, tmp_path: Path) -> None:
     page = tmp_path / "report.html"
     result = run("report", failing(empty), "-o", page)
@@ -88,6 +91,7 @@ def test_it_does_not_import_torch(empty: Path, tmp_path: Path) -> None:
     subprocess.run([sys.executable, "-c", code], check=True, cwd=tmp_path)
 
 
+@pytest.mark.usefixtures("a_file")
 def test_the_store_itself_is_never_overwritten(run: Run, empty: Path) -> None:
     before = failing(empty).read_bytes()
     result = run("report", empty, "-o", empty, "--force")

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from torchreel.errors import UsageError
 from torchreel.store import addressing
-from torchreel.store.addressing import Address, parse
+from torchreel.store.addressing import Address, parse, without_event
 
 NUMBERS = st.integers(0, 2**63 - 1)
 COMPILES = st.from_regex(r"!?[0-9]{1,3}(/[0-9]{1,3}){0,2}", fullmatch=True)
@@ -27,6 +27,21 @@ def addresses(draw: st.DrawFn) -> Address:
 @given(addresses())
 def test_parsing_undoes_printing(address: Address) -> None:
     assert parse(str(address)) == address
+
+
+@pytest.mark.parametrize(
+    ("address", "expected"),
+    [
+        ("run.db#2/0/1@417", "run.db#2/0/1"),
+        ("run.db#2@417", "run.db#2"),
+        ("run@home.db#2", "run@home.db#2"),
+        ("run@home.db", "run@home.db"),
+        ("postgresql://u@h/db#1/0/0@417", "postgresql://u@h/db#1/0/0"),
+        ("postgresql://u@h/db#1/0/0", "postgresql://u@h/db#1/0/0"),
+    ],
+)
+def test_an_address_without_its_event(address: str, expected: str) -> None:
+    assert without_event(address) == expected
 
 
 @pytest.mark.parametrize(

@@ -16,6 +16,7 @@ from torchreel.analysis.frames import shortened
 from torchreel.analysis.steps import Story
 from torchreel.events.frames import CacheMiss, GraphBreak
 from torchreel.store import queries
+from torchreel.store.addressing import without_event
 from torchreel.store.database import Store
 from torchreel.store.documents.jsontypes import Json
 from torchreel.store.records import Event, Recording, StackFrame
@@ -53,7 +54,7 @@ class Cause:
 
 def compile_of(story: Story) -> str:
     """Return the address of the compile that a story is of."""
-    return str(story.facts.get("compile") or story.facts.get("event")).partition("@")[0]
+    return without_event(str(story.facts.get("compile") or story.facts.get("event")))
 
 
 def grouped(stories: Iterable[Story]) -> list[Cause]:

@@ -92,6 +92,12 @@ def parse(text: str = "") -> Address:
     )
 
 
+def without_event(address: str) -> str:
+    """Return an address without its `@EVENT`; the URL of a store has an '@' of its own."""
+    store, mark, place = address.rpartition("#")
+    return f"{store}{mark}{place.partition('@')[0]}" if mark else address
+
+
 def _number(match: re.Match[str], part: str) -> int | None:
     digits = match[part]
     if digits is None:

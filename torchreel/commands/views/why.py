@@ -18,7 +18,8 @@ from torchreel.commands.rendering import listing, lost, streams
 from torchreel.commands.rendering.text import count
 from torchreel.errors import UsageError
 from torchreel.store import Store
-from torchreel.store.addressing import Address, parse
+from torchreel.store.addressing import Address, parse, without_event
+from torchreel.store.passwords import hidden
 from torchreel.store.records import StackFrame
 
 _NOTHING = {
@@ -34,9 +35,11 @@ def question(words: Sequence[str]) -> tuple[Address, str]:
         case [word] if "#" in word and history.topic_of(word) is None:
             return parse(word), ""
         case [what]:
-            if "." in what and Path(what).is_file():  # no symbol has a dot in its name
+            # no symbol has a dot in its name
+            if "://" in what or ("." in what and Path(what).is_file()):
+                shown = hidden(what)
                 raise UsageError(
-                    f"Say what is asked about {what}, as in 'torchreel why {what} recompile'."
+                    f"Say what is asked about {shown}, as in 'torchreel why {shown} recompile'."
                 )
             return parse(), what
         case [address, what]:
@@ -165,6 +168,6 @@ def _print_next(address: Address, topic: str | None, stories: Sequence[Story]) -
     elif topic == history.RECOMPILE:
         streams.next_command("torchreel", "guards", stories[-1].facts["entry"])
     elif topic == history.GRAPH_BREAK:
-        streams.next_command("torchreel", "show", steps[-1].address.partition("@")[0])
+        streams.next_command("torchreel", "show", without_event(steps[-1].address))
     else:
         streams.next_command("torchreel", "shapes", steps[-1].address)
