@@ -73,19 +73,26 @@ class CompileReader:
         self._part(lambda: bool(self.event_log.of(*_READ_AT_ONCE)), False)
         failure = self._part(lambda: queries.failure_of(self.store, self.compile), None)
         return CompileDetails(
-            self._part(self._stages, []), self._part(self._graphs, []), self._part(self._code, []),
-            following, self._text(self.compile.frame_source),
-            self._part(self._caller, None), failure.message if failure else "",
-            self._text(failure.traceback if failure else None),
-            self._stories(why_recompile), self._stories(why_graph_break),
-            self._stories(_that_had_a_symbol),
-            self._part(lambda: list(guards_of(self.event_log)), []),
-            self._part(lambda: list(symbols_of(self.event_log)), []),
-            self._part(self._config, []), self._part(self._caches, []),
-            self._part(lambda: queries.event_counts(self.store, self.compile), {}), self.notes,
-            self._part(lambda: list(moments_of(self.event_log)), []),
-            self._part(lambda: self._keys(self.event_log), []),
-        )  # fmt: skip
+            stages=self._part(self._stages, []),
+            graphs=self._part(self._graphs, []),
+            code=self._part(self._code, []),
+            next=following,
+            source=self._text(self.compile.frame_source),
+            caller=self._part(self._caller, None),
+            message=failure.message if failure else "",
+            traceback=self._text(failure.traceback if failure else None),
+            recompiles=self._stories(why_recompile),
+            breaks=self._stories(why_graph_break),
+            specialised=self._stories(_that_had_a_symbol),
+            guards=self._part(lambda: list(guards_of(self.event_log)), []),
+            symbols=self._part(lambda: list(symbols_of(self.event_log)), []),
+            config=self._part(self._config, []),
+            caches=self._part(self._caches, []),
+            events=self._part(lambda: queries.event_counts(self.store, self.compile), {}),
+            notes=self.notes,
+            moments=self._part(lambda: list(moments_of(self.event_log)), []),
+            keys=self._part(lambda: self._keys(self.event_log), []),
+        )
 
     def _part(self, read: Callable[[], _Read], otherwise: _Read) -> _Read:
         try:

@@ -28,7 +28,7 @@ from torchreel.minifier.oracle.predicates import Predicate, parse_predicate
 from torchreel.minifier.scripts import graphs, measuring, operators, settings, sharing
 from torchreel.minifier.scripts.functions import INDENT, Function, derived_sizes, function
 from torchreel.minifier.scripts.inputs import InputLines
-from torchreel.minifier.scripts.measuring import measured, recompiling
+from torchreel.minifier.scripts.measuring import measuring_lines, recompiling_lines
 from torchreel.minifier.scripts.names import variables
 from torchreel.minifier.scripts.validation.scripts import check_script, parsed
 from torchreel.store.documents.jsontypes import Json
@@ -92,7 +92,7 @@ def compile_form(
     if predicate is not None or _needs_fresh_inputs(case, signature):
         inputs = [_inputs(case, keep_sizes=False, mark=mark)]
         ending = [f"compiled = {compiled}", *_ending(case, signature, "compiled(*inputs())", "fn")]
-        ending = ending if predicate is None else measured(predicate, ending)
+        ending = ending if predicate is None else measuring_lines(predicate, ending)
         body = _under(settings.contexts(case), ending)
     else:
         lines, names = _values(case, keep_sizes=False, mark=mark)
@@ -139,7 +139,7 @@ def graph_form(case: Case, signature: Signature, header: Sequence[str]) -> Scrip
     ending = [*graphs.compilation(case), *_ending(case, signature, call, "graph()")]
     predicate = _predicate(signature)
     if predicate is not None:
-        ending = measured(predicate, ending)
+        ending = measuring_lines(predicate, ending)
     parts = [
         graphs.builder("graph", case),
         _inputs(case, keep_sizes=True, mark=""),
@@ -165,7 +165,7 @@ def _recompiling(
     ]
     found = [word for word in settings.compile_arguments(case) if word != "dynamic=True"]
     arguments = ", ".join(["fn", "fullgraph=True", *found])
-    calls = measured(predicate, recompiling(arguments, names))
+    calls = measuring_lines(predicate, recompiling_lines(arguments, names))
     parts = [_constants(case, made), made.lines, *inputs, _under(settings.contexts(case), calls)]
     return _assembled(case, signature, header, parts)
 

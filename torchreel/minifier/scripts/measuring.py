@@ -75,7 +75,7 @@ IMPORTS = {
 MODULES = ("time", "os", "cProfile", "logging", "warnings", "re")
 
 
-def measured(predicate: Predicate, lines: Sequence[str]) -> list[str]:
+def measuring_lines(predicate: Predicate, lines: Sequence[str]) -> list[str]:
     """Return lines with the measurements around them, and an error if the predicate holds."""
     parts: list[_Lines] = []
     for name in sorted(predicate.names()):
@@ -95,7 +95,7 @@ def measured(predicate: Predicate, lines: Sequence[str]) -> list[str]:
     ]
 
 
-def recompiling(arguments: str, inputs: Sequence[str]) -> list[str]:
+def recompiling_lines(arguments: str, inputs: Sequence[str]) -> list[str]:
     """Return lines that call the function with each of these inputs that eager accepts."""
     return [
         f"compiled = torch.compile({arguments})",
