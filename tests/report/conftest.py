@@ -16,6 +16,7 @@ from torch import nn
 from torch._inductor.utils import fresh_cache
 
 import torchreel
+from tests.cli.conftest import empty, on_server, run  # noqa: F401
 from torchreel.report import ReportOptions, build, render
 from torchreel.report.document import ReportDocument
 from torchreel.store import Store, queries

@@ -14,7 +14,7 @@ import torch._inductor.config
 from torch._inductor.utils import fresh_cache
 
 import torchreel
-from tests.cli.conftest import Run, run  # noqa: F401
+from tests.cli.conftest import Run
 from tests.cli.stores import failing, graph, node
 from tests.report.conftest import Open
 from torchreel.report import build_comparison, render
@@ -122,7 +122,7 @@ def test_what_has_no_room_is_left_out_and_said(stores: dict[str, Path]) -> None:
 
 
 def test_the_command_writes_it_without_torch(
-    run: Run,  # noqa: F811
+    run: Run,
     tmp_path: Path,
 ) -> None:
     left, right = tmp_path / "a.db", tmp_path / "b.db"

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import msgspec
 
-from tests.cli.conftest import Run, empty, run  # noqa: F401
+from tests.cli.conftest import Run
 from tests.cli.stores import failing, graph, node
 from tests.report.conftest import Open, compiles_of, document_of
 from torchreel.report.document import CompileDetails, CompileFile
@@ -25,7 +25,7 @@ def file_of(script: Path) -> CompileFile:
 
 
 def test_it_has_all_that_a_page_has_no_room_for(
-    run: Run,  # noqa: F811
+    run: Run,
     recorded: Path,
     tmp_path: Path,
 ) -> None:
@@ -50,8 +50,8 @@ def test_it_has_all_that_a_page_has_no_room_for(
 
 
 def test_it_writes_over_nothing_but_by_force(
-    run: Run,  # noqa: F811
-    empty: Path,  # noqa: F811
+    run: Run,
+    empty: Path,
     tmp_path: Path,
 ) -> None:
     folder = tmp_path / "pages"
@@ -68,8 +68,8 @@ def test_it_writes_over_nothing_but_by_force(
 
 def test_it_opens_from_a_disk_and_no_text_does_anything(
     look: Open,
-    run: Run,  # noqa: F811
-    empty: Path,  # noqa: F811
+    run: Run,
+    empty: Path,
     tmp_path: Path,
 ) -> None:
     call = node(EVIL, "call_function", EVIL, {"n": "x"}, EVIL)

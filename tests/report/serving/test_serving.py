@@ -18,7 +18,7 @@ from typing import Any
 
 import pytest
 
-from tests.cli.conftest import Run, empty, run  # noqa: F401
+from tests.cli.conftest import Run
 from tests.cli.stores import failing
 from tests.store.rows import add_compile, add_recording
 from torchreel.errors import UsageError
@@ -35,41 +35,41 @@ HEADERS = {
 
 
 @pytest.fixture
-def path(empty: Path) -> Path:  # noqa: F811
+def path(empty: Path) -> Path:
     return failing(empty)
 
 
 @pytest.fixture
-def server(path: Path) -> Iterator[ReportServer]:
+def serving(path: Path) -> Iterator[ReportServer]:
     report = LiveReport(parse(str(path)), lambda store, row: f"torchreel show {row.place}")
-    with ReportServer(report) as server:
-        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05})
+    with ReportServer(report) as serving:
+        thread = threading.Thread(target=serving.serve_forever, kwargs={"poll_interval": 0.05})
         thread.start()
-        yield server
-        server.shutdown()
+        yield serving
+        serving.shutdown()
         thread.join()
 
 
-def get(server: ReportServer, name: str = "", **headers: str) -> tuple[int, Any, bytes]:
+def get(serving: ReportServer, name: str = "", **headers: str) -> tuple[int, Any, bytes]:
     """Ask for a name below the token, as a browser does."""
-    connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=20)
-    connection.request("GET", f"/{server.token}/{name}", headers=headers)
+    connection = http.client.HTTPConnection("127.0.0.1", serving.port, timeout=20)
+    connection.request("GET", f"/{serving.token}/{name}", headers=headers)
     answer = connection.getresponse()
     return answer.status, answer.headers, answer.read()
 
 
-def until(server: ReportServer, name: str, holds: Callable[[Any], bool]) -> Any:
+def until(serving: ReportServer, name: str, holds: Callable[[Any], bool]) -> Any:
     """Ask until something holds: a server does not read a store at every request."""
     ends = time.monotonic() + 60
-    while not holds(found := json.loads(get(server, name)[2])):
+    while not holds(found := json.loads(get(serving, name)[2])):
         assert time.monotonic() < ends
         time.sleep(0.1)
     return found
 
 
-def said(server: ReportServer, request: str) -> str:
+def said(serving: ReportServer, request: str) -> str:
     """Send bytes, and return all that comes back."""
-    with socket.create_connection(("127.0.0.1", server.port), timeout=20) as client:
+    with socket.create_connection(("127.0.0.1", serving.port), timeout=20) as client:
         client.sendall(request.encode())
         client.shutdown(socket.SHUT_WR)
         found = b""
@@ -78,18 +78,18 @@ def said(server: ReportServer, request: str) -> str:
     return found.decode()
 
 
-def test_the_page_and_its_parts_are_answered(server: ReportServer) -> None:
-    status, headers, page = get(server)
+def test_the_page_and_its_parts_are_answered(serving: ReportServer) -> None:
+    status, headers, page = get(serving)
     assert status == 200
     assert HEADERS.items() <= dict(headers).items()
     assert "connect-src 'self'" in headers["Content-Security-Policy"]
     assert "frame-ancestors 'none'" in headers["Content-Security-Policy"]
     assert b"sha256-" in page
-    document = json.loads(get(server, "document")[2])
+    document = json.loads(get(serving, "document")[2])
     assert [row["address"] for row in document["document"]["compiles"]] == ["1/0/0", "1/0/1"]
     assert document["document"]["elsewhere"] == "server"
-    assert json.loads(get(server, "state")[2]) == {"revision": document["revision"]}
-    details = json.loads(get(server, "compile?1%2F0%2F1")[2])
+    assert json.loads(get(serving, "state")[2]) == {"revision": document["revision"]}
+    details = json.loads(get(serving, "compile?1%2F0%2F1")[2])
     assert details["details"]["next"] == "torchreel show 1/0/1"
     assert details["details"]["graphs"][0]["content"] < len(details["packed"])
 
@@ -97,8 +97,8 @@ def test_the_page_and_its_parts_are_answered(server: ReportServer) -> None:
 @pytest.mark.parametrize(
     "place", ["", "1/7/7", "1", "../../etc/passwd", "1/0/1%00", "9" * 500, "run.db%231/0/1"]
 )
-def test_what_is_no_compile_of_it_is_not_found(server: ReportServer, place: str) -> None:
-    assert get(server, f"compile?{place}")[0] == 404
+def test_what_is_no_compile_of_it_is_not_found(serving: ReportServer, place: str) -> None:
+    assert get(serving, f"compile?{place}")[0] == 404
 
 
 @pytest.mark.parametrize(
@@ -118,11 +118,11 @@ def test_what_is_no_compile_of_it_is_not_found(server: ReportServer, place: str)
         ("TRACE /{token}/ HTTP/1.1", 405),
     ],
 )
-def test_anything_else_is_refused(server: ReportServer, request_line: str, status: int) -> None:
-    line = request_line.format(token=server.token)
-    answer = said(server, f"{line}\r\nHost: 127.0.0.1:{server.port}\r\n\r\n")
+def test_anything_else_is_refused(serving: ReportServer, request_line: str, status: int) -> None:
+    line = request_line.format(token=serving.token)
+    answer = said(serving, f"{line}\r\nHost: 127.0.0.1:{serving.port}\r\n\r\n")
     assert answer.startswith(f"HTTP/1.0 {status} ")
-    assert server.token not in answer
+    assert serving.token not in answer
 
 
 @pytest.mark.parametrize(
@@ -134,67 +134,67 @@ def test_anything_else_is_refused(server: ReportServer, request_line: str, statu
         "X-Forwarded-Host: 127.0.0.1:{port}\r\n",
     ],
 )  # fmt: skip
-def test_another_host_or_none_is_forbidden(server: ReportServer, host: str) -> None:
+def test_another_host_or_none_is_forbidden(serving: ReportServer, host: str) -> None:
     """A page of a stranger reaches 127.0.0.1 under its own name (DNS rebinding)."""
-    host = host.format(port=server.port)
-    answer = said(server, f"GET /{server.token}/ HTTP/1.1\r\n{host}\r\n")
+    host = host.format(port=serving.port)
+    answer = said(serving, f"GET /{serving.token}/ HTTP/1.1\r\n{host}\r\n")
     assert answer.startswith("HTTP/1.0 403 ")
     assert "html" not in answer.partition("\r\n\r\n")[2]
     named = said(
-        server, f"GET /{server.token}/state HTTP/1.0\r\nHost: localhost:{server.port}\r\n\r\n"
+        serving, f"GET /{serving.token}/state HTTP/1.0\r\nHost: localhost:{serving.port}\r\n\r\n"
     )
     assert named.startswith("HTTP/1.0 200 ")
 
 
-def test_a_request_of_the_first_http_is_refused(server: ReportServer) -> None:
-    assert "403" in said(server, f"GET /{server.token}/\r\n\r\n")
+def test_a_request_of_the_first_http_is_refused(serving: ReportServer) -> None:
+    assert "403" in said(serving, f"GET /{serving.token}/\r\n\r\n")
 
 
 def test_it_listens_on_the_loopback_alone_and_the_token_is_its_own(
-    server: ReportServer, path: Path
+    serving: ReportServer, path: Path
 ) -> None:
-    assert server.socket.getsockname()[0] == "127.0.0.1"
+    assert serving.socket.getsockname()[0] == "127.0.0.1"
     report = LiveReport(parse(str(path)), lambda store, row: "")
     with ReportServer(report) as other:
         assert len(other.token) >= 32
-        assert other.token != server.token
+        assert other.token != serving.token
     with pytest.raises(UsageError, match="can't be had"):
-        ReportServer(report, server.port)
+        ReportServer(report, serving.port)
 
 
-def test_many_clients_that_say_nothing_do_not_stop_it(server: ReportServer) -> None:
-    silent = [socket.create_connection(("127.0.0.1", server.port)) for _ in range(12)]
+def test_many_clients_that_say_nothing_do_not_stop_it(serving: ReportServer) -> None:
+    silent = [socket.create_connection(("127.0.0.1", serving.port)) for _ in range(12)]
     try:
-        assert get(server, "state")[0] == 200
+        assert get(serving, "state")[0] == 200
     finally:
         for client in silent:
             client.close()
 
 
 def test_what_is_written_later_comes_with_another_revision(
-    server: ReportServer, path: Path
+    serving: ReportServer, path: Path
 ) -> None:
-    before = json.loads(get(server, "document")[2])
+    before = json.loads(get(serving, "document")[2])
     with Store.open(path, write=True) as store, store.writer() as w:
         add_compile(w, add_recording(w, run="later"), "5/0")
-    found = until(server, "document", lambda found: found["revision"] != before["revision"])
+    found = until(serving, "document", lambda found: found["revision"] != before["revision"])
     rows = [row["address"] for row in found["document"]["compiles"]]
     assert rows == ["1/0/0", "1/0/1", "2/5/0"]
-    assert get(server, "compile?2/5/0")[0] == 200
+    assert get(serving, "compile?2/5/0")[0] == 200
 
 
-def test_serving_changes_no_file(server: ReportServer, path: Path) -> None:
+def test_serving_changes_no_file(serving: ReportServer, path: Path) -> None:
     before = path.read_bytes(), sorted(os.listdir(path.parent))
     for name in ("", "state", "document", "compile?1/0/1"):
-        assert get(server, name)[0] == 200
+        assert get(serving, name)[0] == 200
     assert (path.read_bytes(), sorted(os.listdir(path.parent))) == before
 
 
-def test_a_store_that_is_gone_is_said(server: ReportServer, path: Path) -> None:
-    assert get(server)[0] == 200
+def test_a_store_that_is_gone_is_said(serving: ReportServer, path: Path) -> None:
+    assert get(serving)[0] == 200
     path.rename(path.with_suffix(".moved"))
-    assert "run.db" in until(server, "state", lambda found: "error" in found)["error"]
-    assert get(server)[0] in (404, 503)
+    assert "run.db" in until(serving, "state", lambda found: "error" in found)["error"]
+    assert get(serving)[0] in (404, 503)
 
 
 def test_the_command_serves_until_it_is_interrupted(path: Path, tmp_path: Path) -> None:
@@ -216,7 +216,7 @@ def test_the_command_serves_until_it_is_interrupted(path: Path, tmp_path: Path) 
         assert "Traceback" not in process.stderr.read()
 
 
-def test_a_missing_store_is_said_at_once(run: Run, tmp_path: Path) -> None:  # noqa: F811
+def test_a_missing_store_is_said_at_once(run: Run, tmp_path: Path) -> None:
     result = run("serve", tmp_path / "no.db")
     assert result.status not in (0, 1)
     assert "no.db" in result.err
@@ -241,14 +241,14 @@ def test_the_page_follows_its_store_and_says_when_its_server_is_gone(
     path: Path,
 ) -> None:
     report = LiveReport(parse(str(path)), lambda store, row: "")
-    server = ReportServer(report)
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05})
+    serving = ReportServer(report)
+    thread = threading.Thread(target=serving.serve_forever, kwargs={"poll_interval": 0.05})
     thread.start()
     page = browser.new_page()
     asked: list[str] = []
     page.on("request", lambda request: asked.append(request.url))
     try:
-        page.goto(server.url)
+        page.goto(serving.url)
         page.wait_for_selector("#compiles table")
         assert page.locator("#compiles a.open").count() == 2
         page.click("text=1/0/1 >> nth=-1")
@@ -261,10 +261,10 @@ def test_the_page_follows_its_store_and_says_when_its_server_is_gone(
         page.wait_for_selector("#compiles >> text=2/5/0", timeout=20_000)
         assert page.locator("#live").is_hidden()
     finally:
-        server.shutdown()
+        serving.shutdown()
         thread.join()
-        server.server_close()
+        serving.server_close()
     page.wait_for_selector("#live:visible", timeout=20_000)
     assert "The server of this page is gone" in page.locator("#live").inner_text()
-    assert all(url.startswith(server.url) for url in asked)
+    assert all(url.startswith(serving.url) for url in asked)
     page.close()
