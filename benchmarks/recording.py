@@ -74,7 +74,6 @@ def main(arguments: list[str]) -> int:
     table = Table(
         "program", "recorder", "CPU ratio", "pairs", "target", "memory", "call", "bytes", "share"
     )  # fmt: skip
-    compileall.compile_dir(Path(torchreel.__file__).parent, quiet=1)
     *programs, recorders = chosen(arguments)
     missed = sum(_measure(program, recorders, pairs, table) for program in product(*programs))
     Console(width=150).print(table)
@@ -139,7 +138,12 @@ def _run(program: tuple[str, ...], recorder: str, setup: int) -> Run:
 
 @contextmanager
 def prepared(recorder: str) -> Iterator[tuple[Path, dict[str, str]]]:
-    """Where a recorder writes, and the environment of one process with cold caches."""
+    """Where a recorder writes, and the environment of one process with cold caches.
+
+    Our modules are compiled to bytecode before, as those of an installation are: to compile them
+    costs more than to record a small model.
+    """
+    compileall.compile_dir(Path(torchreel.__file__).parent, quiet=1)
     with tempfile.TemporaryDirectory(prefix="torchreel-recording-") as folder:
         out = Path(folder, "out")
         out.mkdir()
