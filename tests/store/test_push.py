@@ -165,8 +165,12 @@ def _change(statement: str) -> Callable[[Path], None]:
     return change
 
 
-_BLOB = "INSERT INTO blobs(digest, codec, size, data) VALUES ('{0}', '{1}', {2}, {3}); "
-_NAMED = "UPDATE graphs SET digest = '{0}'"
+def _changes(*statements: str) -> Callable[[Path], None]:
+    def change(path: Path) -> None:
+        for statement in statements:
+            _change(statement)(path)
+
+    return change
 
 
 def _with_blob(codec: str, size: int, data: str) -> Callable[[Path], None]:
@@ -198,6 +202,15 @@ BAD = {
     "an enormous key": _change(
         "UPDATE lost SET place = hex(zeroblob(5000)) WHERE recording_id = 1"
     ),
+    "a NUL": _change("UPDATE recordings SET exit_signal = 'SIG' || char(0) WHERE id = 1"),
+    "a NUL in a digest": _change("UPDATE failures SET signature_digest = char(0)"),
+    "two rows with one key": _changes(
+        "CREATE TABLE copied AS SELECT * FROM environment",
+        "DROP TABLE environment",
+        "ALTER TABLE copied RENAME TO environment",
+        "INSERT INTO environment SELECT * FROM environment",
+    ),
+    "a signature that is none": _change("UPDATE failures SET signature = '{}'"),
     "no signature": _change("UPDATE failures SET signature = '[1' WHERE recording_id = 1"),
     "a number that no column takes": _change("UPDATE graphs SET nodes = 1.5 WHERE compile_id = 1"),
 }

@@ -13,6 +13,8 @@ from sqlalchemy import ColumnElement, Table, select
 
 from torchreel.store import schema
 from torchreel.store.database import Store
+from torchreel.store.documents.jsontypes import parse_json
+from torchreel.store.failures.signature import Signature
 from torchreel.store.sending.origins import identity
 from torchreel.store.sending.rows import Values, read_rows, texts
 
@@ -77,6 +79,8 @@ def read_later(source: Store, recording_id: int, recording: str) -> LaterRows:
     places = {row["id"]: place for place, row in enumerate(failures)}
     if not failures:
         return LaterRows()
+    for row in failures:
+        Signature.from_json(parse_json(row["signature"]))  # which raises, where it is none
     table = schema.reductions
     reductions = [
         row

@@ -8,7 +8,16 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from sqlalchemy import ColumnElement, Row, Select, Table, Text, select
+from sqlalchemy import (
+    ColumnElement,
+    PrimaryKeyConstraint,
+    Row,
+    Select,
+    Table,
+    Text,
+    UniqueConstraint,
+    select,
+)
 from sqlalchemy.types import TypeDecorator
 
 from torchreel.errors import DamagedStore
@@ -89,7 +98,17 @@ def read_rows(source: Store, query: Select[Any]) -> list[Values]:
     assert isinstance(table, Table)
     if "id" in table.c:
         query = query.order_by(table.c.id)
-    return [_values(source.target, table, row) for row in source.rows(query)]
+    rows = [_values(source.target, table, row) for row in source.rows(query)]
+    _check_unique(source.target, table, rows)
+    return rows
+
+
+def _check_unique(target: str, table: Table, rows: Sequence[Values]) -> None:
+    """Refuse rows that share a key: a file need not have been made with ours."""
+    keys = [c for c in table.constraints if isinstance(c, (PrimaryKeyConstraint, UniqueConstraint))]
+    for names in ([column.name for column in key.columns] for key in keys):
+        if len({tuple(row[name] for name in names) for row in rows}) < len(rows):
+            raise DamagedStore(f"{target} has rows of {table.name} with one {', '.join(names)}.")
 
 
 def _values(target: str, table: Table, row: Row[Any]) -> Values:
@@ -108,6 +127,9 @@ def _plain(table: Table, name: str, value: Any) -> Any:
 def _check(target: str, table: Table, values: Values) -> None:
     """Refuse what is larger than anything that is recorded, or than an index takes."""
     texts = {name: len(value.encode()) for name, value in values.items() if _is_text(value)}
+    for name in texts:
+        if "\0" in values[name] and not isinstance(table.c[name].type, schema.SafeText):
+            raise DamagedStore(f"{target} has a NUL in {table.name}.{name}, where no text has one.")
     for name, size in texts.items():
         if size > limits.PUSHED_TEXT:
             raise DamagedStore(
