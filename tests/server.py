@@ -7,6 +7,7 @@ PostgreSQL refuses to run as root: then it runs as `nobody`.
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import itertools
 import os
 import pwd
@@ -74,8 +75,9 @@ class Server:
         command = [f"{self._programs}/postgres", "-D", str(self._data), "-p", str(self.port)]
         with self._log.open("ab") as log:
             self._process = subprocess.Popen(
-                [*command, *options], user=self._user, cwd="/", stderr=log, start_new_session=True
-            )
+                [*command, *options], user=self._user, cwd="/", stderr=log, start_new_session=True,
+                preexec_fn=_end_with_parent,
+            )  # fmt: skip
         deadline = time.monotonic() + 60
         while True:
             try:
@@ -135,6 +137,14 @@ def running() -> Iterator[Server]:
             yield server
         finally:
             server.stop()
+
+
+def _end_with_parent() -> None:
+    """Let the kernel stop the server when these tests are killed."""
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGINT)
+
+
+_PR_SET_PDEATHSIG = 1
 
 
 def _free_port() -> int:
