@@ -67,10 +67,19 @@ def test_a_new_name_reaches_the_script(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_what_a_script_cannot_say_is_refused_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A new name without a form, and a function of the user's, which nobody may share either."""
     monkeypatch.setitem(comparators.NAMED, "sign", replace(SIGN, in_script=None))
-    for name in ("sign", "mine:differs"):
-        with pytest.raises(UnsupportedError, match=f"no form for the comparator '{name}'"):
-            script(name)
+    with pytest.raises(UnsupportedError, match="no form for the comparator 'sign'"):
+        script("sign")
+
+
+def test_a_function_of_the_users_is_called_if_its_module_was_imported() -> None:
+    """For the values; nobody may share it."""
+    case = replace(CASE, comparator="mine:differs", imports=("mine",))
+    text = compile_form(case, VALUES, []).text
+    assert "import mine\n" in text
+    assert "torch.testing.assert_close(any(mine.differs(one, other) for" in text
+    assert "check_stride" in compile_form(case, wrong_result_signature("stride"), []).text
+    with pytest.raises(UnsupportedError, match="comparator 'mine:differs' is code"):
+        script("mine:differs")
     with pytest.raises(UnsupportedError, match="a function of the program's judges it"):
         construct(replace(CASE, comparator="mine:differs"), Pseudonyms())

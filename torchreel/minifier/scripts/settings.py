@@ -144,6 +144,21 @@ def all_dynamic(case: Case) -> bool:
     return all(isinstance(size, str) or size in (0, 1) for size in sizes)
 
 
+def users_comparator(case: Case) -> str:
+    """Return the function that compares as an expression; empty for a comparator of torchreel's.
+
+    Raises `UnsupportedError` where nobody imported its module.
+    """
+    if not comparators.comparator(case.comparator).is_users:
+        return ""
+    module, _, name = case.comparator.partition(":")
+    if module not in case.imports:
+        raise UnsupportedError(
+            f"the comparator {case.comparator!r:.80} is code: name its module with --import"
+        )
+    return f"{module}.{name}"
+
+
 # As in `comparison`, by the least exact type that is returned.
 _TOLERANCE = {"bfloat16": 3e-2, "float16": 1e-2, "float32": 1e-3, "complex64": 1e-3}
 

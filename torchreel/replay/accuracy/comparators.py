@@ -30,7 +30,8 @@ class Comparator:
     of: str = ""
     """The function of torch that a script applies to each tensor before, as `torch.sign`."""
     is_users: bool = False
-    """True for a function of the user's program."""
+    """True for a function of the user's program: a script calls it for the values, and has the
+    tolerances for all else."""
 
 
 DEFAULT = "default"
@@ -55,7 +56,7 @@ def comparator(text: str) -> Comparator:
     if match := _CLOSE.fullmatch(text):
         return Comparator("they are further apart than that", (float(match[1]), float(match[2])))
     if _USERS.fullmatch(text):
-        return Comparator("the function says so of two tensors", None, is_users=True)
+        return Comparator("the function says so of two tensors", "by dtype", is_users=True)
     raise UsageError(f"There is no comparator {text!r:.80}: use {FORMS} with --import MODULE.")
 
 

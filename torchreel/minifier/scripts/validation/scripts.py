@@ -44,7 +44,7 @@ def _words(text: str) -> frozenset[str]:
 _MODULES = _words("torch math operator faulthandler resource time os cProfile logging warnings re")
 _FROM = {
     "torch.utils.checkpoint": _words("checkpoint"),
-    "torch.utils._pytree": _words("tree_map_only"),
+    "torch.utils._pytree": _words("tree_leaves tree_map_only"),
     "torch._higher_order_ops.while_loop": _words("while_loop"),
     "torch._inductor.graph": _words("GraphLowering"),
     "torch._inductor": _words("metrics"),
@@ -58,8 +58,8 @@ _FROM = {
     "torch.fx.passes.fake_tensor_prop": _words("FakeTensorProp"),
 }
 _BUILTINS = _words(
-    "abs bool complex divmod enumerate float getattr int isinstance len list dict tuple max min "
-    "pow print range round slice str sum zip AssertionError Exception"
+    "abs any bool complex divmod enumerate float getattr int isinstance len list dict tuple max "
+    "min pow print range round slice str sum zip AssertionError Exception"
 )
 # What the export writes around a graph, whatever the graph calls.
 _PATHS = _words(
