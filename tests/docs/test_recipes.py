@@ -74,9 +74,10 @@ def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.slow
 @pytest.mark.parametrize("name", RECIPES)
 def test_a_recipe_works_as_it_is_written(name: str, tmp_path: Path, cache: Path) -> None:
-    for part in ("torchreel", "tests", "docs", "mkdocs.yml", "pyproject.toml"):
+    for part in ("torchreel", "tests", "docs", ".gitignore", "mkdocs.yml", "pyproject.toml"):
         copy = shutil.copytree if (ROOT / part).is_dir() else shutil.copy
         copy(ROOT / part, tmp_path / part)
+    _run("git init -q", tmp_path)  # what git ignores is not linted
     _carry_out(RECIPES[name], tmp_path)
     for line in LINT:
         _run(line.format(cache=cache), tmp_path)
