@@ -17,7 +17,8 @@ from torchreel.errors import NotReproduced, UnsupportedError, UntrustedError
 from torchreel.minifier.accuracy.wrong_results import find_in_program, with_doubt
 from torchreel.minifier.cases.kinds import AnyCase
 from torchreel.minifier.cases.source_case import ANYTHING, SourceCase
-from torchreel.minifier.export import ExportOptions, export
+from torchreel.minifier.export import ExportOptions, export, export_case
+from torchreel.minifier.export.story import FailureSummary
 from torchreel.minifier.minify import minify
 from torchreel.minifier.options import Budget, MinifyOptions
 from torchreel.minifier.oracle.child.program_runner import run
@@ -239,6 +240,33 @@ def test_names_of_a_program_are_not_those_of_its_script() -> None:
     assert "assert actual_2 == expected_2" in own.text
     assert "assert_close(actual_2, expected_2)" in torchs.text
     exec(own.text, {})
+
+
+DRAWS = """\
+import random
+import torch
+
+layer = torch.nn.Linear(2, 2)
+value = layer(torch.ones(2)).sum() + {more}
+torch.compile(torch.sin, backend="eager")(value)
+"""
+
+
+def test_both_runs_of_a_script_draw_the_same_weights() -> None:
+    """No word of it says that a new layer is random."""
+    case = SourceCase(DRAWS.format(more=0), whole=True, observes="value")
+    exec(next(iter(comparing_forms(case, []))).text, {})
+
+
+@pytest.mark.slow
+def test_a_script_that_fails_by_itself_is_not_verified(tmp_path: Path) -> None:
+    """Whatever torch.compile does, its two runs part, for Python's random numbers have no seed."""
+    case = SourceCase(DRAWS.format(more="random.random()"), whole=True, observes="value")
+    story = FailureSummary(wrong_result_signature("values", stage="dynamo"))
+    options = ExportOptions(tmp_path / "repro", trust=True)
+    exported = export_case(case, story, options)
+    assert not exported.check.holds
+    assert "the same without torch.compile" in exported.check.detail
 
 
 @pytest.mark.slow

@@ -219,8 +219,28 @@ def _repeated(
     return script, seen
 
 
-def _checked(
+def _unless_by_itself(
     case: AnyCase, story: FailureSummary, script: Script, options: ExportOptions
+) -> CheckResult:
+    """Check a script; one that compares a program holds only if eager mode twice does the same."""
+    result = _checked(case, story, script, options)
+    if not (result.holds and isinstance(case, SourceCase) and case.observes):
+        return result
+    options.say("running it once more without torch.compile")
+    control = _checked(case, story, script, options, eager=True)
+    if not control.holds:
+        return result
+    what = f"it shows the same without torch.compile: {control.detail}"
+    return replace(result, holds=False, exact=False, detail=what)
+
+
+def _checked(
+    case: AnyCase,
+    story: FailureSummary,
+    script: Script,
+    options: ExportOptions,
+    *,
+    eager: bool = False,
 ) -> CheckResult:
     """Check a script, with the modules that it imports and no others."""
     result = check(
@@ -230,6 +250,7 @@ def _checked(
         options.command,
         trust=options.trust,
         interpreter=options.interpreter,
+        eager=eager,
     )
     left = left_out(case) if isinstance(case, Case) and not result.holds else []
     if not left:
@@ -254,7 +275,7 @@ def best_form(
     seconds = options.hang_after or recorded_limit(story.message)
     for script in waiting(_forms(case, story, refused), story.signature, seconds):
         say(f"running the {script.form} form of the repro in a fresh process")
-        result = _checked(case, story, script, options)
+        result = _unless_by_itself(case, story, script, options)
         say(
             f"{'the same failure' if result.holds else 'not the recorded failure'}: {result.detail}"
         )

@@ -96,7 +96,8 @@ def _of(case: SourceCase, value: ast.expr) -> ast.expr:
 def _run_twice(case: SourceCase, body: Sequence[ast.stmt]) -> list[ast.stmt]:
     """Return the program as a function, whose names stay global: it makes everything anew."""
     lines = list(body) if case.whole else _with_observed_call(case, body)
-    if _is_random(body):
+    # A whole program may draw numbers where nothing says so: a new layer does, for its weights.
+    if case.whole or _is_random(body):
         lines = [*ast.parse("torch.manual_seed(0)").body, *lines]
     known = [name for node in body for name in _bound(node)]
     if known:
