@@ -116,3 +116,45 @@ def test_modules_and_classes_of_the_program_are_looked_at() -> None:
     exec(compile("def f(x): return x", "/srv/program.py", "exec"), scope)
     found = of_frame(scope["f"].__code__, scope, {}, ())  # type: ignore[attr-defined]
     assert found == {"zqwren", "zqfinch"}
+
+
+def test_names_that_are_no_plain_text_are_passed_over() -> None:
+    """A program may put anything into its globals; to hash a name of its own would run its code."""
+    from torchreel.recorder.frames.secrets import of_frame
+
+    class Loud(str):
+        def __hash__(self) -> int:
+            seen.append(self)
+            return super().__hash__()
+
+    seen: list[str] = []
+    scope: dict[object, object] = {7: 3, Loud("hub_token"): "zqfinch", "my_password": "zqwren"}
+    exec(compile("def f(x): return x", "/srv/program.py", "exec"), scope)  # type: ignore[arg-type]
+    seen.clear()
+    assert of_frame(scope["f"].__code__, scope, {}, ()) == {"zqwren"}  # type: ignore[attr-defined, arg-type]
+    assert seen == []
+
+
+def test_nested_calls_are_not_walked_through_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    from torchreel.recorder.redaction import telling
+
+    asked: list[str] = []
+    monkeypatch.setattr(telling, "is_value", lambda text, strength: asked.append(text))
+    words = ", ".join(f"'v{number}'" for number in range(100))
+    texts(f"x = {'token(' * 50}{words}{')' * 50}\n")
+    assert 100 <= len(asked) <= 200
+
+
+def test_an_expression_that_is_too_deep_hides_no_other() -> None:
+    long = " + ".join(["'zqa1b2'"] * 2000)
+    assert texts(f"token = {long}\npassword = 'zqwren'\n").secret >= {"zqwren"}
+
+
+@pytest.mark.parametrize(
+    "source", ["x = 0xfor 1", "x = 1.if y else 2", "x = 1jif y else 2", r"x = b'\N'", r"x = b'\u1'"]
+)
+def test_numbers_and_bytes_that_the_parser_warns_of(source: str) -> None:
+    with warnings.catch_warnings(record=True) as seen:
+        warnings.simplefilter("always")
+        texts(f"{source}\ny = 'plain'\n")
+    assert seen == []

@@ -80,7 +80,10 @@ ImportOption = Annotated[
     ),
 ]
 TrustOption = Annotated[
-    bool, typer.Option("--trust", help="Run code from the store: a program reduced from its frame.")
+    bool,
+    typer.Option(
+        "--trust", help="Run code: the frames of the store, or the recorded program itself."
+    ),
 ]
 ChecksOption = Annotated[
     int, typer.Option("--checks", metavar="N", min=1, help="Run the exported script N times.")

@@ -25,7 +25,11 @@ from torchreel.minifier.oracle.child.program_runner import run
 from torchreel.minifier.oracle.protocol import ChildReport, Task, TaskResult
 from torchreel.minifier.results.verdicts import OracleReport
 from torchreel.minifier.scripts.source_form import comparing_forms
-from torchreel.minifier.source.recorded_program import observed_program, recorded_program
+from torchreel.minifier.source.recorded_program import (
+    observed_program,
+    read_program,
+    recorded_program,
+)
 from torchreel.replay.accuracy.comparison import differences
 from torchreel.store import Store, queries
 from torchreel.store.documents.jsontypes import parse_json
@@ -240,6 +244,15 @@ def test_names_of_a_program_are_not_those_of_its_script() -> None:
     assert "assert actual_2 == expected_2" in own.text
     assert "assert_close(actual_2, expected_2)" in torchs.text
     exec(own.text, {})
+
+
+def test_a_path_that_is_no_file_is_refused(tmp_path: Path) -> None:
+    """To open a pipe would wait for ever, and /dev/zero has no end."""
+    os.mkfifo(tmp_path / "pipe.py")
+    (tmp_path / "zero.py").symlink_to("/dev/zero")
+    for name in ("pipe.py", "zero.py", "\0.py"):
+        with pytest.raises((OSError, ValueError)):
+            read_program(tmp_path / name)
 
 
 DRAWS = """\

@@ -10,7 +10,9 @@ from __future__ import annotations
 
 import ast
 import os
-from collections.abc import Sequence
+import stat
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 from torchreel.errors import UnsupportedError
@@ -32,7 +34,8 @@ def recorded_program(store: Store, compile: Compile, options: MinifyOptions) -> 
     Raises `UnsupportedError` where it is not to be had.
     """
     tree = _parsed(store, compile)
-    texts = (_text(_spliced(_without_try(tree))), _text(tree))
+    with _not_too_deep():
+        texts = (_text(_spliced(_without_try(tree))), _text(tree))
     return [SourceCase(t, options.imports, whole=True) for t in dict.fromkeys(texts)]
 
 
@@ -43,18 +46,27 @@ def observed_program(store: Store, compile: Compile, options: MinifyOptions) -> 
     `UnsupportedError` where it is not to be had.
     """
     tree = _parsed(store, compile)
-    texts = [_text(_Named().visit(_spliced(one))) for one in (_without_try(tree), tree)]
+    with _not_too_deep():
+        texts = [_text(_Named().visit(_spliced(one))) for one in (_without_try(tree), tree)]
     cases = (SourceCase(t, options.imports, whole=True, observes=ANYTHING) for t in texts)
     return list(dict.fromkeys(cases))
+
+
+@contextmanager
+def _not_too_deep() -> Iterator[None]:
+    try:
+        yield
+    except RecursionError:
+        raise UnsupportedError("the program is nested too deep") from None
 
 
 def _parsed(store: Store, compile: Compile) -> ast.Module:
     recording = queries.recording(store, compile.recording_id)
     path = _file(recording)
     try:
-        changed, text = path.stat().st_mtime_ns, path.read_bytes()[: _LARGEST + 1]
-    except OSError as error:
-        raise UnsupportedError(f"the program {path} can't be read: {error.strerror}") from error
+        changed, text = read_program(path)
+    except (OSError, ValueError) as error:  # a path of a store may be none
+        raise UnsupportedError(f"the program {str(path)!r} can't be read: {error}") from error
     if changed > recording.started_ns:
         raise UnsupportedError(f"the program {path} has changed since it was recorded")
     if len(text) > _LARGEST:
@@ -63,6 +75,16 @@ def _parsed(store: Store, compile: Compile) -> ast.Module:
         return ast.parse(text)
     except (SyntaxError, ValueError, RecursionError) as error:
         raise UnsupportedError(f"the program {path} can't be parsed: {error}") from error
+
+
+def read_program(path: Path) -> tuple[int, bytes]:
+    """Return when a file was changed, and its beginning. Raises OSError for what is no file."""
+    # To open a pipe waits for its other end, unless it is asked not to.
+    with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK), "rb") as file:
+        status = os.fstat(file.fileno())
+        if not stat.S_ISREG(status.st_mode):
+            raise OSError("it is no regular file")
+        return status.st_mtime_ns, file.read(_LARGEST + 1)
 
 
 def _file(recording: Recording) -> Path:

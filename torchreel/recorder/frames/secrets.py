@@ -76,7 +76,8 @@ def _of_module(scope: Mapping[str, Any]) -> Iterator[str]:
 def _named(scope: Mapping[str, Any]) -> Iterator[str]:
     """Secrets under telling names."""
     for name, value in list(scope.items()):
-        sure = telling.strength(name)
+        # A program may put anything there; a class of its own for a name would run its code.
+        sure = telling.strength(name) if type(name) is str else telling.NOT
         if sure is not telling.NOT:
             yield from (text for text in texts(value) if telling.is_value(text, sure))
 

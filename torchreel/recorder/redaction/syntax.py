@@ -11,6 +11,7 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from typing import Any, NamedTuple
 
 from torchreel.recorder.redaction import telling
@@ -31,9 +32,12 @@ _READERS = frozenset({"open", "Path", "getenv", "get", "pop", "read", "isinstanc
 _VALUES = frozenset({"default", "value", "const"})
 """Arguments that hold the value where the argument before holds the name."""
 _COMPARES = lazy_text(r"(?i)compare|equal|check|verify|validate|matches")
-_WARNED = lazy_text(r"\d(?:and|or|in|is|if|else|not|for)\b")
+_WARNED = lazy_text(r"(?:0[xX][0-9a-fA-F_]*|\d[\d_.]*[jJ]?)(?:and|or|in|is|if|else|not|for)\b")
 _ESCAPE = lazy_text(r"(?s)\\(.)")
 _ESCAPED = frozenset("\n\r\\'\"abfnrtvxNuU0123")
+_BYTES = lazy_text(r"\b[rR]?[bB][rR]?['\"]")
+_SEEN = "torchreel_strength"
+"""The attribute of a node that has the strength with which its texts were found."""
 _LONGEST = 1 << 19
 """Characters of a source that is read: half a second's work."""
 
@@ -53,7 +57,8 @@ class Texts(NamedTuple):
 def texts(source: str) -> Texts:
     """Return the texts of a program; none if it is no program."""
     found = Texts(set(), set())
-    source = _ESCAPE.sub(_doubled, source)
+    has_bytes = _BYTES.search(source) is not None
+    source = _ESCAPE.sub(_doubled_in_bytes if has_bytes else _doubled, source)
     tree = _parsed(source)
     if tree is None:
         return found
@@ -62,9 +67,11 @@ def texts(source: str) -> Texts:
         if isinstance(node, ast.Constant) and isinstance(node.value, (str, bytes)):
             found.others.add(_text(node))
         rule = _RULES.get(type(node))
-        for one in rule(node) if rule is not None else ():
-            spelled = _spelled(one.node, lines)
-            found.secret.update(text for text in spelled if telling.is_value(text, one.strength))
+        with suppress(RecursionError):  # of a sum of a thousand terms, which are no secret's
+            for one in rule(node) if rule is not None else ():
+                spelled = _spelled(one.node, lines)
+                secret = (text for text in spelled if telling.is_value(text, one.strength))
+                found.secret.update(secret)
     return found
 
 
@@ -86,6 +93,11 @@ def _parsed(source: str) -> ast.Module | None:
 def _doubled(escape: re.Match[str]) -> str:
     """An escape that Python knows; the parser warns of others, and takes them as they are."""
     return escape[0] if escape[1] in _ESCAPED else "\\" + escape[0]
+
+
+def _doubled_in_bytes(escape: re.Match[str]) -> str:
+    """The same where there may be bytes, which have no names of characters."""
+    return "\\" + escape[0] if escape[1] in "NuU" else _doubled(escape)
 
 
 def _spelled(node: ast.Constant, lines: Sequence[bytes]) -> Iterator[str]:
@@ -133,9 +145,10 @@ def _named(node: ast.AST | None) -> Strength:
 
 
 def _values(node: ast.AST | None, strength: Strength) -> Iterator[_Found]:
-    """Yield the texts that an expression may come to."""
-    if strength is NOT or node is None:
+    """Yield the texts that an expression may come to, each once."""
+    if strength is NOT or node is None or getattr(node, _SEEN, NOT) >= strength:
         return
+    setattr(node, _SEEN, strength)  # else nested calls would each walk through all below them
     if isinstance(node, ast.Constant):
         if isinstance(node.value, (str, bytes)):
             yield _Found(node, strength)
@@ -236,9 +249,19 @@ def _function(node: Any) -> Iterator[_Found]:
         yield from _values(default, telling.strength(argument.arg))
     strength = telling.strength(getattr(node, "name", ""))
     if strength is not NOT:
-        for inner in ast.walk(node):
+        for inner in _inside(node):
             if isinstance(inner, (ast.Return, ast.Yield)):
                 yield from _values(inner.value, strength)
+
+
+def _inside(function: ast.AST) -> Iterator[ast.AST]:
+    """Yield what is in a function, but not in those in it whose own name tells."""
+    waiting = list(ast.iter_child_nodes(function))
+    while waiting:
+        node = waiting.pop()
+        if telling.strength(getattr(node, "name", None) or "") is NOT:
+            yield node
+            waiting.extend(ast.iter_child_nodes(node))
 
 
 def _class(node: ast.ClassDef) -> Iterator[_Found]:
