@@ -60,6 +60,10 @@ def test_it_writes_over_nothing_but_by_force(
     assert run("report", failing(empty), "--site", folder).status == 2
     assert run("report", empty, "--site", folder, "--force").status == 0
     assert (folder / "mine").read_text() == "x"
+    (folder / "index.html").unlink()
+    (folder / "index.html").symlink_to(folder / "mine")
+    assert run("report", empty, "--site", folder, "--force").status == 0
+    assert (folder / "mine").read_text() == "x"
     assert run("report", empty, "--site", empty, "--force").status == 2
     assert run("report", empty, empty, "--site", folder, "--force").status == 2
     assert run("report", f"{empty}#9", "--site", tmp_path / "new").status == 2

@@ -51,15 +51,22 @@ def write_site(store: Store, address: Address, folder: Path, *, force: bool) -> 
         queries.require(store, address)
         files = size = 0
         for name, text in site_files(store, address, partial(_next_of, store), unreadable):
-            _write_file(folder / name, text)
+            _write_file(folder, name, text)
             files, size = files + 1, size + len(text)
         streams.result(f"wrote {folder / INDEX}: {count(files, 'file')}, {size:,} bytes")
 
 
-def _write_file(file: Path, text: str) -> None:
+def _write_file(folder: Path, name: str, text: str) -> None:
+    """Write a file of the folder, and nothing that a link in it leads to."""
+    file, new = folder / name, folder / f"{name}.new"
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_text(text, encoding="utf-8")
+        if file.parent != folder and file.parent.is_symlink():
+            raise OSError("its folder is a link")
+        new.unlink(missing_ok=True)
+        with open(new, "x", encoding="utf-8") as stream:
+            stream.write(text)
+        new.replace(file)
     except OSError as error:
         reason = error.strerror or error
         raise UsageError(f"{file} can't be written: {reason}. Name another folder.") from error
