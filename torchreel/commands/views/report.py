@@ -56,7 +56,7 @@ def write_site(store: Store, address: Address, folder: Path, *, force: bool) -> 
         streams.result(f"wrote {folder / INDEX}: {count(files, 'file')}, {size:,} bytes")
 
 
-def _write_file(folder: Path, name: str, text: str) -> None:
+def _write_file(folder: Path, name: Path, text: str) -> None:
     """Write a file of the folder, and nothing that a link in it leads to."""
     file, new = folder / name, folder / f"{name}.new"
     try:
