@@ -89,7 +89,7 @@ what lies beside it. Its policy admits scripts from a disk and from its own serv
 ## Beside tlparse
 
 tlparse 0.4.3 was run on what `torchreel export --format torch-trace` wrote of `sized.py` (with
-Inductor); what it does with several ranks or an export is as its help and its code say.
+Inductor); what it does with several ranks or an export is as its help says; nobody ran that.
 
 | | tlparse | `torchreel report` |
 |---|---|---|

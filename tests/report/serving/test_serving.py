@@ -202,6 +202,8 @@ def test_the_command_serves_until_it_is_interrupted(path: Path, tmp_path: Path) 
     with subprocess.Popen(
         words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=tmp_path,
         env={**os.environ, "PYTHONUNBUFFERED": "1"},
+        # A job in the background of a script is started with this signal ignored.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     ) as process:  # fmt: skip
         assert process.stdout is not None
         line = process.stdout.readline()
@@ -211,7 +213,10 @@ def test_the_command_serves_until_it_is_interrupted(path: Path, tmp_path: Path) 
         connection.request("GET", found[2])
         assert connection.getresponse().status == 200
         process.send_signal(signal.SIGINT)
-        assert process.wait(20) == 0
+        try:
+            assert process.wait(20) == 0
+        finally:
+            process.kill()  # else the end of the `with` waits for it
         assert process.stderr is not None
         assert "Traceback" not in process.stderr.read()
 
