@@ -677,7 +677,7 @@ def test_whatever_happens_to_a_shape_env_is_rebuilt(record: Record) -> None:
     for number, env in recorded.envs.items():
         env.check_equal(rebuilt[number])
     happened = Counter(event.kind for event in recorded.events)
-    assert min(happened[kind] for kind in _CHANGES) > 5, happened
+    assert min(happened[changing.kind] for changing in _CHANGES) > 5, happened
     _assert_looks(recorded)
 
 
