@@ -35,7 +35,7 @@ def server() -> Iterator[servers.Server]:
     """A PostgreSQL server of this session's own, with the empty store `torchreel`."""
     pytest.importorskip("psycopg", reason="no driver for PostgreSQL: pip install -e '.[postgres]'")
     if servers.programs() is None:
-        pytest.skip("there is no PostgreSQL: pip install -e '.[test]'")
+        pytest.skip("no PostgreSQL that its user can run: pip install -e '.[test]'")
     from torchreel.store import Store
 
     with servers.running() as running:

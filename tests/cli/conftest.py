@@ -38,7 +38,7 @@ def on_server(request: pytest.FixtureRequest) -> OnServer | None:
 def a_file(on_server: OnServer | None) -> None:
     """What a test is about is the file of a store, or its path in something that is written."""
     if on_server is not None:
-        pytest.skip("about the file itself")
+        pytest.skip("the test is about the file of a store, and this store is on a server")
 
 
 @pytest.fixture
