@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import shutil
+from multiprocessing.synchronize import Event
 from pathlib import Path
 from typing import Any
 
@@ -102,8 +103,10 @@ def counts(store: Store) -> dict[str, int]:
     return {name: number for name, number in found.items() if number}
 
 
-def push_once(path: str, url: str) -> str:
-    """Push a store, in a process of a pool; the error, if there is one."""
+def push_once(path: str, url: str, begun: Event | None = None) -> str:
+    """Push a store, in a process of a pool; the error, if there is one.  Sets `begun` first."""
+    if begun is not None:
+        begun.set()
     try:
         with Store.open(url, write=True) as target:
             report = push_path(path, target)

@@ -270,26 +270,41 @@ def _check_whole(stores: list[Path], url: str, recordings: int) -> None:
         assert content(central) == expected
 
 
+def _seconds_of_a_push(folder: Path, url: str) -> float:
+    """Measure here and now how long a push of one store takes; 12 others make the sum 24."""
+    other = fill(folder / "measured.db", range(12, 24), size=200_000)
+    start = time.monotonic()
+    assert push_once(str(other), url) == ""
+    return time.monotonic() - start
+
+
 @pytest.mark.slow
 def test_pushers_that_are_killed_at_any_moment(tmp_path: Path, url: str) -> None:
     store = fill(tmp_path / "run.db", range(12), size=200_000)
     chance = random.Random(5)
+    whole_push = _seconds_of_a_push(tmp_path, url)
     kills = 0
-    for _ in range(12):
-        process = SPAWN.Process(target=push_once, args=(str(store), url))
+    while kills < 12:
+        begun = SPAWN.Event()
+        process = SPAWN.Process(target=push_once, args=(str(store), url, begun))
         process.start()
-        process.join(chance.uniform(0.4, 2.0))
-        kills += process.is_alive()
+        begun.wait(60)
+        process.join(chance.uniform(0, whole_push / 16))
+        if not process.is_alive():
+            break
         process.kill()
         process.join()
+        kills += 1
     assert kills > 3
     with Store.open(url) as central:
         half = content(central)
-    with Store.open(store) as source:
-        whole = content(source)
+    whole: dict[str, list[object]] = {}
+    for path in (store, tmp_path / "measured.db"):
+        with Store.open(path) as source:
+            whole |= content(source)
     assert all(whole[run] == rows for run, rows in half.items())
     assert push_once(str(store), url) == ""
-    _check_whole([store], url, recordings=12)
+    _check_whole([store, tmp_path / "measured.db"], url, recordings=24)
 
 
 @pytest.mark.slow
