@@ -18,7 +18,7 @@ from torchreel.report.document import (
     GraphNode,
     ReportDocument,
 )
-from torchreel.report.packing import encoded, unpacked
+from torchreel.report.packing import MOST_TEXT, encoded, unpacked
 
 
 def details_of(document: ReportDocument, frame: str) -> CompileDetails:
@@ -211,6 +211,13 @@ def test_what_has_no_room_is_left_out_and_said(recorded: Path, document: ReportD
             details = part(small, row.details, CompileDetails)
             assert all(part(small, at.content, GraphContent) for at in details.graphs)
     assert document.notes == []
+
+
+def test_a_text_that_nobody_reads_to_its_end_is_cut(document: ReportDocument) -> None:
+    """A recording whose status is 100 MB long took all memory."""
+    row = msgspec.structs.replace(document.recordings[0], status="x" * (MOST_TEXT + 1234))
+    text = json.loads(encoded(row))["status"]
+    assert text == "x" * MOST_TEXT + " ... and 1,234 more characters"
 
 
 @pytest.mark.parametrize("field", ["unknown", "format"])

@@ -21,6 +21,9 @@ _SQUEEZED = 40
 """The largest ratio of a part's length to its packed length: beyond it the length counts, for the
 browser holds it unpacked. Code and graphs come to 5 to 15."""
 
+MOST_TEXT = 2_000_000
+"""Characters of one text that a page shows: some four times the code of a graph of 5,000 nodes."""
+
 
 class Packer:
     """The packed parts of a document; equal ones are one."""
@@ -93,9 +96,15 @@ def json_block(data: bytes) -> str:
 
 def _visible(value: Any) -> Any:
     if isinstance(value, str):
-        return visible_block(value)
+        return visible_block(_cut(value))
     if isinstance(value, dict):
         return {visible_block(key): _visible(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
         return [_visible(item) for item in value]
     return value
+
+
+def _cut(text: str) -> str:
+    if len(text) <= MOST_TEXT:
+        return text
+    return f"{text[:MOST_TEXT]} ... and {len(text) - MOST_TEXT:,} more characters"
