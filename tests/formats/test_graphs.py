@@ -12,6 +12,7 @@ from torch._higher_order_ops.while_loop import while_loop
 from torch._inductor.virtualized import V
 
 from tests.formats.compiles import compile_and_see
+from torchreel.errors import UnsupportedError
 from torchreel.formats import sources
 from torchreel.formats.checkpoints.document import CheckpointDoc
 from torchreel.formats.graphs.codec import GraphDoc, encode_graph
@@ -137,6 +138,26 @@ def test_a_stored_graph_has_each_stack_trace_once_and_an_older_one_is_read() -> 
 def test_a_stack_trace_that_is_missing_is_left_out(traces: Json) -> None:
     graph: Json = {"nodes": [{"meta": {"stack_trace": 5, "val": None}}], "stack_traces": traces}
     assert graph_documents.whole(graph) == {"nodes": [{"meta": {"val": None}}], "modules": {}}
+
+
+@pytest.mark.parametrize("where", ["outer", "nested"])
+@pytest.mark.parametrize("harm", ["an operand of no node", "a later operand", "one name twice"])
+def test_a_checkpoint_whose_nodes_are_in_no_order_is_refused(where: str, harm: str) -> None:
+    """The canonical text of a case ended in a KeyError."""
+    seen = compile_and_see(branches, torch.randn(4), fullgraph=True).checkpoints[0]
+    document: Any = parse_json(seen.to_bytes())
+    graph = document["graph"] = graph_documents.whole(document["graph"])
+    if where == "nested":
+        graph = next(iter(graph["modules"].values()))
+    nodes = graph["nodes"]
+    if harm == "an operand of no node":
+        nodes[-1]["args"] = [{"t": [{"n": "s48"}]}]
+    elif harm == "a later operand":
+        nodes.reverse()
+    else:
+        nodes[1]["name"] = nodes[0]["name"]
+    with pytest.raises(UnsupportedError, match="does not come before it|two nodes of a graph"):
+        CheckpointDoc.from_json(document)
 
 
 def test_sources_of_parameters_are_a_table_and_an_older_checkpoint_is_read() -> None:

@@ -78,8 +78,10 @@ class CheckpointDoc:
         """The checkpoint of a parsed document.  Raises `UnsupportedError` as `from_bytes` does."""
         if not isinstance(doc, Mapping) or doc.get("entry") not in ENTRIES:
             raise UnsupportedError("the blob is not a checkpoint of a kind that this version knows")
+        graph = GraphDoc.from_json(doc.get("graph"))
+        graph.check_order()
         return cls(
-            str(doc["entry"]), str(doc.get("partition", "")), GraphDoc.from_json(doc.get("graph")),
+            str(doc["entry"]), str(doc.get("partition", "")), graph,
             tuple(_list(doc, "inputs")), _object(doc, "shape_env"), tuple(_list(doc, "config")),
             _object(doc, "ambient"), _object(doc, "extra"),
         )  # fmt: skip

@@ -99,6 +99,11 @@ def _in_order(mapping: Mapping[str, Json], order: Json) -> Mapping[str, Json]:
     return {str(key): mapping[str(key)] for key in order}
 
 
+def unknown_operand(name: Json) -> str:
+    """Return the sentence about an operand that is no node before its user."""
+    return f"a node uses {name!r:.60}, which does not come before it"
+
+
 class GraphCounts(NamedTuple):
     """The size of a graph; nested graphs are not counted."""
 
@@ -182,6 +187,22 @@ class GraphDoc:
             _mapping(data.get("attributes")),
             _mapping(data.get("extra")),
         )
+
+    def check_order(self) -> None:
+        """Raise `UnsupportedError` where a node uses one that does not come before it.
+
+        Whoever walks the nodes of a checkpoint may rely on it; a damaged store may say anything.
+        """
+        known: set[str] = set()
+        for node in self.nodes:
+            for name in node.operands:
+                if name not in known:
+                    raise UnsupportedError(unknown_operand(name))
+            if node.name in known:
+                raise UnsupportedError(f"two nodes of a graph are called {node.name!r:.60}")
+            known.add(node.name)
+        for module in self.modules.values():
+            module.check_order()
 
     def stored(self) -> dict[str, Json]:
         """The graph as data in the form that is stored: `to_json`, each stack once."""
@@ -365,7 +386,7 @@ class _GraphBuilder:
     def _leaf(self, kind: str, data: Json) -> object:
         if kind == "n":
             if data not in self.live:
-                raise UnsupportedError(f"a node uses {data!r}, which does not come before it")
+                raise UnsupportedError(unknown_operand(data))
             return self.live[str(data)]
         if kind == "sym" and isinstance(data, Mapping):
             return self.meta.decoder.symbolic(str(data.get("type")), data.get("expr"))
