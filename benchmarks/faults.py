@@ -467,7 +467,7 @@ def _outcome(case: Case, folder: Path, store: Path, *, recorded: bool) -> Outcom
     (folder / "out").touch()
     notes, differences = "", []
     if recorded:
-        ended = record_program(["program"], store, case.mode, Settings(), start)
+        ended = record_program([sys.executable, "program"], store, case.mode, Settings(), start)
         status = ended.status
         with contextlib.redirect_stderr(io.StringIO()) as said:
             view.end(str(store), 0, ended)

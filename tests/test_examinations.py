@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 import sys
 from pathlib import Path
 
@@ -9,6 +10,8 @@ import pytest
 
 from benchmarks import corpus, hostile_documents, provenance
 from benchmarks.exam import __main__ as exam
+
+_ROOT = Path(corpus.__file__).parents[1]
 
 
 @pytest.mark.slow
@@ -73,6 +76,15 @@ def test_a_failure_of_dynamo_is_replayed_from_its_frame(
     table = capsys.readouterr().out
     assert "Dynamo failed, from the frame" in table
     assert "1 compiles: {'identical': 1}" in table
+
+
+@pytest.mark.slow
+def test_programs_under_faults_are_recorded() -> None:
+    """Of its own: it forks, and this process may have threads."""
+    command = [sys.executable, "-m", "benchmarks.faults", "0", "2"]
+    ended = subprocess.run(command, cwd=_ROOT, capture_output=True, text=True, check=False)
+    assert ended.returncode == 0, ended.stderr
+    assert ended.stdout.splitlines()[-1].split() == ["all", "2", "0"]
 
 
 def test_no_examination_hides_a_module_of_python() -> None:
