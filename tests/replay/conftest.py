@@ -18,7 +18,7 @@ def _warm() -> Iterator[None]:
         yield
 
 
-# pytest names the test that runs in a variable: with it each test would have a nursery of its own.
+# pytest names the test that runs in a variable: with it each test would have its own fork server.
 @pytest.hookimpl(wrapper=True)
 def pytest_fixture_setup() -> Generator[None, object, object]:
     os.environ.pop("PYTEST_CURRENT_TEST", None)

@@ -29,7 +29,7 @@ exec(request)
 @pytest.fixture(autouse=True)
 def _of_our_own(monkeypatch: pytest.MonkeyPatch) -> None:
     """Apart from the warm processes of the other tests."""
-    monkeypatch.setattr(fork_server, "_nurseries", fork_server._Nurseries())
+    monkeypatch.setattr(fork_server, "_servers", fork_server._ForkServers())
 
 
 def child(folder: Path, request: str, **variables: str) -> Child | None:
@@ -86,7 +86,7 @@ def test_a_child_is_as_one_of_its_own(tmp_path: Path) -> None:
         os.killpg(hung.pid, signal.SIGKILL)
         assert hung.wait(60) == -signal.SIGKILL
 
-        # A nursery that was killed has no children any more: they get a process of their own.
+        # A fork server that was killed has no children any more: they get a process of their own.
         os.kill(int(str(parent)), signal.SIGKILL)
         time.sleep(0.2)
         assert child(tmp_path / "e", "", SEED="1") is None

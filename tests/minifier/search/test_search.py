@@ -222,7 +222,7 @@ def test_what_was_refused_is_not_asked_after_every_step() -> None:
     assert len(flat) == 2
 
 
-def test_wiring_knows_calls_and_nothing_else() -> None:
+def test_data_flow_knows_calls_and_nothing_else() -> None:
     """Names, inputs, sizes and numbers are no part of it."""
     case = chain(["sin", "cos"])
     assert data_flow(case) == data_flow(chain(["sin", "cos"]))

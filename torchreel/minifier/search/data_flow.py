@@ -15,14 +15,14 @@ from torchreel.minifier.cases.kinds import AnyCase
 def data_flow(case: AnyCase) -> int | None:
     """Return a number that is the same for cases of one data flow; None where none is known.
 
-    In other processes it may be another one. Two wirings that share a number by accident are taken
-    for one until the search looks again: that may cost a few runs.
+    In other processes it may be another one. Two data flows that share a number by accident are
+    taken for one until the search looks again: that may cost a few runs.
     """
-    return _wiring(case.graph) if isinstance(case, Case) else None
+    return _digest(case.graph) if isinstance(case, Case) else None
 
 
 @memoized
-def _wiring(graph: GraphDoc) -> int:
+def _digest(graph: GraphDoc) -> int:
     """Hash the calls with their operands (all inputs are alike), the outputs, and the bodies."""
     calls = [node for node in graph.nodes if node.is_call]
     numbers = {node.name: at for at, node in enumerate(calls)}
@@ -30,5 +30,5 @@ def _wiring(graph: GraphDoc) -> int:
         (node.target, *(numbers.get(name, -1) for name in node.operands))
         for node in (*calls, graph.output)
     )
-    bodies = tuple((name, _wiring(inner)) for name, inner in sorted(graph.modules.items()))
+    bodies = tuple((name, _digest(inner)) for name, inner in sorted(graph.modules.items()))
     return hash((rows, bodies))

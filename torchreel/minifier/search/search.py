@@ -80,7 +80,7 @@ class Search:
         self._listener, self._phases = listener, phases
         self._counts: dict[str, PassCount] = {}
         self._settled: dict[str, str] = {}  # by pass: the best case that it could not improve
-        self._refused: set[Hashable] = set()  # what did not fail: wirings of calls, and edits
+        self._refused: set[Hashable] = set()  # what did not fail: data flows, and edits
         self._put_off: set[str] = set()  # passes of which candidates like these wait
         self._puts_off = True
         self._current = ""
@@ -439,8 +439,9 @@ class Search:
 def _likeness(sweep: Sweep, candidate: AnyCase) -> Hashable:
     """Return what a candidate has in common with those that will mostly share its verdict.
 
-    The wiring of its calls; or, where it makes as many as the best case (with other sizes, settings
-    or arguments), what is done to get there: that seldom depends on the other sizes and settings.
+    The data flow of its calls; or, where it makes as many as the best case (with other sizes,
+    settings or arguments), what is done to get there: that seldom depends on the other sizes and
+    settings.
     """
     found = data_flow(candidate)
     if found is None or candidate.total_call_nodes < sweep.best.total_call_nodes:

@@ -26,7 +26,7 @@ from torchreel.sandbox.processes import die_with_parent, kill_group
 REQUEST, ERRORS = "request.json", "errors.txt"
 """In a child's folder: what it reads on standard input, and what it writes to standard error."""
 
-_MOST = 2  # nurseries at a time: each keeps about 400 MB
+_MOST = 2  # servers at a time: each keeps about 400 MB
 # By interpreter, program and environment: a child has to be born with its variables.
 _Key = tuple[str, str, tuple[tuple[str, str], ...]]
 
@@ -34,8 +34,8 @@ _Key = tuple[str, str, tuple[tuple[str, str], ...]]
 class Child:
     """A forked child, seen from the process that wanted it."""
 
-    def __init__(self, nursery: Nursery, pid: int) -> None:
-        self._nursery, self.pid = nursery, pid
+    def __init__(self, server: ForkServer, pid: int) -> None:
+        self._server, self.pid = server, pid
         self.returncode: int | None = None
 
     def wait(self, timeout: float | None = None) -> int:
@@ -44,13 +44,13 @@ class Child:
         Raises `subprocess.TimeoutExpired`.
         """
         if self.returncode is None:
-            line = self._nursery.read(timeout)
-            # A nursery that was killed took the word of its children with it.
+            line = self._server.read(timeout)
+            # A server that was killed took the word of its children with it.
             self.returncode = 1 if line is None else int(line)
         return self.returncode
 
 
-class Nursery:
+class ForkServer:
     """The warm process, seen from the process that wants children."""
 
     def __init__(
@@ -99,12 +99,12 @@ class Nursery:
         self._process.wait()
 
 
-class _Nurseries:
+class _ForkServers:
     """Those that are open, the one used last at the end; closed with the outermost `warm`."""
 
     def __init__(self) -> None:
         self._depth = 0
-        self._open: dict[_Key, Nursery] = {}
+        self._open: dict[_Key, ForkServer] = {}
 
     def __enter__(self) -> None:
         self._depth += 1
@@ -124,19 +124,19 @@ class _Nurseries:
         if not self._depth:
             return None
         key = (python, program, tuple(sorted(environment.items())))
-        nursery = self._open.pop(key, None)
+        server = self._open.pop(key, None)
         # Python imports from the directory that it begins in: not from one where anybody may write.
-        nursery = nursery or Nursery(python, program, environment, os.sep)
-        self._open[key] = nursery
+        server = server or ForkServer(python, program, environment, os.sep)
+        self._open[key] = server
         if len(self._open) > _MOST:
             self._close_oldest()
-        child = nursery.fork(folder)
+        child = server.fork(folder)
         if child is None:
             self._open.pop(key).close()
         return child
 
 
-_nurseries = _Nurseries()
+_servers = _ForkServers()
 
 
 @contextlib.contextmanager
@@ -145,7 +145,7 @@ def warm() -> Iterator[None]:
 
     Each of those is started when the first child of its kind is wanted.
     """
-    with _nurseries:
+    with _servers:
         yield
 
 
@@ -154,7 +154,7 @@ def forked(python: str, program: str, environment: Mapping[str, str], folder: st
 
     None outside of `warm`, and where there is no warm process to be had.
     """
-    return _nurseries.forked(python, program, environment, folder)
+    return _servers.forked(python, program, environment, folder)
 
 
 def main() -> None:
