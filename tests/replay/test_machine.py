@@ -14,6 +14,7 @@ import pytest
 import torch
 
 from tests.replay.programs import UNCACHED, record
+from torchreel.events.nondeterminism import VectorISA
 from torchreel.replay import Verdict, replay
 from torchreel.replay.imposed.facts import Facts, facts_of, variables
 from torchreel.replay.imposed.torch_machine import imposed
@@ -87,6 +88,27 @@ def test_a_replay_on_another_machine_is_identical(
     assert (verdict.verdict, verdict.detail, verdict.difference) == ("identical", "", "")
     assert any(row.kind == "output code" and row.identical for row in verdict.compared)
     assert not any("not imposed" in note for note in verdict.notes)
+
+
+@pytest.mark.slow
+def test_a_kernel_of_which_inductor_asks_the_machine_early_replays_identically(
+    tmp_path: Path,
+) -> None:
+    """With max_autotune, the lowering of a product looks for kernels in C++."""
+    program = """
+import torch
+with torch.no_grad():
+    product = torch.compile(lambda x, y: (x @ y).relu(), options={"max_autotune": True})
+    product(torch.ones(2, 16), torch.ones(16, 16))
+"""
+    path = tmp_path / "run.db"
+    assert record(path, "big", source=program, **UNCACHED) == 0
+    with Store.open(path, write=True) as store:
+        compile = queries.compiles(store, 1)[0]
+        asked = [event.stage for event in queries.events(store, compile, VectorISA.kind)]
+        verdict = replay(store, compile, "graph")
+    assert asked == ["lowering"]
+    assert (verdict.verdict, verdict.detail, verdict.difference) == ("identical", "", "")
 
 
 @avx2

@@ -1,8 +1,8 @@
 """The private names of torch by which a compile sees its machine, and how to make it see another.
 
 Lives here: CPUs, vector instructions, seed.  Not here: GPUs (`device`), what was recorded
-(`facts`).  Only for the
-child of a replay: it patches torch, and a process with an imposed machine computes nothing real.
+(`facts`).  Only for the child of a replay: it patches torch, and a process with an imposed machine
+computes nothing real.
 """
 
 from __future__ import annotations
@@ -11,10 +11,10 @@ import contextlib
 import copy
 import ctypes
 import errno
+import importlib
 import os
 import subprocess
-import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from types import ModuleType
 from typing import Any
@@ -24,11 +24,12 @@ import torch
 from torchreel.replay.imposed.device import answers as device
 from torchreel.replay.imposed.facts import Facts
 
-# Where Inductor looks for the vector instructions of the machine.  Modules that are imported later
-# than the first take the function from there.
+# What picks the vector instructions of the machine in `torch._inductor.cpu_vec_isa`, and modules
+# that take it from there as they are imported; the first one imports the others in an order that
+# their circles allow.
 _PICK = "pick_vec_isa"
 _PICKERS = (
-    "torch._inductor.cpu_vec_isa",
+    "torch._inductor.compile_fx",
     "torch._inductor.codecache",
     "torch._inductor.codegen.cpp_micro_gemm",
 )
@@ -138,14 +139,23 @@ def _impose_isa(stack: ExitStack, facts: Facts, left: list[str], run: bool) -> N
         left.append(f"{what} with the flags {facts.vector_flags!r:.120}: it has other flags here")
     if run and not _has(isa):
         left.append(f"{what}: this machine lacks them, so that the compiled code cannot run here")
-    for module in filter(None, map(sys.modules.get, _PICKERS)):
-        _replace(stack, module, _PICK, isa)
+    from torch._inductor import cpu_vec_isa
+
+    _replace(stack, cpu_vec_isa, _PICK, isa)
+    for module in map(importlib.import_module, _PICKERS):
+        if hasattr(module, _PICK):
+            # By way of the first one, which the recorder watches: all calls are in its event log.
+            _put(stack, module, _PICK, lambda: getattr(cpu_vec_isa, _PICK)())
 
 
 def _replace(stack: ExitStack, module: ModuleType, name: str, answer: object) -> None:
     """Let a function of a module give one answer, as long as the stack is open."""
+    _put(stack, module, name, lambda *_: answer)
+
+
+def _put(stack: ExitStack, module: ModuleType, name: str, function: Callable[..., object]) -> None:
     stack.callback(setattr, module, name, getattr(module, name))
-    setattr(module, name, lambda *_: answer)
+    setattr(module, name, function)
 
 
 def _isa(name: str, flags: str) -> Any:
