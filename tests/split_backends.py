@@ -55,6 +55,12 @@ def by_inductor(gm: GraphModule, inputs: Sequence[Any]) -> Any:
     return compile_fx(copy.deepcopy(gm), inputs)
 
 
+def in_inference_mode(gm: GraphModule, inputs: Sequence[Any]) -> Any:
+    """Compile by `compile_fx` in inference mode, which Dynamo has left."""
+    with torch.inference_mode():
+        return by_inductor(gm, inputs)
+
+
 def by_own_inner(gm: GraphModule, inputs: Sequence[Any]) -> Any:
     """Compile by `compile_fx`, with a function of the program's own in place of Inductor's."""
     from torch._inductor.compile_fx import compile_fx

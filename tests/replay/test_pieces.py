@@ -38,6 +38,29 @@ def test_each_part_replays_identically(tmp_path: Path, entry: str) -> None:
     assert len(parts) == (4 if entry == "standalone" else 2)
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("outside", [False, True], ids=["inside", "outside"])
+def test_inputs_of_a_part_in_inference_mode_are_what_they_were(
+    tmp_path: Path, outside: bool
+) -> None:
+    """As vLLM compiles: Dynamo's fakes are no inference tensors, also where the program's are."""
+
+    def program() -> None:
+        with torch.inference_mode(outside):
+            x, weight = torch.ones(4, 16), torch.nn.Parameter(torch.ones(16, 16), False)
+        with torch.inference_mode():
+            compiled = torch.compile(
+                lambda x, weight: (x @ weight).relu() + 1,
+                backend=split_backends.in_inference_mode, dynamic=True,
+            )  # fmt: skip
+            compiled(x, weight)
+
+    _, part = _record(tmp_path / "run.db", program)
+    with Store.open(tmp_path / "run.db", write=True) as store:
+        verdict = replay(store, part)
+    assert (verdict.verdict, verdict.detail, verdict.difference) == ("identical", "", "")
+
+
 def test_the_whole_needs_the_backend_and_names_its_parts(tmp_path: Path) -> None:
     whole, *_ = _recorded(tmp_path / "run.db", "aot")
     with Store.open(tmp_path / "run.db", write=True) as store:

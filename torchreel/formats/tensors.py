@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from functools import cache
 from typing import Any
 
@@ -30,6 +31,8 @@ from torchreel.torch_compat.shapes import ShapeEnv, SymNode
 MAX_LITERAL = 8  # elements; Inductor inlines 1-d constants of up to eight
 
 
+INFERENCE = "inference"
+"""The flag of a tensor that was made in inference mode."""
 POSITIVE, COUNTING_NUMBERS = "positive", "counting"
 """The restrictions on inputs of a case: floats, and integers from 1 on."""
 COUNTING = (1, 101)
@@ -223,11 +226,22 @@ def _flags(tensor: torch.Tensor) -> list[str]:
     flags = {
         "conj": tensor.is_conj(),
         "neg": tensor.is_neg(),
-        "inference": tensor.is_inference(),
+        INFERENCE: tensor.is_inference(),
         "zero": fake_tensors.has_zero_tensor(tensor),
         "mkldnn": tensor.is_mkldnn,
     }
     return [name for name, holds in flags.items() if holds]
+
+
+def _inference_of(description: Mapping[str, Json]) -> AbstractContextManager[object]:
+    """Enter or leave inference mode, so that what is made is an inference tensor as recorded.
+
+    Whether a compile runs in inference mode does not say which of its inputs are such tensors.
+    """
+    wanted = INFERENCE in _list(description.get("flags") or [])
+    if wanted is torch.is_inference_mode_enabled():
+        return nullcontext()
+    return torch.inference_mode(wanted)
 
 
 def _literal(tensor: torch.Tensor) -> dict[str, Json]:
@@ -300,14 +314,15 @@ class Decoder:
         )
 
     def _tensor(self, description: Mapping[str, Json]) -> torch.Tensor:
-        try:
-            with self.mode, shapes.suppress_guards(self.env), torch.no_grad():
-                plain = self._plain(description)
-        except (OverflowError, RuntimeError, TypeError) as error:  # of torch: a size of -1, ...
-            raise UnsupportedError(
-                f"no tensor is like the recorded one: {str(error).partition(chr(10))[0]:.200}"
-            ) from error
-        return self._autograd(plain, description)
+        with _inference_of(description):
+            try:
+                with self.mode, shapes.suppress_guards(self.env), torch.no_grad():
+                    plain = self._plain(description)
+            except (OverflowError, RuntimeError, TypeError) as error:  # of torch: a size of -1, ...
+                raise UnsupportedError(
+                    f"no tensor is like the recorded one: {str(error).partition(chr(10))[0]:.200}"
+                ) from error
+            return self._autograd(plain, description)
 
     def _subclass(self, description: Mapping[str, Json]) -> torch.Tensor:
         inner = _each(_inner(description), self.fake, self._objects)

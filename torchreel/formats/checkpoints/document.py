@@ -24,7 +24,7 @@ from torchreel.formats.checkpoints import ambient, config, exported_programs
 from torchreel.formats.checkpoints.inductor_call import encode_arguments
 from torchreel.formats.graphs.codec import GraphDoc, encode_graph
 from torchreel.formats.shape_env import answers, snapshots
-from torchreel.formats.tensors import Encoder
+from torchreel.formats.tensors import INFERENCE, Encoder
 from torchreel.store.documents.jsontypes import Json, canonical_json, parse_json
 from torchreel.torch_compat import aot, counters, dynamo, fake_tensors, fx, inductor, shapes
 from torchreel.torch_compat.dynamo import Source
@@ -212,10 +212,23 @@ def _is_view(value: object) -> bool:
 def _merged(symbolic: Mapping[str, Json], concrete: Mapping[str, Json]) -> dict[str, Json]:
     """A description with the layout of another, also of what a subclass holds."""
     layout = {key: concrete[key] for key in _LAYOUT if key in concrete}
+    if isinstance(concrete.get("flags"), list):
+        layout["flags"] = _flags(symbolic.get("flags"), concrete["flags"])
     ours, theirs = symbolic.get("inner"), concrete.get("inner")
     if isinstance(ours, Mapping) and isinstance(theirs, Mapping) and set(ours) == set(theirs):
         layout["inner"] = {name: _merged(ours[name], theirs[name]) for name in ours}  # type: ignore[arg-type]
     return {**symbolic, **layout}
+
+
+def _flags(symbolic: Json, concrete: Json) -> list[Json]:
+    """Return the flags of a real tensor, but for inference those of its fake.
+
+    Dynamo's fake of an inference tensor is none.
+    """
+    real = concrete if isinstance(concrete, list) else []
+    fake = symbolic if isinstance(symbolic, list) else []
+    kept: list[Json] = [flag for flag in real if flag != INFERENCE]
+    return [*kept, INFERENCE] if INFERENCE in fake else kept
 
 
 def aot_checkpoint(

@@ -28,7 +28,7 @@ from torchreel.formats.graphs.codec import decode_graph
 from torchreel.formats.graphs.operators import operators_of
 from torchreel.formats.operators import stand_ins
 from torchreel.formats.shape_env import answers, calls, snapshots
-from torchreel.formats.tensors import Decoder, synthesise_all
+from torchreel.formats.tensors import INFERENCE, Decoder, synthesise_all
 from torchreel.replay.accuracy.comparison import tensors_of
 from torchreel.replay.child import objects, pieces
 from torchreel.store.documents.jsontypes import Json
@@ -100,6 +100,25 @@ def with_static_inputs(doc: CheckpointDoc, static: Sequence[bool]) -> Checkpoint
     return replace(doc, inputs=tuple(inputs))
 
 
+def _with_plain_fakes(doc: CheckpointDoc) -> CheckpointDoc:
+    """Take from inputs of a Dynamo graph that they are inference tensors; their fakes are none.
+
+    Recordings of 0.2.0 and before have that flag of the real tensors.
+    """
+    inference = isinstance(doc.ambient, Mapping) and doc.ambient.get("inference_mode")
+    if doc.entry != "graph" or inference:
+        return doc
+    return replace(doc, inputs=tuple(map(_plain, doc.inputs)))
+
+
+def _plain(description: Json) -> Json:
+    """Return the description of an input without the flag of inference tensors."""
+    flags = description.get("flags") if isinstance(description, Mapping) else None
+    if not isinstance(description, Mapping) or not isinstance(flags, list):
+        return description
+    return {**description, "flags": [flag for flag in flags if flag != INFERENCE]}
+
+
 def restore(doc: CheckpointDoc, *, trust: bool = False) -> Restored:
     """Rebuild a checkpoint's ShapeEnv, fake inputs and graph.
 
@@ -111,6 +130,7 @@ def restore(doc: CheckpointDoc, *, trust: bool = False) -> Restored:
         raise UnsupportedError(
             f"the checkpoint holds what has no portable form: {'; '.join(missing)}"
         )
+    doc = _with_plain_fakes(doc)
     # The program's own code is in no comment that the compiler writes.
     names.check_comment({k: v for k, v in doc.extra.items() if k != objects.KEY})
     dispatcher.register_operators()
