@@ -478,3 +478,19 @@ class _Attribute:
 
     def __reduce__(self) -> tuple[object, ...]:
         return getattr, (self.of, "method")
+
+
+def test_a_compile_that_returns_loads_nothing_that_pickles(tmp_path: Path) -> None:
+    program = (
+        "import sys, torch\n"
+        "torch.compile(torch.sin, backend='aot_eager')(torch.ones(2))\n"
+        "print('torchreel.formats.graphs' in sys.modules, 'cloudpickle' in sys.modules)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        env={**os.environ, "TORCHREEL": f"full:{tmp_path / 'run.db'}"},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout.split() == ["True", "False"]
