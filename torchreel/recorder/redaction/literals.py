@@ -16,7 +16,7 @@ import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from torchreel.recorder.redaction.lazy import lazy, lazy_text
+from torchreel.patterns import lazy, lazy_text
 
 WORD = rb"\w\x80-\xff"
 _NUMBER = (

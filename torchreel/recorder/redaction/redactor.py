@@ -23,11 +23,11 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 
+from torchreel.patterns import lazy, lazy_text
 from torchreel.recorder.redaction import documents, paths
 from torchreel.recorder.redaction.known import forms, names, telling
 from torchreel.recorder.redaction.known.names import SECRET_NAME
 from torchreel.recorder.redaction.known.values import KnownValues, Where
-from torchreel.recorder.redaction.lazy import lazy, lazy_text
 from torchreel.recorder.redaction.literals import unescaped
 from torchreel.recorder.redaction.rules import REDACTED, Rules, Withheld
 from torchreel.recorder.redaction.words import Words

@@ -11,8 +11,8 @@ import re
 from collections.abc import Iterable
 from functools import cache
 
+from torchreel.patterns import lazy
 from torchreel.recorder.redaction.known.names import ANNOTATION
-from torchreel.recorder.redaction.lazy import lazy
 from torchreel.recorder.redaction.literals import Literal, literals
 from torchreel.recorder.redaction.rules import PATH, REDACTED
 

@@ -14,9 +14,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, NamedTuple
 
+from torchreel.patterns import lazy_text
 from torchreel.recorder.redaction.known import telling
 from torchreel.recorder.redaction.known.telling import MAYBE, NOT, Strength
-from torchreel.recorder.redaction.lazy import lazy_text
 from torchreel.recorder.redaction.literals import literals, unescaped
 
 _SAME_TEXT = frozenset(
