@@ -2,7 +2,8 @@
 
 Lives here: reading its `gitleaks.toml` and reducing each rule to the facts that redaction needs:
 the literal beginning, the characters that follow, and how many there are at least.  Not here: the
-use of the table (`torchreel/recorder/redaction/forms.py`).  Run by hand, by `make known-forms`.
+use of the table (`torchreel/recorder/redaction/known/forms.py`).  Run by hand, by
+`make known-forms`.
 """
 
 import itertools
@@ -16,7 +17,7 @@ from re import _constants as codes
 from re import _parser as parser
 from typing import Any, NamedTuple
 
-TARGET = Path(__file__).parent.parent / "torchreel/recorder/redaction/form_table.py"
+TARGET = Path(__file__).parent.parent / "torchreel/recorder/redaction/known/form_table.py"
 _LEAST_PREFIX = 4
 """Characters: what begins with fewer has to have its whole length."""
 _ENOUGH = 16

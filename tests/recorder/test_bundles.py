@@ -25,7 +25,7 @@ from torchreel.errors import (
 )
 from torchreel.recorder.frames import bundles
 from torchreel.recorder.settings import Settings
-from torchreel.replay.child.bundles import _unpickled, load_bundle
+from torchreel.replay.child.bundles import _unpickled, read_bundle
 from torchreel.store import Store, queries
 from torchreel.store.records import Compile, FrameBundle
 
@@ -65,7 +65,7 @@ def traced_again(path: Path) -> str:
     with Store.open(path) as store:
         compile_ = queries.latest_failing(store)
         assert compile_ is not None
-        frame = load_bundle(store, compile_, trust=True)
+        frame = read_bundle(store, compile_, trust=True).load()
     frame.call(lambda function: torch.compile(function, backend=backend))
     return str(graphs[0])
 
@@ -174,7 +174,7 @@ def test_a_frame_that_dynamo_can_not_trace_is_kept(record: Record) -> None:
     row = queries.frame_bundle(log.store, log.compile)
     assert row is not None
     assert row.status == "complete"
-    frame = load_bundle(log.store, log.compile, trust=True)
+    frame = read_bundle(log.store, log.compile, trust=True).load()
     assert frame.function.__code__.co_name == "f"
     with pytest.raises(torch._dynamo.exc.Unsupported):
         frame.call(lambda function: torch.compile(function, backend="eager", fullgraph=True))
@@ -217,7 +217,7 @@ def test_a_frame_that_kills_the_process_is_there_when_all_are_kept(tmp_path: Pat
     with Store.open(path) as store:
         (row,) = queries.compiles(store, 1)
         assert row.status == "crashed"
-        assert load_bundle(store, row, trust=True).function.__code__.co_names == ("sin",)
+        assert read_bundle(store, row, trust=True).load().function.__code__.co_names == ("sin",)
 
 
 def test_an_unknown_choice_is_refused() -> None:
@@ -265,7 +265,7 @@ def test_a_bundle_needs_trust(tmp_path: Path) -> None:
     path, _ = script(tmp_path, "run(lambda x: x.sin(), torch.ones(3))")
     compile_, row = bundle(path)
     with Store.open(path) as store, pytest.raises(UntrustedError, match="--trust"):
-        load_bundle(store, compile_)
+        read_bundle(store, compile_).load()
     assert row.digest is not None
 
 
@@ -282,10 +282,10 @@ def test_a_strangers_bundle_runs_nothing_without_trust(tmp_path: Path) -> None:
         with store.writer() as writer:
             writer.update("frame_bundles", row.id, digest=writer.blob(pickle.dumps(Evil())))
         with pytest.raises(UntrustedError):
-            load_bundle(store, compile_)
+            read_bundle(store, compile_).load()
         assert not flag.exists()
         with pytest.raises(DamagedStore):
-            load_bundle(store, compile_, trust=True)
+            read_bundle(store, compile_, trust=True).load()
     assert flag.exists()  # trust means that
 
 
@@ -297,13 +297,13 @@ def test_a_damaged_bundle_is_told(tmp_path: Path) -> None:
             with store.writer() as writer:
                 writer.update("frame_bundles", row.id, digest=writer.blob(data))
             with pytest.raises(DamagedStore):
-                load_bundle(store, compile_, trust=True)
+                read_bundle(store, compile_, trust=True).load()
 
 
 def test_a_frame_that_was_not_kept_is_told(record: Record) -> None:
     log = record(lambda: torch.compile(lambda x: x.sin(), backend="eager")(torch.ones(3)))
     with pytest.raises(UnsupportedError, match="was not kept"):
-        load_bundle(log.store, log.compile, trust=True)
+        read_bundle(log.store, log.compile, trust=True).load()
 
 
 # -- what can't be pickled ----------------------------------------------------------------------
@@ -377,7 +377,7 @@ def test_an_object_that_raises_costs_only_itself(record: Record) -> None:
     assert row.status == "partial"
     assert "Wild: it can't be pickled (ZeroDivisionError)" in row.reason
     assert "argument lying: it can't be pickled (PicklingError)" in row.reason
-    frame = load_bundle(log.store, log.compile, trust=True)
+    frame = read_bundle(log.store, log.compile, trust=True).load()
     assert isinstance(frame.args[0], torch.Tensor)
     assert "lying" in str(frame.missing)
     assert log.lost() == []
@@ -400,7 +400,7 @@ def test_size_and_time_are_bounded(
     assert (row.status, row.digest, row.size) == ("refused", None, 0)
     assert reason in row.reason
     with pytest.raises(UnsupportedError, match=reason):
-        load_bundle(log.store, log.compile, trust=True)
+        read_bundle(log.store, log.compile, trust=True).load()
 
 
 def test_the_program_gets_its_own_exception_and_its_objects_back(record: Record) -> None:
@@ -449,7 +449,7 @@ def test_secrets_are_taken_out_of_a_bundle(tmp_path: Path) -> None:
         for secret in SECRETS:
             assert secret.encode() not in data
         assert b"<redacted>" in data
-        frame = load_bundle(store, bundle(path)[0], trust=True)
+        frame = read_bundle(store, bundle(path)[0], trust=True).load()
         assert frame.args[1]["MY_TOKEN"] == "<redacted>"
     assert "sin" in graph
 
@@ -478,3 +478,19 @@ class _Attribute:
 
     def __reduce__(self) -> tuple[object, ...]:
         return getattr, (self.of, "method")
+
+
+def test_a_compile_that_returns_loads_nothing_that_pickles(tmp_path: Path) -> None:
+    program = (
+        "import sys, torch\n"
+        "torch.compile(torch.sin, backend='aot_eager')(torch.ones(2))\n"
+        "print('torchreel.formats.graphs' in sys.modules, 'cloudpickle' in sys.modules)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        env={**os.environ, "TORCHREEL": f"full:{tmp_path / 'run.db'}"},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout.split() == ["True", "False"]

@@ -6,7 +6,7 @@ import pytest
 
 from tools.known_forms import forms, table
 from torchreel.recorder.redaction import Redactor, Rules
-from torchreel.recorder.redaction.form_table import TABLE
+from torchreel.recorder.redaction.known.form_table import TABLE
 
 
 @pytest.mark.parametrize(

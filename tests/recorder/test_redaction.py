@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from torchreel.errors import UsageError
 from torchreel.recorder.redaction import Redactor, Rules, Withheld, paths, words
-from torchreel.recorder.redaction.known import KnownValues
+from torchreel.recorder.redaction.known.values import KnownValues
 from torchreel.recorder.redaction.words import Words
 from torchreel.store.documents.jsontypes import Json, canonical_json, parse_json
 

@@ -8,7 +8,7 @@ import pytest
 
 from benchmarks.canaries import ways
 from torchreel.recorder.redaction import Redactor, Rules
-from torchreel.recorder.redaction.syntax import texts
+from torchreel.recorder.redaction.known.syntax import texts
 
 SURE = "zqwrenlark"
 """A secret that might be a word."""
@@ -136,7 +136,7 @@ def test_names_that_are_no_plain_text_are_passed_over() -> None:
 
 
 def test_nested_calls_are_not_walked_through_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    from torchreel.recorder.redaction import telling
+    from torchreel.recorder.redaction.known import telling
 
     asked: list[str] = []
     monkeypatch.setattr(telling, "is_value", lambda text, strength: asked.append(text))

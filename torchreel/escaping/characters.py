@@ -45,11 +45,6 @@ def is_visible(text: str) -> bool:
     return visible_block(text) == text
 
 
-def ascii_line(text: object) -> str:
-    """One line of visible ASCII: no letter that looks like another one."""
-    return "".join(c if " " <= c <= "~" else spelled(c) for c in str(text))
-
-
 def spelled(character: str) -> str:
     """A character as Python spells it in a string literal."""
     code = ord(character)

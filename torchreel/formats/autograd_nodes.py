@@ -12,7 +12,6 @@ tensors of ones.
 
 from __future__ import annotations
 
-import re
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -21,12 +20,13 @@ from typing import Any
 
 import torch
 
+from torchreel.patterns import lazy_text
 from torchreel.torch_compat import compiled_autograd, dispatcher
 
 PREFIX = "torch._dynamo.compiled_autograd.ops."
 _OWN = frozenset({"validate_outputs", "AccumulateGrad"})
 """Functions that torch binds in every capture; they are no nodes of operators."""
-_NODE = re.compile(
+_NODE = lazy_text(
     r"(?:torch::autograd::)?(\w+Backward)(?:s|\d+(?:_copy|List|Tensor|Scalar|ScalarList)?)"
 )
 _OF_A_PROGRAM = "CppNode"

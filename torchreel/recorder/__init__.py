@@ -1,8 +1,16 @@
 """The recorder: attaches to torch's compiler and writes what it sees into a store.
 
-Public: `record`, `install`, `uninstall`, `Recorder`, loaded on first use: what `import torch` calls
-imports `guard` from here, and whatever is wrong with the rest has to be met inside of it.  Imports
-neither torch nor SQLAlchemy; it may not import the replayer, the minifier or the command line.
+To read it, follow an event:
+
+- `session`: a recording begins and ends; `attach`: wrappers in front of functions of torch
+- `probes`: one module for each layer of the pipeline; each calls `recorder.Recorder.note`
+- `event_log`: the buffer, and the thread that writes it; `redaction`: what is taken out before
+- `frames`: Python frames as pickles; `environment`: versions, devices and variables
+- `guard`: catches every exception of ours; `watchdog`: sees compiles that hang
+
+Public: `record`, `install`, `uninstall`, `Recorder`, loaded on first use.  `import torch` needs
+`guard` alone: an error in any other module is caught by it.  Importing this package imports neither
+torch nor SQLAlchemy.  It may not import the replay, the minifier or the command line.
 """
 
 from importlib import import_module

@@ -1,9 +1,9 @@
 """A recording as one HTML file, to be looked at in a browser.
 
-Lives here: the document (`document`, `build`), that of two recordings side by side (`comparison`),
-the page that shows them (`page`, `assets`), the same as a folder (`site`) or from a server
-(`serving`).  Not here: the command (`torchreel.commands.report`).  Torch is not
-imported, and nothing of the store is run.
+Lives here: the document (`document`, `build`) and what it says of each compile (`compiles`), that
+of two recordings side by side (`comparison`), the page that shows them (`page`, `assets`), the same
+as a folder (`site`) or from a server (`serving`).  Not here: the command
+(`torchreel.commands.report`).  Torch is not imported, and nothing of the store is run.
 """
 
 from torchreel.report.build import MAX_BYTES, ReportOptions, build

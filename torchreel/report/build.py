@@ -1,7 +1,7 @@
 """From a store to the document of a report.
 
 Lives here: whose details have room in a page, and the details of one compile as a file of its own.
-Not here: the listing (`listing`), the parts of details (`details`), nor the page (`page`).
+Not here: the listing (`listing`), the parts of details (`compiles`), nor the page (`page`).
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ from functools import partial
 import msgspec
 
 from torchreel.escaping.shell import command
-from torchreel.report.details import CompileReader
+from torchreel.report.compiles.details import CompileReader
+from torchreel.report.compiles.keys import KeyReader
 from torchreel.report.document import CompileDetails, CompileFile, CompileRow, ReportDocument
 from torchreel.report.groups import NextOf
-from torchreel.report.keys import KeyReader
 from torchreel.report.listing import Listing, list_compiles
 from torchreel.report.packing import Packer, encoded, json_block
 from torchreel.report.page import PAGE_BYTES

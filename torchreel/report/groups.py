@@ -1,7 +1,7 @@
 """Groups failures, restarts, recompiles and graph breaks by their reason.
 
 Lives here: which of them are one, and what is said of it in place.  Not here: the stories of a
-single compile (`stories`).
+single compile (`compiles.stories`).
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ from torchreel.analysis import causes
 from torchreel.analysis.event_log import CompileEventLog
 from torchreel.analysis.frames import shortened, why_graph_break
 from torchreel.events.frames import CacheMiss, GraphBreak, Restart
-from torchreel.report.compiles import RecordingFacts
+from torchreel.report.compiles.graphs import last_line
+from torchreel.report.compiles.rows import RecordingFacts
+from torchreel.report.compiles.stories import line_of, stories_of
 from torchreel.report.document import CauseGroup, FailureGroup, ReducedCase, SourceLine, WhyStory
-from torchreel.report.graphs import last_line
-from torchreel.report.stories import line_of, stories_of
 from torchreel.store import Store, queries
 from torchreel.store.documents.jsontypes import Json
 from torchreel.store.failures.signature import Signature

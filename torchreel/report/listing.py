@@ -1,7 +1,7 @@
 """The listing of a report: the recordings that it covers, and all about them but details.
 
 Lives here: the document without the details of its compiles, and what is needed to read those.  Not
-here: details (`details`), nor which of them have room (`build`).
+here: details (`compiles`), nor which of them have room (`build`).
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from importlib.metadata import version
 
 from torchreel.errors import UsageError
 from torchreel.escaping.shell import command
-from torchreel.report.compiles import RecordingFacts, StackTable, facts_of, row_of
+from torchreel.report.compiles.reductions import reduced_case
+from torchreel.report.compiles.rows import RecordingFacts, StackTable, facts_of, row_of
 from torchreel.report.document import FORMAT, CompileRow, LossRow, RecordingRow, ReportDocument
 from torchreel.report.groups import NextOf, cause_groups, failure_groups
 from torchreel.report.ranks import ranks_of
-from torchreel.report.reductions import reduced_case
 from torchreel.store import Store, queries
 from torchreel.store.addressing import Address
 from torchreel.store.processes.liveness import PROCESS

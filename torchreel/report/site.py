@@ -13,8 +13,8 @@ from pathlib import Path
 import msgspec
 
 from torchreel.report.build import compile_file
+from torchreel.report.compiles.keys import KeyReader
 from torchreel.report.groups import NextOf
-from torchreel.report.keys import KeyReader
 from torchreel.report.listing import list_compiles
 from torchreel.report.packing import deflated, encoded
 from torchreel.report.page import SITE, render

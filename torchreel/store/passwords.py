@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import re
 
+from torchreel.patterns import lazy_text
+
 _known: dict[str, str] = {}
 # As SQLAlchemy reads a URL: a password may hold a slash, a name of a user may not.
-_OF_USER = re.compile(r"(?<=://)([^:/@]*):[^@]*@")
-_OF_QUERY = re.compile(r"(?<=[?&])(?:ssl)?password=[^&#]*&?", re.IGNORECASE)
+_OF_USER = lazy_text(r"(?<=://)([^:/@]*):[^@]*@")
+_OF_QUERY = lazy_text(r"(?<=[?&])(?:ssl)?password=[^&#]*&?", re.IGNORECASE)
 
 
 def hidden(target: str) -> str:

@@ -7,10 +7,10 @@ backends, and those of a program, which are code.  Called by the recorder, repla
 from __future__ import annotations
 
 import importlib
-import re
 from collections.abc import Callable
 from typing import Any
 
+from torchreel.patterns import lazy_text
 from torchreel.torch_compat import names
 from torchreel.torch_compat.names import TorchName
 
@@ -42,7 +42,7 @@ _MODES = TorchName(
 )  # fmt: skip
 _WITH_MODES = f"{_MODES.module}:{_MODES.qualname}.<locals>.fn"
 
-_WITH_INNER = re.compile(r"(?P<outer>[^()]+)\((?P<inner>[^()]+)\)")
+_WITH_INNER = lazy_text(r"(?P<outer>[^()]+)\((?P<inner>[^()]+)\)")
 
 
 def calls_another(name: str) -> bool:

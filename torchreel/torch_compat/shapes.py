@@ -9,7 +9,6 @@ import operator
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cache
-from types import ModuleType
 from typing import Any
 
 import sympy
@@ -53,11 +52,6 @@ def sympy_functions() -> dict[str, type[sympy.Basic]]:
 def suppress_guards(env: ShapeEnv) -> Any:
     """A context in which the ShapeEnv notes no guard."""
     return env.suppress_guards()
-
-
-def symbolic_module() -> ModuleType:
-    """The module of the ShapeEnv, for its small record types (SLoc, ValueRangesSLoc, ...)."""
-    return symbolic_shapes
 
 
 def unreplaced(node: Any) -> Any:

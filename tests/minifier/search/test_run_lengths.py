@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from torchreel.minifier.search.run_lengths import find_prefix, find_run
+from torchreel.minifier.search.run_lengths import RunLength
 
 
 @given(st.integers(0, 3000), st.integers(0, 1000))
@@ -19,7 +20,7 @@ def test_a_run_is_found_in_few_tries(length: int, more: int) -> None:
         tried.append(n)
         return n <= length
 
-    assert find_run(holds, length + more) == length
+    assert _found(RunLength(length + more), holds) == length
     assert len(tried) <= 6 + 2 * math.log2(length + 1)
 
 
@@ -32,13 +33,19 @@ def test_a_prefix_is_found_by_bisection(length: int, more: int) -> None:
         tried.append(n)
         return n <= length
 
-    assert find_prefix(holds, length + more) == length
+    assert _found(RunLength(length + more, bisect=True), holds) == length
     assert len(tried) <= 1 + math.ceil(math.log2(length + more + 1))
 
 
 @given(st.sets(st.integers(1, 200)), st.integers(0, 200))
 def test_what_is_found_holds(good: set[int], limit: int) -> None:
     """Also where longer runs hold and shorter ones don't."""
-    for find in (find_run, find_prefix):
-        found = find(lambda n: n in good, limit)
+    for run in (RunLength(limit), RunLength(limit, bisect=True)):
+        found = _found(run, lambda n: n in good)
         assert found == 0 or (found in good and found <= limit)
+
+
+def _found(run: RunLength, holds: Callable[[int], bool]) -> int:
+    while run.length:
+        run = run.after(holds(run.length))
+    return run.low

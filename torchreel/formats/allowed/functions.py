@@ -27,6 +27,7 @@ import torch._ops
 from torchreel.formats import autograd_nodes
 from torchreel.formats.allowed import kinds
 from torchreel.formats.allowed.kinds import ValueKind
+from torchreel.patterns import lazy_text
 from torchreel.torch_compat import dispatcher, dynamo
 
 Target = Callable[..., object]
@@ -43,16 +44,24 @@ _BUILTINS = _words("abs bool complex divmod float getattr int len max min pow ro
 _FLAT = _words("as_tensor asarray tensor dsmm hsmm saddmm spmm")
 _DENIED_FLAT = _words("from_file _print")  # open a file, write to the screen
 
-# Modules of functions that compute.  Of those in the second row the helpers alone: their public
-# functions take functions and give functions back.
-_MODULES = re.compile(
-    r"torch\._C\.(_nn|_linalg|_special|_fft|_sparse|_nested|_functorch|_autograd)\.\w+"
-    r"|torch\.(nn\.functional|special|linalg|fft|sparse|functional|nn\.grad|masked\._ops|nested"
-    r"|signal\.windows\.windows|_functorch\.predispatch|fx\.experimental\.symbolic_shapes)\.\w+"
-    r"|torch\.(_functorch\.(eager_transforms|vmap)|amp\.autocast_mode|autograd\.(grad_mode|forward_ad)"
-    r")\._\w+"
+# Modules of functions that compute.  Of the second the helpers alone: their public functions take
+# functions and give functions back.
+_MODULES = frozenset(
+    f"torch.{name}"
+    for name in _words(
+        "_C._nn _C._linalg _C._special _C._fft _C._sparse _C._nested _C._functorch _C._autograd "
+        "nn.functional special linalg fft sparse functional nn.grad masked._ops nested "
+        "signal.windows.windows _functorch.predispatch fx.experimental.symbolic_shapes"
+    )
 )
-_SETTER = re.compile(r"torch(?:\._C)?\._?set_(\w+)")
+_MODULES_OF_HELPERS = frozenset(
+    f"torch.{name}"
+    for name in _words(
+        "_functorch.eager_transforms _functorch.vmap amp.autocast_mode autograd.grad_mode "
+        "autograd.forward_ad"
+    )
+)
+_SETTER = lazy_text(r"torch(?:\._C)?\._?set_(\w+)")
 # Helpers that modules of functions import, or that put values together.
 _DENIED_HELPERS = _words("_add_docstr merge_dicts")
 _DENIED = {
@@ -178,7 +187,8 @@ def _is_admitted(name: str, module: str, attribute: str) -> bool:
     if attribute in _DENIED_HELPERS:
         return False
     known = dynamo.in_graph_names().get(name) == "TorchInGraphFunctionVariable"
-    return known and name not in _DENIED and bool(_MODULES.fullmatch(name))
+    computes = module in _MODULES or (module in _MODULES_OF_HELPERS and attribute.startswith("_"))
+    return known and name not in _DENIED and computes
 
 
 @cache

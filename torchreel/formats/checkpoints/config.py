@@ -16,18 +16,19 @@ from contextlib import ExitStack
 
 from torchreel.errors import UnsupportedError
 from torchreel.formats import values
+from torchreel.patterns import lazy_text
 from torchreel.store.documents.jsontypes import Json
 from torchreel.torch_compat import configs
 
 # Names of entries that lead outside: commands, paths, libraries, callables, remote services.
-_OUTSIDE = re.compile(
+_OUTSIDE = lazy_text(
     r"path|dir(_|$)|(^|[._])cxx|compiler|cmd|command|cflags|ldflags|flags$|include|librar|(^|_)lib|"
     r"file|url|remote|_pass(es)?($|_)|custom|callback|hook|exec|script|prefix|nvcc|rocm_home|"
     r"cuda_home|cutlass|subprocess|worker_start|debug_ir_traceback|replay_record|repro_|save_|"
     r"dump|_log|trace\.|log_file|preload|plugin|backend_override|config_override",
     re.IGNORECASE,
 )
-_WORD = re.compile(r"[\w.,:+-]{0,64}")
+_WORD = lazy_text(r"[\w.,:+-]{0,64}")
 # Entries that say how a process works, not what it compiles; each process has its own.
 _PROCESS = frozenset({"inductor.worker_log_path", "inductor.compile_threads"})
 

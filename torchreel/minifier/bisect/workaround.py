@@ -12,10 +12,9 @@ from dataclasses import dataclass, replace
 
 from torchreel.minifier.bisect.steps import with_entry
 from torchreel.minifier.cases.case import Case
-from torchreel.minifier.cases.descriptions import as_object, symbols_of
+from torchreel.minifier.cases.descriptions import as_object
 from torchreel.minifier.oracle.interface import Oracle
 from torchreel.minifier.search.cached_oracle import CachedOracle
-from torchreel.store.documents.jsontypes import Json
 
 _MODULES = {"functorch": "torch._functorch.config", "inductor": "torch._inductor.config"}
 
@@ -176,15 +175,3 @@ def _thorough(case: Case) -> Case:
 
 def _passes(report: object) -> bool:
     return getattr(report, "verdict", None) == "none"
-
-
-def is_dynamic(case: Case) -> bool:
-    """Return True if any size of an input is a symbol."""
-    return any(symbols_of(value) for value in case.checkpoint.inputs)
-
-
-def entry_line(entry: Json) -> str:
-    """Return an entry of a case's config as the assignment that it is."""
-    fields = as_object(entry)
-    module = _MODULES.get(str(fields.get("module")), f"{fields.get('module')}.config")
-    return f"{module}.{fields.get('key')} = {fields.get('value')!r}"

@@ -5,7 +5,6 @@ Not here: what an edit is (`passes.base`), whether it was good (`oracle`).
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 _ONE_BY_ONE = 4
@@ -46,19 +45,3 @@ class RunLength:
     def after(self, held: bool) -> RunLength:
         """Return the state after the answer for `length`."""
         return replace(self, low=self.length) if held else replace(self, refused=self.length)
-
-
-def find_run(holds: Callable[[int], bool], limit: int) -> int:
-    """Return the n that a `RunLength` finds; 0 if not even 1 holds."""
-    return _found(RunLength(limit), holds)
-
-
-def find_prefix(holds: Callable[[int], bool], limit: int) -> int:
-    """Return the same by bisection alone."""
-    return _found(RunLength(limit, bisect=True), holds)
-
-
-def _found(run: RunLength, holds: Callable[[int], bool]) -> int:
-    while run.length:
-        run = run.after(holds(run.length))
-    return run.low

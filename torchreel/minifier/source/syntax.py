@@ -11,7 +11,7 @@ import ast
 import builtins
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import fields
+from dataclasses import dataclass, fields
 from functools import lru_cache
 
 import libcst as cst
@@ -48,6 +48,18 @@ class SourceEdit(Edit):
     @abstractmethod
     def change(self, node: cst.CSTNode) -> cst.CSTNode | Sequence[cst.CSTNode] | None:
         """Return what stands there instead; None for nothing.  Raises `Skip`."""
+
+
+@dataclass(frozen=True)
+class PutConstant(SourceEdit):
+    """A constant stands there instead."""
+
+    place: Place
+    text: str
+
+    def change(self, node: cst.CSTNode) -> cst.CSTNode:
+        """Return the constant."""
+        return cst.parse_expression(self.text)
 
 
 class SourcePass(Pass[SourceCase]):

@@ -16,7 +16,8 @@ from functools import lru_cache
 from types import CellType, CodeType, FrameType, ModuleType
 from typing import Any
 
-from torchreel.recorder.redaction import SECRET_NAME, telling
+from torchreel.recorder.redaction import SECRET_NAME
+from torchreel.recorder.redaction.known import telling
 from torchreel.store.failures.raised import lineage
 
 _SHORTEST = 4

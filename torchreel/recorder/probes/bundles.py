@@ -124,12 +124,14 @@ def with_objects(
     if recorder.options.settings.frames == "none":
         return doc
     with fail_open("objects of the program"):
-        from torchreel.recorder.frames.bundles import make_object
         from torchreel.torch_compat import dynamo
 
         found = {**dynamo.objects_of_compile(backend), **(more or {})}
         if not found:
             return doc
+        # With cloudpickle, which most programs never need.
+        from torchreel.recorder.frames.bundles import make_object
+
         made = {
             name: _object(make_object(value, _describer(), recorder.event_log.redactor))
             for name, value in found.items()

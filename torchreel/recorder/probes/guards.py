@@ -10,7 +10,6 @@ been built.  The text of that tree is torch's own event `dynamo_cpp_guards_str`,
 
 from __future__ import annotations
 
-import re
 import weakref
 from collections.abc import Mapping
 from functools import partial
@@ -18,6 +17,7 @@ from types import CodeType, FunctionType, ModuleType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from torchreel.events.guards import AliasGuard, AmbientState, Guard, GuardManager, GuardSources
+from torchreel.patterns import lazy_text
 from torchreel.recorder.attach import AttachPoint, Call, Events, Probe, Visit
 
 if TYPE_CHECKING:
@@ -89,7 +89,7 @@ def _note_read(recorder: Recorder, kept: list[Any]) -> None:
 
 
 # What inlined code of another module finds there (OutputGraph.import_source).
-_MEMBER = re.compile(r"G\['(__import_\w+)'\]\.(\w+)")
+_MEMBER = lazy_text(r"G\['(__import_\w+)'\]\.(\w+)")
 
 
 def _note_ambient(recorder: Recorder, graph: Any) -> None:

@@ -8,13 +8,13 @@ that succeeds puts the original function back.
 
 from __future__ import annotations
 
-import re
 import weakref
 from collections.abc import Callable, Iterator
 from functools import partial
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
+from torchreel.patterns import lazy_text
 from torchreel.recorder import attach, guard
 from torchreel.recorder.attach import (
     AttachPoint,
@@ -45,7 +45,7 @@ POST_COMPILE = AttachPoint(
 ATTACH_POINTS = (POST_COMPILE, GLOBAL)
 _TWICE = "CompiledFunctionBackward.backward"
 """Called by AOTAutograd to differentiate a compiled backward, which it refuses."""
-_NAMED_FRAME = re.compile(r"filename: '(.*?)', function name: '(.*?)', line number: (\d+)")
+_NAMED_FRAME = lazy_text(r"filename: '(.*?)', function name: '(.*?)', line number: (\d+)")
 EVENTS: Events = {}
 
 # Which graph object belongs to which compile; by id, because it can't be hashed.

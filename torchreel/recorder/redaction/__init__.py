@@ -5,7 +5,7 @@ applies them to all that is written; what a level takes out is in a table in doc
 here: which environment variables are recorded at all (`environment`), tensor values (never).
 """
 
-from torchreel.recorder.redaction.names import SECRET_NAME
+from torchreel.recorder.redaction.known.names import SECRET_NAME
 from torchreel.recorder.redaction.redactor import Redactor
 from torchreel.recorder.redaction.rules import MODES, REDACTED, Rules, Withheld
 from torchreel.recorder.redaction.writer import RedactingWriter

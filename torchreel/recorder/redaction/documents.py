@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable
 
 import orjson
 
-from torchreel.recorder.redaction.lazy import lazy
+from torchreel.patterns import lazy
 
 _CONTENT = lazy(rb'[^"\\]*+(?:\\.[^"\\]*+)*+', re.DOTALL)
 _BACKSLASH = 92

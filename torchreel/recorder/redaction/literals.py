@@ -2,7 +2,7 @@
 
 Lives here: finding string and number literals without ever losing step.  Python's own tokenizer
 refuses what is not a whole program, and an apostrophe in prose would shift it by one string.  Not
-here: which of them are taken out (`names`, `strict`).
+here: which of them are taken out (`known.names`, `strict`).
 
 A quote opens a string where Python lets it: not behind a letter, unless that is a prefix or a
 keyword (`Bob's` opens none).  It ends at the same quote; an apostrophe before a letter (`isn't`)
@@ -16,7 +16,7 @@ import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from torchreel.recorder.redaction.lazy import lazy, lazy_text
+from torchreel.patterns import lazy, lazy_text
 
 WORD = rb"\w\x80-\xff"
 _NUMBER = (

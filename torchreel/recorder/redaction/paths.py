@@ -13,7 +13,7 @@ import string
 from collections.abc import Mapping
 from functools import cache
 
-from torchreel.recorder.redaction.lazy import lazy
+from torchreel.patterns import lazy
 from torchreel.recorder.redaction.rules import HOME
 
 Rule = tuple[bytes, bytes]

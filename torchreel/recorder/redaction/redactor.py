@@ -1,8 +1,8 @@
 """Takes secrets out of texts, JSON documents and other bytes, before they reach the disk.
 
 Lives here: `Redactor`, which puts the rules together.  What a level takes out is in a table in
-docs/redaction.md; the rules are in `forms` (tokens that say what they are), `names` (values behind
-telling names), `known` (values that the process knows), `paths`, and `strict` (the level `all`).
+docs/redaction.md; the rules are in `known` (secrets by form, name or value), `paths`, and `strict`
+(the level `all`).
 
 One search finds all words that a rule begins with.  Where none occurs, as in most of what is
 written, nothing else is done; in a JSON document, only the strings around them are looked at, each
@@ -23,11 +23,12 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 
-from torchreel.recorder.redaction import documents, forms, names, paths, telling
-from torchreel.recorder.redaction.known import KnownValues, Where
-from torchreel.recorder.redaction.lazy import lazy, lazy_text
+from torchreel.patterns import lazy, lazy_text
+from torchreel.recorder.redaction import documents, paths
+from torchreel.recorder.redaction.known import forms, names, telling
+from torchreel.recorder.redaction.known.names import SECRET_NAME
+from torchreel.recorder.redaction.known.values import KnownValues, Where
 from torchreel.recorder.redaction.literals import unescaped
-from torchreel.recorder.redaction.names import SECRET_NAME
 from torchreel.recorder.redaction.rules import REDACTED, Rules, Withheld
 from torchreel.recorder.redaction.words import Words
 from torchreel.store.documents.jsontypes import json_text
@@ -174,7 +175,7 @@ class Redactor:
             self._learn_program(source.decode("utf-8", "replace"))
 
     def _learn_program(self, source: str) -> None:
-        from torchreel.recorder.redaction.syntax import texts
+        from torchreel.recorder.redaction.known.syntax import texts
 
         found = texts(source)
         self.learn(found.secret)

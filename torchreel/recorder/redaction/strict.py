@@ -14,9 +14,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
+from torchreel.patterns import lazy_text
 from torchreel.recorder.redaction import documents, strict_text, vocabulary
-from torchreel.recorder.redaction.known import KnownValues, Where
-from torchreel.recorder.redaction.lazy import lazy_text
+from torchreel.recorder.redaction.known.values import KnownValues, Where
 from torchreel.recorder.redaction.rules import REDACTED
 
 _MARK = REDACTED.decode()

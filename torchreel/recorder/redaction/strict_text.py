@@ -11,9 +11,9 @@ import re
 from collections.abc import Iterable
 from functools import cache
 
-from torchreel.recorder.redaction.lazy import lazy
+from torchreel.patterns import lazy
+from torchreel.recorder.redaction.known.names import ANNOTATION
 from torchreel.recorder.redaction.literals import Literal, literals
-from torchreel.recorder.redaction.names import ANNOTATION
 from torchreel.recorder.redaction.rules import PATH, REDACTED
 
 _compiled = cache(re.compile)

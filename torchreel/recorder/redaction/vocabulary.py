@@ -1,7 +1,7 @@
 """The words of torch: of its settings and of its functions.
 
 Lives here: what a single word in a message or a document is looked up in before it is taken for a
-secret of the program.  Called by `known`, `strict`.
+secret of the program.  Called by `known.values`, `strict`.
 """
 
 from __future__ import annotations

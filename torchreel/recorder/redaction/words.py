@@ -2,7 +2,7 @@
 
 Lives here: the automaton of Aho and Corasick (1975).  Two hundred words are looked for in all that
 is written; each would take half a millisecond per megabyte, though hardly any occurs, and the
-automaton takes two for all of them.  Not here: what a word means (`forms`, `names`).
+automaton takes two for all of them.  Not here: what a word means (`known`).
 """
 
 from __future__ import annotations

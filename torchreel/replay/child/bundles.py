@@ -115,11 +115,6 @@ def read_bundle(store: Store, compile: Compile, trust: bool = False) -> LoadedBu
     return LoadedBundle(data, document, row.reason, compile.place)
 
 
-def load_bundle(store: Store, compile: Compile, trust: bool = False) -> LoadedFrame:
-    """The frame of a compile; raises what `read_bundle` and `Bundle.load` raise."""
-    return read_bundle(store, compile, trust).load()
-
-
 def read_object(data: bytes, document: Json, name: str) -> object:
     """Run the pickle of an object of the program's: only for those who trust it.
 

@@ -27,8 +27,8 @@ from torchreel.report.comparison.document import (
     PairDetails,
 )
 from torchreel.report.comparison.texts import compared_texts
+from torchreel.report.compiles.keys import key_of
 from torchreel.report.document import FORMAT, ComparedKey
-from torchreel.report.keys import key_of
 from torchreel.report.packing import Packer, encoded, json_block
 from torchreel.report.page import PAGE_BYTES
 from torchreel.store import Store

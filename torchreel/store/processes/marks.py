@@ -15,7 +15,6 @@ from __future__ import annotations
 import contextlib
 import itertools
 import os
-import re
 import stat
 import struct
 import time
@@ -24,6 +23,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
+from torchreel.patterns import lazy_text
 from torchreel.store.passwords import hidden
 from torchreel.store.processes.liveness import machine_identity
 
@@ -43,7 +43,7 @@ _SLOTS = 511
 """Marks in the file, the last ones: with the header 16 KiB.  The rows of compiles that returned
 earlier are in the store."""
 _STATUSES = ("running", "ok", "failed", "restarted", "stopped", "hung")
-_NAME = re.compile(r"-marks-(\d+)-(\d+)")
+_NAME = lazy_text(r"-marks-(\d+)-(\d+)")
 
 
 def path_of(target: str, pid: int, started_ns: int) -> Path:

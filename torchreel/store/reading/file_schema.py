@@ -11,14 +11,15 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from torchreel.errors import DamagedStore
+from torchreel.patterns import lazy_text
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection
 
 _COLUMNS = """SELECT m.name, c.name, c.hidden
 FROM sqlite_master AS m, pragma_table_xinfo(m.name) AS c WHERE m.type = 'table'"""
-_PLAIN_INDEX = re.compile(r'CREATE (UNIQUE )?INDEX \S+ ON \S+ ?\([\s\w",]*\)', re.IGNORECASE)
-_COMPUTES = re.compile(
+_PLAIN_INDEX = lazy_text(r'CREATE (UNIQUE )?INDEX \S+ ON \S+ ?\([\s\w",]*\)', re.IGNORECASE)
+_COMPUTES = lazy_text(
     r"\b(CHECK|GENERATED|AS)\b|\bDEFAULT\b(?!\s*('[^']*'|[-+]?[\d.]+|NULL)\s*(NOT NULL\s*)?[,)])",
     re.IGNORECASE,
 )

@@ -6,9 +6,8 @@ of https://www.postgresql.org/docs/current/errcodes-appendix.html; the driver is
 
 from __future__ import annotations
 
-import re
-
 from torchreel.errors import DamagedStore, LockedStore, MissingStore, StoreError
+from torchreel.patterns import lazy_text
 
 _MEANING: dict[str, tuple[type[StoreError], str]] = {
     "28": (LockedStore, "does not let this user in: {0}."),
@@ -29,10 +28,10 @@ _MEANING: dict[str, tuple[type[StoreError], str]] = {
 }
 """By SQLSTATE, or the class that it begins with."""
 _REFUSALS = (
-    (MissingStore, re.compile(r'FATAL: +database ".*" does not exist')),
+    (MissingStore, lazy_text(r'FATAL: +database ".*" does not exist')),
     (
         LockedStore,
-        re.compile(
+        lazy_text(
             r"no password supplied|FATAL: +(password|role|no pg_hba|permission|too many|sorry)"
         ),
     ),

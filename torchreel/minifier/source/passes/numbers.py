@@ -9,7 +9,15 @@ from dataclasses import dataclass
 import libcst as cst
 
 from torchreel.minifier.cases.source_case import SourceCase
-from torchreel.minifier.source.syntax import Place, Skip, SourceEdit, SourcePass, parsed, walk
+from torchreel.minifier.source.syntax import (
+    Place,
+    PutConstant,
+    Skip,
+    SourceEdit,
+    SourcePass,
+    parsed,
+    walk,
+)
 
 # Not 0: what is left of a size or a loop then is nothing a person would call with.
 _SMALL = (1, 2, 3)
@@ -39,18 +47,6 @@ class _Other(cst.CSTTransformer):
     def leave_Integer(self, original_node: cst.Integer, updated_node: cst.Integer) -> cst.Integer:
         same = original_node.evaluated_value == self._old
         return cst.Integer(str(self._new)) if same else updated_node
-
-
-@dataclass(frozen=True)
-class Here(SourceEdit):
-    """One number becomes another."""
-
-    place: Place
-    text: str
-
-    def change(self, node: cst.CSTNode) -> cst.CSTNode:
-        """Return the other one."""
-        return cst.parse_expression(self.text)
 
 
 class Numbers(SourcePass):
@@ -83,7 +79,7 @@ class SingleNumbers(SourcePass):
         found: list[SourceEdit] = []
         for place, node in walk(parsed(case.text)):
             if isinstance(node, cst.Integer):
-                found += [Here(place, str(n)) for n in _SMALL if n < node.evaluated_value]
+                found += [PutConstant(place, str(n)) for n in _SMALL if n < node.evaluated_value]
             elif isinstance(node, cst.Float) and node.evaluated_value != 1.0:
-                found.append(Here(place, "1.0"))
+                found.append(PutConstant(place, "1.0"))
         return found

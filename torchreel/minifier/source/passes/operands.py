@@ -10,6 +10,7 @@ import libcst as cst
 from torchreel.minifier.cases.source_case import SourceCase
 from torchreel.minifier.source.syntax import (
     Place,
+    PutConstant,
     Skip,
     SourceEdit,
     SourcePass,
@@ -33,18 +34,6 @@ class Hoist(SourceEdit):
         if self.operand >= len(found):
             raise Skip
         return in_parentheses(found[self.operand])
-
-
-@dataclass(frozen=True)
-class Put(SourceEdit):
-    """A constant stands there."""
-
-    place: Place
-    text: str
-
-    def change(self, node: cst.CSTNode) -> cst.CSTNode:
-        """Return the constant."""
-        return cst.parse_expression(self.text)
 
 
 class HoistOperands(SourcePass):
@@ -107,9 +96,9 @@ class ConstantOperands(SourcePass):
         found: list[SourceEdit] = []
         for place, node in _expressions(case):
             if place[-1][0] == "test":
-                found += [Put(place, "True"), Put(place, "False")]
+                found += [PutConstant(place, "True"), PutConstant(place, "False")]
             elif place[-1][0] == "value" and not isinstance(node, _CONSTANTS):
-                found += [Put(place, "None"), Put(place, "1")]
+                found += [PutConstant(place, "None"), PutConstant(place, "1")]
         return found
 
 

@@ -1,6 +1,6 @@
-"""The recordings of a store and a row for each of their compiles: what a listing shows.
+"""A row for each compile of a recording: what a listing shows of it.
 
-Lives here: what is read of a whole recording at once.  Not here: what is shown of one compile
+Lives here: what is read of a whole recording at once.  Not here: the rest of a compile
 (`details`), nor what failures have in common (`groups`).
 """
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from enum import IntEnum
 from functools import lru_cache
 
-from torchreel.recorder.redaction.lazy import lazy_text
+from torchreel.patterns import lazy_text
 
 _SURE = lazy_text(
     r"(?i)token(?!s(?![a-z])|i[sz]|_?(?:type|ids?(?![a-z])|embed|len|count|mask|pos|idx|ind|class"

@@ -21,7 +21,10 @@ from torchreel.events.guards import Guard
 from torchreel.events.inductor import ExternKernel, Kernel
 from torchreel.events.nondeterminism import CacheOutcome
 from torchreel.events.output_graph import SubgraphCompile
-from torchreel.report.compiles import KINDS
+from torchreel.report.compiles.graphs import content_of, read_graph, sequence_numbers
+from torchreel.report.compiles.kernels import kernel_calls
+from torchreel.report.compiles.rows import KINDS
+from torchreel.report.compiles.stories import guards_of, line_of, moments_of, stories_of, symbols_of
 from torchreel.report.document import (
     CacheAnswer,
     CodeAt,
@@ -34,10 +37,7 @@ from torchreel.report.document import (
     StageSpan,
     WhyStory,
 )
-from torchreel.report.graphs import content_of, read_graph, sequence_numbers
-from torchreel.report.kernels import kernel_calls
 from torchreel.report.packing import Packer
-from torchreel.report.stories import guards_of, line_of, moments_of, stories_of, symbols_of
 from torchreel.store import Store, queries
 from torchreel.store.documents import spelling
 from torchreel.store.documents.jsontypes import Json

@@ -11,8 +11,8 @@ from collections.abc import Mapping
 from sqlalchemy import func, select
 
 from torchreel.errors import TorchreelError
+from torchreel.report.compiles.graphs import read_graph, text_of
 from torchreel.report.document import ReducedCase
-from torchreel.report.graphs import read_graph, text_of
 from torchreel.store import Store, queries, schema
 from torchreel.store.documents.jsontypes import Json
 from torchreel.store.records import Failure, Reduction

@@ -14,8 +14,8 @@ from urllib.parse import quote
 
 from ahocorasick_rs import MATCHKIND_LEFTMOST_LONGEST, BytesAhoCorasick, Implementation
 
+from torchreel.patterns import lazy, lazy_text
 from torchreel.recorder.redaction import vocabulary
-from torchreel.recorder.redaction.lazy import lazy, lazy_text
 from torchreel.recorder.redaction.rules import REDACTED
 
 _MOST = 5000

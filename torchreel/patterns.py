@@ -1,7 +1,8 @@
 """Regular expressions that are compiled when they are first used.
 
-Lives here: `lazy`.  To compile one takes half a millisecond, which the start of every recorded
-program would pay fifty times, and hardly any is needed in most.  Used by all of this package.
+Lives here: `lazy` and `lazy_text`.  To compile one takes up to two milliseconds, which every
+recorded program would pay seventy times, and hardly any is needed in most.  Used by modules that a
+recorded program imports.
 """
 
 from __future__ import annotations

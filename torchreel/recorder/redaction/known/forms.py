@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterable, Iterator
 from functools import cache
 
-from torchreel.recorder.redaction.form_table import TABLE
+from torchreel.recorder.redaction.known.form_table import TABLE
 
 _compiled = cache(re.compile)
 """A pattern is compiled where its beginning is found: the start of every program would pay."""

@@ -4,7 +4,7 @@ import time
 
 import pytest
 
-from torchreel.report.kernels import _calls, _sources
+from torchreel.report.compiles.kernels import _calls, _sources
 
 CODE = """
 cpp_fused_0 = async_compile.cpp_pybinding(['const float*'], r'''

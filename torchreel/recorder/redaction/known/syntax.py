@@ -14,10 +14,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, NamedTuple
 
-from torchreel.recorder.redaction import telling
-from torchreel.recorder.redaction.lazy import lazy_text
+from torchreel.patterns import lazy_text
+from torchreel.recorder.redaction.known import telling
+from torchreel.recorder.redaction.known.telling import MAYBE, NOT, Strength
 from torchreel.recorder.redaction.literals import literals, unescaped
-from torchreel.recorder.redaction.telling import MAYBE, NOT, Strength
 
 _SAME_TEXT = frozenset(
     {
