@@ -21,7 +21,7 @@ _NOT_TEXT = (SyntaxError, ValueError, RecursionError, MemoryError)
 
 
 @dataclass(frozen=True)
-class Definition:
+class RecordedDefinition:
     """A statement of a file, and the line where it begins."""
 
     file: str
@@ -46,10 +46,10 @@ class Definition:
 class Definitions:
     """The definitions that were recorded with a failure."""
 
-    called: tuple[tuple[Definition, ...], ...] = ()
-    """What the compiler called, with what that uses; for each exception of the chain
+    called: tuple[tuple[RecordedDefinition, ...], ...] = ()
+    """The functions that the compiler called, with what they use; for each exception of the chain
     that passed the program's code: nothing, where its text could not be found."""
-    traced: tuple[Definition, ...] = ()
+    traced: tuple[RecordedDefinition, ...] = ()
     """The functions that Dynamo was tracing, the outermost first."""
 
     def called_forms(self, frames: Sequence[tuple[str, int]]) -> tuple[str, ...]:
@@ -63,7 +63,7 @@ class Definitions:
                 return tuple(form_of(each.text) for each in found)
         return ()
 
-    def traced_at(self, file: str, line: int) -> Definition | None:
+    def traced_at(self, file: str, line: int) -> RecordedDefinition | None:
         """Return the function that Dynamo was tracing at a line, if its text is whole."""
         found = [each for each in self.traced if each.holds(file, line)]
         return found[-1] if found and _REDACTED not in found[-1].text else None
@@ -82,11 +82,11 @@ def definitions_of(chain: Json) -> Definitions:
     )
 
 
-def _read(found: Json) -> Iterator[Definition]:
+def _read(found: Json) -> Iterator[RecordedDefinition]:
     for each in found if isinstance(found, list) else ():
         match each:
             case {"file": str(file), "line": int(line), "text": str(text)}:
-                yield Definition(file.replace("\\", "/"), line, text)
+                yield RecordedDefinition(file.replace("\\", "/"), line, text)
 
 
 def form_of(text: str) -> str:

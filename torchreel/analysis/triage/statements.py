@@ -16,7 +16,12 @@ from collections.abc import Iterator, Sequence
 from io import StringIO
 from typing import NamedTuple
 
-from torchreel.analysis.triage.definitions import NO_DEFINITIONS, Definition, Definitions, form_of
+from torchreel.analysis.triage.definitions import (
+    NO_DEFINITIONS,
+    Definitions,
+    RecordedDefinition,
+    form_of,
+)
 
 _USER_CODE = "from user code:"
 _USER_FRAME = re.compile(r'^ +File "(.*)", line (\d+), in (.+)\n +(.+)$', re.MULTILINE)
@@ -78,7 +83,7 @@ def _told_by(frames: Sequence[_Traced], definitions: Definitions) -> Iterator[st
 class _Written(NamedTuple):
     """A statement where it is written."""
 
-    definition: Definition
+    definition: RecordedDefinition
     function: ast.FunctionDef | ast.AsyncFunctionDef
     statement: ast.stmt
 

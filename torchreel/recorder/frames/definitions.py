@@ -32,7 +32,7 @@ _USER_CODE = "from user code:"
 _ALWAYS_THERE = frozenset({*dir(builtins), "__name__", "__file__", "__doc__", "__package__"})
 
 
-class Definition(NamedTuple):
+class SourceText(NamedTuple):
     """A statement of a file, and where it begins."""
 
     file: str
@@ -44,7 +44,7 @@ class _Unknown(Exception):
     """Something of the program's is used that its text does not show."""
 
 
-def called_definitions(error: BaseException) -> list[Definition] | None:
+def called_definitions(error: BaseException) -> list[SourceText] | None:
     """Return the functions of the program that torch called, and what they use of their modules.
 
     None where it called none; empty where any of them can't be found, or they are too long.
@@ -55,7 +55,7 @@ def called_definitions(error: BaseException) -> list[Definition] | None:
     ]
     if not waiting:
         return None
-    found: dict[Definition, None] = {}
+    found: dict[SourceText, None] = {}
     seen: set[tuple[str, int | str]] = set()
     try:
         while waiting:
@@ -63,7 +63,7 @@ def called_definitions(error: BaseException) -> list[Definition] | None:
             if (module.file, wanted) not in seen:
                 seen.add((module.file, wanted))
                 for statement in _statements_of(module, wanted):
-                    found[Definition(module.file, statement.line, statement.text)] = None
+                    found[SourceText(module.file, statement.line, statement.text)] = None
                     waiting += module.used_by(statement)
             if sum(len(one.text) for one in found) > MOST_TEXT:
                 return []
@@ -72,7 +72,7 @@ def called_definitions(error: BaseException) -> list[Definition] | None:
     return list(found)
 
 
-def traced_definitions(message: str) -> list[Definition]:
+def traced_definitions(message: str) -> list[SourceText]:
     """Return the functions that Dynamo was tracing, by its message, the outermost first."""
     _, told, after = message.partition(_USER_CODE)
     frames = _TRACED.findall(after) if told else []
@@ -230,7 +230,7 @@ def _first_line(node: ast.stmt) -> int:
     return min([node.lineno, *(each.lineno for each in decorators)])
 
 
-def _around(file: str, line: int) -> Definition | None:
+def _around(file: str, line: int) -> SourceText | None:
     """Return the innermost function around a line of a program's file; of none, the statement."""
     if is_installed(file):
         return None
@@ -249,4 +249,4 @@ def _around(file: str, line: int) -> Definition | None:
         return None
     node = max(around, key=lambda each: each.lineno)
     first = _first_line(node)
-    return Definition(file, first, "\n".join(text.split("\n")[first - 1 : node.end_lineno]))
+    return SourceText(file, first, "\n".join(text.split("\n")[first - 1 : node.end_lineno]))
