@@ -224,6 +224,14 @@ def test_a_secret_in_another_file_of_the_backend_is_taken_out(tmp_path: Path) ->
     assert "x1y2z3a4" not in str(chain_of(store))
 
 
+def test_code_that_was_made_of_text_is_no_function_of_the_program(record: Record) -> None:
+    scope: dict[str, Any] = {}
+    exec("def made(gm, inputs):\n    raise ValueError('no')", scope)
+    log = record(lambda: torch.compile(sine, backend=scope["made"])(torch.ones(3)))
+    (failure,) = queries.failures(log.store)
+    assert "called" not in cast("list[dict[str, Any]]", failure.chain)[-1]
+
+
 def test_the_function_that_dynamo_was_tracing_is_kept(record: Record) -> None:
     def branch(x: torch.Tensor) -> torch.Tensor:
         found = x.sum()

@@ -81,16 +81,23 @@ def traced_definitions(message: str) -> list[SourceText]:
 
 
 def _frames_in_torch(traceback: TracebackType | None) -> Iterator[tuple[Any, int]]:
-    """Yield the frames of the program that torch called, each with its line."""
+    """Yield the frames of the program that torch called, each with its line.
+
+    Code that was made of text has no file, and is as often torch's own.
+    """
     inside = False
     while traceback is not None:
         frame = traceback.tb_frame
         name = frame.f_globals.get("__name__")
         if isinstance(name, str) and name.partition(".")[0] == "torch":
             inside = True
-        elif inside and not is_installed(frame.f_code.co_filename):
+        elif inside and _is_own(frame.f_code.co_filename):
             yield frame, traceback.tb_lineno
         traceback = traceback.tb_next
+
+
+def _is_own(file: str) -> bool:
+    return not file.startswith("<") and not is_installed(file)
 
 
 # -- modules --------------------------------------------------------------------------------------
