@@ -8,7 +8,8 @@ first N variants of each bug are minified, a minute each at most; what is in FOL
 made again.  A recording counts if it shows the failure that its bug is known for.  Then all
 failures are grouped, and each pair of failures is one vote: it belongs together if both are of one
 bug.  The same is asked of the signature alone, and of torch's own message.  The bugs that were
-written down after the rules of the grouping are counted apart.
+written down after the rules of the grouping are counted apart, and so are those that were made to
+be merged: two programs with one name, one statement and one message.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from pathlib import Path
 from benchmarks.triage import measures, recordings
 from benchmarks.triage.heldout_bugs import HELDOUT_BUGS
 from benchmarks.triage.programs import VARIANTS, Variant, variants
+from benchmarks.triage.trap_bugs import TRAP_BUGS
 
 
 def main(words: Sequence[str]) -> int:
@@ -46,11 +48,14 @@ def main(words: Sequence[str]) -> int:
 
 
 def _measure(work: Path, found: Sequence[Variant]) -> int:
-    """Report the bugs that the rules were made with, those that came after, and all of them."""
-    held_out = [v for v in found if v.name.rpartition("-")[0] in HELDOUT_BUGS]
-    known = [v for v in found if v not in held_out]
+    """Report the bugs that the rules were made with, those that came after, traps, and all."""
+    of = {v: v.name.rpartition("-")[0] for v in found}
+    held_out = [v for v in found if of[v] in HELDOUT_BUGS]
+    traps = [v for v in found if of[v] in TRAP_BUGS]
+    known = [v for v in found if v not in held_out and v not in traps]
+    parts = (("known", known), ("held out", held_out), ("traps", traps), ("all", found))
     merged = 0
-    for title, some in (("known", known), ("held out", held_out), ("all", found)):
+    for title, some in parts:
         print(f"-- {title}: {len(some)} programs")
         merged |= measures.report(work, some) if some else 0
     return merged

@@ -16,8 +16,9 @@ from benchmarks.triage.bugs import Bug
 from benchmarks.triage.compiler_bugs import COMPILER_BUGS
 from benchmarks.triage.heldout_bugs import HELDOUT_BUGS
 from benchmarks.triage.tracing_bugs import TRACING_BUGS
+from benchmarks.triage.trap_bugs import TRAP_BUGS
 
-BUGS = {**COMPILER_BUGS, **TRACING_BUGS, **HELDOUT_BUGS}
+BUGS = {**COMPILER_BUGS, **TRACING_BUGS, **HELDOUT_BUGS, **TRAP_BUGS}
 """By name. Two names with one issue are one bug."""
 
 

@@ -348,6 +348,12 @@ def test_what_torch_advises_is_said_once_for_a_cause(run: Run, tmp_path: Path) -
     result = run("record", "-o", path, "--", sys.executable, "-c", ATTRIBUTE)
     assert "recorded 4 compiles into" in result.err
     assert "; 3 recompiles for 1 cause." in result.err
+    asks = f"torchreel why-recompile {path}#1"
+    assert result.err.endswith(f"next: {asks}\n")
+    listed = run("ls", path).err
+    assert f"{path}#1: 3 recompiles for 1 cause ({asks})\n" in listed
+    assert listed.endswith(f"next: {asks}\n")
+    assert "next: torchreel show " in run("ls", f"{path}#1/0/1").err
     result = run("why", path, "recompile")
     assert "3 x forward: L['self'].n == 2 (and with other numbers)" in result.out
     assert result.out.count("torch._dynamo.config.allow_unspec_int_on_nn_module = True") == 1

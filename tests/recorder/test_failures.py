@@ -5,6 +5,7 @@ import gc
 import sys
 import threading
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
 import torch
@@ -13,6 +14,8 @@ from tests.recorder import programs
 from tests.recorder.conftest import Record
 from torchreel.recorder.event_log import failures
 from torchreel.recorder.event_log.spans import CompileEntry, Mark
+from torchreel.recorder.launch import run_recorded
+from torchreel.recorder.settings import Settings
 from torchreel.store import queries
 from torchreel.store.database import Store
 
@@ -157,3 +160,103 @@ def test_what_leaves_the_block_is_what_was_raised(record: Record, tmp_path: obje
     with pytest.raises(RuntimeError, match="mine") as caught, torchreel.record(f"{tmp_path}/x.db"):
         raise RuntimeError("mine")
     assert not hasattr(caught.value, "__notes__")
+
+
+# -- the program's own definitions ----------------------------------------------------------------
+
+BACKEND = """
+import torch
+
+# a word of the customer's
+LIMITS = {"nodes": 0}
+
+
+def is_small(gm):
+    return len(gm.graph.nodes) <= LIMITS["nodes"]
+
+
+def small(gm, inputs):
+    if not is_small(gm):
+        raise ValueError("this graph is too large")
+    return gm
+
+
+unrelated = 3
+torch.compile(lambda x: x + 1, backend=small)(torch.ones(3))
+"""
+
+
+def chain_of(store: Path) -> list[dict[str, Any]]:
+    with Store.open(store) as opened:
+        (failure,) = queries.failures(opened)
+    assert isinstance(failure.chain, list)
+    return cast("list[dict[str, Any]]", failure.chain)
+
+
+@pytest.mark.parametrize("level", ["default", "all"])
+def test_what_the_compiler_called_is_kept_with_all_that_it_uses(tmp_path: Path, level: str) -> None:
+    program, store = tmp_path / "backend.py", tmp_path / "run.db"
+    program.write_text(BACKEND)
+    settings = Settings(redact=level)
+    assert run_recorded([sys.executable, str(program)], str(store), settings=settings) == 1
+    outer, inner = chain_of(store)
+    assert outer["called"] == inner["called"]
+    texts = [part["text"].partition("\n")[0] for part in inner["called"]]
+    if level == "all":
+        assert texts == []
+    else:
+        assert texts == ["def small(gm, inputs):", "def is_small(gm):", 'LIMITS = {"nodes": 0}']
+
+
+def test_a_secret_in_another_file_of_the_backend_is_taken_out(tmp_path: Path) -> None:
+    """No frame of that file compiles, and none of its functions is in the traceback."""
+    tmp_path.joinpath("limits.py").write_text(
+        "_TOKEN = (\n    'x1y2z3a4'\n)\n\ndef allowed():\n    return 'of x1y2z3a4', _TOKEN\n"
+    )
+    program, store = tmp_path / "backend.py", tmp_path / "run.db"
+    program.write_text(
+        BACKEND.replace("import torch", "import torch\nimport limits").replace(
+            "<= LIMITS", "<= len(limits.allowed()) - 2 + LIMITS"
+        )
+    )
+    assert run_recorded([sys.executable, str(program)], str(store), settings=Settings()) == 1
+    assert "def allowed():" in str(chain_of(store))
+    assert "x1y2z3a4" not in str(chain_of(store))
+
+
+def test_code_that_was_made_of_text_is_no_function_of_the_program(record: Record) -> None:
+    scope: dict[str, Any] = {}
+    exec("def made(gm, inputs):\n    raise ValueError('no')", scope)
+    log = record(lambda: torch.compile(sine, backend=scope["made"])(torch.ones(3)))
+    (failure,) = queries.failures(log.store)
+    assert "called" not in cast("list[dict[str, Any]]", failure.chain)[-1]
+
+
+def test_the_function_that_dynamo_was_tracing_is_kept(record: Record) -> None:
+    def branch(x: torch.Tensor) -> torch.Tensor:
+        found = x.sum()
+        return x + 1 if found else x
+
+    log = record(lambda: torch.compile(branch, fullgraph=True)(torch.ones(3)))
+    (failure,) = queries.failures(log.store)
+    (link,) = cast("list[dict[str, Any]]", failure.chain)
+    (part,) = link["traced"]
+    assert part["text"].lstrip().startswith("def branch(")
+    assert "called" not in link
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "from somewhere_else import *",
+        "exec('def is_small(gm): return False')",
+        "def is_small(gm):" + "\n    # much" * 4_000 + "\n    return False",
+    ],
+)
+def test_of_what_its_text_does_not_show_nothing_is_kept(tmp_path: Path, line: str) -> None:
+    tmp_path.joinpath("somewhere_else.py").write_text("def is_small(gm):\n    return False\n")
+    program, store = tmp_path / "backend.py", tmp_path / "run.db"
+    function = BACKEND[BACKEND.index("def is_small") : BACKEND.index("def small")]
+    program.write_text(BACKEND.replace(function, f"{line}\n\n"))
+    assert run_recorded([sys.executable, str(program)], str(store), settings=Settings()) == 1
+    assert [link["called"] for link in chain_of(store)] == [[], []]

@@ -65,9 +65,25 @@ def test_it_writes_over_nothing_but_by_force(
     assert run("report", empty, "--site", folder, "--force").status == 0
     assert (folder / "mine").read_text() == "x"
     assert run("report", empty, "--site", empty, "--force").status == 2
-    assert run("report", empty, empty, "--site", folder, "--force").status == 2
     assert run("report", f"{empty}#9", "--site", tmp_path / "new").status == 2
     assert not (tmp_path / "new").exists()
+
+
+def test_of_two_addresses_each_has_a_folder_beside_the_page_that_compares_them(
+    run: Run, empty: Path, tmp_path: Path
+) -> None:
+    folder = tmp_path / "pages"
+    same = run("report", failing(empty), empty, "--site", folder)
+    assert same.status == 0, same
+    assert sorted(str(file.relative_to(folder)) for file in folder.rglob("index.html")) == [
+        "index.html", "left/index.html", "right/index.html",
+    ]  # fmt: skip
+    assert f"wrote {folder / 'index.html'}: 0 of 2 pairs" in same.out
+    assert (folder / "right" / "compiles" / "0.js").exists()
+    assert "left/index.html" in (folder / "index.html").read_text()
+    assert run("report", empty, empty, "--site", folder).status == 2
+    missing = run("report", empty, f"{empty}#9", "--site", tmp_path / "new")
+    assert (missing.status, (tmp_path / "new").exists()) == (2, False)
 
 
 def test_it_opens_from_a_disk_and_no_text_does_anything(

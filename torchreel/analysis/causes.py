@@ -136,6 +136,12 @@ class Counts:
             words.append(f"{_count(self.graph_breaks, 'graph break')}{places}")
         return ", ".join(words)
 
+    @property
+    def verbs(self) -> tuple[str, ...]:
+        """The commands that tell the reasons of what there was."""
+        found = {"why-recompile": self.recompiles, "why-graph-break": self.graph_breaks}
+        return tuple(verb for verb, number in found.items() if number)
+
     def __add__(self, other: Counts) -> Counts:
         return Counts(
             self.recompiles + other.recompiles, self.causes + other.causes,

@@ -26,7 +26,7 @@ def analyze(
     trust: TrustOption = False,
     json: JsonOption = False,
 ) -> None:
-    """Compare eager with compiled, node by node, and name the first node that is wrong.
+    """Find the first node whose compiled result is wrong.
 
     The last graph of a compile is run on invented inputs, in eager mode, in float64 and compiled.
     Exits with 1 when the results differ by more than rounding explains, 0 when they do not. Where

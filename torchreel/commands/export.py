@@ -36,7 +36,7 @@ def export(
     trust: TrustOption = False,
     force: ForceOption = False,
 ) -> None:
-    """Write the best case known as a script, an issue and a test.
+    """Write the best case known: a script, an issue, a test.
 
     A reduced one if there is any, else the recorded one. The script is run in fresh processes in
     which only torch can be imported, and so is the test; exits with 1 when the script does not show

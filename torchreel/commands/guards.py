@@ -19,7 +19,7 @@ def guards(
     ] = None,
     json: JsonOption = False,
 ) -> None:
-    """List the guards of a compile, or tell which of them an input would pass.
+    """List the guards of a compile, or those an input passes.
 
     Each '--input' describes one: a tensor by dtype and sizes, and where they are not the ordinary
     ones by 'strides [...]', a device, 'requires_grad', 'parameter'; anything else by its value.

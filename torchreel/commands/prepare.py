@@ -26,7 +26,7 @@ def prepare(
         bool, typer.Option("--sql", help="Print the SQL that makes the roles, and do nothing.")
     ] = False,
 ) -> None:
-    """Make the tables of a store on a server, or bring those of an older version up to date.
+    """Make or update the tables of a store on a server.
 
     The database has to be there, and the user has to be its owner. Nothing that is in it is lost;
     where the tables are there already, nothing is done.

@@ -34,7 +34,7 @@ def releases(
     trust: TrustOption = False,
     json: JsonOption = False,
 ) -> None:
-    """Find the release of torch that broke it, and the one that fixed it.
+    """Find the releases of torch that broke it and fixed it.
 
     The smallest case known (a reduced one if there is any, else the recorded one) runs as a script
     under each release, three times in fresh processes: the same failure, another one, no failure,

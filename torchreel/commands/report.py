@@ -40,18 +40,19 @@ def report(
     ] = None,
     force: ForceOption = False,
 ) -> None:
-    """Write a page for a browser: every compile of a store, a recording or an address.
+    """Write a store or a compile as a page for a browser.
 
-    Compiles by the user's stack, failures with what led to them, and of each compile the stages,
-    the graphs with the line of the program, the node and the kernel that belong together, guards,
-    symbols, graph breaks and config. One file, which asks no server for anything. Nothing of the
-    store is executed, imported or resolved, and torch is not imported.
+    All compiles by the user's stack, failures with what led to them, and of each compile the
+    stages, the graphs with the line of the program, the node and the kernel that belong together,
+    guards, symbols, graph breaks and config. One file, which asks no server for anything. Nothing
+    of the store is executed, imported or resolved, and torch is not imported.
 
     Of two addresses: which of their compiles differ, in what, and where they part first. Exits with
     1 where they differ, as 'torchreel diff' does.
 
     Details that have no room in the page are left out, and it says so; with '--site', a folder has
-    those of all compiles, each in a file that is read when it is looked at.
+    those of all compiles, each in a file that is read when it is looked at; of two addresses, one
+    folder for each beside the page that compares them.
     """
     from torchreel.commands.views import report as view
     from torchreel.recorder.settings import parse_size
@@ -62,7 +63,7 @@ def report(
         raise UsageError(f"A page shows one address, or two side by side, not {len(names)}.")
     places = [parse(name) for name in names]
     if folder is not None:
-        _write_site(places, folder, force=force)
+        _write_site(places, folder, parse_size(max_size), force=force)
         return
     for where in places:
         view.refuse_overwriting(output, where, force=force)
@@ -82,11 +83,14 @@ def _compare(left: Address, right: Address, output: Path, max_bytes: int) -> Non
     raise typer.Exit(status)
 
 
-def _write_site(places: list[Address], folder: Path, *, force: bool) -> None:
+def _write_site(places: list[Address], folder: Path, max_bytes: int, *, force: bool) -> None:
     from torchreel.commands.views import report as view
     from torchreel.store import Store
 
-    if len(places) > 1:
-        raise UsageError("A site has one address: leave out --site for two side by side.")
-    with Store.open(places[0].store) as store:
-        view.write_site(store, places[0], folder, force=force)
+    first, last = places[0], places[-1]
+    with Store.open(first.store) as one, Store.open(last.store) as other:
+        if len(places) == 1:
+            view.write_site(one, first, folder, force=force)
+        else:
+            sides = (one, first), (other, last)
+            raise typer.Exit(view.compare_in_folder(*sides, folder, max_bytes, force=force))

@@ -15,7 +15,7 @@ def serve(
         int, typer.Option("--port", metavar="PORT", min=0, max=65535, help="0: a free one.")
     ] = 0,
 ) -> None:
-    """Serve the page of a report on this machine, live while a program writes the store.
+    """Serve the page of a report on this machine, live.
 
     Listens on 127.0.0.1 alone, and answers requests for an address with a random token, which is
     printed; read-only. The page shows new compiles as they come, and says so when the server is

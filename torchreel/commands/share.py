@@ -39,13 +39,13 @@ def share(
     force: ForceOption = False,
     json: JsonOption = False,
 ) -> None:
-    """Write what a failure needs, and nothing else, as a store that may leave.
+    """Write what a failure needs, and nothing else.
 
-    The bundle is built of operators, dtypes, sizes, strides and the config that matters, from the
-    simplest case known: nothing of the recording is copied. Names become pseudonyms, and texts,
-    numbers and settings that the failure does not need go. The names stay here, in a file of their
-    own. All that leaves is printed, and the bundle is written only if it still shows the failure:
-    in a fresh process, confined, with torch alone.
+    The bundle is a store that may leave, built of operators, dtypes, sizes, strides and the config
+    that matters, from the simplest case known: nothing of the recording is copied. Names become
+    pseudonyms, and texts, numbers and settings that the failure does not need go. The names stay
+    here, in a file of their own. All that leaves is printed, and the bundle is written only if it
+    still shows the failure: in a fresh process, confined, with torch alone.
 
     With '--read-back MAP', print an answer with the real names: 'torchreel share answer.txt
     --read-back bundle.map.json'.

@@ -20,7 +20,7 @@ def why(
     ] = "",
     json: JsonOption = False,
 ) -> None:
-    """Tell what led to a symbol, a guard, a recompile, a graph break or a cache miss.
+    """Tell what led to a symbol, guard, recompile or miss.
 
     WHAT is a symbol (s77), a piece of a guard's code ("L['x'].size()[0]") or its type, an event
     (@417), or one of 'recompile', 'specialised', 'graph-break' and 'cache'; these four are about

@@ -387,7 +387,12 @@ class Recorder:
             return
         self._failed.add(error)
         self.saw(error)
-        self._write_failure(mark.entry, failures.of_exception(error, mark.entry, mark))
+        # The source of a program has comments: where everything is redacted, none is kept.
+        with_text = self.options.settings.redact != "all"
+        columns = failures.of_exception(error, mark.entry, mark, with_text=with_text)
+        for file in failures.files_in(columns):
+            self.learn((), file)
+        self._write_failure(mark.entry, columns)
         self.finish(mark.entry, "failed")
         self.event_log.commit("failure")
 

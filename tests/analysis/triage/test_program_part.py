@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import runpy
+import sys
 from collections.abc import Callable, Iterator
 from itertools import count
 from pathlib import Path
@@ -14,6 +16,7 @@ import torchreel
 from torchreel.analysis.triage.failures import SeenFailure, failures_of
 from torchreel.analysis.triage.grouping import group
 from torchreel.analysis.triage.program_part import NO_PART, program_part, structure
+from torchreel.recorder.settings import Settings
 from torchreel.store import Signature, Store
 
 Program = Callable[..., Any]
@@ -114,6 +117,170 @@ def test_two_backends_with_one_text_are_two_bugs(recorded: Recorded) -> None:
 def test_one_backend_is_one_bug_in_every_model(recorded: Recorded) -> None:
     other = recorded(torch.nn.Linear(4, 3), backend=fails)
     assert are_one(recorded(sine, backend=fails), other)
+
+
+# -- scripts that were made to be merged: one name, one statement, one message --------------------
+
+LOWER = """
+import torch
+
+REFUSED = ["WHAT", "conv"]
+
+def is_refused(node):
+    return any(word in str(node.target) for word in REFUSED)
+
+def lower(gm, inputs):
+    for node in gm.graph.nodes:
+        if is_refused(node):
+            raise NotImplementedError("this operation is not supported")
+    return gm
+
+def fn(x):
+    return x.sin().exp()
+
+torch.compile(fn, backend=lower)(torch.ones(SIZE))
+"""
+INLINE = LOWER.replace("if is_refused(node)", 'if "WHAT" in str(node.target)')
+METHOD = """
+import torch
+
+class Base:
+    refused = "WHAT"
+
+class Lowering(Base):
+    def __call__(self, gm, inputs):
+        return [self.lower(node) for node in gm.graph.nodes]
+
+    def lower(self, node):
+        if self.refused in str(node.target):
+            raise ValueError("no kernel")
+
+def fn(x):
+    return x.sin().exp()
+
+torch.compile(fn, backend=Lowering())(torch.ones(SIZE))
+"""
+FAKE = """
+import torch
+
+@torch.library.custom_op("traps::WHAT_part", mutates_args=())
+def part(x: torch.Tensor) -> torch.Tensor:
+    return x.WHAT().clone()
+
+@part.register_fake
+def _(x):
+    wanted = x.WHAT()
+    assert wanted.shape == (1,), "a shape of another size"
+    return wanted
+
+torch.compile(lambda x: part(x * 2), fullgraph=True)(torch.ones(SIZE))
+"""
+BARE = """
+import torch
+
+def fn(x):
+    whole = x.WHAT()
+    found = whole
+    if found:
+        return x + 1
+    return x
+
+torch.compile(fn, fullgraph=True)(torch.ones(SIZE))
+"""
+ARGUMENT = """
+import torch
+
+def check(bad):
+    if bad:
+        raise ValueError("not a number")
+
+def fn(x):
+    check(x.WHAT())
+    return x
+
+torch.compile(fn, fullgraph=True)(torch.ones(SIZE))
+"""
+LINES = """
+import torch
+
+def fn(x):
+    if (
+        x.WHAT() > 1
+    ):
+        return x + 1
+    return x
+
+torch.compile(fn, fullgraph=True)(torch.ones(SIZE))
+"""
+TRAPS = {
+    "a table": LOWER, "a line": INLINE, "a base": METHOD, "an operator": FAKE, "a maker": BARE,
+    "an argument": ARGUMENT, "a line of its statement": LINES,
+}  # fmt: skip
+
+
+@pytest.fixture
+def ran(tmp_path: Path) -> Iterator[Callable[..., SeenFailure]]:
+    """Record a script that fails, in a file and a store of its own."""
+    numbers = count()
+
+    def run(text: str, what: str, size: int, redact: str = "default", **files: str) -> SeenFailure:
+        number = next(numbers)
+        script = tmp_path / f"job{number}" / f"train{number}.py"
+        script.parent.mkdir()
+        for name, content in files.items():
+            (script.parent / f"{name}.py").write_text(content.replace("WHAT", what))
+        script.write_text(text.replace("WHAT", what).replace("SIZE", str(size)))
+        store = tmp_path / f"{number}.db"
+        torch.compiler.reset()
+        settings = Settings(redact=redact)
+        sys.path.insert(0, str(script.parent))
+        try:
+            with torchreel.record(store, settings=settings), pytest.raises(Exception):  # noqa: B017, PT011
+                runpy.run_path(str(script))
+        finally:
+            sys.path.remove(str(script.parent))
+            for name in files:
+                sys.modules.pop(name, None)
+        with Store.open(store) as opened:
+            return next(iter(failures_of(opened)))
+
+    yield run
+    torch.compiler.reset()
+
+
+@pytest.mark.parametrize("text", TRAPS.values(), ids=TRAPS.keys())
+def test_two_scripts_part_by_what_their_functions_are(
+    ran: Callable[..., SeenFailure], text: str
+) -> None:
+    one, other = ("sin", "exp") if "backend" in text else ("sum", "mean")
+    failure, different = ran(text, one, 3), ran(text, other, 3)
+    if text is not FAKE:  # its operators have names of their own, as one process can't have two
+        assert failure.signature.matches(different.signature)
+        assert are_one(failure, ran(text.replace("(x", "(given").replace("x.", "given."), one, 4))
+    assert not are_one(failure, different)
+
+
+def test_a_function_of_another_file_of_the_program_counts(
+    ran: Callable[..., SeenFailure],
+) -> None:
+    refused = LOWER[: LOWER.index("def lower")]
+    for imported, call in (
+        ("from refusing import is_refused", "is_refused"),
+        ("import refusing", "refusing.is_refused"),
+    ):
+        text = LOWER.replace(refused, f"import torch\n{imported}\n\n")
+        text = text.replace("if is_refused", f"if {call}")
+        failures = [ran(text, what, 3, refusing=refused) for what in ("sin", "sin", "exp")]
+        assert are_one(*failures[:2])
+        assert not are_one(*failures[1:])
+
+
+def test_where_texts_were_redacted_the_graph_counts(ran: Callable[..., SeenFailure]) -> None:
+    other = LOWER.replace("x.sin().exp()", "x.exp()")
+    failures = [ran(text, what, 3, redact="all") for text, what in ((LOWER, "sin"), (other, "exp"))]
+    assert failures[0].signature.matches(failures[1].signature)
+    assert not are_one(*failures)
+    assert are_one(failures[0], ran(LOWER, "sin", 3, redact="all"))
 
 
 # -- tracebacks as text --------------------------------------------------------------------------

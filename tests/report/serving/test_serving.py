@@ -163,9 +163,14 @@ def test_it_listens_on_the_loopback_alone_and_the_token_is_its_own(
 
 
 def test_many_clients_that_say_nothing_do_not_stop_it(serving: ReportServer) -> None:
-    silent = [socket.create_connection(("127.0.0.1", serving.port)) for _ in range(12)]
+    silent = [socket.create_connection(("127.0.0.1", serving.port)) for _ in range(40)]
     try:
+        silent[0].sendall(b"GET / HT")
         assert get(serving, "state")[0] == 200
+        for client in silent:  # none was left meanwhile: no answer came of a client's time limit
+            client.setblocking(False)
+            with pytest.raises(BlockingIOError):
+                client.recv(1)
     finally:
         for client in silent:
             client.close()

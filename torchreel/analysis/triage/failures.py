@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from sqlalchemy import BigInteger, cast, func, select
 
+from torchreel.analysis.triage.definitions import definitions_of
 from torchreel.analysis.triage.forms import Form, form_of_case, operation
 from torchreel.analysis.triage.program_part import NO_PART, ProgramPart, program_part
 from torchreel.store import Store, queries, schema
@@ -136,7 +137,9 @@ def _part(store: Store, failure: Failure) -> ProgramPart:
     digest = failure.traceback
     data = queries.readable(store, lambda: store.read_blob(digest), b"") if digest else b""
     text = data.decode("utf-8", "replace")
-    return program_part(failure.signature, types, failure.message, text)
+    return program_part(
+        failure.signature, types, failure.message, text, definitions_of(failure.chain)
+    )
 
 
 def _calls(store: Store, row: Compile | None) -> Mapping[str, int]:

@@ -9,29 +9,22 @@ one (`grouping`).
 
 from __future__ import annotations
 
-import ast
-import keyword
 import re
-import tokenize
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, cached_property
-from io import StringIO
 from itertools import dropwhile
 
+from torchreel.analysis.triage.definitions import NO_DEFINITIONS, Definitions
+from torchreel.analysis.triage.statements import statements, structure
 from torchreel.releases.packages import needed_packages
 from torchreel.store.failures.signature import Signature
 
 _EXAMINED = 400_000
 """Characters of a traceback; the innermost frames come last."""
-_FRAME = re.compile(r'^  File "(.*)", line \d+, in (.+)$')
+_FRAME = re.compile(r'^  File "(.*)", line (\d+), in (.+)$')
 _HEADER = "Traceback (most recent call last):"
 _MARKS = re.compile(r"^[\s~^]*$")
-_USER_CODE = "from user code:"
-_USER_FRAME = re.compile(r'^ +File "(.*)", line \d+, in (.+)\n +(.+)$', re.MULTILINE)
-_TORCH_FILE = re.compile(r"/(?:site|dist)-packages/torch/|/torch/_")
-_ORIGIN = re.compile(r'# File ".*", line \d+, in \S+, code: (.+)$', re.MULTILINE)
-
 _DYNAMO = "torch._dynamo.exc."
 _INTERNAL = "Internal"
 """Dynamo's name for a mistake of its own: its place tells what failed."""
@@ -67,17 +60,24 @@ NO_PART = ProgramPart()
 
 
 def program_part(
-    signature: Signature, types: Sequence[str], message: str, traceback: str
+    signature: Signature,
+    types: Sequence[str],
+    message: str,
+    traceback: str,
+    definitions: Definitions = NO_DEFINITIONS,
 ) -> ProgramPart:
-    """Return the program's part in a failure, by the types of its chain and the text of torch."""
+    """Return the program's part in a failure, by the types of its chain and the text of torch.
+
+    The definitions are those that were recorded with it.
+    """
     if signature.failure_class != "exception" or signature.exception_types == _COMPILER:
         return NO_PART
     frames = _frames_of(traceback, signature)
-    own = _of_the_program(frames)
+    own = _of_the_program(frames, definitions)
     if is_of_dynamo(types):
-        told = (*own, *_statements(message))
+        told = (*own, *statements(message, definitions))
         return ProgramPart(told, needs_graph=not told, is_reported=True)
-    if own or not signature.frames:
+    if own or definitions.called or not signature.frames:
         return ProgramPart(own, needs_graph=not own, is_reported=True)
     return _handing_on(frames, message)
 
@@ -99,6 +99,7 @@ _WRAPPING = frozenset({"torch._dynamo.exc.BackendCompilerFailed"})
 @dataclass(frozen=True)
 class _Frame:
     path: str
+    number: int
     function: str
     line: str
 
@@ -145,7 +146,7 @@ def _blocks(text: str) -> Iterator[_Frames]:
                 break
             match = _FRAME.match(line)
             if match is not None:
-                frames.append(_Frame(match[1].replace("\\", "/"), match[2], ""))
+                frames.append(_Frame(match[1].replace("\\", "/"), int(match[2]), match[3], ""))
             elif frames and not frames[-1].line and not _MARKS.match(line):
                 frames[-1] = replace(frames[-1], line=line.strip())
         if frames:
@@ -177,23 +178,32 @@ def _handing_on(frames: _Frames, message: str) -> ProgramPart:
     return ProgramPart((*places, *called[:1]), needs_graph=not called, is_reported=True)
 
 
-def _of_the_program(frames: _Frames) -> tuple[str, ...]:
+def _of_the_program(frames: _Frames, definitions: Definitions) -> tuple[str, ...]:
     """Return the frames of the program that the compiler called: a backend, a pass, an operator.
 
-    Of a file only its name counts, and of a function what it executes.
+    Of a function its name counts, what it executes, and the text of its definition and of what it
+    uses.  Of a file the name counts where it is a package's, or no text was recorded.
     """
     inside = list(dropwhile(lambda frame: not frames.is_in_torch(frame), frames.all))
-    return tuple(
-        f"{_file(frame, frames.root)}:{frame.function}: {structure(frame.line)}"
-        for frame in inside
-        if not _is_plumbing(frame, frames)
+    called = [frame for frame in inside if not _is_plumbing(frame, frames)]
+    own = [(frame.path, frame.number) for frame in called if not _SITE.search(frame.path)]
+    # Torch may leave out the exception with the frames: what it called is known all the same.
+    forms = definitions.called_forms(own)
+    places = (
+        frame.function if forms and not _SITE.search(frame.path) else _place(frame, frames)
+        for frame in called
     )
+    told = (
+        f"{place}: {structure(frame.line)}" for place, frame in zip(places, called, strict=True)
+    )
+    return (*told, *forms)
 
 
-def _file(frame: _Frame, root: str) -> str:
-    """Return the name of a file; of an installed one, with its package."""
-    inner = frame.path.removeprefix(root)
-    return inner if inner != frame.path else inner.rpartition("/")[2]
+def _place(frame: _Frame, frames: _Frames) -> str:
+    """Return the name of a file, with that of a package around it, and of the function."""
+    inner = frame.path.removeprefix(frames.root)
+    file = inner if inner != frame.path else inner.rpartition("/")[2]
+    return f"{file}:{frame.function}"
 
 
 _STANDARD = re.compile(
@@ -223,76 +233,3 @@ def _packages_of_torch() -> frozenset[str]:
 
 _OPTIONAL = frozenset({"numpy", "triton", "torchreel"})
 """Packages that torch calls where they are installed, without requiring them."""
-
-
-# -- statements -----------------------------------------------------------------------------------
-
-
-def _statements(message: str) -> tuple[str, ...]:
-    """Return the statement that Dynamo was tracing, and those that made what it stopped at."""
-    before, found, after = message.partition(_USER_CODE)
-    frames = _USER_FRAME.findall(after) if found else []
-    if not frames:
-        return ()
-    # What is executed of torch's own files is the same for many programs.
-    own = [frame for frame in frames if not _TORCH_FILE.search(frame[0])] or frames
-    _, function, line = own[-1]
-    told = [structure(line)]
-    told += sorted({structure(code) for code in _ORIGIN.findall(before)})
-    if not _is_whole(line) or not _does_something(line):
-        told.append(function)
-    return tuple(told)
-
-
-_F_STRING = re.compile(r"[rR]?[fF]")
-_FORMATTED = re.compile(r"((?<!\{))\{[^{}]+\}")
-
-
-def structure(line: str) -> str:
-    """Return a line of a program without the names of its variables, and without its numbers."""
-    names: dict[str, str] = {}
-    found: list[str] = []
-    tokens = list(_tokens(line))
-    for number, (kind, text) in enumerate(tokens):
-        following = tokens[number + 1][1] if number + 1 < len(tokens) else ""
-        if kind == tokenize.NUMBER:
-            found.append("N")
-        elif kind == tokenize.STRING:
-            found.append(_FORMATTED.sub(r"\1{}", text) if _F_STRING.match(text) else text)
-        elif kind != tokenize.NAME or _is_kept(text, found, following):
-            found.append(text)
-        else:
-            found.append(names.setdefault(text, f"v{len(names)}"))
-    return " ".join(found)
-
-
-def _is_kept(name: str, before: Sequence[str], following: str) -> bool:
-    is_member = bool(before) and before[-1] == "."
-    return is_member or following == "(" or keyword.iskeyword(name)
-
-
-def _tokens(line: str) -> Iterator[tuple[int, str]]:
-    """Yield the tokens of a line, as far as it is one: a statement may go on in the next one."""
-    try:
-        for token in tokenize.generate_tokens(StringIO(line).readline):
-            if token.type in (tokenize.NAME, tokenize.NUMBER, tokenize.STRING, tokenize.OP):
-                yield token.type, token.string
-    except (tokenize.TokenError, SyntaxError, IndentationError):
-        return
-
-
-def _is_whole(line: str) -> bool:
-    """Return True if a line is all of a statement, or the head of one with a body."""
-    line = re.sub(r"^el(?=if\b)", "", line)
-    for text in (line, f"{line}\n    pass", f"async def f():\n    {line}"):
-        try:
-            ast.parse(text)
-        except (SyntaxError, ValueError, RecursionError, MemoryError):
-            continue
-        return True
-    return False
-
-
-def _does_something(line: str) -> bool:
-    """Return True if a line calls or computes something: a bare name says nothing."""
-    return bool(re.search(r"[(\[.+*/@<>%&|^~-]", line))

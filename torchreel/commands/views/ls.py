@@ -51,15 +51,17 @@ def _ls(store: Store, address: Address, kind: Format, *, every: bool) -> None:
     else:
         listing.write(rows, kind)
     _print_own_file(store, found)
-    _print_next(store, found)
+    _print_next(store, found, address)
 
 
 def _say_causes(store: Store, found: list[Recording], address: Address) -> None:
     """Say how often Dynamo compiled again and broke graphs, and where the reasons are."""
     for row in found if address.compile is None else ():
-        counts = str(causes.counts(store, row))
-        if counts:
-            streams.say(f"{store.target}#{row.id}: {counts} (torchreel why recompile, graph-break)")
+        counts = causes.counts(store, row)
+        if counts.verbs:
+            where = f"{store.target}#{row.id}"
+            told = ", ".join(command("torchreel", verb, where) for verb in counts.verbs)
+            streams.say(f"{where}: {counts} ({told})")
 
 
 def _print_own_file(store: Store, found: list[Recording]) -> None:
@@ -198,7 +200,7 @@ def _print_compiles(rows: list[Row]) -> None:
     streams.show(table)
 
 
-def _print_next(store: Store, found: list[Recording]) -> None:
+def _print_next(store: Store, found: list[Recording], address: Address) -> None:
     number = found[0].id if len(found) == 1 else None
     row = queries.latest_failing(store, number)
     if not found:
@@ -209,4 +211,13 @@ def _print_next(store: Store, found: list[Recording]) -> None:
     elif row is not None:
         streams.next_command("torchreel", "show", f"{store.target}#{row.place}")
     else:
-        streams.next_command("torchreel", "show", store.target)
+        streams.next_command("torchreel", *_next_of_success(store, found, address))
+
+
+def _next_of_success(store: Store, found: list[Recording], address: Address) -> tuple[str, str]:
+    """Return what to ask where nothing failed: why Dynamo compiled again, if it did."""
+    for row in found if address.compile is None else ():
+        verbs = causes.counts(store, row).verbs
+        if verbs:
+            return verbs[0], f"{store.target}#{row.id}"
+    return "show", store.target

@@ -113,4 +113,9 @@ def _print_next(store: Store, new: list[Recording]) -> None:
         if failing is not None:
             streams.next_command("torchreel", "show", f"{store.target}#{failing.place}")
             return
+    for row in reversed(new):
+        verbs = causes.counts(store, row).verbs
+        if verbs:
+            streams.next_command("torchreel", verbs[0], f"{store.target}#{row.id}")
+            return
     streams.next_command("torchreel", "ls", store.target)

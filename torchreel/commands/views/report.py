@@ -43,10 +43,7 @@ def write_site(store: Store, address: Address, folder: Path, *, force: bool) -> 
 
     Raises UsageError for a folder that has something in it (unless `force`), or can't be written.
     """
-    if os.path.lexists(folder) and not folder.is_dir():
-        raise UsageError(f"{folder} is no directory: name another one.")
-    if not force and folder.is_dir() and any(folder.iterdir()):
-        raise UsageError(f"{folder} is not empty: overwrite its files with --force.")
+    _refuse_folder(folder, force=force)
     with as_far_as_readable(store) as unreadable:
         queries.require(store, address)
         files = size = 0
@@ -54,6 +51,13 @@ def write_site(store: Store, address: Address, folder: Path, *, force: bool) -> 
             _write_file(folder, name, text)
             files, size = files + 1, size + len(text)
         streams.result(f"wrote {folder / INDEX}: {count(files, 'file')}, {size:,} bytes")
+
+
+def _refuse_folder(folder: Path, *, force: bool) -> None:
+    if os.path.lexists(folder) and not folder.is_dir():
+        raise UsageError(f"{folder} is no directory: name another one.")
+    if not force and folder.is_dir() and any(folder.iterdir()):
+        raise UsageError(f"{folder} is not empty: overwrite its files with --force.")
 
 
 def _write_file(folder: Path, name: Path, text: str) -> None:
@@ -72,13 +76,42 @@ def _write_file(folder: Path, name: Path, text: str) -> None:
         raise UsageError(f"{file} can't be written: {reason}. Name another folder.") from error
 
 
+def compare_in_folder(
+    left: tuple[Store, Address],
+    right: tuple[Store, Address],
+    folder: Path,
+    max_bytes: int,
+    *,
+    force: bool,
+) -> int:
+    """Write the page about two addresses, and a folder about each; returns 1 where they differ.
+
+    Raises UsageError as `write_site` does.
+    """
+    _refuse_folder(folder, force=force)
+    for store, address in (left, right):
+        queries.require(store, address)
+    for name, (store, address) in zip(_SIDES, (left, right), strict=True):
+        write_site(store, address, folder / name, force=force)
+    pages = " and ".join(f"{name}/{INDEX}" for name in _SIDES)
+    return compare(left, right, folder / INDEX, max_bytes, f"All details of each: {pages}.")
+
+
+_SIDES = ("left", "right")
+"""Folders within that of a comparison."""
+
+
 def compare(
-    left: tuple[Store, Address], right: tuple[Store, Address], output: Path, max_bytes: int
+    left: tuple[Store, Address],
+    right: tuple[Store, Address],
+    output: Path,
+    max_bytes: int,
+    *notes: str,
 ) -> int:
     """Write the page about two addresses; returns 1 where they differ."""
     with as_far_as_readable(left[0]) as ours, as_far_as_readable(right[0]) as theirs:
         document = build_comparison(left, right, max_bytes)
-        text = render(document.with_notes([*ours, *theirs]))
+        text = render(document.with_notes([*notes, *ours, *theirs]))
         _write(output, text)
         for note in document.notes:
             streams.say(note, style="yellow")

@@ -12,11 +12,13 @@ import sys
 import time
 import traceback
 from collections import deque
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 from weakref import ref
 
 from torchreel.recorder.event_log.rows import Add, Blob
 from torchreel.recorder.event_log.spans import CompileEntry, Mark
+from torchreel.recorder.guard import fail_open
 from torchreel.store.failures.raised import lineage
 
 if TYPE_CHECKING:
@@ -105,11 +107,13 @@ def mark(before: Mark | None, error: BaseException, here: Mark) -> Mark:
     return here
 
 
-def of_exception(error: BaseException, entry: CompileEntry | None, at: Mark) -> dict[str, object]:
-    """The columns of a failure that an exception is."""
+def of_exception(
+    error: BaseException, entry: CompileEntry | None, at: Mark, *, with_text: bool = True
+) -> dict[str, object]:
+    """The columns of a failure that an exception is, with or without text of the program's."""
     from torchreel.store.failures.signature import exception_chain, from_exception
 
-    chain = [{"type": _type_name(found), "message": str(found)} for found in exception_chain(error)]
+    chain = [_member(found, with_text) for found in exception_chain(error)]
     text = "".join(traceback.format_exception(error))
     return {
         **_columns(entry, at.stage, at.partition, from_exception(error, at.stage, at.partition)),
@@ -118,6 +122,31 @@ def of_exception(error: BaseException, entry: CompileEntry | None, at: Mark) -> 
         "chain": chain,
         "traceback": Blob(text),
     }
+
+
+def _member(error: BaseException, with_text: bool) -> dict[str, object]:
+    """One exception of a chain, with the functions of the program that are behind it."""
+    from torchreel.recorder.frames.definitions import called_definitions, traced_definitions
+
+    member: dict[str, object] = {"type": _type_name(error), "message": str(error)}
+    with fail_open("definitions"):
+        called = called_definitions(error)
+        if called is not None:
+            member["called"] = [each._asdict() for each in called if with_text]
+        traced = traced_definitions(str(error)) if with_text else []
+        if traced:
+            member["traced"] = [each._asdict() for each in traced]
+    return member
+
+
+def files_in(columns: Mapping[str, Any]) -> set[str]:
+    """Return the files of which a failure has text."""
+    parts = [part for link in columns["chain"] for key in _PARTS for part in link.get(key, ())]
+    return {str(part["file"]) for part in parts}
+
+
+_PARTS = ("called", "traced")
+"""Keys of the definitions in a member of the chain."""
 
 
 def of_hang(entry: CompileEntry, stage: str, partition: str, seconds: float) -> dict[str, object]:

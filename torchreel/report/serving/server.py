@@ -26,7 +26,9 @@ from torchreel.report.serving.live import LiveReport
 LOOPBACK = "127.0.0.1"
 _TOKEN_BYTES = 24
 _MOST_REQUESTS = 16
-"""Requests that are answered at once; others wait, as far as the system keeps them."""
+"""Requests that are answered at once; others wait for one of these to end."""
+_MOST_CLIENTS = 256
+"""Connections that are read at once, most of them idle: a browser opens some ahead of need."""
 _SECONDS = 10
 """A client that says nothing for so long is left."""
 _LONGEST_PATH = 1_000
@@ -55,7 +57,8 @@ class ReportServer(ThreadingMixIn, HTTPServer):
     def __init__(self, report: LiveReport, port: int = 0) -> None:
         self.report = report
         self.token = secrets.token_urlsafe(_TOKEN_BYTES)
-        self._room = threading.BoundedSemaphore(_MOST_REQUESTS)
+        self.room = threading.BoundedSemaphore(_MOST_REQUESTS)
+        self._clients = threading.BoundedSemaphore(_MOST_CLIENTS)
         try:
             super().__init__((LOOPBACK, port), _Handler)
         except (OSError, OverflowError) as error:
@@ -81,18 +84,18 @@ class ReportServer(ThreadingMixIn, HTTPServer):
         self.server_address = self.socket.getsockname()
 
     def process_request(self, request: Any, client_address: Any) -> None:
-        """Answer in a thread, if there is room for one more within the time of a client."""
-        if not self._room.acquire(timeout=_SECONDS):
+        """Read in a thread, if there is one more to have within the time of a client."""
+        if not self._clients.acquire(timeout=_SECONDS):
             self.shutdown_request(request)
             return
         super().process_request(request, client_address)
 
     def process_request_thread(self, request: Any, client_address: Any) -> None:
-        """Answer, and make room."""
+        """Read and answer, and make room for another client."""
         try:
             super().process_request_thread(request, client_address)
         finally:
-            self._room.release()
+            self._clients.release()
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """Leave a client that went away, without a word on the console."""
@@ -114,6 +117,11 @@ class _Handler(BaseHTTPRequestHandler):
         return True
 
     def do_GET(self) -> None:
+        """Answer when a place is free: a client takes none until it has asked for something."""
+        with self.server.room:
+            self._get()
+
+    def _get(self) -> None:
         """Answer the page, the state, the document or a compile."""
         path, _, query = self.path.partition("?")
         _, token, name = ([*path.split("/", 2), "", ""])[:3]
