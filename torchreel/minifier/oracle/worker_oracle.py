@@ -11,12 +11,15 @@ import contextlib
 import os
 import select
 import shutil
+import signal
+import socket
 import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from types import TracebackType
@@ -30,8 +33,8 @@ from torchreel.minifier.options import MinifyOptions, RunLimits
 from torchreel.minifier.oracle.interface import Ahead
 from torchreel.minifier.oracle.job_slots import JobSlot
 from torchreel.minifier.oracle.predicates import QUANTITIES, parse_predicate
-from torchreel.minifier.oracle.protocol import ChildReport, Task, TaskResult, parse_line
-from torchreel.minifier.oracle.worker_pool import WorkerPool
+from torchreel.minifier.oracle.protocol import Task, TaskResult, parse_line
+from torchreel.minifier.oracle.worker_pool import LOST, WorkerPool
 from torchreel.minifier.results.verdicts import OracleReport
 from torchreel.replay.imposed.device import libraries
 from torchreel.replay.imposed.vector_isa import copy_probes
@@ -50,6 +53,9 @@ _LEAST_MEMORY = 4 << 30
 _SHARE_OF_MEMORY = 0.8
 # The worker itself is given up on after this long beyond a task's own limit.
 _GRACE = 60.0
+# A run that is killed each time, at so many attempts, is one that something kills for what it does.
+_MOST_KILLS = 10
+_KILLED = tuple(-number for number in (signal.SIGKILL, signal.SIGTERM))
 # A worker whose slots are closed has nothing left to do.
 _TO_END = 5.0
 # A child that ends like this reports no step; of these stages the step is the stage, and what comes
@@ -102,7 +108,7 @@ class WorkerOracle:
         self.signature, self._imports, self._bounds = signature, tuple(imports), bounds
         self._trust = trust
         self._jobs = max(1, jobs)
-        self._pool = WorkerPool(())
+        self._pool: WorkerPool | None = None
         self._directory = Path(tempfile.mkdtemp(prefix="torchreel-minify-"))
         self._first: TaskResult | None = None
         self._ceiling: str | None = None
@@ -116,7 +122,7 @@ class WorkerOracle:
         self._bounds = bounds if bounds is not None else self._bounds
         self.signature, self._first, self._ceiling = signature, None, None
         with self._restarted_if_broken():
-            self._pool.forget()
+            self._open().forget()
 
     def judge(self, case: AnyCase) -> OracleReport:
         """Return the verdict on one run of the case."""
@@ -193,13 +199,19 @@ class WorkerOracle:
         return min(max(wanted, _LEAST_MEMORY), int(share))
 
     def _ask(self, task: Task) -> TaskResult:
-        answer = TaskResult(
-            ChildReport("unjudged", None, "the worker itself ended"), 0.0, 0, lasting=False
-        )
-        with self._restarted_if_broken():
-            pool = self._open()
-            pool.begin(task.case.digest, task)
-            answer = pool.answer(task.case.digest, task.seconds + _GRACE)
+        """Return the answer to a task, which is run again where its run or its worker was killed.
+
+        Anybody may have killed it: that says nothing about the case, unless it happens each time.
+        """
+        answer = LOST
+        for _ in range(_MOST_KILLS):
+            answer = LOST
+            with self._restarted_if_broken():
+                pool = self._open()
+                pool.begin(task.case.digest, task)
+                answer = pool.answer(task.case.digest, task.seconds + _GRACE)
+            if not answer.killed:
+                break
         return answer
 
     @contextlib.contextmanager
@@ -211,8 +223,9 @@ class WorkerOracle:
             self._stop()
 
     def _open(self) -> WorkerPool:
-        if self._process is None:
+        if self._pool is None:
             self._start()
+            assert self._pool is not None, "it was started"
         return self._pool
 
     def _hello(self, process: subprocess.Popen[bytes]) -> bytes:
@@ -244,29 +257,34 @@ class WorkerOracle:
             facts.write_bytes(canonical_json(self._accelerator))
             command += ["--accelerator", str(facts)]
             libraries.prepare(self._directory / "inductor")
-        slots = [JobSlot() for _ in range(self._jobs)]
-        for slot in slots:
-            command += ["--slot", str(slot.other.fileno())]
-        with (self._directory / "worker.log").open("wb") as log:
-            process = subprocess.Popen(
-                command,
+        for attempt in range(1, _MOST_KILLS + 1):
+            process = self._process = self._started(command)
+            try:
+                hello = parse_line(self._hello(process))
+                self._pool = WorkerPool(self._jobs, partial(JobSlot.opened, self._control))
+            except (OSError, ValueError) as error:
+                said = (self._directory / "worker.log").read_text("utf-8", "replace")[-2000:]
+                self._stop()
+                if process.returncode in _KILLED and attempt < _MOST_KILLS:
+                    continue
+                self.close()
+                raise self._broken(said) from error
+            self.environment = digest_of(canonical_json(hello["environment"]))
+            return
+
+    def _started(self, command: Sequence[str]) -> subprocess.Popen[bytes]:
+        """Start the process from which all workers are forked."""
+        self._control, other = socket.socketpair()
+        with other, (self._directory / "worker.log").open("wb") as log:
+            return subprocess.Popen(
+                [*command, "--control", str(other.fileno())],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=log,
-                pass_fds=[slot.other.fileno() for slot in slots],
+                pass_fds=[other.fileno()],
                 env=named_parent(self._environment()),
                 start_new_session=True,  # an interrupt is ours to handle
             )
-        for slot in slots:
-            slot.hand_over()
-        self._process, self._pool = process, WorkerPool(slots)
-        try:
-            hello = parse_line(self._hello(process))
-        except (OSError, ValueError) as error:
-            said = (self._directory / "worker.log").read_text("utf-8", "replace")[-2000:]
-            self.close()
-            raise self._broken(said) from error
-        self.environment = digest_of(canonical_json(hello["environment"]))
 
     def _broken(self, said: str) -> MinifyError | UsageError:
         last = said.strip().rpartition("\n")[2]
@@ -283,12 +301,15 @@ class WorkerOracle:
 
     def _stop(self) -> None:
         process, self._process = self._process, None
-        self._pool.close()
         if process is None:
             return
+        if self._pool is not None:
+            self._pool.close()
+        self._pool = None
+        self._control.close()
         if process.stdout is not None:
             process.stdout.close()
-        # Without slots the worker ends by itself, and counts what its own children took.
+        # Without a way to it the worker ends by itself, and counts what its own children took.
         with contextlib.suppress(subprocess.TimeoutExpired):
             process.wait(_TO_END)
         kill_group(process.pid)
