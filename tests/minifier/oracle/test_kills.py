@@ -80,9 +80,18 @@ class Disturbed:
             self.killed += killer.killed
         return report
 
-    def expect(self, case: AnyCase, ahead: Ahead) -> None:
+    def expect(self, ahead: Ahead) -> None:
         """See `ParallelOracle`."""
-        self.oracle.expect(case, ahead)
+        self.oracle.expect(ahead)
+
+    def arrived(self, case: AnyCase) -> OracleReport | None:
+        """See `ParallelOracle`."""
+        return self.oracle.arrived(case)
+
+    @property
+    def wasted(self) -> int:
+        """See `ParallelOracle`."""
+        return self.oracle.wasted
 
 
 @pytest.fixture(scope="module")
@@ -168,5 +177,5 @@ def test_ten_kills_at_random_change_nothing(
     moments = {number: strikes.choice([1, 2]) if at else 0 for at, number in enumerate(struck)}
     disturbed = Disturbed(oracle, moments)
     found = Search(disturbed, BUG).run(case)
-    assert disturbed.killed >= 8  # some had been run ahead, and were known already
+    assert disturbed.killed >= 5  # some had been run ahead, and were known already
     assert alike(found, undisturbed)

@@ -20,7 +20,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from functools import partial
-from itertools import islice
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -34,6 +33,7 @@ from torchreel.minifier.oracle.interface import Ahead
 from torchreel.minifier.oracle.job_slots import JobSlot
 from torchreel.minifier.oracle.predicates import QUANTITIES, parse_predicate
 from torchreel.minifier.oracle.protocol import Task, TaskResult, parse_line
+from torchreel.minifier.oracle.runs_ahead import RunsAhead
 from torchreel.minifier.oracle.worker_pool import LOST, WorkerPool
 from torchreel.minifier.results.verdicts import OracleReport
 from torchreel.replay.imposed.device import libraries
@@ -109,6 +109,7 @@ class WorkerOracle:
         self._trust = trust
         self._jobs = max(1, jobs)
         self._pool: WorkerPool | None = None
+        self._runs = RunsAhead(self._jobs, self._task)
         self._directory = Path(tempfile.mkdtemp(prefix="torchreel-minify-"))
         self._first: TaskResult | None = None
         self._ceiling: str | None = None
@@ -122,7 +123,7 @@ class WorkerOracle:
         self._bounds = bounds if bounds is not None else self._bounds
         self.signature, self._first, self._ceiling = signature, None, None
         with self._restarted_if_broken():
-            self._open().forget()
+            self._runs.forget(self._open())
 
     def judge(self, case: AnyCase) -> OracleReport:
         """Return the verdict on one run of the case."""
@@ -139,7 +140,8 @@ class WorkerOracle:
         """Return the verdict on one run, in which a hang is presumed after `seconds` within
         `stack`.
         """
-        return self._ask(replace(self._task(case), presume=seconds, stack=stack)).report()
+        task = replace(self._task(case), presume=seconds, stack=stack)
+        return self._ask(task, "hang").report()
 
     def part_of(self, case: AnyCase) -> Json:
         """Return the document of the last ATen graph that Inductor gets of a case; None if it gets
@@ -147,23 +149,25 @@ class WorkerOracle:
 
         Nothing is learnt from this run.
         """
-        return self._ask(replace(self._task(case), part=True)).finding.part
+        return self._ask(replace(self._task(case), part=True), "part").finding.part
 
-    def expect(self, case: AnyCase, ahead: Ahead) -> None:
-        """Begin with a case that is judged next, and with some of those that may follow.
+    def expect(self, ahead: Ahead) -> None:
+        """Run some of the cases that may follow, while the next one is judged.
 
         Where the failure is a matter of time, a case runs alone: others would slow it down.
         """
-        if self._jobs == 1 or self.signature.failure_class in _MATTERS_OF_TIME:
-            return
-        with self._restarted_if_broken():
-            pool = self._open()
-            pool.begin(case.digest, self._task(case))
-            wanted = {found.digest: found for found in islice(ahead(), self._jobs - 1)}
-            pool.drop_all_but({case.digest, *wanted})
-            for digest, found in wanted.items():
-                if pool.has_room:
-                    pool.begin(digest, self._task(found))
+        if self._jobs > 1 and self.signature.failure_class not in _MATTERS_OF_TIME:
+            self._runs.expect(ahead)
+
+    def arrived(self, case: AnyCase) -> OracleReport | None:
+        """Return the report on a case that was run ahead, if it has come."""
+        found = None if self._pool is None else self._runs.arrived(self._pool, case)
+        return None if found is None else found.report()
+
+    @property
+    def wasted(self) -> int:
+        """See `ParallelOracle`."""
+        return self._runs.count.wasted
 
     def _task(self, case: AnyCase) -> Task:
         ceiling = self._ceiling
@@ -198,7 +202,7 @@ class WorkerOracle:
         share = available_memory() * _SHARE_OF_MEMORY / self._jobs
         return min(max(wanted, _LEAST_MEMORY), int(share))
 
-    def _ask(self, task: Task) -> TaskResult:
+    def _ask(self, task: Task, what: str = "") -> TaskResult:
         """Return the answer to a task, which is run again where its run or its worker was killed.
 
         Anybody may have killed it: that says nothing about the case, unless it happens each time.
@@ -207,9 +211,7 @@ class WorkerOracle:
         for _ in range(_MOST_KILLS):
             answer = LOST
             with self._restarted_if_broken():
-                pool = self._open()
-                pool.begin(task.case.digest, task)
-                answer = pool.answer(task.case.digest, task.seconds + _GRACE)
+                answer = self._runs.answer(self._open(), task, task.seconds + _GRACE, what)
             if not answer.killed:
                 break
         return answer
