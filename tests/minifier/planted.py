@@ -48,6 +48,13 @@ def planted_path(gm: GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
 
 
 @register_backend
+def planted_slow_path(gm: GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
+    """Has the bug of `planted_path`, and takes its time to show it."""
+    time.sleep(0.2)
+    return planted_path(gm, inputs)
+
+
+@register_backend
 def planted_flaky(gm: GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
     """Has the bug of `planted_path`, and shows it in three runs of ten, whatever the seed."""
     if reaches(gm, "sin", "cos") and int.from_bytes(os.urandom(4)) < 0.3 * 2**32:

@@ -34,13 +34,21 @@ class Foreseeing(Predicate):
     asked: int = 0
     hits: int = 0
     most: int = 3
+    wasted: int = 0
 
-    def expect(self, case: AnyCase, ahead: Ahead) -> None:
+    def expect(self, ahead: Ahead) -> None:
         """See `ParallelOracle`."""
-        self.asked += 1
-        self.hits += case.digest in self.foreseen
         for _, found in zip(range(self.most), ahead(), strict=False):
             self.foreseen.add(found.digest)
+
+    def arrived(self, case: AnyCase) -> OracleReport | None:
+        """See `ParallelOracle`."""
+
+    def judge(self, case: Case) -> OracleReport:
+        """Count what was seen coming."""
+        self.asked += 1
+        self.hits += case.digest in self.foreseen
+        return super().judge(case)
 
 
 @settings(max_examples=30, deadline=None)

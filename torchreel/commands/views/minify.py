@@ -100,6 +100,8 @@ def report(reduction: MinifyResult) -> None:
         f"{reduction.cache_hits} from the cache, {seconds(reduction.seconds)}: {reduction.status}",
         style="bold",
     )
+    if reduction.wasted_runs:
+        streams.result(f"{count(reduction.wasted_runs, 'run')} ahead of the search not needed.")
     if reduction.flaky is not None:
         failures, tries = reduction.flaky
         streams.result(f"The case is flaky: it failed in {failures} of {tries} runs.")

@@ -20,12 +20,25 @@ class Oracle(Protocol):
 
 
 Ahead = Callable[[], Iterator[AnyCase]]
-"""Gives the cases that will probably be judged next, the most probable first."""
+"""Gives the cases that will probably be judged next, the most probable first.
+
+One that comes again is one that is judged again.
+"""
 
 
 @runtime_checkable
 class ParallelOracle(Oracle, Protocol):
     """One that has workers for more than one case at a time."""
 
-    def expect(self, case: AnyCase, ahead: Ahead) -> None:
-        """Begin with a case, which is judged next, and with some of those that may follow."""
+    def expect(self, ahead: Ahead) -> None:
+        """Run some of the cases that may follow, while the next one is judged.
+
+        What may follow is asked for again whenever something has come.
+        """
+
+    @property
+    def wasted(self) -> int:
+        """Return how many runs it has made, or begun, that nobody asked for."""
+
+    def arrived(self, case: AnyCase) -> OracleReport | None:
+        """Return the report on a case that was run ahead, if it has come."""

@@ -115,6 +115,9 @@ class TaskResult:
     """See `OracleReport`."""
     presumed: bool = False
     """See `OracleReport`."""
+    killed: bool = False
+    """True if a signal that somebody sends ended the run: what the case would have done is not
+    known."""
 
     def to_line(self) -> bytes:
         """Return it as one line."""
@@ -128,7 +131,7 @@ class TaskResult:
         finding = ChildReport(**cast("dict[str, Json]", data["finding"]))  # type: ignore[arg-type]
         return cls(
             finding, float(str(data["seconds"])), int(str(data["peak"])), bool(data["lasting"]),
-            tuple(cast("list[str]", data["stack"])), bool(data["presumed"]),
+            tuple(cast("list[str]", data["stack"])), bool(data["presumed"]), bool(data["killed"]),
         )  # fmt: skip
 
     def report(self) -> OracleReport:

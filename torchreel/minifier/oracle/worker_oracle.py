@@ -11,13 +11,15 @@ import contextlib
 import os
 import select
 import shutil
+import signal
+import socket
 import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
-from itertools import islice
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -30,8 +32,9 @@ from torchreel.minifier.options import MinifyOptions, RunLimits
 from torchreel.minifier.oracle.interface import Ahead
 from torchreel.minifier.oracle.job_slots import JobSlot
 from torchreel.minifier.oracle.predicates import QUANTITIES, parse_predicate
-from torchreel.minifier.oracle.protocol import ChildReport, Task, TaskResult, parse_line
-from torchreel.minifier.oracle.worker_pool import WorkerPool
+from torchreel.minifier.oracle.protocol import Task, TaskResult, parse_line
+from torchreel.minifier.oracle.runs_ahead import RunsAhead
+from torchreel.minifier.oracle.worker_pool import LOST, WorkerPool
 from torchreel.minifier.results.verdicts import OracleReport
 from torchreel.replay.imposed.device import libraries
 from torchreel.replay.imposed.vector_isa import copy_probes
@@ -50,6 +53,9 @@ _LEAST_MEMORY = 4 << 30
 _SHARE_OF_MEMORY = 0.8
 # The worker itself is given up on after this long beyond a task's own limit.
 _GRACE = 60.0
+# A run that is killed each time, at so many attempts, is one that something kills for what it does.
+_MOST_KILLS = 10
+_KILLED = tuple(-number for number in (signal.SIGKILL, signal.SIGTERM))
 # A worker whose slots are closed has nothing left to do.
 _TO_END = 5.0
 # A child that ends like this reports no step; of these stages the step is the stage, and what comes
@@ -102,7 +108,8 @@ class WorkerOracle:
         self.signature, self._imports, self._bounds = signature, tuple(imports), bounds
         self._trust = trust
         self._jobs = max(1, jobs)
-        self._pool = WorkerPool(())
+        self._pool: WorkerPool | None = None
+        self._runs = RunsAhead(self._jobs, self._task)
         self._directory = Path(tempfile.mkdtemp(prefix="torchreel-minify-"))
         self._first: TaskResult | None = None
         self._ceiling: str | None = None
@@ -116,7 +123,7 @@ class WorkerOracle:
         self._bounds = bounds if bounds is not None else self._bounds
         self.signature, self._first, self._ceiling = signature, None, None
         with self._restarted_if_broken():
-            self._pool.forget()
+            self._runs.forget(self._open())
 
     def judge(self, case: AnyCase) -> OracleReport:
         """Return the verdict on one run of the case."""
@@ -133,7 +140,8 @@ class WorkerOracle:
         """Return the verdict on one run, in which a hang is presumed after `seconds` within
         `stack`.
         """
-        return self._ask(replace(self._task(case), presume=seconds, stack=stack)).report()
+        task = replace(self._task(case), presume=seconds, stack=stack)
+        return self._ask(task, "hang").report()
 
     def part_of(self, case: AnyCase) -> Json:
         """Return the document of the last ATen graph that Inductor gets of a case; None if it gets
@@ -141,23 +149,25 @@ class WorkerOracle:
 
         Nothing is learnt from this run.
         """
-        return self._ask(replace(self._task(case), part=True)).finding.part
+        return self._ask(replace(self._task(case), part=True), "part").finding.part
 
-    def expect(self, case: AnyCase, ahead: Ahead) -> None:
-        """Begin with a case that is judged next, and with some of those that may follow.
+    def expect(self, ahead: Ahead) -> None:
+        """Run some of the cases that may follow, while the next one is judged.
 
         Where the failure is a matter of time, a case runs alone: others would slow it down.
         """
-        if self._jobs == 1 or self.signature.failure_class in _MATTERS_OF_TIME:
-            return
-        with self._restarted_if_broken():
-            pool = self._open()
-            pool.begin(case.digest, self._task(case))
-            wanted = {found.digest: found for found in islice(ahead(), self._jobs - 1)}
-            pool.drop_all_but({case.digest, *wanted})
-            for digest, found in wanted.items():
-                if pool.has_room:
-                    pool.begin(digest, self._task(found))
+        if self._jobs > 1 and self.signature.failure_class not in _MATTERS_OF_TIME:
+            self._runs.expect(ahead)
+
+    def arrived(self, case: AnyCase) -> OracleReport | None:
+        """Return the report on a case that was run ahead, if it has come."""
+        found = None if self._pool is None else self._runs.arrived(self._pool, case)
+        return None if found is None else found.report()
+
+    @property
+    def wasted(self) -> int:
+        """See `ParallelOracle`."""
+        return self._runs.count.wasted
 
     def _task(self, case: AnyCase) -> Task:
         ceiling = self._ceiling
@@ -192,14 +202,18 @@ class WorkerOracle:
         share = available_memory() * _SHARE_OF_MEMORY / self._jobs
         return min(max(wanted, _LEAST_MEMORY), int(share))
 
-    def _ask(self, task: Task) -> TaskResult:
-        answer = TaskResult(
-            ChildReport("unjudged", None, "the worker itself ended"), 0.0, 0, lasting=False
-        )
-        with self._restarted_if_broken():
-            pool = self._open()
-            pool.begin(task.case.digest, task)
-            answer = pool.answer(task.case.digest, task.seconds + _GRACE)
+    def _ask(self, task: Task, what: str = "") -> TaskResult:
+        """Return the answer to a task, which is run again where its run or its worker was killed.
+
+        Anybody may have killed it: that says nothing about the case, unless it happens each time.
+        """
+        answer = LOST
+        for _ in range(_MOST_KILLS):
+            answer = LOST
+            with self._restarted_if_broken():
+                answer = self._runs.answer(self._open(), task, task.seconds + _GRACE, what)
+            if not answer.killed:
+                break
         return answer
 
     @contextlib.contextmanager
@@ -211,8 +225,9 @@ class WorkerOracle:
             self._stop()
 
     def _open(self) -> WorkerPool:
-        if self._process is None:
+        if self._pool is None:
             self._start()
+            assert self._pool is not None, "it was started"
         return self._pool
 
     def _hello(self, process: subprocess.Popen[bytes]) -> bytes:
@@ -244,29 +259,34 @@ class WorkerOracle:
             facts.write_bytes(canonical_json(self._accelerator))
             command += ["--accelerator", str(facts)]
             libraries.prepare(self._directory / "inductor")
-        slots = [JobSlot() for _ in range(self._jobs)]
-        for slot in slots:
-            command += ["--slot", str(slot.other.fileno())]
-        with (self._directory / "worker.log").open("wb") as log:
-            process = subprocess.Popen(
-                command,
+        for attempt in range(1, _MOST_KILLS + 1):
+            process = self._process = self._started(command)
+            try:
+                hello = parse_line(self._hello(process))
+                self._pool = WorkerPool(self._jobs, partial(JobSlot.opened, self._control))
+            except (OSError, ValueError) as error:
+                said = (self._directory / "worker.log").read_text("utf-8", "replace")[-2000:]
+                self._stop()
+                if process.returncode in _KILLED and attempt < _MOST_KILLS:
+                    continue
+                self.close()
+                raise self._broken(said) from error
+            self.environment = digest_of(canonical_json(hello["environment"]))
+            return
+
+    def _started(self, command: Sequence[str]) -> subprocess.Popen[bytes]:
+        """Start the process from which all workers are forked."""
+        self._control, other = socket.socketpair()
+        with other, (self._directory / "worker.log").open("wb") as log:
+            return subprocess.Popen(
+                [*command, "--control", str(other.fileno())],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=log,
-                pass_fds=[slot.other.fileno() for slot in slots],
+                pass_fds=[other.fileno()],
                 env=named_parent(self._environment()),
                 start_new_session=True,  # an interrupt is ours to handle
             )
-        for slot in slots:
-            slot.hand_over()
-        self._process, self._pool = process, WorkerPool(slots)
-        try:
-            hello = parse_line(self._hello(process))
-        except (OSError, ValueError) as error:
-            said = (self._directory / "worker.log").read_text("utf-8", "replace")[-2000:]
-            self.close()
-            raise self._broken(said) from error
-        self.environment = digest_of(canonical_json(hello["environment"]))
 
     def _broken(self, said: str) -> MinifyError | UsageError:
         last = said.strip().rpartition("\n")[2]
@@ -283,12 +303,15 @@ class WorkerOracle:
 
     def _stop(self) -> None:
         process, self._process = self._process, None
-        self._pool.close()
         if process is None:
             return
+        if self._pool is not None:
+            self._pool.close()
+        self._pool = None
+        self._control.close()
         if process.stdout is not None:
             process.stdout.close()
-        # Without slots the worker ends by itself, and counts what its own children took.
+        # Without a way to it the worker ends by itself, and counts what its own children took.
         with contextlib.suppress(subprocess.TimeoutExpired):
             process.wait(_TO_END)
         kill_group(process.pid)

@@ -1,109 +1,104 @@
-"""The worker pool: which case runs on which job slot, and whose results are still wanted.
+"""The worker pool: the job slots that are free, busy and being cancelled, and what has come.
 
-Lives here: the slots that are free, busy and being cancelled, and results that came before they
-were needed. Not here: which cases to run (`worker_oracle`), the lines on a slot (`job_slots`).
-There are no threads: a result waits in its socket until it is read.
+Lives here: running tasks on slots. Not here: which cases to run (`runs_ahead`), the lines on a slot
+(`job_slots`). There are no threads: a result waits in its socket until it is read.
 """
 
 from __future__ import annotations
 
 import select
-import time
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection
 
-from torchreel.minifier.oracle.job_slots import JobSlot
-from torchreel.minifier.oracle.protocol import Task, TaskResult
+from torchreel.minifier.oracle.job_slots import JobSlot, SlotLost
+from torchreel.minifier.oracle.protocol import ChildReport, Task, TaskResult
+from torchreel.minifier.oracle.runs_ahead import Key, RunResult
 
-# Results that nobody has needed yet; older ones were guesses that did not come true.
-_MOST_ANSWERS = 256
-# A worker that has to drop a case needs no longer than this.
-_TO_CANCEL = 60.0
+# Results that nobody has asked for yet; older ones were guesses that did not come true.
+_MOST_ANSWERS = 1024
+LOST = TaskResult(
+    ChildReport("unjudged", None, "the worker itself ended"), 0.0, 0, lasting=False, killed=True
+)
+"""The answer to a task that went with its worker."""
 
 
 class WorkerPool:
-    """The workers, by the digest of the case that each is at."""
+    """The workers, by the task that each is at.
 
-    def __init__(self, slots: Sequence[JobSlot]) -> None:
-        self._free = list(slots)
-        self._busy: dict[str, JobSlot] = {}
+    One that is gone is replaced. Every method raises `OSError` when that can't be done.
+    """
+
+    def __init__(self, jobs: int, open_slot: Callable[[], JobSlot]) -> None:
+        self._open_slot = open_slot
+        self._free = [open_slot() for _ in range(jobs)]
+        self._busy: dict[Key, tuple[JobSlot, Task]] = {}
         self._ending: list[JobSlot] = []
-        self._answers: dict[str, TaskResult] = {}
+        self.answers: dict[Key, RunResult] = {}
 
     @property
-    def has_room(self) -> bool:
-        """Return True if a worker is free."""
-        self._collect()
-        return bool(self._free)
+    def busy(self) -> Collection[Key]:
+        """See `runs_ahead.Pool`."""
+        return list(self._busy)
 
-    def begin(self, digest: str, task: Task) -> None:
-        """Begin with a task, unless that was done; what began first gives way to it.
-
-        Raises `OSError` when a worker is gone.
-        """
+    @property
+    def room(self) -> int:
+        """See `runs_ahead.Pool`."""
         self._collect()
-        if digest in self._answers and not self._answers[digest].lasting:
-            del self._answers[digest]
-        if digest in self._busy or digest in self._answers:
-            return
-        if not self._free and not self._ending:
-            self._cancel(next(iter(self._busy)))
-        self._wait(_TO_CANCEL)
+        return len(self._free)
+
+    def begin(self, key: Key, task: Task) -> None:
+        """See `runs_ahead.Pool`."""
         slot = self._free.pop(0)
-        slot.send(task)
-        self._busy[digest] = slot
+        try:
+            slot.send(task)
+        except SlotLost:
+            slot = self._replaced(slot)
+            slot.send(task)
+        self._busy[key] = slot, task
 
-    def answer(self, digest: str, seconds: float) -> TaskResult:
-        """Return the answer to a task that was begun.  Raises `OSError` when none comes in time."""
-        if digest not in self._answers:
-            slot = self._busy[digest]
-            self._answers[digest] = slot.receive(seconds)
-            self._free.append(self._busy.pop(digest))
-        return self._answers.pop(digest)
+    def cancel(self, key: Key) -> None:
+        """See `runs_ahead.Pool`."""
+        slot, _ = self._busy.pop(key)
+        try:
+            slot.cancel()
+        except SlotLost:
+            self._free.append(self._replaced(slot))
+        else:
+            self._ending.append(slot)
 
-    def drop_all_but(self, digests: Collection[str]) -> None:
-        """Cancel all other tasks."""
+    def wait(self, seconds: float) -> None:
+        """See `runs_ahead.Pool`."""
+        slots = [*self._ending, *(slot for slot, _ in self._busy.values())]
+        if not select.select(slots, [], [], seconds)[0]:
+            raise OSError(f"no answer within {seconds:.0f} s")
         self._collect()
-        for digest in [found for found in self._busy if found not in digests]:
-            self._cancel(digest)
-
-    def forget(self) -> None:
-        """Cancel all tasks and forget their results.
-
-        What comes next is judged by another measure.
-        """
-        self.drop_all_but(())
-        self._answers.clear()
 
     def close(self) -> None:
         """End all connections."""
-        for slot in (*self._free, *self._busy.values(), *self._ending):
+        for slot in (*self._free, *(slot for slot, _ in self._busy.values()), *self._ending):
             slot.close()
-        self._free, self._busy, self._ending, self._answers = [], {}, [], {}
-
-    def _cancel(self, digest: str) -> None:
-        slot = self._busy.pop(digest)
-        slot.cancel()
-        self._ending.append(slot)
-
-    def _wait(self, seconds: float) -> None:
-        """Wait until a worker is free."""
-        deadline = time.monotonic() + seconds
-        while not self._free:
-            slots = [*self._ending, *self._busy.values()]
-            left = deadline - time.monotonic()
-            if left < 0 or not select.select(slots, [], [], left)[0]:
-                raise OSError(f"no worker is free within {seconds:.0f} s")
-            self._collect()
+        self._free, self._busy, self._ending, self.answers = [], {}, [], {}
 
     def _collect(self) -> None:
         """Take the answers that have come."""
         for slot in [slot for slot in self._ending if slot.has_answer]:
-            slot.receive(0.0)
             self._ending.remove(slot)
-            self._free.append(slot)
-        for digest in [found for found, slot in self._busy.items() if slot.has_answer]:
-            slot = self._busy.pop(digest)
-            self._answers[digest] = slot.receive(0.0)
-            self._free.append(slot)
-        while len(self._answers) > _MOST_ANSWERS:
-            del self._answers[next(iter(self._answers))]
+            self._received(slot)
+        for key in [found for found, (slot, _) in self._busy.items() if slot.has_answer]:
+            slot, task = self._busy.pop(key)
+            self.answers[key] = RunResult(task, self._received(slot))
+        while len(self.answers) > _MOST_ANSWERS:
+            del self.answers[next(iter(self.answers))]
+
+    def _received(self, slot: JobSlot) -> TaskResult:
+        """Read the answer on a slot, which is free then."""
+        try:
+            answer = slot.receive(0.0)
+        except SlotLost:
+            slot, answer = self._replaced(slot), LOST
+        self._free.append(slot)
+        return answer
+
+    def _replaced(self, slot: JobSlot) -> JobSlot:
+        """Return a new slot in the place of one whose worker is gone."""
+        slot.close()
+        return self._open_slot()

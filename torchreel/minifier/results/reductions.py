@@ -87,6 +87,8 @@ class MinifyResult:
     """(failures, tries) where the case fails only sometimes."""
     reduction_id: int | None = None
     """The row of `reductions`, where there is a store."""
+    wasted_runs: int = 0
+    """The runs ahead of the search, on other workers, that turned out not to be needed."""
     explanation: Explanation | None = None
     """The explanation of the case, where one was wanted."""
 

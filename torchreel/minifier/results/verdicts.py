@@ -34,7 +34,7 @@ class OracleReport:
     """The last stage that was entered."""
     seconds: float = 0.0
     values: Mapping[str, Json] = field(default_factory=dict)
-    """Fresh descriptions of the values of call nodes, by name, where the case has others."""
+    """Fresh descriptions of the values of call nodes, by name, of a case that fails."""
     lasting: bool = True
     """True if the same case would get the same verdict again: it may be kept."""
     note: str = ""

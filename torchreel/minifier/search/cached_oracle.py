@@ -22,6 +22,8 @@ from torchreel.store.failures.signature import Signature
 
 # How many of the cases that failed last are at hand without reading them from the journal.
 _LAST_FAILED = 8
+# How many of those that were run ahead are kept as they are after their run.
+_MOST_FRESH = 64
 
 
 def _nothing() -> Iterator[AnyCase]:
@@ -36,8 +38,12 @@ class CachedOracle:
         self._began = time.monotonic()
         self._seen: dict[str, OracleReport] = {}
         self._failed: dict[str, AnyCase] = {}  # the last ones, with fresh descriptions
+        self._stored: dict[str, OracleReport] = {}  # what the journal knew, when asked ahead
+        self._fresh: dict[str, AnyCase] = {}
+        self._unknown: set[str] = set()  # to the journal, when a look ahead asked
         self._caught: dict[str, tuple[Key, OtherFailure]] = {}
         self.runs = self.hits = 0
+        self._wasted_before = self._wasted()
 
     @property
     def seconds(self) -> float:
@@ -56,8 +62,7 @@ class CachedOracle:
             report = known
         else:
             if case.repeats == 1 and isinstance(self._oracle, ParallelOracle):
-                self._refuse_beyond_limits()
-                self._oracle.expect(case, ahead)
+                self._oracle.expect(ahead)
             report = self._repeated(case)
             self.keep(case, report)
         # What eager did not check may fail through its own fault.
@@ -68,6 +73,42 @@ class CachedOracle:
     def known(self, case: AnyCase) -> OracleReport | None:
         """Return the report on a case that is known already."""
         return self._seen.get(case.digest) or self.journal.verdict(case)
+
+    @property
+    def wasted(self) -> int:
+        """Return how many runs ahead of the search nobody asked for."""
+        return self._wasted() - self._wasted_before
+
+    def _wasted(self) -> int:
+        return self._oracle.wasted if isinstance(self._oracle, ParallelOracle) else 0
+
+    def foreseen(self, case: AnyCase) -> AnyCase | bool | None:
+        """Return what a case became that failed with the signature, False for one that did not.
+
+        None where neither is known yet. Nothing is counted or kept.
+        """
+        report = self._seen.get(case.digest) or self._stored.get(case.digest)
+        if report is None and isinstance(self._oracle, ParallelOracle):
+            report = self._oracle.arrived(case)
+        if report is None and case.digest not in self._unknown:
+            report = self.journal.verdict(case)
+            if report is None:
+                self._unknown.add(case.digest)
+            else:
+                self._stored[case.digest] = report
+        if report is None:
+            return None
+        return self._refreshed(case, report) if report.verdict == "same" else False
+
+    def _refreshed(self, case: AnyCase, report: OracleReport) -> AnyCase:
+        """Return the case with what its run computed: the same object each time."""
+        found = self._fresh.get(case.digest)
+        if found is None:
+            found = self._with_values(case.digest) or case.refreshed(report.values)
+            self._fresh[case.digest] = found
+            while len(self._fresh) > _MOST_FRESH:
+                del self._fresh[next(iter(self._fresh))]
+        return found
 
     def _is_lost(self, case: AnyCase, known: OracleReport) -> bool:
         """Return True if the document of a case that has to be gone on from was dropped."""
@@ -82,9 +123,11 @@ class CachedOracle:
             report = self.run(case)
         return report
 
-    def run(self, case: AnyCase) -> OracleReport:
-        """Run a case once, whatever is known.  Raises `BudgetSpent`."""
+    def run(self, case: AnyCase, more: int = 0) -> OracleReport:
+        """Run a case once, whatever is known; `more` runs of it follow.  Raises `BudgetSpent`."""
         self.count()
+        if more and isinstance(self._oracle, ParallelOracle):
+            self._oracle.expect(lambda: iter([case] * more))
         return self._oracle.judge(case)
 
     def count(self) -> None:

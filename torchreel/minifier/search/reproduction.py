@@ -31,7 +31,7 @@ _TRIES = 10
 _FAILURES = 3
 _MOST_TRIES = 30
 # The result of a reduction is run this often before it is said to fail every time.
-_LOOKS = 3
+LOOKS = 3
 # A flaky candidate that fails is overlooked with at most this probability.
 _OVERLOOKED = 0.05
 # That many runs are enough for what fails in a tenth of them.
@@ -110,7 +110,7 @@ def _is_known(judge: CachedOracle, case: AnyCase) -> bool:
 
 def _looked_at(judge: CachedOracle, case: AnyCase) -> tuple[ReproducedCase | None, OracleReport]:
     """Run a case twice."""
-    reports = [judge.run(case), judge.run(case)]
+    reports = [judge.run(case, more) for more in (1, 0)]
     failed = [report for report in reports if report.verdict == "same"]
     if len(failed) == 1:
         return _measured(judge, case, reports), failed[0]
@@ -133,7 +133,7 @@ def confirm(judge: CachedOracle, start: ReproducedCase, best: AnyCase) -> Reprod
 
     The case of such a start is the result, to go on from with repetitions.
     """
-    reports = [judge.run(best) for _ in range(_LOOKS)]
+    reports = [judge.run(best, more) for more in reversed(range(LOOKS))]
     if all(report.verdict in ("same", "unjudged") for report in reports):
         return start
     return _repeating(judge, best, _sampled(judge, best, reports))

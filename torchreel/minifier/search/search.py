@@ -1,8 +1,8 @@
 """The reduction loop: from a failing case to the simplest one with the same signature.
 
-Lives here: repeating the tiers of passes to a fixpoint, and the counts of each pass. Not here:
-whether the case fails at all (`reproduction`), what is tried (`passes`), what is simpler
-(`cases.order`), verdicts and their cache (`cached_oracle`). Called by `failure_search`.
+Lives here: what is run before, in and after the way to a fixpoint, and the counts of each pass. Not
+here: that way (`course`), whether the case fails at all (`reproduction`), what is tried (`passes`),
+verdicts and their cache (`cached_oracle`). Called by `failure_search`.
 
 It is deterministic: the same case, verdicts and limit on runs give the same result, step for step,
 however many workers judge ahead of it.
@@ -11,9 +11,9 @@ however many workers judge ahead of it.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
-from typing import Any, Literal
+from typing import Literal
 
 from torchreel.errors import BudgetSpent
 from torchreel.formats.graphs.codec import GraphDoc
@@ -24,7 +24,7 @@ from torchreel.minifier.hangs.oracle import HangOracle
 from torchreel.minifier.hangs.proof import Accepted
 from torchreel.minifier.options import Budget
 from torchreel.minifier.oracle.interface import Oracle
-from torchreel.minifier.passes import PHASES, Pass, Tier
+from torchreel.minifier.passes import PHASES, Tier
 from torchreel.minifier.passes.around import Around
 from torchreel.minifier.results.reductions import (
     Listener,
@@ -35,16 +35,17 @@ from torchreel.minifier.results.reductions import (
 )
 from torchreel.minifier.results.verdicts import OracleReport
 from torchreel.minifier.search.cached_oracle import CachedOracle
-from torchreel.minifier.search.data_flow import data_flow
-from torchreel.minifier.search.reachability import can_reach
+from torchreel.minifier.search.course import Course, Lessons
+from torchreel.minifier.search.likelihood import Likelihood
+from torchreel.minifier.search.look_ahead import look_ahead
 from torchreel.minifier.search.reproduction import (
+    LOOKS,
     ReproducedCase,
     confirm,
     never_alike,
     refuse_trivial,
     reproduce,
 )
-from torchreel.minifier.search.sweep import Sweep, look_ahead
 from torchreel.minifier.storage.journal import Journal, MemoryJournal
 from torchreel.store.failures.signature import Signature
 
@@ -79,16 +80,12 @@ class Search:
         )
         self._listener, self._phases = listener, phases
         self._counts: dict[str, PassCount] = {}
-        self._settled: dict[str, str] = {}  # by pass: the best case that it could not improve
-        self._refused: set[Hashable] = set()  # what did not fail: data flows, and edits
-        self._put_off: set[str] = set()  # passes of which candidates like these wait
-        self._puts_off = True
+        self._lessons = Lessons()
+        self.likelihood = Likelihood()
         self._current = ""
         self._reported_problem = False
         self._widths: dict[str, int] = {}  # by pass: how many edits it last had to offer
         self._open = 0  # edits of the current sweep that have not been tried
-        self._rest: Sequence[Pass[Any]] = ()  # what follows the pass, if nothing is accepted
-        self._later: Sequence[Pass[Any]] = ()
 
     def run(
         self,
@@ -145,27 +142,52 @@ class Search:
         """Begin with what the message names, if that fails by itself."""
         known = self.judge.known(case)
         if isinstance(case, Case) and known is not None:
-            self._run_pass(Around(known.detail, lowered))
+            item = Around(known.detail, lowered)
+            self._follow(Course.of_pass(item, self._best, self.signature, self._lessons))
 
     def _to_fixpoint(self, phases: Sequence[Sequence[Tier]] | None = None) -> None:
-        """Run the phases until no pass of any of them takes a step.
+        """Run the phases until no pass of any of them takes a step."""
+        tried = self._phases if phases is None else phases
+        self._follow(Course.to_fixpoint(tried, self._best, self.signature, self._lessons))
 
-        A candidate that is like a refused one (`_likeness`) is put off: a pass that had such ones
-        is settled only when it has tried them after everything else.
-        """
-        before = ""
-        while before != self._best.digest or self._put_off:
-            self._puts_off = before != self._best.digest
-            before = self._best.digest
-            if not self._puts_off:
-                self._refused.clear()
-                for name in self._put_off:
-                    self._settled.pop(name, None)
-                self._put_off.clear()
-            tried = list(self._phases if phases is None else phases)
-            # What was put off fails last of all for other sizes: the calls see the simplest.
-            for phase in tried if self._puts_off else tried[::-1]:
-                self._run_phase(phase)
+    def _follow(self, course: Course) -> None:
+        """Go a course to its end, one verdict after the other."""
+        while not course.is_done:
+            assert course.sweep is not None, "it is in a pass"
+            self._lessons = course.lessons
+            self._current = course.sweep.item.name
+            self._widths[self._current] = len(course.sweep.edits)
+            self._open = len(course.sweep.edits) - course.sweep.at
+            began, nodes = time.monotonic(), self._best.total_call_nodes
+            try:
+                course = self._after_pass(course) if course.has_ended else self._judged(course)
+            finally:
+                self._count(
+                    seconds=time.monotonic() - began,
+                    removed_nodes=nodes - self._best.total_call_nodes,
+                )
+        self._lessons = course.lessons
+
+    def _judged(self, course: Course) -> Course:
+        """Return the course that follows from the verdict on the candidate."""
+        candidate = course.candidate
+        assert candidate is not None, "it is not at an end"
+        hits = self.judge.hits
+        report = self.judge.verdict(candidate, lambda: self._ahead(course))
+        same = report.verdict == "same"
+        self.likelihood.learn(course, same)
+        if same:
+            self._best, self._key = self.judge.accepted(candidate), sort_key(candidate)
+            self._accepted.add(self._best)
+            self._save("running")
+        self._count(tried=1, cached=self.judge.hits - hits, accepted=int(same))
+        self._notify("accepted" if same else "rejected", report)
+        return course.taking(self._best) if same else course.refused
+
+    def _after_pass(self, course: Course) -> Course:
+        if self._settle_doubts():
+            course = course.going_on_from(self._best)
+        return course.following
 
     def _reduce_part(self, parts: Parts) -> None:
         """Go on from one partition, if there is still something that this could take away."""
@@ -215,19 +237,23 @@ class Search:
         self.judge.keep(case, report)
         return report.verdict == "same"
 
-    def _settle_doubts(self) -> None:
-        """Prove the best case as soon as what ended since says that it may end as well."""
+    def _settle_doubts(self) -> bool:
+        """Prove the best case as soon as what ended since says that it may end as well.
+
+        Returns True if another is the best one now.
+        """
         hangs = self._hangs
         if hangs is None or not hangs.doubts(self._best) or self._is_proved(hangs, self._best):
-            return
+            return False
         self._go_back(lambda case: not hangs.doubts(case) or self._is_proved(hangs, case))
+        return True
 
     def _go_back(self, is_taken: Callable[[AnyCase], bool]) -> None:
         """Go on from the last case that was accepted and is taken to hang."""
         self._best = self._accepted.last_that(is_taken)
         self._key = sort_key(self._best)
         self.judge.forget_presumed()
-        self._settled.clear()
+        self._lessons = replace(self._lessons, settled={})
 
     def _leave_unproved(self) -> None:
         """Give the last case that was proved, where a search ended before the best one was."""
@@ -246,8 +272,7 @@ class Search:
         if start is not self._start:
             self._start = replace(self._start, flaky=start.flaky)
             self._best, self._key = start.case, sort_key(start.case)
-            self._settled.clear()
-            self._refused.clear()
+            self._lessons = replace(self._lessons, settled={}, refused=frozenset())
             self._notify("start", message="" if start.flaky is None else _flaky_text(start.flaky))
             self._to_fixpoint()
 
@@ -257,112 +282,10 @@ class Search:
         champion = self._champion
         return champion if champion is not None and champion[1] <= here[1] else here
 
-    def _run_phase(self, tiers: Sequence[Tier]) -> None:
-        """Run the tiers until no pass takes a step; begin with the first tier after every step."""
-        at = 0
-        while at < len(tiers):
-            self._later = [item for tier in tiers[at + 1 :] for item in tier]
-            at = 0 if self._run_tier(tiers[at]) else at + 1
-
-    def _run_tier(self, passes: Tier) -> bool:
-        """Run each pass of a tier once; return True if any took a step."""
-        before = self._best.digest
-        for number, item in enumerate(passes):
-            if self._settled.get(item.name) != self._best.digest:
-                found = self._best.digest
-                self._rest = [*passes[number + 1 :], *self._later]
-                self._run_pass(item)
-                self._settled[item.name] = found  # what it improved, it gets to see again
-                self._settle_doubts()
-        return self._best.digest != before
-
-    def _run_pass(self, item: Pass[Any]) -> None:
-        """Sweep over the edits of a pass once, in runs as long as they succeed."""
-        self._current = item.name
-        began, nodes = time.monotonic(), self._best.total_call_nodes
-        try:
-            self._sweep(item)
-        finally:
-            self._count(
-                seconds=time.monotonic() - began,
-                removed_nodes=nodes - self._best.total_call_nodes,
-            )
-
-    def _sweep(self, item: Pass[Any]) -> None:
-        sweep = Sweep.begin(item, self._best)
-        self._widths[item.name] = len(sweep.edits)
-        while not sweep.is_done:
-            self._widths[item.name] = len(sweep.edits)
-            self._open = len(sweep.edits) - sweep.at
-            held = self._accept(sweep)
-            sweep = sweep.after(held, self._best)
-
-    def _accept(self, sweep: Sweep) -> bool:
-        """Return True if the next candidate is the best case now."""
-        candidate = sweep.candidate()
-        held = self._decided(candidate, self._best)
-        if held is not None or candidate is None:
-            return bool(held)
-        likeness = _likeness(sweep, candidate)
-        if self._is_put_off(likeness):
-            self._put_off.add(self._current)
-            return False
-        hits = self.judge.hits
-        report = self.judge.verdict(candidate, lambda: self._ahead(sweep, candidate))
-        same = report.verdict == "same"
-        self._learn(likeness, same)
-        if same:
-            self._best, self._key = self.judge.accepted(candidate), sort_key(candidate)
-            self._accepted.add(self._best)
-            self._save("running")
-        self._count(tried=1, cached=self.judge.hits - hits, accepted=int(same))
-        self._notify("accepted" if same else "rejected", report)
-        return same
-
-    def _decided(self, candidate: AnyCase | None, best: AnyCase) -> bool | None:
-        """Return True if a candidate is better than the best case, where that needs no verdict."""
-        if candidate is None:
-            return False
-        if candidate.digest == best.digest:
-            return True  # a longer run in which the last edits came to nothing
-        key = self._key if best is self._best else sort_key(best)
-        if sort_key(candidate) >= key or self._falls_short(candidate, best):
-            return False
-        return None
-
-    def _is_put_off(self, likeness: Hashable) -> bool:
-        """Return True if a candidate like this one did not fail before."""
-        return self._puts_off and likeness in self._refused
-
-    def _learn(self, likeness: Hashable, same: bool) -> None:
-        """Remember what did not fail; once a step was taken, put off again."""
-        self._puts_off = self._puts_off or same
-        if same:
-            self._refused.discard(likeness)
-        elif likeness is not None:
-            self._refused.add(likeness)
-
-    def _falls_short(self, candidate: AnyCase, best: AnyCase) -> bool:
-        """Return True if a candidate does not get to where the best case fails."""
-        return not can_reach(candidate, self.signature) and can_reach(best, self.signature)
-
-    def _ahead(self, sweep: Sweep, candidate: AnyCase) -> Iterator[AnyCase]:
+    def _ahead(self, course: Course) -> Iterator[AnyCase]:
         """Yield what the search will probably need next."""
-
-        def decide(state: Sweep, proposal: AnyCase | None) -> bool | None:
-            held = self._decided(proposal, state.best)
-            if held is not None or proposal is None:
-                return bool(held)
-            if self._is_put_off(_likeness(state, proposal)):
-                return False
-            known = self.judge.known(proposal)
-            return known.verdict == "same" if known is not None else None
-
-        count = self._counts.get(self._current, PassCount(self._current))
-        likely = (count.accepted + 1) / (count.tried + 2)  # as Laplace has it
-        best = self._best.digest
-        rest = [item for item in self._rest if self._settled.get(item.name) != best]
-        return look_ahead(sweep, candidate, rest, decide, likely)
+        looks = LOOKS if self._start.flaky is None else 0
+        return look_ahead(course, self.judge.foreseen, self.likelihood.of, looks)
 
     def _count(self, **more: float) -> None:
         """Add to what the current pass did."""
@@ -380,7 +303,8 @@ class Search:
             return None
         best = self._best.digest
         others = (p.name for p in passes if p.name != self._current)
-        waiting = (name for name in others if self._settled.get(name) != best)
+        settled = self._lessons.settled
+        waiting = (name for name in others if settled.get(name) != best)
         return self._open + sum(self._widths[name] for name in waiting)
 
     def _save(self, status: str) -> None:
@@ -433,20 +357,8 @@ class Search:
             status=status,
             flaky=self._start.flaky,
             reduction_id=self._number,
+            wasted_runs=self.judge.wasted,
         )
-
-
-def _likeness(sweep: Sweep, candidate: AnyCase) -> Hashable:
-    """Return what a candidate has in common with those that will mostly share its verdict.
-
-    The data flow of its calls; or, where it makes as many as the best case (with other sizes,
-    settings or arguments), what is done to get there: that seldom depends on the other sizes and
-    settings.
-    """
-    found = data_flow(candidate)
-    if found is None or candidate.total_call_nodes < sweep.best.total_call_nodes:
-        return found
-    return sweep.item.name, tuple(sweep.chosen)
 
 
 def _flaky_text(flaky: tuple[int, int]) -> str:

@@ -339,17 +339,17 @@ class _Prepared:
         return made
 
     def values(self) -> dict[str, Json]:
-        """Return the descriptions of what the call nodes compute, where the case has others.
+        """Return the descriptions of what the call nodes compute, by name.
 
-        By name.
+        All of them: a case that is run ahead may have others than the same case when it is judged.
         """
-        encoder, known = Encoder(), self.case.graph.by_name
+        encoder = Encoder()
         found: dict[str, Json] = {}
         for node in self.restored.graph.graph.nodes:
             value = next((node.meta[key] for key in VALUE_KEYS if key in node.meta), None)
             if node.op.startswith("call_") and value is not None:
                 found[node.name] = encoder.describe(value)
-        return {k: v for k, v in found.items() if k not in known or known[k].value != v}
+        return found
 
 
 def _as_seen_by_dynamo(value: Json) -> Json:

@@ -14,11 +14,12 @@ import gc
 import importlib
 import os
 import resource
+import signal
 import socket
 import sys
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import IO, NoReturn
@@ -56,7 +57,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--import", dest="imports", action="append", default=[])
     parser.add_argument("--trust", action="store_true", help="run cases that are code")
     parser.add_argument("--kernels", action="store_true", help="be ready to compile kernels")
-    parser.add_argument("--slot", dest="slots", type=int, action="append", help="a socket")
+    parser.add_argument("--control", type=int, help="a socket, over which slots come")
     parser.add_argument("--accelerator", type=Path, help="facts of the recorded machine's GPUs")
     options = parser.parse_args(arguments)
     follow_parent()
@@ -71,30 +72,35 @@ def main(arguments: list[str] | None = None) -> int:
         importlib.import_module(name)
     channel.write(hello_line(_warm_up(options.imports, options.kernels, options.trust)))
     channel.close()
-    slots = [socket.socket(fileno=number) for number in options.slots]
-    if len(slots) == 1:
-        _serve(slots[0], options.trust)
-    else:
-        _serve_each(slots, options.trust)
+    _serve_each(socket.socket(fileno=options.control), options.trust)
     return 0
 
 
-def _serve_each(slots: Sequence[socket.socket], trust: bool) -> None:
-    """Fork a process for each slot, as warm as this one, which only waits for them."""
+def _serve_each(control: socket.socket, trust: bool) -> None:
+    """Fork a process for each slot that comes, as warm as this one, which only waits for more.
+
+    A slot comes at the start, and in the place of one whose process was killed.
+    """
     me = os.getpid()
-    for slot in slots:
+    while numbers := socket.recv_fds(control, 1, 1)[1]:
+        slot = socket.socket(fileno=numbers[0])
         if os.fork() == 0:
             die_with_parent(me)
-            for other in slots:
-                if other is not slot:
-                    other.close()
+            control.close()
             _serve(slot, trust)
             os._exit(0)
-    for slot in slots:
         slot.close()
+        _wait_for_ended()
     with contextlib.suppress(ChildProcessError):
         while True:
             os.wait()
+
+
+def _wait_for_ended() -> None:
+    """Reap the processes of slots that have ended."""
+    with contextlib.suppress(ChildProcessError):
+        while os.waitpid(-1, os.WNOHANG)[0]:
+            pass
 
 
 def _serve(slot: socket.socket, trust: bool) -> None:
@@ -155,13 +161,21 @@ def _answer(data: Mapping[str, Json], slot: socket.socket, trust: bool) -> TaskR
         kill_group(pid)  # a C++ compiler that outlived it
         end_children()  # and what has left the group
         finding, lasting = watch.finding(status, _tail(output), data)
-    seconds, looks = time.monotonic() - began, watch.looks
-    return TaskResult(finding, seconds, watch.peak, lasting, looks.stayed_in, watch.is_presumed)
+    return TaskResult(
+        finding,
+        time.monotonic() - began,
+        watch.peak,
+        lasting,
+        watch.looks.stayed_in,
+        watch.is_presumed,
+        watch.was_killed(status),
+    )
 
 
 def _child(data: Mapping[str, Json], pipe: int, output: IO[bytes], trust: bool) -> NoReturn:
     """Run the task and write down what came of it. Ends the process, without any clean-up."""
     os.setsid()
+    signal.signal(signal.SIGINT, signal.SIG_DFL)  # as an exception it would look like the case's
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     resource.setrlimit(resource.RLIMIT_FSIZE, (_LARGEST_FILE, _LARGEST_FILE))
     for descriptor in (1, 2):

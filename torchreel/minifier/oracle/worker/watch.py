@@ -33,6 +33,10 @@ _POLL = 0.05  # seconds between two looks at a child's memory
 # Parts of the limit after which the stack of a child that may hang is looked at.
 _LOOKS = (1 / 16, 1 / 4, 1 / 2, 7 / 8)
 _MOST_STACKS = 1 << 20  # bytes of stacks that a child has written
+# What the kernel sends for what a process did itself; any other signal, somebody else sent.
+_OF_ITSELF = frozenset(
+    getattr(signal, f"SIG{name}") for name in ("ABRT", "BUS", "FPE", "ILL", "SEGV", "SYS", "TRAP")
+)
 
 
 class StackSamples:
@@ -172,6 +176,12 @@ class ChildWatch:
             return self._crashed(os.WTERMSIG(status), wanted, output), True
         how = "was killed" if os.WIFSIGNALED(status) else f"exited {os.WEXITSTATUS(status)}"
         return self._unjudged(f"its process {how} without a verdict: {output}"), False
+
+    def was_killed(self, status: int) -> bool:
+        """Return True if a signal from outside, and none of ours, ended the child."""
+        if self.found is not None or self.killed or not os.WIFSIGNALED(status):
+            return False
+        return os.WTERMSIG(status) not in _OF_ITSELF
 
     @property
     def is_presumed(self) -> bool:

@@ -1,0 +1,81 @@
+"""A look ahead at the candidates that a search will probably ask about, the most probable first.
+
+Lives here: following a course on guesses. Not here: where each verdict leads (`course`), what runs
+the candidates that are foreseen (`oracle`). Called by `search`.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+
+from torchreel.minifier.cases.kinds import AnyCase
+from torchreel.minifier.search.course import Course
+
+# So many courses are looked at in all: most need no run to be decided, and many were foreseen.
+_MOST_COURSES = 1024
+# What is less probable than this is not worth a run, even of a worker that has nothing to do.
+_LEAST = 1e-3
+
+Known = Callable[[AnyCase], "AnyCase | bool | None"]
+"""Returns the case that an accepted candidate became, False for a refused one, None for others."""
+Likely = Callable[[Course], float]
+"""Returns the probability with which the candidate of a course is accepted."""
+
+
+@dataclass(frozen=True)
+class _Guess:
+    """A way to a course that has not been followed yet, and what it takes for granted."""
+
+    course: Course
+    verdict: bool | None
+    assumed: Mapping[str, bool]
+
+    def arrive(self) -> Course:
+        """Return the course at its end."""
+        if self.verdict is None:
+            return self.course
+        candidate = self.course.candidate
+        assert candidate is not None, "a verdict is on something"
+        return self.course.taking(candidate) if self.verdict else self.course.refused
+
+
+def look_ahead(course: Course, known: Known, likely: Likely, looks: int = 0) -> Iterator[AnyCase]:
+    """Yield the candidates that follow that of a course.
+
+    At the end of a course the best case follows, as often as it is looked at again (`looks`).
+    """
+    number = 0  # makes guesses that are equally probable comparable
+    heap: list[tuple[float, int, _Guess]] = [(-1.0, 0, _Guess(course, None, {}))]
+
+    def add(probability: float, guess: _Guess) -> None:
+        nonlocal number
+        number += 1
+        if probability >= _LEAST:
+            heapq.heappush(heap, (-probability, number, guess))
+
+    while heap and number < _MOST_COURSES:
+        negative, _, guess = heapq.heappop(heap)
+        here, assumed = guess.arrive(), guess.assumed
+        while here.has_ended:
+            here = here.following
+        candidate = here.candidate
+        if candidate is None:
+            yield from [here.best] * looks
+            continue
+        held = known(candidate)
+        if held is None:
+            held = assumed.get(candidate.digest)
+        if held is False:
+            add(-negative, _Guess(here.refused, None, assumed))
+        elif held is not None:
+            taken = here.taking(candidate if held is True else held)
+            add(-negative, _Guess(taken, None, assumed))
+        else:
+            if candidate is not course.candidate:
+                yield candidate
+            share = likely(here)
+            for verdict, part in ((True, share), (False, 1 - share)):
+                found = {**assumed, candidate.digest: verdict}
+                add(-negative * part, _Guess(here, verdict, found))
