@@ -47,7 +47,7 @@ _DENIED_FLAT = _words("from_file _print")  # open a file, write to the screen
 # functions take functions and give functions back.
 _MODULES = re.compile(
     r"torch\._C\.(_nn|_linalg|_special|_fft|_sparse|_nested|_functorch|_autograd)\.\w+"
-    r"|torch\.(nn\.functional|special|linalg|fft|sparse|functional|nn\.grad|masked\._ops|nested"
+    r"|torch\.(nn\.functional|special|linalg|fft|sparse|functional|nn\.grad|masked\._ops|nested(\._internal\.nested_tensor)?"
     r"|signal\.windows\.windows|_functorch\.predispatch|fx\.experimental\.symbolic_shapes)\.\w+"
     r"|torch\.(_functorch\.(eager_transforms|vmap)|amp\.autocast_mode|autograd\.(grad_mode|forward_ad)"
     r")\._\w+"
