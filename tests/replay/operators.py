@@ -59,6 +59,22 @@ def _(x: Tensor, parts: list[int]) -> list[Tensor]:
     return [x.new_empty((n, *x.shape[1:])) for n in parts]
 
 
+@torch.library.custom_op("reeltest::shifted", mutates_args=())
+def shifted(x: Tensor, by: list[int]) -> Tensor:
+    return x.roll(by, list(range(len(by))))
+
+
+@shifted.register_fake
+def _(x: Tensor, by: list[int]) -> Tensor:
+    return torch.empty_like(x)
+
+
+shifted.register_autograd(
+    lambda ctx, grad: (grad.roll([-one for one in ctx.by], list(range(len(ctx.by)))), None),
+    setup_context=lambda ctx, inputs, output: setattr(ctx, "by", inputs[1]),
+)
+
+
 @torch.library.custom_op("reeltest::join", mutates_args=())
 def join(tensors: list[Tensor], scale: float | None = None) -> Tensor:
     return torch.cat(tensors) * (scale or 1.0)
@@ -176,6 +192,10 @@ def scaled(x: Tensor) -> Tensor:
     return torch.ops.reeltest.scale(x.cos(), 2.0).sum()
 
 
+def rolled(x: Tensor) -> Tensor:
+    return shifted(x.sin(), [1, 2]).sum()
+
+
 def filled(x: Tensor) -> Tensor:
     y = torch.zeros_like(x)
     fill(y, 2.0)
@@ -206,7 +226,7 @@ def said(x: Tensor) -> Tensor:
 
 FUNCTIONS: dict[str, Callable[..., Any]] = {
     function.__name__: function
-    for function in (trained, scaled, filled, parts, many, unbacked, counted, said)
+    for function in (trained, scaled, rolled, filled, parts, many, unbacked, counted, said)
 }
 """Those whose results share no memory with an argument or with each other."""
 ALIASING: dict[str, Callable[..., Any]] = {

@@ -64,6 +64,32 @@ def g(x):
 for function in (f, g):
     torch.compile(function, backend="aot_eager")(torch.ones(2, 2, 6, 5))
 """
+_FAILING_LATER = """
+import torch
+@torch.compile(backend="aot_eager", fullgraph=True)
+def f(x, transform):
+    return transform(x) * 2
+f(torch.ones(2), torch.sin)
+try:
+    f(torch.ones(2), torch.vmap(lambda x: x.reshape(3)))
+except Exception:
+    pass
+"""
+
+
+@pytest.mark.slow
+def test_a_compile_that_failed_replays_without_those_of_the_same_code_before_it(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "run.db"
+    assert record(path, "program", source=_FAILING_LATER) == 0
+    with Store.open(path, write=True) as store:
+        compile = queries.compiles(store, 1)[-1]
+        assert (compile.place, compile.status) == ("1/0/1", "failed")
+        verdict = replay(store, compile, entry="frame", trust=True)
+        assert (verdict.verdict, verdict.detail, verdict.difference) == ("identical", "", "")
+        assert any("set aside: earlier compiles" in note for note in verdict.notes)
+        assert any("record with --frames all" in note for note in verdict.notes)
 
 
 @pytest.mark.slow

@@ -21,7 +21,7 @@ def recorded(path: Path, name: str, backend: str, *, dynamic: bool = False) -> P
     """A recording of one of the functions, with its backward where it has one."""
     torch._dynamo.reset()
     x = torch.arange(12.0).view(4, 3) - 3
-    if name in ("trained", "scaled"):
+    if name in ("trained", "scaled", "rolled"):
         x.requires_grad_()
     captured = torch._dynamo.config.patch(capture_scalar_outputs=True)
     uncached = torch._inductor.config.patch(force_disable_caches=True)

@@ -154,7 +154,7 @@ def _higher_order_operator(name: str) -> Target:
     denied = functions.DENIED_HIGHER_ORDER.get(name)
     if denied is not None:
         raise UnsupportedError(f"{name!r} {denied}, so it is never resolved from a store")
-    found = dispatcher.higher_order_operators().get(name)
+    found = dispatcher.higher_order_operator(name)
     if isinstance(found, torch._ops.HigherOrderOperator):
         return found
     raise UnsupportedError(f"this torch has no higher-order operator {name!r}")

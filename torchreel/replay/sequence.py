@@ -23,6 +23,7 @@ from torchreel.events.shape_env import BackedSymbol
 from torchreel.replay.child import frame_child
 from torchreel.replay.child.frame_child import FrameRequest, SequenceStep
 from torchreel.replay.compare import travel
+from torchreel.replay.compare.rules import EARLIER
 from torchreel.replay.compare.travel import Sought, Until
 from torchreel.replay.compare.verdict import Verdict
 from torchreel.replay.frame_verdicts import (
@@ -73,8 +74,10 @@ def replay_frame(store: Store, compile: Compile, options: ReplayOptions) -> Verd
         raise UnsupportedError(_without_bundle(wanted))
     sought = _sought(store, wanted, options.until) if options.until else None
     history = [group for group in _before(groups[:place], wanted) if _usable(group)]
-    verdict = _replay(store, [*history, wanted], {wanted.last.id}, options, sought)[wanted.last.id]
     missing = (wanted.last.frame_compile_id or 0) - len(history)
+    if missing > 0:
+        options = replace(options, allow=options.allow | {EARLIER})
+    verdict = _replay(store, [*history, wanted], {wanted.last.id}, options, sought)[wanted.last.id]
     if missing > 0:
         told = (
             f"{missing} earlier compiles of this code were not kept, so its cache was empty: "

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+import importlib
+import pkgutil
 from collections.abc import Callable, Mapping
 from functools import cache
 from typing import TYPE_CHECKING, Any
@@ -47,6 +50,26 @@ def higher_order_operators() -> Mapping[str, object]:
     from torch._ops import _higher_order_ops
 
     return _higher_order_ops
+
+
+def higher_order_operator(name: str) -> object | None:
+    """A higher-order operator by its name.
+
+    Torch imports the modules of some only where a program first uses them: all of its package for
+    them are imported where one is missing.
+    """
+    if name not in higher_order_operators():
+        _import_higher_order_operators()
+    return higher_order_operators().get(name)
+
+
+@cache
+def _import_higher_order_operators() -> None:
+    import torch._higher_order_ops as package
+
+    for module in pkgutil.iter_modules(package.__path__, f"{package.__name__}."):
+        with contextlib.suppress(ImportError):  # of another build of torch
+            importlib.import_module(module.name)
 
 
 def operator_name(operator: Any) -> str:

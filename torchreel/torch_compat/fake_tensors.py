@@ -131,6 +131,37 @@ def converted_tensors(mode: FakeTensorMode) -> int:
     return len(mode.fake_tensor_converter.meta_converter.tensor_memo)
 
 
+def to_be_converted(values: Iterable[object]) -> int:
+    """Return how many tensors a fake mode converts for these inputs: what they hold, their bases
+    and their gradients are converted with them.
+    """
+    found: dict[int, torch.Tensor] = {}
+    waiting = [value for value in values if isinstance(value, torch.Tensor)]
+    while waiting:
+        tensor = waiting.pop()
+        if id(tensor) not in found and not is_fake(tensor):
+            found[id(tensor)] = tensor
+            waiting += _converted_with(tensor)
+    return len(found)
+
+
+def _converted_with(tensor: torch.Tensor) -> list[torch.Tensor]:
+    if is_wrapper_subclass(tensor):
+        names, _ = tensor.__tensor_flatten__()  # type: ignore[attr-defined]
+        return [getattr(tensor, name) for name in names]
+    base = tensor._base if tensor._is_view() else None
+    grad = tensor.grad if tensor.is_leaf or tensor.retains_grad else None
+    return [one for one in (base, grad) if one is not None]
+
+
+def count_as_converted(mode: FakeTensorMode, count: int) -> None:
+    """Have a fake mode go on as if it had converted so many tensors, and no others."""
+    forget_converted(mode)
+    memo: Any = mode.fake_tensor_converter.meta_converter.tensor_memo
+    for number in range(count):
+        memo[-1 - number] = mode  # no tensor has such a number, so nobody looks it up
+
+
 def forget_converted(mode: FakeTensorMode) -> None:
     """Have a fake mode count its tensors from 0."""
     mode.fake_tensor_converter.meta_converter.tensor_memo.clear()
@@ -188,6 +219,16 @@ def fake_mode_settings(mode: FakeTensorMode | None) -> dict[str, bool]:
     """The settings of a fake mode that change what operators return."""
     names = ("allow_non_fake_inputs", "allow_scalar_outputs", "static_shapes", "allow_meta")
     return {name: bool(getattr(mode, name)) for name in names if hasattr(mode, name)}
+
+
+def first_row_length(mode: FakeTensorMode | None) -> int | None:
+    """The number that a fake mode gives to the first length of rows that it makes in a trace."""
+    return None if mode is None else getattr(mode, "nt_tensor_id_initial_count", None)
+
+
+def set_first_row_length(mode: FakeTensorMode, number: int) -> None:
+    """Have a fake mode number the lengths of rows that it makes from here on."""
+    mode.nt_tensor_id_initial_count = mode.nt_tensor_id_counter = number
 
 
 def known_of_fake(fake: object, real: object) -> str:

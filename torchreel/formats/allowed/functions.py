@@ -51,7 +51,8 @@ _MODULES = frozenset(
     for name in _words(
         "_C._nn _C._linalg _C._special _C._fft _C._sparse _C._nested _C._functorch _C._autograd "
         "nn.functional special linalg fft sparse functional nn.grad masked._ops nested "
-        "signal.windows.windows _functorch.predispatch fx.experimental.symbolic_shapes"
+        "nested._internal.nested_tensor signal.windows.windows _functorch.predispatch "
+        "fx.experimental.symbolic_shapes"
     )
 )
 _MODULES_OF_HELPERS = frozenset(

@@ -156,12 +156,16 @@ def graph_checkpoint(
             "region_call_counter": counters.region_call_counter(),
             "specialized_floats": list(dynamo.specialized_floats()),
             "fake_mode": fake_tensors.fake_mode_settings(mode),
+            "first_row_length": fake_tensors.first_row_length(mode),
             "class_names": _class_names(gm),
             "parameter_sources": sources.encode_named(parameter_sources or {}, known),
             **_compile_id(),
         }
         if mode is not None and mode.shape_env is not None:
             extra["shape_answers"] = answers.encode(mode.shape_env)
+            extra["converted_tensors"] = fake_tensors.converted_tensors(
+                mode
+            ) or fake_tensors.to_be_converted(example_inputs)
         # With freezing Inductor writes small parameters into its code: no replay without them.
         state = {} if inductor.is_freezing() else parameter_sources or {}
         graph = encode_graph(gm, known=known, state=state)

@@ -290,7 +290,12 @@ class _StandIn:
                 for value in given
             ]
         found = iter(made)
-        shaped = tuple(_like(shape, found) for shape in ctx.shapes)
+        shaped = tuple(
+            gradient if "Tensor" in str(argument.type) else None  # a list of numbers has none
+            for argument, gradient in zip(
+                self._schema.arguments, [_like(shape, found) for shape in ctx.shapes], strict=False
+            )
+        )
         return shaped if len(shaped) != 1 else shaped[0]
 
 

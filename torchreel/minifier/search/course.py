@@ -32,7 +32,7 @@ class Lessons:
     settled: Mapping[str, str] = field(default_factory=dict)
     """By pass: the digest of the best case that it could not improve."""
     refused: frozenset[Hashable] = frozenset()
-    """The wirings of calls, and the edits, that did not fail."""
+    """The data flows, and the edits, that did not fail."""
     put_off: frozenset[str] = frozenset()
     """The passes of which candidates like these wait."""
     puts_off: bool = True
@@ -236,8 +236,9 @@ class Course:
 def _likeness(sweep: Sweep, candidate: AnyCase) -> Hashable:
     """Return what a candidate has in common with those that will mostly share its verdict.
 
-    The wiring of its calls; or, where it makes as many as the best case (with other sizes, settings
-    or arguments), what is done to get there: that seldom depends on the other sizes and settings.
+    The data flow of its calls; or, where it makes as many as the best case (with other sizes,
+    settings or arguments), what is done to get there: that seldom depends on the other sizes and
+    settings.
     """
     found = data_flow(candidate)
     if found is None or candidate.total_call_nodes < sweep.best.total_call_nodes:

@@ -61,6 +61,8 @@ _COUNTERS = {
     "region_call_counter": set_region_call_counter,
 }
 """Of the process, in what a compile makes: its graphs and regions are numbered by them."""
+_MOST_CONVERTED = 100_000
+"""A fake mode of a real program has converted fewer tensors; a store may claim any number."""
 
 
 @dataclass
@@ -158,6 +160,10 @@ def restore(doc: CheckpointDoc, *, trust: bool = False) -> Restored:
     snapshots.restore(env, doc.shape_env, table)  # making fakes may have noted guards
     if "last_sequence" in doc.extra:
         _renumber(graph, doc.extra["last_sequence"])
+    if isinstance(count := doc.extra.get("converted_tensors"), int):
+        fake_tensors.count_as_converted(mode, min(count, _MOST_CONVERTED))
+    if isinstance(number := doc.extra.get("first_row_length"), int):
+        fake_tensors.set_first_row_length(mode, number)
     shapes.forget_answers()
     answers.restore(env, doc.extra.get("shape_answers"), table)
     return Restored(doc, graph, inputs, mode, env, lost, table, request)

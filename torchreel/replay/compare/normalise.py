@@ -134,7 +134,9 @@ A tensor's number counts within its describer."""
 POSITIONS = frozenset({"parent", "body"})
 """Fields of `subgraph.*` events that hold the position of another event in the event log."""
 
-TEXT_FIELDS = frozenset({"file_path", "filename", "message", "reason", "key", "view_func"})
+TEXT_FIELDS = frozenset(
+    {"file_path", "filename", "message", "reason", "fail_reason", "key", "view_func"}
+)
 """Fields whose text may name a path or an address (`canonical_text`)."""
 
 

@@ -19,6 +19,7 @@ from typing import Protocol
 from torchreel.events.aot import AOTMetadata, LateBackward
 from torchreel.events.backends import BackendCall, BackendReturn, BackendVerify, PieceArtifact
 from torchreel.events.fake_tensors import FakeDispatch, FakeMemo
+from torchreel.events.frames import CacheMiss, CacheSize, FrameSkip, Recompile
 from torchreel.events.inductor import CppCompile
 from torchreel.events.nondeterminism import (
     Accelerator,
@@ -133,6 +134,8 @@ SCOPES: Mapping[str, Scope] = {
 }
 
 FAKE_INPUTS = "fake inputs"
+EARLIER = "earlier compiles"
+SKIPPED = "frames of the compiler"
 CLASSES: Mapping[str, str] = {
     "times": "when timed regions began and ended",
     "file numbers": "a process names each file of its stacks once, when it first meets it",
@@ -142,6 +145,9 @@ CLASSES: Mapping[str, str] = {
     "C++ compiler": "a replay compares the generated C++ and compiles it only where the failure "
     "needs it",
     FAKE_INPUTS: "a replay begins with fake tensors, where the program had real ones to convert",
+    EARLIER: "compiles of the same code that were not kept have left nothing in its cache",
+    SKIPPED: "where a program calls its backward in code that Dynamo looks at, it also looks at "
+    "the functions that compile the backward, and leaves them alone",
     "epochs": "a fake mode counts its traces: from 0 in a replay that begins with an ATen graph, "
     "and otherwise where the program called its backward late",
     "seen before": "a fact of the machine is noted once in a compile, here before the checkpoint",
@@ -219,6 +225,7 @@ EXCUSES: tuple[Excuse, ...] = (
     Excuse("replay's settings", "artifact", "fx_graph_runnable"),
     Excuse("replay's settings", "artifact", "torch._functorch.config"),
     Excuse("late backward", LateBackward.kind),
+    Excuse(SKIPPED, FrameSkip.kind, stages=("backward",)),
     Excuse("late backward", "bwd_compilation_metrics"),
     Excuse("replay's settings", Machine.kind, fields=("compile_workers",)),
 )
@@ -244,7 +251,22 @@ VERSION = tuple(
     )
 )  # fmt: skip
 """The line of torch's files that wrote a record moves from version to version."""
-ASKED = {"version": VERSION, "device": DEVICE, "backend": BACKEND}
+
+WITHOUT_EARLIER = (
+    *(Excuse(EARLIER, kind) for kind in (CacheSize.kind, Recompile.kind, CacheMiss.kind)),
+    Excuse(EARLIER, "artifact", "recompile_reasons"),
+    Excuse(
+        EARLIER,
+        "compilation_metrics",
+        fields=tuple(
+            f"compilation_metrics.{name}"
+            for name in ("accumulated_cache_size", "cache_size", "recompile_reason")
+        ),
+    ),
+)
+ASKED = {
+    "version": VERSION, "device": DEVICE, "backend": BACKEND, EARLIER: WITHOUT_EARLIER,
+}  # fmt: skip
 
 
 def excuses(allow: frozenset[str] = frozenset()) -> tuple[Excuse, ...]:
