@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
-from sqlalchemy import text
+from sqlalchemy import event, select, text
 
 from tests.server import PASSWORD, Server
 from tests.store.rows import add_compile, add_event, add_failure, add_graph, add_recording
@@ -26,7 +26,7 @@ from torchreel.errors import (
 )
 from torchreel.store import ConfigEntry, Signature, Store, parse, queries
 from torchreel.store.passwords import full, hidden
-from torchreel.store.schema import metadata
+from torchreel.store.schema import metadata, reductions
 
 FAILED = Signature("exception", "lowering", "inference", ("KeyError",), ("torch:f",), "no key")
 
@@ -254,3 +254,17 @@ def test_a_message_about_an_address_shows_no_password() -> None:
         with pytest.raises(UsageError) as error:
             parse(f"postgresql://me:{password}@host/db#nonsense")
         assert "sesame" not in str(error.value)
+
+
+def test_a_server_is_asked_once_whether_it_has_a_table(url: str) -> None:
+    """Triage reads some tables for each recording of thousands."""
+    said: list[str] = []
+    with Store.open(url) as store:
+        event.listen(
+            store.engine,
+            "before_cursor_execute",
+            lambda _, __, statement, *more: said.append(statement),
+        )
+        for _ in range(3):
+            assert store.rows(select(reductions)) == []
+    assert len(said) == 4

@@ -71,6 +71,7 @@ class Store:
         self.engine = engine
         self._last_pack = LastPack()
         self._unreadable: list[str] | None = None
+        self._present: set[str] = set()
         self._path = path
         self.writable = writable
         faults.attach(engine, target)
@@ -111,12 +112,21 @@ class Store:
         try:
             with self.connect() as connection:
                 for table in _tables(query):
-                    if table in COMPUTED and not inspect(connection).has_table(table.name):
+                    if table in COMPUTED and not self._has(connection, table.name):
                         return []
                 found.extend(connection.execute(query))
         except DamagedStore as error:
             self.skip(error)
         return list(checked(found, query, self.target, self.skip))
+
+    def _has(self, connection: Connection, table: str) -> bool:
+        """Return True if there is a table; what a server has it keeps, and is not asked again."""
+        if table not in self._present:
+            if not inspect(connection).has_table(table):
+                return False
+            if self.is_on_server:
+                self._present.add(table)
+        return True
 
     @contextmanager
     def as_far_as_readable(self) -> Iterator[list[str]]:
