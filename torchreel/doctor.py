@@ -57,7 +57,7 @@ def examine(target: str | None = None) -> list[Finding]:
 
 
 def _python() -> Finding:
-    """The interpreter; its version was checked when torchreel was installed."""
+    """Return the interpreter; its version was checked when torchreel was installed."""
     return Finding("python", "ok", f"{platform.python_version()} at {sys.executable}")
 
 
@@ -85,7 +85,7 @@ def _entry_point() -> Finding:
 
 
 def _compiler() -> Finding:
-    """The C++ compiler that Inductor would call on a CPU."""
+    """Return the C++ compiler that Inductor would call on a CPU."""
     wanted = [os.environ["CXX"]] if os.environ.get("CXX") else ["g++", "clang++"]
     path = next((found for name in wanted if (found := shutil.which(name))), None)
     if path is None:

@@ -25,10 +25,10 @@ class _Lazy:
 
 
 def lazy(pattern: bytes, flags: int = 0) -> re.Pattern[bytes]:
-    """A pattern that is compiled when it is first used."""
+    """Return a pattern that is compiled when it is first used."""
     return cast(re.Pattern[bytes], _Lazy(pattern, flags))
 
 
 def lazy_text(pattern: str, flags: int = 0) -> re.Pattern[str]:
-    """The same for text."""
+    """Return the same for text."""
     return cast(re.Pattern[str], _Lazy(pattern, flags))

@@ -67,7 +67,7 @@ class _Idle:
 
 
 def _checked(option: str) -> str:
-    """The store, absolute; refuses what can't be one before any test has run."""
+    """Return the store, absolute; refuses what can't be one before any test has run."""
     from torchreel.errors import UsageError
     from torchreel.store.addressing import default_store
     from torchreel.store.passwords import hidden
@@ -177,7 +177,7 @@ class _Plugin:
 
 @contextmanager
 def _named(test: str) -> Iterator[None]:
-    """While a recording begins, its run is called like the test; others are not touched."""
+    """Call a run like the test while its recording begins; others are not touched."""
     from torchreel.recorder.session import RUN_VARIABLE
 
     before = os.environ.get(RUN_VARIABLE)

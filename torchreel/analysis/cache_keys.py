@@ -82,7 +82,7 @@ class KeyLookup:
         return {}
 
     def to_json(self) -> Json:
-        """As data."""
+        """Return it as data."""
         return {
             "event": self.address, "cache": self.cache, "outcome": self.outcome, "key": self.key,
             "reason": self.reason, "factors": len(self.factors),
@@ -114,7 +114,7 @@ class CacheStory:
         return self.nearest is not None and not (self.lookup.factors and self.nearest.factors)
 
     def to_json(self) -> Json:
-        """As data."""
+        """Return it as data."""
         return {
             **self.lookup.to_json(),  # type: ignore[dict-item]
             "nearest": None if self.nearest is None else self.nearest.to_json(),

@@ -80,7 +80,9 @@ def _key_of_story(story: Story) -> tuple[Json, ...]:
 
 
 def _of_miss(reason: str, guards: Sequence[str], frame: Json) -> tuple[Json, ...]:
-    """One cause: the same guard of the same function, whatever number it is compared with."""
+    """Return one cause: the same guard of the same function, whatever number it is compared
+    with.
+    """
     said = " ".join(guards) or shortened(reason)
     return "recompile", frame, _DIGITS.sub("N", said)
 
@@ -125,7 +127,7 @@ class Counts:
     """The distinct graph breaks."""
 
     def __str__(self) -> str:
-        """A few words; none where there was neither."""
+        """Return a few words; none where there was neither."""
         words = []
         if self.recompiles:
             words.append(

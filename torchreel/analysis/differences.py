@@ -103,7 +103,7 @@ def _by_text(facts: Sequence[Fact]) -> Mapping[str, Fact]:
 
 
 def cell(row: Symbol, column: str) -> str:
-    """One value of a symbol's row, for a person; '' where there is none."""
+    """Return one value of a symbol's row, for a person; '' where there is none."""
     value = getattr(row, column)
     if value is None or value is False or value == ():
         return ""
@@ -118,7 +118,7 @@ def cell(row: Symbol, column: str) -> str:
 
 
 def spelled_range(bounds: Range) -> str:
-    """A range for a person: `[2, oo]`."""
+    """Return a range for a person: `[2, oo]`."""
     return f"[{', '.join(map(_bound, bounds))}]"
 
 

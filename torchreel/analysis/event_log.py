@@ -42,7 +42,7 @@ class CompileEventLog:
         """Stack traces of nodes, by the digest of their graph (filled by `lowered`)."""
 
     def of_another(self, compile: Compile) -> CompileEventLog:
-        """The events of another compile of the same recording."""
+        """Return the events of another compile of the same recording."""
         return CompileEventLog(self.store, compile, self._frames)
 
     @cached_property
@@ -51,13 +51,15 @@ class CompileEventLog:
         return list(queries.event_counts(self.store, self.compile))
 
     def of(self, *kinds: str) -> list[Event]:
-        """The events of some kinds, in order; a kind that ends in '.' means all of a family."""
+        """Return the events of some kinds, in order; a kind that ends in '.' means all of a
+        family.
+        """
         if kinds not in self._found:
             self._found[kinds] = self._of(kinds)
         return self._found[kinds]
 
     def typed(self, wanted: type[_Fields]) -> list[tuple[Event, _Fields]]:
-        """The events of a type, in order, each with its fields.
+        """Return the events of a type, in order, each with its fields.
 
         Raises `DamagedStore` for a field that holds what it cannot.
         """
@@ -100,11 +102,11 @@ class CompileEventLog:
         return queries.stack_frames(self.store, self.compile.recording_id)
 
     def stack(self, event: Event) -> list[StackFrame]:
-        """The user's stack at an event, outermost frame first."""
+        """Return the user's stack at an event, outermost frame first."""
         return queries.unwound(self._frames, event)
 
     def line(self, event: Event) -> StackFrame | None:
-        """The user's line at an event: the innermost that is not in a library."""
+        """Return the user's line at an event: the innermost that is not in a library."""
         return users_line(self.stack(event))
 
     @property
@@ -113,12 +115,12 @@ class CompileEventLog:
         return f"{self.store.target}#{self.compile.place}"
 
     def place(self, seq: int) -> str:
-        """The address of an event."""
+        """Return the address of an event."""
         return f"{self.address}@{seq}"
 
 
 def users_line(stack: Sequence[StackFrame]) -> StackFrame | None:
-    """The innermost frame that is not in a library; the innermost, where all are."""
+    """Return the innermost frame that is not in a library; the innermost, where all are."""
     own = [frame for frame in stack if not is_library(frame)]
     return own[-1] if own else stack[-1] if stack else None
 
@@ -133,13 +135,13 @@ def _is(kind: str, asked: str) -> bool:
 
 
 def texts(data: Json) -> list[str]:
-    """A list of texts, of data that should be one."""
+    """Return a list of texts, of data that should be one."""
     ok = isinstance(data, Sequence) and not isinstance(data, str)
     return [str(item) for item in data] if ok else []  # type: ignore[union-attr]
 
 
 def compile_of(store: Store, address: Address) -> Compile:
-    """The compile that an address means; that of its event, where it names one."""
+    """Return the compile that an address means; that of its event, where it names one."""
     if address.event is None:
         return queries.compile_at(store, address)
     event = queries.event_at(store, address)
@@ -149,7 +151,9 @@ def compile_of(store: Store, address: Address) -> Compile:
 
 
 def compiles_of(store: Store, address: Address) -> list[Compile]:
-    """All that an address covers: a compile with its attempts, a recording, or every recording."""
+    """Return all that an address covers: a compile with its attempts, a recording, or every
+    recording.
+    """
     if address.compile is None and address.event is None:
         return [row for found in _recordings(store, address) for row in _compiles(store, found)]
     row = compile_of(store, address)
@@ -169,6 +173,6 @@ def _compiles(store: Store, recording: Recording) -> list[Compile]:
 
 
 def _attempts(rows: Sequence[Compile], last: Compile) -> list[Compile]:
-    """The attempts that led to one."""
+    """Return the attempts that led to one."""
     name = (last.generation, last.compile_id)
     return [row for row in rows if (row.generation, row.compile_id) == name and row.id <= last.id]

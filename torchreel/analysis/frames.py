@@ -35,7 +35,9 @@ from torchreel.store.records import Compile, Event, StackFrame
 
 
 def why_recompile(log: CompileEventLog) -> list[Story]:
-    """One story for each cache entry that could not be reused: the frame was compiled again."""
+    """Return one story for each cache entry that could not be reused: the frame was compiled
+    again.
+    """
     starts = log.of(FrameStart.kind)
     caller = step_of(log, starts[0]) if starts else None
     return [_miss_story(log, event, miss, caller) for event, miss in log.typed(CacheMiss)]
@@ -96,25 +98,25 @@ def _never_dynamic(parts: Iterable[str], guarded: Sequence[Step]) -> list[str]:
 
 
 def shortened(reason: str) -> str:
-    """The first line of a reason, without the entry that it names."""
+    """Return the first line of a reason, without the entry that it names."""
     first = reason.strip().splitlines()[0] if reason.strip() else ""
     return re.sub(r"^[\d/!_]+: ", "", first).strip()
 
 
 def _failed_parts(reason: str, guards: Sequence[str]) -> list[str]:
-    """The checks that failed: of several that are made at once, the one that torch names."""
+    """Return the checks that failed: of several that are made at once, the one that torch names."""
     first = shortened(reason).partition("  # ")[0].strip()
     named = [part for part in guards if _stripped(part) == _stripped(first)]
     return named or list(guards)
 
 
 def _stripped(part: str) -> str:
-    """A check as torch prints it in a reason: without the table of locals."""
+    """Return a check as torch prints it in a reason: without the table of locals."""
     return re.sub(r"L\[['\"](\w+)['\"]\]", r"\1", part).replace(" ", "")
 
 
 def _entry(log: CompileEventLog, name: str) -> Compile | None:
-    """The compile that a cache entry came from: the last of its name before this one."""
+    """Return the compile that a cache entry came from: the last of its name before this one."""
     rows = queries.compiles(log.store, log.compile.recording_id)
     found = [
         row
@@ -173,7 +175,7 @@ _EXPLANATION = re.compile(r"^\s*Explanation: (?P<text>.*(?:\n(?!\s*(?:Hint:|$)).
 
 
 def why_graph_break(log: CompileEventLog) -> list[Story]:
-    """One story for each thing that could not be traced, with the user's whole stack."""
+    """Return one story for each thing that could not be traced, with the user's whole stack."""
     return [_break_story(log, event, found) for event, found in log.typed(GraphBreak)]
 
 

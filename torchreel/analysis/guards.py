@@ -56,7 +56,7 @@ class Background:
 
 
 def why_guard(log: CompileEventLog, text: str) -> list[Story]:
-    """The story of each guard that holds a piece of code, or of type `text`.
+    """Return the story of each guard that holds a piece of code, or of type `text`.
 
     Raises `UsageError` when there is none.
     """
@@ -96,7 +96,7 @@ def is_mark(part: str) -> bool:
 
 
 def shown(part: str) -> str:
-    """A check for a person: without ids, and with the first of the dispatch keys alone."""
+    """Return a check for a person: without ids, and with the first of the dispatch keys alone."""
     return _ID.sub(")", _KEYS.sub(r"\1", part))
 
 
@@ -110,7 +110,7 @@ def _plain(code: str) -> str:
 
 
 def _shape_spellings(event: Event, names: Mapping[str, str]) -> tuple[str, str]:
-    """An expression over symbols, and over where they come from."""
+    """Return an expression over symbols, and over where they come from."""
     text = expression_of(event)
     return text, in_sources(text, names)
 
@@ -124,7 +124,7 @@ def expression_of(event: Event) -> str:
 
 
 def in_sources(text: str, names: Mapping[str, str]) -> str:
-    """An expression with the source in place of each symbol."""
+    """Return an expression with the source in place of each symbol."""
     return re.sub(r"[A-Za-z_]\w*", lambda match: names.get(match[0], match[0]), text)
 
 
@@ -174,7 +174,7 @@ def _is_size(source: str, expression: str, wanted: Sequence[str]) -> bool:
 
 
 def _shape_steps(known: Background, parts: Sequence[str]) -> list[Step]:
-    """The events by which the ShapeEnv came to demand these checks."""
+    """Return the events by which the ShapeEnv came to demand these checks."""
     log, table = known.event_log, known.table
     own = [name for name, row in table.symbols.items() if _read_in(row.sources, parts)]
     bare = {_bare(part) for part in parts}
@@ -232,7 +232,7 @@ def _shape_story(known: Background, event: Event) -> Story:
 
 
 def why_event(log: CompileEventLog, event: Event) -> list[Story]:
-    """The story of one event: a guard's, or what the event is a part of."""
+    """Return the story of one event: a guard's, or what the event is a part of."""
     if isinstance(event.fields, Guard):
         return [guard_story(Background(log), event, event.fields)]
     if event.kind in _SHAPE_GUARDS:

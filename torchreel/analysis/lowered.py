@@ -32,7 +32,7 @@ class Lowered:
 
 
 def lowered(log: CompileEventLog, event: Event) -> Lowered | None:
-    """The node that was being lowered at an event; None at any other stage.
+    """Return the node that was being lowered at an event; None at any other stage.
 
     An `inductor.lowering` is noted when its node is done, so it is the next one.
     """
@@ -48,14 +48,14 @@ def lowered(log: CompileEventLog, event: Event) -> Lowered | None:
 
 
 def line_at(log: CompileEventLog, event: Event) -> StackFrame | None:
-    """The user's line at an event, by way of the node that was being lowered if need be."""
+    """Return the user's line at an event, by way of the node that was being lowered if need be."""
     line = log.line(event)
     node = lowered(log, event) if line is None else None
     return users_line(node.stack) if node else line
 
 
 def _graph(log: CompileEventLog, event: Event) -> Graph | None:
-    """The graph that was being lowered: that of the partition whose stage was open."""
+    """Return the graph that was being lowered: that of the partition whose stage was open."""
     open_then = [
         stage.partition
         for stage in log.stages
@@ -86,7 +86,7 @@ def _traced_from(
 
 
 def _traces(log: CompileEventLog, graph: Graph) -> Mapping[str, str]:
-    """The stack trace of each node of a graph, by the node's name."""
+    """Return the stack trace of each node of a graph, by the node's name."""
     if graph.digest not in log.traces:
         log.traces[graph.digest] = dict(_read_traces(log, graph))
     return log.traces[graph.digest]

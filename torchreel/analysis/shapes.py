@@ -82,7 +82,7 @@ class SymbolTable:
     frozen: bool = False
 
     def static(self) -> dict[str, int]:
-        """The symbols that stand for a number by now, also by way of other symbols."""
+        """Return the symbols that stand for a number by now, also by way of other symbols."""
         return {name: value for name in self.symbols if (value := self._value(name)) is not None}
 
     def _value(self, name: str) -> int | None:
@@ -106,7 +106,9 @@ KINDS = ("shape_env.", "unbacked.", "runtime_assert.", ScalarItem.kind)
 
 
 def shape_events(log: CompileEventLog, env: int | None = None) -> list[Event]:
-    """The events of one ShapeEnv of a compile: that of its checkpoints, else of most events."""
+    """Return the events of one ShapeEnv of a compile: that of its checkpoints, else of most
+    events.
+    """
     found = log.of(*KINDS)
     number = _env_of(log, found) if env is None else env
     own = [event for event in found if event.env == number]
@@ -135,7 +137,9 @@ def _env_of(log: CompileEventLog, events: Sequence[Event]) -> int:
 
 
 def walk(events: Iterable[Event]) -> Iterator[tuple[Event, SymbolTable]]:
-    """Each event of one ShapeEnv with the table right after it: always the same one, growing."""
+    """Yield each event of one ShapeEnv with the table right after it: always the same one,
+    growing.
+    """
     table: SymbolTable | None = None
     for event in events:
         table = _applied(table, event)
@@ -143,7 +147,7 @@ def walk(events: Iterable[Event]) -> Iterator[tuple[Event, SymbolTable]]:
 
 
 def symbol_table(events: Sequence[Event], until: int | None = None) -> SymbolTable:
-    """The table right after the event `until`, from the events of one ShapeEnv, in order.
+    """Return the table right after the event `until`, from the events of one ShapeEnv, in order.
 
     Raises `UsageError` when there was no ShapeEnv yet, `UnsupportedError` for what is malformed,
     `DamagedStore` when events are missing.
@@ -269,7 +273,7 @@ def _range_of(data: Any) -> Range | None:
 
 
 def _scalar(data: Any) -> Json:
-    """A hint; a list of one marks a SymPy number."""
+    """Return a hint; a list of one marks a SymPy number."""
     value: Json = data[0] if isinstance(data, list) else data
     return value
 

@@ -22,7 +22,8 @@ _CREATE_SIZES = "_create_symbolic_sizes_strides_storage_offset"
 
 
 def why_specialised(log: CompileEventLog) -> list[Story]:
-    """One story for each size or number that was dynamic and became static, or never got a symbol.
+    """Return one story for each size or number that was dynamic and became static, or never got a
+    symbol.
 
     None for a compile that ended before it had a ShapeEnv.
     """
@@ -47,7 +48,7 @@ def why_specialised(log: CompileEventLog) -> list[Story]:
 
 
 def _moments(events: Sequence[Event]) -> Iterator[tuple[Event, Symbol, int]]:
-    """Each symbol that became static, with the event that made it so, and the number.
+    """Yield each symbol that became static, with the event that made it so, and the number.
 
     Only a replacement can: of the symbol itself, or of one that it is replaced by.
     """

@@ -62,7 +62,7 @@ class Step:
     cause: Step | None = None
 
     def to_json(self) -> dict[str, Json]:
-        """The step as one object."""
+        """Return the step as one object."""
         return {
             "address": self.address,
             "kind": self.kind,
@@ -88,7 +88,7 @@ class Story:
     notes: tuple[str, ...] = ()
 
     def to_json(self) -> dict[str, Json]:
-        """The story as one object."""
+        """Return the story as one object."""
         return {
             "headline": self.headline,
             **self.facts,
@@ -98,7 +98,7 @@ class Story:
 
 
 def step_of(log: CompileEventLog, event: Event, text: str = "") -> Step:
-    """An event as a step, with the event that it is a part of as its cause."""
+    """Return an event as a step, with the event that it is a part of as its cause."""
     cause = log.calls.get(event.cause or -1)
     stack, where = log.stack(event), location_of(log, event)
     node = lowered(log, event) if not stack else None
@@ -141,7 +141,7 @@ _ALONE = re.compile(r"(?P<code>)(?P<place>)\((?P<torch>[^()]*)\)$")
 
 
 def location_of(log: CompileEventLog, event: Event) -> Location:
-    """The location of a guard, or of the guard that is part of the same call."""
+    """Return the location of a guard, or of the guard that is part of the same call."""
     guard = log.guard_of.get(event.cause)
     known = _location(event) or (None if guard is None else _location(guard))
     match = _LOCATION.match(str(known or "")) or _ALONE.match(str(known or ""))

@@ -40,7 +40,7 @@ SYMBOL = re.compile(r"[suz]f?\d+|zuf\d+", re.ASCII)
 
 
 def why_symbol(log: CompileEventLog, name: str) -> Story:
-    """The story of a symbol, from its creation to its present state.
+    """Return the story of a symbol, from its creation to its present state.
 
     Raises `UsageError` for a symbol that the compile does not have, naming those that it has.
     """

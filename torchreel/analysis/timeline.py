@@ -76,7 +76,7 @@ class Timeline:
     """Nanoseconds since 1970 of the beginning, which the trace calls 0."""
 
     def to_json(self) -> Json:
-        """As data: the object format of a trace."""
+        """Return it as data: the object format of a trace."""
         about = {"store": self.store, "source": "torchreel", "epoch_ns": str(self.epoch)}
         return {"traceEvents": self.events, "displayTimeUnit": "ms", "otherData": about}
 

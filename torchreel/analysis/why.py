@@ -34,7 +34,7 @@ _EVENT = re.compile(r"@?(?P<seq>\d{1,18})", re.ASCII)
 
 
 def topic_of(what: str) -> str | None:
-    """The topic that a word means, if it means one."""
+    """Return the topic that a word means, if it means one."""
     word = _OTHER_SPELLINGS.get(what, what)
     return word if word in TOPICS else None
 
@@ -76,7 +76,7 @@ def why(store: Store, address: Address, what: str = "") -> Answer:
 
 
 def _covered(store: Store, address: Address, topic: str) -> Answer:
-    """The stories of a topic, of all compiles that an address covers."""
+    """Return the stories of a topic, of all compiles that an address covers."""
     rows = compiles_of(store, address)
     if topic == SPECIALISED and address.attempt is None and address.event is None:
         # An attempt that was given up decided nothing, but its event log has what broke or missed.

@@ -29,13 +29,13 @@ _SHORT = {"\n": "\\n", "\r": "\\r", "\t": "\\t"}
 
 
 def visible(text: object) -> str:
-    """One line in which every character can be seen; the others are spelled out."""
+    """Return one line in which every character can be seen; the others are spelled out."""
     found = str(text)
     return found if _PLAIN.fullmatch(found) else "".join(_characters(found))
 
 
 def visible_block(text: object) -> str:
-    """Several lines of the same; line ends and tabs stay."""
+    """Return several lines of the same; line ends and tabs stay."""
     lines = str(text).replace("\r\n", "\n").split("\n")
     return "\n".join("\t".join(map(visible, line.split("\t"))) for line in lines)
 
@@ -46,7 +46,7 @@ def is_visible(text: str) -> bool:
 
 
 def spelled(character: str) -> str:
-    """A character as Python spells it in a string literal."""
+    """Return a character as Python spells it in a string literal."""
     code = ord(character)
     known = _SHORT.get(character)
     return known or (
@@ -59,7 +59,7 @@ def spelled(character: str) -> str:
 
 
 def _characters(text: str) -> list[str]:
-    """Each character as it is shown; a mark needs a character to stand on."""
+    """Return each character as it is shown; a mark needs a character to stand on."""
     found: list[str] = []
     marks = _MOST_MARKS
     for character in text:

@@ -25,7 +25,7 @@ class Markdown(str):
 
 
 def code_span(text: object) -> Markdown:
-    """A text in one line of code: between more backticks than any that it holds."""
+    """Return a text in one line of code: between more backticks than any that it holds."""
     line = visible(text).strip() or " "
     ticks = "`" * (_longest("`", line) + 1)
     # One blank next to each delimiter is no part of the code.
@@ -34,14 +34,15 @@ def code_span(text: object) -> Markdown:
 
 
 def fenced(text: object, language: str = "") -> Markdown:
-    """A block of code: the fence is longer than any run of backticks in it."""
+    """Return a block of code: the fence is longer than any run of backticks in it."""
     lines = [line.rstrip() for line in visible_block(text).rstrip().split("\n")]
     fence = "`" * max(3, _longest("`", "\n".join(lines)) + 1)
     return Markdown("\n".join([f"{fence}{language}", *lines, fence]))
 
 
 def comment(text: object) -> Markdown:
-    """A comment of HTML in one line: without two hyphens together, nothing closes it but its end.
+    """Return a comment of HTML in one line: without two hyphens together, nothing closes it but its
+    end.
 
     What begins with '>' or '->' would close it at once, so put a word of our own first.
     """

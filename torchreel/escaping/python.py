@@ -26,7 +26,7 @@ _NAME = re.compile(r"[A-Za-z_]\w*", re.ASCII)
 
 
 def comment_lines(text: object) -> list[str]:
-    """A text as lines of comment; one empty comment for an empty text."""
+    """Return a text as lines of comment; one empty comment for an empty text."""
     line = _ENCODING.sub("coding ", visible(text))
     line = _VIM.sub(r"\1 ", _EMACS.sub("- * -", line))
     # Once more: a mark may have lost the letter that it stood on to the line before.
@@ -34,13 +34,13 @@ def comment_lines(text: object) -> list[str]:
 
 
 def literal(text: str) -> str:
-    """A string literal in ASCII; in double quotes where nothing has to be escaped."""
+    """Return a string literal in ASCII; in double quotes where nothing has to be escaped."""
     plain = text.isascii() and text.isprintable() and not set('"\\') & set(text)
     return f'"{text}"' if plain else ascii(text)
 
 
 def identifier(text: str) -> str:
-    """A name of ASCII: Python takes letters that look like others for one name with those.
+    """Return a name of ASCII: Python takes letters that look like others for one name with those.
 
     Raises `UnsupportedError` for what is none, and for a keyword.
     """
@@ -60,7 +60,7 @@ def is_dotted(text: str) -> bool:
 
 
 def ascii_strings(source: str) -> str:
-    """A program with all its string literals in ASCII; the rest of it stays.
+    """Return a program with all its string literals in ASCII; the rest of it stays.
 
     The source is what `ast.unparse` wrote: it has no raw strings and no odd backslashes. The names
     are not looked at.

@@ -15,19 +15,19 @@ _PLAIN_WORD = re.compile(r"[\w@%+=:,./#-]+", re.ASCII)
 
 
 def word(text: object) -> str:
-    """One word; '#' and '=' inside of a word need no quotes."""
+    """Return one word; '#' and '=' inside of a word need no quotes."""
     found = visible(text)
     plain = _PLAIN_WORD.fullmatch(found) and found[0] not in "#="
     return found if plain else shlex.quote(found)
 
 
 def command(*words: object) -> str:
-    """A command as one would type it."""
+    """Return a command as one would type it."""
     return " ".join(map(word, words))
 
 
 def with_variables(variables: Mapping[str, str], *words: object) -> str:
-    """A command with environment variables before it: `NAME=value python repro.py`.
+    """Return a command with environment variables before it: `NAME=value python repro.py`.
 
     The names are ours; a value may come from a store.
     """

@@ -34,13 +34,15 @@ _OF_A_PROGRAM = "CppNode"
 
 
 def name_of(function: object) -> str:
-    """The qualified name of the backward of a node of torch's own; "" for anything else."""
+    """Return the qualified name of the backward of a node of torch's own; "" for anything else."""
     name = compiled_autograd.autograd_node_name(function)
     return f"{PREFIX}{name}" if name and _is_known(name) else ""
 
 
 def resolve(name: str) -> Callable[..., object] | None:
-    """The function of a qualified name; None where torch has no such node, or can't capture it."""
+    """Return the function of a qualified name; None where torch has no such node, or can't capture
+    it.
+    """
     node = name.removeprefix(PREFIX)
     if not name.startswith(PREFIX) or not _is_known(node):
         return None
@@ -59,7 +61,7 @@ def _is_known(node: str) -> bool:
 
 
 def _operators_of(node: str) -> Iterator[Any]:
-    """The operators whose autograd node may have that name."""
+    """Yield the operators whose autograd node may have that name."""
     if node in _OWN:
         yield torch.ops.aten.clone.default
         return
@@ -71,7 +73,9 @@ def _operators_of(node: str) -> Iterator[Any]:
 
 @cache
 def _operators() -> Mapping[str, Sequence[tuple[str, str]]]:
-    """The overloads of torch's operators by the name of their autograd node, without its number."""
+    """Return the overloads of torch's operators by the name of their autograd node, without its
+    number.
+    """
     found: dict[str, list[tuple[str, str]]] = defaultdict(list)
     for packet, overload in dispatcher.aten_overloads():
         # As in torchgen's `_create_op_prefix`.
@@ -102,7 +106,7 @@ def _choices(schema: torch.FunctionSchema) -> Iterator[frozenset[str]]:
 def _arguments(
     schema: torch.FunctionSchema, differentiable: frozenset[str]
 ) -> tuple[list[Any], dict[str, Any]]:
-    """Arguments of the types of a schema; their values mean nothing, as no kernel runs."""
+    """Return arguments of the types of a schema; their values mean nothing, as no kernel runs."""
     args, kwargs = [], {}
     for argument in schema.arguments:
         value = _value(str(argument.type), argument, argument.name in differentiable)

@@ -29,7 +29,7 @@ _MOST = 1 << 16
 
 
 def encode(function: object) -> str:
-    """A prologue as text; "" for another function, and for one that is not data alone.
+    """Return a prologue as text; "" for another function, and for one that is not data alone.
 
     One that takes tensor subclasses apart runs their code.
     """
@@ -60,7 +60,7 @@ def _is_kept(info: Any) -> bool:
 
 
 def _encode_format(found: Any) -> Json:
-    """The memory format of a gradient: a name, or its sizes and strides."""
+    """Return the memory format of a gradient: a name, or its sizes and strides."""
     if found is None or found.memory_format is not None:
         return None if found is None else str(found.memory_format).removeprefix("torch.")
     numbers = [found.size, found.stride]
@@ -70,7 +70,7 @@ def _encode_format(found: Any) -> Json:
 
 
 def decode(text: str) -> Callable[..., object]:
-    """The prologue that torch writes from these facts.
+    """Return the prologue that torch writes from these facts.
 
     Raises `UnsupportedError` where they are malformed, and in a torch that writes none.
     """

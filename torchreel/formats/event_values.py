@@ -26,7 +26,7 @@ from torchreel.torch_compat.shapes import ValueRanges
 
 @singledispatch
 def spell_torch(value: object) -> Json:
-    """A value as data; text for a type that has no speller."""
+    """Return a value as data; text for a type that has no speller."""
     if isinstance(value, Source):
         return sources.encode_source(value)
     if isinstance(value, type):

@@ -24,7 +24,10 @@ _QUOTES = ('"""', "'''")
 
 
 def check_name(name: str, what: str = "name") -> str:
-    """The name itself: letters, digits and underscores.  Raises `UnsupportedError` otherwise."""
+    """Return the name itself: letters, digits and underscores.
+
+    Raises `UnsupportedError` otherwise.
+    """
     if not _NAME.fullmatch(name):
         raise UnsupportedError(f"a {what} is made of letters, digits and _, found {name!r:.80}")
     return name
@@ -41,14 +44,14 @@ def check_identifier(name: str, what: str = "name") -> str:
 
 
 def check_path(path: str, what: str = "path of attributes") -> str:
-    """Names with dots between them.  Raises `UnsupportedError` otherwise."""
+    """Return names with dots between them.  Raises `UnsupportedError` otherwise."""
     for name in path.split("."):
         check_name(name, what)
     return path
 
 
 def check_member(path: str) -> str:
-    """The path of an attribute of a GraphModule that hides none that every module has."""
+    """Return the path of an attribute of a GraphModule that hides none that every module has."""
     for name in check_path(path).split("."):
         if hasattr(torch.nn.Module, name):
             raise UnsupportedError(f"a graph has no attribute {name!r}: every module has one")

@@ -52,7 +52,7 @@ ATTRIBUTES = _words("T real imag flat shape size strides ndim itemsize")
 
 
 def encode(target: object) -> str:
-    """A call of NumPy's as text; "" for another target, and for what is on no list."""
+    """Return a call of NumPy's as text; "" for another target, and for what is on no list."""
     kind, wrapped = numpy_code.numpy_wrapped(target)
     if kind == METHOD:
         return f"{TAG}{kind}:{wrapped}" if wrapped in methods() else ""
@@ -63,7 +63,7 @@ def encode(target: object) -> str:
 
 
 def decode(text: str) -> Callable[..., object]:
-    """The target that Dynamo makes: a new one for each call.
+    """Return the target that Dynamo makes: a new one for each call.
 
     Raises `UnsupportedError` for what is on no list.
     """
@@ -93,7 +93,7 @@ def parts(text: str) -> tuple[str, str]:
 
 @cache
 def array_functions() -> Mapping[str, Callable[..., object]]:
-    """The functions and scalar types of `torch._numpy` that compute, by qualified name."""
+    """Return the functions and scalar types of `torch._numpy` that compute, by qualified name."""
     return {
         name: function
         for name, function in numpy_code.numpy_functions().items()
@@ -112,7 +112,7 @@ def _names() -> Mapping[int, str]:
 
 @cache
 def methods() -> frozenset[str]:
-    """The methods of arrays that compute: those with a name of their own, and operators."""
+    """Return the methods of arrays that compute: those with a name of their own, and operators."""
     return frozenset(
         name for name in numpy_code.array_methods() if not name.startswith("_") or name in _DUNDERS
     )
@@ -124,7 +124,7 @@ def _name_of_operator(function: object) -> str:
 
 
 def _operator(name: str) -> Callable[..., object] | None:
-    """A function of Python's own that is called on arrays; reading an attribute is none."""
+    """Return a function of Python's own that is called on arrays; reading an attribute is none."""
     if not functions.is_python(name) or name == "builtins.getattr":
         return None
     found = functions.resolve(name)
@@ -138,7 +138,8 @@ def check(
     args: Sequence[ValueKind],
     named: Sequence[ValueKind] = (),
 ) -> ValueKind:
-    """The kind of what a call gives back, whose arguments are data, `named` those with a keyword.
+    """Return the kind of what a call gives back, whose arguments are data, `named` those with a
+    keyword.
 
     Raises `ForbiddenError` where it may not be made with these arguments.
     """

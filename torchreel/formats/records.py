@@ -19,7 +19,7 @@ MAX_DEPTH = 50
 
 
 def encode_record(value: object) -> Json:
-    """A descriptor, a key or a list of them: `{"record": class name, field: value, ...}`."""
+    """Return a descriptor, a key or a list of them: `{"record": class name, field: value, ...}`."""
     if value is None or isinstance(value, (bool, int, str)):
         return value
     if isinstance(value, (list, tuple)):
@@ -31,7 +31,10 @@ def encode_record(value: object) -> Json:
 
 
 def decode_record(data: Json, depth: int = 0) -> object:
-    """The record described by `data`.  Raises `UnsupportedError` for an unknown class or field."""
+    """Return the record described by `data`.
+
+    Raises `UnsupportedError` for an unknown class or field.
+    """
     if depth > MAX_DEPTH:
         raise UnsupportedError(f"a record nested deeper than {MAX_DEPTH} is refused")
     if data is None or isinstance(data, (bool, int, str)):
@@ -80,7 +83,7 @@ _WRITTEN: dict[str, dict[str, Callable[[object], None]]] = {
 
 
 def decode_path(data: Json) -> tuple[object, ...]:
-    """A key path (of `unbacked_bindings`)."""
+    """Return a key path (of `unbacked_bindings`)."""
     keys = decode_record(data)
     if not isinstance(keys, list):
         raise UnsupportedError(f"malformed key path {data!r:.80}")

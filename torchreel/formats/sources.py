@@ -30,7 +30,7 @@ Known = dict[int, Json]
 
 
 def encode_source(source: Source | None, known: Known | None = None) -> Json:
-    """A Source as data: `{"source": class name, field: value, ...}`."""
+    """Return a Source as data: `{"source": class name, field: value, ...}`."""
     if source is None:
         return None
     try:
@@ -82,7 +82,7 @@ class SourceTable:
         self._fields: dict[type[Source], tuple[tuple[str, object], ...]] = {}
 
     def add(self, source: Source) -> int:
-        """The row of a Source."""
+        """Return the row of a Source."""
         found = self._places.get(source)
         if found is not None:
             return found
@@ -108,7 +108,9 @@ class SourceTable:
 
 
 def encode_named(named: Mapping[str, Source], known: Known) -> Json:
-    """Sources by name, as a table and the place of each in it; opaque ones stand for themselves."""
+    """Return sources by name, as a table and the place of each in it; opaque ones stand for
+    themselves.
+    """
     table = SourceTable()
     at: dict[str, Json] = {}
     for name, source in named.items():
@@ -151,7 +153,7 @@ def decode_named(data: Json) -> dict[str, Source | None]:
 
 
 def _places(cell: Json) -> Iterator[int]:
-    """The rows that a decoded cell refers to."""
+    """Yield the rows that a decoded cell refers to."""
     if isinstance(cell, Mapping):
         place = cell.get("at")
         if isinstance(place, int):
@@ -174,7 +176,7 @@ def _defaults(cls: type[Source]) -> tuple[tuple[str, object], ...]:
 
 
 def expand_source(rows: Sequence[Json], place: int, depth: int = 0) -> Json:
-    """The Source of a row of a `SourceTable`, in the form that `decode_source` reads."""
+    """Return the Source of a row of a `SourceTable`, in the form that `decode_source` reads."""
     row = rows[place] if 0 <= place < len(rows) else None
     if depth > MAX_DEPTH or not isinstance(row, Mapping):
         raise UnsupportedError(f"row {place} of a table of sources is malformed")
@@ -188,7 +190,10 @@ def _expand_cell(rows: Sequence[Json], cell: Json, depth: int) -> Json:
 
 
 def decode_source(data: Json, depth: int = 0) -> Source | None:
-    """The Source described by `data`.  Raises `UnsupportedError` for an unknown class or field."""
+    """Return the Source described by `data`.
+
+    Raises `UnsupportedError` for an unknown class or field.
+    """
     if data is None:
         return None
     value = _decode(data, depth)

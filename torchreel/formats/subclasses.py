@@ -24,7 +24,7 @@ _REFUSALS = (
 
 
 def resolve(name: str) -> Any:
-    """The class of that name (`module.qualname`).
+    """Return the class of that name (`module.qualname`).
 
     Raises `UntrustedError` for one that is not loaded here, `UnsupportedError` for one of torch's
     that is no plain wrapper.
@@ -53,7 +53,10 @@ def _loaded(cls: type) -> Iterator[type]:
 def unflatten(
     name: str, inner: Mapping[str, object], context: object, size: object, stride: object
 ) -> torch.Tensor:
-    """A tensor of the class of that name.  Raises `UnsupportedError` when the class refuses."""
+    """Return a tensor of the class of that name.
+
+    Raises `UnsupportedError` when the class refuses.
+    """
     cls = resolve(name)
     try:
         made = cls.__tensor_unflatten__(dict(inner), context, size, stride)

@@ -92,7 +92,7 @@ class Vocabulary(dict[str, sympy.Symbol]):
 
 @cache
 def _functions() -> dict[str, type[sympy.Basic]]:
-    """The closed table: SymPy's classes and torch's own, by class name (torch's win)."""
+    """Return the closed table: SymPy's classes and torch's own, by class name (torch's win)."""
     return {**_SYMPY_FUNCTIONS, **shapes.sympy_functions()}
 
 
@@ -107,7 +107,7 @@ def constant_names() -> frozenset[str]:
 
 
 def encode_expr(expr: object) -> int | str:
-    """An expression as text; an integer stays an integer.
+    """Return an expression as text; an integer stays an integer.
 
     Raises `UnsupportedError` for a node that the closed table does not hold.
     """
@@ -144,7 +144,7 @@ def _write(expr: object) -> str:
 
 
 def decode_expr(text: int | str | Json, symbols: Symbols) -> sympy.Basic:
-    """The expression written as `text`, over the given symbols.
+    """Return the expression written as `text`, over the given symbols.
 
     Raises `UnsupportedError` for an unknown function or symbol, and for text that is too long, too
     deep or malformed.
@@ -258,7 +258,7 @@ def _case(args: list[sympy.Basic]) -> sympy.Basic:
 
 
 def _of_integers(name: str, args: list[sympy.Basic]) -> sympy.Basic:
-    """A node that holds two numbers, and no expressions."""
+    """Return a node that holds two numbers, and no expressions."""
     numbers = [int(arg) for arg in args if isinstance(arg, sympy.Integer)]
     if len(numbers) != 2 or len(args) != 2:
         raise UnsupportedError(f"{name} takes two integers, found {args!s:.80}")
@@ -279,13 +279,14 @@ def _construct(function: Callable[..., sympy.Basic], args: list[sympy.Basic]) ->
 
 
 def encode_symbol(symbol: sympy.Symbol) -> list[str]:
-    """The assumptions of a symbol, each as `name` or `!name`, sorted."""
+    """Return the assumptions of a symbol, each as `name` or `!name`, sorted."""
     given: Mapping[str, bool | None] = symbol._assumptions_orig
     return sorted(key if value else f"!{key}" for key, value in given.items() if value is not None)
 
 
 def encode_name(symbol: sympy.Symbol) -> list[Json]:
-    """A symbol that is spoken of and stands in no size: with its assumptions, as it is in no table.
+    """Return a symbol that is spoken of and stands in no size: with its assumptions, as it is in no
+    table.
 
     A program gives it any name it likes: `n#0` in a `shapes_spec`, `L['x'].size()[0]`.
     """
@@ -309,7 +310,10 @@ _ASSUMPTIONS = frozenset({
 
 
 def decode_symbol(name: str, assumptions: Json) -> sympy.Symbol:
-    """A symbol with its recorded assumptions.  Raises `UnsupportedError` for an unknown one."""
+    """Return a symbol with its recorded assumptions.
+
+    Raises `UnsupportedError` for an unknown one.
+    """
     if not isinstance(assumptions, list):
         raise UnsupportedError(f"the symbol {name!r} has no list of assumptions")
     given: dict[str, bool] = {}

@@ -36,7 +36,7 @@ _DENIED_OPERATORS = frozenset(["aten.from_file", "aten._print", "aten.save", "pr
 
 
 def encode_target(target: object) -> str:
-    """The portable name of a call_function target (`opaque:` when it has none)."""
+    """Return the portable name of a call_function target (`opaque:` when it has none)."""
     if isinstance(target, torch._ops.OpOverload):
         return f"op:{target}"
     if isinstance(target, torch._ops.OpOverloadPacket):
@@ -80,7 +80,7 @@ def _name_of(target: object) -> str:
 
 @cache
 def _by_identity() -> dict[int, str]:
-    """Dynamo's allowed table the other way round, for functions that FX cannot name."""
+    """Return Dynamo's allowed table the other way round, for functions that FX cannot name."""
     found: dict[int, str] = {}
     for name in [*dynamo.in_graph_names(), *dispatcher.reference_names()]:
         function = functions.resolve(name)
@@ -90,7 +90,7 @@ def _by_identity() -> dict[int, str]:
 
 
 def decode_target(text: str) -> Target:
-    """The function that a portable name stands for.
+    """Return the function that a portable name stands for.
 
     Raises `UntrustedError` for an operator of a foreign namespace that is not registered,
     `UnsupportedError` for everything that is not on the allow-list.

@@ -62,7 +62,7 @@ class Encoder:
         self._held: list[object] = []  # keeps ids unique while this document is being made
 
     def describe(self, value: object, *, literal: bool = False) -> Json:
-        """The description of a value of a graph (see the module)."""
+        """Return the description of a value of a graph (see the module)."""
         if isinstance(value, torch.Tensor):
             return self._tensor(value, literal)
         if isinstance(value, (torch.SymInt, torch.SymFloat, torch.SymBool)):
@@ -194,7 +194,9 @@ def _sizes(sizes: Sequence[object]) -> list[Json]:
 
 
 def _unreplaced(tensor: torch.Tensor) -> dict[str, Json]:
-    """Sizes, strides and offset as they were made, if one of them is spelled otherwise now."""
+    """Return sizes, strides and offset as they were made, if one of them is spelled otherwise
+    now.
+    """
     numbers = [*tensor.shape, *tensor.stride(), tensor.storage_offset()]
     before = [_before(number) for number in numbers]
     return {} if before == _sizes(numbers) else {"unreplaced": before}
@@ -267,14 +269,15 @@ class Decoder:
         return self.mode.shape_env
 
     def size(self, size: Json) -> int | torch.SymInt:
-        """A size: an integer, or a SymInt over the document's symbols."""
+        """Return a size: an integer, or a SymInt over the document's symbols."""
         if isinstance(size, int):
             return size
         value = self.symbolic("int", size)
         return value  # type: ignore[return-value]
 
     def symbolic(self, pytype: str, text: Json, *, keep: bool = False) -> object:
-        """A SymInt, SymFloat or SymBool of an expression; `keep` it even where it is a constant.
+        """Return a SymInt, SymFloat or SymBool of an expression; `keep` it even where it is a
+        constant.
 
         A symbol that was specialised stays a SymInt, and counts as one in what is traced later.
         """
@@ -288,7 +291,10 @@ class Decoder:
         return cls(SymNode(expr, self.env, python, hint))
 
     def fake(self, description: Json) -> object:
-        """The fake value of a description.  Raises `UnsupportedError` where there is none."""
+        """Return the fake value of a description.
+
+        Raises `UnsupportedError` where there is none.
+        """
         if not isinstance(description, Mapping):
             raise UnsupportedError(f"malformed value description {description!r:.80}")
         return self._object(description)
@@ -390,7 +396,7 @@ class Decoder:
         return tensor
 
     def _view_base(self, description: Mapping[str, Json]) -> torch.Tensor | None:
-        """The tensor that another is a view of; None for one that is no view.
+        """Return the tensor that another is a view of; None for one that is no view.
 
         A case that was reduced may have lost the storage of a view, or the symbols of its base.
         """
@@ -405,7 +411,7 @@ class Decoder:
         return found if isinstance(found, torch.Tensor) else None
 
     def _object(self, description: Mapping[str, Json]) -> object:
-        """A value that may stand in several places of a document: one for all of them."""
+        """Return a value that may stand in several places of a document: one for all of them."""
         number = description.get("object")
         if not isinstance(number, int):
             return self._fake(description)
@@ -422,7 +428,7 @@ class Decoder:
         offset: int | torch.SymInt,
         options: dict[str, object],
     ) -> torch.Tensor:
-        """A view of another tensor, as autograd knows it and a converter makes it."""
+        """Return a view of another tensor, as autograd knows it and a converter makes it."""
         followed = bool(description.get("requires_grad")) and not description.get("leaf", True)
         view = description["view"]
         if followed and not base.requires_grad:
@@ -438,7 +444,7 @@ class Decoder:
     def _numbers(
         self, description: Mapping[str, Json]
     ) -> tuple[list[int | torch.SymInt], list[int | torch.SymInt], int | torch.SymInt]:
-        """Sizes, strides and offset."""
+        """Return sizes, strides and offset."""
         size, stride = _list(description.get("size")), _list(description.get("stride") or [])
         numbers = [*size, *stride, description.get("offset", 0)]
         before = description.get("unreplaced")
@@ -448,7 +454,7 @@ class Decoder:
         return found[: len(size)], found[len(size) : -1], found[-1]
 
     def _number(self, size: Json, before: Json) -> int | torch.SymInt:
-        """A size, spelled as it was `before` replacements: if it still says the same.
+        """Return a size, spelled as it was `before` replacements: if it still says the same.
 
         A case that was reduced may have other sizes by now, or lack the symbol.
         """
@@ -519,7 +525,7 @@ def _options(description: Mapping[str, Json]) -> dict[str, object]:
 def evaluate_hint(
     expr: sympy.Basic, python: type, hints: Mapping[str, Json]
 ) -> int | float | bool | None:
-    """The value of an expression under the recorded hints; None where a symbol has none."""
+    """Return the value of an expression under the recorded hints; None where a symbol has none."""
     known: dict[sympy.Basic, object] = {}
     for symbol in expr.free_symbols:
         hint = hints.get(str(symbol))
@@ -545,7 +551,7 @@ def _reevaluate(expr: sympy.Basic) -> sympy.Basic:
 def synthesise(
     description: Json, *, seed: int, hints: Mapping[str, Json], table: Mapping[str, sympy.Symbol]
 ) -> object:
-    """A real value with the recorded layout and invented contents (seeded).
+    """Return a real value with the recorded layout and invented contents (seeded).
 
     Floats are standard normal (their absolute value where `contents` is "positive"), integers 0 or
     1, which are valid indices wherever there are two (1 to 100 where it is "counting"), booleans
@@ -562,7 +568,7 @@ def synthesise_all(
     hints: Mapping[str, Json],
     table: Mapping[str, sympy.Symbol],
 ) -> list[object]:
-    """Real values for a list of inputs; those that shared a storage share one again."""
+    """Return real values for a list of inputs; those that shared a storage share one again."""
     return _Synthesis(seed, hints, table).all(descriptions)
 
 
@@ -731,7 +737,7 @@ def _each(
 
 
 def with_autograd(tensor: torch.Tensor, description: Mapping[str, Json]) -> torch.Tensor:
-    """A real tensor as a parameter, a leaf or none, as it was recorded."""
+    """Return a real tensor as a parameter, a leaf or none, as it was recorded."""
     tensor = torch.nn.Parameter(tensor, False) if description.get("parameter") else tensor
     if description.get("requires_grad"):
         tensor.requires_grad_(True)

@@ -31,7 +31,7 @@ checkpointing (`recompute`)."""
 
 
 def encode_value(value: object) -> Json:
-    """A value as a tagged tree; what has no portable form becomes a named `opaque`."""
+    """Return a value as a tagged tree; what has no portable form becomes a named `opaque`."""
     if value is None or isinstance(value, (bool, str)):
         return value
     if type(value) is int:
@@ -96,19 +96,19 @@ def _encode_callable(value: object) -> Json:
 
 
 def encode_symbolic(value: object) -> Json:
-    """A SymInt, SymFloat or SymBool by type and expression."""
+    """Return a SymInt, SymFloat or SymBool by type and expression."""
     expr = shapes.expression(value.node)  # type: ignore[attr-defined]
     return {"sym": {"type": _SYM_TYPES[type(value)], "expr": symbols.encode_expr(expr)}}
 
 
 def opaque(value: object, reason: str) -> dict[str, Json]:
-    """The placeholder of a value without a portable form, with the reason."""
+    """Return the placeholder of a value without a portable form, with the reason."""
     cls = type(value)
     return {"opaque": {"type": f"{cls.__module__}.{cls.__qualname__}", "reason": reason}}
 
 
 def decode_value(tree: Json, leaf: Callable[[str, Json], object], depth: int = 0) -> object:
-    """The value of a tagged tree.
+    """Return the value of a tagged tree.
 
     `leaf(kind, data)` gives what the tree alone cannot: `n` (a node), `sym`, `opaque`.
     Raises `UnsupportedError` for a malformed tree or one nested too deep.
@@ -190,7 +190,10 @@ def _device(data: Json) -> torch.device:
 
 
 def torch_constant(kind: str, data: Json) -> object:
-    """A dtype, layout or memory format by name.  Raises `UnsupportedError` for another name."""
+    """Return a dtype, layout or memory format by name.
+
+    Raises `UnsupportedError` for another name.
+    """
     name = str(data)
     value = getattr(torch, name, None) if _TORCH_CONSTANT.fullmatch(name) else None
     if type(value).__name__ != kind:
@@ -199,7 +202,9 @@ def torch_constant(kind: str, data: Json) -> object:
 
 
 def node_refs(tree: Json) -> Iterator[str]:
-    """The names of the nodes that a tagged tree refers to, in order, repeated as they occur."""
+    """Yield the names of the nodes that a tagged tree refers to, in order, repeated as they
+    occur.
+    """
     if isinstance(tree, list):
         for item in tree:
             yield from node_refs(item)
@@ -224,7 +229,7 @@ _KINDS = frozenset({
 
 
 def map_tree(tree: Json, replace: Callable[[str], Json]) -> Json:
-    """The tree with every reference to a node replaced by `replace(name)`."""
+    """Return the tree with every reference to a node replaced by `replace(name)`."""
     if isinstance(tree, list):
         return [map_tree(item, replace) for item in tree]
     if isinstance(tree, Mapping):

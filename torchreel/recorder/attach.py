@@ -42,7 +42,7 @@ class Call(NamedTuple):
     kwargs: dict[str, Any]
 
     def argument(self, position: int, name: str) -> Any:
-        """An argument, however it was passed; None when it was left out."""
+        """Return an argument, however it was passed; None when it was left out."""
         return self.args[position] if position < len(self.args) else self.kwargs.get(name)
 
 
@@ -108,7 +108,7 @@ _active: Recorder | None = None
 
 
 def active() -> Recorder | None:
-    """The recorder that records now, if any."""
+    """Return the recorder that records now, if any."""
     return _active
 
 
@@ -142,7 +142,7 @@ class _Hook(fail_open):
 
 
 def wrap(original: Any, probe: AnyProbe) -> Any:
-    """`original` (a function, or a static or class method) with the probe around it."""
+    """Return `original` (a function, or a static or class method) with the probe around it."""
     if isinstance(original, (staticmethod, classmethod)):
         return type(original)(wrap(original.__func__, probe))
     if isinstance(probe, Printer):

@@ -85,7 +85,7 @@ class KillSwitch:
 
 
 def signal_number(name: str) -> signal.Signals:
-    """The signal of that name ('SIGUSR2' or 'USR2'); UsageError when there is none."""
+    """Return the signal of that name ('SIGUSR2' or 'USR2'); UsageError when there is none."""
     full = name if name.startswith("SIG") else f"SIG{name}"
     try:
         return signal.Signals[full]
@@ -94,7 +94,7 @@ def signal_number(name: str) -> signal.Signals:
 
 
 def off_file(target: str) -> str | None:
-    """The file that switches a recording off: `TORCHREEL_OFF_FILE`, or `<store>.off`."""
+    """Return the file that switches a recording off: `TORCHREEL_OFF_FILE`, or `<store>.off`."""
     chosen = os.environ.get(OFF_FILE_VARIABLE)
     if chosen:
         return chosen
@@ -102,5 +102,5 @@ def off_file(target: str) -> str | None:
 
 
 def resolve(target: str, rank: int | None) -> str:
-    """`target` with `{rank}` and `{pid}` filled in."""
+    """Return `target` with `{rank}` and `{pid}` filled in."""
     return target.replace("{rank}", str(rank or 0)).replace("{pid}", str(os.getpid()))

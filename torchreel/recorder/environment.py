@@ -29,7 +29,7 @@ _VERSION = r"(gcc|clang|icx) version [^_\n]{1,80}"
 
 
 def variables(environ: Mapping[str, str]) -> dict[str, str]:
-    """The allowed environment variables, as `env:NAME`, redacted."""
+    """Return the allowed environment variables, as `env:NAME`, redacted."""
     return {
         f"env:{name}": _redacted(name, value)
         for name, value in environ.items()
@@ -44,7 +44,7 @@ def _redacted(name: str, value: str) -> str:
 
 
 def arguments(argv: Sequence[str]) -> list[str]:
-    """The command line without the values of options that name a secret."""
+    """Return the command line without the values of options that name a secret."""
     kept: list[str] = []
     hide = False
     for argument in argv:
@@ -58,7 +58,7 @@ def arguments(argv: Sequence[str]) -> list[str]:
 
 
 def rank() -> int | None:
-    """This process's rank in a distributed job, when a launcher set one."""
+    """Return this process's rank in a distributed job, when a launcher set one."""
     text = os.environ.get("RANK", "")
     return int(text) if text.isdecimal() else None
 

@@ -104,7 +104,7 @@ class Losses:
         announce(f"torchreel lost something at {place} ({reason}: {message[:200]})")
 
     def snapshot(self) -> list[tuple[str, str, int, str]]:
-        """Every loss as (reason, place, count, message)."""
+        """Return every loss as (reason, place, count, message)."""
         with self._lock:
             return [(*key, loss.count, loss.message) for key, loss in self._by_key.items()]
 

@@ -149,7 +149,7 @@ def record_program(
 
 
 def _shown(status: int) -> int:
-    """An exit status as a shell has it."""
+    """Return an exit status as a shell has it."""
     return status if status >= 0 else 128 - status
 
 
@@ -201,7 +201,7 @@ def _try(step: Callable[[], None]) -> str:
 
 
 def _line(attempt: fail_open) -> str:
-    """An error that has no sentence of ours, in one line."""
+    """Return an error that has no sentence of ours, in one line."""
     assert attempt.kind is not None
     return f"{attempt.kind.__name__}: {' '.join(attempt.message.split())[:300]}"
 
@@ -259,8 +259,8 @@ def _environment(target: str, run: str, mode: str, settings: Settings) -> dict[s
 
 
 def _variables() -> dict[str, str]:
-    """The environment that we were started with: where there is no locale, Python, which we are,
-    sets one for itself and its children (PEP 538).
+    """Return the environment that we were started with: where there is no locale, Python, which we
+    are, sets one for itself and its children (PEP 538).
     """
     found = dict(os.environ)
     if found.get("LC_CTYPE") in _COERCED:
@@ -272,7 +272,9 @@ def _variables() -> dict[str, str]:
 
 
 def _run(start: Start, command: Sequence[str], variables: Mapping[str, str]) -> tuple[int, int]:
-    """The process id and the status of the program, as `Popen` has it: negative for a signal."""
+    """Return the process id and the status of the program, as `Popen` has it: negative for a
+    signal.
+    """
     try:
         child = start(command, variables)
     except (OSError, IndexError, ValueError) as error:
@@ -332,7 +334,9 @@ def _elsewhere(target: str, started: int) -> bool:
 
 
 def _main_recording(rows: Sequence[Recording], pid: int) -> Recording | None:
-    """The recording of the program itself; of a shell's only child when that was the program."""
+    """Return the recording of the program itself; of a shell's only child when that was the
+    program.
+    """
     own = [row for row in rows if row.pid == pid]
     return own[-1] if own else rows[0] if len(rows) == 1 else None
 
@@ -352,7 +356,7 @@ def _how(status: int) -> dict[str, object]:
 
 
 def _empty_recording(run: str, command: Sequence[str], pid: int, started: int) -> dict[str, object]:
-    """The recording of a program that compiled nothing."""
+    """Return the recording of a program that compiled nothing."""
     return {
         "run": run,
         "kind": "program",

@@ -63,10 +63,10 @@ class Watcher(Protocol):
     """Looks at what happens, as it happens, and may end it (`failures.Stopped`)."""
 
     def event(self, event: NewEvent) -> None:
-        """An event was noted."""
+        """Note that an event was written."""
 
     def stage(self, stage: str, partition: str) -> None:
-        """A stage is about to begin."""
+        """Note that a stage is about to begin."""
 
 
 _MOST_ENTRIES = 1_000
@@ -182,7 +182,9 @@ class Recorder:
     # -- compiles -------------------------------------------------------------------------------
 
     def entry_here(self, stage: str = "", partition: str = "") -> CompileEntry:
-        """The compile that this thread works on, made up when it did not come through Dynamo."""
+        """Return the compile that this thread works on, made up when it did not come through
+        Dynamo.
+        """
         context, top = current_context(), self.spans.top
         if top is not None and top.entry.parent is not None:
             return top.entry
@@ -193,7 +195,7 @@ class Recorder:
         return top.entry if top is not None else self._unnamed(stage, partition)
 
     def _unnamed(self, stage: str, partition: str) -> CompileEntry:
-        """The unnamed compile that this thread goes on with, or the next one.
+        """Return the unnamed compile that this thread goes on with, or the next one.
 
         Outside of Dynamo nothing says which calls of AOTAutograd belong together; but the stages
         of one compile come in order.
@@ -206,12 +208,12 @@ class Recorder:
         return entry
 
     def add_part(self, parent: CompileEntry, **columns: object) -> CompileEntry:
-        """A compile of its own inside of another, under the next number there is in it."""
+        """Return a compile of its own inside of another, under the next number there is in it."""
         name = f"{parent.compile_id}/{parent.ordinal('part')}"
         return self._add_compile(self.spans.name(name, parent.attempt, parent), columns)
 
     def add_compile(self, name: object, attempt: int, **columns: object) -> CompileEntry:
-        """A new row of `compiles`; `name` is a torch CompileId or its text."""
+        """Return a new row of `compiles`; `name` is a torch CompileId or its text."""
         numbers = {
             "frame_id": getattr(name, "frame_id", None),
             "frame_compile_id": getattr(name, "frame_compile_id", None),
@@ -253,7 +255,7 @@ class Recorder:
         self.event_log.append(LearnFrom(file))
 
     def keep_words_of(self, checkpoint: bytes) -> None:
-        """Never redact what the compiler needs of a checkpoint, as when that was recorded."""
+        """Do not redact what the compiler needs of a checkpoint, as when that was recorded."""
         redactor = self.event_log.redactor
         if redactor is not None:
             redactor.keep_words_of(checkpoint)
@@ -268,7 +270,7 @@ class Recorder:
                 redactor.learn_texts([*secrets.messages(error)], ())
 
     def _forget_old_entries(self) -> None:
-        """A process that compiles for weeks must not grow."""
+        """Forget old entries: a process that compiles for weeks must not grow."""
         entries = self.spans.entries
         while len(entries) > _MOST_ENTRIES:
             entries.pop(next(iter(entries)), None)
@@ -368,14 +370,14 @@ class Recorder:
                 look(self, checkpoint)
 
     def _surface(self, error: BaseException | None) -> None:
-        """An exception leaves the outermost span: that is what the program sees."""
+        """Note that an exception leaves the outermost span: that is what the program sees."""
         mark, self.spans.here.mark = self.spans.here.mark, None
         if mark is None or not isinstance(error, Exception):
             return
         self.add_failure(error, mark)
 
     def partition(self) -> str:
-        """The partition of the innermost open stage."""
+        """Return the partition of the innermost open stage."""
         top = self.spans.top
         return top.partition if top is not None else ""
 
@@ -431,7 +433,7 @@ class Recorder:
         entry: CompileEntry | None = None,
         stack: int | None = None,
     ) -> int:
-        """One thing that happened, at the next position of the event log, which is returned.
+        """Return one thing that happened, at the next position of the event log, which is returned.
 
         Its fields are spelled later, by another thread: only what never changes and holds no tensor
         may be handed over.
@@ -444,7 +446,7 @@ class Recorder:
     def note_trace(
         self, kind: str, name: str, data: object, payload: str | None, entry: CompileEntry | None
     ) -> None:
-        """A record of torch's own trace: its metadata is kept as it is."""
+        """Note a record of torch's own trace: its metadata is kept as it is."""
         self._note(kind, None, name, (data,), payload, entry, None, True, False)
 
     def _note(
@@ -477,13 +479,15 @@ class Recorder:
         return seq
 
     def user_stack(self, summary: object = None) -> int | None:
-        """The id of a stack: of `summary` (a StackSummary), or of what Dynamo traces now."""
+        """Return the id of a stack: of `summary` (a StackSummary), or of what Dynamo traces now."""
         if summary is None:
             summary = _user_stack()
         return self.event_log.stacks.add(summary) if summary else None
 
     def add_graph(self, stage: str, partition: str, doc: GraphDoc) -> Ref:
-        """A graph as it is at a stage; one whose nodes have not changed since has one row."""
+        """Return a graph as it is at a stage; one whose nodes have not changed since has one
+        row.
+        """
         entry = self.entry_here()
         key = (stage, partition, _structure(doc))
         if key in entry.graphs:
@@ -495,7 +499,7 @@ class Recorder:
         return operation.ref
 
     def add_checkpoint(self, doc: CheckpointDoc, stage: str) -> None:
-        """A checkpoint and its graph; on disk when this returns."""
+        """Write a checkpoint and its graph; on disk when this returns."""
         entry = self.entry_here()
         graph = self._add_checkpoint_graph(entry, stage, doc)
         ordinal = entry.ordinal("checkpoint", doc.entry, doc.partition)
@@ -515,7 +519,9 @@ class Recorder:
         self.event_log.commit("checkpoint")
 
     def _add_checkpoint_graph(self, entry: CompileEntry, stage: str, doc: CheckpointDoc) -> Ref:
-        """Its row; where it will hardly be written, nobody looks whether it is there already."""
+        """Return its row; where it will hardly be written, nobody looks whether it is there
+        already.
+        """
         if self.event_log.wants_graphs(entry):
             return self.add_graph(stage, doc.partition, doc.graph)
         ordinal = entry.ordinal("graph", stage, doc.partition)
@@ -565,7 +571,7 @@ class Recorder:
             self.event_log.pause()
 
     def after_fork(self) -> None:
-        """In the child: a recording of its own."""
+        """Begin, in the child, a recording of its own."""
         with fail_open("fork"):
             known = self.event_log.file
             self._begin()
@@ -573,13 +579,15 @@ class Recorder:
 
 
 def _ended(error: BaseException | None, failed: bool) -> str:
-    """The status of a stage, or of a compile, that has ended."""
+    """Return the status of a stage, or of a compile, that has ended."""
     stopped = isinstance(error, failures.Stopped)
     return "failed" if failed else "stopped" if stopped else "ok"
 
 
 def _structure(doc: GraphDoc) -> str:
-    """A digest of what a graph computes; passes add metadata to its nodes without changing that."""
+    """Return a digest of what a graph computes; passes add metadata to its nodes without changing
+    that.
+    """
     nodes = [(node.name, node.op, node.target, node.args, node.kwargs) for node in doc.nodes]
     inner = {name: _structure(module) for name, module in doc.modules.items()}
     return hashlib.sha256(repr((nodes, inner)).encode()).hexdigest()
@@ -596,7 +604,9 @@ def _stage_columns(span: Span) -> dict[str, object]:
 
 
 def _user_stack() -> object:
-    """The user's stack at the instruction that Dynamo, or the interpreter of a graph, is at."""
+    """Return the user's stack at the instruction that Dynamo, or the interpreter of a graph, is
+    at.
+    """
     guards = sys.modules.get("torch._guards")
     return guards.TracingContext.extract_stack() if guards is not None else None
 

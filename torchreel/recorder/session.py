@@ -112,7 +112,7 @@ class Session:
             workers.register_after_fork(self, _end_with_worker)
 
     def note(self, error: BaseException | None) -> None:
-        """An exception that nobody caught: was it compiled code that raised it?"""
+        """Note an exception that nobody caught: compiled code may have raised it."""
         with fail_open("uncaught"):
             if isinstance(error, Exception) and _session is self:
                 self._run.note_uncaught(self.recorder, error)
@@ -242,7 +242,7 @@ def _start(options: RecordingOptions) -> Recorder:
 
 
 def _say_which(target: str) -> None:
-    """A second recorder in one process does nothing, and says so."""
+    """Say that a second recorder in one process does nothing."""
     if _session is not None:
         announce(
             f"torchreel: this process is recorded into {_session.recorder.options.target} already: "
@@ -257,7 +257,7 @@ def _checked(mode: str) -> str:
 
 
 def _absolute(target: str | Path | None) -> str:
-    """A path that stays the same when the program changes its working directory."""
+    """Return a path that stays the same when the program changes its working directory."""
     from torchreel.store.addressing import default_store
     from torchreel.store.passwords import hidden
 

@@ -94,7 +94,7 @@ class Settings:
         return Rules(self.redact, self.redact_patterns)
 
     def variables(self) -> dict[str, str]:
-        """The environment variables that say this; what is the default is left out."""
+        """Return the environment variables that say this; what is the default is left out."""
         found = {
             TIMEOUT_VARIABLE: _text(self.compile_timeout),
             SLOW_VARIABLE: _text(self.slow_compile),
@@ -147,7 +147,7 @@ def _number(name: str, text: str) -> float:
 
 
 def parse_size(text: str) -> int:
-    """Bytes: '500M', '2GiB', '1000000'.  Raises UsageError."""
+    """Return bytes: '500M', '2GiB', '1000000'.  Raises UsageError."""
     match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([KMGT]?)(?:i?B)?", text.strip(), re.IGNORECASE)
     if match is None:
         raise UsageError(f"{text!r} is no size: write bytes, or 500M, or 2G.")
@@ -158,7 +158,7 @@ def parse_size(text: str) -> int:
 
 
 def parse_age(text: str) -> float:
-    """Seconds: '30d', '12h', '90'.  Raises UsageError."""
+    """Return seconds: '30d', '12h', '90'.  Raises UsageError."""
     match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([smhdw]?)", text.strip())
     if match is None:
         raise UsageError(f"{text!r} is no age: write seconds, or 12h, 30d, 2w.")

@@ -74,7 +74,7 @@ def _functions(members: Any, module: str) -> Iterator[FunctionType]:
 
 
 def _is_ours(function: FunctionType) -> bool:
-    """By its file: what a decorator makes of ours may be code that others use as well."""
+    """Judge by its file: what a decorator makes of ours may be code that others use as well."""
     is_constructor = function.__module__.startswith("namedtuple_")
     return is_constructor or function.__code__.co_filename.startswith(_FOLDERS)
 

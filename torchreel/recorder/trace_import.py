@@ -137,7 +137,7 @@ class _Importer:
         self.codes: Counter[int] = Counter()
 
     def add(self, found: Record | Fault) -> None:
-        """One record, or what is none."""
+        """Add one record, or what is none."""
         if isinstance(found, Fault):
             self._lose(found.reason, found.found)
             return
@@ -265,7 +265,7 @@ class _Importer:
             self.writer.put("environment", recording_id=self.recording, key="torch", value=version)
 
     def _frame(self, data: Json) -> dict[str, object]:
-        """The innermost frame of the stack that a compile began with: the compiled one."""
+        """Return the innermost frame of the stack that a compile began with: the compiled one."""
         stack = data.get("stack") if isinstance(data, Mapping) else None
         frame = stack[-1] if isinstance(stack, list) and stack else None
         if not isinstance(frame, Mapping):
@@ -330,7 +330,9 @@ class _Importer:
             self._add_failure(compile_, compile_.metrics)
 
     def _status(self, name: str, attempt: int, compile_: _Compile) -> str:
-        """The end of a compile is its metrics; without them, the trace ends in the middle of it."""
+        """Return the end of a compile is its metrics; without them, the trace ends in the middle of
+        it.
+        """
         if (name, attempt + 1) in self.compiles:
             return "restarted"
         if compile_.metrics is None:

@@ -69,7 +69,7 @@ class Watchdog:
 
 
 def _stacks() -> str:
-    """The Python stack of every thread but this one."""
+    """Return the Python stack of every thread but this one."""
     names = {thread.ident: thread.name for thread in threading.enumerate()}
     me = threading.get_ident()
     return "\n".join(

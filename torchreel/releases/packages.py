@@ -21,7 +21,7 @@ _OPTIONAL = ("numpy", "packaging", "psutil", "triton")
 
 @cache
 def foreign_packages() -> frozenset[str]:
-    """The top-level packages of this environment that torch does not need."""
+    """Return the top-level packages of this environment that torch does not need."""
     needed = _closure("torch")
     # torchreel is named, because the metadata of an editable installation does not say it.
     return frozenset({"torchreel"}) | frozenset(
@@ -44,7 +44,7 @@ def needed_packages(wanted: set[str]) -> set[str]:
 
 
 def packages() -> Mapping[str, list[str]]:
-    """The top-level packages of this environment, with the distributions that have them.
+    """Return the top-level packages of this environment, with the distributions that have them.
 
     Without those that setuptools, once it is imported, adds to `sys.path` for itself: the repro's
     process needs them as soon as Inductor imports setuptools.
@@ -58,7 +58,7 @@ def packages() -> Mapping[str, list[str]]:
 
 
 def _closure(root: str) -> set[str]:
-    """A distribution and all that it requires, by normalised name."""
+    """Return a distribution and all that it requires, by normalised name."""
     found: set[str] = set()
     waiting = [root]
     while waiting:

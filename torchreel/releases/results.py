@@ -121,7 +121,7 @@ class Stretch:
     """Releases between the last bad one and `fixed`, of which it is not known."""
 
     def began(self) -> str:
-        """The first bad release, as exactly as it is known."""
+        """Return the first bad release, as exactly as it is known."""
         if not self.good:
             return f"first bad: {self.bad[0]} or earlier (no earlier release that passes was tried)"
         if self.unclear_before:
@@ -132,7 +132,7 @@ class Stretch:
         return f"first bad: {self.bad[0]} ({self.good} passes)"
 
     def ended(self) -> str:
-        """The first fixed release, as exactly as it is known."""
+        """Return the first fixed release, as exactly as it is known."""
         if self.fixed and self.unclear_after:
             return (
                 f"first fixed: {self.fixed} or earlier, after {self.bad[-1]} "
@@ -160,7 +160,7 @@ class Survey:
         return any(tried.state == "same" for tried in self.tried)
 
     def stretches(self) -> tuple[Stretch, ...]:
-        """Each range of releases with the failure; more than one if it came back."""
+        """Return each range of releases with the failure; more than one if it came back."""
         found: list[Stretch] = []
         good, unclear, bad = "", list[str](), list[str]()
         before: tuple[str, ...] = ()
@@ -179,7 +179,7 @@ class Survey:
         return tuple(found)
 
     def conclusions(self) -> list[str]:
-        """The first bad and the first fixed release in words, for each range."""
+        """Return the first bad and the first fixed release in words, for each range."""
         lines = [line for one in self.stretches() for line in (one.began(), one.ended())]
         if not lines:
             return ["no release that was tried shows the failure here, so nothing follows"]
@@ -189,7 +189,7 @@ class Survey:
         return lines
 
     def to_json(self) -> dict[str, Json]:
-        """As a JSON object; `from_json` undoes it."""
+        """Return it as a JSON object; `from_json` undoes it."""
         fields = asdict(self)
         fields["tried"] = [
             {**asdict(one), "runs": [asdict(run) for run in one.runs]} for one in self.tried
@@ -206,7 +206,7 @@ class Survey:
 
 
 def order_of(version: str) -> tuple[int, int, int, bool, str]:
-    """A key by which versions of torch sort: a build before a release comes before it."""
+    """Return a key by which versions of torch sort: a build before a release comes before it."""
     match = _PARTS.fullmatch(version)
     if match is None:
         return (0, 0, 0, False, version)

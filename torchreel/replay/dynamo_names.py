@@ -130,7 +130,7 @@ def error_on_graph_break(wanted: bool) -> Any:
 
 
 def registered_backends() -> list[str]:
-    """The names of torch's own backends, and of those that were registered with it."""
+    """Return the names of torch's own backends, and of those that were registered with it."""
     from torch._dynamo.backends.registry import list_backends
 
     return list(list_backends(exclude_tags=()))

@@ -55,23 +55,23 @@ def is_within(row: Compile, export: Compile) -> bool:
 
 
 def export_around(compiles: Iterable[Compile], compile: Compile) -> Compile | None:
-    """The export that a compile is, or that it was made for; None for any other compile."""
+    """Return the export that a compile is, or that it was made for; None for any other compile."""
     exports = [row for row in compiles if is_export(row)]
     return next((e for e in exports if e.id == compile.id or is_within(compile, e)), None)
 
 
 def in_order(rows: Iterable[Compile]) -> tuple[Compile, ...]:
-    """An export after what was compiled for it: Dynamo's part has a compile of its own."""
+    """Return an export after what was compiled for it: Dynamo's part has a compile of its own."""
     return tuple(sorted(rows, key=lambda row: (is_export(row), row.id)))
 
 
 def refused(why: str) -> Verdict:
-    """The verdict on a frame that was not traced, with the reason."""
+    """Return the verdict on a frame that was not traced, with the reason."""
     return Verdict(REFUSED, ENTRY, detail=why)
 
 
 def _made(told: Told, compile: Compile, again: Sequence[Compile]) -> tuple[Compile, ...]:
-    """Those that one step made, under the name of the recorded compile."""
+    """Return those that one step made, under the name of the recorded compile."""
     first, last = told.span
     meanwhile = [row for row in again if first <= row.started_ns < last]
     if is_export(compile):
@@ -223,7 +223,7 @@ def _stop(ended: ChildEnd) -> Stop | None:
 
 
 def _sum(rows: Iterator[Comparison]) -> tuple[Comparison, ...]:
-    """The attempts of a compile together."""
+    """Return the attempts of a compile together."""
     found: dict[tuple[str, str, str], list[int]] = {}
     for row in rows:
         counts = found.setdefault((row.stage, row.partition, row.kind), [0, 0, 0])

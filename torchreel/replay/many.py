@@ -38,7 +38,7 @@ class Row:
         return sum(max(r.recorded, r.replayed) for r in rows), sum(r.identical for r in rows)
 
     def to_json(self) -> dict[str, Json]:
-        """As data."""
+        """Return it as data."""
         compared, identical = self.events
         verdict = self.verdict
         return {
@@ -66,7 +66,7 @@ def replay_all(
 
 
 def verdict_of(replay: Replay, compile: Compile, entry: str) -> Verdict:
-    """The verdict of one replay; what it raises on purpose is a refusal."""
+    """Return the verdict of one replay; what it raises on purpose is a refusal."""
     try:
         return replay(compile, entry)
     except UsageError:
@@ -84,7 +84,7 @@ def _compiles(store: Store, recording_id: int | None) -> list[Compile]:
 
 
 def worst(verdicts: list[Verdict]) -> int:
-    """The exit status of the worst verdict; 2 when there is none."""
+    """Return the exit status of the worst verdict; 2 when there is none."""
     found = [_WORST.index(verdict.verdict) for verdict in verdicts]
     if not found:
         return 2

@@ -40,7 +40,7 @@ class ReplayOptions:
 
 
 def known_classes(allow: Iterable[str]) -> frozenset[str]:
-    """The classes of difference that may be set aside; UsageError for any other."""
+    """Return the classes of difference that may be set aside; UsageError for any other."""
     found = frozenset(allow)
     if not found <= ON_REQUEST.keys():
         raise UsageError(
@@ -51,7 +51,9 @@ def known_classes(allow: Iterable[str]) -> frozenset[str]:
 
 
 def hang_limit(failure: Failure | None, timeout: float) -> float | None:
-    """A recorded hang is one again after as long; at most after half of what the child is given."""
+    """Return a recorded hang is one again after as long; at most after half of what the child is
+    given.
+    """
     if failure is None or failure.failure_class != "hang":
         return None
     return min(recorded_limit(failure.message), timeout / 2)
@@ -72,7 +74,7 @@ def check_version(store: Store, compile: Compile, options: ReplayOptions) -> Non
 
 
 def _installed_torch() -> str:
-    """The version of torch here, without importing it; '' when there is none."""
+    """Return the version of torch here, without importing it; '' when there is none."""
     try:
         return metadata.version("torch")
     except metadata.PackageNotFoundError:
@@ -84,7 +86,9 @@ def _release(version: str) -> tuple[str, ...]:
 
 
 def target_of(store: Store, stack: ExitStack) -> str:
-    """The store for the new recording: the same one, or a temporary one beside a read-only one."""
+    """Return the store for the new recording: the same one, or a temporary one beside a read-only
+    one.
+    """
     if store.writable:
         return store.target
     try:

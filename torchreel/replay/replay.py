@@ -111,7 +111,9 @@ def replay(
 
 
 def _without_missing(verdict: Verdict) -> Verdict:
-    """A divergence says nothing of this torch where the replay lacked a part of the config."""
+    """Return a divergence says nothing of this torch where the replay lacked a part of the
+    config.
+    """
     if verdict.verdict != DIVERGED or not verdict.missing:
         return verdict
     detail = (
@@ -122,7 +124,7 @@ def _without_missing(verdict: Verdict) -> Verdict:
 
 
 def _with_pieces(store: Store, compile: Compile, verdict: Verdict) -> Verdict:
-    """A refusal that says which parts of the compile are replayed all the same."""
+    """Return a refusal that says which parts of the compile are replayed all the same."""
     pieces = [row.place for row in queries.pieces_of(store, compile)]
     if not pieces:
         return verdict
@@ -134,7 +136,7 @@ def _with_pieces(store: Store, compile: Compile, verdict: Verdict) -> Verdict:
 def _from_checkpoints(
     store: Store, compile: Compile, entry: str, options: ReplayOptions, say: Callable[[str], None]
 ) -> Verdict:
-    """From the one Dynamo graph, or from each ATen graph that entered Inductor."""
+    """Replay from the one Dynamo graph, or from each ATen graph that entered Inductor."""
     checkpoints = _checkpoints(store, compile, entry)
     entry = checkpoints[0].entry
     bare = Point("graph", "", checkpoints[0].ordinal)
@@ -165,7 +167,8 @@ def _from_checkpoints(
 def _from_frame_instead(
     store: Store, compile: Compile, verdict: Verdict, options: ReplayOptions
 ) -> Verdict:
-    """The verdict from the frame, where that is identical; else the refusal, and what it was.
+    """Return the verdict from the frame, where that is identical; else the refusal, and what it
+    was.
 
     A graph may call functions of the program, which have no form as data; its frame brings them.
     """
@@ -347,7 +350,9 @@ def _written_before(
 
 
 def _document(store: Store, compile: Compile, checkpoint: Checkpoint) -> bytes:
-    """A checkpoint; with all that is known of the program's own operators, if it calls any."""
+    """Return a checkpoint; with all that is known of the program's own operators, if it calls
+    any.
+    """
     data = store.read_blob(checkpoint.digest)
     if f'"{OPERATORS}":'.encode() not in data:
         return data
@@ -357,7 +362,9 @@ def _document(store: Store, compile: Compile, checkpoint: Checkpoint) -> bytes:
 
 
 def _traced_patterns(store: Store, compile: Compile, checkpoint: Checkpoint) -> tuple[str, ...]:
-    """The libraries of patterns that Inductor traced after a checkpoint, as a process does once."""
+    """Return the libraries of patterns that Inductor traced after a checkpoint, as a process does
+    once.
+    """
     point = Point(checkpoint.entry, checkpoint.partition, checkpoint.ordinal)
     mark = mark_of(queries.events(store, compile, MARK), point)
     begin = mark.seq if mark is not None else 0
@@ -390,7 +397,9 @@ def _less_devices(arguments: Json) -> Json:
 def _known_before(
     store: Store, compile: Compile, checkpoint: Checkpoint
 ) -> tuple[tuple[Json, bool], ...]:
-    """The assertions whose value was known by a checkpoint, or when its inputs had become fake."""
+    """Return the assertions whose value was known by a checkpoint, or when its inputs had become
+    fake.
+    """
     point = Point(checkpoint.entry, checkpoint.partition, checkpoint.ordinal)
     mark = mark_of(queries.events(store, compile, MARK), point)
     if mark is None:
@@ -533,7 +542,7 @@ def _conclude(
 
 
 def _merge(entry: str, verdicts: Sequence[Verdict]) -> Verdict:
-    """The worst of several, over everything that they compared."""
+    """Return the worst of several, over everything that they compared."""
     worst = max(verdicts, key=lambda verdict: [IDENTICAL, DIVERGED, REFUSED].index(verdict.verdict))
     compared: list[Comparison] = [row for verdict in verdicts for row in verdict.compared]
     notes = tuple(dict.fromkeys(note for verdict in verdicts for note in verdict.notes))

@@ -142,7 +142,7 @@ def _check_trust(store: Store, options: ReplayOptions) -> None:
 
 
 def _groups(store: Store, recording_id: int) -> list[Attempts]:
-    """The compiles of a recording in order, each with its attempts and its bundle.
+    """Return the compiles of a recording in order, each with its attempts and its bundle.
 
     Those that did not come through Dynamo are none of them.
     """
@@ -161,7 +161,7 @@ def _groups(store: Store, recording_id: int) -> list[Attempts]:
 
 
 def _bundle(store: Store, rows: Sequence[Compile]) -> FrameBundle | None:
-    """The first attempt has it when all frames are kept, the last when failing ones are."""
+    """Return the first attempt has it when all frames are kept, the last when failing ones are."""
     bundles = [queries.frame_bundle(store, row) for row in rows]
     return next((bundle for bundle in bundles if bundle is not None), None)
 
@@ -171,7 +171,7 @@ def _usable(group: Attempts) -> bool:
 
 
 def _before(groups: Sequence[Attempts], wanted: Attempts) -> list[Attempts]:
-    """The earlier compiles of the same frame, which left their code in its cache.
+    """Return the earlier compiles of the same frame, which left their code in its cache.
 
     After a reset of Dynamo the numbers begin again: the latest of each is meant.
     """
@@ -204,7 +204,7 @@ def _replay(
     options: ReplayOptions,
     sought: Sought | None = None,
 ) -> dict[int, Verdict]:
-    """The verdicts on `wanted`, by the id of their last attempts."""
+    """Return the verdicts on `wanted`, by the id of their last attempts."""
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="torchreel-frames-")))
         target = target_of(store, stack)
@@ -233,7 +233,7 @@ def _replay(
 def _hang_limit(
     store: Store, groups: Sequence[Attempts], wanted: set[int], timeout: float
 ) -> float | None:
-    """Seconds after which a compile hangs again, where one of those that are wanted did."""
+    """Return seconds after which a compile hangs again, where one of those that are wanted did."""
     found = [queries.failure_of(store, group.last) for group in groups if group.last.id in wanted]
     limits = [hang_limit(failure, timeout) for failure in found]
     return max((limit for limit in limits if limit is not None), default=None)
@@ -273,7 +273,7 @@ def _step(store: Store, group: Attempts, folder: Path, wanted: bool) -> Sequence
 
 
 def _items(store: Store, group: Attempts) -> list[tuple[Json, Json]]:
-    """The 0-d inputs whose values became symbols: their Sources, and the hints of those."""
+    """Return the 0-d inputs whose values became symbols: their Sources, and the hints of those."""
     found: list[tuple[Json, Json]] = []
     for row in group.rows:
         read = queries.events(store, row, ScalarItem.kind)
@@ -290,7 +290,7 @@ def _items(store: Store, group: Attempts) -> list[tuple[Json, Json]]:
 
 
 def _replayed(target: str, recording_id: int | None) -> Sequence[Compile]:
-    """The compiles that the replay made."""
+    """Return the compiles that the replay made."""
     if recording_id is None:
         return ()
     with Store.open(target) as store:

@@ -53,7 +53,8 @@ def changes(
     map_device: Sequence[str] = (),
     python: str | None = None,
 ) -> Changes:
-    """The changes that options ask for: `inductor.max_fusion_size=1`, `aot_eager`, `cuda=cpu`.
+    """Return the changes that options ask for: `inductor.max_fusion_size=1`, `aot_eager`,
+    `cuda=cpu`.
 
     Raises UsageError for what cannot be understood.
     """
@@ -84,7 +85,7 @@ def _entry(text: str) -> tuple[str, Json]:
 
 
 def _tree(value: object) -> Json:
-    """A literal as a tagged tree (`torchreel.formats.values`)."""
+    """Return a literal as a tagged tree (`torchreel.formats.values`)."""
     if value is None or isinstance(value, (bool, int, str)):
         return value
     if isinstance(value, float):
@@ -116,7 +117,7 @@ def _interpreter(path: str) -> str:
 
 
 def applied(document: bytes, asked: Changes) -> bytes:
-    """A checkpoint with the changes made.  Raises UsageError for one that it cannot have."""
+    """Return a checkpoint with the changes made.  Raises UsageError for one that it cannot have."""
     if not (asked.config or asked.backend or asked.devices):
         return document
     doc = parse_json(document)
@@ -136,8 +137,8 @@ def applied(document: bytes, asked: Changes) -> bytes:
 
 
 def machine(facts: Facts, asked: Changes) -> Facts:
-    """The facts to impose: how C++ is vectorised is for a changed entry to say, if there is one; a
-    GPU is none where the graph is moved off it.
+    """Return the facts to impose: how C++ is vectorised is for a changed entry to say, if there is
+    one; a GPU is none where the graph is moved off it.
     """
     if any(old.partition(":")[0] == "cuda" for old, _ in asked.devices):
         facts = replace(facts, accelerator=None)
@@ -161,7 +162,7 @@ def _configured(recorded: Json, asked: Changes) -> list[Json]:
 
 
 def _moved(value: Json, old: str, new: str) -> Json:
-    """A tree with another device, with any index, wherever one stands."""
+    """Return a tree with another device, with any index, wherever one stands."""
     if isinstance(value, Mapping):
         return {
             key: _device(item, old, new) if key == "device" else _moved(item, old, new)
@@ -179,7 +180,9 @@ def _device(value: Json, old: str, new: str) -> Json:
 
 
 def concluded(verdict: Verdict, asked: Changes) -> Verdict:
-    """The verdict of a replay with a change: what changed is the answer, not a divergence."""
+    """Return the verdict of a replay with a change: what changed is the answer, not a
+    divergence.
+    """
     if verdict.verdict == IDENTICAL:
         return replace(verdict, verdict=UNCHANGED, detail=f"with {asked}, all that was compared")
     if verdict.verdict == DIVERGED:

@@ -38,7 +38,7 @@ class ReportOptions:
 
 
 def build(store: Store, address: Address, options: ReportOptions) -> ReportDocument:
-    """The document about all that an address covers: a store, a recording, a compile.
+    """Return the document about all that an address covers: a store, a recording, a compile.
 
     Raises UsageError for what the store does not have.
     """
@@ -48,7 +48,7 @@ def build(store: Store, address: Address, options: ReportOptions) -> ReportDocum
 def compile_file(
     store: Store, listing: Listing, place: int, next_of: NextOf, keys: KeyReader | None = None
 ) -> CompileFile:
-    """The details of the compile at a place of a listing, with all parts that they refer to.
+    """Return the details of the compile at a place of a listing, with all parts that they refer to.
 
     `keys` is shared by those who ask for many of them.
     """
@@ -85,7 +85,7 @@ def _details(reader: CompileReader, next_of: NextOf) -> CompileDetails:
 
 
 def _most_wanted_first(rows: Sequence[CompileRow]) -> list[int]:
-    """Compiles that failed first, attempts given up last; else as they were recorded.
+    """Return compiles that failed first, attempts given up last; else as they were recorded.
 
     That is how they lie in the file: to read them in another order takes many times as long.
     """

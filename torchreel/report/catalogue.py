@@ -135,7 +135,7 @@ The page of two recordings reads this one instead.
 
 
 def page() -> str:
-    """The page, as Markdown."""
+    """Return the page, as Markdown."""
     return "".join(
         [_HEAD, *map(_section, STRUCTS), _COMPARISON, *map(_section, COMPARISON_STRUCTS)]
     )
@@ -155,7 +155,7 @@ def _row(struct: type[DocumentPart], field: msgspec.structs.FieldInfo) -> str:
 
 
 def _spelled(described: object) -> str:
-    """A type as it stands in the source."""
+    """Return a type as it stands in the source."""
     text = described.__name__ if isinstance(described, type) and not get_args(described) else None
     return (
         (text or str(described))

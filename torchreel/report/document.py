@@ -213,7 +213,7 @@ class ReportDocument(PageDocument, frozen=True):
     ] = []
 
     def with_notes(self, notes: Iterable[str]) -> ReportDocument:
-        """The document with more notes."""
+        """Return the document with more notes."""
         return msgspec.structs.replace(self, notes=[*self.notes, *notes])
 
 

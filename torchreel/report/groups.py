@@ -37,7 +37,7 @@ def failure_groups(
     next_of: NextOf,
     reduced: Callable[[Failure, str], ReducedCase | None],
 ) -> list[FailureGroup]:
-    """The distinct failures: those that happened most often first."""
+    """Return the distinct failures: those that happened most often first."""
     by_signature: dict[str, list[tuple[Failure, Compile | None]]] = {}
     for facts in found:
         rows = {row.id: row for row in facts.compiles}
@@ -93,7 +93,7 @@ def _why(store: Store, compile: Compile | None) -> list[WhyStory]:
 def _crashed(
     found: Iterable[RecordingFacts], places: Places, next_of: NextOf
 ) -> Iterator[FailureGroup]:
-    """The compiles that died with their process, and nobody wrote that down."""
+    """Yield the compiles that died with their process, and nobody wrote that down."""
     for facts in found:
         told = {failure.compile_id for failure in facts.failures}
         for row in facts.compiles:
@@ -108,7 +108,7 @@ def _crashed(
 
 
 def cause_groups(found: Iterable[RecordingFacts], places: Places) -> list[CauseGroup]:
-    """The distinct reasons, by kind; those that came up most often first."""
+    """Return the distinct reasons, by kind; those that came up most often first."""
     groups: dict[tuple[Json, ...], list[tuple[RecordingFacts, Event]]] = {}
     for facts in found:
         names = {row.id: row.frame_name or "" for row in facts.compiles}

@@ -37,7 +37,9 @@ class Listing:
     frames: Mapping[int, Mapping[int, StackFrame]]
 
     def earlier(self, place: int) -> list[Compile]:
-        """The last few compiles of the same function before the one at a place, oldest first."""
+        """Return the last few compiles of the same function before the one at a place, oldest
+        first.
+        """
         return self._earlier[place]
 
     @cached_property

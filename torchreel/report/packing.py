@@ -35,7 +35,7 @@ class Packer:
         self._places: dict[str, int] = {}
 
     def add(self, part: DocumentPart) -> int:
-        """The place of a part."""
+        """Return the place of a part."""
         data = encoded(part)
         text = deflated(data)
         place = self._places.setdefault(text, len(self.parts))
@@ -45,7 +45,8 @@ class Packer:
         return place
 
     def add_if_room(self, make: Callable[[], DocumentPart]) -> int | None:
-        """The place of a part that is made now, with the parts it refers to; None without room.
+        """Return the place of a part that is made now, with the parts it refers to; None without
+        room.
 
         Then nothing has room any more: to make all the others, for the few small ones among them,
         would take minutes.
@@ -74,7 +75,7 @@ def deflated(data: bytes) -> str:
 
 
 def unpacked(text: str) -> bytes:
-    """The JSON of a packed part.  Raises DamagedStore for a text that is none."""
+    """Return the JSON of a packed part.  Raises DamagedStore for a text that is none."""
     try:
         return zlib.decompress(base64.b64decode(text, validate=True), wbits=-15)
     except (ValueError, zlib.error) as error:
@@ -82,7 +83,7 @@ def unpacked(text: str) -> bytes:
 
 
 def encoded(part: DocumentPart) -> bytes:
-    """A part as JSON, in which every character can be seen."""
+    """Return a part as JSON, in which every character can be seen."""
     return msgspec.json.encode(_visible(msgspec.to_builtins(part)))
 
 

@@ -47,7 +47,7 @@ ALONE, SITE, SERVED = (
 
 
 def render(document: PageDocument, kind: PagePolicy = ALONE, revision: str = "") -> str:
-    """The page; `revision` is that of the store, where a server shows it live."""
+    """Return the page; `revision` is that of the store, where a server shows it live."""
     style, script = asset("style.css"), script_text()
     title = html.escape(f"torchreel: {visible(document.store)}")
     return _PAGE.format(
@@ -73,7 +73,7 @@ def _hash(text: str) -> str:
 
 @cache
 def script_text() -> str:
-    """All scripts of the page as one, with the licence of the library that is among them."""
+    """Return all scripts of the page as one, with the licence of the library that is among them."""
     licence = asset("vendor/dagre.LEGAL.txt")
     parts = [licence, *(_MAP.sub("", asset(name)) for name in SCRIPTS)]
     return "\n".join(parts)
@@ -81,7 +81,7 @@ def script_text() -> str:
 
 @cache
 def asset(name: str) -> str:
-    """A file of the page."""
+    """Return a file of the page."""
     return (files("torchreel.report") / "assets" / name).read_text(encoding="utf-8")
 
 

@@ -19,7 +19,7 @@ _LONGEST = 4_000
 
 
 def ranks_of(store: Store, address: Address) -> RanksRow | None:
-    """The ranks of the last job in a store; None where there are fewer than two."""
+    """Return the ranks of the last job in a store; None where there are fewer than two."""
     try:
         found = diff_ranks([(store, address)])
     except UsageError:

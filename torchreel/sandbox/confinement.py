@@ -84,7 +84,7 @@ def is_confined() -> bool:
 
 
 def _use_for_temporary_files(folder: Path) -> None:
-    """For this process, and for the C++ compiler that it starts."""
+    """Use it for this process, and for the C++ compiler that it starts."""
     os.environ["TMPDIR"] = tempfile.tempdir = str(folder)
 
 

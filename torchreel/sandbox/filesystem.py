@@ -26,7 +26,9 @@ _THREADS_SINCE = 8
 
 @cache
 def abi() -> int:
-    """The version of Landlock in this kernel; 0 where there is none, or no library for it."""
+    """Return the version of Landlock in this kernel; 0 where there is none, or no library for
+    it.
+    """
     if sys.platform != "linux" or find_spec("landlockpy") is None:
         return 0
     import landlockpy

@@ -23,7 +23,7 @@ _SINCE = (
 
 
 def missing() -> list[str]:
-    """A sentence for each thing that this machine can't keep a confined process from."""
+    """Return a sentence for each thing that this machine can't keep a confined process from."""
     if sys.platform != "linux":
         return [f"no sandbox on {sys.platform}: {_WITHOUT_LANDLOCK}, start programs and connect."]
     found = []

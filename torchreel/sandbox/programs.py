@@ -27,7 +27,9 @@ _HEAD = 1 << 16  # bytes: the linker puts it first
 
 @cache
 def cpp_compiler() -> tuple[Path, ...]:
-    """The compiler, its parts, and the dynamic loader that starts each of them; once a process."""
+    """Return the compiler, its parts, and the dynamic loader that starts each of them; once a
+    process.
+    """
     drivers = [found for name in _names() if (found := shutil.which(name))]
     paths = [*drivers, *(part for driver in _distinct(drivers) for part in _parts(driver))]
     programs = _distinct(paths)
@@ -36,7 +38,7 @@ def cpp_compiler() -> tuple[Path, ...]:
 
 @cache
 def gpu_compilers() -> tuple[Path, ...]:
-    """The compilers for GPUs that Triton brings along, and those that are installed."""
+    """Return the compilers for GPUs that Triton brings along, and those that are installed."""
     triton = find_spec("triton")
     folder = Path(str(triton.origin if triton is not None else "")).parent
     found = [*folder.glob("backends/*/bin/*"), *filter(None, map(shutil.which, _GPU_COMPILERS))]
@@ -46,13 +48,13 @@ def gpu_compilers() -> tuple[Path, ...]:
 
 @cache
 def python(executable: str = "") -> tuple[Path, ...]:
-    """This Python or that of another environment, and its dynamic loader."""
+    """Return this Python or that of another environment, and its dynamic loader."""
     programs = _distinct([executable or sys.executable])
     return (*programs, *_distinct(filter(None, map(_loader, programs))))
 
 
 def _names() -> list[str]:
-    """Those that Inductor may take: a variable may name a wrapper and its compiler."""
+    """Return those that Inductor may take: a variable may name a wrapper and its compiler."""
     chosen = [shlex.split(os.environ.get(variable, "")) for variable in ("CXX", "CC")]
     return [*(word for words in chosen for word in words), *_COMPILERS]
 
@@ -77,7 +79,7 @@ def _part(driver: Path, name: str) -> str:
 
 
 def _loader(program: Path) -> str:
-    """The dynamic loader that a program names (ELF, 64 bits); '' where there is none."""
+    """Return the dynamic loader that a program names (ELF, 64 bits); '' where there is none."""
     try:
         with program.open("rb") as file:
             data = file.read(_HEAD)

@@ -10,7 +10,7 @@ _MOST = 256 << 20
 
 
 def read_file(path: str | Path, most: int = _MOST) -> bytes | None:
-    """The content of a file, up to so many bytes; None where there is no regular file.
+    """Return the content of a file, up to so many bytes; None where there is no regular file.
 
     A link is not followed, and nobody waits for the other end of a pipe.
     """

@@ -102,7 +102,7 @@ def _column() -> int:
 
 
 def instructions(*, programs: bool, signals: bool, pid: int) -> list[Instruction]:
-    """The whole filter, for the processor of this machine."""
+    """Return the whole filter, for the processor of this machine."""
     return [
         (_LOAD, 0, 0, _ARCHITECTURE),
         (_EQUAL, 1, 0, ARCHITECTURES[platform.machine()]),
@@ -166,7 +166,7 @@ def _if_ioctl() -> list[Instruction]:
 
 
 def _unless_first(allowed: Sequence[int]) -> list[Instruction]:
-    """The first argument has to be one of these."""
+    """Return the first argument has to be one of these."""
     tests: list[Instruction] = [_argument(0)]
     for number in allowed:
         tests += [(_EQUAL, 0, 1, number), (_RETURN, 0, 0, _ALLOW)]

@@ -65,12 +65,14 @@ def is_capture(compile_id: str) -> bool:
 
 
 def default_store() -> str:
-    """The store that is meant when none is named: `TORCHREEL_STORE`, or `torchreel.db` here."""
+    """Return the store that is meant when none is named: `TORCHREEL_STORE`, or `torchreel.db`
+    here.
+    """
     return hidden(os.environ.get(STORE_VARIABLE) or DEFAULT_STORE)
 
 
 def parse(text: str = "") -> Address:
-    """The address that `text` spells, without a password; UsageError when it spells none."""
+    """Return the address that `text` spells, without a password; UsageError when it spells none."""
     given, text = text, hidden(text)
     store, mark, place = text.rpartition("#")
     # A path may hold a '#' of its own.

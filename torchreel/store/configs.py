@@ -22,18 +22,18 @@ class ConfigEntry(NamedTuple):
 
 
 def ordered(entries: Sequence[ConfigEntry]) -> list[ConfigEntry]:
-    """The entries in the order of their names."""
+    """Return the entries in the order of their names."""
     return sorted(entries, key=lambda e: (e.module, e.key))
 
 
 def digest(entries: Sequence[ConfigEntry]) -> str:
-    """The digest of a set of entries, in whatever order they come."""
+    """Return the digest of a set of entries, in whatever order they come."""
     document: Json = [[e.module, e.key, e.value, e.portable] for e in ordered(entries)]
     return digest_of(canonical_json(document))
 
 
 def rows(config_id: int, entries: Sequence[ConfigEntry]) -> list[dict[str, object]]:
-    """The rows of `config_entries` that a set of entries is."""
+    """Return the rows of `config_entries` that a set of entries is."""
     return [
         {
             "config_id": config_id,

@@ -66,7 +66,7 @@ def _rows(source: Store, query: Select[Any]) -> Sequence[Row[Any]]:
 
 
 def _configs(source: Store, writer: Writer) -> dict[Any, Any]:
-    """Each set of config entries is kept once in a store: its id there."""
+    """Return each set of config entries is kept once in a store: its id there."""
     found: dict[int, list[ConfigEntry]] = {
         row.id: [] for row in _rows(source, select(schema.configs.c.id))
     }
@@ -77,7 +77,7 @@ def _configs(source: Store, writer: Writer) -> dict[Any, Any]:
 
 
 def _copy_rows(source: Store, table: Table, writer: Writer, ids: _Ids) -> None:
-    """The rows of a table that belong to what was copied; their ids are new ones."""
+    """Copy the rows of a table that belong to what was copied; their ids are new ones."""
     keys = {column.name: key.column.table.name for column in table.c for key in column.foreign_keys}
     owner = next(name for name in keys if not table.c[name].nullable)
     rows = [dict(row._mapping) for row in _rows(source, select(table))]
@@ -97,7 +97,7 @@ def _without_id(row: Mapping[str, Any]) -> dict[str, Any]:
 def _moved(
     row: Mapping[str, Any], table: Table, keys: Mapping[str, str], ids: _Ids
 ) -> dict[str, Any]:
-    """A row that refers to the copies of what it referred to."""
+    """Return a row that refers to the copies of what it referred to."""
     return {
         name: ids.get(keys[name], {}).get(value)
         if name in keys

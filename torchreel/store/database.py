@@ -100,7 +100,7 @@ class Store:
         return _open_file(path, write or create, create)
 
     def connect(self) -> Connection:
-        """A connection for reading: one consistent view until it is closed."""
+        """Return a connection for reading: one consistent view until it is closed."""
         return connections.reading(self.engine) if self.is_on_server else self.engine.connect()
 
     def rows(self, query: Select[Any]) -> list[Row[Any]]:
@@ -164,7 +164,9 @@ class Store:
             yield Writer(connection)
 
     def read_blob(self, digest: str) -> bytes:
-        """The bytes of a blob, verified against its digest; DamagedStore when they don't match."""
+        """Return the bytes of a blob, verified against its digest; DamagedStore when they don't
+        match.
+        """
         if isinstance(digest, Inline):
             return digest.data
         with self.connect() as connection:
@@ -180,7 +182,8 @@ class Store:
                 yield blobs.get(connection, digest, self._last_pack)
 
     def copied(self, path: Path) -> "Store":
-        """A copy of a SQLite store, open for writing; what is at the path already is taken as one.
+        """Return a copy of a SQLite store, open for writing; what is at the path already is taken
+        as one.
 
         Raises OSError where the directory can't be made.
         """
@@ -210,7 +213,10 @@ class Store:
         self.close()
 
     def _revision(self) -> str | None:
-        """The schema's revision; None in a database without our tables. Refuses a newer one."""
+        """Return the schema's revision; None in a database without our tables.
+
+        Refuses a newer one.
+        """
         with self.connect() as connection:
             if not inspect(connection).has_table("alembic_version"):
                 return None
@@ -302,7 +308,7 @@ def _open_file(path: Path, write: bool, create: bool) -> Store:
 
 
 def _migrated_copy(path: Path, reader: Store) -> Store:
-    """An older store as this version reads it: its file stays as it is."""
+    """Return an older store as this version reads it: its file stays as it is."""
     directory = tempfile.TemporaryDirectory(prefix="torchreel-")
     copy = Path(directory.name, path.name)
     with reader, reader.connect() as connection, closing(sqlite3.connect(copy)) as target:

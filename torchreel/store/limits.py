@@ -50,7 +50,7 @@ PUSHED_BLOB = 256 << 20
 
 
 def unpacked(packed: int) -> int:
-    """The most bytes that so many packed ones may unpack to."""
+    """Return the most bytes that so many packed ones may unpack to."""
     return min(MAX_BLOB_BYTES, UNPACKED_FLOOR + UNPACKED_RATIO * packed)
 
 
@@ -66,15 +66,17 @@ def json_memory(text: bytes) -> int:
 
 
 def steps(file_bytes: int) -> int:
-    """The most steps of SQLite's virtual machine for one transaction."""
+    """Return the most steps of SQLite's virtual machine for one transaction."""
     return SQL_STEPS + SQL_STEPS_PER_BYTE * file_bytes
 
 
 def value_bytes(file_bytes: int) -> int:
-    """The longest value that is read from a file of that size."""
+    """Return the longest value that is read from a file of that size."""
     return min(MAX_BLOB_BYTES, SQL_VALUE_FLOOR + 2 * file_bytes)
 
 
 def pages_memory(file_bytes: int) -> int:
-    """The most that one query may build out of the pages of a file, as `json_memory` counts."""
+    """Return the most that one query may build out of the pages of a file, as `json_memory`
+    counts.
+    """
     return JSON_MEMORY + JSON_MEMORY_RATIO * file_bytes

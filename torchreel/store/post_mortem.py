@@ -71,7 +71,7 @@ def _settle_one(store: Store, recording: Recording) -> bool:
 
 
 def _open_rows(writer: Writer, recording: Recording) -> list[int]:
-    """The compiles that nobody has written the end of."""
+    """Return the compiles that nobody has written the end of."""
     at = schema.compiles.c
     query = select(at.id).where(at.recording_id == recording.id, at.status == "running")
     return list(writer.connection.execute(query).scalars())
@@ -134,7 +134,7 @@ def _crash_in(store: Store, compile: Compile) -> _Crash:
 
 
 def _checkpoint(store: Store, compile: Compile) -> int | None:
-    """The last checkpoint of a compile: the one nearest to where it died."""
+    """Return the last checkpoint of a compile: the one nearest to where it died."""
     found = queries.checkpoints(store, compile)
     return found[-1].id if found else None
 

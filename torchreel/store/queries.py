@@ -58,13 +58,13 @@ FAULTS = frozenset({"SIGSEGV", "SIGBUS", "SIGILL", "SIGFPE", "SIGABRT"})
 
 
 def recordings(store: Store) -> list[Recording]:
-    """Every recording, oldest first."""
+    """Return every recording, oldest first."""
     rows = _fetch(store, select(schema.recordings).order_by(schema.recordings.c.id), Recording)
     return [_with_true_status(store, row) for row in rows]
 
 
 def recording(store: Store, recording_id: int) -> Recording:
-    """One recording; UsageError when the store has none of that number."""
+    """Return one recording; UsageError when the store has none of that number."""
     query = select(schema.recordings).where(schema.recordings.c.id == recording_id)
     rows = _fetch(store, query, Recording)
     if not rows:
@@ -91,14 +91,14 @@ def lost(store: Store, recording_id: int) -> list[Lost]:
 
 
 def compiles(store: Store, recording_id: int) -> list[Compile]:
-    """The compiles of a recording, in the order in which they began."""
+    """Return the compiles of a recording, in the order in which they began."""
     table = schema.compiles
     rows = _fetch(store, _of(table.c.recording_id, recording_id), Compile)
     return _with_true_statuses(store, recording(store, recording_id), rows)
 
 
 def pieces_of(store: Store, compile: Compile) -> list[Compile]:
-    """The compiles of parts of a compile's graph, which its backend compiled apart."""
+    """Return the compiles of parts of a compile's graph, which its backend compiled apart."""
     return [
         row
         for row in compiles(store, compile.recording_id)
@@ -109,7 +109,7 @@ def pieces_of(store: Store, compile: Compile) -> list[Compile]:
 
 
 def compile_by_id(store: Store, row_id: int) -> Compile:
-    """The compile with that row id, as other rows refer to it."""
+    """Return the compile with that row id, as other rows refer to it."""
     rows = _fetch(store, _of(schema.compiles.c.id, row_id), Compile)
     if not rows:
         raise DamagedStore(f"{store.target} refers to a compile (row {row_id}) that it lacks.")
@@ -126,7 +126,7 @@ def is_cut(store: Store, compile: Compile) -> bool:
 
 
 def compile_at(store: Store, address: Address) -> Compile:
-    """The compile that an address means; UsageError when there is none.
+    """Return the compile that an address means; UsageError when there is none.
 
     A compile's name without an attempt means its last attempt; an event, the compile it belongs
     to; a recording or nothing, the latest failing compile there, else the latest compile.
@@ -161,7 +161,7 @@ def require(store: Store, address: Address) -> None:
 
 
 def event_at(store: Store, address: Address) -> Event:
-    """The event that an address with `@` means; UsageError when there is none."""
+    """Return the event that an address with `@` means; UsageError when there is none."""
     table = schema.events
     place = (table.c.recording_id == address.recording, table.c.seq == address.event)
     rows = _fetch(store, select(*_known(table)).where(*place), Event)
@@ -177,7 +177,7 @@ def event_at(store: Store, address: Address) -> Event:
 
 
 def latest_failing(store: Store, recording_id: int | None = None) -> Compile | None:
-    """The compile that failed last, in one recording or in all that are no replays."""
+    """Return the compile that failed last, in one recording or in all that are no replays."""
     with_failure = _compiles_with_failure(store)
     found = [
         row
@@ -188,12 +188,12 @@ def latest_failing(store: Store, recording_id: int | None = None) -> Compile | N
 
 
 def stages(store: Store, compile: Compile) -> list[Stage]:
-    """The stages that a compile entered, in order."""
+    """Return the stages that a compile entered, in order."""
     return _fetch(store, _of(schema.stages.c.compile_id, compile.id), Stage)
 
 
 def open_stage(store: Store, compile: Compile) -> Stage | None:
-    """The innermost stage that a compile has entered and not left."""
+    """Return the innermost stage that a compile has entered and not left."""
     still = [stage for stage in stages(store, compile) if stage.status == "open"]
     return still[-1] if still else None
 
@@ -224,7 +224,7 @@ def _paged(
     kinds: Sequence[str] | None,
     between: tuple[int, int] | None,
 ) -> Iterator[Event]:
-    """The events in the pages that a query finds, of some kinds, at some positions."""
+    """Yield the events in the pages that a query finds, of some kinds, at some positions."""
     if between is not None:
         at = schema.event_pages.c
         query = query.where(at.last_seq >= between[0], at.first_seq <= between[1])
@@ -294,18 +294,18 @@ def event_counts_by_compile(store: Store, recording_id: int) -> dict[int | None,
 
 
 def _part(table: Table, of: Compile | Recording, *columns: ColumnElement[Any]) -> Select[Any]:
-    """The rows of a recording or of a compile."""
+    """Return the rows of a recording or of a compile."""
     column = table.c.compile_id if isinstance(of, Compile) else table.c.recording_id
     return select(*(columns or _known(table))).where(column == of.id)
 
 
 def _known(table: Table) -> list[Column[Any]]:
-    """The columns that the record has: a row's id means nothing to a reader of events."""
+    """Return the columns that the record has: a row's id means nothing to a reader of events."""
     return [c for c in table.c if table is not schema.events or c.name != "id"]
 
 
 def stack_frames(store: Store, recording_id: int) -> dict[int, StackFrame]:
-    """Every frame that events of a recording were seen from, by id."""
+    """Return every frame that events of a recording were seen from, by id."""
     pages = _fetch(store, _of(schema.stack_pages.c.recording_id, recording_id), StackPage)
     room = Room(store.target, store.size)
     found = (read_frames(page, room.take(store.read_blob(page.digest))) for page in pages)
@@ -313,12 +313,12 @@ def stack_frames(store: Store, recording_id: int) -> dict[int, StackFrame]:
 
 
 def stack(store: Store, event: Event) -> list[StackFrame]:
-    """The user's stack at an event, outermost frame first; empty when it has none."""
+    """Return the user's stack at an event, outermost frame first; empty when it has none."""
     return unwound(stack_frames(store, event.recording_id), event)
 
 
 def unwound(frames: Mapping[int, StackFrame], event: Event) -> list[StackFrame]:
-    """The user's stack at an event, from the frames of its recording."""
+    """Return the user's stack at an event, from the frames of its recording."""
     found: list[StackFrame] = []
     here = event.stack
     while here is not None and here in frames and len(found) < len(frames):
@@ -328,12 +328,14 @@ def unwound(frames: Mapping[int, StackFrame], event: Event) -> list[StackFrame]:
 
 
 def graphs(store: Store, compile: Compile) -> list[Graph]:
-    """The graphs of a compile, in the order in which they were recorded."""
+    """Return the graphs of a compile, in the order in which they were recorded."""
     return _fetch(store, _of(schema.graphs.c.compile_id, compile.id), Graph)
 
 
 def first_graphs(store: Store, recording_id: int) -> dict[int, Graph]:
-    """The first graph of each compile of a recording that has any, by the compile's row id."""
+    """Return the first graph of each compile of a recording that has any, by the compile's row
+    id.
+    """
     graphs, compiles = schema.graphs, schema.compiles
     query = select(graphs).join(compiles, graphs.c.compile_id == compiles.c.id)
     query = query.where(compiles.c.recording_id == recording_id).order_by(graphs.c.id.desc())
@@ -393,7 +395,7 @@ def checkpoints(store: Store, compile: Compile) -> list[Checkpoint]:
 
 
 def frame_bundle(store: Store, compile: Compile) -> FrameBundle | None:
-    """The Python frame of a compile, if it was kept (the last, should there be several)."""
+    """Return the Python frame of a compile, if it was kept (the last, should there be several)."""
     found = _fetch(store, _of(schema.frame_bundles.c.compile_id, compile.id), FrameBundle)
     return found[-1] if found else None
 
@@ -410,12 +412,14 @@ def has_frame(store: Store, compile: Compile) -> bool:
 
 
 def output_codes(store: Store, compile: Compile) -> list[OutputCode]:
-    """The source that the backend generated for a compile."""
+    """Return the source that the backend generated for a compile."""
     return _fetch(store, _of(schema.output_codes.c.compile_id, compile.id), OutputCode)
 
 
 def failures(store: Store, recording_id: int | None = None) -> list[Failure]:
-    """The failures of one recording or of the whole store, in the order in which they happened."""
+    """Return the failures of one recording or of the whole store, in the order in which they
+    happened.
+    """
     table = schema.failures
     query = select(table).order_by(table.c.time_ns, table.c.id)
     if recording_id is not None:
@@ -424,7 +428,7 @@ def failures(store: Store, recording_id: int | None = None) -> list[Failure]:
 
 
 def failure_of(store: Store, compile: Compile) -> Failure | None:
-    """The first failure of a compile (what comes after it is a consequence)."""
+    """Return the first failure of a compile (what comes after it is a consequence)."""
     table = schema.failures
     query = select(table).where(table.c.compile_id == compile.id)
     found = _fetch(store, query.order_by(table.c.time_ns, table.c.id).limit(1), Failure)
@@ -432,7 +436,7 @@ def failure_of(store: Store, compile: Compile) -> Failure | None:
 
 
 def config(store: Store, config_id: int | None) -> list[ConfigEntry]:
-    """The config values that were not the default; none for None."""
+    """Return the config values that were not the default; none for None."""
     table = schema.config_entries
     columns = (table.c.module, table.c.key, table.c.value, table.c.portable)
     query = select(*columns).where(table.c.config_id == config_id)
@@ -440,12 +444,12 @@ def config(store: Store, config_id: int | None) -> list[ConfigEntry]:
 
 
 def replays(store: Store, compile: Compile) -> list[Replay]:
-    """The replays of a compile and their verdicts, oldest first."""
+    """Return the replays of a compile and their verdicts, oldest first."""
     return _fetch(store, _of(schema.replays.c.compile_id, compile.id), Replay)
 
 
 def reductions(store: Store, failure: Failure | None = None) -> list[Reduction]:
-    """The runs of the minifier on one failure, or all of them, oldest first."""
+    """Return the runs of the minifier on one failure, or all of them, oldest first."""
     table = schema.reductions
     query = select(table).order_by(table.c.id)
     if failure is not None:
@@ -454,18 +458,18 @@ def reductions(store: Store, failure: Failure | None = None) -> list[Reduction]:
 
 
 def by_catch(store: Store, reduction: Reduction) -> list[ByCatch]:
-    """The other failures that a reduction met."""
+    """Return the other failures that a reduction met."""
     return _fetch(store, _of(schema.by_catch.c.reduction_id, reduction.id), ByCatch)
 
 
 def _of(key: Column[int], value: int) -> Select[Any]:
-    """The rows of the key's table where it has that value, in the order of their ids."""
+    """Return the rows of the key's table where it has that value, in the order of their ids."""
     table = key.table
     return select(table).where(key == value).order_by(table.c.id)
 
 
 def _fetch(store: Store, query: Select[Any], row_type: type[_Row]) -> list[_Row]:
-    """The rows that a query finds, as records; their values are checked by `Store.rows`."""
+    """Return the rows that a query finds, as records; their values are checked by `Store.rows`."""
     make: Callable[..., _Row] = row_type
     if row_type in (Failure, ByCatch):
         make = partial(_with_signature, row_type)
@@ -526,7 +530,7 @@ def _end(row: Compile, of: Recording, ends: marks.Ends | None, *, is_marked: boo
 
 
 def _searched(store: Store, recording_id: int | None) -> list[Compile]:
-    """The compiles among which an address that names none looks for its own."""
+    """Return the compiles among which an address that names none looks for its own."""
     if recording_id is not None:
         return compiles(store, recording_id)
     sources = [found for found in recordings(store) if found.kind != "replay"]
@@ -546,7 +550,7 @@ def _compiles_with_failure(store: Store) -> set[int | None]:
 
 
 def _named_compile(store: Store, address: Address) -> Compile:
-    """The compile that has the name in `address`, in its recording."""
+    """Return the compile that has the name in `address`, in its recording."""
     if address.recording is None:
         raise UsageError(f"{address} names a compile without the recording it is in.")
     named = [
@@ -564,7 +568,7 @@ def _named_compile(store: Store, address: Address) -> Compile:
 
 
 def _attempt_of(address: Address) -> int | None:
-    """The attempt that an address means; None for the last.
+    """Return the attempt that an address means; None for the last.
 
     Compiles that torch has no name for are numbered by attempts, and are none of one another.
     """

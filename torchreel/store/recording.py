@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def open_for_recording(target: str) -> DirectStore | Store:
-    """The store to record into; a file that is missing is created.
+    """Return the store to record into; a file that is missing is created.
 
     Raises StoreError for a file that is no store.  What is no file of this version (a server, an
     older store) is opened by `Store`, which knows how.

@@ -74,7 +74,7 @@ class JsonText(TypeDecorator[Json]):
         return value if value is None or isinstance(value, str) else json_text(value)
 
     def process_result_value(self, value: Any, dialect: Dialect) -> Any:
-        """The value, or an `Unreadable`: whoever has the row says which one it is."""
+        """Return the value, or an `Unreadable`: whoever has the row says which one it is."""
         if value is None and self.optional:
             return None
         if not isinstance(value, str):
@@ -113,7 +113,9 @@ def _id() -> Column[int]:
 def _ref(
     name: str, target: str, *, optional: bool = False, keep: bool = False, index: bool = True
 ) -> Column[int]:
-    """A foreign key; rows that refer to a deleted one go with it, or are kept with a null."""
+    """Return a foreign key; rows that refer to a deleted one go with it, or are kept with a
+    null.
+    """
     rule = "SET NULL" if keep else "CASCADE"
     key = ForeignKey(f"{target}.id", ondelete=rule)
     return Column(name, _NUMBER, key, nullable=optional or keep, index=index)
@@ -481,7 +483,7 @@ for _column in (
 
 
 def sql() -> str:
-    """The schema of a new file, as SQLite's SQL: what `schema.sql` holds.
+    """Return the schema of a new file, as SQLite's SQL: what `schema.sql` holds.
 
     Without spaces where they mean nothing: SQLite keeps this text in every file.
     """

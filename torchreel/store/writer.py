@@ -29,7 +29,7 @@ class Writer:
         return blobs.put(self.connection, data)
 
     def flush(self) -> None:
-        """Nothing: no blob waits here (see `direct`)."""
+        """Do nothing: no blob waits here (see `direct`)."""
 
     def add(self, table_name: str, **columns: object) -> int:
         """Insert one row and return its new id (0 for a table whose key is not an id).
@@ -71,7 +71,9 @@ class Writer:
         self.connection.execute(delete(table).where(table.c.id == id))
 
     def config(self, entries: Sequence[ConfigEntry]) -> int:
-        """The id of the config with exactly these entries, stored once however often it is used."""
+        """Return the id of the config with exactly these entries, stored once however often it is
+        used.
+        """
         digest = config_rows.digest(entries)
         new = self.put("configs", digest=digest)
         found = select(configs.c.id).where(configs.c.digest == digest)
@@ -86,7 +88,7 @@ class Writer:
         self.connection.execute(delete(rows).where(rows.c.recording_id == recording_id))
 
     def _table(self, name: str) -> Table:
-        """The table, which is made first where a file has it only from the first row on."""
+        """Return the table, which is made first where a file has it only from the first row on."""
         table = metadata.tables[name]
         if table in COMPUTED and not self._is_complete:
             metadata.create_all(self.connection, tables=COMPUTED)

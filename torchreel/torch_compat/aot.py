@@ -16,7 +16,9 @@ from torch.utils import _pytree as pytree
 
 @cache
 def record_classes() -> dict[str, type]:
-    """AOTAutograd's descriptors, and the keys of the paths at which unbacked symbols are bound."""
+    """Return AOTAutograd's descriptors, and the keys of the paths at which unbacked symbols are
+    bound.
+    """
     import torch._functorch._aot_autograd.descriptors as descriptors
 
     keys = (
@@ -32,7 +34,7 @@ def record_classes() -> dict[str, type]:
 
 
 def aot_graph_name() -> list[str]:
-    """The name of the AOT graph under way (`0_forward`): it stands in the output code."""
+    """Return the name of the AOT graph under way (`0_forward`): it stands in the output code."""
     from torch._functorch._aot_autograd.logging_utils import get_aot_graph_name
 
     context = TracingContext.try_get()
@@ -41,7 +43,9 @@ def aot_graph_name() -> list[str]:
 
 
 def donated_inputs() -> list[int] | None:
-    """The inputs of a backward graph whose memory Inductor may reuse (saved, and dead after it)."""
+    """Return the inputs of a backward graph whose memory Inductor may reuse (saved, and dead after
+    it).
+    """
     context = TracingContext.try_get()
     metadata = getattr(context, "fw_metadata", None)
     donated = getattr(metadata, "bw_donated_idxs", None)

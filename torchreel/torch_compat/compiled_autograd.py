@@ -41,7 +41,7 @@ def compiled_autograd(active: bool) -> Iterator[None]:
 
 
 def autograd_node_name(function: object) -> str:
-    """The name of the autograd node whose backward compiled autograd calls as this function.
+    """Return the name of the autograd node whose backward compiled autograd calls as this function.
 
     "" for anything else.
     """
@@ -55,7 +55,9 @@ def autograd_node_name(function: object) -> str:
 
 
 def autograd_node_function(name: str) -> Callable[..., object] | None:
-    """The backward of a node as a function, where compiled autograd has captured such a node."""
+    """Return the backward of a node as a function, where compiled autograd has captured such a
+    node.
+    """
     found = getattr(_autograd_nodes(), name, None)
     return found if autograd_node_name(found) == name else None
 
@@ -74,7 +76,9 @@ def _compiled_autograd() -> Any:
 
 
 def ones(*, requires_grad: bool = False) -> torch.Tensor:
-    """A small tensor that no mode sees; one with a gradient is no leaf, so it may be written to."""
+    """Return a small tensor that no mode sees; one with a gradient is no leaf, so it may be written
+    to.
+    """
     with _disable_current_modes(), torch.enable_grad():
         made = torch.ones(2, 2, dtype=torch.float32, device="cpu", requires_grad=requires_grad)
         return made.clone() if requires_grad else made
@@ -167,7 +171,7 @@ def has_tangent(info: Any) -> bool:
 
 
 def output_with_tangent(kept: bool) -> object:
-    """An output of which `has_tangent` is that."""
+    """Return an output of which `has_tangent` is that."""
     from torch._functorch._aot_autograd.schemas import OutputType
 
     return SimpleNamespace(
@@ -176,14 +180,14 @@ def output_with_tangent(kept: bool) -> object:
 
 
 def memory_format_of_tangent(**facts: Any) -> object:
-    """The memory format that a backward was compiled for."""
+    """Return the memory format that a backward was compiled for."""
     from torch._functorch._aot_autograd.schemas import MemoryFormatMeta
 
     return MemoryFormatMeta(**facts)
 
 
 def prologue(metadata: object) -> Callable[..., object]:
-    """The prologue of a backward, named as compiled autograd names it.
+    """Return the prologue of a backward, named as compiled autograd names it.
 
     Raises `UnsupportedError` in a torch that writes none.
     """

@@ -9,7 +9,7 @@ from types import ModuleType
 
 
 def config_modules() -> dict[str, ModuleType]:
-    """The four configuration modules whose entries decide a compile."""
+    """Return the four configuration modules whose entries decide a compile."""
     import torch._dynamo.config
     import torch._functorch.config
     import torch._inductor.config
@@ -24,7 +24,7 @@ def config_modules() -> dict[str, ModuleType]:
 
 
 def non_default_entries(module: ModuleType) -> dict[str, object]:
-    """The entries of a config module whose value is not the default (patches included).
+    """Return the entries of a config module whose value is not the default (patches included).
 
     To torch an entry that was patched once and restored is set for good, if to its default. Nothing
     depends on that, and two compiles of one process are not to differ in it.
@@ -40,13 +40,13 @@ def non_default_entries(module: ModuleType) -> dict[str, object]:
 
 @cache
 def config_keys(module: ModuleType) -> frozenset[str]:
-    """The names of a config module's entries."""
+    """Return the names of a config module's entries."""
     return frozenset(module._config)
 
 
 @contextlib.contextmanager
 def caches_off() -> Iterator[None]:
-    """No compiled artifact is read from or left in any cache: a hit would skip stages.
+    """Let no compiled artifact be read from or left in any cache: a hit would skip stages.
 
     Not by `force_disable_caches`: that makes Inductor probe the vector instructions of the machine,
     with a run of the C++ compiler, for every graph.

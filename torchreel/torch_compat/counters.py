@@ -11,7 +11,7 @@ from torch._guards import CompileId
 
 
 def aot_counter() -> int:
-    """The number that the next AOT graph will get (it appears in the output code)."""
+    """Return the number that the next AOT graph will get (it appears in the output code)."""
     import torch._functorch.aot_autograd as aot
 
     return _peek(aot.AOT_COUNTER)
@@ -25,7 +25,7 @@ def set_aot_counter(value: int) -> None:
 
 
 def graph_counter() -> int:
-    """The number that the next Inductor graph will get.
+    """Return the number that the next Inductor graph will get.
 
     Without importing Inductor, which takes seconds: a compile for another backend does not need it.
     """
@@ -41,7 +41,7 @@ def set_graph_counter(value: int) -> None:
 
 
 def checkpoint_counter() -> int:
-    """The number that the next region of activation checkpointing will get."""
+    """Return the number that the next region of activation checkpointing will get."""
     import torch._higher_order_ops.wrap as wrap
 
     return _peek(wrap.uid)
@@ -55,7 +55,9 @@ def set_checkpoint_counter(value: int) -> None:
 
 
 def region_call_counter() -> int:
-    """The number that the next call of a marked region will get in this thread (torch 2.13 on)."""
+    """Return the number that the next call of a marked region will get in this thread (torch 2.13
+    on).
+    """
     return int(getattr(_region_calls(), "counter", 0))
 
 
@@ -66,7 +68,7 @@ def set_region_call_counter(value: int) -> None:
 
 
 def _region_calls() -> Any:
-    """The state of a thread that `nested_compile_region` numbers its calls by."""
+    """Return the state of a thread that `nested_compile_region` numbers its calls by."""
     regions = sys.modules.get("torch._higher_order_ops.invoke_subgraph")
     return getattr(regions, "_invoke_subgraph_call_state", None)
 

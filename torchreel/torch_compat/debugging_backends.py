@@ -51,7 +51,7 @@ def calls_another(name: str) -> bool:
 
 
 def make(name: str, lookup: Callable[[str], Any]) -> Any:
-    """The backend of a recorded name, or None if it is not one of these.
+    """Return the backend of a recorded name, or None if it is not one of these.
 
     `lookup` gives the backend that such a one calls; what it raises is raised.
     """

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @cache
 def aten_names() -> frozenset[str]:
-    """The operators of torch's own namespace, by name, as they are registered."""
+    """Return the operators of torch's own namespace, by name, as they are registered."""
     names = torch._C._dispatch_get_all_op_names()
     found = (name.split(".")[0].partition("::") for name in names)
     return frozenset(name for namespace, _, name in found if namespace == "aten")
@@ -25,7 +25,9 @@ def aten_names() -> frozenset[str]:
 
 @cache
 def reference_names() -> frozenset[str]:
-    """The reference implementations of operators, by qualified name: Dynamo traces some of them."""
+    """Return the reference implementations of operators, by qualified name: Dynamo traces some of
+    them.
+    """
     import torch._refs
 
     return frozenset(
@@ -35,25 +37,27 @@ def reference_names() -> frozenset[str]:
 
 @cache
 def tensor_classes() -> Mapping[str, Callable[..., object]]:
-    """The classes that a graph may call as constructors, by qualified name."""
+    """Return the classes that a graph may call as constructors, by qualified name."""
     kept = (torch.Size, torch.Tensor, torch.nn.Parameter, *torch._tensor_classes)
     return {f"{cls.__module__}.{cls.__qualname__}": cls for cls in kept}
 
 
 def variable_functions() -> object:
-    """The namespace of the operators bound as `torch.NAME` (no files, processes or libraries)."""
+    """Return the namespace of the operators bound as `torch.NAME` (no files, processes or
+    libraries).
+    """
     return torch._C._VariableFunctions
 
 
 def higher_order_operators() -> Mapping[str, object]:
-    """The registered higher-order operators, by name."""
+    """Return the registered higher-order operators, by name."""
     from torch._ops import _higher_order_ops
 
     return _higher_order_ops
 
 
 def higher_order_operator(name: str) -> object | None:
-    """A higher-order operator by its name.
+    """Return a higher-order operator by its name.
 
     Torch imports the modules of some only where a program first uses them: all of its package for
     them are imported where one is missing.
@@ -73,12 +77,12 @@ def _import_higher_order_operators() -> None:
 
 
 def operator_name(operator: Any) -> str:
-    """The name under which a higher-order operator is registered."""
+    """Return the name under which a higher-order operator is registered."""
     return str(operator.name())
 
 
 def operator_by_name(namespace: str, packet: str) -> object | None:
-    """An operator that is registered in this process, without loading anything."""
+    """Return an operator that is registered in this process, without loading anything."""
     if not _is_registered(f"{namespace}::{packet}"):
         return None
     return getattr(getattr(torch.ops, namespace), packet, None)
@@ -142,7 +146,9 @@ def register_effect(name: str, effect: str) -> None:
 
 
 def new_dynamic_size() -> object:
-    """A size that depends on data, in a fake kernel; one that is known where there is no symbol."""
+    """Return a size that depends on data, in a fake kernel; one that is known where there is no
+    symbol.
+    """
     return torch.library.get_ctx().new_dynamic_size(min=0)
 
 
@@ -156,7 +162,7 @@ def operator_path(value: Any) -> str | None:
 
 
 def aten_overloads() -> list[tuple[str, str]]:
-    """The registered operators of torch's own namespace: name and overload."""
+    """Return the registered operators of torch's own namespace: name and overload."""
     names = [name.partition("::") for name in torch._C._dispatch_get_all_op_names()]
     parts = [name.partition(".") for namespace, _, name in names if namespace == "aten"]
     return sorted((packet, overload or "default") for packet, _, overload in parts)

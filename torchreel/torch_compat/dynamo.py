@@ -32,7 +32,7 @@ __all__ = ["CompileContext", "CompileId", "Source", "TracingContext", "tracing"]
 
 @cache
 def source_classes() -> dict[str, type[Source]]:
-    """Every concrete Source that Dynamo defines, by class name."""
+    """Return every concrete Source that Dynamo defines, by class name."""
     import torch._dynamo.source as sources
 
     return {
@@ -45,7 +45,7 @@ def source_classes() -> dict[str, type[Source]]:
 
 @cache
 def in_graph_names() -> Mapping[str, str]:
-    """Dynamo's table of functions by qualified name, with the name of their rule."""
+    """Return Dynamo's table of functions by qualified name, with the name of their rule."""
     from torch._dynamo import trace_rules
 
     tables = (
@@ -59,7 +59,9 @@ def in_graph_names() -> Mapping[str, str]:
 
 @cache
 def graph_operators() -> frozenset[str]:
-    """The functions of `operator` that Dynamo writes into graphs, or that symbolic numbers have."""
+    """Return the functions of `operator` that Dynamo writes into graphs, or that symbolic numbers
+    have.
+    """
     from torch._dynamo.variables.builtin import BuiltinVariable
     from torch.fx.experimental.sym_node import magic_methods, method_to_operator
 
@@ -68,12 +70,16 @@ def graph_operators() -> frozenset[str]:
 
 
 def nested_compile_region(function: Any) -> Any:
-    """The function that `torch.compiler.nested_compile_region` was given; None for any other."""
+    """Return the function that `torch.compiler.nested_compile_region` was given; None for any
+    other.
+    """
     return getattr(function, "__marked_compile_region_fn__", None)
 
 
 def subgraph_name() -> str | None:
-    """The name of the region that regional compilation is at: torch's trace records have it."""
+    """Return the name of the region that regional compilation is at: torch's trace records have
+    it.
+    """
     from torch.fx import traceback
 
     find = getattr(traceback, "_get_regional_inductor_subgraph_name", None)  # since 2.13
@@ -82,7 +88,7 @@ def subgraph_name() -> str | None:
 
 
 def objects_of_compile(backend: object) -> dict[str, object]:
-    """The program's own code that decides a compile, by name.
+    """Return the program's own code that decides a compile, by name.
 
     Config entries (`inductor.post_grad_custom_post_pass`) and options (`options.NAME`) that hold
     what is no plain value, and the backend (`backend`), where it is none of torch's.
@@ -110,14 +116,14 @@ def _holds_code(value: object) -> bool:
 
 
 def _innermost(backend: object) -> object:
-    """The callable that the program gave, without torch's wrappers around it."""
+    """Return the callable that the program gave, without torch's wrappers around it."""
     while hasattr(backend, "_torchdynamo_orig_backend"):
         backend = backend._torchdynamo_orig_backend
     return backend.compiler_fn if isinstance(backend, torch._TorchCompileWrapper) else backend
 
 
 def backend_of(backend: object) -> tuple[str, dict[str, Any]]:
-    """A backend's portable name and the options of its `torch.compile` call."""
+    """Return a backend's portable name and the options of its `torch.compile` call."""
     from torch._dynamo.backends.registry import _COMPILER_FNS
 
     inner = backend
@@ -181,7 +187,9 @@ def errors_on_graph_break() -> bool:
 
 
 def function_modes() -> tuple[str | None, list[str]]:
-    """The default device, and the classes of the other torch function modes, outermost first."""
+    """Return the default device, and the classes of the other torch function modes, outermost
+    first.
+    """
     from torch.overrides import _get_current_function_mode_stack
     from torch.utils._device import DeviceContext
 
@@ -350,7 +358,7 @@ def mark_as_dynamo_graph(graph: GraphModule, sources: Mapping[str, Any]) -> None
 
 
 def compile_context(compile_id: object, attempt: int = 0) -> Any:
-    """The recorded compile id and attempt, as the current ones."""
+    """Return the recorded compile id and attempt, as the current ones."""
     if compile_id is None:
         return contextlib.nullcontext()
     context = CompileContext(CompileId.from_string(str(compile_id)))
@@ -382,7 +390,7 @@ def tracing_context(
 
 
 def backend(name: str, options: Mapping[str, object]) -> Callable[..., Any]:
-    """A backend of torch's own by name: a registered one, or one for debugging.
+    """Return a backend of torch's own by name: a registered one, or one for debugging.
 
     Raises `UntrustedError` for any other: a backend is code.
     """
@@ -427,7 +435,7 @@ _MARKS = ("_allowed_callable_ids", "_disallowed_callable_ids", "_nonstrict_trace
 
 
 def dynamo_marks(function: object) -> tuple[str, ...]:
-    """The sets of Dynamo's that the program has put a function or class into."""
+    """Return the sets of Dynamo's that the program has put a function or class into."""
     rules = sys.modules.get("torch._dynamo.trace_rules")
     return tuple(name for name in _MARKS if id(function) in getattr(rules, name, ()))
 

@@ -10,7 +10,7 @@ from torchreel.errors import UnsupportedError
 
 
 def default_decompositions() -> tuple[dict[Any, Any], dict[Any, Any]]:
-    """The tables with which torch decomposes an exported program, if it is given none.
+    """Return the tables with which torch decomposes an exported program, if it is given none.
 
     For operators that are defined by others, and for those that AOTAutograd traces.
     """
@@ -45,7 +45,7 @@ def export_verifier(dialect: str) -> Any:
 
 
 def guards_of_export(program: Any) -> list[str]:
-    """The conditions on the inputs of an exported program, as code."""
+    """Return the conditions on the inputs of an exported program, as code."""
     return list(program._guards_code)
 
 

@@ -30,7 +30,7 @@ def has_zero_tensor(tensor: torch.Tensor) -> bool:
 
 
 def zero_tensor(size: list[int], **kwargs: Any) -> torch.Tensor:
-    """A ZeroTensor."""
+    """Return a ZeroTensor."""
     return torch._efficientzerotensor(size, **kwargs)
 
 
@@ -82,7 +82,7 @@ def is_wrapper_subclass(tensor: torch.Tensor) -> bool:
 
 
 def own_subclasses() -> dict[str, type[torch.Tensor]]:
-    """Torch's own wrapper subclasses that a store may name: they only hold other tensors."""
+    """Return Torch's own wrapper subclasses that a store may name: they only hold other tensors."""
     from torch.nested._internal.nested_tensor import NestedTensor
     from torch.testing._internal.two_tensor import TwoTensor
 
@@ -102,7 +102,7 @@ def is_functorch_wrapper(tensor: torch.Tensor) -> bool:
 
 
 def storage_of(tensor: torch.Tensor) -> tuple[int, object] | None:
-    """A storage's identity and its size in bytes; None for tensors that have none."""
+    """Return a storage's identity and its size in bytes; None for tensors that have none."""
     try:
         storage = tensor.untyped_storage()
     except (NotImplementedError, RuntimeError):
@@ -173,7 +173,7 @@ def fake_of_meta(
     stride: Iterable[int | torch.SymInt],
     options: Mapping[str, Any],
 ) -> FakeTensor:
-    """A fake made of a meta tensor, as the conversion of a real tensor makes one.
+    """Return a fake made of a meta tensor, as the conversion of a real tensor makes one.
 
     It has symbolic sizes though all of them are numbers by now; one that a FakeTensorMode makes in
     `torch.empty_strided` has not.
@@ -184,7 +184,9 @@ def fake_of_meta(
 
 
 def item_memo(tensor: torch.Tensor) -> torch.SymInt | torch.SymFloat | None:
-    """The symbol that Dynamo gave to the value of a 0-d input, if any (read without a check)."""
+    """Return the symbol that Dynamo gave to the value of a 0-d input, if any (read without a
+    check).
+    """
     memo = getattr(tensor, "_item_memo", None) if isinstance(tensor, FakeTensor) else None
     return memo if isinstance(memo, (torch.SymInt, torch.SymFloat)) else None
 
@@ -196,7 +198,7 @@ def set_item_memo(tensor: torch.Tensor, value: object) -> None:
 
 
 def no_dispatch() -> Any:
-    """A context in which no mode of the program sees what an encoder touches."""
+    """Return a context in which no mode of the program sees what an encoder touches."""
 
     return _disable_current_modes()
 
@@ -204,7 +206,9 @@ def no_dispatch() -> Any:
 def fake_mode_of(
     gm: torch.fx.GraphModule | None, inputs: Iterable[object]
 ) -> FakeTensorMode | None:
-    """The fake mode of the compile under way; without one, that of the inputs or of a graph."""
+    """Return the fake mode of the compile under way; without one, that of the inputs or of a
+    graph.
+    """
     context = TracingContext.try_get()
     if context is not None and context.fake_mode is not None:
         return context.fake_mode
@@ -216,13 +220,15 @@ def fake_mode_of(
 
 
 def fake_mode_settings(mode: FakeTensorMode | None) -> dict[str, bool]:
-    """The settings of a fake mode that change what operators return."""
+    """Return the settings of a fake mode that change what operators return."""
     names = ("allow_non_fake_inputs", "allow_scalar_outputs", "static_shapes", "allow_meta")
     return {name: bool(getattr(mode, name)) for name in names if hasattr(mode, name)}
 
 
 def first_row_length(mode: FakeTensorMode | None) -> int | None:
-    """The number that a fake mode gives to the first length of rows that it makes in a trace."""
+    """Return the number that a fake mode gives to the first length of rows that it makes in a
+    trace.
+    """
     return None if mode is None else getattr(mode, "nt_tensor_id_initial_count", None)
 
 
@@ -274,7 +280,7 @@ def set_known_of_fake(fake: object, real: torch.Tensor, what: str) -> object:
 
 
 def _again(fake: FakeTensor, real: torch.Tensor) -> torch.Tensor:
-    """Another fake tensor of a real one, with the storage of the first."""
+    """Return another fake tensor of a real one, with the storage of the first."""
     with fake.fake_mode, torch.no_grad():
         made = fake.detach()
         if isinstance(real, torch.nn.Parameter):
@@ -283,7 +289,7 @@ def _again(fake: FakeTensor, real: torch.Tensor) -> torch.Tensor:
 
 
 def fake_mode(env: ShapeEnv, settings: Mapping[str, bool]) -> FakeTensorMode:
-    """A FakeTensorMode over a ShapeEnv, with recorded settings."""
+    """Return a FakeTensorMode over a ShapeEnv, with recorded settings."""
     mode = FakeTensorMode(
         shape_env=env,
         allow_non_fake_inputs=settings.get("allow_non_fake_inputs", False),
@@ -359,6 +365,6 @@ FAKE_ERRORS = (RuntimeError, TypeError, ValueError, KeyError, AttributeError, As
 
 
 def current_fake_mode() -> FakeTensorMode | None:
-    """The fake mode of the compile that is under way, if there is one by now."""
+    """Return the fake mode of the compile that is under way, if there is one by now."""
     context = TracingContext.try_get()
     return None if context is None else context.fake_mode

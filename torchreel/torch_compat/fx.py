@@ -16,7 +16,7 @@ from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
 @cache
 def inplace_operators() -> frozenset[str]:
-    """The functions of `operator` that FX writes as `a += b`, by qualified name."""
+    """Return the functions of `operator` that FX writes as `a += b`, by qualified name."""
     from torch.fx.graph import inplace_methods
 
     return frozenset(f"operator.{name}" for name in inplace_methods)
@@ -30,7 +30,9 @@ def qualified_name(function: Callable[..., object]) -> str:
 
 
 def graph_names(graph: torch.fx.Graph) -> tuple[set[str], dict[str, int]]:
-    """The names a graph has used (erased nodes too) and its counters: they number new nodes."""
+    """Return the names a graph has used (erased nodes too) and its counters: they number new
+    nodes.
+    """
     namespace = graph._graph_namespace
     return set(namespace._used_names), dict(namespace._base_count)
 
@@ -55,14 +57,14 @@ def graph_module_state(value: Any) -> dict[str, Any] | None:
 
 
 def within_wrapper(gm: Any) -> Any:
-    """The graph module in the one that torch makes around it where its inputs are lists."""
+    """Return the graph module in the one that torch makes around it where its inputs are lists."""
     from torch._dynamo.utils import GmWrapper
 
     return gm.gm if isinstance(gm, GmWrapper) else gm
 
 
 def traced_env(gm: torch.fx.GraphModule) -> ShapeEnv | None:
-    """The ShapeEnv of the values that the nodes of a graph were traced with."""
+    """Return the ShapeEnv of the values that the nodes of a graph were traced with."""
     for node in gm.graph.nodes:
         value = node.meta.get("example_value", node.meta.get("val"))
         if isinstance(value, FakeTensor):
@@ -73,12 +75,14 @@ def traced_env(gm: torch.fx.GraphModule) -> ShapeEnv | None:
 
 
 def last_sequence() -> int:
-    """The number that a node of a graph is traced with now (torch/fx/proxy.py: _get_seq_nr)."""
+    """Return the number that a node of a graph is traced with now (torch/fx/proxy.py:
+    _get_seq_nr).
+    """
     return int(torch.autograd._get_sequence_nr()) - 1  # type: ignore[attr-defined]
 
 
 def node_sources(data: Any) -> object:
-    """A chain of node origins (`meta["from_node"]`) from plain data."""
+    """Return a chain of node origins (`meta["from_node"]`) from plain data."""
     from torch.fx.traceback import NodeSource
 
     return [NodeSource._from_dict(item) for item in data]
@@ -102,12 +106,12 @@ def holds_tensors(value: object) -> bool:
 
 
 def without_addresses(text: str) -> str:
-    """The text of a target without the address that Python prints for unnamed objects."""
+    """Return the text of a target without the address that Python prints for unnamed objects."""
     return re.sub(r" at 0x[0-9a-f]+", "", text)
 
 
 def graph_module(root: torch.nn.Module, graph: torch.fx.Graph) -> torch.fx.GraphModule:
-    """A GraphModule as Dynamo makes one (compiled lazily where torch does so)."""
+    """Return a GraphModule as Dynamo makes one (compiled lazily where torch does so)."""
     from torch.fx._lazy_graph_module import _make_graph_module
 
     return _make_graph_module(root, graph)
@@ -126,7 +130,7 @@ def disable_tracer() -> None:
 
 
 def kernel_calls(graph: GraphModule) -> list[str]:
-    """The nodes of a graph and its bodies that call a Triton kernel of the program."""
+    """Return the nodes of a graph and its bodies that call a Triton kernel of the program."""
     return [
         node.name
         for module in graph.modules()

@@ -46,7 +46,7 @@ def probe_vector_isa() -> None:
 def compile_fx(
     *, decompositions: Mapping[Any, Any] | None, ignore_shape_env: bool
 ) -> Callable[..., Any]:
-    """Inductor's entry for a graph that a backend compiles apart."""
+    """Return Inductor's entry for a graph that a backend compiles apart."""
     from torch._inductor import compile_fx as inductor
 
     given: dict[str, Any] = {"ignore_shape_env": True} if ignore_shape_env else {}
@@ -58,7 +58,7 @@ def compile_fx(
 def compile_fx_inner(
     graph: GraphModule, inputs: Sequence[object], kwargs: Mapping[str, object]
 ) -> object:
-    """Inductor's entry for one ATen graph, with the recorded keyword arguments."""
+    """Return Inductor's entry for one ATen graph, with the recorded keyword arguments."""
     from torch._inductor.compile_fx import compile_fx_inner as inner
     from torch._inductor.cudagraph_utils import BoxedDeviceIndex
     from torch._inductor.utils import BoxedBool

@@ -76,7 +76,9 @@ def resolve(name: TorchName) -> tuple[Any, str]:
 
 
 def _annotated(owner: object) -> Collection[str]:
-    """The fields that a class or module declares itself; since Python 3.14 not in its `vars`."""
+    """Return the fields that a class or module declares itself; since Python 3.14 not in its
+    `vars`.
+    """
     declares = inspect.isclass(owner) or inspect.ismodule(owner)
     return inspect.get_annotations(owner) if declares else ()  # type: ignore[arg-type]
 

@@ -10,7 +10,9 @@ import torch
 
 
 def numpy_functions() -> dict[str, Callable[..., object]]:
-    """The functions and scalar types of `torch._numpy` that NumPy has too, by qualified name."""
+    """Return the functions and scalar types of `torch._numpy` that NumPy has too, by qualified
+    name.
+    """
     from torch._dynamo import utils as dynamo_utils
 
     found = {}
@@ -24,7 +26,7 @@ def numpy_functions() -> dict[str, Callable[..., object]]:
 
 
 def array_methods() -> frozenset[str]:
-    """The names of the methods of `torch._numpy`'s arrays."""
+    """Return the names of the methods of `torch._numpy`'s arrays."""
     from torch._numpy._ndarray import ndarray
 
     return frozenset(

@@ -38,7 +38,7 @@ __all__ = [
 
 @cache
 def sympy_functions() -> dict[str, type[sympy.Basic]]:
-    """torch's own SymPy functions by class name: they occur in sizes, guards and ranges."""
+    """Return torch's own SymPy functions by class name: they occur in sizes, guards and ranges."""
     return {
         name: value
         for name, value in vars(sympy_extension).items()
@@ -50,17 +50,17 @@ def sympy_functions() -> dict[str, type[sympy.Basic]]:
 
 
 def suppress_guards(env: ShapeEnv) -> Any:
-    """A context in which the ShapeEnv notes no guard."""
+    """Return a context in which the ShapeEnv notes no guard."""
     return env.suppress_guards()
 
 
 def unreplaced(node: Any) -> Any:
-    """The expression of a SymNode, as it was made: `expr` is that after replacements."""
+    """Return the expression of a SymNode, as it was made: `expr` is that after replacements."""
     return node._expr if isinstance(node, SymNode) else expression(node)
 
 
 def range_of(node: SymNode) -> tuple[int | None, int | None]:
-    """The least and the most that a symbol can be; None where there is no limit."""
+    """Return the least and the most that a symbol can be; None where there is no limit."""
     env = node.shape_env
     found = env.var_to_range.get(node.expr) if env is not None else None
     bounds = (found.lower, found.upper) if found is not None else (None, None)
@@ -75,20 +75,23 @@ def is_specialised(sizes: Iterable[int | torch.SymInt]) -> bool:
 
 
 def expression(node: Any) -> sympy.Basic:
-    """The expression of a SymInt's node; a nested int (the length of each row of a jagged tensor)
-    has no symbol, and SymPy's name for it is a SingletonInt."""
+    """Return the expression of a SymInt's node; a nested int (the length of each row of a jagged
+    tensor) has no symbol, and SymPy's name for it is a SingletonInt.
+    """
     if not isinstance(node, SymNode) and node.is_nested_int():
         return SingletonInt(node.nested_int(), coeff=node.nested_int_coeff())
     return node.expr
 
 
 def singleton_parts(expr: Any) -> tuple[int, int]:
-    """The number of a nested int, and the factor before it."""
+    """Return the number of a nested int, and the factor before it."""
     return int(expr._val), int(expr._coeff)
 
 
 def nested_hint(env: ShapeEnv, expr: sympy.Basic) -> torch.SymInt | None:
-    """The hint of a length that is none: a nested int, or a multiple of one; None otherwise."""
+    """Return the hint of a length that is none: a nested int, or a multiple of one; None
+    otherwise.
+    """
     known = {symbol: env.backed_var_to_val.get(symbol) for symbol in expr.free_symbols}
     if not any(isinstance(value, SingletonInt) for value in known.values()):
         return None
@@ -99,14 +102,14 @@ def nested_hint(env: ShapeEnv, expr: sympy.Basic) -> torch.SymInt | None:
 
 
 def nested_int(expr: Any) -> torch.SymInt:
-    """The nested int that a SingletonInt stands for, as jagged tensors make them."""
+    """Return the nested int that a SingletonInt stands for, as jagged tensors make them."""
     from torch.nested._internal.nested_int import NestedIntNode
 
     return torch.SymInt(NestedIntNode(*singleton_parts(expr)))  # type: ignore[no-untyped-call]
 
 
 def hint_of(node: SymNode) -> object:
-    """A SymNode's hint, without computing one."""
+    """Return a SymNode's hint, without computing one."""
     return getattr(node, "_hint", None)
 
 
@@ -118,12 +121,12 @@ def no_hint() -> object:
 
 
 def shape_guard(expr: sympy.Basic, size_oblivious: bool) -> ShapeGuard:
-    """A guard of a ShapeEnv, without a source location."""
+    """Return a guard of a ShapeEnv, without a source location."""
     return ShapeGuard(expr, torch._guards.SLoc(None, None), size_oblivious)
 
 
 def runtime_assert(expr: sympy.Basic, message: str) -> RuntimeAssert:
-    """A deferred runtime assert, without a stack."""
+    """Return a deferred runtime assert, without a stack."""
     from torch.utils._traceback import CapturedTraceback
 
     stack = CapturedTraceback.extract(skip=1)  # type: ignore[no-untyped-call]
@@ -167,7 +170,7 @@ def settle_shape_env(env: ShapeEnv) -> None:
 
 # What ShapeEnv keeps in caches of functools: `formats.shape_env.answers` reads and fills them.
 def evaluation_cache() -> functools._lru_cache_wrapper[Any]:
-    """The last answers of any ShapeEnv to `evaluate_expr`."""
+    """Return the last answers of any ShapeEnv to `evaluate_expr`."""
     return ShapeEnv._inner_evaluate_expr
 
 

@@ -10,7 +10,7 @@ from torch.fx import GraphModule
 
 
 def nearest_graph(frames: Sequence[FrameType]) -> GraphModule | None:
-    """The graph module that the innermost of some frames works on."""
+    """Return the graph module that the innermost of some frames works on."""
     from torch.fx import Graph
 
     for frame in frames:
@@ -26,13 +26,13 @@ def nearest_graph(frames: Sequence[FrameType]) -> GraphModule | None:
 
 
 def nearest_lowering(frames: Sequence[FrameType]) -> object:
-    """The GraphLowering that the innermost of some frames works on, if there is one."""
+    """Return the GraphLowering that the innermost of some frames works on, if there is one."""
     values = (value for frame in frames for value in frame.f_locals.values())
     return next((value for value in values if _lowering(value)), None)
 
 
 def nearest_tracer(frames: Sequence[FrameType]) -> object:
-    """Dynamo's translator of the innermost frame that it is tracing, if it traces one."""
+    """Return Dynamo's translator of the innermost frame that it is tracing, if it traces one."""
     from torch._dynamo.symbolic_convert import InstructionTranslatorBase
 
     values = (value for frame in frames for value in frame.f_locals.values())

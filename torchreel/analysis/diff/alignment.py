@@ -16,7 +16,7 @@ Pair = tuple[int | None, int | None]
 
 
 def align(left: Sequence[Hashable], right: Sequence[Hashable]) -> Iterator[Pair]:
-    """Positions that belong together, in order; None on the side that has nothing there."""
+    """Yield positions that belong together, in order; None on the side that has nothing there."""
     start, end = _common(left, right)
     yield from ((i, i) for i in range(start))
     yield from _between(left, right, start, end)

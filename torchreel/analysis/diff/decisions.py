@@ -82,7 +82,7 @@ class DecisionReader:
         self._configs: dict[int | None, list[ConfigEntry]] = {}
 
     def of(self, number: int) -> Decisions:
-        """The decisions of a compile, in the order of its event log; its config first."""
+        """Return the decisions of a compile, in the order of its event log; its config first."""
         if number not in self._first:
             self._at_once = min(2 * self._at_once, _AT_ONCE)
             self._first = range(number, min(number + self._at_once, len(self._compiles)))
@@ -156,7 +156,7 @@ def _data(event: Event) -> Data:
 
 
 def _named(*fields: str) -> Callable[[Event], Iterable[str]]:
-    """The name of an event with some of its fields."""
+    """Return the name of an event with some of its fields."""
 
     def text(event: Event) -> Iterable[str]:
         data = _data(event)

@@ -75,7 +75,7 @@ _Part = tuple[Store, Recording, Sequence[Compile]]
 
 
 def _recordings(left: _Part, right: _Part, layers: Sequence[str], *, named: bool) -> RecordingDiff:
-    """Two recordings; the compiles are paired, or are the ones that were named."""
+    """Return two recordings; the compiles are paired, or are the ones that were named."""
     ours, theirs = left[:2], right[:2]
     if (left[1].kind == "replay") != (right[1].kind == "replay"):
         layers = [name for name in layers if name in REPLAYED]

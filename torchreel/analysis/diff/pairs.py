@@ -29,7 +29,8 @@ class Pairs(Generic[_Item]):
 
 
 def pair_compiles(left: Sequence[Compile], right: Sequence[Compile]) -> Pairs[Compile]:
-    """Compiles with the same id and frame; the others by order within a frame, then by order.
+    """Return compiles with the same id and frame; the others by order within a frame, then by
+    order.
 
     The last step is taken only where as many are left on one side as on the other.
     """
@@ -37,7 +38,7 @@ def pair_compiles(left: Sequence[Compile], right: Sequence[Compile]) -> Pairs[Co
 
 
 def pair_recordings(left: Sequence[Recording], right: Sequence[Recording]) -> Pairs[Recording]:
-    """Recordings of the same rank, in order; then by order."""
+    """Return recordings of the same rank, in order; then by order."""
     return _pair(left, right, (lambda row: row.rank,))
 
 
@@ -136,7 +137,7 @@ def _recordings(store: Store, address: Address) -> list[Recording]:
 
 
 def counterpart(compile: Compile, other: Selected, address: Address) -> Selected:
-    """The one compile of the other side that belongs to a named compile."""
+    """Return the one compile of the other side that belongs to a named compile."""
     for recording, compiles in other.recordings:
         for _, found in pair_compiles([compile], compiles).both:
             return Selected(other.store, ((recording, (found,)),), True)

@@ -41,7 +41,7 @@ class Rank:
         return place(self.store, self.recording)
 
     def side(self, number: int) -> DiffSide | None:
-        """Its compile of that number, in the order in which they began."""
+        """Return its compile of that number, in the order in which they began."""
         return DiffSide(self.store, self.compiles[number]) if number < len(self.compiles) else None
 
 
@@ -80,7 +80,7 @@ class RanksReport:
         return 0 if self.parting is None else 1
 
     def to_json(self) -> Json:
-        """As data."""
+        """Return it as data."""
         parting = self.parting
         return {
             "ranks": [{"rank": row.rank, "recording": row.address} for row in self.ranks],
@@ -130,7 +130,7 @@ def _ranks(places: Sequence[tuple[Store, Address]]) -> tuple[Rank, ...]:
 
 
 def _of(store: Store, address: Address) -> Iterator[Rank]:
-    """The ranks that an address covers, oldest first; of a recording, those of its run."""
+    """Yield the ranks that an address covers, oldest first; of a recording, those of its run."""
     wanted = None
     if address.recording is not None:
         wanted = queries.recording(store, address.recording).run
@@ -174,7 +174,7 @@ class _Walk:
         return agreed, parting
 
     def _graph(self, known: Known, logs: Mapping[int, Decisions]) -> Parting | None:
-        """The first node in which the Dynamo graph of a rank is not that of the first."""
+        """Return the first node in which the Dynamo graph of a rank is not that of the first."""
         (first, first_side), ours = known[0], logs[known[0][0].rank]
         for rank, side in known[1:]:
             theirs = logs[rank.rank]

@@ -36,7 +36,7 @@ class DiffSide:
         return recording.entry if recording.kind == "replay" else None
 
     def at(self, seq: int) -> str:
-        """The address of an event of this compile."""
+        """Return the address of an event of this compile."""
         return f"{self.address}@{seq}"
 
 
@@ -53,7 +53,7 @@ class LayerDifference:
     """The entries that both sides have just before it, where there is an order."""
 
     def to_json(self) -> Json:
-        """As data."""
+        """Return it as data."""
         return {**vars(self), "before": list(self.before)}
 
 
@@ -74,7 +74,7 @@ class LayerDiff:
         return bool(self.left or self.right)
 
     def to_json(self) -> Json:
-        """As data."""
+        """Return it as data."""
         found = [difference.to_json() for difference in self.differences]
         return {
             "layer": self.layer, "left": self.left, "right": self.right, "differences": found,
@@ -96,7 +96,7 @@ class CompileDiff:
         return tuple(layer for layer in self.layers if layer.differences)
 
     def to_json(self) -> Json:
-        """As data."""
+        """Return it as data."""
         return {
             "left": self.left.address, "right": self.right.address,
             "frame": self.left.compile.frame_name,
@@ -132,7 +132,7 @@ class RecordingDiff:
             yield from pair.layers
 
     def to_json(self) -> Json:
-        """As data."""
+        """Return it as data."""
         return {
             "left": place(*self.left), "right": place(*self.right),
             "environment": None if self.environment is None else self.environment.to_json(),
@@ -163,7 +163,7 @@ class DiffReport:
         return 0 if self.same else 1
 
     def to_json(self) -> Json:
-        """As data."""
+        """Return it as data."""
         return {
             "same": self.same,
             "recordings": [pair.to_json() for pair in self.recordings],
@@ -173,5 +173,5 @@ class DiffReport:
 
 
 def place(store: Store, recording: Recording) -> str:
-    """The address of a recording."""
+    """Return the address of a recording."""
     return f"{store.target}#{recording.id}"

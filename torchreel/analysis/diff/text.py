@@ -13,7 +13,7 @@ _BEFORE = 3
 
 
 def text_difference(what: str, left: str, right: str) -> LayerDifference:
-    """The first lines in which two texts differ, with those before them."""
+    """Return the first lines in which two texts differ, with those before them."""
     ours, theirs = left.splitlines(), right.splitlines()
     rows = list(align(ours, theirs))
     place = next((n for n, (i, j) in enumerate(rows) if not _same(ours, theirs, i, j)), len(rows))

@@ -50,7 +50,7 @@ class Judged:
         return FAIL if FAIL in found else UNKNOWN if UNKNOWN in found or not found else PASS
 
     def to_json(self) -> dict[str, Json]:
-        """The guard as one object."""
+        """Return the guard as one object."""
         return {
             "address": self.address, "type": self.type, "expression": self.expression,
             "verdict": self.verdict,
@@ -61,14 +61,14 @@ class Judged:
 
 
 def guards_of(log: CompileEventLog) -> list[tuple[Event, Guard]]:
-    """The guards of a compile, as its last attempt to install them made them."""
+    """Return the guards of a compile, as its last attempt to install them made them."""
     managers = log.of(GuardManager.kind)
     last = managers[-1].seq if managers else None
     return [(event, guard) for event, guard in log.typed(Guard) if event.cause == last]
 
 
 def judge(log: CompileEventLog, inputs: Inputs) -> list[Judged]:
-    """A verdict for every guard of a compile."""
+    """Return a verdict for every guard of a compile."""
     found = [
         Judged(
             log.place(event.seq), event.name, guard.expression,
@@ -140,7 +140,7 @@ def _type_reason(guard: Guard, inputs: Inputs) -> str:
 
 
 def type_name(value: object) -> str:
-    """The class of an input, as the event log names classes."""
+    """Return the class of an input, as the event log names classes."""
     return value.type_name if isinstance(value, Described) else type(value).__qualname__
 
 
@@ -234,7 +234,7 @@ def _strides(named: Mapping[str | None, ast.expr], found: Described) -> str:
 
 
 def _each(what: str, wanted: Sequence[int | None], found: Sequence[int]) -> str:
-    """Sizes or strides; one that is None may be any."""
+    """Return sizes or strides; one that is None may be any."""
     if len(wanted) != len(found):
         return ""
     wrong = [
@@ -250,7 +250,7 @@ def _device(named: Mapping[str | None, ast.expr], found: Described) -> str:
 
 
 def _apart(names: Sequence[str], inputs: Inputs) -> Check:
-    """Tensors that must not be one and the same: those that are described apart are not."""
+    """Return tensors that must not be one and the same: those that are described apart are not."""
     code = f"no two of {', '.join(names)} are the same tensor"
     missing = [name for name in names if not isinstance(_described(name, inputs), Described)]
     if missing:

@@ -50,7 +50,7 @@ _MARKS = "_dynamo_"
 
 
 def parse(code: str) -> ast.expr:
-    """The syntax tree of a check.  Raises `UnsupportedError` for what is no expression."""
+    """Return the syntax tree of a check.  Raises `UnsupportedError` for what is no expression."""
     if len(code) > _MAX_LENGTH:
         raise UnsupportedError(f"a check of {len(code)} characters is refused")
     try:

@@ -49,13 +49,14 @@ class Described:
 
 
 def parse_inputs(described: Iterable[str]) -> dict[str, object]:
-    """Inputs by their expressions; raises `UsageError` for a text that describes none."""
+    """Return inputs by their expressions; raises `UsageError` for a text that describes none."""
     return dict(map(parse_input, described))
 
 
 def parse_input(text: str) -> tuple[str, object]:
-    """One input: `NAME: DTYPE[SIZES] [DEVICE] [strides [...]] [requires_grad] [parameter]`, or
-    `NAME: VALUE`.  The name is an argument's, or an expression as `torchreel guards` prints it."""
+    """Return one input: `NAME: DTYPE[SIZES] [DEVICE] [strides [...]] [requires_grad] [parameter]`,
+    or `NAME: VALUE`.  The name is an argument's, or an expression as `torchreel guards` prints it.
+    """
     name, colon, what = text.partition(":")
     if not colon or not name.strip() or not what.strip():
         raise UsageError(
@@ -66,7 +67,7 @@ def parse_input(text: str) -> tuple[str, object]:
 
 
 def canonical(name: str) -> str:
-    """The expression that a name means: `x` is `L['x']`."""
+    """Return the expression that a name means: `x` is `L['x']`."""
     if name.isidentifier():
         return f"L[{name!r}]"
     try:
@@ -124,7 +125,7 @@ def _numbers(text: str) -> tuple[int, ...]:
 
 
 def contiguous(size: tuple[int, ...]) -> tuple[int, ...]:
-    """The strides of a contiguous tensor, as torch computes them."""
+    """Return the strides of a contiguous tensor, as torch computes them."""
     strides: list[int] = []
     step = 1
     for length in reversed(size):

@@ -189,7 +189,7 @@ def _in_time(rows: Iterable[_Row], limits: _Limits) -> Iterator[_Row]:
 
 
 def _storable(value: Value) -> Value:
-    """Text without halves of surrogate pairs, as which bytes are read that are no UTF-8."""
+    """Return text without halves of surrogate pairs, as which bytes are read that are no UTF-8."""
     if not isinstance(value, str) or value.isascii():
         return value
     return value.encode("utf-8", "backslashreplace").decode("utf-8")

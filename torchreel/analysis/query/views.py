@@ -64,7 +64,7 @@ _TYPES = {"int": "INTEGER", "float": "REAL", "str": "TEXT"}
 
 
 def _plainly(annotation: object) -> str:
-    """The name of a type, whether or not None may stand there."""
+    """Return the name of a type, whether or not None may stand there."""
     text = annotation.__forward_arg__ if isinstance(annotation, ForwardRef) else str(annotation)
     return text.removesuffix(" | None")
 
@@ -103,7 +103,7 @@ class QueryScope:
         return queries.recordings(self.store)
 
     def logs(self) -> Iterator[CompileEventLog]:
-        """The events of each compile; the stacks of a recording are read once."""
+        """Yield the events of each compile; the stacks of a recording are read once."""
         frames: dict[int, Mapping[int, StackFrame]] = {}
         for recording, row in self.compiles:
             if recording.id not in frames:
@@ -179,7 +179,7 @@ def _document(store: Store, graph: Graph) -> Mapping[str, Json]:
 
 
 def _nodes(document: Mapping[str, Json], path: str) -> Iterator[Values]:
-    """The nodes of a graph, and after them those of the graphs in it."""
+    """Yield the nodes of a graph, and after them those of the graphs in it."""
     for node in map(_mapping, graph_documents.unfold(document)):
         meta = _mapping(node.get("meta"))
         value = _mapping(meta.get("val", meta.get("example_value")))
@@ -281,7 +281,7 @@ def _line(log: CompileEventLog, event: Event | None) -> tuple[str | None, int | 
 
 
 def _text(value: Json) -> str | None:
-    """A value as it stands in a column: text as it is, anything else as JSON."""
+    """Return a value as it stands in a column: text as it is, anything else as JSON."""
     return value if value is None or isinstance(value, str) else json_text(value)
 
 
@@ -310,7 +310,7 @@ VIEWS: Mapping[str, QueryView] = {
 
 
 def page() -> str:
-    """The columns of all views, as the page of the documentation has them."""
+    """Return the columns of all views, as the page of the documentation has them."""
     return "\n\n".join(map(_section, VIEWS.values())) + "\n"
 
 

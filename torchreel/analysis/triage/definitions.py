@@ -146,7 +146,7 @@ class _Renamed(ast.NodeTransformer):
         return node
 
     def visit_Expr(self, node: ast.Expr) -> ast.AST:
-        """A text that nothing is done with is a comment."""
+        """Return a text that nothing is done with is a comment."""
         if isinstance(node.value, ast.Constant) and isinstance(node.value.value, str):
             return ast.Pass()
         self.generic_visit(node)

@@ -71,7 +71,7 @@ class SeenFailure:
 
 
 def failures_of(store: Store, *, is_baseline: bool = False) -> Iterator[SeenFailure]:
-    """The failures of a store, the oldest first in each recording.
+    """Yield the failures of a store, the oldest first in each recording.
 
     Of a compile, the first one: what comes after it is a consequence.  What a replay did, and what
     somebody asked a reduction to look for, is no failure of a program's.

@@ -213,7 +213,7 @@ def _nodes(graph: Mapping[str, Json]) -> Iterator[Mapping[str, Json]]:
 
 
 def _arguments(node: Mapping[str, Json]) -> Iterator[Json]:
-    """Its arguments, those by name last, in the order of their names."""
+    """Yield its arguments, those by name last, in the order of their names."""
     yield node.get("args")
     kwargs = _mapping(node.get("kwargs"))
     for key in sorted(kwargs):
@@ -221,7 +221,7 @@ def _arguments(node: Mapping[str, Json]) -> Iterator[Json]:
 
 
 def _operands(tree: Json, depth: int = 0) -> Iterator[str]:
-    """The names of the nodes in an argument, in order."""
+    """Yield the names of the nodes in an argument, in order."""
     if isinstance(tree, str) or depth > _LEVELS:
         return
     if isinstance(tree, Mapping):
@@ -280,7 +280,9 @@ def _read_name(node: ast.AST) -> str | None:
 
 
 def _own_names(tree: ast.Module) -> set[str]:
-    """Names that the program binds: of functions, classes, arguments, variables, attributes."""
+    """Return names that the program binds: of functions, classes, arguments, variables,
+    attributes.
+    """
     own: set[str] = set()
     for node in ast.walk(tree):
         if isinstance(node, (ast.FunctionDef, ast.ClassDef)):

@@ -68,7 +68,7 @@ class GroupSummary:
         return "torchreel", "export" if self.is_reduced else "minify", self.smallest, *trust
 
     def to_json(self) -> dict[str, Json]:
-        """As a JSON object."""
+        """Return it as a JSON object."""
         return {**asdict(self), "next": list(self.next)}
 
 
@@ -88,7 +88,7 @@ class Triage:
         return DamagedStore.exit_status if self.unreadable else 0
 
     def to_json(self) -> dict[str, Json]:
-        """As a JSON object."""
+        """Return it as a JSON object."""
         groups: Json = [each.to_json() for each in self.groups]
         return {"groups": groups, "stores": self.stores, "unreadable": list(self.unreadable)}
 

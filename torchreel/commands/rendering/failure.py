@@ -16,7 +16,7 @@ _LINES = 12  # of a message; --traceback shows all of it
 
 
 def print_failure(store: Store, row: Compile) -> None:
-    """The failure of a compile, or where it was when its process died."""
+    """Print the failure of a compile, or where it was when its process died."""
     found = queries.failure_of(store, row)
     if found is None:
         _print_crash(store, row)
@@ -63,7 +63,7 @@ def print_signature(signature: Signature) -> None:
 
 
 def facts(signature: Signature) -> list[tuple[str, str]]:
-    """The parts of a signature that say something."""
+    """Return the parts of a signature that say something."""
     found = [
         ("class", signature.failure_class),
         ("stage", f"{signature.stage} {signature.partition}".strip()),
@@ -76,7 +76,7 @@ def facts(signature: Signature) -> list[tuple[str, str]]:
 
 
 def as_json(failure: Failure) -> Json:
-    """A failure as one object."""
+    """Return a failure as one object."""
     return {**vars(failure), "signature": failure.signature.to_json()}
 
 
@@ -86,7 +86,7 @@ def print_next(store: Store, row: Compile) -> None:
 
 
 def next_words(store: Store, row: Compile) -> tuple[str, ...]:
-    """The words of the command that follows on a compile."""
+    """Return the words of the command that follows on a compile."""
     address = f"{store.target}#{row.place}"
     failed = row.status in queries.FAILING or queries.failure_of(store, row) is not None
     if not queries.checkpoints(store, row):

@@ -13,7 +13,7 @@ _MAX_NESTING = 20
 
 
 def graph_text(document: bytes) -> str:
-    """The print-out of a graph document; DamagedStore when the blob is none."""
+    """Return the print-out of a graph document; DamagedStore when the blob is none."""
     try:
         graph = parse_json(document)
     except (ValueError, RecursionError) as error:

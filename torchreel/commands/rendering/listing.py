@@ -27,7 +27,7 @@ class Format(Enum):
 
 
 def chosen(*, json: bool, nl: bool, csv: bool, table: bool) -> Format:
-    """The format that the options ask for; UsageError for more than one."""
+    """Return the format that the options ask for; UsageError for more than one."""
     asked = {Format.JSON: json, Format.LINES: nl, Format.CSV: csv, Format.TABLE: table}
     found = [kind for kind, wanted in asked.items() if wanted]
     if len(found) > 1:
@@ -50,7 +50,7 @@ def write(rows: Sequence[Row], kind: Format) -> None:
 
 
 def write_json(value: Json) -> None:
-    """One JSON document, indented; escape sequences in it stay escaped."""
+    """Write one JSON document, indented; escape sequences in it stay escaped."""
     print(_json(value, indent=2))
 
 
@@ -77,7 +77,9 @@ def _write_csv(rows: Sequence[Row]) -> None:
 
 
 def _without_formula(value: Json) -> str:
-    """A cell that a spreadsheet does not compute: one that begins as a formula gets a quote."""
+    """Return a cell that a spreadsheet does not compute: one that begins as a formula gets a
+    quote.
+    """
     found = _cell(value)
     return (
         f"'{found}" if isinstance(value, str) and found.startswith(("=", "+", "-", "@")) else found

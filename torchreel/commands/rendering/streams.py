@@ -25,27 +25,27 @@ def _console(file: TextIO) -> Console:
 
 
 def out() -> Console:
-    """The console of results (made anew: tests and pagers replace `sys.stdout`)."""
+    """Return the console of results (made anew: tests and pagers replace `sys.stdout`)."""
     return _console(sys.stdout)
 
 
 def err() -> Console:
-    """The console of messages and progress."""
+    """Return the console of messages and progress."""
     return _console(sys.stderr)
 
 
 def result(line: object = "", style: str = "") -> None:
-    """One line of the result."""
+    """Print one line of the result."""
     out().print(Text(visible(line), style=style), soft_wrap=True)
 
 
 def block(text: object) -> None:
-    """Several lines of the result, as they are."""
+    """Print several lines of the result, as they are."""
     sys.stdout.write(visible_block(text).rstrip("\n") + "\n")
 
 
 def show(renderable: RenderableType) -> None:
-    """A table of the result; without the blanks at its right edge where nobody watches."""
+    """Print a table of the result; without the blanks at its right edge where nobody watches."""
     console = out()
     if console.is_terminal:
         console.print(renderable)
@@ -57,17 +57,19 @@ def show(renderable: RenderableType) -> None:
 
 
 def say(line: object, style: str = "") -> None:
-    """One line for the person who waits."""
+    """Print one line for the person who waits."""
     err().print(Text(visible(line), style=style), soft_wrap=True)
 
 
 def next_command(*words: object) -> None:
-    """The last line of every command: what to run next."""
+    """Print the last line of every command: what to run next."""
     say(f"next: {command(*words)}", style="bold")
 
 
 def table(*columns: str, title: str = "") -> Table:
-    """A table in the style of all tables; a column whose name starts with '>' holds numbers."""
+    """Return a table in the style of all tables; a column whose name starts with '>' holds
+    numbers.
+    """
     made = Table(
         title=Text(title) if title else None, box=None, pad_edge=False, title_justify="left"
     )
@@ -79,14 +81,14 @@ def table(*columns: str, title: str = "") -> Table:
 
 
 def add_row(to: Table, *cells: object, style: str = "") -> None:
-    """A row of cells that may hold anything; of a huge text, its beginning."""
+    """Add a row of cells that may hold anything; of a huge text, its beginning."""
     to.add_row(
         *(Text(_short(visible("" if cell is None else cell))) for cell in cells), style=style
     )
 
 
 def _short(text: str) -> str:
-    """The beginning of a text that no table can show: laying out megabytes takes minutes."""
+    """Return the beginning of a text that no table can show: laying out megabytes takes minutes."""
     left = len(text) - _MOST_CHARACTERS
     return text if left <= 0 else f"{text[:_MOST_CHARACTERS]}... and {left} characters more"
 
@@ -96,5 +98,5 @@ _MOST_CHARACTERS = 10_000
 
 
 def say_block(text: object) -> None:
-    """Several lines for the person who waits."""
+    """Print several lines for the person who waits."""
     sys.stderr.write(visible_block(text).rstrip("\n") + "\n")

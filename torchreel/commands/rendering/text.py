@@ -8,13 +8,13 @@ from __future__ import annotations
 
 
 def shortened(text: str, width: int = 80) -> str:
-    """The first line of a text, cut to a width."""
+    """Return the first line of a text, cut to a width."""
     first = text.strip().splitlines()[0].strip() if text.strip() else ""
     return first if len(first) <= width else f"{first[: width - 1]}…"
 
 
 def seconds(value: float) -> str:
-    """A duration as people write it."""
+    """Return a duration as people write it."""
     if value < 0.0995:
         return f"{value * 1000:.0f} ms"
     if value < 99.5:

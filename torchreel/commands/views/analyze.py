@@ -81,7 +81,7 @@ def _position(value: float | None) -> float:
 
 
 def _bar(row: NodeRow) -> str:
-    """Eager's error as dots, the compiled one's beyond it as bars."""
+    """Return Eager's error as dots, the compiled one's beyond it as bars."""
     eager, compiled = (round(_WIDTH * _position(value)) for value in (row.eager, row.compiled))
     return "·" * min(eager, compiled) + "█" * max(0, compiled - eager)
 
@@ -90,7 +90,9 @@ _HEIGHT, _LEFT, _SPAN = 18, 420, 360  # of a row; of the text; of the scale, all
 
 
 def picture(analysis: Analysis) -> str:
-    """The same as an SVG: a line for each node, eager's error in grey, the other in colour."""
+    """Return the same as an SVG: a line for each node, eager's error in grey, the other in
+    colour.
+    """
     height = _HEIGHT * (len(analysis.rows) + 3)
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" width="{_LEFT + _SPAN + 40}" height="{height}" '

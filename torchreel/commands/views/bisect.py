@@ -43,7 +43,7 @@ def report(address: str, found: Bisection, *, json: bool) -> int:
 
 
 def _print_without_us(step: BisectStep) -> None:
-    """The same with torch alone, which reads these variables."""
+    """Print the same with torch alone, which reads these variables."""
     if step.variables():
         words = with_variables(step.variables(), "python", "repro.py")
         streams.result(f"           {words}")

@@ -106,7 +106,7 @@ def _print_end(found: DiffReport) -> None:
 
 
 def _next(found: DiffReport) -> str:
-    """The first differing event, or else what is there."""
+    """Return the first differing event, or else what is there."""
     pairs = [pair for recording in found.recordings for pair in recording.compiles]
     for pair in pairs:
         for layer in reversed(pair.differing):

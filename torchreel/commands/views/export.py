@@ -10,7 +10,7 @@ from torchreel.minifier.export import FORMATS, Exported
 
 
 def formats(name: str) -> tuple[str, ...]:
-    """The formats that an option means: one of them, or all."""
+    """Return the formats that an option means: one of them, or all."""
     return tuple(FORMATS) if name == "all" else (name,)
 
 
@@ -49,7 +49,7 @@ def _company(exported: Exported) -> str:
 
 
 def _print_script(exported: Exported) -> None:
-    """The script itself, where it is short enough to be read at once."""
+    """Print the script itself, where it is short enough to be read at once."""
     lines = exported.script.text.splitlines()
     if len(lines) <= 60:
         streams.block("\n".join(f"    {line}".rstrip() for line in lines))

@@ -90,7 +90,7 @@ def _add_guard(made: object, guard: Judged) -> None:
 
 
 def _worth_showing(checks: Sequence[Check]) -> list[Check]:
-    """The checks without those that every tensor gets, unless they fail."""
+    """Return the checks without those that every tensor gets, unless they fail."""
     return [check for check in checks if check.verdict == FAIL or not is_mark(check.code)]
 
 

@@ -65,7 +65,7 @@ def _say_causes(store: Store, found: list[Recording], address: Address) -> None:
 
 
 def _print_own_file(store: Store, found: list[Recording]) -> None:
-    """Other processes of the same run are in files of their own."""
+    """Say that other processes of the same run are in files of their own."""
     for row in found[:1]:
         wanted = queries.environment(store, row.id).get(INSTEAD_OF)
         if wanted is not None:
@@ -82,7 +82,7 @@ def _recordings(store: Store, address: Address) -> list[Recording]:
 
 
 def compile_rows(store: Store, recording: Recording, address: Address) -> list[Row]:
-    """One row per compile; a recording without any gives one row that says so."""
+    """Return one row per compile; a recording without any gives one row that says so."""
     compiles = [row for row in queries.compiles(store, recording.id) if _is_meant(row, address)]
     failures = {f.compile_id: f for f in reversed(queries.failures(store, recording.id))}
     graphs = queries.first_graphs(store, recording.id)
@@ -120,7 +120,7 @@ def _row(
 
 
 def _attributes(item: Compile | Graph | None, *names: str) -> dict[str, Json]:
-    """Some columns of a row; null where there is no such row."""
+    """Return some columns of a row; null where there is no such row."""
     return {name: None if item is None else vars(item)[name] for name in names}
 
 
@@ -135,7 +135,7 @@ def _stage(store: Store, row: Compile | None, failure: Failure | None) -> str | 
 
 
 def _told(failure: Failure) -> str:
-    """A failure in one line."""
+    """Return a failure in one line."""
     signature = failure.signature
     match failure.failure_class:
         case "crash":
@@ -171,7 +171,7 @@ def ended(recording: Recording) -> str:
 
 
 def when(time_ns: int) -> str:
-    """A point in time, in local time; the number itself where it is none."""
+    """Return a point in time, in local time; the number itself where it is none."""
     try:
         return datetime.fromtimestamp(time_ns / 1e9).strftime("%Y-%m-%d %H:%M:%S")
     except (OverflowError, ValueError, OSError):
@@ -179,7 +179,7 @@ def when(time_ns: int) -> str:
 
 
 def program(recording: Recording) -> str:
-    """The command line that was recorded; for a replay, what it replayed."""
+    """Return the command line that was recorded; for a replay, what it replayed."""
     if isinstance(recording.argv, list):
         return command(*recording.argv)
     return str(recording.argv)

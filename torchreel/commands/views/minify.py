@@ -79,7 +79,7 @@ def _left(event: ProgressEvent, limits: Budget) -> str:
 
 @contextmanager
 def watched(limits: Budget, *, accuracy: bool = False) -> Iterator[Listener]:
-    """A listener that shows progress for the length of a `with`."""
+    """Give a listener that shows progress for the length of a `with`."""
     console = streams.err()
     then = "looking for a wrong result" if accuracy else "running the failing case twice"
     beginning = f"starting a worker and {then}"
@@ -108,7 +108,7 @@ def report(reduction: MinifyResult) -> None:
 
 
 def _print_by_catch(store: Store, reduction: MinifyResult, asked: Sequence[str]) -> None:
-    """Other failures that were met, each with the command that exports it."""
+    """Print other failures that were met, each with the command that exports it."""
     rows = {row.id: row for row in queries.reductions(store)}
     row = rows.get(reduction.reduction_id or 0)
     numbers = (
@@ -174,7 +174,7 @@ def finish(store: Store, reduction: MinifyResult, options: ExportOptions) -> int
 
 
 def _origin(store: Store, reduction: MinifyResult) -> tuple[Failure, Compile]:
-    """The failure that was reduced, and its compile."""
+    """Return the failure that was reduced, and its compile."""
     rows = {row.id: row for row in queries.reductions(store)}
     found = {failure.id: failure for failure in queries.failures(store)}
     row = rows[reduction.reduction_id or 0]

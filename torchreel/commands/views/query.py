@@ -61,7 +61,9 @@ def report(found: Result, kind: Format) -> None:
 
 
 def _json(value: Cell) -> Json:
-    """A value as JSON: bytes as hexadecimal digits, and infinities, which JSON lacks, as text."""
+    """Return a value as JSON: bytes as hexadecimal digits, and infinities, which JSON lacks, as
+    text.
+    """
     if isinstance(value, bytes):
         return value.hex()
     return str(value) if value in _INFINITE else value

@@ -81,7 +81,9 @@ def report_files(target: str) -> None:
 
 
 def last_recording(target: str) -> int:
-    """The number of the newest recording before the program starts; 0 when none can be read."""
+    """Return the number of the newest recording before the program starts; 0 when none can be
+    read.
+    """
     found = 0
     with fail_open("report", quiet=True), Store.open(target) as store:
         found = max((row.id for row in queries.recordings(store)), default=0)

@@ -61,7 +61,9 @@ def _detail(tried: Tried) -> str:
 
 
 def _next(address: str, found: Survey) -> tuple[str, ...]:
-    """Those without an environment; older ones, while the oldest tried one fails; the issue."""
+    """Return those without an environment; older ones, while the oldest tried one fails; the
+    issue.
+    """
     missing = [one.torch for one in found.tried if not one.runs]
     if missing:
         words = (word for torch in missing for word in ("--release", torch))

@@ -95,7 +95,7 @@ def replay_sequence(
 
 
 def _recording(store: Store, wanted: int | None) -> Recording:
-    """The recording that was named, or the last one of a program."""
+    """Return the recording that was named, or the last one of a program."""
     if wanted is not None:
         return queries.recording(store, wanted)
     found = [row for row in queries.recordings(store) if row.kind != "replay"]

@@ -251,7 +251,7 @@ def _text(store: Store, digest: str) -> str:
 
 
 def as_json(store: Store, row: Compile) -> Json:
-    """All of the overview as one object."""
+    """Return all of the overview as one object."""
     recording = queries.recording(store, row.recording_id)
     found = queries.failure_of(store, row)
     return {

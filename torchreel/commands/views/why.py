@@ -94,7 +94,7 @@ _RECOMPILE = history.RECOMPILE
 
 
 def _what(cause: causes.Cause) -> str:
-    """The function and the guard that failed, or what Dynamo could not trace."""
+    """Return the function and the guard that failed, or what Dynamo could not trace."""
     facts = cause.newest.facts
     if "guards" not in facts:
         return str(facts["type"])

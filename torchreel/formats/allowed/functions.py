@@ -128,7 +128,7 @@ def takes_objects(name: str) -> bool:
 
 
 def result(name: str, args: Iterable[ValueKind]) -> ValueKind:
-    """The kind of what a function gives back that is no operator of Python.
+    """Return the kind of what a function gives back that is no operator of Python.
 
     Those of symbolic numbers take any values, and may give one of them back.
     """
@@ -151,7 +151,7 @@ def is_class(name: str) -> bool:
 
 
 def resolve(name: str) -> Target | None:
-    """The function of a qualified name; None where the rule does not admit it."""
+    """Return the function of a qualified name; None where the rule does not admit it."""
     module, _, attribute = name.rpartition(".")
     if module in ("_operator", "operator"):
         return getattr(operator, attribute) if attribute in _operators() else None
@@ -171,7 +171,7 @@ def resolve(name: str) -> Target | None:
 
 @cache
 def _operators() -> frozenset[str]:
-    """The names of Python's operators that torch writes into graphs."""
+    """Return the names of Python's operators that torch writes into graphs."""
     return dynamo.graph_operators() | _OPERATORS
 
 

@@ -32,7 +32,7 @@ class ValueKind:
         return ValueKind(self.types | other.types, self.inside | other.inside)
 
     def __str__(self) -> str:
-        """A few words for a message."""
+        """Return a few words for a message."""
         if len(self.types) > 3:
             return "one of several types"
         return " or ".join(sorted(_WORDS.get(name, name) for name in self.types))
@@ -52,22 +52,22 @@ _WORDS = {
 
 
 def of(*types: str) -> ValueKind:
-    """The kind of a value of one of these types, which holds nothing."""
+    """Return the kind of a value of one of these types, which holds nothing."""
     return ValueKind(frozenset(types))
 
 
 def union(kinds: Iterable[ValueKind]) -> ValueKind:
-    """The kind of a value that is of one of these kinds."""
+    """Return the kind of a value that is of one of these kinds."""
     return reduce(ValueKind.__or__, kinds, ValueKind(frozenset()))
 
 
 def sequence(name: str, items: Iterable[ValueKind]) -> ValueKind:
-    """The kind of a sequence of these items."""
+    """Return the kind of a sequence of these items."""
     return ValueKind(frozenset({name}), union(items).everything)
 
 
 def item(kind: ValueKind) -> ValueKind:
-    """The kind of what a sequence holds, or of a part of a tensor or a text."""
+    """Return the kind of what a sequence holds, or of a part of a tensor or a text."""
     own = kind.types - {"tuple", "list", "dict", "range", "slice"}
     numbers = {"int"} if kind.types & {"size", "range"} else set()
     return ValueKind(own | kind.inside | numbers, kind.inside)
@@ -97,7 +97,9 @@ _DESCRIBED = {
 
 
 def of_description(description: Json, depth: int = 0) -> ValueKind:
-    """The kind of the value that a description of a store is made into (`tensors.Decoder.fake`)."""
+    """Return the kind of the value that a description of a store is made into
+    (`tensors.Decoder.fake`).
+    """
     if depth > MAX_DEPTH:
         raise ForbiddenError(f"a value nested deeper than {MAX_DEPTH} is refused")
     if not isinstance(description, Mapping):
@@ -111,7 +113,7 @@ def of_description(description: Json, depth: int = 0) -> ValueKind:
 
 
 def of_literal(tree: Json, known: Mapping[str, ValueKind], depth: int = 0) -> ValueKind:
-    """The kind of an argument; `known` has those of the nodes before it."""
+    """Return the kind of an argument; `known` has those of the nodes before it."""
     if depth > MAX_DEPTH:
         raise ForbiddenError(f"a value nested deeper than {MAX_DEPTH} is refused")
     if tree is None or isinstance(tree, (bool, int, float, str)):
@@ -147,7 +149,7 @@ _RETURNED = {
 
 
 def of_schema_type(text: str) -> ValueKind:
-    """The kind of a result, by its type in the schema of an operator."""
+    """Return the kind of a result, by its type in the schema of an operator."""
     if text.startswith("Optional["):
         return of_schema_type(text[9:-1]) | of("NoneType")
     if text.startswith("List["):
@@ -160,7 +162,7 @@ def of_schema_type(text: str) -> ValueKind:
 
 
 def of_results(schema: torch.FunctionSchema) -> ValueKind:
-    """The kind of what an operator returns."""
+    """Return the kind of what an operator returns."""
     results = [of_schema_type(str(found.type)) for found in schema.returns]
     if len(results) == 1:
         return results[0]
@@ -168,7 +170,7 @@ def of_results(schema: torch.FunctionSchema) -> ValueKind:
 
 
 def of_value(value: object) -> ValueKind:
-    """The kind of a live value; `opaque` for what is none of these types."""
+    """Return the kind of a live value; `opaque` for what is none of these types."""
     for name, types in TYPES.items():
         if isinstance(value, types) and not (name == "int" and isinstance(value, bool)):
             held: Iterable[object] = ()

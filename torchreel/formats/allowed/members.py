@@ -56,7 +56,9 @@ _PLAIN_DATA = _words(  # of dtypes and devices; each is a property or a method w
 
 @cache
 def tensor_methods() -> frozenset[str]:
-    """The methods of tensors that a graph may call: those that are operators, and conversions."""
+    """Return the methods of tensors that a graph may call: those that are operators, and
+    conversions.
+    """
     operators = dispatcher.aten_names()
     found = {
         name
@@ -70,7 +72,7 @@ def tensor_methods() -> frozenset[str]:
 
 @cache
 def tensor_attributes() -> Mapping[str, ValueKind]:
-    """The attributes of tensors that a graph may read, with the kind of their values.
+    """Return the attributes of tensors that a graph may read, with the kind of their values.
 
     Properties whose values are data; a tensor's gradient and views of it are tensors or None.
     """
@@ -96,7 +98,7 @@ _DENIED_ATTRIBUTES = _words("grad_fn name volatile")
 
 @cache
 def _methods(type_name: str) -> frozenset[str]:
-    """The methods that values of a type have for a graph."""
+    """Return the methods that values of a type have for a graph."""
     if type_name == "tensor":
         return tensor_methods()
     if type_name in NUMBERS:
@@ -115,7 +117,7 @@ def _has(type_name: str, member: str) -> bool:
 
 
 def check_method(name: str, kind: ValueKind = kinds.TENSOR) -> str:
-    """The name of a method that may be called on a value of that kind.
+    """Return the name of a method that may be called on a value of that kind.
 
     Raises `ForbiddenError` for one that is not, or that no value of that kind has.
     """
@@ -129,7 +131,7 @@ def check_method(name: str, kind: ValueKind = kinds.TENSOR) -> str:
 
 
 def check_attribute(name: str, kind: ValueKind = kinds.TENSOR) -> ValueKind:
-    """The kind of an attribute that may be read of a value of that kind: one of tensors.
+    """Return the kind of an attribute that may be read of a value of that kind: one of tensors.
 
     Raises `ForbiddenError` for any other, and for a value that is no tensor.
     """

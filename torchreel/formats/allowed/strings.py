@@ -61,7 +61,7 @@ def check_higher_order(name: str, args: Sequence[Json], kwargs: Mapping[str, Jso
 
 
 def _texts(args: Sequence[Json], kwargs: Mapping[str, Json]) -> Iterator[tuple[int | str, str]]:
-    """The texts of a call, with the place or the keyword of the argument."""
+    """Yield the texts of a call, with the place or the keyword of the argument."""
     placed: list[tuple[int | str, Json]] = [*enumerate(args), *kwargs.items()]
     for place, tree in placed:
         for text in texts_of(tree):
@@ -69,7 +69,7 @@ def _texts(args: Sequence[Json], kwargs: Mapping[str, Json]) -> Iterator[tuple[i
 
 
 def texts_of(tree: Json) -> Iterator[str]:
-    """The literal texts in an argument."""
+    """Yield the literal texts in an argument."""
     if isinstance(tree, str):
         yield tree
     elif isinstance(tree, (list, tuple)):
@@ -91,7 +91,7 @@ def _check(name: str, texts: Iterable[tuple[int | str, str]], places: frozenset[
 
 @cache
 def schema_places(name: str) -> frozenset[int | str]:
-    """The places and keywords at which an overload of an operator takes text."""
+    """Return the places and keywords at which an overload of an operator takes text."""
     found: set[int | str] = set()
     for schema in torch._C._jit_get_schemas_for_operator(name):
         for place, argument in enumerate(schema.arguments):

@@ -119,7 +119,7 @@ def _dispatching_below(layer: object) -> contextlib.AbstractContextManager[None]
 
 
 def encode_ambient() -> dict[str, Json]:
-    """The ambient state of this moment."""
+    """Return the ambient state of this moment."""
     found = {name: values.encode_value(get()) for name, (get, _) in STATE.items()}
     below = _below()
     if below is not None:

@@ -34,7 +34,7 @@ _PROCESS = frozenset({"inductor.worker_log_path", "inductor.compile_threads"})
 
 
 def encode_config() -> list[Json]:
-    """Every non-default entry of the dynamo, functorch, inductor and fx configs."""
+    """Return every non-default entry of the dynamo, functorch, inductor and fx configs."""
     return [
         encode_entry(module, key, value)
         for module, config in configs.config_modules().items()
@@ -43,7 +43,7 @@ def encode_config() -> list[Json]:
 
 
 def encode_entry(module: str, key: str, value: object) -> Json:
-    """One entry, with whether it may be restored without trust."""
+    """Return one entry, with whether it may be restored without trust."""
     tree = values.encode_value(value)
     return {
         "module": module,
@@ -75,7 +75,7 @@ def _is_inert(tree: Json) -> bool:
 
 
 def restorable(entries: Sequence[Json], *, trust: bool) -> tuple[list[Json], list[str]]:
-    """The entries to restore, and the names of those left out.
+    """Return the entries to restore, and the names of those left out.
 
     Whether an entry is safe is decided here again: a store may lie about `portable`.
     """

@@ -30,7 +30,7 @@ class Tables(NamedTuple):
 
 
 def encode(tables: Tables) -> Json:
-    """Two tables as the differences from the default ones."""
+    """Return two tables as the differences from the default ones."""
     usual = Tables(*exports.default_decompositions())
     return {
         "composite": _difference(tables.composite, usual.composite),
@@ -39,7 +39,7 @@ def encode(tables: Tables) -> Json:
 
 
 def own(tables: Tables) -> dict[str, object]:
-    """The functions of the program's own, by the name under which they are kept."""
+    """Return the functions of the program's own, by the name under which they are kept."""
     return {
         f"{OWN}{targets.encode_target(operator)}": function
         for table in tables
@@ -78,7 +78,7 @@ def _alike(one: Any, other: Any) -> bool:
 
 
 def decode(data: Json, own: Mapping[str, Callable[[], object]]) -> Tables:
-    """The tables that `encode` was given; `own` loads the functions of the program's own.
+    """Return the tables that `encode` was given; `own` loads the functions of the program's own.
 
     Raises `UntrustedError` where one of these is needed and `own` is empty, and `UnsupportedError`
     for a table that is none.

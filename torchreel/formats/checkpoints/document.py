@@ -48,7 +48,7 @@ class CheckpointDoc:
     extra: Mapping[str, Json]
 
     def to_bytes(self) -> bytes:
-        """The canonical bytes, over which a digest is taken."""
+        """Return the canonical bytes, over which a digest is taken."""
         before = canonical_json(
             {
                 "ambient": self.ambient, "config": list(self.config), "entry": self.entry,
@@ -75,7 +75,10 @@ class CheckpointDoc:
 
     @classmethod
     def from_json(cls, doc: Json) -> CheckpointDoc:
-        """The checkpoint of a parsed document.  Raises `UnsupportedError` as `from_bytes` does."""
+        """Return the checkpoint of a parsed document.
+
+        Raises `UnsupportedError` as `from_bytes` does.
+        """
         if not isinstance(doc, Mapping) or doc.get("entry") not in ENTRIES:
             raise UnsupportedError("the blob is not a checkpoint of a kind that this version knows")
         graph = GraphDoc.from_json(doc.get("graph"))
@@ -131,7 +134,7 @@ def graph_checkpoint(
     parameter_sources: Mapping[str, Source] | None = None,
     fakes: Sequence[object] | None = None,
 ) -> CheckpointDoc:
-    """The `graph` checkpoint of a Dynamo graph, to be taken before the backend runs.
+    """Return the `graph` checkpoint of a Dynamo graph, to be taken before the backend runs.
 
     `example_inputs` are what Dynamo hands to the backend: real tensors and SymInts.  The tensors
     are only looked at (layout, aliasing, flags), never read.  `parameter_sources` is the
@@ -181,7 +184,7 @@ class _Inputs:
         self._bases = {id(fake._base) for fake in fakes if _is_view(fake)}  # type: ignore[attr-defined]
 
     def describe(self, reals: Sequence[object]) -> tuple[Json, ...]:
-        """The descriptions of all."""
+        """Return the descriptions of all."""
         return tuple(itertools.starmap(self._input, zip(self._fakes, reals, strict=True)))
 
     def _input(self, fake: object, real: object) -> Json:
@@ -214,7 +217,7 @@ def _is_view(value: object) -> bool:
 
 
 def _merged(symbolic: Mapping[str, Json], concrete: Mapping[str, Json]) -> dict[str, Json]:
-    """A description with the layout of another, also of what a subclass holds."""
+    """Return a description with the layout of another, also of what a subclass holds."""
     layout = {key: concrete[key] for key in _LAYOUT if key in concrete}
     if isinstance(concrete.get("flags"), list):
         layout["flags"] = _flags(symbolic.get("flags"), concrete["flags"])
@@ -238,7 +241,7 @@ def _flags(symbolic: Json, concrete: Json) -> list[Json]:
 def aot_checkpoint(
     gm: GraphModule, example_inputs: Sequence[object], kwargs: Mapping[str, Any]
 ) -> CheckpointDoc:
-    """The `aot` checkpoint of an ATen graph, to be taken as it enters `compile_fx_inner`."""
+    """Return the `aot` checkpoint of an ATen graph, to be taken as it enters `compile_fx_inner`."""
     mode = fake_tensors.fake_mode_of(gm, example_inputs)
     encoder = Encoder(unreplaced=True)
     with fake_tensors.no_dispatch():
@@ -260,7 +263,7 @@ def aot_checkpoint(
 
 
 def export_checkpoint(request: exported_programs.DecompositionRequest) -> CheckpointDoc:
-    """The `export` checkpoint of an exported program, to be taken before it is decomposed.
+    """Return the `export` checkpoint of an exported program, to be taken before it is decomposed.
 
     Its inputs are the values that its placeholders have; state and constants are described.
     """
@@ -286,7 +289,7 @@ def export_checkpoint(request: exported_programs.DecompositionRequest) -> Checkp
 
 
 def _last_sequence(gm: GraphModule, doc: GraphDoc) -> Json:
-    """The number, in the document, that nodes traced now would share with those there are.
+    """Return the number, in the document, that nodes traced now would share with those there are.
 
     None where they share it with none.
     """
@@ -305,7 +308,7 @@ def _partition(kwargs: Mapping[str, Any]) -> str:
 
 
 def _class_names(gm: GraphModule) -> dict[str, Json]:
-    """The names of the classes of a graph and its bodies, by path: they print with them."""
+    """Return the names of the classes of a graph and its bodies, by path: they print with them."""
     return {
         path: type(module).__name__
         for path, module in gm.named_modules()

@@ -52,7 +52,7 @@ class DecompositionRequest:
 
 
 def encode(request: DecompositionRequest) -> dict[str, Json]:
-    """A request as data, without the graph of its program."""
+    """Return a request as data, without the graph of its program."""
     program, encoder = request.program, Encoder()
     first: dict[int, str] = {}
     return {
@@ -80,7 +80,7 @@ def _bound(value: object) -> Json:
 
 
 def _described(encoder: Encoder, tensors: Mapping[str, Any], first: dict[int, str]) -> list[Json]:
-    """Each with its name, and that of the first that is the very same object.
+    """Return each with its name, and that of the first that is the very same object.
 
     Of a constant that stands in the code of a module, its values as well.
     """
@@ -140,7 +140,7 @@ def _encode_call(call: ModuleCallEntry) -> dict[str, Json]:
 
 
 def _encode_structure(spec: pytree.TreeSpec) -> Json:
-    """A structure as one that has zeros for leaves."""
+    """Return a structure as one that has zeros for leaves."""
     return values.encode_value(pytree.tree_unflatten([0] * spec.num_leaves, spec))
 
 
@@ -151,7 +151,7 @@ def decode(
     hints: Mapping[str, Json],
     own: Mapping[str, Callable[[], object]],
 ) -> DecompositionRequest:
-    """A request with a program of this graph; its tensors have invented values.
+    """Return a request with a program of this graph; its tensors have invented values.
 
     `own` loads the program's own decompositions.  Raises `UnsupportedError` for what is malformed
     or has no portable form, and what `decompositions.decode` raises.
@@ -202,7 +202,9 @@ def _know_fakes(
 def _example(
     graph: GraphModule, inputs: Sequence[signatures.InputSpec], spec: pytree.TreeSpec
 ) -> Any:
-    """The arguments that the program was exported with: torch reads their structure alone."""
+    """Return the arguments that the program was exported with: torch reads their structure
+    alone.
+    """
     leaves = [
         node.meta.get("val")
         for node, found in _placeholders(graph, inputs)
@@ -214,7 +216,7 @@ def _example(
 def _tensors(
     doc: Mapping[str, Json], table: symbols.Symbols, hints: Mapping[str, Json]
 ) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The state and the constants; those that shared a storage share one again."""
+    """Return the state and the constants; those that shared a storage share one again."""
     rows = [(key, *_row(row)) for key in ("state", "constants") for row in _list(doc, key)]
     made = synthesise_all([row[2] for row in rows], seed=0, hints=hints, table=table)
     each = {row[3]: row[2] for row in rows}.values()
@@ -229,7 +231,9 @@ def _tensors(
 
 
 def _owned(value: Any, description: Json, uses: Mapping[str, int]) -> object:
-    """A tensor as a module has it: no view of a storage that nobody shares, or a parameter."""
+    """Return a tensor as a module has it: no view of a storage that nobody shares, or a
+    parameter.
+    """
     if not isinstance(value, torch.Tensor) or not isinstance(description, Mapping):
         return value
     wants = value.requires_grad

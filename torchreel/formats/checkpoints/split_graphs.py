@@ -93,7 +93,9 @@ def _checkpoint(
 
 
 def _traced_with(gm: GraphModule, inputs: Sequence[object]) -> dict[str, Json]:
-    """The ShapeEnv that the graph was traced with, and the sizes, where its inputs have another."""
+    """Return the ShapeEnv that the graph was traced with, and the sizes, where its inputs have
+    another.
+    """
     with fake_tensors.no_dispatch():
         mode, traced = fake_tensors.fake_mode_of(None, inputs), fx.traced_env(gm)
         if traced is None or (mode is not None and traced is mode.shape_env):
@@ -145,7 +147,7 @@ def with_numbers(doc: CheckpointDoc) -> CheckpointDoc:
 
 
 def _fakes(gm: GraphModule, inputs: Sequence[object], *, apart: bool) -> list[object]:
-    """The fake value that each input stands for, which AOTAutograd will find for it."""
+    """Return the fake value that each input stands for, which AOTAutograd will find for it."""
     holders = [node for node in gm.graph.nodes if node.op == "placeholder"]
     return [
         given
@@ -174,7 +176,7 @@ def sizes_of(
 
 
 def _sizes(expected: object, given: object) -> Iterator[tuple[object, int | torch.SymInt]]:
-    """Pairs of sizes: as the graph has them, and as they are given."""
+    """Yield pairs of sizes: as the graph has them, and as they are given."""
     if isinstance(expected, torch.Tensor) and isinstance(given, torch.Tensor):
         yield from zip(expected.shape, given.shape, strict=False)
     elif isinstance(given, (int, torch.SymInt)) and not isinstance(given, bool):
@@ -189,7 +191,9 @@ def _symbol(size: object) -> sympy.Symbol | None:
 
 
 def _range(size: torch.SymInt) -> int | tuple[int | None, int | None]:
-    """The least and the most, None where it has no limit; or the number that it has become."""
+    """Return the least and the most, None where it has no limit; or the number that it has
+    become.
+    """
     expr = shapes.expression(size.node)
     return int(expr) if expr.is_number else shapes.range_of(size.node)
 
@@ -197,7 +201,9 @@ def _range(size: torch.SymInt) -> int | tuple[int | None, int | None]:
 def _sized(
     doc: GraphDoc, table: Mapping[str, sympy.Symbol], sizes: Mapping[sympy.Symbol, int]
 ) -> GraphDoc:
-    """A graph document whose values have numbers for symbols; a value with others is left out."""
+    """Return a graph document whose values have numbers for symbols; a value with others is left
+    out.
+    """
 
     numbers = {symbol: sympy.Integer(size) for symbol, size in sizes.items()}
 
@@ -225,7 +231,7 @@ def _sized(
 
 
 def _described(value: Json, number: Callable[[Json], Json]) -> Json:
-    """A description of a value with the expressions in it changed."""
+    """Return a description of a value with the expressions in it changed."""
     if not isinstance(value, Mapping):
         return value
     if value.get("k") == "symint":
@@ -245,6 +251,6 @@ def _described(value: Json, number: Callable[[Json], Json]) -> Json:
 
 
 def own_code(settings: Mapping[str, Json]) -> list[str]:
-    """The names of what a piece is compiled with that is code of the program."""
+    """Return the names of what a piece is compiled with that is code of the program."""
     own = settings.get(OWN)
     return [str(name) for name in own] if isinstance(own, list) else []

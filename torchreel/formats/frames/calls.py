@@ -56,7 +56,7 @@ class FrameCall:
     or a reset, and a symbol of another frame may have the same name."""
 
     def to_json(self) -> Json:
-        """As data."""
+        """Return it as data."""
         return asdict(self)
 
     @classmethod
@@ -71,7 +71,9 @@ class FrameCall:
 
 
 def encode_frame_call(code: CodeType, closure: object, backend: object, **call: Any) -> FrameCall:
-    """The call that is about to compile `code`; `call` are fields that only the caller knows."""
+    """Return the call that is about to compile `code`; `call` are fields that only the caller
+    knows.
+    """
     name, options = dynamo.backend_of(backend)
     device, modes = dynamo.function_modes()
     return FrameCall(

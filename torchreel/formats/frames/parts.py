@@ -50,7 +50,7 @@ def taken_apart(obj: Any) -> tuple[Any, ...] | None:
 
 
 def operator_at(path: str) -> object:
-    """The operator of that path from `torch.ops` on ('aten.add.Tensor').
+    """Return the operator of that path from `torch.ops` on ('aten.add.Tensor').
 
     Raises AttributeError when it is not registered here.
     """
@@ -61,7 +61,9 @@ def operator_at(path: str) -> object:
 
 
 def bare(cls: type) -> object:
-    """An FX module without anything in it: `GraphModule.__new__` would make another class."""
+    """Return an FX module without anything in it: `GraphModule.__new__` would make another
+    class.
+    """
     return object.__new__(cls)
 
 
@@ -89,7 +91,7 @@ def wrapped(
     autograd: Mapping[str, bool],
     carried: Mapping[str, object],
 ) -> torch.Tensor:
-    """A tensor of a wrapper subclass that holds `inner`, with its attributes.
+    """Return a tensor of a wrapper subclass that holds `inner`, with its attributes.
 
     Raises UnsupportedError for a jagged one.
     """

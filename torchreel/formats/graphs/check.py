@@ -35,7 +35,7 @@ _OF_CONSTRUCTORS = frozenset({"device", "data", "requires_grad"})
 def check_graph(
     graph: GraphDoc, inputs: Sequence[Json] | None = None, imports: Sequence[str] = ()
 ) -> dict[str, ValueKind]:
-    """The kind of each node of a graph all of whose calls are allowed, by name.
+    """Return the kind of each node of a graph all of whose calls are allowed, by name.
 
     `inputs` are the descriptions of its inputs, where they are known.  With `imports` (modules, or
     operators that a script defines), operators of other namespaces need not be registered yet.
@@ -93,7 +93,7 @@ class _Check:
         raise ForbiddenError(f"the graph holds no attribute {node.target!r:.60}")
 
     def _body(self, target: str) -> ValueKind:
-        """The kind of what a nested graph returns, whatever data it is given."""
+        """Return the kind of what a nested graph returns, whatever data it is given."""
         body = self.graph.modules.get(target)
         if body is None:
             raise ForbiddenError(
@@ -172,7 +172,7 @@ class _Check:
         return kinds.DATA | kinds.union(bodies)
 
     def _operands(self, node: NodeDoc) -> Iterable[str]:
-        """The nested graphs among the operands of a node."""
+        """Yield the nested graphs among the operands of a node."""
         for name in dict.fromkeys(node.inputs()):
             found = self.graph.by_name[name]
             if found.op == "get_attr" and found.target in self.graph.modules:
@@ -182,7 +182,7 @@ class _Check:
 def _viewed(
     schema: torch.FunctionSchema, given: Mapping[int | str, ValueKind]
 ) -> Iterator[ValueKind]:
-    """The arguments that a result may be: `aten.to(True)` gives back no tensor, but True."""
+    """Yield the arguments that a result may be: `aten.to(True)` gives back no tensor, but True."""
     if any(one.alias_info is not None for one in schema.returns):
         for place, argument in enumerate(schema.arguments):
             if argument.alias_info is not None:
@@ -190,7 +190,7 @@ def _viewed(
 
 
 def _python(node: NodeDoc, args: Sequence[ValueKind]) -> ValueKind:
-    """A call of one of Python's own functions: without keywords, and without text."""
+    """Return a call of one of Python's own functions: without keywords, and without text."""
     trees = _sequence(node.args)
     name = node.target.partition(":")[2].replace("_operator.", "operator.")
     if node.kwargs:
@@ -239,7 +239,7 @@ def _check_constructor(name: str, node: NodeDoc) -> None:
 
 
 def _functions(tree: Json) -> Iterable[str]:
-    """The functions in the arguments of a node."""
+    """Yield the functions in the arguments of a node."""
     if isinstance(tree, (list, tuple)):
         for held in tree:
             yield from _functions(held)

@@ -60,7 +60,7 @@ class NodeDoc:
         return self.op in _CALLS
 
     def inputs(self) -> Iterator[str]:
-        """The names of the nodes it uses, in order, repeated as they occur."""
+        """Return the names of the nodes it uses, in order, repeated as they occur."""
         return iter(self.operands)
 
     @cached_property
@@ -69,7 +69,9 @@ class NodeDoc:
         return (*node_refs(self.args), *node_refs(self.kwargs))
 
     def to_json(self) -> dict[str, Json]:
-        """The node as data; the order of keywords is kept beside them, as JSON keeps none."""
+        """Return the node as data; the order of keywords is kept beside them, as JSON keeps
+        none.
+        """
         kwargs = _mapping(self.kwargs)
         ordered = list(kwargs) != sorted(kwargs)
         return {
@@ -80,7 +82,7 @@ class NodeDoc:
 
     @classmethod
     def from_json(cls, data: Json) -> NodeDoc:
-        """The node described by `data`.  Raises `UnsupportedError` when it is malformed."""
+        """Return the node described by `data`.  Raises `UnsupportedError` when it is malformed."""
         if not isinstance(data, Mapping) or not isinstance(data.get("args"), list):
             raise UnsupportedError(f"malformed graph node {data!r:.80}")
         return cls(
@@ -91,7 +93,7 @@ class NodeDoc:
 
 
 def _in_order(mapping: Mapping[str, Json], order: Json) -> Mapping[str, Json]:
-    """A mapping in a recorded order of its keys."""
+    """Return a mapping in a recorded order of its keys."""
     if order is None:
         return mapping
     if not isinstance(order, list) or set(order) != set(mapping):
@@ -150,7 +152,7 @@ class GraphDoc:
         return self.call_nodes + sum(m.total_call_nodes for m in self.modules.values())
 
     def counts(self) -> GraphCounts:
-        """Its size."""
+        """Return its size."""
         outputs = len(list(node_refs(self.output.args)))
         return GraphCounts(len(self.nodes), self.call_nodes, len(self.placeholders), outputs)
 
@@ -163,7 +165,7 @@ class GraphDoc:
         return [(level, target, count) for (level, target), count in sorted(found.items())]
 
     def to_json(self) -> dict[str, Json]:
-        """The graph as data."""
+        """Return the graph as data."""
         return {
             "nodes": [node.to_json() for node in self.nodes],
             "modules": {name: module.to_json() for name, module in self.modules.items()},
@@ -173,7 +175,7 @@ class GraphDoc:
 
     @classmethod
     def from_json(cls, data: Json, depth: int = 0) -> GraphDoc:
-        """The graph described by `data`, in either form.
+        """Return the graph described by `data`, in either form.
 
         Raises `UnsupportedError` when it is malformed.
         """
@@ -205,7 +207,7 @@ class GraphDoc:
             module.check_order()
 
     def stored(self) -> dict[str, Json]:
-        """The graph as data in the form that is stored: `to_json`, each stack once."""
+        """Return the graph as data in the form that is stored: `to_json`, each stack once."""
         return {
             **graph_documents.fold(node.to_json() for node in self.nodes),
             "modules": {name: module.stored() for name, module in self.modules.items()},
@@ -214,7 +216,7 @@ class GraphDoc:
         }
 
     def to_bytes(self) -> bytes:
-        """The canonical bytes of what is stored, over which a digest is taken."""
+        """Return the canonical bytes of what is stored, over which a digest is taken."""
         return self._bytes
 
     @cached_property
@@ -247,7 +249,7 @@ def encode_graph(
     known: sources.Known | None = None,
     state: Container[str] = (),
 ) -> GraphDoc:
-    """A GraphModule as data; neither it nor any value in it is changed or kept.
+    """Return a GraphModule as data; neither it nor any value in it is changed or kept.
 
     `known` are Sources that were encoded before: those of its inputs may be among them.  `state`
     names attributes that are parameters or buffers of the program: small ones are no literals.
@@ -319,7 +321,7 @@ def decode_graph(
     *,
     inputs: Sequence[Json] | None = None,
 ) -> GraphModule:
-    """A GraphModule of the recorded nodes, each of which is checked before any is made.
+    """Return a GraphModule of the recorded nodes, each of which is checked before any is made.
 
     `inputs` are the descriptions of what the graph will be given.  `lost` is filled with what had
     no portable form and was left out of the metadata.  Raises `UnsupportedError` for a target or an
@@ -349,7 +351,9 @@ class _GraphBuilder:
         return gm
 
     def _members(self) -> list[str]:
-        """The attributes in the order in which the graph uses them: passes enumerate them."""
+        """Return the attributes in the order in which the graph uses them: passes enumerate
+        them.
+        """
         order = self.doc.extra.get("member_order")
         given = [*map(names.check_member, (*self.doc.modules, *self.doc.attributes))]
         known = [str(name) for name in order] if isinstance(order, list) else []
@@ -393,7 +397,9 @@ class _GraphBuilder:
         raise UnsupportedError(f"an argument has no portable form: {data!r:.120}")
 
     def _constant(self, name: str, description: Json) -> object:
-        """A constant of the graph: its literal, or zeros where the values were not recorded."""
+        """Return a constant of the graph: its literal, or zeros where the values were not
+        recorded.
+        """
         decoder = self.meta.decoder
         weight = isinstance(description, Mapping) and bool(description.get("parameter"))
         if weight and not inductor.is_freezing():

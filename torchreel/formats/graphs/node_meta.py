@@ -39,12 +39,12 @@ class MetaEncoder:
         self._module_stacks: dict[object, Json] = {}
 
     def number(self, kind: str, identity: object) -> int:
-        """A small number for an identity, in order of first use."""
+        """Return a small number for an identity, in order of first use."""
         table = self._numbers.setdefault(kind, {})
         return table.setdefault(identity, len(table))
 
     def encode(self, meta: Mapping[str, Any]) -> dict[str, Json]:
-        """The portable part of a node's meta."""
+        """Return the portable part of a node's meta."""
         return {
             key: self._one(key, value)
             for key, value in meta.items()
@@ -58,7 +58,7 @@ class MetaEncoder:
         return self._general(value)
 
     def _general(self, value: object) -> Json:
-        """Any other key: fake values by description, the rest as a tagged tree."""
+        """Return any other key: fake values by description, the rest as a tagged tree."""
         if fx.holds_tensors(value):
             return {"described": _describe_nested(self.encoder, value)}
         return values.encode_value(value)
@@ -87,7 +87,7 @@ def _class_name(value: object) -> Json:
 
 
 def _encode_module_stack(self: MetaEncoder, stack: Any) -> Json:
-    """The nodes of a module have equal stacks, each its own."""
+    """Return the nodes of a module have equal stacks, each its own."""
     known = tuple((key, path, cls) for key, (path, cls) in stack.items())
     if known not in self._module_stacks:
         self._module_stacks[known] = [
@@ -132,7 +132,9 @@ def _encode_value(self: MetaEncoder, value: object) -> Json:
 
 
 def _without_storage_size(description: Json) -> Json:
-    """A storage's size belongs to the inputs: behind a fake value it is known or not by chance."""
+    """Return a storage's size belongs to the inputs: behind a fake value it is known or not by
+    chance.
+    """
     if not isinstance(description, Mapping):
         return description
     kept = {key: value for key, value in description.items() if key != "storage_size"}
@@ -172,7 +174,7 @@ class MetaDecoder:
         self.lost: list[str] = []
 
     def decode(self, meta: Mapping[str, Json]) -> dict[str, Any]:
-        """The live meta of one node."""
+        """Return the live meta of one node."""
         live: dict[str, Any] = {}
         for key, data in meta.items():
             if key == "tensor_meta":
@@ -212,7 +214,8 @@ class MetaDecoder:
 
 @cache
 def stub_class(name: str) -> type:
-    """A class that only carries a recorded name: a module class of the user's, or a function.
+    """Return a class that only carries a recorded name: a module class of the user's, or a
+    function.
 
     torch's own module classes that are already imported are given back as they are.
     """

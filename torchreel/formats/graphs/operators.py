@@ -28,7 +28,8 @@ _KEPT = ("k", "size", "stride", "offset", "dtype", "device", "layout", "expr", "
 
 
 def encode_operators(gm: GraphModule) -> dict[str, Json]:
-    """The operators of foreign namespaces that a graph calls, by qualified name with overload.
+    """Return the operators of foreign namespaces that a graph calls, by qualified name with
+    overload.
 
     Those of nested graphs stand in their own documents.
     """
@@ -50,7 +51,7 @@ def encode_operators(gm: GraphModule) -> dict[str, Json]:
 
 
 def _operators(node: Node) -> Iterator[Any]:
-    """The foreign operators that a node calls, or gives to a higher-order operator."""
+    """Yield the foreign operators that a node calls, or gives to a higher-order operator."""
     called = _called(node.target)
     if called is not None:
         yield called
@@ -59,7 +60,7 @@ def _operators(node: Node) -> Iterator[Any]:
 
 
 def _called(target: object) -> torch._ops.OpOverload | None:
-    """The overload that a target is, or of a packet its first, where it is a foreign one."""
+    """Return the overload that a target is, or of a packet its first, where it is a foreign one."""
     if isinstance(target, torch._ops.OpOverloadPacket):
         if not targets.is_custom(f"packet:{target}"):
             return None
@@ -103,7 +104,7 @@ class _Call:
         self._objects: dict[int, int] = {}
 
     def argument(self, value: object) -> Json:
-        """An argument: of a node the description of its value, else the value itself."""
+        """Return an argument: of a node the description of its value, else the value itself."""
         if isinstance(value, Node):
             return {"value": self.value(_value(value))}
         if isinstance(value, (list, tuple)):
@@ -111,7 +112,7 @@ class _Call:
         return {"literal": values.encode_value(value)}
 
     def value(self, value: object) -> Json:
-        """The description of a value, with the numbers of what it may share."""
+        """Return the description of a value, with the numbers of what it may share."""
         if isinstance(value, (list, tuple)):
             return {"k": _kind(value), "items": [self.value(item) for item in value]}
         described = self._encoder.describe(value)
@@ -123,7 +124,7 @@ class _Call:
 
 
 def _storage(tensor: torch.Tensor, described: Mapping[str, Json]) -> dict[str, Json]:
-    """The number of the storage of a tensor, and its size, also where that is symbolic."""
+    """Return the number of the storage of a tensor, and its size, also where that is symbolic."""
     found = fake_tensors.storage_of(tensor) if "storage" in described else None
     if found is None:
         return {}
@@ -137,7 +138,7 @@ def _kind(items: list[Any] | tuple[Any, ...]) -> str:
 
 
 def short(description: Json) -> Json:
-    """A description of a value, as far as an answer is made of it."""
+    """Return a description of a value, as far as an answer is made of it."""
     if not isinstance(description, Mapping):
         return description
     kept = {key: description[key] for key in _KEPT if key in description}

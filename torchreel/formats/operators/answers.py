@@ -28,7 +28,7 @@ NewSize = Callable[[], Any]
 
 
 def real_size() -> int:
-    """A size that depends on data, for real tensors."""
+    """Return a size that depends on data, for real tensors."""
     return _DYNAMIC
 
 
@@ -50,7 +50,7 @@ class Tensor:
 
     @classmethod
     def of(cls, data: Json) -> Tensor | None:
-        """The tensor of a description; None for anything else."""
+        """Return the tensor of a description; None for anything else."""
         if not isinstance(data, Mapping) or data.get("k") != "tensor":
             return None
         size, stride = data.get("size"), data.get("stride")
@@ -75,7 +75,7 @@ class OperatorCall:
 
     @classmethod
     def of(cls, data: Json) -> OperatorCall:
-        """The call of a description.  Raises `UnsupportedError` when it is malformed."""
+        """Return the call of a description.  Raises `UnsupportedError` when it is malformed."""
         if not isinstance(data, Mapping) or not isinstance(data.get("args"), list):
             raise UnsupportedError(f"malformed call of an operator {data!r:.80}")
         kwargs = data.get("kwargs")
@@ -211,7 +211,7 @@ class OperatorAnswer:
         return recorded.offset != 0 or shown != _sample(recorded.storage_size)
 
     def _storage(self, recorded: Tensor) -> torch.Tensor:
-        """A tensor that shows all of a new storage."""
+        """Return a tensor that shows all of a new storage."""
         count = self.number(recorded.storage_size) // _itemsize(recorded)
         if isinstance(count, int):  # where the arguments are larger than the recorded ones
             others = [
@@ -227,7 +227,7 @@ class OperatorAnswer:
         return found if isinstance(found, int) else 0
 
     def _view(self, recorded: Tensor, known: Tensor, base: torch.Tensor) -> torch.Tensor:
-        """A tensor of a storage that there is.
+        """Return a tensor of a storage that there is.
 
         A stride that the base has is the base's own: make_fx tells numbers by their objects.
         """
@@ -242,7 +242,7 @@ class OperatorAnswer:
         return torch.as_strided(viewed, size, stride, self.number(recorded.offset))
 
     def _new(self, recorded: Tensor) -> torch.Tensor:
-        """A tensor with a storage of its own."""
+        """Return a tensor with a storage of its own."""
         like, same = self._like(recorded, "device"), self._like(recorded, "dtype")
         size = [self.size(number, dim, recorded) for dim, number in enumerate(recorded.size)]
         dtype = _dtype(recorded) if same is None else same.dtype
@@ -256,7 +256,7 @@ class OperatorAnswer:
         return made.zero_() if self.fill else made
 
     def _like(self, recorded: Tensor, what: str) -> torch.Tensor | None:
-        """The first argument that was on the device, or of the dtype, of a result."""
+        """Return the first argument that was on the device, or of the dtype, of a result."""
         for given, live in zip(self.call.given, self.live, strict=False):
             found = Tensor.of(given.get("value")) if isinstance(given, Mapping) else None
             if found is None or not isinstance(live, torch.Tensor):
@@ -266,7 +266,7 @@ class OperatorAnswer:
         return None
 
     def size(self, number: Json, dim: int, recorded: Tensor) -> Any:
-        """A size of a result: of the argument that has it in that place, or in another."""
+        """Return a size of a result: of the argument that has it in that place, or in another."""
         for given, live in zip(self.call.given, self.live, strict=False):
             found = Tensor.of(given.get("value")) if isinstance(given, Mapping) else None
             if found is None or not isinstance(live, torch.Tensor):
@@ -276,7 +276,7 @@ class OperatorAnswer:
         return self.number(number)
 
     def number(self, spelled: Json) -> Any:
-        """A number that the recording spells over the sizes of the arguments."""
+        """Return a number that the recording spells over the sizes of the arguments."""
         if isinstance(spelled, int):
             return self._sizes.get(str(spelled), spelled)
         names = _Names()
@@ -304,7 +304,7 @@ class _Names(dict[str, sympy.Symbol]):
         return True
 
     def get(self, name: str, default: Any = None) -> sympy.Symbol:
-        """The symbol of that name."""
+        """Return the symbol of that name."""
         return self[name]
 
 
@@ -317,7 +317,7 @@ def _itemsize(recorded: Tensor) -> int:
 
 
 def _tensors_in(result: Json) -> list[Tensor]:
-    """The tensors of a recorded result."""
+    """Return the tensors of a recorded result."""
     found = Tensor.of(result)
     if found is not None:
         return [found]
@@ -337,7 +337,9 @@ def _extent(recorded: Tensor, number: Callable[[Json], Any]) -> Any:
 
 
 def _order(recorded: Tensor) -> tuple[int, ...] | None:
-    """The dimensions from the outermost to the innermost in memory; None where there are gaps."""
+    """Return the dimensions from the outermost to the innermost in memory; None where there are
+    gaps.
+    """
     sizes = [_sample(number) for number in recorded.size]
     strides = [_sample(number) for number in recorded.stride]
     order = sorted(range(len(sizes)), key=lambda dim: (-strides[dim], -sizes[dim], dim))
@@ -350,7 +352,7 @@ def _order(recorded: Tensor) -> tuple[int, ...] | None:
 
 
 def _sample(spelled: Json) -> int:
-    """The value of an expression where each symbol is a number of its own."""
+    """Return the value of an expression where each symbol is a number of its own."""
     if isinstance(spelled, int):
         return spelled
     names = _Names()

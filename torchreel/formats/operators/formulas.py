@@ -43,7 +43,7 @@ class Formula:
 
     @classmethod
     def of(cls, data: Json) -> Formula:
-        """The formula of a document.  Raises `UnsupportedError` when it is malformed."""
+        """Return the formula of a document.  Raises `UnsupportedError` when it is malformed."""
         if not isinstance(data, Mapping) or not isinstance(data.get("given"), list):
             raise UnsupportedError(f"malformed backward of an operator {data!r:.80}")
         call = OperatorCall.of(data.get("call"))
@@ -76,7 +76,7 @@ class Formula:
     def run(
         self, given: Sequence[object], results: Sequence[object], grads: Sequence[object]
     ) -> Sequence[object]:
-        """The gradients of the arguments."""
+        """Return the gradients of the arguments."""
         sizes = OperatorAnswer(self.call, given, real_size)
         known = {"grad": grads, "in": given, "out": results}
         values = []
@@ -95,7 +95,8 @@ class Formula:
 
 
 def formulas_of(joint: GraphDoc) -> dict[str, list[Json]]:
-    """The backward of each call of a foreign operator in a joint graph, by the operator's name.
+    """Return the backward of each call of a foreign operator in a joint graph, by the operator's
+    name.
 
     Left out is one that uses what is neither the call's own nor a gradient.
     """
@@ -117,7 +118,7 @@ def _is_call(node: NodeDoc) -> bool:
 
 
 def _arguments(tree: Json) -> Iterator[Json]:
-    """The arguments of a node in a row, lists taken apart."""
+    """Yield the arguments of a node in a row, lists taken apart."""
     for item in tree if isinstance(tree, list) else ():
         if isinstance(item, list):
             yield from _arguments(item)
@@ -165,7 +166,7 @@ class _Extraction:
         }
 
     def _call(self) -> Json:
-        """The arguments of the call, described."""
+        """Return the arguments of the call, described."""
         return {"args": [self._described(item) for item in self.arguments], "result": None}
 
     def _described(self, item: Json) -> Json:
@@ -209,7 +210,9 @@ class _Extraction:
         return 0
 
     def _returned(self) -> list[str | None]:
-        """The gradient of each argument: what leaves the part, by its sizes and its users."""
+        """Return the gradient of each argument: what leaves the part, by its sizes and its
+        users.
+        """
         left = [one for one in self.part if self._leaves(one)]
         found: list[str | None] = []
         for item in self.arguments:

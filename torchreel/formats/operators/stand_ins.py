@@ -63,7 +63,9 @@ def register(table: Json) -> tuple[str, ...]:
 
 
 def guessed() -> tuple[str, ...]:
-    """The operators whose backward was needed and is not recorded: it was taken to be zeros."""
+    """Return the operators whose backward was needed and is not recorded: it was taken to be
+    zeros.
+    """
     return tuple(sorted(_guessed))
 
 
@@ -99,7 +101,7 @@ class _Described:
 
     @classmethod
     def of(cls, name: str, data: Json) -> _Described:
-        """The description of an operator.  Raises what `register` does."""
+        """Return the description of an operator.  Raises what `register` does."""
         if not isinstance(data, Mapping) or not _NAME.fullmatch(name):
             raise UnsupportedError(f"malformed description of an operator {name!a:.80}")
         if not targets.is_custom(f"op:{name}"):
@@ -129,7 +131,7 @@ class _Described:
 
 
 def _schema(name: str, text: Json) -> str:
-    """A schema without its name, which torch's own parser has read.
+    """Return a schema without its name, which torch's own parser has read.
 
     Raises `UnsupportedError` where it is malformed, or of another operator.
     """
@@ -180,7 +182,7 @@ def _define_in_python(described: _Described) -> None:
 
 
 def _define(described: _Described, library: Any) -> None:
-    """As `torch.library.define` and `impl` do, or a library in C++."""
+    """Do as `torch.library.define` and `impl` do, or a library in C++."""
     stand_in = _StandIn(described)
     name, tags = described.name, described.tags
     library.define(f"{name}{described.schema}", tags=tags)
@@ -250,7 +252,7 @@ class _StandIn:
         )
 
     def _argument(self, place: Any, args: Any, kwargs: Any) -> Any:
-        """The argument that a result is, by the schema; None for a view, or a new tensor."""
+        """Return the argument that a result is, by the schema; None for a view, or a new tensor."""
         if place.alias_info is None or not place.alias_info.is_write:
             return None
         for number, argument in enumerate(self._schema.arguments):
@@ -274,7 +276,7 @@ class _StandIn:
         ctx.shapes = [_shape(item) for item in inputs]
 
     def backward(self, ctx: Any, *grads: Any) -> Any:
-        """The recorded backward graph, where this very call was recorded; else zeros."""
+        """Return the recorded backward graph, where this very call was recorded; else zeros."""
         values = list(ctx.others)
         for place, tensor in zip(ctx.used, ctx.saved_tensors, strict=True):
             values[place] = tensor
@@ -304,12 +306,12 @@ def _tensors_of(values: Sequence[object]) -> tuple[int, ...]:
 
 
 def _shape(item: object) -> object:
-    """None for an argument, a list of these for a list."""
+    """Return None for an argument, a list of these for a list."""
     return [_shape(one) for one in item] if isinstance(item, (list, tuple)) else None
 
 
 def _like(shape: Any, found: Any) -> Any:
-    """One gradient for an argument; a list of them for a list."""
+    """Return one gradient for an argument; a list of them for a list."""
     return next(found) if shape is None else [_like(one, found) for one in shape]
 
 

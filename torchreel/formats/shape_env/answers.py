@@ -83,7 +83,7 @@ def _is_scalar(value: object) -> bool:
 
 
 def _asked(cache: _lru_cache_wrapper[Any], env: ShapeEnv) -> list[tuple[Question, Any]]:
-    """The questions to this ShapeEnv that a cache holds, the longest unused first.
+    """Return the questions to this ShapeEnv that a cache holds, the longest unused first.
 
     CPython visits the entries of a limited cache in that order (lru_cache_tp_traverse: key, result
     and type of each link), and an unlimited one has all of them in a dict.

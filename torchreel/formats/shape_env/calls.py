@@ -32,7 +32,7 @@ FIELDS: dict[str, str] = {
 
 
 def spell(piece: Piece) -> Json:
-    """A piece as data; `{"opaque": text}` where it has no portable form."""
+    """Return a piece as data; `{"opaque": text}` where it has no portable form."""
     try:
         return encode(piece.form, piece.value)
     except (UnsupportedError, TypeError, ValueError, AttributeError) as error:
@@ -41,7 +41,7 @@ def spell(piece: Piece) -> Json:
 
 
 def encode(form: str, value: Any) -> Json:
-    """A value in one of the forms of `FIELDS`, or the form of one item."""
+    """Return a value in one of the forms of `FIELDS`, or the form of one item."""
     if form == "assumptions":
         return list(symbols.encode_symbol(value))
     if form == "source name":

@@ -53,7 +53,7 @@ def _unscalar(data: Json, table: Table) -> Any:
 
 
 def _key(value: Any) -> Json:
-    """A size that shares a symbol with its equals: a number, or a nested int."""
+    """Return a size that shares a symbol with its equals: a number, or a nested int."""
     return (
         [symbols.encode_expr(shapes.expression(value.node))]
         if isinstance(value, torch.SymInt)
@@ -150,7 +150,9 @@ STATE: dict[str, str] = {
 
 
 def encode_shape_env(env: ShapeEnv) -> dict[str, Json]:
-    """The snapshot of a ShapeEnv: settings, symbols, state, guards, deferred runtime asserts."""
+    """Return the snapshot of a ShapeEnv: settings, symbols, state, guards, deferred runtime
+    asserts.
+    """
     state = {
         field: _encode_field(shape, getattr(env, field))
         for field, shape in STATE.items()
@@ -167,7 +169,7 @@ def encode_shape_env(env: ShapeEnv) -> dict[str, Json]:
 
 
 def _all_symbols(env: ShapeEnv) -> list[sympy.Symbol]:
-    """Every symbol that any part of the state mentions, by name."""
+    """Return every symbol that any part of the state mentions, by name."""
     found: dict[str, sympy.Symbol] = {}
     stack: list[object] = [
         getattr(env, field, None) for field, shape in STATE.items() if "name" not in shape.split()
@@ -213,7 +215,7 @@ def _encode_field(shape: str, value: Any) -> Json:
 
 
 def encode_field(shape: str, value: Any) -> Json:
-    """The value of a field, or one item of it, in a shape of `STATE`."""
+    """Return the value of a field, or one item of it, in a shape of `STATE`."""
     return _encode_field(shape, value)
 
 
@@ -227,7 +229,7 @@ def decode_field(codec: str, data: Any, table: Table) -> Any:
 
 
 def decode_symbols(snapshot: Mapping[str, Json]) -> dict[str, sympy.Symbol]:
-    """The symbol table of a snapshot."""
+    """Return the symbol table of a snapshot."""
     table = snapshot.get("symbols")
     if not isinstance(table, Mapping):
         raise UnsupportedError("the ShapeEnv snapshot has no symbol table")
@@ -235,7 +237,7 @@ def decode_symbols(snapshot: Mapping[str, Json]) -> dict[str, sympy.Symbol]:
 
 
 def hints(snapshot: Mapping[str, Json]) -> dict[str, Json]:
-    """Each backed symbol's hint, as a number."""
+    """Return each backed symbol's hint, as a number."""
     state = snapshot.get("state")
     rows = state.get("backed_var_to_val") if isinstance(state, Mapping) else None
     found: dict[str, Json] = {}
@@ -250,7 +252,7 @@ def hints(snapshot: Mapping[str, Json]) -> dict[str, Json]:
 
 
 def new_shape_env(snapshot: Mapping[str, Json]) -> ShapeEnv:
-    """A ShapeEnv with the recorded settings and no state yet."""
+    """Return a ShapeEnv with the recorded settings and no state yet."""
     settings = snapshot.get("settings")
     if not isinstance(settings, Mapping):
         raise UnsupportedError("the ShapeEnv snapshot has no settings")

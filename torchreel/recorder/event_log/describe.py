@@ -27,7 +27,7 @@ _results: dict[Described, Described] = {}
 
 
 def _text(value: Any) -> object:
-    """The spelling of an expression, a dtype or a device."""
+    """Return the spelling of an expression, a dtype or a device."""
     found = _texts.get(value)
     if found is None:
         if len(_texts) > _MOST_SPELLED:
@@ -51,7 +51,7 @@ def _node(value: Any) -> Any:
 
 
 def sizes(values: Any) -> tuple[object, ...]:
-    """Sizes or strides."""
+    """Return sizes or strides."""
     return tuple([value if type(value) is int else size(value) for value in values])
 
 
@@ -69,7 +69,8 @@ def _unseen(function: Callable[[Any], Described]) -> Callable[[Any], Described]:
 
 
 def _shared(description: Described) -> Described:
-    """The same one for the same tensors: few differ, and Python's collector has seen it already.
+    """Return the same one for the same tensors: few differ, and Python's collector has seen it
+    already.
 
     There are no numbers in it but whole ones, so that what is equal is the same.
     """
@@ -126,7 +127,7 @@ _op_names: dict[str, str] = {}
 
 
 def op_name(op: Any) -> str:
-    """An operator as a graph spells it: `aten.add.Tensor`."""
+    """Return an operator as a graph spells it: `aten.add.Tensor`."""
     qualified = getattr(op, "_name", None)
     if not isinstance(qualified, str):
         return getattr(op, "__name__", None) or str(op)

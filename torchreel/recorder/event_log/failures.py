@@ -110,7 +110,9 @@ def mark(before: Mark | None, error: BaseException, here: Mark) -> Mark:
 def of_exception(
     error: BaseException, entry: CompileEntry | None, at: Mark, *, with_text: bool = True
 ) -> dict[str, object]:
-    """The columns of a failure that an exception is, with or without text of the program's."""
+    """Return the columns of a failure that an exception is, with or without text of the
+    program's.
+    """
     from torchreel.store.failures.signature import exception_chain, from_exception
 
     chain = [_member(found, with_text) for found in exception_chain(error)]
@@ -125,7 +127,7 @@ def of_exception(
 
 
 def _member(error: BaseException, with_text: bool) -> dict[str, object]:
-    """One exception of a chain, with the functions of the program that are behind it."""
+    """Return one exception of a chain, with the functions of the program that are behind it."""
     from torchreel.recorder.frames.definitions import called_definitions, traced_definitions
 
     member: dict[str, object] = {"type": _type_name(error), "message": str(error)}
@@ -150,7 +152,7 @@ _PARTS = ("called", "traced")
 
 
 def of_hang(entry: CompileEntry, stage: str, partition: str, seconds: float) -> dict[str, object]:
-    """The columns of a failure that is a compile which does not end."""
+    """Return the columns of a failure that is a compile which does not end."""
     from torchreel.store.failures.signature import hang_signature
 
     return {
@@ -162,7 +164,7 @@ def of_hang(entry: CompileEntry, stage: str, partition: str, seconds: float) -> 
 
 
 def of_wrong_result(entry: CompileEntry, signature: Signature, message: str) -> dict[str, object]:
-    """The columns of a failure that nothing raised: a compiled graph is wrong."""
+    """Return the columns of a failure that nothing raised: a compiled graph is wrong."""
     return {
         **_columns(entry, signature.stage, "", signature),
         "exception_type": "",
@@ -187,7 +189,7 @@ def _columns(
 
 
 def row(columns: dict[str, object]) -> Add:
-    """The row of a failure."""
+    """Return the row of a failure."""
     return Add("failures", columns)
 
 

@@ -83,7 +83,7 @@ class FlightEventLog(EventLog):
         self._recent: deque[CompileEntry] = deque()
 
     def began(self, entry: CompileEntry) -> None:
-        """A compile begins, or goes on: its late backward, its first call."""
+        """Note that a compile begins, or goes on: its late backward, its first call."""
         super().began(entry)
         ref = entry.ref
         if not in_sample(entry.compile_id, self._sample):
@@ -116,7 +116,7 @@ class FlightEventLog(EventLog):
             self._held[compile].operations.append(operation)
 
     def _append_checkpoint(self, compile: Ref, operation: Add) -> None:
-        """On disk now; its graph's row, which is held, is tied to it when it is written."""
+        """Have it on disk now; its graph's row, which is held, is tied to it when it is written."""
         graph = operation.columns.get("graph_id")
         bare = Add(operation.table, {**operation.columns, "graph_id": None}, operation.ref)
         super().append(bare)
@@ -152,7 +152,7 @@ class FlightEventLog(EventLog):
             self._recent.remove(entry)
 
     def finished(self, entry: CompileEntry) -> None:
-        """A compile is over: let go of what it wrote, unless it is kept."""
+        """Let go of what a finished compile wrote, unless it is kept."""
         if entry.ref in self._kept:
             return
         self._held.pop(entry.ref, None)
@@ -209,7 +209,7 @@ def in_sample(compile_id: str, share: float) -> bool:
 
 
 def _compile_of_material(operation: Operation) -> Ref | None:
-    """The compile whose material this is; None for what is written in any case."""
+    """Return the compile whose material this is; None for what is written in any case."""
     if isinstance(operation, AddGraph):
         return operation.compile
     if isinstance(operation, Add) and operation.table in ("checkpoints", "output_codes"):

@@ -91,7 +91,7 @@ class _Marker:
         self.reached = threading.Event()
 
     def write(self, writer: Writer | DirectWriter) -> None:
-        """Nothing: it only marks a place."""
+        """Do nothing: it only marks a place."""
 
 
 class EventLog:
@@ -149,10 +149,10 @@ class EventLog:
                 self._compiles[number] = row
 
     def keep(self, entry: CompileEntry) -> None:
-        """Everything of this compile is to be kept: it failed, hung, or did what few do."""
+        """Keep everything of this compile: it failed, hung, or did what few do."""
 
     def finished(self, entry: CompileEntry) -> None:
-        """A compile is over, and there is nothing odd about it."""
+        """Note that a compile is over, and there is nothing odd about it."""
 
     def mark(self, entry: CompileEntry) -> None:
         """Mark how a compile stands, so that it is known should the process die now."""
@@ -214,7 +214,7 @@ class EventLog:
         return False
 
     def _mark(self) -> _Marker:
-        """A marker behind everything so far, which the writer is to reach now."""
+        """Return a marker behind everything so far, which the writer is to reach now."""
         marker = _Marker()
         self.append(marker)
         self.hurry()
@@ -334,7 +334,9 @@ class EventLog:
                 self.retention.enforce(self._opened(), self.recording.id)
 
     def _take_events(self) -> list[Operation]:
-        """The events so far: rows in one insertion, the others in pages by kind and compile."""
+        """Return the events so far: rows in one insertion, the others in pages by kind and
+        compile.
+        """
         rows: dict[int | None, list[Row]] = {}
         pages: dict[int | None, dict[str, list[Row]]] = {}
         for _ in range(len(self._events)):
@@ -359,7 +361,9 @@ class EventLog:
         return operations
 
     def compile_of(self, number: int | None) -> Ref | None:
-        """The row of the compile with that number; None (and counted) when it is long over."""
+        """Return the row of the compile with that number; None (and counted) when it is long
+        over.
+        """
         if number is None:
             return None
         row = self._compiles.get(number)
@@ -398,7 +402,9 @@ class EventLog:
         return attempt.kind
 
     def _write_some(self) -> int:
-        """One transaction from the beginning of the batch; how many of its rows were written."""
+        """Return one transaction from the beginning of the batch; how many of its rows were
+        written.
+        """
         with self._writer() as writer:
             began = time.monotonic()
             for count, operation in enumerate(self._batch, 1):
@@ -408,7 +414,7 @@ class EventLog:
         return len(self._batch)
 
     def _write_singly(self) -> type[Exception] | None:
-        """After a failed batch: each row for itself, so that one bad row costs only itself.
+        """Write, after a failed batch, each row for itself, so that one bad row costs only itself.
 
         Returns why when not even an empty transaction is possible.
         """
@@ -441,7 +447,7 @@ class EventLog:
 
     @contextmanager
     def _writer(self) -> Iterator[AnyWriter]:
-        """A transaction, whose writer takes out what is not to reach the disk."""
+        """Open a transaction, whose writer takes out what is not to reach the disk."""
         with self._opened().writer() as writer:
             if self.redactor is None or self.redactor.is_off:
                 yield writer
@@ -480,7 +486,7 @@ def _gone(target: str) -> MissingStore:
 
 @contextmanager
 def _file_limits_are_errors() -> Iterator[None]:
-    """A file of ours that gets too large is no reason to end the process, though the program may
+    """Let no file of ours that gets too large end the process, though the program may
     have said so of its own (SIGXFSZ; Python ignores it).
     """
     limit = {signal.SIGXFSZ}

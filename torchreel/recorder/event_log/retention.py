@@ -84,7 +84,7 @@ def drop_material(writer: AnyWriter, compile_id: int) -> None:
 
 
 def _forget(writer: AnyWriter, digests: Iterable[str]) -> None:
-    """The writer must not take these blobs for present any more."""
+    """Tell the writer not to take these blobs for present any more."""
     forget = getattr(writer, "forget", None)
     if forget is not None:
         forget(digests)
@@ -124,7 +124,7 @@ class Retention:
 
 
 def size_on_disk(target: str) -> int:
-    """Bytes of the file and its log."""
+    """Return bytes of the file and its log."""
     total = 0
     for name in (target, f"{target}-wal"):
         try:
@@ -160,7 +160,7 @@ class _Sweep:
         self._give_back()
 
     def _drop_successes(self) -> bool:
-        """The material of the oldest compiles that went well."""
+        """Return the material of the oldest compiles that went well."""
         has = " OR ".join(
             f"EXISTS (SELECT 1 FROM {table} WHERE compile_id = compiles.id)" for table in _MATERIAL
         )
@@ -196,7 +196,7 @@ class _Sweep:
         return bool(found)
 
     def _used(self) -> int:
-        """Bytes of the pages that hold something."""
+        """Return bytes of the pages that hold something."""
         with self._store.writer() as writer:
             count, free, size = (
                 _rows(writer, f"PRAGMA {name}")[0][0]
@@ -253,6 +253,6 @@ DELETE FROM event_pages WHERE id IN (
 
 
 def _payloads(writer: AnyWriter, digest: str, last: LastPack) -> frozenset[str]:
-    """The digests that a page's document names (and whatever else looks like one)."""
+    """Return the digests that a page's document names (and whatever else looks like one)."""
     document = read(lambda query, values: _rows(writer, query, **values), digest, last)
     return frozenset(found.decode() for found in _HEX.findall(document))

@@ -182,7 +182,7 @@ class NewEvent(NamedTuple):
         return cls._make((*row[:_HEAD], row[_HEAD:]))
 
     def data(self) -> object:
-        """The values by name."""
+        """Return the values by name."""
         if self.fields is None:
             return self.values[0]
         return dict(zip(self.fields, self.values, strict=True))
@@ -228,7 +228,9 @@ class AddPages(NamedTuple):
     pages: Sequence[Sequence[Row]]
 
     def singly(self) -> list[Operation]:
-        """Each page in a blob of its own, so that one that can't be written costs only itself."""
+        """Return each page in a blob of its own, so that one that can't be written costs only
+        itself.
+        """
         return [AddPages(self.recording, self.compile, [page]) for page in self.pages]
 
     def write(self, writer: AnyWriter) -> None:
@@ -299,7 +301,7 @@ class LearnFrom(NamedTuple):
 
 
 def spell(value: object) -> Json:
-    """A value that is no JSON, as JSON: one of torch's, or a collection, or its text."""
+    """Return a value that is no JSON, as JSON: one of torch's, or a collection, or its text."""
     if isinstance(value, (set, frozenset)):
         return sorted((plain(item) for item in value), key=repr)
     if isinstance(value, Mapping):
@@ -312,7 +314,7 @@ def spell(value: object) -> Json:
 
 
 def plain(value: object) -> Json:
-    """`value` as JSON: what has no JSON form becomes text, so that nothing is refused."""
+    """Return `value` as JSON: what has no JSON form becomes text, so that nothing is refused."""
     if value is None or isinstance(value, (bool, int, str)):
         return value
     if isinstance(value, float):

@@ -77,7 +77,7 @@ class CompileEntry:
         return self.ordinals[key] - 1
 
     def checkpoint(self, partition: str) -> Ref | None:
-        """The checkpoint nearest to a stage that works on `partition`."""
+        """Return the checkpoint nearest to a stage that works on `partition`."""
         return self.checkpoints.get(("aot", partition)) or self.checkpoints.get(("graph", ""))
 
     def can_go_on(self, stage: str, partition: str) -> bool:
@@ -191,7 +191,7 @@ class Spans:
     def name(
         self, compile_id: str, attempt: int, parent: CompileEntry | None = None
     ) -> CompileEntry:
-        """A new compile of that name.
+        """Return a new compile of that name.
 
         A name that is known comes again where Dynamo's counters were reset without Dynamo.
         """
@@ -206,7 +206,9 @@ class Spans:
         return entry
 
     def of_context(self, context: Any) -> CompileEntry | None:
-        """The compile and the attempt that a CompileContext of torch stands for, when known."""
+        """Return the compile and the attempt that a CompileContext of torch stands for, when
+        known.
+        """
         attempts = self._contexts.setdefault(context, {})
         found = attempts.get(context.attempt)
         if found is None:
@@ -216,7 +218,7 @@ class Spans:
         return found
 
     def of_trace(self, metadata: Mapping[str, object]) -> CompileEntry | None:
-        """The compile that a record of the structured trace belongs to."""
+        """Return the compile that a record of the structured trace belongs to."""
         top = self.top
         if top is not None and top.entry.parent is not None:
             return top.entry
@@ -232,7 +234,9 @@ class Spans:
 
 
 def current_context() -> Any:
-    """torch's CompileContext of what this thread compiles; None where it compiles nothing named."""
+    """Return torch's CompileContext of what this thread compiles; None where it compiles nothing
+    named.
+    """
     guards = sys.modules.get("torch._guards")
     context = guards.CompileContext.try_get() if guards is not None else None
     return None if context is None or context.compile_id is None else context

@@ -23,7 +23,9 @@ class Stacks:
         self._lock = threading.Lock()
 
     def add(self, summary: Any) -> int | None:
-        """The id of the innermost frame of a `traceback.StackSummary`; None when it is empty."""
+        """Return the id of the innermost frame of a `traceback.StackSummary`; None when it is
+        empty.
+        """
         here: int | None = None
         ids = self._ids
         for frame in summary:
@@ -41,7 +43,7 @@ class Stacks:
             return found
 
     def take(self) -> Iterable[Frame]:
-        """The frames that came since the last time."""
+        """Return the frames that came since the last time."""
         with self._lock:
             new, self._new = self._new, []
         return new

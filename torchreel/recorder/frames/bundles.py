@@ -76,7 +76,8 @@ _made: dict[int, Any] = {}
 
 
 def made(token: int, function: Callable[..., Any], *arguments: Any) -> Any:
-    """The object of a token: what `function(*arguments)` makes, unless another bundle had it.
+    """Return the object of a token: what `function(*arguments)` makes, unless another bundle had
+    it.
 
     Called while a bundle is loaded.  A token is an id, and may have been taken twice: what it
     stands for has to be like the new one.
@@ -108,7 +109,9 @@ class Frame:
     closure: tuple[CellType, ...]
 
     def arguments(self) -> dict[str, Any]:
-        """The arguments by name; `*args` and `**kwargs` as the tuple and the dict that they are."""
+        """Return the arguments by name; `*args` and `**kwargs` as the tuple and the dict that they
+        are.
+        """
         code = self.code
         count = code.co_argcount + code.co_kwonlyargcount
         count += bool(code.co_flags & 0x04) + bool(code.co_flags & 0x08)  # *args, **kwargs
@@ -116,7 +119,9 @@ class Frame:
         return {name: _content(self.locals[name]) for name in names}
 
     def module(self) -> set[str]:
-        """The name of the module that the code is from, if it is one that can be imported."""
+        """Return the name of the module that the code is from, if it is one that can be
+        imported.
+        """
         name = self.globals.get("__name__")
         if not isinstance(name, str) or name.partition(".")[0] in {"__main__", *_NEVER_TOLD}:
             return set()
@@ -138,12 +143,12 @@ class Frame:
         }
 
     def function(self) -> FunctionType:
-        """A function that runs the frame's code."""
+        """Return a function that runs the frame's code."""
         return FunctionType(self.code, self.globals, self.code.co_name, None, self.closure)
 
 
 def _content(value: Any) -> Any:
-    """An argument that an inner function uses is in a cell."""
+    """Return an argument that an inner function uses is in a cell."""
     if not isinstance(value, CellType):
         return value
     try:
@@ -164,7 +169,7 @@ def make(
     known: Mapping[str, object] | None = None,
     resumed: Frame | None = None,
 ) -> Bundle:
-    """The bundle of a frame.  Raises nothing that its objects raise.
+    """Return the bundle of a frame.  Raises nothing that its objects raise.
 
     `call` says how it was compiled; `known` is what Dynamo knows of a function of its own making
     (`resume`), and of the code of an FX module (`traced`); `resumed` is the frame that such a
@@ -199,7 +204,9 @@ def make(
 
 
 def make_object(value: object, describe: Describe, redactor: Redactor | None) -> Bundle:
-    """The bundle of one object of the program's: a backend, a pass.  Raises nothing that it raises.
+    """Return the bundle of one object of the program's: a backend, a pass.
+
+    Raises nothing that it raises.
 
     Nothing is left out of it: with a part missing it would be another pass.
     """
@@ -224,7 +231,7 @@ def with_state(
     describe: Describe,
     redactor: Redactor | None,
 ) -> Bundle | None:
-    """The bundle with what members of modules hold: a registry that the program has filled.
+    """Return the bundle with what members of modules hold: a registry that the program has filled.
 
     Each is a pickle of its own beside that of the frame.  None where there is nothing to keep; what
     can't be pickled as a whole, or holds tensors, is left out: a replay that misses it says so.
@@ -270,7 +277,7 @@ def _document(notes: _Notes, modules: set[str]) -> dict[str, Json]:
 
 
 def _lines(file: str, spans: set[tuple[int, int]]) -> Json:
-    """The lines of a file that functions of the bundle are made of: messages quote them."""
+    """Return the lines of a file that functions of the bundle are made of: messages quote them."""
     text = linecache.getlines(file)
     if file.startswith(GENERATED):
         spans = {(1, len(text))}
@@ -385,8 +392,8 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
         self._deadline = time.monotonic() + LONGEST
 
     def persistent_id(self, obj: object) -> int | str | tuple[str, str, int] | None:
-        """The number of a tensor, which the descriptions explain, or the name of a function's
-        globals, or a string that Python keeps once; None for what is pickled.
+        """Return the number of a tensor, which the descriptions explain, or the name of a
+        function's globals, or a string that Python keeps once; None for what is pickled.
 
         Dynamo looks constants up by their identity: a key that was a constant has to be one again.
         """
@@ -415,7 +422,7 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
         return number
 
     def _with_base(self, obj: Any, description: Json) -> Json:
-        """The description of a view also names the tensor that it is a view of."""
+        """Return the description of a view also names the tensor that it is a view of."""
         is_view = getattr(type(obj), "_is_view", None)
         if is_view is None or not isinstance(description, Mapping) or "levels" in description:
             return description  # what is inside of a transform's levels is no view of anything
@@ -425,7 +432,7 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
         return {**description, "base": base} if isinstance(base, int) else description
 
     def _look(self, found: Iterable[tuple[Any, Any]]) -> None:
-        """Text under a name: by itself, or in a collection."""
+        """Look at text under a name: by itself, or in a collection."""
         for key, value in found:
             if type(key) is str:
                 self._notes.pairs.update((key, text) for text in secrets.texts(value))
@@ -440,7 +447,7 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
         self._look(zip(names[len(names) - len(defaults) :], defaults, strict=True))
 
     def _function_getnewargs(self, function: FunctionType) -> Any:
-        """As cloudpickle does it, which shares one new dict between functions of one module: here
+        """Do as cloudpickle does, which shares one new dict between functions of one module: here
         it stands for the module's own."""
         arguments = super()._function_getnewargs(function)
         scope, name = function.__globals__, function.__globals__.get("__name__")
@@ -451,7 +458,7 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
         return arguments
 
     def reducer_override(self, obj: Any) -> Any:
-        """As cloudpickle does it; an object that refuses is replaced and named."""
+        """Do as cloudpickle does; an object that refuses is replaced and named."""
         if type(obj) is _Attributes:
             return dict, (self._attributes(),)
         found = super().reducer_override(obj)
@@ -501,7 +508,7 @@ def _is_kept_once(text: str) -> bool:
 
 
 def _own_name(obj: object) -> str | None:
-    """The name of an object that a module has under the name that the object says of itself.
+    """Return the name of an object that a module has under the name that the object says of itself.
 
     A Triton kernel stands in the place of its function, and holds locks.
     """
@@ -515,7 +522,8 @@ def _own_name(obj: object) -> str | None:
 
 
 def _without_known_globals(function: FunctionType, reduced: Any) -> Any:
-    """A function that torch or Python made, without what it uses of its module: that is there.
+    """Return a function that torch or Python made, without what it uses of its module: that is
+    there.
 
     When it is loaded, the module would otherwise be given what is in the bundle.
     """
@@ -529,7 +537,9 @@ def _without_known_globals(function: FunctionType, reduced: Any) -> Any:
 
 
 def _with_qualname(cls: type, reduced: Any) -> Any:
-    """A class that is pickled by value, with what guards call it: cloudpickle leaves that out."""
+    """Return a class that is pickled by value, with what guards call it: cloudpickle leaves that
+    out.
+    """
     if len(reduced) < 3 or type(reduced[2]) is not tuple or type(reduced[2][0]) is not dict:
         return reduced
     function, arguments, (attributes, *others), *rest = reduced
@@ -570,7 +580,7 @@ def _with_token(obj: object, reduced: Any) -> Any:
 
 
 def _pickle(content: object, describe: Describe, notes: _Notes) -> tuple[bytes | None, str]:
-    """The pickle, or None and what was raised."""
+    """Return the pickle, or None and what was raised."""
     sink = _Sink(notes)
     with fail_open("bundle", quiet=True) as attempt:
         _Pickler(sink, describe, notes).dump(content)
@@ -581,7 +591,9 @@ def _pickle(content: object, describe: Describe, notes: _Notes) -> tuple[bytes |
 def _without_culprits(
     content: Mapping[str, Any], describe: Describe, notes: _Notes
 ) -> dict[str, Any]:
-    """`content` with each argument, global and cell replaced that can't be pickled by itself."""
+    """Return `content` with each argument, global and cell replaced that can't be pickled by
+    itself.
+    """
 
     def kept(name: str, value: Any) -> Any:
         data, reason = _pickle(value, describe, _Notes())
@@ -628,7 +640,7 @@ _SHORTEST = 4
 
 
 def _redacted(data: bytes, redactor: Redactor | None, notes: _Notes) -> tuple[bytes, int]:
-    """A pickle with each of its strings redacted, and in how many a secret was found.
+    """Return a pickle with each of its strings redacted, and in how many a secret was found.
 
     A string is looked at by itself, as what it was in a dictionary, and as a constant of the files
     that the code is from, where names stand before their values.
@@ -669,13 +681,13 @@ class _Text:
     end: int
 
     def replaced(self, text: str) -> bytes:
-        """Another string in its place."""
+        """Return another string in its place."""
         bytes_ = text.encode("utf-8" if self.opcode == "BINUNICODE" else "latin-1", "surrogatepass")
         return _OPCODES[self.opcode][1] + len(bytes_).to_bytes(4, "little") + bytes_
 
 
 def _strings(data: bytes) -> Iterator[_Text]:
-    """Each string of a pickle, and its bytes (those of code are hardly ever text)."""
+    """Yield each string of a pickle, and its bytes (those of code are hardly ever text)."""
     for opcode, argument, start in pickletools.genops(data):
         if opcode.name not in _OPCODES or start is None:
             continue

@@ -47,7 +47,7 @@ def of_frame(
     values: Mapping[str, Any],
     cells: Sequence[CellType],
 ) -> set[str]:
-    """Secrets among the globals, arguments and constants of a frame, and in its closure."""
+    """Return secrets among the globals, arguments and constants of a frame, and in its closure."""
     found: set[str] = set()
     for name in filter(is_telling, code.co_names):
         found.update(texts(scope.get(name)))
@@ -63,7 +63,9 @@ def of_frame(
 
 
 def _of_module(scope: Mapping[str, Any]) -> Iterator[str]:
-    """Secrets among all globals of a frame, and in the program's modules and classes in them."""
+    """Yield secrets among all globals of a frame, and in the program's modules and classes in
+    them.
+    """
     yield from _named(scope)
     for value in list(scope.values()):
         if type(value) is ModuleType:
@@ -75,7 +77,7 @@ def _of_module(scope: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _named(scope: Mapping[str, Any]) -> Iterator[str]:
-    """Secrets under telling names."""
+    """Yield secrets under telling names."""
     for name, value in list(scope.items()):
         # A program may put anything there; a class of its own for a name would run its code.
         sure = telling.strength(name) if type(name) is str else telling.NOT
@@ -84,7 +86,9 @@ def _named(scope: Mapping[str, Any]) -> Iterator[str]:
 
 
 def of_error(error: BaseException) -> Iterator[tuple[set[str], str]]:
-    """Secrets of each of the program's own frames that an exception came through, and its file."""
+    """Yield secrets of each of the program's own frames that an exception came through, and its
+    file.
+    """
     running = _running()
     for found in lineage(error):
         traceback = found.__traceback__
@@ -124,7 +128,9 @@ def messages(error: BaseException) -> Iterator[str]:
 def constants(
     code: CodeType, scope: Mapping[str, Any], values: Mapping[str, Any], cells: Sequence[CellType]
 ) -> Iterator[str]:
-    """The texts in the code of a frame, its arguments, its closure, and globals that it names."""
+    """Yield the texts in the code of a frame, its arguments, its closure, and globals that it
+    names.
+    """
     yield from _texts_of_code(code)
     for name in code.co_names:
         yield from texts(scope.get(name), keys=True)
@@ -141,7 +147,7 @@ def _texts_of_code(code: CodeType) -> Iterator[str]:
 
 
 def _running() -> set[int]:
-    """The ids of the frames that this thread is in."""
+    """Return the ids of the frames that this thread is in."""
     frame: FrameType | None = sys._getframe(1)
     found = set()
     while frame is not None:
@@ -165,7 +171,7 @@ def is_installed(file: str) -> bool:
 
 
 def of_code(code: CodeType) -> Iterator[str]:
-    """Constants that the code, or a function in it, puts under a telling name."""
+    """Yield constants that the code, or a function in it, puts under a telling name."""
     names = (*code.co_names, *code.co_varnames, *code.co_cellvars)
     if any(map(is_telling, names)):
         value: object = None

@@ -63,7 +63,7 @@ PROBES: tuple[AnyProbe, ...] = tuple(probe for module in _MODULES for probe in m
 
 
 def attach_points() -> tuple[AttachPoint, ...]:
-    """Every private name of torch that the recorder needs, each once."""
+    """Return every private name of torch that the recorder needs, each once."""
     points = [point for module in _MODULES for point in module.ATTACH_POINTS]
     return tuple(dict.fromkeys(points))
 
@@ -77,7 +77,7 @@ class Noted(NamedTuple):
 
 
 def noted_events() -> dict[type[EventType], Noted]:
-    """Every type of event that is noted besides those of torch's own trace."""
+    """Return every type of event that is noted besides those of torch's own trace."""
     return {
         event_type: Noted(module.__name__.rpartition(".")[2], points)
         for module in (*_MODULES, watchdog)

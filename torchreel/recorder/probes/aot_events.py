@@ -141,7 +141,7 @@ def _output(info: Any) -> dict[str, object]:
 
 
 def _subclasses(meta: Any) -> dict[str, object]:
-    """Those entries only that are subclasses, by position."""
+    """Return those entries only that are subclasses, by position."""
     groups = {
         "inputs": meta.subclass_inp_meta,
         "outputs": meta.subclass_fw_graph_out_meta,
@@ -176,7 +176,7 @@ def _subclass(item: Any) -> dict[str, object]:
 
 
 def dedupe(recorder: Recorder, call: Call) -> Visit:
-    """Around `AOTDedupeWrapper.pre_compile`."""
+    """Stand around `AOTDedupeWrapper.pre_compile`."""
     outcome = yield
     wrapper = call.args[0]
     if outcome.error is None and wrapper.needs_post_compile:
@@ -185,7 +185,7 @@ def dedupe(recorder: Recorder, call: Call) -> Visit:
 
 
 def synthetic_bases(recorder: Recorder, call: Call) -> Visit:
-    """Around `AOTSyntheticBaseWrapper.pre_compile`."""
+    """Stand around `AOTSyntheticBaseWrapper.pre_compile`."""
     outcome = yield
     wrapper = call.args[0]
     if outcome.error is None and wrapper.needs_post_compile:
@@ -309,14 +309,16 @@ def autograd_function(
 
 
 def of_backward(compiler: Any) -> CompileEntry | None:
-    """The compile that the backward of an autograd function belongs to; None for one not known."""
+    """Return the compile that the backward of an autograd function belongs to; None for one not
+    known.
+    """
     config = getattr(compiler, "aot_config", None)
     known = _functions.get(id(config))
     return known[1] if known is not None and known[0]() is config else None
 
 
 def late_backward(recorder: Recorder, call: Call) -> Visit:
-    """Around the last step before a backward is compiled at its first call."""
+    """Stand around the last step before a backward is compiled at its first call."""
     outcome = yield
     compiler = call.args[0]
     known = _expected.get(id(compiler.lazy_backward_info))

@@ -55,7 +55,9 @@ def _call(recorder: Recorder, call: Call) -> Visit:
 
 
 def _innermost(backend: Any) -> Any:
-    """The callable that the user or the registry gave, without torch's wrappers around it."""
+    """Return the callable that the user or the registry gave, without torch's wrappers around
+    it.
+    """
     for attribute in ("_torchdynamo_orig_backend", "compiler_fn") * 5:
         backend = getattr(backend, attribute, None) or backend
     return backend

@@ -39,12 +39,14 @@ PROBES: tuple[Probe, ...] = ()
 
 
 def before(recorder: Recorder, call: Call, entry: CompileEntry) -> Bundle | None:
-    """A frame is about to be compiled: keep it, if all are kept (the process may die in it)."""
+    """Return a frame is about to be compiled: keep it, if all are kept (the process may die in
+    it).
+    """
     return _keep(recorder, call, entry) if recorder.options.settings.frames == "all" else None
 
 
 def after(recorder: Recorder, call: Call, entry: CompileEntry, error: BaseException | None) -> None:
-    """A frame was compiled: keep it, if that failed; with the function that it resumes, if any."""
+    """Keep a frame that was compiled, if that failed; with the function that it resumes, if any."""
     from torchreel.torch_compat.dynamo import resume_metadata
 
     if not isinstance(error, Exception) or entry.status != "failed":
@@ -58,7 +60,7 @@ def after(recorder: Recorder, call: Call, entry: CompileEntry, error: BaseExcept
 
 
 def before_export(recorder: Recorder, call: Call, entry: CompileEntry) -> None:
-    """A module is about to be exported: keep it with its arguments, if all frames are kept."""
+    """Keep a module that is about to be exported with its arguments, if all frames are kept."""
     if recorder.options.settings.frames == "all":
         _keep_export(recorder, call, entry)
 
@@ -66,7 +68,7 @@ def before_export(recorder: Recorder, call: Call, entry: CompileEntry) -> None:
 def after_export(
     recorder: Recorder, call: Call, entry: CompileEntry, error: BaseException | None
 ) -> None:
-    """A module was exported: keep it, if that failed."""
+    """Keep a module that was exported, if that failed."""
     if isinstance(error, Exception) and recorder.options.settings.frames == "failing":
         _keep_export(recorder, call, entry)
         recorder.event_log.hurry()
@@ -78,7 +80,7 @@ def _keep_export(recorder: Recorder, call: Call, entry: CompileEntry) -> None:
 
 
 def _make_export(recorder: Recorder, call: Call) -> Bundle:
-    """The bundle of a frame that calls torch.export in the same way."""
+    """Return the bundle of a frame that calls torch.export in the same way."""
     import torch
 
     from torchreel.formats.frames.calls import encode_frame_call
@@ -96,7 +98,7 @@ def _make_export(recorder: Recorder, call: Call) -> Bundle:
 def add_state(
     recorder: Recorder, call: Call, entry: CompileEntry, made: Bundle, read: set[tuple[str, str]]
 ) -> None:
-    """A frame was compiled, and depends on these members of modules: keep what they hold, too.
+    """Keep what these members of modules hold, too: a compiled frame depends on them.
 
     The frame has not run yet: they are as Dynamo found them.
     """
@@ -116,7 +118,8 @@ def with_objects(
     backend: object = None,
     more: Mapping[str, object] | None = None,
 ) -> CheckpointDoc:
-    """The checkpoint with the code of the program's own that decides the compile: each a bundle.
+    """Return the checkpoint with the code of the program's own that decides the compile: each a
+    bundle.
 
     A backend that is none of torch's, config entries and options that hold functions or objects,
     and what else is given by name.  Nothing is kept where frames are not.
@@ -191,7 +194,8 @@ def _make(recorder: Recorder, call: Call, *, whole: bool) -> Bundle:
 
 
 def _resumed(frame: Frame) -> Frame | None:
-    """The call of the function that the frame resumes after a graph break; None for any other.
+    """Return the call of the function that the frame resumes after a graph break; None for any
+    other.
 
     A function of Dynamo's making has no source: what reduces programs starts with the whole one.
     """
@@ -225,7 +229,7 @@ def _call(call: Call, frame: Frame) -> FrameCall:
 
 
 def _describer() -> Describe:
-    """Tensors, arrays and generators by description; storages only by their size."""
+    """Return tensors, arrays and generators by description; storages only by their size."""
     import torch
 
     from torchreel.formats.frames import parts

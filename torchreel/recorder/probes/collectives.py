@@ -88,7 +88,7 @@ def _entry(entry: Any) -> dict[str, object]:
 
 
 def _cell(value: Any) -> object:
-    """A number, or what stands for one: AutoDynamic, AutoUnset, InferStride."""
+    """Return a number, or what stands for one: AutoDynamic, AutoUnset, InferStride."""
     if isinstance(value, tuple):
         return tuple(_cell(item) for item in value)
     kind = type(value).__name__

@@ -61,7 +61,7 @@ def _begin(
     result: Any,
     error: BaseException | None,
 ) -> None:
-    """A tap, because what a probe opens is closed when its function returns."""
+    """Begin as a tap, because what a probe opens is closed when its function returns."""
     if error is not None or capture is None:
         return
     instance = args[0]
@@ -74,7 +74,7 @@ def _begin(
 
 
 def _lifted(recorder: Recorder, args: tuple[Any, ...], kwargs: dict[str, Any]) -> AutogradCapture:
-    """Inputs, sizes and scalars with their origins, before they are replaced by fakes."""
+    """Return inputs, sizes and scalars with their origins, before they are replaced by fakes."""
     from torchreel.recorder.event_log import describe
 
     _, inputs, sizes, scalars, origins, accumulate, check_nans = args
@@ -89,7 +89,7 @@ def _lifted(recorder: Recorder, args: tuple[Any, ...], kwargs: dict[str, Any]) -
 
 
 def _paired(values: Any, origins: Any) -> Iterator[tuple[Any, Any]]:
-    """Each value with its origin, where torch keeps those."""
+    """Yield each value with its origin, where torch keeps those."""
     for index, value in enumerate(values):
         yield value, origins[index] if index < len(origins) else (None, "")
 

@@ -57,7 +57,7 @@ def _graph(recorder: Recorder, call: Call) -> Visit:
 
 
 def _operators(gm: Any) -> dict[Any, int]:
-    """The custom operators of a graph and its bodies, with the number of their calls."""
+    """Return the custom operators of a graph and its bodies, with the number of their calls."""
     from torch._ops import OpOverload, OpOverloadPacket
 
     found: dict[Any, int] = {}
@@ -224,7 +224,7 @@ def _note_subclass(recorder: Recorder, name: str, value: Any, expression: str | 
 
 
 def _inner(tensor: Any, depth: int) -> dict[str, object]:
-    """A tensor within, described: never its values."""
+    """Return a tensor within, described: never its values."""
     from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
     found: dict[str, object] = {
@@ -242,7 +242,7 @@ def _inner(tensor: Any, depth: int) -> dict[str, object]:
 
 
 def _sizes(sizes: Any) -> tuple[object, ...]:
-    """Numbers, or their expressions: a SymInt would hold its ShapeEnv."""
+    """Return numbers, or their expressions: a SymInt would hold its ShapeEnv."""
     return tuple(size if isinstance(size, int) else size.node._expr for size in sizes)
 
 

@@ -103,7 +103,7 @@ def _frame_columns(code: CodeType) -> dict[str, object]:
 
 
 def _source(code: CodeType) -> Blob | None:
-    """The text of the frame, when it can be found.
+    """Return the text of the frame, when it can be found.
 
     Not by `inspect.getsourcelines`, which resolves the paths of all imported modules: 0.1 s.
     """
@@ -150,7 +150,7 @@ def _attempt(recorder: Recorder, call: Call) -> Visit:
 
 
 def _describe_attempt(recorder: Recorder, entry: CompileEntry, call: Call) -> None:
-    """A later attempt: its row was made from its name alone."""
+    """Describe a later attempt: its row was made from its name alone."""
     backend = call.argument(5, "compiler_fn")
     columns = _frame_columns(call.args[0]) | {"backend": backend_name(backend)}
     recorder.update_compile(entry, **columns)
@@ -192,7 +192,7 @@ _traced: dict[int, tuple[weakref.ref[Any], CompileEntry]] = {}
 
 
 def _entry_of(recorder: Recorder, graph: Any) -> CompileEntry:
-    """The compile under way, or a new part of the one that traced this graph.
+    """Return the compile under way, or a new part of the one that traced this graph.
 
     For a size that `specialize_on` names, compiled code has its graph compiled once more.
     """

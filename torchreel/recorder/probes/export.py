@@ -68,7 +68,7 @@ def _export(recorder: Recorder, call: Call) -> Visit:
 
 
 def _entry(recorder: Recorder, function: Any, how: str) -> CompileEntry:
-    """A compile without a name: Dynamo, if it takes part, has one of its own."""
+    """Return a compile without a name: Dynamo, if it takes part, has one of its own."""
     code = _code(function)
     return recorder.add_compile(
         UNNAMED,
@@ -107,7 +107,7 @@ def _started(recorder: Recorder, call: Call, module: Any) -> int:
 
 
 def _shapes(shapes: Any) -> object:
-    """Dynamic shapes as data: dimensions by name and bounds, hints by their names."""
+    """Return dynamic shapes as data: dimensions by name and bounds, hints by their names."""
     if isinstance(shapes, dict):
         return {str(key): _shapes(value) for key, value in shapes.items()}
     if isinstance(shapes, (list, tuple)):
@@ -152,7 +152,7 @@ def _keep(recorder: Recorder, gm: Any) -> None:
 
 
 def fixes(message: str) -> list[str]:
-    """The changes of dynamic shapes that an error message of torch suggests, one a line."""
+    """Return the changes of dynamic shapes that an error message of torch suggests, one a line."""
     _, found, rest = message.partition(_FIXES)
     lines = [line.strip() for line in rest.strip("\n").splitlines()] if found else []
     end = lines.index("") if "" in lines else len(lines)
@@ -160,7 +160,7 @@ def fixes(message: str) -> list[str]:
 
 
 def _trace(recorder: Recorder, call: Call) -> Visit:
-    """`make_fx` where no compile is under way; else it is a part of that."""
+    """Return `make_fx` where no compile is under way; else it is a part of that."""
     if _is_inside(recorder):
         yield
         return
@@ -192,7 +192,7 @@ def _decompose(recorder: Recorder, call: Call) -> Visit:
 
 
 def _program(recorder: Recorder, call: Call) -> Visit:
-    """The decomposition of an exported program: a compile that begins with a graph."""
+    """Return the decomposition of an exported program: a compile that begins with a graph."""
     if _is_inside(recorder):
         yield
         return

@@ -120,7 +120,7 @@ class _Thread(threading.local):
         top.reason = next((k for k, v in self.bypasses.items() if v != before.get(k, 0)), None)
 
     def start(self, mode: Any) -> None:
-        """The counters as they are, before the outermost operator: other threads count too."""
+        """Note the counters as they are, before the outermost operator: other threads count too."""
         self.hits, self.misses = mode.cache_hits, mode.cache_misses
         total = sum(mode.cache_bypasses.values())
         if total != self.bypassed:
@@ -206,7 +206,9 @@ def _note_failure(recorder: Recorder, name: str, error: BaseException, during: s
 
 
 def _subject(args: tuple[Any, ...]) -> Any:
-    """The first argument of the operator in a call of `dispatch(self, func, types, args)`."""
+    """Return the first argument of the operator in a call of `dispatch(self, func, types,
+    args)`.
+    """
     operands = args[3] if len(args) > 3 else ()
     return operands[0] if operands else None
 
@@ -290,7 +292,7 @@ def _real(tensor: Any, describer: Any) -> tuple[object, int | None]:
 
 
 def _context(context: Any) -> object:
-    """A symbolic context as data: a subclass has one for each of its inner tensors."""
+    """Return a symbolic context as data: a subclass has one for each of its inner tensors."""
     if context is None:
         return None
     found: dict[str, object] = {"type": type(context).__name__}

@@ -196,12 +196,12 @@ def _reason(recorder: Recorder, call: Call) -> Visit:
 
 
 def _code_part(part: str) -> str:
-    """The code of a verbose code part: what follows says where in torch it was made."""
+    """Return the code of a verbose code part: what follows says where in torch it was made."""
     return part.partition("  # ")[0].rstrip()
 
 
 def _guarded(part: str) -> str | None:
-    """The expression that a tensor check is about."""
+    """Return the expression that a tensor check is about."""
     if not part.startswith(_TENSOR_GUARD):
         return None
     return part.removeprefix(_TENSOR_GUARD).partition("' ")[0]
@@ -236,7 +236,7 @@ def _start_of(code: CodeType) -> FrameStart:
 
 
 def _caller_stack(recorder: Recorder) -> int | None:
-    """The stack of who called the frame: Dynamo's own frames stand on top of it."""
+    """Return the stack of who called the frame: Dynamo's own frames stand on top of it."""
     frames: list[FrameSummary] = []
     frame: FrameType | None = sys._getframe()
     while frame is not None:

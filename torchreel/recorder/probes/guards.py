@@ -172,21 +172,21 @@ def _note_guard(recorder: Recorder, guard: Any, facts: _Facts) -> None:
 
 
 def type_name(cls: type) -> str:
-    """The qualified name of a class."""
+    """Return the qualified name of a class."""
     return (
         cls.__qualname__ if cls.__module__ == "builtins" else f"{cls.__module__}.{cls.__qualname__}"
     )
 
 
 def _guarded(guard: Any, facts: _Facts) -> object:
-    """The object whose identity a guard checks, if it still is there."""
+    """Return the object whose identity a guard checks, if it still is there."""
     reference = guard.obj_weakref
     found = reference() if isinstance(reference, weakref.ReferenceType) else None
     return facts.values.get(guard.originating_source) if found is None else found
 
 
 def describe(found: object) -> str | None:
-    """An object as far as a name can say it; no text of its own."""
+    """Return an object as far as a name can say it; no text of its own."""
     if isinstance(found, FunctionType):
         module = f"{found.__module__}." if found.__module__ else ""
         return f"{module}{found.__qualname__} {_place(found.__code__)}"

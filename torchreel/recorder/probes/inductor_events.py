@@ -157,7 +157,7 @@ _BOXES = ("TensorBox", "StorageBox", "MutableBox")
 
 
 def _became(result: Any) -> object:
-    """The type inside of the boxes; of several results, the types."""
+    """Return the type inside of the boxes; of several results, the types."""
     if isinstance(result, (list, tuple)):
         return [_became(item) for item in result]
     while type(result).__name__ in _BOXES:
@@ -224,7 +224,7 @@ def _of_schedule(node: Any) -> tuple[object, ...]:
 
 
 def _origins(nodes: Iterable[Any]) -> list[str]:
-    """The graph nodes that scheduler nodes come from, in the order in which they are met."""
+    """Return the graph nodes that scheduler nodes come from, in the order in which they are met."""
     found: dict[str, None] = {}
     for node in nodes:
         operation = getattr(node, "node", None)
@@ -295,12 +295,12 @@ def _command(recorder: Recorder, call: Call) -> Visit:
 
 
 def without_directories(command: str) -> list[str]:
-    """The arguments of a command, with nothing of a path but its last part."""
+    """Return the arguments of a command, with nothing of a path but its last part."""
     return [_without_directory(argument) for argument in shlex.split(command)]
 
 
 def without_directories_of(text: str) -> str:
-    """A text with nothing of the paths in it but their last parts."""
+    """Return a text with nothing of the paths in it but their last parts."""
     return " ".join(_without_directory(word) for word in text.split(" "))
 
 

@@ -111,7 +111,7 @@ def note_machine(recorder: Recorder, inputs: Sequence[object]) -> None:
 
 
 def _note_accelerator(recorder: Recorder) -> None:
-    """Of initialised devices: to ask for them then changes and waits for nothing."""
+    """Note the state of initialised devices: to ask for them then changes and waits for nothing."""
     import torch
 
     if not _is_new(recorder, "accelerator"):

@@ -83,7 +83,7 @@ def _subgraph(recorder: Recorder, call: Call) -> Visit:
 
 
 def _random_call(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> object:
-    """A call of the random module: torch allows only constants there."""
+    """Return a call of the random module: torch allows only constants there."""
     given = [*args, *kwargs.values()]
     return function.__name__, tuple(
         item if isinstance(item, (int, float)) else None for item in given
@@ -91,7 +91,7 @@ def _random_call(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -
 
 
 def _placeholders(graph: Any) -> dict[str, tuple[Any, str | None, str]]:
-    """The inputs by name: Source, expression, class."""
+    """Return the inputs by name: Source, expression, class."""
     found = {}
     for node in graph.placeholders:
         source = node.meta["grapharg"].source if "grapharg" in node.meta else None
@@ -152,7 +152,7 @@ def _note_inputs(recorder: Recorder, graph: Any) -> None:
 
 
 def _effects(recorder: Recorder, call: Call) -> Visit:
-    """Only the pass that is kept: Dynamo generates the code twice to count the uses."""
+    """Note only the pass that is kept: Dynamo generates the code twice to count the uses."""
     effects = call.args[0]
     if call.argument(2, "log_side_effects"):
         for variable in effects._get_modified_vars():

@@ -64,7 +64,7 @@ class _Entry(NamedTuple):
     first: int = 0
 
     def arguments(self, call: Call) -> tuple[Any, Sequence[Any]]:
-        """The graph module and its inputs.
+        """Return the graph module and its inputs.
 
         Where inputs are lists, torch wraps the graph module in one that takes what is in them.
         """
@@ -177,7 +177,9 @@ def _belongs(call: GraphCall | None, level: int, gm: object) -> bool:
 
 
 def _name(gm: Any, known: _Known | None) -> str:
-    """The name of the part in the graph that was split, or of its class, where it has one."""
+    """Return the name of the part in the graph that was split, or of its class, where it has
+    one.
+    """
     if known is not None and known.name:
         return known.name
     name = type(gm).__name__
@@ -208,7 +210,7 @@ def _sizes(gm: Any, inputs: Sequence[Any]) -> dict[str, object]:
 
 
 def _take(recorder: Recorder, entry: _Entry, call: Call, gm: Any, inputs: Sequence[Any]) -> None:
-    """The checkpoint of a piece: at Inductor's entry, or at that of AOTAutograd alone."""
+    """Take the checkpoint of a piece: at Inductor's entry, or at that of AOTAutograd alone."""
     from torchreel.formats.checkpoints import split_graphs
 
     with fail_open("checkpoint of a piece"):
@@ -236,14 +238,16 @@ def _arguments(call: Call, names: Sequence[str]) -> dict[str, Any]:
 
 
 def _settings(call: Call) -> dict[str, Any]:
-    """The keyword arguments of AOTAutograd, of a backend that holds them or as it is called."""
+    """Return the keyword arguments of AOTAutograd, of a backend that holds them or as it is
+    called.
+    """
     names = ("mod", "args", "fw_compiler", "bw_compiler", "partition_fn", "decompositions")
     held = getattr(call.args[0], "kwargs", None) if call.args else None
     return dict(held) if isinstance(held, dict) else _arguments(call, names)
 
 
 def _note_artifact(recorder: Recorder, result: Any) -> None:
-    """The keys under which caches have what standalone_compile returned."""
+    """Note the keys under which caches have what standalone_compile returned."""
     artifacts = getattr(result, "_artifacts", None)
     if not isinstance(artifacts, tuple):
         return

@@ -128,7 +128,7 @@ def _arithmetic(
 
 
 def _argument(value: Any) -> object:
-    """A node by its name; the terms of a `sym_sum`, which come as one list, one by one."""
+    """Return a node by its name; the terms of a `sym_sum`, which come as one list, one by one."""
     if isinstance(value, (list, tuple)):
         return tuple([_argument(item) for item in value])
     return getattr(value, "name", value)

@@ -73,7 +73,7 @@ def _remember(graph: Any, entry: CompileEntry, partition: str) -> None:
 
 
 def _first_call(graph: Any, entry: CompileEntry, partition: str) -> Callable[[Any], Any]:
-    """A stand-in for the compiled function, until it has run once."""
+    """Return a stand-in for the compiled function, until it has run once."""
     original: Callable[[Any], Any] = graph.current_callable
     owner = weakref.ref(graph)
 
@@ -148,7 +148,9 @@ def _forbids(frame: FrameType) -> bool:
 
 
 def _named_frame(message: str) -> dict[str, object]:
-    """The frame that Dynamo's message names; the frame itself is gone, and its object unsafe."""
+    """Return the frame that Dynamo's message names; the frame itself is gone, and its object
+    unsafe.
+    """
     found = _NAMED_FRAME.search(message)
     if found is None:
         return {}
@@ -185,7 +187,7 @@ def _backward_compiler(function: Any) -> Any:
 
 
 def _of_backward(frame: FrameType) -> tuple[CompileEntry, str] | None:
-    """Whose backward AOTAutograd runs in a frame, and whether to differentiate it again."""
+    """Return whose backward AOTAutograd runs in a frame, and whether to differentiate it again."""
     name = frame.f_code.co_qualname.rpartition("<locals>.")[2]
     if name not in _BACKWARDS:
         return None
@@ -199,7 +201,7 @@ def _of_backward(frame: FrameType) -> tuple[CompileEntry, str] | None:
 
 
 def _of_frame(frame: FrameType) -> tuple[CompileEntry, str] | None:
-    """Whose compiled code a frame runs, and which partition; None where it runs none."""
+    """Return whose compiled code a frame runs, and which partition; None where it runs none."""
     if (found := _of_backward(frame)) is not None:
         return found
     name = frame.f_code.co_qualname

@@ -27,7 +27,9 @@ class Registry:
         self._count = 0
 
     def find(self, recorder: Recorder, env: Any) -> Shadow:
-        """The shadow of a ShapeEnv; a new recording (also after a fork) numbers them anew."""
+        """Return the shadow of a ShapeEnv; a new recording (also after a fork) numbers them
+        anew.
+        """
         key = id(env)
         shadow = self._shadows.get(key)
         if shadow is None or self._event_log is not recorder.event_log or shadow.env() is not env:
@@ -56,7 +58,7 @@ class Registry:
             del self._recent[next(iter(self._recent))]
 
     def recent(self, recorder: Recorder) -> list[Shadow]:
-        """The shadows of this recording that were last begun to work with."""
+        """Return the shadows of this recording that were last begun to work with."""
         return list(self._recent.values()) if self._event_log is recorder.event_log else []
 
 
@@ -64,5 +66,5 @@ registry = Registry()
 
 
 def shadow_of(recorder: Recorder, env: Any) -> Shadow:
-    """The shadow of a ShapeEnv, in the recording under way."""
+    """Return the shadow of a ShapeEnv, in the recording under way."""
     return registry.find(recorder, env)

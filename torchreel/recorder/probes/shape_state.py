@@ -270,7 +270,7 @@ class Shadow:
         self._drop("var_to_sources", "symbol", seen, env.var_to_sources)
 
     def _note_sources(self, recorder: Recorder, symbol: Any, old: Any, new: list[Any]) -> None:
-        """An input that shares a symbol, at the end, or exchanged with the first one."""
+        """Note an input that shares a symbol, at the end, or exchanged with the first one."""
         source = _added(old, new)
         if source is None:
             piece = Piece("maplist symbol source", {symbol: list(new)})
@@ -475,7 +475,7 @@ class Shadow:
 
 
 def described(env: Any, call: Pending) -> dict[str, object]:
-    """The arguments of a call by name, without any object that is not a value."""
+    """Return the arguments of a call by name, without any object that is not a value."""
     function = inspect.unwrap(getattr(type(env), call.method))
     names = function.__code__.co_varnames[1:]
     given = {**dict(zip(names, call.args[1:], strict=False)), **call.kwargs}
@@ -509,7 +509,9 @@ _PARTS = ("dynamic_sizes", "dynamic_strides", "constraint_sizes", "constraint_st
 
 
 def _added(old: list[Any] | None, new: list[Any]) -> Any:
-    """The one source by which a symbol's sources grew, as create_symbol does it; else None."""
+    """Return the one source by which a symbol's sources grew, as create_symbol does it; else
+    None.
+    """
     if not old or len(new) != len(old) + 1:
         return None
     if new[:-1] == old:
@@ -520,7 +522,7 @@ def _added(old: list[Any] | None, new: list[Any]) -> Any:
 
 
 def _changed(seen: dict[Any, Any], now: dict[Any, Any]) -> list[tuple[Any, Any]]:
-    """The entries that are new or have another value."""
+    """Return the entries that are new or have another value."""
     if seen == now:
         return []
     return [

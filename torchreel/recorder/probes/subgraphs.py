@@ -138,7 +138,7 @@ def _enter(
 
 
 def operator_name(target: Any) -> str:
-    """The name of an operator, of a function, or of the class of another callable."""
+    """Return the name of an operator, of a function, or of the class of another callable."""
     if isinstance(target, str):
         return target
     name = getattr(target, "__name__", None) or getattr(target, "_name", None)
@@ -170,7 +170,7 @@ def _speculate(recorder: Recorder, call: Call) -> Visit:
 
 
 def _size(graph: Any) -> tuple[int, tuple[str, ...]]:
-    """The number of nodes and the names of the inputs."""
+    """Return the number of nodes and the names of the inputs."""
     names = tuple(node.name for node in graph.nodes if node.op == "placeholder")
     return len(graph.nodes), names
 
@@ -198,7 +198,7 @@ def _input(
 
 
 def _expression(value: Any) -> object:
-    """The expression of a symbolic number."""
+    """Return the expression of a symbolic number."""
     node = getattr(value, "node", None)
     return getattr(node, "_expr", None)
 
@@ -263,7 +263,7 @@ def _aot_graph(
 
 
 def _note_calls(recorder: Recorder, gm: Any, level: str, path: str, depth: int) -> None:
-    """The calls of higher-order operators in a graph, and in each of its bodies once."""
+    """Note the calls of higher-order operators in a graph, and in each of its bodies once."""
     from torch._ops import HigherOrderOperator
 
     seen: set[str] = set()
@@ -294,7 +294,7 @@ def _note_calls(recorder: Recorder, gm: Any, level: str, path: str, depth: int) 
 
 
 def _bodies(node: Node) -> Iterator[Node]:
-    """The arguments of a call that are graphs, in order."""
+    """Yield the arguments of a call that are graphs, in order."""
     from torch.fx import Node
 
     def visit(value: object) -> Iterator[Node]:

@@ -69,7 +69,7 @@ def _unprintable(args: tuple[Any, ...]) -> str | None:
 
 
 def _tensors(value: object, tensor: type, depth: int) -> Iterator[object]:
-    """The tensors in nested dataclasses and containers."""
+    """Yield the tensors in nested dataclasses and containers."""
     if isinstance(value, tensor):
         yield value
     elif depth and isinstance(value, (list, tuple, set, dict)):

@@ -40,7 +40,7 @@ def is_document(data: bytes) -> bool:
 
 
 def rewritten(data: bytes, places: Iterable[int], change: Callable[[bytes], bytes]) -> bytes:
-    """A document whose strings around the given places, in order, went through `change`."""
+    """Return a document whose strings around the given places, in order, went through `change`."""
     parts: list[bytes] = []
     done = behind = 0
     for at in places:
@@ -75,7 +75,7 @@ def _is_escaped(data: bytes, quote: int) -> bool:
 
 
 def decoded(text: bytes) -> bytes:
-    """The UTF-8 of the string whose JSON has this between its quotes."""
+    """Return the UTF-8 of the string whose JSON has this between its quotes."""
     if b"\\" not in text:
         return text
     found: str = json.loads(b'"' + text + b'"', strict=False)
@@ -83,7 +83,7 @@ def decoded(text: bytes) -> bytes:
 
 
 def encoded(text: bytes, ascii_only: bool = False) -> bytes:
-    """The inverse of `decoded`."""
+    """Return the inverse of `decoded`."""
     if not _TO_ESCAPE.search(text) and (not ascii_only or text.isascii()):
         return text
     string = text.decode("utf-8", "surrogatepass")

@@ -52,7 +52,9 @@ class Literal(NamedTuple):
 
 
 def literals(text: bytes, start: int = 0, end: int | None = None) -> Iterator[Literal]:
-    """Each string and number between two places of a text, in order; none is within another."""
+    """Yield each string and number between two places of a text, in order; none is within
+    another.
+    """
     at, end = start, len(text) if end is None else end
     while (found := _NEXT.search(text, at, end)) is not None:
         literal = _literal(text, found, _word_before(text, found.start()))
@@ -62,7 +64,7 @@ def literals(text: bytes, start: int = 0, end: int | None = None) -> Iterator[Li
 
 
 def literal_at(text: bytes, at: int) -> Literal | None:
-    """The literal that begins at a place of a text."""
+    """Return the literal that begins at a place of a text."""
     found = _HERE.match(text, at)
     if found is None:
         return None
@@ -71,7 +73,7 @@ def literal_at(text: bytes, at: int) -> Literal | None:
 
 
 def unescaped(inner: bytes) -> str:
-    """The string that the text between two quotes stands for."""
+    """Return the string that the text between two quotes stands for."""
     text = inner.decode("utf-8", "replace")
     return _ESCAPE.sub(_character, text) if "\\" in text else text
 
@@ -114,7 +116,7 @@ def _opens(word: bytes, quote: bytes) -> bool:
 
 
 def _beyond_apostrophes(text: bytes, end: int) -> int:
-    """The end of a string whose quote at `end` may be an apostrophe in it."""
+    """Return the end of a string whose quote at `end` may be an apostrophe in it."""
     first = end
     while text.startswith(b"'", end):
         if _LETTER.match(text, end + 1) is None:

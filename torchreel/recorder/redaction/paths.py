@@ -44,7 +44,7 @@ HOMES = tuple(
 
 
 def rules_for(environ: Mapping[str, str]) -> tuple[Rule, ...]:
-    """The home directory, and the user's name where it is a part of a path."""
+    """Return the home directory, and the user's name where it is a part of a path."""
     home = environ.get("HOME", "").rstrip("/")
     names = {environ.get("USER", ""), environ.get("LOGNAME", ""), os.path.basename(home)}
     rules = []

@@ -109,11 +109,13 @@ class Redactor:
                     self._learn_program(program)
 
     def text(self, text: str) -> str:
-        """`text` (of a column) without what is nobody's business."""
+        """Return `text` (of a column) without what is nobody's business."""
         return self._short(text, self._version) if len(text) < 400 else self._text(text)
 
     def _text_as_of(self, text: str, version: int) -> str:
-        """A text as redacted with what was known then: another thread may learn meanwhile."""
+        """Return a text as redacted with what was known then: another thread may learn
+        meanwhile.
+        """
         return self._text(text)
 
     def _forget_texts(self) -> None:
@@ -121,7 +123,7 @@ class Redactor:
         self._short.cache_clear()
 
     def json(self, value: Any) -> str:
-        """The JSON text of a value, redacted; still JSON."""
+        """Return the JSON text of a value, redacted; still JSON."""
         if isinstance(value, str):
             return json_text(self.text(value))
         return self.data(json_text(value).encode("utf-8", "surrogatepass")).decode(
@@ -129,7 +131,10 @@ class Redactor:
         )
 
     def data(self, data: bytes) -> bytes:
-        """The bytes of a blob, redacted.  Raises Withheld for a secret in what is no text."""
+        """Return the bytes of a blob, redacted.
+
+        Raises Withheld for a secret in what is no text.
+        """
         if self.is_off:
             return data
         if not _is_text(data):
@@ -211,7 +216,7 @@ class Redactor:
         return Strict()
 
     def _document(self, data: bytes, places: Sequence[tuple[int, bytes]]) -> bytes:
-        """A JSON document, in which only the strings around what was found are looked at."""
+        """Return a JSON document, in which only the strings around what was found are looked at."""
         if self._patterns:
             data = self._by_patterns(data, True)
             places = self._words.places(data)
@@ -234,7 +239,7 @@ class Redactor:
             return self._without_secrets(data)
 
     def _learn_inputs_of(self, data: bytes) -> None:
-        """A text that an exported program is given, under the name of a secret."""
+        """Learn a text that an exported program is given, under the name of a secret."""
         from torchreel.formats.graphs import vocabulary
 
         with suppress(ValueError):
@@ -264,7 +269,7 @@ class Redactor:
         return word not in self._path_words
 
     def _string(self, text: bytes) -> bytes:
-        """A string of a document, which may be the text of another one."""
+        """Return a string of a document, which may be the text of another one."""
         if documents.is_document(text):
             return self._document(text, self._words.places(text))
         return self._without_secrets(text)
@@ -289,7 +294,7 @@ class Redactor:
     def _without_secrets(
         self, text: bytes, places: Sequence[tuple[int, bytes]] | None = None
     ) -> bytes:
-        """A text without values that are known, have a known form, or a telling name."""
+        """Return a text without values that are known, have a known form, or a telling name."""
         before = text
         text = self._own(text)
         if self.is_strict:
@@ -315,7 +320,7 @@ class Redactor:
         return self._known.is_cleared(unescaped(found))
 
     def _learn(self, found: bytes) -> bool:
-        """A value may come again without its name: in bytecode, or in a message."""
+        """Return a value may come again without its name: in bytecode, or in a message."""
         value = unescaped(found)
         if telling.is_name(value):  # `credentials=("token", "x")`: it is in other places, too
             return False
@@ -328,7 +333,7 @@ class Redactor:
 
 
 def _source(file: str) -> bytes:
-    """The source in a file, or what was typed into a notebook or a prompt."""
+    """Return the source in a file, or what was typed into a notebook or a prompt."""
     with suppress(OSError), open(file, "rb") as source:
         return source.read(_MOST_SOURCE)
     typed = linecache.cache.get(file, ())
@@ -392,7 +397,7 @@ def _is_mixed(text: bytes) -> bool:
 
 
 def _entropy(text: bytes) -> float:
-    """The entropy of its characters, in bits (Shannon, 1948)."""
+    """Return the entropy of its characters, in bits (Shannon, 1948)."""
     counts = (text.count(byte) for byte in set(text))
     return -sum(n / len(text) * math.log2(n / len(text)) for n in counts)
 
@@ -414,7 +419,9 @@ def _secret_values(environ: Mapping[str, str], argv: Sequence[str]) -> set[str]:
 
 
 def _is_setting(value: str) -> bool:
-    """A path, a word or a number is what a variable like SSH_AUTH_SOCK or TOKENIZERS_... holds."""
+    """Return a path, a word or a number is what a variable like SSH_AUTH_SOCK or TOKENIZERS_...
+    holds.
+    """
     if value.isdigit() or value.lower() in ("default", "enabled", "disabled"):
         return True
     return value.startswith(("/", "~", "./"))

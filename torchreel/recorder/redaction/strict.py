@@ -63,16 +63,18 @@ class Strict:
             self._string.cache_clear()
 
     def without_constants(self, data: bytes) -> bytes:
-        """A text without those that the program has as texts, before one loses a part of it."""
+        """Return a text without those that the program has as texts, before one loses a part of
+        it.
+        """
         data = strict_text.without_stacks(data)
         return self._constants.removed_from(data) if b" " in data else data
 
     def text(self, data: bytes, *, numbers: bool = True) -> bytes:
-        """A text without strings, numbers, lines of source and directories."""
+        """Return a text without strings, numbers, lines of source and directories."""
         return strict_text.text(self._constants.removed_from(data), numbers=numbers)
 
     def document(self, data: bytes) -> bytes:
-        """A JSON document without them; what is none is text."""
+        """Return a JSON document without them; what is none is text."""
         if data.startswith(_HEAD) and data.endswith(_TAIL):  # events: a document a line
             lines = data.removeprefix(_HEAD).removesuffix(_TAIL).split(_BETWEEN)
             if all(map(documents.is_document, lines)):
@@ -85,7 +87,7 @@ class Strict:
         return text.encode("utf-8", "surrogatepass")
 
     def string(self, value: str, numbers: bool) -> str:
-        """A string of a document; `numbers` says whether those in prose are taken out."""
+        """Return a string of a document; `numbers` says whether those in prose are taken out."""
         return _MARK if value in self._settings else self._string(value, numbers)
 
     def _string_of(self, value: str, numbers: bool) -> str:
@@ -97,7 +99,9 @@ class Strict:
         return self.text(data, numbers=numbers).decode("utf-8", "surrogatepass")
 
     def setting(self, module: str, value: Any) -> Any:
-        """A setting of torch: text is kept if torch's own module of settings has its words."""
+        """Return a setting of torch: text is kept if torch's own module of settings has its
+        words.
+        """
         if isinstance(value, str):
             if vocabulary.words_of(module).issuperset(re.findall(r"\w+", value)):
                 return value
@@ -125,7 +129,7 @@ class _Walk:
         self._keys: dict[str, str] = {}
 
     def document(self, value: Any) -> Any:
-        """The whole document."""
+        """Return the whole document."""
         fields = value.get("fields") if isinstance(value, dict) else None
         if fields == _SCALAR:
             value = {**value, "data": [self._scalar(*row) for row in value["data"]]}
@@ -133,7 +137,7 @@ class _Walk:
 
     @staticmethod
     def _scalar(source: Any, kind: Any, expr: Any, number: Any) -> list[Any]:
-        """A number without a symbol is the program's alone."""
+        """Return a number without a symbol is the program's alone."""
         return [source, kind, expr, _MARK if expr is None else number]
 
     def _value(self, value: Any, key: str, numbers: bool) -> Any:
@@ -170,11 +174,11 @@ class _Walk:
         }
 
     def _name(self, name: str, numbers: bool) -> str:
-        """A key of an object: a name, or an expression with quotes in it."""
+        """Return a key of an object: a name, or an expression with quotes in it."""
         return self._strict.string(name, numbers) if "'" in name or '"' in name else name
 
     def _node(self, node: Mapping[str, Any], numbers: bool) -> dict[str, Any]:
-        """A node of a graph: text for an operator of the program's own is the program's."""
+        """Return a node of a graph: text for an operator of the program's own is the program's."""
         from torchreel.formats.graphs import vocabulary
 
         found = {
@@ -194,7 +198,7 @@ class _Walk:
 
 
 def _argument(value: Any) -> Any:
-    """An argument in its portable form, without its strings."""
+    """Return an argument in its portable form, without its strings."""
     if isinstance(value, str):
         return _MARK if value else value
     if isinstance(value, list):
@@ -220,7 +224,7 @@ _NUMBER_OR_SWITCH = r"-?\d{1,6}|(?i:true|false|on|off|yes|no|)|<\w+>"
 
 
 def arguments(argv: Sequence[str]) -> list[str]:
-    """A command line: the names of the interpreter, of the program and of its options."""
+    """Return a command line: the names of the interpreter, of the program and of its options."""
     found = [argument.rpartition("/")[2] for argument in argv[:1]]
     for before, argument in itertools.pairwise(argv):
         name, equals, _ = argument.partition("=")
@@ -234,5 +238,5 @@ def arguments(argv: Sequence[str]) -> list[str]:
 
 
 def variable(value: str) -> str:
-    """The value of an environment variable: a number, a switch, or nothing."""
+    """Return the value of an environment variable: a number, a switch, or nothing."""
     return value if re.fullmatch(_NUMBER_OR_SWITCH, value) else _MARK

@@ -67,7 +67,7 @@ _HAS_LITERAL = lazy(rb"['\"\d/]")
 
 
 def text(data: bytes, *, generated: bool = False, numbers: bool = True) -> bytes:
-    """A text without strings, numbers, lines of source and directories."""
+    """Return a text without strings, numbers, lines of source and directories."""
     if not _HAS_LITERAL.search(data):
         return data
     if b"File " in data:
@@ -85,7 +85,7 @@ def text(data: bytes, *, generated: bool = False, numbers: bool = True) -> bytes
 
 
 def without_stacks(data: bytes) -> bytes:
-    """A text without AOTAutograd's stacks; before a secret in one hides where they end."""
+    """Return a text without AOTAutograd's stacks; before a secret in one hides where they end."""
     return _STACKS.sub(b"", data) if b"tangent_source_stack_traces" in data else data
 
 
@@ -95,7 +95,7 @@ def _without_directory(path: re.Match[bytes]) -> bytes:
 
 
 def _without_guarded_line(line: bytes) -> bytes:
-    """A line of torch's tree of guards without the line of source that the guard is for."""
+    """Return a line of torch's tree of guards without the line of source that the guard is for."""
     comment = _COMMENT.search(line) if b" in " in line else None
     if comment is None:
         return line
@@ -141,7 +141,7 @@ def _kept(data: bytes, literal: Literal, generated: bool) -> bytes:
 
 
 def _is_small(literal: Literal) -> bool:
-    """One digit says nothing, and is a position more often than not."""
+    """Return one digit says nothing, and is a position more often than not."""
     return literal.end - literal.start == 1
 
 

@@ -22,7 +22,7 @@ _FUNCTIONS = ("torch", "torch.nn", "torch.nn.functional")
 
 @lru_cache(16)
 def words_of(module: str) -> frozenset[str]:
-    """The words in the source of one of torch's modules of settings."""
+    """Return the words in the source of one of torch's modules of settings."""
     file = getattr(sys.modules.get(_MODULES.get(module, module)), "__file__", None)
     if file is None:
         return frozenset()
@@ -32,7 +32,7 @@ def words_of(module: str) -> frozenset[str]:
 
 @cache
 def words() -> frozenset[str]:
-    """All words of torch, and those of Python."""
+    """Return all words of torch, and those of Python."""
     found = {*keyword.kwlist, *dir(builtins)}
     for module in _MODULES:
         found |= words_of(module)

@@ -24,7 +24,7 @@ class Words:
         self._automaton = BytesAhoCorasick(self._words, implementation=Implementation.DFA)
 
     def places(self, data: bytes) -> list[tuple[int, bytes]]:
-        """Each place where a word begins, and that word in lower case, in order."""
+        """Return each place where a word begins, and that word in lower case, in order."""
         found: set[tuple[int, int]] = set()
         lowered = data.lower()
         for first in range(0, len(lowered), _PIECE):

@@ -48,7 +48,7 @@ class Difference:
     detail: str = ""
 
     def signature(self) -> Signature:
-        """As the signature of a wrong result."""
+        """Return it as the signature of a wrong result."""
         return wrong_result_signature(self.kind, self.output, self.magnitude)
 
     def __str__(self) -> str:
@@ -56,7 +56,7 @@ class Difference:
 
 
 def tensors_of(result: object) -> list[object]:
-    """The leaves of a result, gradients detached."""
+    """Return the leaves of a result, gradients detached."""
     return [
         leaf.detach() if isinstance(leaf, torch.Tensor) else leaf
         for leaf in pytree.tree_leaves(result)
@@ -66,7 +66,8 @@ def tensors_of(result: object) -> list[object]:
 def compare(
     expected: Sequence[object], got: Sequence[object], reference: Sequence[object] | None = None
 ) -> Difference | None:
-    """The first difference between eager's values and the compiled ones; None if there is none.
+    """Return the first difference between eager's values and the compiled ones; None if there is
+    none.
 
     `reference` are eager's values computed in float64, where that was possible.
     """
@@ -80,7 +81,7 @@ def differences(
     evidence: Evidence = NO_EVIDENCE,
     comparator: str = DEFAULT,
 ) -> list[Difference]:
-    """All differences in what was computed, the most telling kind first, then by output.
+    """Return all differences in what was computed, the most telling kind first, then by output.
 
     Raises UsageError for a comparator that does not exist.
     """
@@ -168,7 +169,7 @@ def observable_strides(value: torch.Tensor) -> list[int] | None:
 
 
 def _shared(value: torch.Tensor, inputs: Sequence[object]) -> int | None:
-    """The first input whose memory a tensor lies in."""
+    """Return the first input whose memory a tensor lies in."""
     if value.layout is not torch.strided or value.numel() == 0:
         return None
     place = value.untyped_storage().data_ptr()
@@ -243,7 +244,7 @@ def _comparator(text: str) -> _Differ:
 
 
 def _of_user(text: str) -> _Differ:
-    """A function of a module that the user has had imported; nothing is imported here."""
+    """Return a function of a module that the user has had imported; nothing is imported here."""
     module, _, name = text.partition(":")
     function = getattr(sys.modules.get(module), name, None)
     if not callable(function):

@@ -171,13 +171,14 @@ def unequal(one: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
 
 
 def plain(value: torch.Tensor) -> torch.Tensor:
-    """A tensor as dense memory of the CPU, without lazy bits."""
+    """Return a tensor as dense memory of the CPU, without lazy bits."""
     value = value.to_dense() if value.layout is not torch.strided else value
     return value.detach().cpu().resolve_conj().resolve_neg()
 
 
 def largest_error(one: torch.Tensor, other: torch.Tensor) -> float:
-    """The largest difference of two tensors of one size, where both are finite; else infinity.
+    """Return the largest difference of two tensors of one size, where both are finite; else
+    infinity.
 
     Equal infinities and NaNs in the same places are no difference.
     """
@@ -188,7 +189,7 @@ def largest_error(one: torch.Tensor, other: torch.Tensor) -> float:
 
 
 def at(values: Sequence[object] | None, index: int, like: torch.Tensor) -> torch.Tensor | None:
-    """The value at that place, if it is a tensor of the same size."""
+    """Return the value at that place, if it is a tensor of the same size."""
     value = values[index] if values is not None and index < len(values) else None
     if not isinstance(value, torch.Tensor) or value.shape != like.shape:
         return None

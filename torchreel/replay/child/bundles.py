@@ -99,7 +99,7 @@ class LoadedBundle:
 
 
 def read_bundle(store: Store, compile: Compile, trust: bool = False) -> LoadedBundle:
-    """The bundle of a compile, as data.
+    """Return the bundle of a compile, as data.
 
     Raises UntrustedError without `trust`; UnsupportedError when there is no bundle.
     """
@@ -179,7 +179,7 @@ def _install_lines(found: Json) -> None:
 
 
 def _tensors(descriptions: Json) -> list[object]:
-    """Values with the recorded descriptions; what shared a storage shares one again."""
+    """Return values with the recorded descriptions; what shared a storage shares one again."""
     from torchreel.formats.tensors import synthesise_all
 
     if not isinstance(descriptions, list):
@@ -193,7 +193,7 @@ def _tensors(descriptions: Json) -> list[object]:
 
 
 def _like(value: Any, description: Mapping[str, Json], before: Sequence[Any]) -> object:
-    """A synthesised tensor as a view of its base, or as none, as it was."""
+    """Return a synthesised tensor as a view of its base, or as none, as it was."""
     import torch
 
     if type(value) is not torch.Tensor or not value._is_view():
@@ -247,7 +247,9 @@ class _Unpickler(pickle.Unpickler):
         return super().find_class(_MOVED.get(module, module), name)
 
     def persistent_load(self, number: object) -> object:
-        """The tensor of that number, the globals of that name, or the one string like that."""
+        """Return the tensor of that number, the globals of that name, or the one string like
+        that.
+        """
         if isinstance(number, str):
             return sys.intern(number)
         if isinstance(number, tuple) and len(number) == 3:

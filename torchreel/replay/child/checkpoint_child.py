@@ -229,7 +229,7 @@ def _replay(request: Request, report: Report) -> None:
 
 
 def _replacements(restored: Restored, request: Request) -> list[tuple[object, object]]:
-    """Those of symbols that the checkpoint has, as SymPy."""
+    """Return those of symbols that the checkpoint has, as SymPy."""
     known = restored.symbols
     return [
         (known[symbol], restored.expression(spelled))
@@ -337,7 +337,7 @@ class _OneCompile:
 
 
 def parse(data: Mapping[str, Any]) -> Report:
-    """The report that a child wrote."""
+    """Return the report that a child wrote."""
     return Report(**data)
 
 

@@ -68,7 +68,7 @@ def _no_leaf(kind: str, data: object) -> object:
 
 
 def _check_type(name: str, default: object, value: object) -> None:
-    """A value is of its default's type; what is None by default may be anything."""
+    """Check that a value is of its default's type; what is None by default may be anything."""
     known = isinstance(default, (bool, int, float, str, list, tuple, dict))
     if not known or value is None or type(value) is type(default):
         return

@@ -214,7 +214,10 @@ def _trace(
 
 
 def _loaded(bundle: Any) -> LoadedFrame:
-    """The frame of a bundle.  Raises `UnsupportedError` for what the program's code raises then."""
+    """Return the frame of a bundle.
+
+    Raises `UnsupportedError` for what the program's code raises then.
+    """
     import torch
 
     try:
@@ -294,7 +297,7 @@ def _was_recorded(error: Exception) -> bool:
 
 
 def parse(data: Mapping[str, Any]) -> FrameReport:
-    """The report that a child wrote."""
+    """Return the report that a child wrote."""
     told = {place: Told(**found) for place, found in data["told"].items()}
     return FrameReport(data["finished"], data["refused"], data["notes"], told, data["stopped"])
 

@@ -45,7 +45,7 @@ class Frames:
     codes: dict[int, CodeType] = field(default_factory=dict)
 
     def function(self, frame: LoadedFrame, compile_id: str) -> FunctionType:
-        """The function of a frame; its code is new for the first compile of a frame."""
+        """Return the function of a frame; its code is new for the first compile of a frame."""
         found = CompileId.from_string(compile_id) if compile_id != UNNAMED else None
         number = found.frame_id if found is not None and found.frame_id is not None else -1
         own = frame.function
@@ -149,7 +149,7 @@ def _no_leaf(kind: str, data: object) -> object:
 
 
 def backend_of(call: FrameCall, imports: Sequence[str]) -> Any:
-    """The recorded backend, by its name or as a function; None when it can't be had here.
+    """Return the recorded backend, by its name or as a function; None when it can't be had here.
 
     One that is not registered is code of the program's: it is taken from a module that was named
     for it, and from no other.

@@ -27,7 +27,8 @@ _scopes: dict[tuple[str, int], dict[str, Any]] = {}
 
 
 def scope(kind: str, name: str, token: int) -> dict[str, Any]:
-    """The globals of a function: those of a module, where they were, even of one that is not here.
+    """Return the globals of a function: those of a module, where they were, even of one that is not
+    here.
 
     The program's own `__main__`, and a module that can't be imported, become new ones: Dynamo looks
     modules up by their name.
@@ -68,7 +69,7 @@ def fill(name: str, member: str, content: object) -> None:
 
 
 def differences(found: Json) -> list[str]:
-    """Of the recorded modules, those that are missing here, or of another version or source.
+    """Name those of the recorded modules that are missing here, or of another version or source.
 
     Where the file of one is where it was, its folder is added to the path: the program had it.
     From now on those that are elsewhere have the names of their files from there.
@@ -117,7 +118,7 @@ def _can_import(name: str) -> bool:
 
 
 def _root(name: str, file: str | None) -> Path | None:
-    """The folder that a module was imported from; None for one that has no such file."""
+    """Return the folder that a module was imported from; None for one that has no such file."""
     if file is None or not file.endswith(".py"):
         return None
     path, names = Path(file), tuple(name.split("."))
@@ -149,7 +150,7 @@ class _Moved(MetaPathFinder):
     def find_spec(
         self, name: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        """The module as the other finders find it."""
+        """Return the module as the other finders find it."""
         spec = spec_after(self, name, path, target)
         if spec is None or type(spec.loader) is not SourceFileLoader:
             return spec
@@ -174,7 +175,7 @@ class _NamedAsItWas(SourceFileLoader):
         self._was = was
 
     def get_code(self, fullname: str) -> CodeType:
-        """The code of the module."""
+        """Return the code of the module."""
         data = self.get_data(self.path)
         lines = importlib.util.decode_source(data).splitlines(keepends=True)
         linecache.cache[self._was] = (len(data), None, lines, self._was)

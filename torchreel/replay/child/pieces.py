@@ -85,7 +85,9 @@ def backend(doc: CheckpointDoc) -> Callable[..., Any]:
 def _given(
     doc: CheckpointDoc, settings: Mapping[str, Json], inputs: Sequence[object]
 ) -> list[object]:
-    """The inputs; those that were real tensors for AOTAutograd to make symbols of are so again."""
+    """Return the inputs; those that were real tensors for AOTAutograd to make symbols of are so
+    again.
+    """
     real = settings.get(REAL)
     if not isinstance(real, list):
         return list(inputs)
@@ -97,7 +99,7 @@ def _given(
 
 
 def _whole(value: object) -> object:
-    """A tensor that is no view, where it can be one: there would be symbols for its base."""
+    """Return a tensor that is no view, where it can be one: there would be symbols for its base."""
     if not isinstance(value, torch.Tensor) or not value._is_view():
         return value
     copy = value.detach().clone()
@@ -106,7 +108,7 @@ def _whole(value: object) -> object:
 
 
 def _call(settings: Mapping[str, Json]) -> Callable[..., Any]:
-    """The entry that was called, with all but the graph and its inputs."""
+    """Return the entry that was called, with all but the graph and its inputs."""
     table = aot_arguments.decode(settings.get(aot_arguments.DECOMPOSITIONS))
     if settings.get("call") == COMPILE_FX:
         return torch_inductor.compile_fx(

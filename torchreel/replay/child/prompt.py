@@ -163,7 +163,7 @@ class _EventLog:
         self._lanes = stops.sought.event_log or {}
 
     def line(self, event: Happened) -> str:
-        """An event, by its position in the recorded event log."""
+        """Return an event, by its position in the recorded event log."""
         lines = self._lanes.get(event.lane, ())
         if event.number > len(lines):
             return f"(not recorded) {event}"
@@ -177,7 +177,7 @@ class _EventLog:
         return self.line(happened[-1]) if happened else "nothing"
 
     def target(self, seq: int) -> Target | None:
-        """A recorded event that is to come; None for any other."""
+        """Return a recorded event that is to come; None for any other."""
         numbers: dict[str, int] = {}
         for event in self._stops.happened:
             numbers[event.lane] = event.number
@@ -189,7 +189,7 @@ class _EventLog:
 
 
 def _frames(frame: FrameType | None) -> Iterator[FrameType]:
-    """The stack from here outwards, without our own functions."""
+    """Yield the stack from here outwards, without our own functions."""
     while frame is not None:
         if not str(frame.f_globals.get("__name__", "")).startswith(("torchreel.", "__main__")):
             yield frame

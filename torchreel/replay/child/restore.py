@@ -80,7 +80,7 @@ class Restored:
     """The request to decompose, where an exported program is replayed."""
 
     def expression(self, spelled: Json) -> object:
-        """A recorded expression over the checkpoint's symbols."""
+        """Return a recorded expression over the checkpoint's symbols."""
         return calls.decode("expr", spelled, dict(self.symbols))
 
 
@@ -272,7 +272,7 @@ def imposed(doc: CheckpointDoc, *, trust: bool = False, attempt: int = 0) -> Ite
 
 
 def options_of(doc: CheckpointDoc, *, trust: bool = False) -> dict[str, object]:
-    """The options of the recorded `torch.compile` call.
+    """Return the options of the recorded `torch.compile` call.
 
     Raises `UntrustedError` when one of them leads outside (a command, a path, a callable).
     """
@@ -293,7 +293,8 @@ def options_of(doc: CheckpointDoc, *, trust: bool = False) -> dict[str, object]:
 
 
 def own_backend(doc: CheckpointDoc, *, trust: bool) -> Callable[..., object] | None:
-    """The program's own backend out of the store; None without trust, and where none is kept.
+    """Return the program's own backend out of the store; None without trust, and where none is
+    kept.
 
     Raises `UnsupportedError` where it can't be loaded.
     """

@@ -69,7 +69,7 @@ class Stops:
     # -- what happens -----------------------------------------------------------------------------
 
     def event(self, event: NewEvent) -> None:
-        """An event was noted."""
+        """Note that an event was written."""
         if self._asking or self.stopped is not None:
             return
         self._last = event.seq
@@ -89,7 +89,7 @@ class Stops:
             self._stop("", "", "")
 
     def stage(self, stage: str, partition: str) -> None:
-        """A stage is about to begin."""
+        """Note that a stage is about to begin."""
         if self._asking or self.stopped is not None or self._stage is None:
             return
         wanted, part = self._stage
@@ -157,10 +157,10 @@ def parse(data: Mapping[str, Any]) -> Sought:
 
 
 def told(stops: Stops | None) -> dict[str, Any] | None:
-    """The stop, for the report."""
+    """Return the stop, for the report."""
     return None if stops is None or stops.stopped is None else asdict(stops.stopped)
 
 
 def recent(stops: Stops, count: int = BEFORE) -> list[Happened]:
-    """The last events that are compared."""
+    """Return the last events that are compared."""
     return stops.happened[-count:]

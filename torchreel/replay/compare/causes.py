@@ -83,7 +83,7 @@ def _killed(store: Store, compile: Compile) -> Iterator[str]:
 
 
 def _config(recorded: tuple[Store, Compile], replayed: tuple[Store, Compile]) -> Iterator[str]:
-    """Entries that the compile had at its checkpoints, and the replay has not."""
+    """Yield entries that the compile had at its checkpoints, and the replay has not."""
     here = {
         (entry.module, entry.key): canonical_json(entry.value)
         for entry in queries.config(replayed[0], replayed[1].config_id)
@@ -99,7 +99,7 @@ def _config(recorded: tuple[Store, Compile], replayed: tuple[Store, Compile]) ->
 
 
 def _at_checkpoints(store: Store, compile: Compile) -> list[dict[tuple[str, str], bytes]]:
-    """The config in each of a compile's checkpoints: what a replay restores."""
+    """Return the config in each of a compile's checkpoints: what a replay restores."""
     found = []
     for row in queries.checkpoints(store, compile):
         try:

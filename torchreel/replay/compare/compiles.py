@@ -53,7 +53,10 @@ class Item:
     """True if it, or its counterpart, came from a cache."""
 
     def canonical(self, kind: str) -> bytes:
-        """The bytes that have to be equal.  Raises DamagedStore when the blob is no such thing."""
+        """Return the bytes that have to be equal.
+
+        Raises DamagedStore when the blob is no such thing.
+        """
         data = self.store.read_blob(self.digest)
         try:
             if kind == "output code":
@@ -71,8 +74,9 @@ class Item:
 
 
 def _without_operators(document: Json) -> Json:
-    """A graph less what is said of the operators that it calls: where they are defined may differ,
-    and what they return stands with the nodes."""
+    """Return a graph less what is said of the operators that it calls: where they are defined may
+    differ, and what they return stands with the nodes.
+    """
     extra = document.get("extra") if isinstance(document, Mapping) else None
     if not isinstance(document, Mapping) or not isinstance(extra, Mapping):
         return document
@@ -154,7 +158,7 @@ def is_bare(recorded: Side, point: Point) -> bool:
 
 
 def _events(recorded: Side, replayed: Side, question: Question) -> EventComparison:
-    """The two event logs, event by event."""
+    """Return the two event logs, event by event."""
     point, allowed = question.point, excuses(question.allow)
     scope = SCOPES[point.entry]
     if recorded.compile is None or replayed.compile is None:
@@ -294,7 +298,7 @@ def _items(side: Side, point: Point, *, cached: bool) -> dict[Key, list[Item]]:
 def _compare_items(
     key: Key, left: Sequence[Item], right: Sequence[Item], stopped: bool
 ) -> tuple[Comparison, str]:
-    """Those in the same place; a replay that was stopped has not made the rest."""
+    """Return those in the same place; a replay that was stopped has not made the rest."""
     kind, stage, partition = key
     if stopped:
         left = left[: len(right)]
@@ -346,7 +350,8 @@ _RETURN = BackendReturn.kind
 
 
 def _fell_back_on(side: Side) -> tuple[Json, Json] | None:
-    """The exception of a backend because of which Dynamo had the program go on in eager mode.
+    """Return the exception of a backend because of which Dynamo had the program go on in eager
+    mode.
 
     For Dynamo that is a graph break and no failure; a replay from the graph has no Dynamo.
     """

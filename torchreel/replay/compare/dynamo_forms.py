@@ -74,17 +74,19 @@ class DynamoForms:
     _identities: dict[str, int] = field(default_factory=dict)
 
     def text(self, text: str) -> str:
-        """Any text of Dynamo's."""
+        """Return any text of Dynamo's."""
         text = _RANDOM.sub(r"\1", _LATENCY.sub("Guard latency", text))
         # First the names: a check may be of what has one.
         return _IDENTITIES.sub(self._identity, _NAMES.sub(self._identity, text))
 
     def payload(self, text: str) -> str:
-        """A payload: it may also quote bytecode, or the stack from the outermost caller on."""
+        """Return a payload: it may also quote bytecode, or the stack from the outermost caller
+        on.
+        """
         return self._without_callers(_PLACE.sub(r"\1 (", self.text(text)))
 
     def data(self, event: Event) -> Json:
-        """The data of an event, where it is one of Dynamo's."""
+        """Return the data of an event, where it is one of Dynamo's."""
         if event.kind in _METRICS:
             return _without_measures(event.data)
         if not event.kind.startswith(_KINDS):
@@ -103,7 +105,7 @@ class DynamoForms:
         return f"{found['before']}<{rank}>"
 
     def _without_callers(self, text: str) -> str:
-        """Stacks from the frame on: who called it is the program, or the replay."""
+        """Return stacks from the frame on: who called it is the program, or the replay."""
         parts: list[str] = []
         kept = start = end = 0
         for found in _STACK_FRAME.finditer(text):
@@ -127,7 +129,7 @@ class DynamoForms:
 
 
 def _resumed(name: str) -> str:
-    """The function that a function of Dynamo's making goes on with."""
+    """Return the function that a function of Dynamo's making goes on with."""
     return _RESUMES.sub(r"\1", name)
 
 

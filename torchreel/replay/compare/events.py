@@ -136,7 +136,7 @@ def _divergence(
 
 
 def _diff(one: LogLine | None, other: LogLine | None) -> str:
-    """Both events side by side."""
+    """Return both events side by side."""
     left, right = _lines(one), _lines(other)
     lines = difflib.unified_diff(left, right, "recorded", "replayed", lineterm="", n=4)
     return "\n".join(line[:400] for line in itertools.islice(lines, _DIFF_LINES))

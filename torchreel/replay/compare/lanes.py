@@ -214,7 +214,7 @@ def began(point: Point | None, *, replay: bool) -> bool:
 
 
 def cache_hits(store: Store, compile: Compile) -> frozenset[str]:
-    """The caches that gave a compile some of its code."""
+    """Return the caches that gave a compile some of its code."""
     return frozenset(
         event.name
         for event in queries.events(store, compile, _CACHES)
@@ -245,7 +245,7 @@ def mark_of(events: Sequence[Event], point: Point) -> Event | None:
 
 
 def named(event: Event) -> str:
-    """An event in a word or two."""
+    """Return an event in a word or two."""
     return f"{event.kind} {event.name}".rstrip()
 
 
@@ -303,7 +303,7 @@ class _Reader:
         lane.lines.append(self._line(event, operator, sifted.excuses))
 
     def _operator(self, event: Event, depth: int) -> Operator:
-        """An operator is noted when it ends, after those within it."""
+        """Return an operator is noted when it ends, after those within it."""
         data = event.data if isinstance(event.data, Mapping) else {}
         within: list[Operator] = []
         while self._running and self._running[-1][0] > depth:

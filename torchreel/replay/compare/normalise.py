@@ -67,33 +67,37 @@ _TORCH_FILE = re.compile(r"^.*/(?=torch/)")
 
 
 def torch_file(path: object) -> str:
-    """A file of torch by its path within torch."""
+    """Return a file of torch by its path within torch."""
     return _TORCH_FILE.sub("", str(path))
 
 
 def installed(text: str) -> str:
-    """A text in which the files of libraries are named by their paths within the libraries."""
+    """Return a text in which the files of libraries are named by their paths within the
+    libraries.
+    """
     return _INSTALLED.sub("", text) if "/" in text else text
 
 
 def canonical_files(text: str) -> str:
-    """A text in which files have names that another process gives them as well."""
+    """Return a text in which files have names that another process gives them as well."""
     return _GENERATED_FILE.sub("<eval_with_key>", installed(text))
 
 
 def canonical_code(text: str) -> str:
-    """Generated source without the directory it was written to and what only its process names."""
+    """Return generated source without the directory it was written to and what only its process
+    names.
+    """
     text = _CONSTANT.sub(r"\1", _CACHE_FILE.sub(r"<cache>/\1", installed(text)))
     return _COMPILED_FUNCTION.sub("__compiled_fn", _REPR_ADDRESS.sub("<address>", text))
 
 
 def canonical_cached_code(text: str) -> str:
-    """Generated source, less the number of the graph that it was first made for."""
+    """Return generated source, less the number of the graph that it was first made for."""
     return _AOT_ID.sub(r"# AOT ID: ['n\1']", canonical_code(text))
 
 
 def canonical_text(text: str) -> str:
-    """Any text of an event log: generated source, a printed graph, a message."""
+    """Return any text of an event log: generated source, a printed graph, a message."""
     text = _GUARD_FOLDER.sub("", _GRAPH_ID.sub("# graph id", canonical_code(text)))
     text = _GENERATED_FILE.sub("<eval_with_key>", text)
     return _ADDRESS.sub("<address>", text)
@@ -160,7 +164,7 @@ class Canonical:
         )
 
     def lines(self) -> Iterator[str]:
-        """One line for each fact, to be shown side by side."""
+        """Yield one line for each fact, to be shown side by side."""
         yield f"{self.kind} {self.name}".rstrip()
         yield f"stage: {self.stage}"
         yield from _lines("", self.data)
@@ -202,7 +206,9 @@ class Normaliser:
             self.files[pair[1]] = str(pair[0])
 
     def canonical(self, event: Event, payload: str | None = None) -> Canonical:
-        """The canonical form of the next event that is compared; `payload` is the text it has."""
+        """Return the canonical form of the next event that is compared; `payload` is the text it
+        has.
+        """
         place = len(self._places)
         self._places[event.seq] = place
         return Canonical(
@@ -215,11 +221,11 @@ class Normaliser:
         )
 
     def payload(self, text: str) -> str:
-        """The canonical form of a payload."""
+        """Return the canonical form of a payload."""
         return canonical_text(self.dynamo.payload(text))
 
     def _distance(self, place: int, seq: Json) -> int | None:
-        """Positions are compared by distance: an event more shifts all that follow it."""
+        """Return positions are compared by distance: an event more shifts all that follow it."""
         found = self._places.get(seq) if isinstance(seq, int) else None
         return None if found is None else place - found
 

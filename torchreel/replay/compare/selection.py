@@ -140,7 +140,7 @@ def fact(event: Seen) -> Fact:
 
 
 def _expression(event: Seen) -> Json:
-    """The expression of torch's record of a guard."""
+    """Return the expression of torch's record of a guard."""
     told = event.data.get(GUARD_RECORD) if isinstance(event.data, Mapping) else None
     return told.get("expr") if isinstance(told, Mapping) else None
 

@@ -128,7 +128,7 @@ def check(wanted: Until, entry: str) -> None:
 def chosen(
     store: Store, compile: Compile, found: Sequence[Checkpoint], wanted: Until
 ) -> tuple[Checkpoint, Target | None]:
-    """The checkpoint from which to replay, and the event to stop at.
+    """Return the checkpoint from which to replay, and the event to stop at.
 
     Raises UsageError for an event or a stage that comes after none of them.
     """
@@ -147,7 +147,7 @@ def _check_stage(compile: Compile, rows: Sequence[Stage], wanted: Until) -> None
 
 
 def of_frame(store: Store, rows: Sequence[Compile], wanted: Until) -> Target | None:
-    """The event of a frame to stop at, counted through all its attempts; None for a stage.
+    """Return the event of a frame to stop at, counted through all its attempts; None for a stage.
 
     Raises UsageError for an event or a stage that is not theirs.
     """
@@ -195,7 +195,7 @@ def _with_event(
 
 
 def sifted(store: Store, compile: Compile, point: Point) -> Iterator[tuple[Event, Sifted]]:
-    """The recorded events that a replay from a checkpoint makes again."""
+    """Yield the recorded events that a replay from a checkpoint makes again."""
     sieve = Sieve(SCOPES[point.entry], point, excuses())
     for event in queries.events(store, compile):
         found = sieve.sift(event)
@@ -204,7 +204,7 @@ def sifted(store: Store, compile: Compile, point: Point) -> Iterator[tuple[Event
 
 
 def _target(places: Sequence[tuple[Event, Sifted]], wanted: Event) -> Target:
-    """The event itself, or the next one of its lane that is compared: it is set aside."""
+    """Return the event itself, or the next one of its lane that is compared: it is set aside."""
     lane = next((where.lane for event, where in places if event.seq == wanted.seq), None)
     if lane is None:
         raise UsageError(f"event {wanted.seq} ({named(wanted)}) is no part of what is replayed.")
@@ -221,7 +221,7 @@ def _target(places: Sequence[tuple[Event, Sifted]], wanted: Event) -> Target:
 def event_log_of(
     store: Store, rows: Sequence[Compile], point: Point
 ) -> dict[str, tuple[tuple[int, str], ...]]:
-    """The events that are compared, by lane: what a prompt shows of the recording."""
+    """Return the events that are compared, by lane: what a prompt shows of the recording."""
     found: dict[str, list[tuple[int, str]]] = {}
     for event, where in (pair for row in rows for pair in sifted(store, row, point)):
         if where.is_line:

@@ -34,7 +34,7 @@ class Comparison:
         return self.recorded == self.replayed == self.identical
 
     def to_json(self) -> Json:
-        """As data, for the `replays` table."""
+        """Return it as data, for the `replays` table."""
         return {
             "stage": self.stage, "partition": self.partition, "kind": self.kind,
             "recorded": self.recorded, "replayed": self.replayed, "identical": self.identical,
@@ -71,7 +71,7 @@ class Divergence:
         return f"at event {self.seq} {where}: {self.recorded} recorded, {self.replayed} replayed"
 
     def to_json(self) -> Json:
-        """As data."""
+        """Return it as data."""
         return {
             "seq": self.seq, "replayed_seq": self.replayed_seq, "stage": self.stage,
             "partition": self.partition, "recorded": self.recorded, "replayed": self.replayed,
@@ -96,7 +96,7 @@ class Reached:
     """The events before it: position in the recorded event log, kind and name."""
 
     def to_json(self) -> Json:
-        """As data."""
+        """Return it as data."""
         return {
             "place": self.place, "seq": self.seq, "what": self.what,
             "details": list(self.details), "before": [list(item) for item in self.before],
@@ -144,7 +144,7 @@ class Verdict:
         )
 
     def to_json(self) -> Json:
-        """As data."""
+        """Return it as data."""
         return {
             "verdict": self.verdict, "entry": self.entry, "detail": self.detail,
             "difference": self.difference, "cause": self.cause, "recording": self.recording_id,

@@ -94,7 +94,7 @@ def facts_of(store: Store, compile: Compile) -> Facts:
 
 
 def variables(facts: Facts) -> dict[str, str]:
-    """The environment variables that a process has to begin with for some of the facts."""
+    """Return the environment variables that a process has to begin with for some of the facts."""
     found: dict[str, str] = {}
     if facts.hash_seed is not None and facts.hash_seed.isdecimal():
         found["PYTHONHASHSEED"] = facts.hash_seed

@@ -48,7 +48,7 @@ class Lookup:
     """The sizes of each tensor that it returned; None where all of them are numbers."""
 
     def to_json(self) -> Json:
-        """As data that travels with a request."""
+        """Return it as data that travels with a request."""
         sizes = self.sizes and [list(row) for row in self.sizes]
         return [self.name, self.outcome, [inner.to_json() for inner in self.within], sizes]
 
@@ -58,7 +58,7 @@ Lookups = Mapping[str, Sequence[Lookup]]
 
 
 def parsed(data: Mapping[str, Sequence[Any]]) -> Lookups:
-    """The lookups that a request carries."""
+    """Return the lookups that a request carries."""
     return {stage: [_parsed(row) for row in rows] for stage, rows in data.items()}
 
 
@@ -84,7 +84,9 @@ def lookups_of(store: Store, compile: Compile, point: Point) -> dict[str, list[L
 
 
 def by_stage(events: Iterable[Event]) -> dict[str, list[Lookup]]:
-    """Events of operators as trees: one is in the event log when it ends, after those within it."""
+    """Return events of operators as trees: one is in the event log when it ends, after those within
+    it.
+    """
     found: dict[str, list[Lookup]] = {}
     running: list[tuple[int, Lookup]] = []
     for event in events:
@@ -106,7 +108,7 @@ def by_stage(events: Iterable[Event]) -> dict[str, list[Lookup]]:
 
 
 def _symbolic_sizes(result: Json) -> Sizes | None:
-    """The sizes in the outline of a result, if one of them is no number."""
+    """Return the sizes in the outline of a result, if one of them is no number."""
     found = tuple(_sizes_in(result))
     return found if any(isinstance(size, str) for row in found for size in row) else None
 
@@ -141,7 +143,7 @@ class _Place:
     at: int = 0
 
     def next(self, name: str) -> Lookup | None:
-        """The operator that is recorded here; None from the first one on that is another."""
+        """Return the operator that is recorded here; None from the first one on that is another."""
         found = self.expected[self.at] if self.at < len(self.expected) else None
         if found is None or found.name != name:
             self.expected = ()
@@ -164,7 +166,7 @@ class _Guide:
         return self.recorder.spans.here.inside
 
     def begin(self, name: str) -> None:
-        """An operator begins."""
+        """Note that an operator begins."""
         lookup = self._place().next(name)
         self.running.append((lookup, _Place(lookup.within if lookup is not None else ())))
 

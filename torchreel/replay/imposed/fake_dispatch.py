@@ -51,7 +51,7 @@ class CacheLookup:
         self.cache[self.key] = entry
 
     def sizes(self, entry: Any) -> tuple[tuple[object, ...], ...]:
-        """The sizes of the tensors that an entry gives, spelled as they were made."""
+        """Return the sizes of the tensors that an entry gives, spelled as they were made."""
         outputs = [output.metadata for output in getattr(entry, "output_infos", ())]
         return tuple(
             tuple(_size_of_entry(size, self.key) for size in metadata.shape)
@@ -60,7 +60,7 @@ class CacheLookup:
         )
 
     def entry_with(self, replacements: Mapping[sympy.Symbol, sympy.Expr]) -> object | None:
-        """The entry that is made while the ShapeEnv has these replacements alone.
+        """Return the entry that is made while the ShapeEnv has these replacements alone.
 
         The cache is empty meanwhile, and the ShapeEnv learns nothing from it.
         """
@@ -86,7 +86,7 @@ def _set_replacements(env: ShapeEnv, replacements: dict[sympy.Symbol, sympy.Expr
 
 
 def _size_of_entry(size: Any, key: Any) -> object:
-    """A size of an entry: a number, a symbolic number, or the place of one in the key."""
+    """Return a size of an entry: a number, a symbolic number, or the place of one in the key."""
     from torch._subclasses._fake_tensor_utils import _SymIntOutputStub
 
     from torchreel.recorder.event_log.describe import size as spelled
@@ -132,7 +132,8 @@ def around_fake_dispatch(
 def _fake_cache_entry(
     mode: FakeTensorMode, func: Any, args: Any, kwargs: Any
 ) -> tuple[dict[Any, Any], object, ShapeEnv | None] | None:
-    """The cache that an operator is looked up in, its key, and the ShapeEnv that holds the cache.
+    """Return the cache that an operator is looked up in, its key, and the ShapeEnv that holds the
+    cache.
 
     None where it is not cached.
     """

@@ -23,7 +23,7 @@ _CONTAINERS = ("DICT_", "SEQUENCE_", "TUPLE_", "SET_", "CONSTANT_MATCH", "EQUALS
 def not_found_again(
     recorded: tuple[Store, Compile], replayed: tuple[Store, Compile | None]
 ) -> list[str]:
-    """The names of modules' members whose content was another when it was recorded."""
+    """Return the names of modules' members whose content was another when it was recorded."""
     other, again = replayed
     if again is None:
         return []
@@ -33,7 +33,7 @@ def not_found_again(
 
 
 def _contents(store: Store, compile: Compile) -> dict[str, set[str]]:
-    """By the name of a module's member: what the guards say that it holds."""
+    """Return, by the name of a module's member: what the guards say that it holds."""
     found: dict[str, set[str]] = {}
     for event in queries.events(store, compile, Guard.kind):
         assert isinstance(event.fields, Guard)

@@ -22,7 +22,7 @@ from torchreel.store.records import Checkpoint, Compile
 
 
 def with_operators(store: Store, compile: Compile, doc: CheckpointDoc) -> CheckpointDoc:
-    """The checkpoint with all that is known of the operators that torch does not define."""
+    """Return the checkpoint with all that is known of the operators that torch does not define."""
     if not operators_of([doc.graph]):
         return doc
     graphs = {
@@ -41,10 +41,10 @@ def with_operators(store: Store, compile: Compile, doc: CheckpointDoc) -> Checkp
 
 
 def document(store: Store, compile: Compile, row: Checkpoint) -> CheckpointDoc:
-    """A checkpoint of a compile, with all that is known of its operators."""
+    """Return a checkpoint of a compile, with all that is known of its operators."""
     return with_operators(store, compile, CheckpointDoc.from_bytes(store.read_blob(row.digest)))
 
 
 def bytes_with_operators(store: Store, compile: Compile, data: bytes) -> bytes:
-    """The same for the bytes of a checkpoint."""
+    """Return the same for the bytes of a checkpoint."""
     return with_operators(store, compile, CheckpointDoc.from_bytes(data)).to_bytes()

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 def learned(store: Store, compile: Compile, point: Point) -> tuple[Json, ...]:
-    """The remainders that became known to be zero after a checkpoint, in their order."""
+    """Return the remainders that became known to be zero after a checkpoint, in their order."""
     mark = mark_of(queries.events(store, compile, MARK), point)
     if mark is None:
         return ()

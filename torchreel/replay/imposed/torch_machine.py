@@ -84,7 +84,7 @@ _start_child = getattr(subprocess.Popen, _START)
 
 
 def _if_known(original: Any) -> Any:
-    """The header that this process, or the one that it was forked from, had precompiled."""
+    """Return the header that this process, or the one that it was forked from, had precompiled."""
 
     def precompile_header(*args: Any, **kwargs: Any) -> Any:
         try:
@@ -159,7 +159,9 @@ def _put(stack: ExitStack, module: ModuleType, name: str, function: Callable[...
 
 
 def _isa(name: str, flags: str) -> Any:
-    """Inductor's object for vector instructions of that name, which says that they are here."""
+    """Return Inductor's object for vector instructions of that name, which says that they are
+    here.
+    """
     from torch._inductor import cpu_vec_isa
 
     if name == str(cpu_vec_isa.invalid_vec_isa):

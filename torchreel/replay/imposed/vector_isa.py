@@ -38,7 +38,7 @@ def copy_probes(directory: Path, *, make: bool, python: str = "", torch: str = "
 
 
 def _probes(make: bool, python: str, torch: str) -> Path:
-    """The directory that holds them, filled the first time."""
+    """Return the directory that holds them, filled the first time."""
     kept = user_cache_path("torchreel") / "vector_isa" / torch
     if kept.is_dir() or not make:
         return kept

@@ -39,7 +39,7 @@ class Child:
         self.returncode: int | None = None
 
     def wait(self, timeout: float | None = None) -> int:
-        """As `Popen.wait`: the exit status, negative for a signal.
+        """Do as `Popen.wait`: the exit status, negative for a signal.
 
         Raises `subprocess.TimeoutExpired`.
         """
@@ -75,7 +75,10 @@ class ForkServer:
         return Child(self, int(line)) if line is not None else None
 
     def read(self, timeout: float | None) -> str | None:
-        """A line; None when there is nobody to write one.  Raises `subprocess.TimeoutExpired`."""
+        """Return a line; None when there is nobody to write one.
+
+        Raises `subprocess.TimeoutExpired`.
+        """
         assert self._process.stdout is not None
         pipe = self._process.stdout.fileno()
         until = None if timeout is None else time.monotonic() + timeout
@@ -141,7 +144,7 @@ _servers = _ForkServers()
 
 @contextlib.contextmanager
 def warm() -> Iterator[None]:
-    """For the length of a `with`, children of replays are forked from warm processes.
+    """Fork children of replays from warm processes for the length of a `with`.
 
     Each of those is started when the first child of its kind is wanted.
     """
@@ -150,7 +153,8 @@ def warm() -> Iterator[None]:
 
 
 def forked(python: str, program: str, environment: Mapping[str, str], folder: str) -> Child | None:
-    """A child that runs the module `program` in `folder`, its files `REQUEST` and `ERRORS` there.
+    """Return a child that runs the module `program` in `folder`, its files `REQUEST` and `ERRORS`
+    there.
 
     None outside of `warm`, and where there is no warm process to be had.
     """

@@ -115,7 +115,7 @@ def _confined(request: Request | FrameRequest, folder: str) -> Request | FrameRe
 def _start(
     request: Request | FrameRequest, program: str, folder: str
 ) -> subprocess.Popen[bytes] | Child:
-    """The child: forked from a warm process where there is one (`fork_server.warm`)."""
+    """Return the child: forked from a warm process where there is one (`fork_server.warm`)."""
     python, environment = getattr(request, "python", "") or sys.executable, _environment(request)
     child = forked(python, program, environment, folder)
     if child is not None:
@@ -154,7 +154,7 @@ def _command(request: Request | FrameRequest, program: ModuleType) -> list[str]:
 
 
 def _environment(request: Request | FrameRequest) -> dict[str, str]:
-    """The child's variables: a cache directory that is not the user's, no settings."""
+    """Return the child's variables: a cache directory that is not the user's, no settings."""
     kept = {key: value for key, value in os.environ.items() if not _is_setting(key)}
     package = Path(__file__).resolve().parents[3]
     # Another interpreter has a torch of its own, which one beside our package would stand before.
@@ -181,7 +181,7 @@ def _is_setting(key: str) -> bool:
 
 
 def default_memory() -> int:
-    """The bytes that a child may take: most of what is free now."""
+    """Return the bytes that a child may take: most of what is free now."""
     return int(available_memory() * _SHARE_OF_MEMORY)
 
 

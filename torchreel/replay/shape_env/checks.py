@@ -110,7 +110,7 @@ def _row(mark: Event, *, same: bool) -> Comparison:
 
 
 def _up_to(store: Store, compile: Compile, marks: list[Event], until: int) -> list[Event]:
-    """The checkpoints before an event."""
+    """Return the checkpoints before an event."""
     queries.event_at(store, Address(store.target, compile.recording_id, event=until))
     found = [mark for mark in marks if mark.seq <= until]
     if not found:

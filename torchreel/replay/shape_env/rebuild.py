@@ -68,11 +68,11 @@ class _Rebuilt:
         self.symbols = symbols.Vocabulary()
 
     def value(self, form: str, data: Json) -> Any:
-        """A recorded value."""
+        """Return a recorded value."""
         return calls.decode(form, data, self.symbols)
 
     def symbol(self, name: Json) -> sympy.Symbol:
-        """A symbol that the event log has described."""
+        """Return a symbol that the event log has described."""
         found: sympy.Symbol = self.value("symbol", name)
         return found
 
@@ -212,7 +212,7 @@ def is_change(event: Event) -> bool:
 
 
 def rebuild_all(events: Sequence[Event], until: int | None = None) -> dict[int, ShapeEnv]:
-    """Every ShapeEnv of a recording, by number, as it was right after the event `until`.
+    """Return every ShapeEnv of a recording, by number, as it was right after the event `until`.
 
     `events` are those of the whole recording (`queries.events`), in any order; other kinds are
     passed over.  Raises `UnsupportedError` for a kind, field or value that this version does not
@@ -252,7 +252,7 @@ def _apply(rebuilt: dict[int, _Rebuilt], event: Event) -> None:
 
 
 def rebuild(events: Sequence[Event], until: int | None = None, env: int | None = None) -> ShapeEnv:
-    """One ShapeEnv of a recording, as it was right after the event `until`.
+    """Return one ShapeEnv of a recording, as it was right after the event `until`.
 
     `env` is its number; it may be left out when the events speak of one only.  Raises what
     `rebuild_all` does, and `UsageError` when there is no such ShapeEnv, or more than one.

@@ -141,7 +141,7 @@ class ComparisonDocument(PageDocument, frozen=True):
         return bool(environments or self.differing or self.only_left or self.only_right)
 
     def with_notes(self, notes: Iterable[str]) -> ComparisonDocument:
-        """The document with more notes."""
+        """Return the document with more notes."""
         return msgspec.structs.replace(self, notes=[*self.notes, *notes])
 
 

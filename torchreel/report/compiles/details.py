@@ -69,7 +69,7 @@ class CompileReader:
         self.notes: list[str] = []
 
     def details(self, following: str) -> CompileDetails:
-        """All of it; `following` is the command to run next."""
+        """Return all of it; `following` is the command to run next."""
         self._part(lambda: bool(self.event_log.of(*_READ_AT_ONCE)), False)
         failure = self._part(lambda: queries.failure_of(self.store, self.compile), None)
         return CompileDetails(
@@ -154,7 +154,7 @@ class CompileReader:
             yield CodeAt(row.partition, self.packer.add(CodeContent(text)), kernels)
 
     def _caller(self) -> SourceLine | None:
-        """The user's line that called the function."""
+        """Return the user's line that called the function."""
         for event in self.event_log.of(FrameStart.kind):
             line = self.event_log.line(event)
             return line_of(line) if line else None

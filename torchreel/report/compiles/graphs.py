@@ -25,7 +25,7 @@ _FRAME = re.compile(
 
 
 def read_graph(data: bytes) -> Mapping[str, Json]:
-    """The stored form of a graph.  Raises DamagedStore for a blob that is none."""
+    """Return the stored form of a graph.  Raises DamagedStore for a blob that is none."""
     try:
         document = parse_json(data)
     except (ValueError, RecursionError) as error:
@@ -36,7 +36,7 @@ def read_graph(data: bytes) -> Mapping[str, Json]:
 
 
 def content_of(document: Mapping[str, Json], forward: Mapping[int, list[str]]) -> GraphContent:
-    """A graph with its edges and lines.
+    """Return a graph with its edges and lines.
 
     `forward` has the Dynamo nodes that each sequence number of autograd belongs to: a node of the
     backward has no other way to say where it came from (`sequence_numbers`).
@@ -70,7 +70,7 @@ def _row(
 
 
 def meta_of(node: Mapping[str, Json]) -> Mapping[str, Json]:
-    """The meta of a node; nothing where it has none."""
+    """Return the meta of a node; nothing where it has none."""
     meta = node.get("meta")
     return meta if isinstance(meta, Mapping) else {}
 
@@ -88,7 +88,7 @@ def _short(target: str) -> str:
 
 
 def _used(node: Mapping[str, Json]) -> Iterator[str]:
-    """The names of the nodes that a node's arguments refer to."""
+    """Yield the names of the nodes that a node's arguments refer to."""
     yield from _references(node.get("args"), 0)
     yield from _references(node.get("kwargs"), 0)
 
@@ -108,7 +108,7 @@ def _references(tree: Json, depth: int) -> Iterator[str]:
 
 
 def _module(meta: Mapping[str, Json]) -> str:
-    """The innermost module of the model that a node belongs to: `L['self'].mlp.down`."""
+    """Return the innermost module of the model that a node belongs to: `L['self'].mlp.down`."""
     stack = meta.get("nn_module_stack") or meta.get("fwd_nn_module_stack")
     if isinstance(stack, list) and stack and isinstance(stack[-1], list) and len(stack[-1]) > 1:
         return str(stack[-1][1])
@@ -116,7 +116,7 @@ def _module(meta: Mapping[str, Json]) -> str:
 
 
 def _bodies(document: Mapping[str, Json]) -> Iterator[tuple[str, str]]:
-    """The graphs in a graph, as text, by their names."""
+    """Yield the graphs in a graph, as text, by their names."""
     modules = document.get("modules")
     for name, inner in modules.items() if isinstance(modules, Mapping) else ():
         if isinstance(inner, Mapping):
@@ -124,7 +124,7 @@ def _bodies(document: Mapping[str, Json]) -> Iterator[tuple[str, str]]:
 
 
 def text_of(document: Mapping[str, Json], depth: int = 0) -> str:
-    """A stored graph as lines, with the graphs in it."""
+    """Return a stored graph as lines, with the graphs in it."""
     if depth > _MAX_DEPTH:
         return "..."
     lines = [spelling.node(node, document) for node in _nodes(document)]
@@ -140,7 +140,9 @@ def text_of(document: Mapping[str, Json], depth: int = 0) -> str:
 
 
 def origins_of(meta: Mapping[str, Json]) -> list[str]:
-    """The nodes that a node was made from, by torch's own `from_node`: the first of each chain."""
+    """Return the nodes that a node was made from, by torch's own `from_node`: the first of each
+    chain.
+    """
     return list(dict.fromkeys(_roots(meta.get("from_node"), 0)))
 
 
@@ -154,7 +156,7 @@ def _roots(sources: Json, depth: int) -> Iterator[str]:
 
 
 def sequence_numbers(documents: Iterable[Mapping[str, Json]]) -> dict[int, list[str]]:
-    """The Dynamo nodes of each sequence number of autograd, as the forward nodes say."""
+    """Return the Dynamo nodes of each sequence number of autograd, as the forward nodes say."""
     found: dict[int, list[str]] = {}
     for document in documents:
         for node in _nodes(document):
@@ -175,7 +177,9 @@ class LineTable:
         self._known: dict[str, int | None] = {}
 
     def innermost(self, trace: str) -> int | None:
-        """The place of the innermost line of a stack trace; None for a trace without lines."""
+        """Return the place of the innermost line of a stack trace; None for a trace without
+        lines.
+        """
         if trace not in self._known:
             self._known[trace] = self._add(trace)
         return self._known[trace]
@@ -194,7 +198,9 @@ class LineTable:
 
 
 def last_line(text: str) -> TraceLine | None:
-    """The last line of a program that a text with stack traces names; the user's own if any."""
+    """Return the last line of a program that a text with stack traces names; the user's own if
+    any.
+    """
     table = LineTable()
     place = table.innermost(text)
     if place is None:

@@ -25,7 +25,7 @@ _LONGEST_LINE = 2_000
 
 
 def kernel_calls(log: CompileEventLog, partition: str, code: str) -> list[KernelCall]:
-    """The kernels of a partition, in the order of their events."""
+    """Return the kernels of a partition, in the order of their events."""
     found = [event for event in _events(log) if _partition(log, event) == partition]
     calls = _calls(code, {_name(event) for event in found})
     sources = _sources(code)
@@ -37,7 +37,7 @@ def _events(log: CompileEventLog) -> list[Event]:
 
 
 def _partition(log: CompileEventLog, event: Event) -> str | None:
-    """The partition whose code was generated at an event."""
+    """Return the partition whose code was generated at an event."""
     open_then = [
         stage.partition
         for stage in log.stages

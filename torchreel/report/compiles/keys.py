@@ -28,7 +28,7 @@ class KeyReader:
         self._known: dict[int, list[KeyLookup]] = {}
 
     def keys(self, log: CompileEventLog, earlier: Sequence[Compile]) -> list[ComparedKey]:
-        """The lookups of a compile beside the nearest of some earlier compiles."""
+        """Return the lookups of a compile beside the nearest of some earlier compiles."""
         asked = self._known[log.compile.id] = lookups(log)
         if not asked:
             return []
@@ -44,7 +44,7 @@ class KeyReader:
 
 
 def key_of(story: CacheStory) -> ComparedKey:
-    """A story of `torchreel.analysis.cache_keys`, as the document has it."""
+    """Return a story of `torchreel.analysis.cache_keys`, as the document has it."""
     lookup, nearest = story.lookup, story.nearest
     factors = [
         ComparedFactor(found.name, _cut(found.one), _cut(found.other))

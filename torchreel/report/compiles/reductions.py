@@ -21,7 +21,7 @@ _SAME = "same"
 
 
 def reduced_case(store: Store, failure: Failure, command: str) -> ReducedCase | None:
-    """The smallest case of a failure; None where nobody reduced it, or it can't be read.
+    """Return the smallest case of a failure; None where nobody reduced it, or it can't be read.
 
     `command` writes the case as a script and runs that.
     """
@@ -64,7 +64,7 @@ def _times_seen(store: Store, digest: str, signature: str) -> int:
 
 
 def text_of_case(document: Mapping[str, Json]) -> str:
-    """A case as text: its program, or the graph of its checkpoint."""
+    """Return a case as text: its program, or the graph of its checkpoint."""
     program = document.get("text")
     if isinstance(program, str):
         return program

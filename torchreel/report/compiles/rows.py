@@ -46,11 +46,11 @@ class RecordingFacts:
             self.compiles = compiles
 
     def of(self, compile: Compile, kind: str) -> list[Event]:
-        """The events of a kind, of those that a listing reads."""
+        """Return the events of a kind, of those that a listing reads."""
         return [event for event in self.events.get(compile.id, ()) if event.kind == kind]
 
     def line(self, event: Event) -> StackFrame | None:
-        """The user's line at an event."""
+        """Return the user's line at an event."""
         return users_line(queries.unwound(self.stacks, event))
 
 
@@ -80,7 +80,7 @@ class StackTable:
         self._places: dict[CallerFrame, int] = {}
 
     def innermost(self, stack: Sequence[StackFrame]) -> int | None:
-        """The place of the innermost frame of a stack, which is added where it is new."""
+        """Return the place of the innermost frame of a stack, which is added where it is new."""
         place: int | None = None
         for frame in stack[-_DEEPEST:]:
             row = CallerFrame(frame.file, frame.line, frame.name, place, is_library(frame))
@@ -93,7 +93,7 @@ class StackTable:
 def row_of(
     facts: RecordingFacts, compile: Compile, call_nodes: int | None, stacks: StackTable
 ) -> CompileRow:
-    """The row of a compile."""
+    """Return the row of a compile."""
     counts = facts.counts.get(compile.id, {})
     began = facts.of(compile, START)
     answers = (

@@ -35,12 +35,12 @@ _MOST_STEPS = 60
 
 
 def line_of(frame: StackFrame, code: str = "") -> SourceLine:
-    """A frame as a line of a program."""
+    """Return a frame as a line of a program."""
     return SourceLine(frame.file, frame.line, frame.name, code)
 
 
 def stories_of(log: CompileEventLog, stories: Iterable[Story]) -> list[WhyStory]:
-    """Stories, as the document has them."""
+    """Return stories, as the document has them."""
     return [
         WhyStory(
             _here(log, story.headline),
@@ -53,7 +53,7 @@ def stories_of(log: CompileEventLog, stories: Iterable[Story]) -> list[WhyStory]
 
 
 def _here(log: CompileEventLog, text: str) -> str:
-    """A text without the name of the store before '#'."""
+    """Return a text without the name of the store before '#'."""
     return text.replace(f"{log.store.target}#", "#")
 
 
@@ -63,7 +63,7 @@ def _step(log: CompileEventLog, step: Step) -> WhyStep:
 
 
 def guards_of(log: CompileEventLog) -> Iterator[GuardRow]:
-    """The guards of a compile, then those over its symbols."""
+    """Yield the guards of a compile, then those over its symbols."""
     for event, guard in log.typed(Guard)[:MOST_GUARDS]:
         step = _step(log, step_of(log, event))
         code = [shown(part) for part in guard.code if not is_mark(part)]
@@ -83,7 +83,9 @@ def _table(log: CompileEventLog) -> SymbolTable:
 
 
 def symbols_of(log: CompileEventLog) -> Iterator[SymbolRow]:
-    """The symbols of a compile, in the order of their creation, with what made each what it is."""
+    """Yield the symbols of a compile, in the order of their creation, with what made each what it
+    is.
+    """
     for name in list(_table(log).symbols)[:MOST_SYMBOLS]:
         story = why_symbol(log, name)
         steps = [_step(log, step) for step in story.steps[:_MOST_STEPS]]

@@ -54,18 +54,18 @@ class LiveReport:
         self._files: dict[tuple[str, str], bytes] = {}
 
     def page(self) -> bytes:
-        """The page.  Raises TorchreelError where the store can't be read."""
+        """Return the page.  Raises TorchreelError where the store can't be read."""
         read = self._current()
         return render(read.listing.document, SERVED, read.revision).encode()
 
     def document(self) -> bytes:
-        """The document, with its revision."""
+        """Return the document, with its revision."""
         read = self._current()
         document = msgspec.Raw(encoded(read.listing.document))
         return msgspec.json.encode({"revision": read.revision, "document": document})
 
     def state(self) -> bytes:
-        """The revision of what would be answered now, and why the store can't be read."""
+        """Return the revision of what would be answered now, and why the store can't be read."""
         try:
             return msgspec.json.encode({"revision": self._current().revision})
         except TorchreelError as error:
@@ -74,7 +74,7 @@ class LiveReport:
             return msgspec.json.encode({"revision": revision, "error": str(error)})
 
     def compile(self, place: str) -> bytes:
-        """The details of the compile at an address without its store: '2/0/1'.
+        """Return the details of the compile at an address without its store: '2/0/1'.
 
         Raises UsageError where the report has no such compile.
         """

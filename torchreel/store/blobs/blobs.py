@@ -26,7 +26,9 @@ def put(connection: Connection, data: bytes) -> str:
 
 
 def get(connection: Connection, digest: str, last: LastPack | None = None) -> bytes:
-    """The bytes whose digest is `digest`; raises DamagedStore when the store has no such bytes."""
+    """Return the bytes whose digest is `digest`; raises DamagedStore when the store has no such
+    bytes.
+    """
 
     def fetch(query: str, values: Mapping[str, object]) -> Sequence[Sequence[Any]]:
         return connection.execute(text(query), values).all()

@@ -19,7 +19,7 @@ NEWEST: int | None = 2
 
 @cache
 def get(number: int | None) -> zstandard.ZstdCompressionDict | None:
-    """The dictionary of that number; None for none.
+    """Return the dictionary of that number; None for none.
 
     Raises NewerStore for one that this version doesn't have.
     """

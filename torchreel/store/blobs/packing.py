@@ -44,7 +44,7 @@ Fetch = Callable[[str, Mapping[str, object]], Sequence[Sequence[Any]]]
 
 
 def pack(data: bytes) -> tuple[str, bytes]:
-    """`data` as it is kept: the codec's name and the bytes.
+    """Return `data` as it is kept: the codec's name and the bytes.
 
     Raises UnsupportedError for more than a store takes.
     """
@@ -98,7 +98,7 @@ class LastPack:
         self._parts: dict[int | None, tuple[bytes, bytes]] = {}
 
     def part_of(self, digest: str, kept: Kept, fetch: Fetch) -> bytes:
-        """The content of the part that a blob is in; `fetch` gets the `PARTS`, in order."""
+        """Return the content of the part that a blob is in; `fetch` gets the `PARTS`, in order."""
         packed, data = self._parts.get(kept.pack, (None, b""))
         if packed is None or packed != kept.part:
             self._parts = self._unpacked(digest, kept, fetch)
@@ -126,7 +126,9 @@ _Typed = TypeVar("_Typed", Kept, Part)
 
 
 def _typed(digest: str, row: Sequence[Any], kind: type[_Typed]) -> _Typed:
-    """A row whose values are what its fields say: SQLite keeps text in a column of numbers."""
+    """Return a row whose values are what its fields say: SQLite keeps text in a column of
+    numbers.
+    """
     # Imported late: a process that is recorded reads its own blobs only to delete them.
     from torchreel.store.reading.typed import convert
 
@@ -138,7 +140,7 @@ def _typed(digest: str, row: Sequence[Any], kind: type[_Typed]) -> _Typed:
 
 
 def read(fetch: Fetch, digest: str, last: LastPack) -> bytes:
-    """The same, whatever executes the queries."""
+    """Return the same, whatever executes the queries."""
     if not _DIGEST.fullmatch(digest):
         raise DamagedStore(f"The store refers to blob {digest!r:.40}, which is no digest.")
     rows = fetch(KEPT, {"digest": digest})

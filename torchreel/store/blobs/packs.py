@@ -66,7 +66,9 @@ class OpenPack:
         self._frame: zstandard.ZstdCompressionObj | None = None
 
     def add(self, blobs: Iterable[bytes]) -> Part:
-        """The next part, with these blobs one after another; say `written` when it has a row."""
+        """Return the next part, with these blobs one after another; say `written` when it has a
+        row.
+        """
         data = b"".join(blobs)
         if self._size + len(data) > MOST_IN_PACK:
             self.end()
@@ -80,14 +82,14 @@ class OpenPack:
         return Part(len(data), packed, self.dictionary)
 
     def written(self, id: int, part: Part) -> None:
-        """The part that was added last is the row with that id."""
+        """Note that the part that was added last is the row with that id."""
         self.first = id if self.first is None else self.first
         self.last, self.last_data = id, part.data
 
 
 @cache
 def _to_write_with(number: int | None) -> zstandard.ZstdCompressionDict | None:
-    """A dictionary that is indexed once, not for each pack: that takes 3 ms."""
+    """Return a dictionary that is indexed once, not for each pack: that takes 3 ms."""
     found = dictionaries.get(number)
     if found is not None:
         found.precompute_compress(compression_params=_PARAMETERS)
@@ -95,7 +97,7 @@ def _to_write_with(number: int | None) -> zstandard.ZstdCompressionDict | None:
 
 
 def unpack_parts(digest: str, parts: Sequence[Part]) -> bytes:
-    """All bytes of the parts of a pack, from its first one on.
+    """Return all bytes of the parts of a pack, from its first one on.
 
     Raises DamagedStore for what is none; reads never more than the recorded size.
     """
@@ -115,7 +117,7 @@ def unpack_parts(digest: str, parts: Sequence[Part]) -> bytes:
 def decompress(
     digest: str, size: int, packed: bytes, known: zstandard.ZstdCompressionDict | None = None
 ) -> bytes:
-    """The content of a zstd frame, up to one byte more than `size`."""
+    """Return the content of a zstd frame, up to one byte more than `size`."""
     try:
         unpacker = zstandard.ZstdDecompressor(known, max_window_size=limits.MAX_WINDOW_BYTES)
         with unpacker.stream_reader(packed) as reader:

@@ -23,7 +23,7 @@ class Room:
         self._target, self._left = target, limits.pages_memory(file_bytes)
 
     def take(self, data: bytes) -> bytes:
-        """The data; DamagedStore when it is more than the pages of such a file hold."""
+        """Return the data; DamagedStore when it is more than the pages of such a file hold."""
         self._left -= limits.json_memory(data)
         if self._left < 0:
             raise DamagedStore(
@@ -61,7 +61,7 @@ _KINDS = list[tuple[str, Annotated[int, msgspec.Meta(gt=0, le=(1 << 63) - 1)]] |
 
 
 def kinds_of(pages: EventPages) -> list[tuple[str, int] | None]:
-    """The kind and the number of the events in each page; None for a page that was deleted.
+    """Return the kind and the number of the events in each page; None for a page that was deleted.
 
     Raises DamagedStore for what is none.
     """
@@ -76,7 +76,10 @@ def kinds_of(pages: EventPages) -> list[tuple[str, int] | None]:
 def read_pages(
     pages: EventPages, data: bytes, wanted: Collection[str] | None = None
 ) -> Iterator[Event]:
-    """The events of the pages in a blob, or of those kinds.  DamagedStore for what is none."""
+    """Yield the events of the pages in a blob, or of those kinds.
+
+    DamagedStore for what is none.
+    """
     kinds = kinds_of(pages)
     try:
         documents = documents_of(data)
@@ -117,7 +120,7 @@ def _payload(value: str | list[str] | None) -> str | None:
 
 
 def read_frames(page: StackPage, data: bytes) -> Iterator[StackFrame]:
-    """The frames of a page.  Raises DamagedStore when it is none."""
+    """Yield the frames of a page.  Raises DamagedStore when it is none."""
     try:
         doc = _parsed(data, _Frames)
         for id_, parent, file, line, name in zip(

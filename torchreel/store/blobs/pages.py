@@ -41,7 +41,7 @@ class Inline(str):
     data: bytes
 
     def __new__(cls, text: str) -> Self:
-        """The digest of `text`."""
+        """Return the digest of `text`."""
         data = text.encode("utf-8", "surrogatepass")
         digest = super().__new__(cls, digest_of(data))
         digest.data = data
@@ -55,7 +55,7 @@ def write_page(
     *,
     exact: bool = False,
 ) -> bytes:
-    """The document; `default` spells what is no JSON value (as in `json.dumps`).
+    """Return the document; `default` spells what is no JSON value (as in `json.dumps`).
 
     `exact` says that there are no floats in it, and no enums (see `exact_json`).
     """
@@ -77,12 +77,14 @@ _HEAD, _BETWEEN, _TAIL = b"[\n", b",\n", b"\n]"
 
 
 def write_pages(documents: Sequence[bytes]) -> bytes:
-    """One blob of several documents."""
+    """Return one blob of several documents."""
     return _HEAD + _BETWEEN.join(documents) + _TAIL
 
 
 def documents_of(blob: bytes) -> list[bytes]:
-    """The documents of a blob: JSON has no bare line breaks, so they are where they were put."""
+    """Return the documents of a blob: JSON has no bare line breaks, so they are where they were
+    put.
+    """
     if not blob.startswith(_HEAD):
         return [blob]
     return blob.removeprefix(_HEAD).removesuffix(_TAIL).split(_BETWEEN)
@@ -97,7 +99,7 @@ def _packed(name: str, column: Sequence[Any], tick: int) -> Sequence[object] | N
 
 
 def write_frames(frames: Sequence[tuple[int, int | None, str, int, str]]) -> bytes:
-    """The document of frames: (id, parent, file, line, name)."""
+    """Return the document of frames: (id, parent, file, line, name)."""
     columns = zip(FRAMES, zip(*frames, strict=True), strict=True)
     text = json.dumps(dict(columns), separators=(",", ":"), ensure_ascii=False)
     return text.encode("utf-8", "surrogatepass")

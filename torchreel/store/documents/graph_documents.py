@@ -22,7 +22,9 @@ _FOLDED = {
 
 
 def fold(nodes: Iterable[Mapping[str, Json]]) -> dict[str, Json]:
-    """The members of a stored graph that hold these nodes: `nodes`, and the lists they need."""
+    """Return the members of a stored graph that hold these nodes: `nodes`, and the lists they
+    need.
+    """
     lists = {key: _List() for key in _FOLDED}
     folded: list[Json] = []
     for node in nodes:
@@ -61,7 +63,7 @@ class _List:
 
 
 def unfold(graph: Mapping[str, Json]) -> Iterator[Json]:
-    """The nodes of a stored graph (not of those in it) as they were before `fold`.
+    """Yield the nodes of a stored graph (not of those in it) as they were before `fold`.
 
     Graphs that were stored before there were lists are read as well.  A place that a list does not
     have is left out of the meta: what is folded decides nothing.
@@ -90,12 +92,13 @@ def _at_places(values: Json) -> dict[int, Json]:
 
 
 def whole(graph: Json) -> Json:
-    """A stored graph, and those in it, as before `fold`; anything else as it is."""
+    """Return a stored graph, and those in it, as before `fold`; anything else as it is."""
     return _each(graph, lambda nodes: {"nodes": list(nodes)})
 
 
 def folded(graph: Json) -> Json:
-    """A stored graph, and those in it, as `fold` would store them now; anything else as it is.
+    """Return a stored graph, and those in it, as `fold` would store them now; anything else as it
+    is.
 
     Raises KeyError or TypeError for nodes that are none.
     """

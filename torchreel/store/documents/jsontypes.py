@@ -14,7 +14,7 @@ Json: TypeAlias = bool | int | float | str | Sequence["Json"] | Mapping[str, "Js
 
 
 def canonical_json(value: Json) -> bytes:
-    """The canonical UTF-8 JSON of `value`: sorted keys, no spaces, text unescaped.
+    """Return the canonical UTF-8 JSON of `value`: sorted keys, no spaces, text unescaped.
 
     Raises ValueError for NaN and infinities (they have no JSON form) and TypeError for anything
     that is not JSON.  Keys have to be text, as their type says: json would quietly make text of
@@ -34,7 +34,8 @@ _AS_JSON = orjson.OPT_PASSTHROUGH_DATACLASS | orjson.OPT_PASSTHROUGH_DATETIME
 def exact_json(
     value: object, default: Callable[[object], Json] | None = None, *, sort_keys: bool = False
 ) -> bytes:
-    """The JSON that json makes of `value`, some five times faster: of what has no float, no enum.
+    """Return the JSON that json makes of `value`, some five times faster: of what has no float, no
+    enum.
 
     With `sort_keys` that is the canonical one.  (orjson spells floats its own way, and NaN as null,
     which nobody would notice.)  `default` spells what is no JSON value, tuples of a class of their
@@ -52,7 +53,7 @@ def exact_json(
 
 
 def parse_json(text: str | bytes) -> Json:
-    """The value that `canonical_json` (or any JSON writer) wrote.
+    """Return the value that `canonical_json` (or any JSON writer) wrote.
 
     Raises ValueError for what is no JSON, and for what is deeper or larger than anything that was
     ever written (`limits`).
@@ -65,7 +66,7 @@ def parse_json(text: str | bytes) -> Json:
 
 
 def json_text(value: Json) -> str:
-    """The canonical JSON as text, for a column: escaped where UTF-8 can't carry it."""
+    """Return the canonical JSON as text, for a column: escaped where UTF-8 can't carry it."""
     try:
         return canonical_json(value).decode("utf-8")
     except UnicodeDecodeError:
@@ -73,5 +74,5 @@ def json_text(value: Json) -> str:
 
 
 def digest_of(data: bytes) -> str:
-    """The sha256 of `data` in hex: how blobs, cases and signatures are named."""
+    """Return the sha256 of `data` in hex: how blobs, cases and signatures are named."""
     return hashlib.sha256(data).hexdigest()

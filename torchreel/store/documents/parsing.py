@@ -17,7 +17,10 @@ _ANY: msgspec.json.Decoder[Any] = msgspec.json.Decoder()
 
 
 def parse(text: str | bytes) -> Any:
-    """The value.  Raises ValueError for what is no JSON, is too deep, or would take too much."""
+    """Return the value.
+
+    Raises ValueError for what is no JSON, is too deep, or would take too much.
+    """
     data = text.encode("utf-8", "surrogatepass") if isinstance(text, str) else text
     if limits.json_memory(data) > limits.JSON_MEMORY:
         raise ValueError(f"it would take more than {limits.JSON_MEMORY >> 20} MB of memory")

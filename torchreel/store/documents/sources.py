@@ -43,7 +43,7 @@ _PROPERTIES = {"SIZE": "size()[{}]", "STRIDE": "stride()[{}]", "STORAGE_OFFSET":
 
 
 def source_name(data: Json, depth: int = 0) -> str:
-    """The expression that a recorded Source stands for: `L['x'].size()[0]`.
+    """Return the expression that a recorded Source stands for: `L['x'].size()[0]`.
 
     A class without a spelling here comes out as its name and base, `SomeSource(L['x'])`.
     """

@@ -36,7 +36,9 @@ _MAX_DEPTH = 100
 
 
 def call(op: str, target: str, args: Json, kwargs: Json, name_of: NameOf) -> str:
-    """The expression that a node computes: `torch.relu(x)`, `x + y`, `x.view(2, -1)`, `y[0]`."""
+    """Return the expression that a node computes: `torch.relu(x)`, `x + y`, `x.view(2, -1)`,
+    `y[0]`.
+    """
     values = [argument(item, name_of) for item in _sequence(args)]
     named = [_named(key, argument(value, name_of)) for key, value in _mapping(kwargs).items()]
     if op == "get_attr":
@@ -53,7 +55,7 @@ def call(op: str, target: str, args: Json, kwargs: Json, name_of: NameOf) -> str
 
 
 def _special(target: str, trees: Sequence[Json], values: list[str], name_of: NameOf) -> str | None:
-    """The operators of Python and the attributes that have a spelling of their own."""
+    """Return the operators of Python and the attributes that have a spelling of their own."""
     match = _OPERATOR.fullmatch(target.removeprefix("fn:"))
     name = match[1] if match else ""
     if name in _INFIX and len(values) == 2:
@@ -71,7 +73,9 @@ def _special(target: str, trees: Sequence[Json], values: list[str], name_of: Nam
 def _numpy(
     target: str, trees: Sequence[Json], values: list[str], named: list[str], name_of: NameOf
 ) -> str:
-    """A call that Dynamo traced of NumPy code, as NumPy code: `np.sum(x)`, `x + y`, `x.T`."""
+    """Return a call that Dynamo traced of NumPy code, as NumPy code: `np.sum(x)`, `x + y`,
+    `x.T`.
+    """
     kind, _, name = target.removeprefix(_NUMPY).partition(":")
     if kind == "attribute" and len(trees) == 2 and not named:
         return _attribute(_operand(values[0]), str(trees[1]))
@@ -85,7 +89,7 @@ def _numpy(
 
 
 def assignment(target: str, args: Json, name_of: NameOf) -> str | None:
-    """`x[i] = y` for a node that only sets items; None for any other."""
+    """Return `x[i] = y` for a node that only sets items; None for any other."""
     match = _OPERATOR.fullmatch(target.removeprefix("fn:"))
     items = _sequence(args)
     if match is None or match[1] != "setitem" or len(items) != 3:
@@ -95,7 +99,9 @@ def assignment(target: str, args: Json, name_of: NameOf) -> str | None:
 
 
 def node(data: Mapping[str, Json], graph: Mapping[str, Json]) -> str:
-    """A node of a graph as a line: `input x: float32[4]`, `y: float32[4] = torch.relu(x)`."""
+    """Return a node of a graph as a line: `input x: float32[4]`, `y: float32[4] =
+    torch.relu(x)`.
+    """
     name, op, target = (str(data.get(key)) for key in ("name", "op", "target"))
     meta = _mapping(data.get("meta"))
     described = meta.get("val", meta.get("example_value"))
@@ -123,7 +129,7 @@ def _or_dots(tree: Json) -> str:
 
 
 def function(target: str) -> str:
-    """The Python name of what a node calls."""
+    """Return the Python name of what a node calls."""
     kind, _, name = target.partition(":")
     if kind in ("op", "packet"):
         return _attribute("torch.ops", name)
@@ -157,7 +163,7 @@ def _shorter(match: re.Match[str]) -> str:
 
 
 def argument(tree: Json, name_of: NameOf, depth: int = 0) -> str:
-    """An argument, a tagged tree, as an expression."""
+    """Return an argument, a tagged tree, as an expression."""
     if depth > _MAX_DEPTH:
         raise UnsupportedError(f"a value nested deeper than {_MAX_DEPTH} is refused")
     if tree is None or isinstance(tree, (bool, int, float, str)):
@@ -171,7 +177,7 @@ def argument(tree: Json, name_of: NameOf, depth: int = 0) -> str:
 
 
 def constant(tree: Json) -> str:
-    """A value that refers to nothing around it, as an expression: what goes into a program.
+    """Return a value that refers to nothing around it, as an expression: what goes into a program.
 
     Raises `UnsupportedError` for one that does: a reference is written down as it stands, and a
     store may say that a number is a reference to anything.
@@ -237,7 +243,7 @@ def _index(tree: Json, name_of: NameOf) -> str:
 
 
 def number(data: Json) -> str:
-    """A float as Python writes it."""
+    """Return a float as Python writes it."""
     try:
         value = float.fromhex(str(data)) if "x" in str(data) else float(str(data))
     except (ValueError, OverflowError):
@@ -246,7 +252,7 @@ def number(data: Json) -> str:
 
 
 def _operand(text: str) -> str:
-    """An expression as an operand: in brackets unless it is a name, a call or a number."""
+    """Return an expression as an operand: in brackets unless it is a name, a call or a number."""
     return text if _ATOM.fullmatch(text) or _is_call(text) else f"({text})"
 
 
@@ -270,7 +276,7 @@ def _attribute(owner: str, path: str) -> str:
 
 
 def _named(key: str, value: str) -> str:
-    """A keyword argument."""
+    """Return a keyword argument."""
     return f"{key}={value}" if is_identifier(key) else f"**{{{literal(key)}: {value}}}"
 
 
@@ -300,7 +306,7 @@ _CONSTANTS = {"$true": "True", "$false": "False"}
 
 
 def expression(text: Json, name_of: NameOf) -> str:
-    """A symbolic expression in infix form: `Add(s77, Mul(2, u0))` as `s77 + 2*u0`.
+    """Return a symbolic expression in infix form: `Add(s77, Mul(2, u0))` as `s77 + 2*u0`.
 
     Raises `UnsupportedError` for one that is malformed or holds a function unknown here.
     """
@@ -379,7 +385,9 @@ def _tight(part: str) -> str:
 
 
 def value(description: Json) -> str:
-    """A value description in a few words: `float32[4, 8]`, `int64[s77] cuda:0`, `s77`, `3`."""
+    """Return a value description in a few words: `float32[4, 8]`, `int64[s77] cuda:0`, `s77`,
+    `3`.
+    """
     known = _mapping(description)
     kind = known.get("k")
     if kind == "tensor":
@@ -395,7 +403,7 @@ def value(description: Json) -> str:
 
 
 def size(text: Json) -> str:
-    """A size for a person: infix where that is known, as it is otherwise."""
+    """Return a size for a person: infix where that is known, as it is otherwise."""
     try:
         return expression(text, str)
     except UnsupportedError:

@@ -68,7 +68,9 @@ _COMPILER_ERROR = re.compile(r"^.*?\b(?:fatal )?error: (.+)$", re.MULTILINE)
 
 
 def normalise_message(text: str) -> str:
-    """`text` without what depends on one graph, machine or run; applying it twice adds nothing."""
+    """Return `text` without what depends on one graph, machine or run; applying it twice adds
+    nothing.
+    """
     previous = None
     while text != previous:
         previous, text = text, _normalise_once(text)
@@ -83,7 +85,8 @@ def is_compiler_output(text: str) -> bool:
 
 
 def without_numbers_of_names(message: str) -> str:
-    """A compiler's message in which the numbers of generated names are gone, those of types stay.
+    """Return a compiler's message in which the numbers of generated names are gone, those of types
+    stay.
 
     Inductor numbers its accumulators and their parts by the order of the graph: `tmp_acc0_vec`.
     """
@@ -96,7 +99,7 @@ _NUMBERED_NAME = re.compile(
 
 
 def strip_hashes(module: str) -> str:
-    """A module's name without the parts that are the hash of generated code."""
+    """Return a module's name without the parts that are the hash of generated code."""
     return ".".join(part for part in module.split(".") if not _HASHED.fullmatch(part))
 
 
@@ -114,7 +117,7 @@ def _normalise_once(text: str) -> str:
 
 
 def _first_error(text: str) -> str:
-    """The first error of a compiler's output; warnings and the command are noise."""
+    """Return the first error of a compiler's output; warnings and the command are noise."""
     output = text.partition("\nOutput:")[2]
     match = _COMPILER_ERROR.search(output)
     return match[1] if match else output

@@ -43,7 +43,7 @@ def denials(exc: BaseException) -> list[Denial]:
 
 
 def exception_chain(exc: BaseException) -> Iterator[BaseException]:
-    """`exc` and what it was made from, the outermost first.
+    """Yield `exc` and what it was made from, the outermost first.
 
     Explicit links only. An implicit `__context__` is whatever the program happened to be handling;
     it is followed only where torch itself replaced an exception with `raise ... from None`.
@@ -57,7 +57,7 @@ def exception_chain(exc: BaseException) -> Iterator[BaseException]:
 
 
 def lineage(error: BaseException) -> Iterator[BaseException]:
-    """`error` and everything it may have been made from, implicit context included."""
+    """Yield `error` and everything it may have been made from, implicit context included."""
     seen: set[int] = set()
     waiting: list[BaseException | None] = [error]
     while waiting:

@@ -111,7 +111,7 @@ class Signature:
         return digest_of(canonical_json(self._key()))
 
     def to_json(self) -> dict[str, Json]:
-        """As a JSON object; `from_json` undoes it."""
+        """Return it as a JSON object; `from_json` undoes it."""
         return {
             name: list(value) if isinstance(value, tuple) else value
             for name, value in asdict(self).items()
@@ -119,7 +119,7 @@ class Signature:
 
     @staticmethod
     def from_json(value: Json) -> "Signature":
-        """The signature that `to_json` wrote; DamagedStore when `value` is none."""
+        """Return the signature that `to_json` wrote; DamagedStore when `value` is none."""
         try:
             return _from_object(value)
         except (KeyError, TypeError, ValueError) as error:
@@ -143,12 +143,12 @@ class Signature:
 
 
 def from_exception(exc: BaseException, stage: str, partition: str = "") -> Signature:
-    """The signature of an exception that the pipeline raised in that stage."""
+    """Return the signature of an exception that the pipeline raised in that stage."""
     return from_chain(raised_chain(exc), stage, partition)
 
 
 def from_chain(raised: Sequence[Raised], stage: str, partition: str = "") -> Signature:
-    """The signature of an exception and what it was made from, described as data."""
+    """Return the signature of an exception and what it was made from, described as data."""
     chain = [error for error in raised if error.type_name not in _WRAPPERS]
     compiler = next((error for error in chain if _is_compile_error(error)), None)
     if compiler is not None:
@@ -161,39 +161,41 @@ def from_chain(raised: Sequence[Raised], stage: str, partition: str = "") -> Sig
 
 
 def telling_frames(frames: Sequence[str]) -> tuple[str, ...]:
-    """Those of a signature's frames that say something about a failure."""
+    """Return those of a signature's frames that say something about a failure."""
     return tuple(name for name in frames if not _is_plumbing(name))
 
 
 def crash_signature(stage: str, partition: str, signal: str | int | None) -> Signature:
-    """The signature of a process that a signal ended, by name or number ('SIGSEGV', 11, -11)."""
+    """Return the signature of a process that a signal ended, by name or number ('SIGSEGV', 11,
+    -11).
+    """
     return Signature("crash", stage, partition, signal=signal_name(signal))
 
 
 def hang_signature(stage: str, partition: str = "") -> Signature:
-    """The signature of a stage that exceeded its time limit."""
+    """Return the signature of a stage that exceeded its time limit."""
     return Signature("hang", stage, partition)
 
 
 def memory_signature(stage: str, partition: str = "") -> Signature:
-    """The signature of a stage that took more memory than it may."""
+    """Return the signature of a stage that took more memory than it may."""
     return Signature("memory", stage, partition)
 
 
 def predicate_signature(text: str) -> Signature:
-    """The signature of a case for which a predicate holds, by its canonical text."""
+    """Return the signature of a case for which a predicate holds, by its canonical text."""
     return Signature("predicate", "", message=text)
 
 
 def script_signature(command: str) -> Signature:
-    """The signature of a case that a user's command finds interesting."""
+    """Return the signature of a case that a user's command finds interesting."""
     return Signature("script", "", message=command)
 
 
 def wrong_result_signature(
     kind: str, output: int | None = None, magnitude: int | None = None, *, stage: str = "run"
 ) -> Signature:
-    """The signature of a compiled function that returns something else than eager does.
+    """Return the signature of a compiled function that returns something else than eager does.
 
     `kind` says how it differs: 'values', 'shape', 'dtype', 'stride', 'aliasing', ...
     """
@@ -216,7 +218,9 @@ def _is_compile_error(error: Raised) -> bool:
 
 
 def _frames(chain: Sequence[Raised]) -> tuple[str, ...]:
-    """The innermost frames of torch, from the exception nearest to the cause that has any."""
+    """Return the innermost frames of torch, from the exception nearest to the cause that has
+    any.
+    """
     for error in reversed(chain):
         frames = [name for place in error.frames if (name := _frame_name(*place))]
         telling = [name for name in frames if not _is_plumbing(name)] or frames

@@ -25,7 +25,9 @@ Identity = tuple[int, int]
 
 
 def of_file(path: Path) -> dict[str, set[int]]:
-    """The descriptors of this process that are open on a store's files; none where no /proc is."""
+    """Return the descriptors of this process that are open on a store's files; none where no /proc
+    is.
+    """
     files: dict[Identity, str] = {}
     for suffix in _SUFFIXES:
         with suppress(OSError, ValueError):
@@ -125,7 +127,7 @@ class Descriptors:
 
 
 def leave_open(connection: object) -> None:
-    """Never close a connection, also not as the interpreter ends: it is not ours any more."""
+    """Do not close a connection, also not as the interpreter ends: it is not ours any more."""
     import ctypes
 
     ctypes.pythonapi.Py_IncRef(ctypes.py_object(connection))

@@ -91,7 +91,7 @@ class DirectStore:
         return str(found[0]) if found else None
 
     def schema(self) -> list[tuple[object, ...]]:
-        """The tables and indices, with their SQL."""
+        """Return the tables and indices, with their SQL."""
         return self.connection.execute(ENTRIES).fetchall()
 
     @contextmanager
@@ -300,7 +300,9 @@ class DirectWriter:
         self.connection.execute(f'DELETE FROM "{table_name}" WHERE id = ?', (id,))
 
     def config(self, entries: Sequence[ConfigEntry]) -> int:
-        """The id of the config with exactly these entries, stored once however often it is used."""
+        """Return the id of the config with exactly these entries, stored once however often it is
+        used.
+        """
         digest = configs.digest(entries)
         new = self.put("configs", digest=digest)
         query = "SELECT id FROM configs WHERE digest = ?"
@@ -315,7 +317,7 @@ class DirectWriter:
 
 
 def _insert(table: str, columns: tuple[str, ...]) -> str:
-    """The statement; names of tables and columns are the code's own, never data."""
+    """Return the statement; names of tables and columns are the code's own, never data."""
     names = ", ".join(f'"{column}"' for column in columns)
     return f'INSERT INTO "{table}" ({names}) VALUES ({", ".join("?" * len(columns))})'
 
@@ -325,7 +327,9 @@ def _bound(columns: Mapping[str, object]) -> list[Any]:
 
 
 def _plain(value: object) -> Any:
-    """A value as sqlite3 takes it: JSON as its text, text without surrogates (as `schema` does)."""
+    """Return a value as sqlite3 takes it: JSON as its text, text without surrogates (as `schema`
+    does).
+    """
     if isinstance(value, str):
         return value if value.isascii() else value.encode("utf-8", "backslashreplace").decode()
     if isinstance(value, (dict, list, tuple)):

@@ -70,7 +70,9 @@ def attach(engine: Engine, target: str) -> None:
 
 
 def store_error(error: BaseException, target: str) -> StoreError | None:
-    """The StoreError that a driver's `error` stands for; None for an error of our own making."""
+    """Return the StoreError that a driver's `error` stands for; None for an error of our own
+    making.
+    """
     if isinstance(error, UnicodeDecodeError):  # of SQLite's message, which has a name in it
         return DamagedStore(f"{target} is damaged: its tables have names that are not UTF-8.")
     code = getattr(error, "sqlite_errorcode", None)

@@ -30,7 +30,9 @@ _NETWORK = frozenset(
 
 
 def own_file(target: str, rank: int | None) -> str:
-    """The target, or the file of this process beside it where several can't write into one."""
+    """Return the target, or the file of this process beside it where several can't write into
+    one.
+    """
     if "://" in target:
         return target
     path = Path(target)
@@ -44,7 +46,7 @@ def own_file(target: str, rank: int | None) -> str:
 
 
 def own_files(target: str | Path) -> list[Path]:
-    """The files that processes wrote for themselves, beside a target."""
+    """Return the files that processes wrote for themselves, beside a target."""
     path = Path(target)
     with contextlib.suppress(OSError, ValueError):
         beside = (file for file in path.parent.iterdir() if file.suffix == path.suffix)
@@ -93,7 +95,7 @@ def is_on_network(directory: Path) -> bool:
 
 
 def type_of(directory: Path, mounts: str) -> str:
-    """The type of the file system of a directory, by the text of /proc/self/mountinfo."""
+    """Return the type of the file system of a directory, by the text of /proc/self/mountinfo."""
     place = os.path.realpath(_existing(directory))
     found = (0, "")
     for line in mounts.splitlines():
@@ -116,6 +118,6 @@ def _mounts() -> str:
 
 
 def _existing(directory: Path) -> Path:
-    """The directory itself, or the nearest one above it that is there."""
+    """Return the directory itself, or the nearest one above it that is there."""
     absolute = directory.absolute()
     return next((place for place in (absolute, *absolute.parents) if place.is_dir()), absolute)

@@ -39,7 +39,7 @@ _LOG_BYTES = 4 << 20
 
 
 def path_of(target: str | Path) -> Path | None:
-    """The file that a path or a sqlite URL means; None for the URL of a server."""
+    """Return the file that a path or a sqlite URL means; None for the URL of a server."""
     if isinstance(target, Path) or "://" not in target:
         return Path(target)
     # Imported late: the recorder has a path, and SQLAlchemy costs it 0.3 s.
@@ -137,7 +137,7 @@ def _check_access(path: Path, write: bool) -> None:
 
 
 def connect(path: Path, *, write: bool, busy_timeout_ms: int) -> Guarded:
-    """A connection with transactions left to SQLAlchemy; one for reading changes no file.
+    """Return a connection with transactions left to SQLAlchemy; one for reading changes no file.
 
     A read-only connection to a database in WAL mode creates the log's files when they are missing.
     They are missing when the last writer has closed the store: nobody writes, and the file can be
@@ -315,7 +315,7 @@ def _kind(mode: int) -> str:
 
 
 def _written_beside(path: Path) -> str:
-    """The sentence about a store that each process wrote a part of, in a file of its own."""
+    """Return the sentence about a store that each process wrote a part of, in a file of its own."""
     found = locks.own_files(path)
     names = ", ".join(str(file) for file in found[:8]) + (", ..." if len(found) > 8 else "")
     if not found:

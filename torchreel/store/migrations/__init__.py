@@ -15,7 +15,9 @@ __all__ = ["CommandError", "alembic_config", "upgrade"]
 
 
 def alembic_config() -> Config:
-    """A configuration that finds the scripts beside this file, in a wheel as in a checkout."""
+    """Return a configuration that finds the scripts beside this file, in a wheel as in a
+    checkout.
+    """
     config = Config()
     config.set_main_option("script_location", str(Path(__file__).parent).replace("%", "%%"))
     return config

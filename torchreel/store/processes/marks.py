@@ -47,7 +47,7 @@ _NAME = lazy_text(r"-marks-(\d+)-(\d+)")
 
 
 def path_of(target: str, pid: int, started_ns: int) -> Path:
-    """The file of the recording that a process began then in the store at `target`.
+    """Return the file of the recording that a process began then in the store at `target`.
 
     Beside a file, as SQLite's own are; for a server, among the temporary files of this machine.
     """
@@ -141,7 +141,7 @@ def _create(path: Path) -> bool:
 
 
 def _machine() -> bytes:
-    """A digest of where ids of processes mean what they mean here; zeros if unknown."""
+    """Return a digest of where ids of processes mean what they mean here; zeros if unknown."""
     import hashlib
 
     identity = machine_identity()
@@ -175,7 +175,7 @@ class Ends(NamedTuple):
 
 
 def read(target: str, pid: int, started_ns: int) -> Ends | None:
-    """The marks of a process; None where there are none, or the file is something else."""
+    """Return the marks of a process; None where there are none, or the file is something else."""
     data = _content(target, pid, started_ns)
     return None if data is None else _parsed(data)
 
@@ -188,7 +188,7 @@ def is_of_this_machine(target: str, pid: int, started_ns: int) -> bool:
 
 
 def _content(target: str, pid: int, started_ns: int) -> bytes | None:
-    """A file of marks, if it is one: it has its size and its beginning."""
+    """Return a file of marks, if it is one: it has its size and its beginning."""
     try:
         handle = os.open(path_of(target, pid, started_ns), _READING)
     except (OSError, ValueError):
@@ -223,7 +223,7 @@ def remove(target: str, pid: int, started_ns: int) -> None:
 
 
 def left_behind(target: str) -> Iterator[tuple[int, int]]:
-    """The process id and the beginning of every recording that has marks beside the store."""
+    """Yield the process id and the beginning of every recording that has marks beside the store."""
     if "://" in target:
         return
     real = Path(target).resolve()

@@ -53,7 +53,7 @@ def _text(data: bytes) -> str:
 
 
 def bytes_of(path: Path) -> int:
-    """The size of a file and its log, as far as they are there."""
+    """Return the size of a file and its log, as far as they are there."""
     real, size = path.resolve(), 0
     for each in (real, real.with_name(f"{real.name}-wal")):
         with suppress(OSError):

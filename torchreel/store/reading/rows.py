@@ -35,7 +35,9 @@ class _Check(NamedTuple):
 def checked(
     rows: Sequence[Row[Any]], query: Select[Any], target: str, skip: Callable[[DamagedStore], None]
 ) -> Iterator[Row[Any]]:
-    """The rows that are whole; `skip` gets the error of each that is not, and may raise it."""
+    """Yield the rows that are whole; `skip` gets the error of each that is not, and may raise
+    it.
+    """
     checks = _checks(query)
     for row in rows:
         problem = next((text for check in checks if (text := _problem(check, row))), None)
@@ -92,7 +94,7 @@ def _described(value: object) -> str:
 
 
 def _named(check: _Check, row: Row[Any]) -> str:
-    """A row by its key, as far as the query has it."""
+    """Return a row by its key, as far as the query has it."""
     found = row._mapping
     keys = [column.name for column in check.column.table.primary_key if column.name in found]
     return "row " + ", ".join(f"{found[key]!r:.40}" for key in keys) if keys else "a row"

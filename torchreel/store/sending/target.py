@@ -55,7 +55,7 @@ def _lacking(target: Store, digests: Sequence[str]) -> list[str]:
 
 
 def _packs(source: SourceBlobs, digests: Sequence[str]) -> Iterator[dict[str, bytes]]:
-    """Blobs in groups of the size of a pack, in the order in which they were written."""
+    """Yield blobs in groups of the size of a pack, in the order in which they were written."""
     group: dict[str, bytes] = {}
     size = 0
     for digest in digests:
@@ -219,7 +219,7 @@ def _add_once(writer: Writer, identity: str, kind: str, recording: int, row: Val
 
 
 def _failure(writer: Writer, identity: str) -> int | None:
-    """The row of a failure that was pushed."""
+    """Return the row of a failure that was pushed."""
     at = schema.origins.c
     found = writer.connection.execute(select(at.row_id).where(at.digest == identity)).first()
     return None if found is None else int(found[0])

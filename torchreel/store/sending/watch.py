@@ -27,16 +27,16 @@ class PushWatcher(Protocol):
     """Gets told what becomes of each store."""
 
     def sent(self, source: str, number: int, new: int) -> None:
-        """A recording was sent, and has that number in the other store."""
+        """Note that a recording was sent, and has that number in the other store."""
 
     def pushed(self, source: str, report: PushReport) -> None:
-        """A store was pushed."""
+        """Note that a store was pushed."""
 
     def refused(self, source: str, error: StoreError) -> None:
-        """A store can't be read at all."""
+        """Note that a store can't be read at all."""
 
     def waiting(self, error: StoreError) -> None:
-        """The other store can't be written to; it is tried again."""
+        """Note that the other store can't be written to; it is tried again."""
 
 
 def push_all(sources: Sequence[str], to: str, reporter: PushWatcher) -> None:
@@ -103,7 +103,7 @@ def _push(
 
 @contextmanager
 def _opened(sources: Sequence[str], to: str) -> Iterator[Store]:
-    """The store to push to; a file is made where there is none."""
+    """Give the store to push to; a file is made where there is none."""
     if any(_is_same(source, to) for source in sources):
         raise UsageError(f"{to} can't be pushed into itself.")
     with Store.open(to, write=True, create="://" not in to, rights=APPENDING) as target:
@@ -117,7 +117,7 @@ def _is_same(source: str, to: str) -> bool:
 
 
 def _stamp(source: str) -> Stamp:
-    """The stamp of a store; of a server's, one that is always new."""
+    """Return the stamp of a store; of a server's, one that is always new."""
     if "://" in source:
         return ((time.time_ns(), 0),)
     found = []

@@ -42,7 +42,7 @@ _LONGEST = 300
 
 
 def store_error(error: BaseException, target: str) -> StoreError | None:
-    """The StoreError that an error of psycopg stands for; None for any other."""
+    """Return the StoreError that an error of psycopg stands for; None for any other."""
     if not type(error).__module__.startswith("psycopg"):
         return None
     state = getattr(error, "sqlstate", None)
@@ -62,6 +62,6 @@ def _without_state(error: BaseException) -> tuple[type[StoreError], str]:
 
 
 def _first_line(error: BaseException) -> str:
-    """The server's sentence, without the detail, which may quote a row."""
+    """Return the server's sentence, without the detail, which may quote a row."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     return (lines[0] if lines else type(error).__name__).rstrip(".")[:_LONGEST]

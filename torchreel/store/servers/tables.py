@@ -45,5 +45,5 @@ def require_rights(connection: Connection, target: str, rights: Sequence[str]) -
 
 
 def _text(value: object) -> str:
-    """A value of PostgreSQL's type "char", which the driver gives as bytes."""
+    """Return a value of PostgreSQL's type "char", which the driver gives as bytes."""
     return value.decode() if isinstance(value, bytes) else str(value)

@@ -73,7 +73,7 @@ def _recordings(store: Store, where: Address) -> list[Recording]:
 
 
 def _is_wanted(event: Event, compile_: Compile | None) -> bool:
-    """A compile's records refer to file names that any record may have explained."""
+    """Return a compile's records refer to file names that any record may have explained."""
     if event.kind in (STRING, STRINGS) or compile_ is None:
         return is_trace_event(event) or event.kind == STRINGS
     return event.compile_id == compile_.id and is_trace_event(event)
@@ -111,7 +111,7 @@ def _set_time(file: Path, time_ns: int) -> None:
 
 
 def _records(store: Store, recording: Recording, event: Event) -> Iterator[tuple[Record, bool]]:
-    """The records that an event stands for, and whether their payload was there."""
+    """Yield the records that an event stands for, and whether their payload was there."""
     if not isinstance(event.data, Mapping):
         return
     if event.kind == STRINGS:

@@ -26,7 +26,9 @@ def kind_of(metadata: Mapping[str, object]) -> str:
 
 
 def name_of(data: object) -> str:
-    """The name of the thing that a record brings ('aot_joint_graph' of an artifact), or ''."""
+    """Return the name of the thing that a record brings ('aot_joint_graph' of an artifact), or
+    ''.
+    """
     name = data.get("name") if isinstance(data, Mapping) else None
     return str(name) if name is not None else ""
 

@@ -74,7 +74,7 @@ class Fault:
 
 
 def digest_of_payload(payload: bytes) -> str:
-    """The value of `has_payload`."""
+    """Return the value of `has_payload`."""
     return hashlib.md5(payload, usedforsecurity=False).hexdigest()
 
 
@@ -82,7 +82,7 @@ def digest_of_payload(payload: bytes) -> str:
 
 
 def read(stream: BinaryIO, before_ns: int) -> Iterator[Record | Fault]:
-    """The records of a log file, and what in it is none.
+    """Yield the records of a log file, and what in it is none.
 
     A record does not say its year: it is the last in which its time is not after `before_ns` (the
     time of the file's last change; a day of grace is for clocks and time zones).
@@ -101,7 +101,7 @@ def read(stream: BinaryIO, before_ns: int) -> Iterator[Record | Fault]:
 
 
 def _lines(stream: BinaryIO) -> Iterator[bytes]:
-    """Lines without their ends; of one that is too long, its beginning."""
+    """Yield lines without their ends; of one that is too long, its beginning."""
     while line := stream.readline(LONGEST_LINE):
         if len(line) == LONGEST_LINE and not line.endswith(b"\n"):
             while rest := stream.readline(LONGEST_LINE):

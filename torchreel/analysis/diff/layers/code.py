@@ -21,7 +21,7 @@ _AOT_ID = re.compile(r"^(# AOT ID: \[')\d+", re.MULTILINE)
 
 
 def code(left: DiffSide, right: DiffSide) -> LayerDiff:
-    """Sources that differ, by partition and in order."""
+    """Return sources that differ, by partition and in order."""
     ours, theirs = sources(left), sources(right)
     found = tuple(
         _difference(key, ours.get(key), theirs.get(key))

@@ -42,7 +42,7 @@ _SHOWN = 6  # lines of one event
 
 
 def events(left: DiffSide, right: DiffSide) -> LayerDiff:
-    """The first event in which two compiles part; the counts are of the events compared."""
+    """Return the first event in which two compiles part; the counts are of the events compared."""
     ours, theirs = _lanes(left, right)
     if ours is None or theirs is None:
         return LayerDiff("events", 0, 0, note="the event log does not say where the replay began")
@@ -58,7 +58,7 @@ Lanes = Mapping[str, Lane] | None
 
 
 def _lanes(left: DiffSide, right: DiffSide) -> tuple[Lanes, Lanes]:
-    """The event logs; against a replay, what it replays of the other one."""
+    """Return the event logs; against a replay, what it replays of the other one."""
     scope, point, excuses = _WHOLE, None, [*_EXCUSES, *_other_names(left, right)]
     for side in (left, right):
         if (entry := side.replayed_from) is not None and entry in SCOPES:
@@ -72,8 +72,9 @@ def _lanes(left: DiffSide, right: DiffSide) -> tuple[Lanes, Lanes]:
 
 
 def _uncounted(found: Lanes) -> Lanes:
-    """Lines without the numbers that Dynamo gives to compiled functions, one after the other: what
-    was compiled before is no difference."""
+    """Return lines without the numbers that Dynamo gives to compiled functions, one after the
+    other: what was compiled before is no difference.
+    """
     for lane in (found or {}).values():
         lane.lines = [
             replace(
@@ -109,7 +110,7 @@ def _other_names(left: DiffSide, right: DiffSide) -> Iterator[Excuse]:
 
 
 def _partition(side: DiffSide) -> str:
-    """Of the checkpoint that a replay of an ATen graph began with."""
+    """Return the partition of the checkpoint that a replay of an ATen graph began with."""
     for event in queries.events(side.store, side.compile, ShapeEnvCheckpoint.kind):
         if event.name == "aot" and isinstance(event.data, Mapping):
             return str(event.data.get("partition"))

@@ -50,7 +50,9 @@ class Expression:
         return tuple(sorted(operands, key=lambda operand: operand.shape))
 
     def renamed(self, names: Mapping[str, str]) -> Expression:
-        """The same with other names of symbols, the operands of sums in the order of their text."""
+        """Return the same with other names of symbols, the operands of sums in the order of their
+        text.
+        """
         if self.operands is None:
             return Expression(names.get(self.head, self.head))
         operands = [operand.renamed(names) for operand in self.operands]
@@ -68,7 +70,7 @@ class Expression:
 
 @lru_cache(maxsize=4096)
 def parse(text: str) -> Expression:
-    """The expression that a text is; a malformed one is a constant of its own."""
+    """Return the expression that a text is; a malformed one is a constant of its own."""
     tokens = _TOKEN.findall(text)
     try:
         found = _parsed(tokens, 0)

@@ -125,7 +125,7 @@ def _dump(value: Json) -> str:
 
 
 def config(left: DiffSide, right: DiffSide) -> LayerDiff:
-    """The config, the options and the ambient state of two compiles."""
+    """Return the config, the options and the ambient state of two compiles."""
     found = compare_facts("config", config_facts(left), config_facts(right), (left, right))
     shown = tuple(_with_default(difference) for difference in found.differences)
     return LayerDiff(found.layer, found.left, found.right, shown)
@@ -137,7 +137,9 @@ def _with_default(found: LayerDifference) -> LayerDifference:
 
 
 def config_facts(side: DiffSide) -> Facts:
-    """The config that was not the default, the options of the call, and the ambient state."""
+    """Return the config that was not the default, the options of the call, and the ambient
+    state.
+    """
     entries = queries.config(side.store, side.compile.config_id)
     known = queries.checkpoints(side.store, side.compile)
     document = next((row.digest for row in known if row.entry == "graph"), None)
@@ -146,7 +148,7 @@ def config_facts(side: DiffSide) -> Facts:
 
 
 def config_table(compile: Compile, entries: Sequence[ConfigEntry], given: Facts) -> Facts:
-    """The facts of `config_facts`, from what was read of them."""
+    """Return the facts of `config_facts`, from what was read of them."""
     named = {f"{e.module}.{e.key}": DiffFact(spelling.argument(e.value, str)) for e in entries}
     found = {**named, **given}
     return {"backend": DiffFact(compile.backend or ""), **found} if found else {}
@@ -183,7 +185,7 @@ def _object(value: Json) -> Mapping[str, Json]:
 
 
 def frame(left: DiffSide, right: DiffSide) -> LayerDiff:
-    """The frame, how far its compile came, and how it ended."""
+    """Return the frame, how far its compile came, and how it ended."""
     found = compare_facts("frame", _frame(left), _frame(right), (left, right))
     shown = tuple(
         text_difference("source", difference.left, difference.right)

@@ -31,7 +31,7 @@ Node = Mapping[str, Json]
 
 
 def graph_of(data: bytes) -> Mapping[str, Json]:
-    """A recorded graph.  Raises DamagedStore when the blob is none."""
+    """Return a recorded graph.  Raises DamagedStore when the blob is none."""
     try:
         graph = parse_json(data)
     except (ValueError, RecursionError) as error:
@@ -148,7 +148,7 @@ def _lines(both: _Both) -> Iterator[NodePair]:
 
 
 def _key(node: Node, graph: Mapping[str, Json]) -> str:
-    """All of a node but names: equal for nodes that may stand for each other."""
+    """Return all of a node but names: equal for nodes that may stand for each other."""
     return shape_of(_compared(node, graph))
 
 

@@ -30,7 +30,7 @@ class GuardLine:
 
 
 def guards(left: DiffSide, right: DiffSide) -> LayerDiff:
-    """Guards that only one side has, or that differ."""
+    """Return guards that only one side has, or that differ."""
     ours, theirs = _lines(left), _lines(right)
     found = list(_differences(ours, theirs, (left, right)))
     return LayerDiff("guards", len(ours), len(theirs), tuple(found))
@@ -71,7 +71,7 @@ def _lines(side: DiffSide) -> list[GuardLine]:
 
 
 def guard_lines(event: Event) -> list[GuardLine]:
-    """A guard as lines without what is of one process only."""
+    """Return a guard as lines without what is of one process only."""
     data = event.data if isinstance(event.data, Mapping) else {}
     code = data.get("code")
     checks = [_plain(item) for item in code] if isinstance(code, list) else []

@@ -26,7 +26,7 @@ Use = tuple[str, str] | Expression
 
 
 def shape_of(tree: Json) -> str:
-    """A tree without its names, as text that can be compared."""
+    """Return a tree without its names, as text that can be compared."""
     return json.dumps(_shape(tree), sort_keys=True)
 
 
@@ -50,7 +50,7 @@ def _member(key: str, value: Json) -> Json:
 
 
 def uses_of(tree: Json) -> Iterator[Use]:
-    """Every use of a name in a tree, in an order that is the same for trees of one shape."""
+    """Yield every use of a name in a tree, in an order that is the same for trees of one shape."""
     if isinstance(tree, Mapping):
         if set(tree) == {"n"}:
             yield "node", str(tree["n"])

@@ -25,7 +25,7 @@ _FACTS = {"guards": "guard", "asserts": "runtime assert", "divisible": "divisibl
 
 
 def symbols(left: DiffSide, right: DiffSide) -> LayerDiff:
-    """Symbols that only one side has or knows otherwise; guards and assertions over them."""
+    """Return symbols that only one side has or knows otherwise; guards and assertions over them."""
     ours, theirs = _table(left), _table(right)
     if isinstance(ours, str) or isinstance(theirs, str):
         notes = [found for found in (ours, theirs) if isinstance(found, str) and found]
@@ -35,7 +35,7 @@ def symbols(left: DiffSide, right: DiffSide) -> LayerDiff:
 
 
 def _table(side: DiffSide) -> SymbolTable | str:
-    """The final table; why there is none, or '' where the compile has no ShapeEnv at all."""
+    """Return the final table; why there is none, or '' where the compile has no ShapeEnv at all."""
     log = CompileEventLog(side.store, side.compile)
     if not any(kind.startswith("shape_env.") for kind in log.kinds):
         return ""
@@ -68,7 +68,9 @@ def _differences(
 
 
 def _by_source(table: SymbolTable) -> dict[str, Symbol]:
-    """Symbols by where guards read them; those that nothing reads by their kind, in order."""
+    """Return symbols by where guards read them; those that nothing reads by their kind, in
+    order.
+    """
     found: dict[str, Symbol] = {}
     for row in table.symbols.values():
         kind = "backed symbol" if row.backed else "unbacked symbol"
@@ -108,12 +110,12 @@ def _spelled(table: SymbolTable, name: str) -> list[Spelled]:
 
 
 def _key(expr: Json, names: Mapping[str, str]) -> str:
-    """An expression over sources, its sums in an order that does not depend on symbols."""
+    """Return an expression over sources, its sums in an order that does not depend on symbols."""
     return parse(str(expr)).renamed(names).text
 
 
 def _expression(expr: Json, names: Mapping[str, str]) -> str:
-    """An expression over sources, for a person."""
+    """Return an expression over sources, for a person."""
     try:
         return spelling.expression(expr, lambda name: names.get(name, name))
     except UnsupportedError:

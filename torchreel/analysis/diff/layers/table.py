@@ -23,7 +23,7 @@ Key = tuple[str, str, int]
 
 
 def graphs(left: DiffSide, right: DiffSide) -> LayerDiff:
-    """The graphs of two compiles, by stage and partition, in order."""
+    """Return the graphs of two compiles, by stage and partition, in order."""
     pairs = paired_graphs(left, right)
     found = tuple(_graph_differences((left, right), pairs))
     ours, theirs = (sum(pair[side] is not None for pair in pairs.values()) for side in (0, 1))
@@ -57,7 +57,7 @@ def _graph_differences(
 
 
 def replayed_stages(left: DiffSide, right: DiffSide) -> tuple[str, ...] | None:
-    """The stages whose graphs a replay makes anew; None when neither side is one."""
+    """Return the stages whose graphs a replay makes anew; None when neither side is one."""
     entries = (left.replayed_from, right.replayed_from)
     scopes = [SCOPES[entry].graphs for entry in entries if entry is not None and entry in SCOPES]
     return scopes[0] if scopes else None
@@ -104,7 +104,10 @@ REPLAYED = ("graphs", "code", "failure", "events")
 
 
 def chosen(only: Sequence[str]) -> list[str]:
-    """The layers to compare: those asked for, or all.  Raises UsageError for another name."""
+    """Return the layers to compare: those asked for, or all.
+
+    Raises UsageError for another name.
+    """
     known = [ENVIRONMENT, *LAYERS]
     for name in only:
         if name not in known:

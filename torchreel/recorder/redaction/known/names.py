@@ -89,7 +89,7 @@ _LEAST_DIGITS_OF_PASSWORD = 4
 
 
 def spans(text: bytes, places: Iterable[tuple[int, bytes]]) -> Iterator[tuple[int, int]]:
-    """The values of the names that begin at the given places (other words are skipped)."""
+    """Yield the values of the names that begin at the given places (other words are skipped)."""
     for at, word in places:
         if word in ALL and not (word == b"auth" and _is_author(text, at)):
             yield from _values(text, at, word)
@@ -120,7 +120,9 @@ def _values(text: bytes, at: int, word: bytes) -> Iterator[tuple[int, int]]:
 def _signed(
     text: bytes, at: int, word: bytes, signed: re.Match[bytes]
 ) -> Iterator[tuple[int, int]]:
-    """The value behind a sign: a string, a number, a list of them, or what stands there bare."""
+    """Yield the value behind a sign: a string, a number, a list of them, or what stands there
+    bare.
+    """
     start, call = signed.end(), signed["call"]
     seam = _compiled(_SEAM).match(text, start)
     start = seam.end() if seam is not None else start
@@ -150,7 +152,7 @@ def _signed(
 
 
 def _strings(text: bytes, literal: Literal | None) -> Iterator[tuple[int, int]]:
-    """A string and those that are glued to it."""
+    """Yield a string and those that are glued to it."""
     while literal is not None and not literal.is_number:
         inner, end = literal.inner, min(literal.inner_end, literal.inner + _LONGEST)
         if _compiled(ANNOTATION).fullmatch(text, inner, end) is None:
@@ -160,7 +162,7 @@ def _strings(text: bytes, literal: Literal | None) -> Iterator[tuple[int, int]]:
 
 
 def _listed(text: bytes, start: int, end: int | None = None) -> Iterator[tuple[int, int]]:
-    """The strings, and long numbers, up to the bracket that closes the one before `start`."""
+    """Yield the strings, and long numbers, up to the bracket that closes the one before `start`."""
     at, depth = start, 1
     end = len(text) if end is None else end
     for literal in literals(text, start, min(end, start + _LONGEST_LIST)):
@@ -213,7 +215,7 @@ def _spans_of(pattern: bytes, text: bytes, start: int) -> Iterator[tuple[int, in
 def _unless_name(
     text: bytes, at: int, signed: re.Match[bytes], found: Iterable[tuple[int, int]]
 ) -> Iterable[tuple[int, int]]:
-    """Those values that are no names of a graph, which FX writes in these ways:
+    """Return those values that are no names of a graph, which FX writes in these ways:
     `l_token_0_ = L_token_0_` for an input, and `l_token_0_ = linear_1 = None` for what it deletes.
     """
     deleted = _compiled(_DELETED)
@@ -246,7 +248,7 @@ def _next(text: bytes, at: int, word: bytes) -> Iterator[tuple[int, int]]:
 
 
 def _of_option(text: bytes, at: int, behind: int, word: bytes) -> Iterator[tuple[int, int]]:
-    """`--password x` of a command in one text; `password x1` of a .netrc."""
+    """Yield `--password x` of a command in one text; `password x1` of a .netrc."""
     blank = _compiled(_BLANK).match(text, behind)
     if blank is None:
         return
@@ -265,7 +267,9 @@ def _of_option(text: bytes, at: int, behind: int, word: bytes) -> Iterator[tuple
 
 
 def _said(text: bytes, behind: int, word: bytes) -> Iterator[tuple[int, int]]:
-    """`# password is x1`, `invalid token x1`, `the secret 'x1' is wrong`: what is said in prose."""
+    """Yield `# password is x1`, `invalid token x1`, `the secret 'x1' is wrong`: what is said in
+    prose.
+    """
     between = _compiled(_TOKEN_PROSE if word == b"token" else _PROSE).match(text, behind)
     if between is None:
         return
@@ -280,7 +284,9 @@ def _said(text: bytes, behind: int, word: bytes) -> Iterator[tuple[int, int]]:
 
 
 def _called(text: bytes, at: int, word: bytes) -> Iterator[tuple[int, int]]:
-    """`Token('x')`, `get_api_key("x")`; an exception is given prose, in which a value is mixed."""
+    """Yield `Token('x')`, `get_api_key("x")`; an exception is given prose, in which a value is
+    mixed.
+    """
     call = _compiled(_CALLED).match(text, at + len(word))
     if call is None or _is_many(text, at, word):
         return
@@ -291,7 +297,7 @@ def _called(text: bytes, at: int, word: bytes) -> Iterator[tuple[int, int]]:
 
 
 def _given(text: bytes, behind: int) -> Iterator[tuple[int, int]]:
-    """`"password %s", "x"`; `cookies.set("x")`; `BasicAuth("user", "x")`."""
+    """Yield `"password %s", "x"`; `cookies.set("x")`; `BasicAuth("user", "x")`."""
     formatted = _compiled(_FORMATTED).match(text, behind)
     if formatted is not None:
         yield from _strings(text, literal_at(text, formatted.end()))
@@ -301,7 +307,7 @@ def _given(text: bytes, behind: int) -> Iterator[tuple[int, int]]:
 
 
 def _ending(text: bytes, quote: int) -> Iterator[tuple[int, int]]:
-    """The string that ends at a quote, which a name is compared with."""
+    """Yield the string that ends at a quote, which a name is compared with."""
     start = text.rfind(text[quote : quote + 1], max(0, quote - _LONGEST_LIST), quote)
     if start >= 0 and b"\n" not in text[start:quote]:
         yield start + 1, quote

@@ -81,7 +81,7 @@ def _text(node: ast.Constant) -> str:
 
 
 def _parsed(source: str) -> ast.Module | None:
-    """The tree of a source of which the parser would not warn on the program's stderr."""
+    """Return the tree of a source of which the parser would not warn on the program's stderr."""
     if len(source) > _LONGEST or _WARNED.search(source):
         return None
     try:
@@ -91,12 +91,14 @@ def _parsed(source: str) -> ast.Module | None:
 
 
 def _doubled(escape: re.Match[str]) -> str:
-    """An escape that Python knows; the parser warns of others, and takes them as they are."""
+    """Return an escape that Python knows; the parser warns of others, and takes them as they
+    are.
+    """
     return escape[0] if escape[1] in _ESCAPED else "\\" + escape[0]
 
 
 def _doubled_in_bytes(escape: re.Match[str]) -> str:
-    """The same where there may be bytes, which have no names of characters."""
+    """Return the same where there may be bytes, which have no names of characters."""
     return "\\" + escape[0] if escape[1] in "NuU" else _doubled(escape)
 
 
@@ -203,7 +205,7 @@ def _assign(node: ast.Assign) -> Iterator[_Found]:
 
 
 def _call(node: ast.Call) -> Iterator[_Found]:
-    """`Token("x")`, `token.startswith("x")`, `f("token", "x")`, `check(token, "x")`."""
+    """Yield `Token("x")`, `token.startswith("x")`, `f("token", "x")`, `check(token, "x")`."""
     strength = _strength(node.func)
     if telling.is_failure(_callee(node)):
         strength = min(strength, MAYBE)
@@ -301,7 +303,7 @@ def _patterns(node: ast.AST | None, strength: Strength) -> Iterator[_Found]:
 
 
 def _alternative(node: ast.BoolOp) -> Iterator[_Found]:
-    """`os.getenv("API_TOKEN") or "x"`."""
+    """Yield `os.getenv("API_TOKEN") or "x"`."""
     calls = [one for one in node.values if isinstance(one, ast.Call)]
     strength = max((_named(one) for call in calls for one in call.args[:1]), default=NOT)
     for one in node.values:

@@ -115,7 +115,7 @@ class KnownValues:
         return [start for start, _ in self._found(data, _may_be_there)]
 
     def removed_from(self, data: bytes) -> bytes:
-        """A text without them."""
+        """Return a text without them."""
         parts, position = [], 0
         for start, end in self._found(data, _is_there):
             parts += [data[position:start], REDACTED]
@@ -167,7 +167,9 @@ def _is_there(where: Where, data: bytes, start: int, end: int) -> bool:
 
 
 def _may_be_there(where: Where, data: bytes, start: int, end: int) -> bool:
-    """The same for the bytes of a JSON document, in which a text stands between quotes itself."""
+    """Return the same for the bytes of a JSON document, in which a text stands between quotes
+    itself.
+    """
     if where is not Where.QUOTED:
         return _is_there(where, data, start, end)
     before, behind = data[max(0, start - 2) : start], data[end : end + 2]
@@ -202,7 +204,9 @@ def _is_whole(data: bytes, start: int, end: int) -> bool:
 
 
 def written(plain: str) -> set[str]:
-    """A text as it is, as Python or JSON has it, and as JSON has that: of a graph's code, say."""
+    """Return a text as it is, as Python or JSON has it, and as JSON has that: of a graph's code,
+    say.
+    """
     once = {plain, repr(plain)[1:-1], *_in_json(plain)}
     return once.union(*map(_in_json, once))
 

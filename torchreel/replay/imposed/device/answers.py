@@ -81,7 +81,7 @@ class Known:
         return ", ".join(dict.fromkeys(str(getattr(d, "name", "?")) for d in self.devices))
 
     def index(self, device: Any = None) -> int:
-        """The index of a device that was spelled in any of torch's ways."""
+        """Return the index of a device that was spelled in any of torch's ways."""
         if isinstance(device, int):
             return device
         found = torch.device(device).index if device is not None else None
@@ -244,19 +244,19 @@ class _Driver:
         return self._target("cuda", found.major * 10 + found.minor, found.warp_size)
 
     def get_current_device(self) -> int:
-        """The index of the device that kernels would run on."""
+        """Return the index of the device that kernels would run on."""
         return self._known.current
 
     def get_current_stream(self, device: object = None) -> int:
-        """The stream that kernels would run on."""
+        """Return the stream that kernels would run on."""
         return 0
 
     def get_active_torch_device(self) -> torch.device:
-        """The device that kernels would run on."""
+        """Return the device that kernels would run on."""
         return torch.device("cuda", self._known.current)
 
     def get_device_interface(self) -> Any:
-        """The module of torch for the device."""
+        """Return the module of torch for the device."""
         return torch.cuda
 
     def _properties(self, device: int) -> dict[str, object]:

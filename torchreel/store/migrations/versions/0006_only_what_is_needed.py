@@ -58,7 +58,7 @@ _MOST_PAGES = 10_000
 
 
 def _groups(rows: Sequence[Any]) -> Iterator[list[Any]]:
-    """The rows of one blob each, in the order of the event log."""
+    """Yield the rows of one blob each, in the order of the event log."""
     groups: list[list[Any]] = []
     for _, found in itertools.groupby(rows, key=lambda row: tuple(row[:3])):
         same = list(found)
