@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -63,6 +64,24 @@ def the_case(path: Path) -> Case:
         (case, *_) = starting_cases(store, row, failure)
     assert isinstance(case, Case)
     return case
+
+
+def direct(x: torch.Tensor) -> torch.Tensor:
+    """The same failure, with an operator that is given the input itself."""
+    y = twist(x, 2)
+    b = y[:, :0]
+    return torch.scatter(b, -1, b, b).sum() + y.sum()
+
+
+def test_a_definition_looks_up_no_size_that_a_reduction_took(tmp_path: Path) -> None:
+    """As the stand-in of a reduction, which has the recorded sizes then."""
+    case = the_case(record(tmp_path / "run.db", direct, torch.ones(4, 3)))
+    assert "    return torch.zeros_like(x)" in definitions(case)[0]
+    (recorded,) = case.checkpoint.inputs
+    assert isinstance(recorded, dict)
+    scalar: Json = {**recorded, "size": [], "stride": []}
+    smaller = replace(case, checkpoint=replace(case.checkpoint, inputs=(scalar,)))
+    assert "    return torch.zeros((4, 3), dtype=torch.float32)" in definitions(smaller)[0]
 
 
 def test_a_definition_is_data(path: Path) -> None:

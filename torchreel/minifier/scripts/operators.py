@@ -8,6 +8,7 @@ What is written has the operator's schema and tags, and returns zeros of the rec
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Mapping
 
 import torch
@@ -74,7 +75,7 @@ def _definition(name: str, data: Mapping[str, Json], case: Case) -> list[str]:
     parameters = [argument.name for argument in parsed.arguments]
     if not all(map(is_identifier, [operator, *parameters])) or not schema.startswith(full):
         raise UnsupportedError(f"the schema of the operator {name!r:.80} is none")
-    real, fake = _results(name, data, parameters, bool(parsed.returns))
+    real, fake = _results(name, data, parameters, bool(parsed.returns), _ranks(name, case))
     tags = [f"torch.Tag.{tag}" for tag in as_list(data.get("tags")) if _is_tag(tag)]
     given = f", tags=[{', '.join(tags)}]" if tags else ""
     head = f"def {operator}_{{kind}}({_signature(parameters, data)}):"
@@ -118,8 +119,29 @@ def _trains(case: Case) -> bool:
     return any(as_object(value).get("requires_grad") for value in case.checkpoint.inputs)
 
 
+def _ranks(name: str, case: Case) -> list[int | None]:
+    """Return how many sizes each argument has that a case gives to an operator; None if unknown.
+
+    A reduction may have taken some that the recorded call had.
+    """
+    targets = {f"op:{name}", f"packet:{name.rpartition('.')[0]}"}
+    known = {
+        node.name: as_object(value).get("size")
+        for node, value in zip(case.graph.placeholders, case.checkpoint.inputs, strict=False)
+    }
+    call = next((node for node in case.graph.nodes if node.target in targets), None)
+    args = as_list(call.args) if call is not None else []
+    flat = [one for arg in args for one in (arg if isinstance(arg, list) else [arg])]
+    sizes = [known.get(str(as_object(arg).get("n"))) for arg in flat]
+    return [len(size) if isinstance(size, list) else None for size in sizes]
+
+
 def _results(
-    name: str, data: Mapping[str, Json], parameters: list[str], returns: bool
+    name: str,
+    data: Mapping[str, Json],
+    parameters: list[str],
+    returns: bool,
+    ranks: list[int | None],
 ) -> tuple[str, str]:
     """Return the results for real tensors, and for fake ones."""
     if not returns:
@@ -127,7 +149,7 @@ def _results(
     calls = as_list(data.get("calls"))
     if not calls:
         raise UnsupportedError(_needs_module(name, "has no recorded call"))
-    writer = _Writer(name, OperatorCall.of(calls[0]), _flat_names(calls[0], parameters))
+    writer = _Writer(name, OperatorCall.of(calls[0]), _flat_names(calls[0], parameters), ranks)
     return writer.text(writer.call.result, "1"), writer.text(writer.call.result, _NEW_SIZE)
 
 
@@ -152,13 +174,20 @@ def _flat_names(call: Json, parameters: list[str]) -> list[str]:
 class _Writer:
     """Writes what a recorded call returned over its arguments."""
 
-    def __init__(self, name: str, call: OperatorCall, names: list[str]) -> None:
+    def __init__(
+        self, name: str, call: OperatorCall, names: list[str], ranks: list[int | None]
+    ) -> None:
         self.name, self.call = name, call
-        self.tensors = [
-            (expression, tensor)
-            for expression, given in zip(names, call.given, strict=False)
-            if (tensor := Tensor.of(as_object(given).get("value"))) is not None
-        ]
+        self.tensors: list[tuple[str, Tensor]] = []
+        self.alike: list[tuple[str, Tensor]] = []  # those that still have as many sizes
+        known = itertools.chain(ranks, itertools.repeat(None))
+        for expression, given, rank in zip(names, call.given, known, strict=False):
+            tensor = Tensor.of(as_object(given).get("value"))
+            if tensor is None:
+                continue
+            self.tensors.append((expression, tensor))
+            if rank is None or rank == len(tensor.size):
+                self.alike.append((expression, tensor))
 
     def text(self, result: Json, new_size: str) -> str:
         """Return a result as an expression."""
@@ -181,7 +210,7 @@ class _Writer:
                 return expression
             if tensor.storage is not None and tensor.storage == given.storage:
                 return self._view(expression, given, tensor)
-        for expression, given in self.tensors:
+        for expression, given in self.alike:
             if (given.size, given.stride, given.dtype) == (
                 tensor.size,
                 tensor.stride,
@@ -204,12 +233,12 @@ class _Writer:
         return f"torch.as_strided({expression}, {sizes}, {strides}, {tensor.offset})"
 
     def _size(self, size: Json, dim: int, new_size: str) -> str:
-        for expression, given in self.tensors:
+        for expression, given in self.alike:
             if given.size[dim : dim + 1] == (size,):
                 return f"{expression}.shape[{dim}]"
         if isinstance(size, int):
             return str(size)
-        for expression, given in self.tensors:
+        for expression, given in self.alike:
             if size in given.size:
                 return f"{expression}.shape[{given.size.index(size)}]"
         if isinstance(size, str) and size.startswith("u") and size[1:].isdigit():
