@@ -4,9 +4,12 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
+import torch
 
+import torchreel
 from tests.replay.programs import UNCACHED
 from torchreel.errors import UntrustedError
 from torchreel.replay import replay
@@ -82,6 +85,19 @@ def test_one_that_compiles_nothing_names_the_entry_that_replays_dynamo(store: St
     verdict = replay(store, compiles(store)[5], "graph")
     assert verdict.verdict == "refused"
     assert "--entry frame --trust" in verdict.detail
+
+
+def test_a_graph_that_dynamo_only_captures_names_that_entry_as_well(tmp_path: Path) -> None:
+    """`aot_compile` compiles after Dynamo has ended."""
+    torch._dynamo.reset()
+    with torchreel.record(tmp_path / "run.db"):
+        compiled = torch.compile(lambda x: x.sin() + 1, fullgraph=True, backend="eager")
+        compiled.aot_compile(((torch.ones(3),), {}))
+    with Store.open(tmp_path / "run.db", write=True) as store:
+        verdict = replay(store, compiles(store)[0], "graph")
+    assert verdict.verdict == "refused"
+    assert "--entry frame --trust" in verdict.detail
+    assert "not one of torch's own" not in verdict.detail
 
 
 def test_the_name_of_the_backend_that_it_calls_is_recorded(store: Store) -> None:

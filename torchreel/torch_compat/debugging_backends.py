@@ -42,6 +42,9 @@ _MODES = TorchName(
 )  # fmt: skip
 _WITH_MODES = f"{_MODES.module}:{_MODES.qualname}.<locals>.fn"
 
+_CAPTURING = "torch._dynamo.convert_frame:_fullgraph_capture_frame.<locals>.fullgraph_compiler"
+"""What `torch.export` and `aot_compile` give to Dynamo: what they compile comes after it."""
+
 _WITH_INNER = lazy_text(r"(?P<outer>[^()]+)\((?P<inner>[^()]+)\)")
 
 
@@ -61,8 +64,14 @@ def make(name: str, lookup: Callable[[str], Any]) -> Any:
         return _resolved(_AROUND[found["outer"]])(inner)
     if name in _PLAIN:
         return _resolved(_PLAIN[name])()
+    if name == _CAPTURING:
+        return _as_it_is
     # The modes are entered when the compiled graph runs: it compiles the same without them.
     return _resolved(_MODES)([]) if name == _WITH_MODES else None
+
+
+def _as_it_is(graph: Any, inputs: Any) -> Any:
+    return graph
 
 
 def _resolved(name: TorchName) -> Any:
