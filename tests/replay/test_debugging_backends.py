@@ -94,7 +94,9 @@ def test_a_graph_that_dynamo_only_captures_names_that_entry_as_well(tmp_path: Pa
         compiled = torch.compile(lambda x: x.sin() + 1, fullgraph=True, backend="eager")
         compiled.aot_compile(((torch.ones(3),), {}))
     with Store.open(tmp_path / "run.db", write=True) as store:
-        verdict = replay(store, compiles(store)[0], "graph")
+        found = compiles(store)
+        verdict = replay(store, found[0], "graph")
+    assert {compile.status for compile in found} == {"ok"}
     assert verdict.verdict == "refused"
     assert "--entry frame --trust" in verdict.detail
     assert "not one of torch's own" not in verdict.detail

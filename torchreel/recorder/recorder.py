@@ -179,6 +179,11 @@ class Recorder:
         """Return True if this thread is inside a hook of ours: nothing is recorded there."""
         return self.spans.here.inside
 
+    @property
+    def is_compiling(self) -> bool:
+        """Return True if this thread works on a compile."""
+        return self.spans.top is not None or current_context() is not None
+
     # -- compiles -------------------------------------------------------------------------------
 
     def entry_here(self, stage: str = "", partition: str = "") -> CompileEntry:

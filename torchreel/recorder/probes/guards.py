@@ -45,7 +45,8 @@ _LOCAL_CLASS_GUARDS = ("TYPE_MATCH", "BUILTIN_MATCH")
 
 def _check_function(recorder: Recorder, call: Call) -> Visit:
     outcome = yield
-    if outcome.error is not None or not recorder.wants_guards:
+    # `aot_compile` has its guards made when its compile has ended: they belong to none here.
+    if outcome.error is not None or not recorder.is_compiling or not recorder.wants_guards:
         return
     manager, builder, kept = (
         call.args[0],
