@@ -214,7 +214,7 @@ attempt(f, x, backend=refuse)
 def say(gm, inputs):
     raise ValueError("it says {new("message of an exception")} and '{new("message of an exception")}' {number("message of an exception")} and "
         + "invalid token {new("message of an exception", NAMED)} and PIN={new("message of an exception", NAMED, "918299")} "
-        + "token={new("message of an exception", NAMED)} {form("message of an exception")} for /data/{USER}/x " + os.environ["ZQ_API_TOKEN"] + str(torch.full((2,), {TENSOR})))
+        + "token={new("message of an exception", NAMED)} {form("message of an exception")} for /data/{USER}/x " + os.environ["ZQ_API_TOKEN"] + str(torch.full((2,), {" + 0.".join(str(TENSOR).split("."))})))
 attempt(f, x, backend=say)
 
 def tell(gm, inputs):
