@@ -72,7 +72,7 @@ def f(x, transform):
 f(torch.ones(2), torch.sin)
 try:
     f(torch.ones(2), torch.vmap(lambda x: x.reshape(3)))
-except Exception:
+except RuntimeError:
     pass
 """
 

@@ -43,7 +43,7 @@ _MODES = TorchName(
 _WITH_MODES = f"{_MODES.module}:{_MODES.qualname}.<locals>.fn"
 
 _CAPTURING = "torch._dynamo.convert_frame:_fullgraph_capture_frame.<locals>.fullgraph_compiler"
-"""What `torch.export` and `aot_compile` give to Dynamo: what they compile comes after it."""
+"""The backend that `torch.export` and `aot_compile` give to Dynamo: they compile after it."""
 
 _WITH_INNER = lazy_text(r"(?P<outer>[^()]+)\((?P<inner>[^()]+)\)")
 
