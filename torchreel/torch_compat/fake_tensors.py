@@ -82,7 +82,7 @@ def is_wrapper_subclass(tensor: torch.Tensor) -> bool:
 
 
 def own_subclasses() -> dict[str, type[torch.Tensor]]:
-    """Return Torch's own wrapper subclasses that a store may name: they only hold other tensors."""
+    """Return torch's own wrapper subclasses that a store may name: they only hold other tensors."""
     from torch.nested._internal.nested_tensor import NestedTensor
     from torch.testing._internal.two_tensor import TwoTensor
 
@@ -150,8 +150,19 @@ def _converted_with(tensor: torch.Tensor) -> list[torch.Tensor]:
         names, _ = tensor.__tensor_flatten__()  # type: ignore[attr-defined]
         return [getattr(tensor, name) for name in names]
     base = tensor._base if tensor._is_view() else None
-    grad = tensor.grad if tensor.is_leaf or tensor.retains_grad else None
-    return [one for one in (base, grad) if one is not None]
+    return [one for one in (base, _kept_gradient(tensor)) if one is not None]
+
+
+def _kept_gradient(tensor: torch.Tensor) -> torch.Tensor | None:
+    """Return the gradient that a tensor keeps.
+
+    A view whose base was written to keeps none: torch makes its function of autograd anew to tell,
+    which may fail where its modes are off.
+    """
+    try:
+        return tensor.grad if tensor.is_leaf or tensor.retains_grad else None
+    except RuntimeError:
+        return None
 
 
 def count_as_converted(mode: FakeTensorMode, count: int) -> None:
