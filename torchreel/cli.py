@@ -112,6 +112,22 @@ def main() -> None:
         kind = "usage" if isinstance(error, UsageError) else "torchreel"
         streams.say_block(f"{kind}: {error}")
         sys.exit(error.exit_status)
+    except SystemExit as ended:
+        if _is_interrupt(ended):
+            from torchreel.commands.rendering import streams
+            from torchreel.store.passwords import hidden
+
+            streams.say("interrupted")
+            streams.next_command("torchreel", *map(hidden, sys.argv[1:]))
+        raise
+
+
+def _is_interrupt(ended: SystemExit) -> bool:
+    """Return True if Ctrl-C ended this process, and not one whose exit status it passes on."""
+    error: BaseException | None = ended
+    while error is not None and not isinstance(error, KeyboardInterrupt):
+        error = error.__cause__ or error.__context__
+    return error is not None
 
 
 if __name__ == "__main__":

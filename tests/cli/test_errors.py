@@ -61,14 +61,18 @@ def test_a_checkpoint_that_is_none_is_refused(run: Run, empty: Path) -> None:
     assert "Traceback" not in result.err
 
 
-def test_an_interrupt_ends_with_130(run: Run, empty: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_interrupt_ends_with_130_and_names_the_same_command(
+    run: Run, empty: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     from torchreel.commands.views import ls
 
     def interrupted(*arguments: object) -> None:
         raise KeyboardInterrupt
 
     monkeypatch.setattr(ls, "ls", interrupted)
-    assert run("ls", empty).status == 130
+    result = run("ls", empty, "--all")
+    assert (result.status, result.out) == (130, "")
+    assert re.search(r"^interrupted\nnext: torchreel ls \S+ --all$", result.err.strip())
 
 
 def test_the_versions_are_said_without_torch(run: Run) -> None:
