@@ -15,7 +15,7 @@ from pathlib import Path
 
 from torchreel.errors import LockedStore, UnsupportedError, UsageError
 from torchreel.replay.compare.rules import ON_REQUEST
-from torchreel.replay.compare.travel import Until
+from torchreel.replay.compare.time_travel import Until
 from torchreel.replay.compare.verdict import Verdict
 from torchreel.replay.processes.launch import DEFAULT_TIMEOUT
 from torchreel.replay.what_if import Changes

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
 from tests.escaping.nasty import EVERYTHING, FRAGMENTS, TEXTS, with_every_fragment
-from tests.minifier.scripts.test_forms import CASES, without_imports
+from tests.minifier.scripts.test_script import CASES, without_imports
 from torchreel.errors import DamagedStore
 from torchreel.escaping.characters import is_visible
 from torchreel.minifier.bisect.results import Bisection, StepResult
@@ -23,7 +23,7 @@ from torchreel.minifier.export.check import CheckResult
 from torchreel.minifier.export.issue import issue
 from torchreel.minifier.export.story import FailureSummary
 from torchreel.minifier.results.explanations import Explanation
-from torchreel.minifier.scripts.forms import Script, compile_form, with_header
+from torchreel.minifier.scripts.script import Script, compile_form, with_header
 from torchreel.minifier.scripts.validation.issues import check_issue
 from torchreel.releases.results import Run, State, Survey
 from torchreel.releases.results import Tried as Release

@@ -31,7 +31,7 @@ from torchreel.minifier.export.story import (
 )
 from torchreel.minifier.options import MinifyOptions
 from torchreel.minifier.results.explanations import Explanation
-from torchreel.minifier.scripts.forms import (
+from torchreel.minifier.scripts.script import (
     Script,
     compile_form,
     graph_form,

@@ -19,7 +19,7 @@ from torchreel.minifier.bisect.steps import BisectStep
 from torchreel.minifier.cases.kinds import AnyCase
 from torchreel.minifier.export.check import CheckResult
 from torchreel.minifier.export.story import FailureSummary, headline, title
-from torchreel.minifier.scripts.forms import Script
+from torchreel.minifier.scripts.script import Script
 
 _LOG_LINES = 60  # of a traceback; the rest is in the recording
 # Where the interpreter and the checked script lie is nobody's business, and the same for all.

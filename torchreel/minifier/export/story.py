@@ -9,9 +9,9 @@ from pathlib import PurePath
 from torchreel.errors import UsageError
 from torchreel.minifier.bisect.results import Bisection
 from torchreel.minifier.cases.kinds import AnyCase
+from torchreel.minifier.initial_cases.failures import starting_cases
 from torchreel.minifier.options import MinifyOptions
 from torchreel.minifier.results.explanations import Explanation
-from torchreel.minifier.starts.failures import starting_cases
 from torchreel.minifier.storage.best_cases import best_case
 from torchreel.minifier.storage.other_failures import StoredOtherFailure
 from torchreel.releases.results import Survey

@@ -2,7 +2,7 @@
 
 First the worker has to find that eager mode accepts the case. The command comes from the command
 line, never from a store. Not here: running the command (`command`), writing the script that it
-gets (`scripts.forms`). Called by `minify`.
+gets (`scripts.script`). Called by `minify`.
 """
 
 from __future__ import annotations

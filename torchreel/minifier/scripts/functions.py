@@ -1,7 +1,7 @@
 """A graph as the source of a Python function.
 
 Lives here: one statement per node, bodies of higher-order operators as nested functions. Not here:
-expressions (`store.documents.spelling`), names (`names`), what surrounds the function (`forms`).
+expressions (`store.documents.spelling`), names (`names`), what surrounds the function (`script`).
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 Lives here: the list, and the walk over the finished program. Every name with dots that begins with
 a module has to be one that the export itself writes, or one that a graph may call
-(`formats.targets`). Called by `forms` and before files are written.
+(`formats.targets`). Called by `script` and before files are written.
 """
 
 from __future__ import annotations

@@ -17,7 +17,7 @@ from torchreel.errors import UnsupportedError
 from torchreel.formats.graphs.codec import map_tree
 from torchreel.minifier.cases.case import Case
 from torchreel.minifier.export.check import check
-from torchreel.minifier.scripts.forms import compile_form, graph_form, with_header
+from torchreel.minifier.scripts.script import compile_form, graph_form, with_header
 from torchreel.store.failures.signature import Signature, crash_signature, hang_signature
 
 SIGNATURE = Signature("exception", "lowering", "", ("KeyError",), (), "'weight'")

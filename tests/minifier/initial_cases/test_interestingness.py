@@ -22,7 +22,7 @@ from torchreel.minifier.oracle.command_oracle import CommandOracle
 from torchreel.minifier.oracle.predicates import parse_predicate
 from torchreel.minifier.oracle.worker_oracle import WorkerOracle
 from torchreel.minifier.results.verdicts import OracleReport
-from torchreel.minifier.scripts.forms import candidate_script, compile_form
+from torchreel.minifier.scripts.script import candidate_script, compile_form
 from torchreel.minifier.search.search import Search
 from torchreel.store import queries
 from torchreel.store.database import Store
