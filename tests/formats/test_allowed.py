@@ -229,6 +229,7 @@ def test_what_reaches_further_is_no_call_target(text: str) -> None:
     [(node("call_method", "type", X), "str"),
      (node("call_function", SYM_OR, {"slice": [None, 1, None]}, False), "slice"),
      (node("call_function", "op:aten.mul_.Scalar", S, 2), "int"),
+     (node("call_function", "fn:torch.split", "a.b", "."), "str"),
      (node("call_function", "op:aten._unpack_dual.default", X, 0), "NoneType")],
 )  # fmt: skip
 def test_what_a_call_may_give_back_is_of_its_kind(call: dict[str, Json], given_back: str) -> None:

@@ -130,11 +130,13 @@ def takes_objects(name: str) -> bool:
 def result(name: str, args: Iterable[ValueKind]) -> ValueKind:
     """Return the kind of what a function gives back that is no operator of Python.
 
-    Those of symbolic numbers take any values, and may give one of them back.
+    Those of symbolic numbers take any values, and may give one of them back.  So does one that is
+    named like a method of texts: `torch.split` calls that method of whatever it is given.
     """
     if name in _OBJECTS:
         return kinds.of("opaque")
-    handed_on = name.rpartition(".")[2].startswith("sym_")
+    attribute = name.rpartition(".")[2]
+    handed_on = attribute.startswith("sym_") or hasattr(str, attribute)
     return kinds.union([kinds.RESULT, *args]) if handed_on else kinds.RESULT
 
 
