@@ -453,6 +453,15 @@ origins = Table(
     sqlite_with_rowid=False,
 )
 
+OF_A_RECORDING = (
+    environment, lost, compiles, stages, events, event_pages, stack_pages, graphs, graph_targets,
+    checkpoints, frame_bundles, output_codes,
+)  # fmt: skip
+"""The tables of which a recording consists, each after those that it refers to.
+
+Not its failures, which a reduction may add to.
+"""
+
 COMPUTED = (replays, cases, verdicts, reductions, by_catch, findings, origins)
 """Tables of what is computed from recordings, and of where they were pushed from.  A file gets them
 with the first such row: most files never have one, and each table takes a page and a row of the
