@@ -105,6 +105,7 @@ class Recorder:
         losses.reset()
         self.pid = os.getpid()
         self.spans = Spans()
+        self._rank = environment.rank()
         self.event_log = self._new_event_log()
         self._sequence = itertools.count(1)
         self._described = self._begun = False
@@ -114,7 +115,7 @@ class Recorder:
     def _new_event_log(self) -> EventLog:
         options, row = self.options, self._recording_row()
         settings = options.settings
-        target = control.resolve(options.target, environment.rank())
+        target = control.resolve(options.target, environment.launched_rank())
         event_log: EventLog
         if options.mode == "flight" or settings.sample < 1:
             full = options.mode == "full"
@@ -161,7 +162,7 @@ class Recorder:
                 "replay_of": options.replay_of,
                 "entry": options.entry,
                 "pid": os.getpid(),
-                "rank": environment.rank(),
+                "rank": self._rank,
                 "argv": environment.arguments(_arguments()),
                 "cwd": _working_directory(),
                 "started_ns": time.time_ns(),
@@ -554,6 +555,11 @@ class Recorder:
             guard.check("environment")
             facts = {**environment.facts(), "redact": self.options.settings.redact}
             self.event_log.append(AddEnvironment(self.event_log.recording, facts))
+            rank = environment.rank()
+            if rank != self._rank:  # a program may join its group long after its start
+                self.event_log.append(
+                    Update("recordings", self.event_log.recording, {"rank": rank})
+                )
 
     # -- end ------------------------------------------------------------------------------------
 
