@@ -19,6 +19,7 @@ from torchreel.minifier.cases.descriptions import as_list, as_object, is_symboli
 from torchreel.minifier.cases.graph_edits import users_of
 from torchreel.minifier.cases.side_effects import is_effectful
 from torchreel.minifier.scripts.names import public_target, variables
+from torchreel.minifier.scripts.policies import Policies
 from torchreel.store.documents import spelling
 from torchreel.store.documents.jsontypes import Json
 
@@ -35,6 +36,8 @@ class Function:
     parameters: list[str]
     constants: dict[str, Json] = field(default_factory=dict)
     """Descriptions of tensors whose values are not known, by variable."""
+    policies: list[str] = field(default_factory=list)
+    """Functions that regions of activation checkpointing are given."""
 
 
 def function(
@@ -51,10 +54,11 @@ def function(
     that it closes over, even if only in vain (Dynamo makes inputs of a body of those alone), and
     returns copies of its inputs.
     """
-    writer = _Writer(graph, imports, touch=touch)
+    writer = _Writer(graph, imports, Policies(imports), touch=touch)
     writer.bare = bare
     head = f"def {name}({', '.join(writer.parameters)}):"
-    return Function([head, *_indented(writer.body())], writer.parameters, writer.constants)
+    lines = [head, *_indented(writer.body())]
+    return Function(lines, writer.parameters, writer.constants, writer.policies.lines)
 
 
 def _indented(lines: Iterator[str]) -> list[str]:
@@ -77,11 +81,13 @@ class _Writer:
         self,
         graph: GraphDoc,
         imports: tuple[str, ...],
+        policies: Policies,
         closed: Mapping[str, str] | None = None,
         *,
         touch: bool = False,
     ) -> None:
         self.graph, self.imports, self.touch = graph, imports, touch
+        self.policies = policies
         self.closed = closed or {}
         self.names = {**variables(graph, self.closed.values()), **self.closed}
         self.users = users_of(graph)
@@ -208,9 +214,15 @@ class _Writer:
         if node.target == "hop:cond" and len(arguments) == 4:
             return f"torch.cond({self._arguments(node)})"
         if node.target == "hop:tag_activation_checkpoint":
-            positional = [self._argument(item) for item in arguments]
-            return f"checkpoint({', '.join([*positional, 'use_reentrant=False'])})"
+            given = [*map(self._argument, arguments), "use_reentrant=False"]
+            if policy := self.policies.name(self._body(arguments[0]).extra):
+                given.append(f"context_fn={policy}")
+            return f"checkpoint({', '.join(given)})"
         return spelling.call(node.op, node.target, node.args, node.kwargs, self._name)
+
+    def _body(self, reference: Json) -> GraphDoc:
+        """Return the body that an argument names."""
+        return self.graph.modules[self.graph.by_name[str(as_object(reference).get("n"))].target]
 
     def _while_loop(self, node: NodeDoc) -> Iterator[str]:
         """Return the public function takes the carried values only; the others are closed over."""
@@ -249,7 +261,9 @@ class _Writer:
         self, name: str, target: str, closed: Mapping[str, str] | None = None
     ) -> Iterator[str]:
         """Return a body as a nested function."""
-        writer = _Writer(self.graph.modules[target], self.imports, closed, touch=self.touch)
+        writer = _Writer(
+            self.graph.modules[target], self.imports, self.policies, closed, touch=self.touch
+        )
         writer.is_body = True
         yield ""
         yield f"def {self.names[name]}({', '.join(writer.parameters)}):"

@@ -37,9 +37,11 @@ _USED = """
     fake gm g root graph dynamic result outputs print list dict tuple slice range complex
     float int bool sum isinstance zip enumerate while_loop checkpoint self
     getattr abs len min max pow round divmod time os cProfile logging warnings re resource metrics
-    counters GraphLowering ShapeEnv
+    counters GraphLowering ShapeEnv contexts CheckpointPolicy create_selective_checkpoint_contexts
 """
-RESERVED = frozenset(_USED.split()) | frozenset(f"storage{number}" for number in range(100))
+RESERVED = frozenset(_USED.split()) | frozenset(
+    f"{stem}{number}" for stem in ("storage", "contexts") for number in range(100)
+)
 
 
 def variables(graph: GraphDoc, taken: Iterable[str] = ()) -> dict[str, str]:
