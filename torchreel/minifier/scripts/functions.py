@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 
 from torchreel.errors import UnsupportedError
+from torchreel.escaping.python import is_identifier
 from torchreel.formats import names, numpy_calls, targets, values
 from torchreel.formats.graphs.codec import GraphDoc, NodeDoc, map_tree, node_refs
 from torchreel.minifier.cases.descriptions import as_list, as_object, is_symbolic
@@ -24,6 +25,9 @@ from torchreel.store.documents import spelling
 from torchreel.store.documents.jsontypes import Json
 
 INDENT = "    "
+_SET = "fn:torch.Tensor.set_"
+# A call that lowers the version of what was set by one, as the assignment does.
+_END_OF_SET = ".<locals>._lower_version_count_by_1"
 # Longer expressions get a line, and a variable, of their own.
 _SHORT = 60
 
@@ -130,6 +134,10 @@ class _Writer:
             yield from self._assigned(node, f"{self.names[node.name]}({self._arguments(node)})")
         elif node.target.startswith("hop:"):
             yield from self._higher_order(node)
+        elif node.target == _SET:
+            yield self._data(node)
+        elif node.target.endswith(_END_OF_SET):
+            return
         else:
             yield from self._call(node)
 
@@ -182,6 +190,15 @@ class _Writer:
             return
         text = spelling.call(node.op, target, node.args, node.kwargs, self._name)
         yield from self._assigned(node, text)
+
+    def _data(self, node: NodeDoc) -> str:
+        """Return `x.data = y`, of which Dynamo makes a call of `set_` and what belongs to it."""
+        given = [self._argument(item) for item in as_list(node.args)]
+        if len(given) != 2 or node.kwargs or not is_identifier(given[0]):
+            raise UnsupportedError("a function sets the data of a variable alone")
+        changed, held = given
+        self.names[node.name] = changed
+        return f"{changed}.data = {held}"
 
     def _target(self, node: NodeDoc) -> str:
         if node.op == "call_method":

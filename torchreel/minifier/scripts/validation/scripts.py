@@ -265,7 +265,8 @@ class _Program(ast.NodeVisitor):
     def _may_be_set(self, path: str) -> bool:
         root, _, name = path.rpartition(".")
         own = root == "root" and root not in self._modules and not name.startswith("__")
-        return own or path in _SET_PATHS
+        variable = "." not in root and root not in self._modules
+        return own or (variable and name == "data") or path in _SET_PATHS
 
 
 def _bound(program: ast.Module) -> frozenset[str]:
