@@ -55,6 +55,21 @@ def planted_slow_path(gm: GraphModule, inputs: Sequence[Any]) -> Callable[..., A
 
 
 @register_backend
+def planted_saved(gm: GraphModule, inputs: Sequence[Any]) -> Any:
+    """Fails where a policy of activation checkpointing has a sine saved."""
+    from torch._dynamo.backends.common import aot_autograd
+
+    def split(joint: GraphModule, *args: Any, **kwargs: Any) -> Any:
+        for node in joint.graph.nodes:
+            sine = node.target is torch.ops.aten.sin.default
+            if sine and str(node.meta.get("recompute")) == "CheckpointPolicy.MUST_SAVE":
+                raise RuntimeError("planted: a sine is to be saved")
+        return torch._functorch.partitioners.default_partition(joint, *args, **kwargs)
+
+    return aot_autograd(fw_compiler=lambda graph, _: graph.forward, partition_fn=split)(gm, inputs)
+
+
+@register_backend
 def planted_flaky(gm: GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
     """Has the bug of `planted_path`, and shows it in three runs of ten, whatever the seed."""
     if reaches(gm, "sin", "cos") and int.from_bytes(os.urandom(4)) < 0.3 * 2**32:

@@ -16,7 +16,6 @@ from typing import Any
 from torchreel.errors import UnsupportedError, UsageError
 from torchreel.events.proxies import ProxyTrace
 from torchreel.events.scalars import KnownAssert
-from torchreel.formats.graphs import OPERATORS
 from torchreel.replay import what_if
 from torchreel.replay.child.checkpoint_child import Report, Request
 from torchreel.replay.compare import time_travel
@@ -350,15 +349,9 @@ def _written_before(
 
 
 def _document(store: Store, compile: Compile, checkpoint: Checkpoint) -> bytes:
-    """Return a checkpoint; with all that is known of the program's own operators, if it calls
-    any.
-    """
-    data = store.read_blob(checkpoint.digest)
-    if f'"{OPERATORS}":'.encode() not in data:
-        return data
-    from torchreel.replay.imposed.operators import bytes_with_operators  # it imports torch
+    from torchreel.replay.imposed.documents import document_bytes  # it imports torch
 
-    return bytes_with_operators(store, compile, data)
+    return document_bytes(store, compile, checkpoint)
 
 
 def _traced_patterns(store: Store, compile: Compile, checkpoint: Checkpoint) -> tuple[str, ...]:

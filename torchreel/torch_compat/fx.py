@@ -56,6 +56,17 @@ def graph_module_state(value: Any) -> dict[str, Any] | None:
     return {name: held for name, held in vars(value).items() if name not in left}
 
 
+def inputs_with_other_data(gm: GraphModule) -> list[object]:
+    """Return the fake values of those inputs of Dynamo's graph whose `data` it sets."""
+    found = []
+    for node in gm.graph.nodes:
+        if node.op == "call_function" and node.target is torch.Tensor.set_:
+            first = node.args[0]
+            if isinstance(first, torch.fx.Node) and first.op == "placeholder":
+                found.append(first.meta.get("example_value"))
+    return found
+
+
 def within_wrapper(gm: Any) -> Any:
     """Return the graph module in the one that torch makes around it where its inputs are lists."""
     from torch._dynamo.utils import GmWrapper

@@ -91,6 +91,22 @@ def test_numpy_code_is_written_as_the_graph_that_dynamo_traced() -> None:
     assert found.detail == "it ended without an error", f"{script.text}\n{found.output}"
 
 
+def set_data(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    x.data = y
+    return x * 2 + y
+
+
+@pytest.mark.slow
+def test_setting_the_data_of_a_tensor_is_written_as_the_program_does_it() -> None:
+    case = without_imports(case_from(set_data, torch.ones(3), torch.zeros(4), harness="run"))
+    script = compile_form(case, SIGNATURE, [])
+    assert "x.data = y" in script.text
+    found = check(script.text, SIGNATURE)
+    assert found.detail == "it ended without an error", f"{script.text}\n{found.output}"
+    with pytest.raises(UnsupportedError, match="which has no name"):
+        graph_form(case, SIGNATURE, [])
+
+
 def of_attributes(a: np.ndarray) -> np.ndarray:
     return (a.T + 1).real
 

@@ -32,7 +32,7 @@ from torchreel.minifier.source.recorded_program import observed_program
 from torchreel.minifier.storage.added_failures import add_failure
 from torchreel.replay.accuracy import comparators
 from torchreel.replay.accuracy.comparators import BY_UP_TO
-from torchreel.replay.imposed.operators import document
+from torchreel.replay.imposed.documents import document
 from torchreel.store import queries
 from torchreel.store.database import Store
 from torchreel.store.records import Checkpoint, Compile, Failure

@@ -20,7 +20,7 @@ from torchreel.minifier.options import MinifyOptions
 from torchreel.minifier.search.similar import NEEDS_FRAME
 from torchreel.minifier.source.frame_programs import programs
 from torchreel.replay.frame_verdicts import export_around
-from torchreel.replay.imposed.operators import document
+from torchreel.replay.imposed.documents import document
 from torchreel.store import queries
 from torchreel.store.database import Store
 from torchreel.store.failures.signature import ASKED, DOUBLE_BACKWARD, Signature
