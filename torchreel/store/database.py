@@ -182,6 +182,20 @@ class Store:
             for digest in digests:
                 yield blobs.get(connection, digest, self._last_pack)
 
+    def readable_blobs(self, digests: Iterable[str]) -> dict[str, bytes]:
+        """Return some blobs, each read once, over one connection.
+
+        What can't be read is left out where that is tolerated (`as_far_as_readable`), else raised.
+        """
+        found: dict[str, bytes] = {}
+        with self.connect() as connection:
+            for digest in dict.fromkeys(digests):
+                try:
+                    found[digest] = blobs.get(connection, digest, self._last_pack)
+                except DamagedStore as error:
+                    self.skip(error)
+        return found
+
     def copied(self, path: Path) -> "Store":
         """Return a copy of a SQLite store, open for writing; what is at the path already is taken
         as one.

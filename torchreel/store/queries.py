@@ -10,7 +10,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, TypeVar
 
-from sqlalchemy import Column, ColumnElement, Select, Table, func, select
+from sqlalchemy import Column, ColumnElement, Row, Select, Table, func, select
 
 from torchreel.errors import DamagedStore, UsageError
 from torchreel.events.frames import FrameStart
@@ -60,7 +60,7 @@ FAULTS = frozenset({"SIGSEGV", "SIGBUS", "SIGILL", "SIGFPE", "SIGABRT"})
 def recordings(store: Store) -> list[Recording]:
     """Return every recording, oldest first."""
     rows = _fetch(store, select(schema.recordings).order_by(schema.recordings.c.id), Recording)
-    return [_with_true_status(store, row) for row in rows]
+    return _as_they_ended(store, rows)
 
 
 def recording(store: Store, recording_id: int) -> Recording:
@@ -72,7 +72,7 @@ def recording(store: Store, recording_id: int) -> Recording:
             f"{store.target} has no recording {recording_id}: list what it has with "
             f"'torchreel ls {store.target}'."
         )
-    return _with_true_status(store, rows[0])
+    return _as_they_ended(store, rows)[0]
 
 
 def environment(store: Store, recording_id: int) -> dict[str, str]:
@@ -80,6 +80,14 @@ def environment(store: Store, recording_id: int) -> dict[str, str]:
     table = schema.environment
     query = select(table).where(table.c.recording_id == recording_id)
     return {row.key: row.value for row in sorted(store.rows(query), key=lambda row: row.key)}
+
+
+def environment_values(store: Store, key: str, recording_ids: Sequence[int]) -> dict[int, str]:
+    """Return one value of `environment`, by the number of each recording that has it."""
+    table = schema.environment
+    query = select(table.c.recording_id, table.c.key, table.c.value).where(table.c.key == key)
+    found = in_chunks(store, query, table.c.recording_id, recording_ids)
+    return {row.recording_id: row.value for row in found}
 
 
 def lost(store: Store, recording_id: int) -> list[Lost]:
@@ -95,6 +103,27 @@ def compiles(store: Store, recording_id: int) -> list[Compile]:
     table = schema.compiles
     rows = _fetch(store, _of(table.c.recording_id, recording_id), Compile)
     return _with_true_statuses(store, recording(store, recording_id), rows)
+
+
+def compiles_by_recording(
+    store: Store, of: Sequence[Recording], *, failing: bool = False
+) -> dict[int, list[Compile]]:
+    """Return the compiles of some recordings, by the recording's number; of each, as `compiles`.
+
+    With `failing`, those alone that have a failure, or a status that may mean one.
+    """
+    table = schema.compiles
+    query = select(table).order_by(table.c.id)
+    if failing:
+        failed = select(schema.failures.c.compile_id)
+        is_wanted = table.c.status.in_((*FAILING, "running")) | table.c.id.in_(
+            failed.where(schema.failures.c.recording_id == table.c.recording_id)
+        )
+        query = query.where(is_wanted)
+    found: dict[int, list[Compile]] = {row.id: [] for row in of}
+    for row in _fetch_many(store, query, Compile, table.c.recording_id, list(found)):
+        found[row.recording_id].append(row)
+    return {row.id: _with_true_statuses(store, row, found[row.id]) for row in of}
 
 
 def pieces_of(store: Store, compile: Compile) -> list[Compile]:
@@ -342,6 +371,16 @@ def first_graphs(store: Store, recording_id: int) -> dict[int, Graph]:
     return {row.compile_id: row for row in _fetch(store, query, Graph)}
 
 
+def first_graphs_of(store: Store, compiles: Sequence[Compile]) -> dict[int, Graph]:
+    """Return the first graph of each of some compiles that has any, by the compile's row id."""
+    table = schema.graphs
+    query = select(table).order_by(table.c.id.desc())
+    ids = [row.id for row in compiles]
+    return {
+        row.compile_id: row for row in _fetch_many(store, query, Graph, table.c.compile_id, ids)
+    }
+
+
 def graphs_by_compile(
     store: Store, compiles: Sequence[Compile], stage: str
 ) -> dict[int, list[Graph]]:
@@ -411,6 +450,20 @@ def has_frame(store: Store, compile: Compile) -> bool:
     return row is not None and row.digest is not None
 
 
+def with_frame_alone(store: Store, compiles: Sequence[Compile]) -> frozenset[int]:
+    """Return the row ids of those compiles that have no checkpoint, and whose frame was kept."""
+    ids = [row.id for row in compiles]
+    of = schema.checkpoints.c.compile_id
+    without = sorted({*ids} - {row.compile_id for row in in_chunks(store, select(of), of, ids)})
+    table = schema.frame_bundles
+    query = select(table).order_by(table.c.id)
+    last = {
+        row.compile_id: row
+        for row in _fetch_many(store, query, FrameBundle, table.c.compile_id, without)
+    }
+    return frozenset(number for number, row in last.items() if row.digest is not None)
+
+
 def output_codes(store: Store, compile: Compile) -> list[OutputCode]:
     """Return the source that the backend generated for a compile."""
     return _fetch(store, _of(schema.output_codes.c.compile_id, compile.id), OutputCode)
@@ -425,6 +478,16 @@ def failures(store: Store, recording_id: int | None = None) -> list[Failure]:
     if recording_id is not None:
         query = query.where(table.c.recording_id == recording_id)
     return _fetch(store, query, Failure)
+
+
+def failures_by_recording(store: Store, recording_ids: Sequence[int]) -> dict[int, list[Failure]]:
+    """Return the failures of some recordings, by the recording's number; of each, as `failures`."""
+    table = schema.failures
+    query = select(table).order_by(table.c.time_ns, table.c.id)
+    found: dict[int, list[Failure]] = {number: [] for number in recording_ids}
+    for row in _fetch_many(store, query, Failure, table.c.recording_id, recording_ids):
+        found[row.recording_id].append(row)
+    return found
 
 
 def failure_of(store: Store, compile: Compile) -> Failure | None:
@@ -457,6 +520,17 @@ def reductions(store: Store, failure: Failure | None = None) -> list[Reduction]:
     return _fetch(store, query, Reduction)
 
 
+def reductions_by_failure(store: Store, failure_ids: Sequence[int]) -> dict[int, list[Reduction]]:
+    """Return the runs of the minifier on some failures, by the failure's row id, oldest first."""
+    table = schema.reductions
+    query = select(table).order_by(table.c.id)
+    found: dict[int, list[Reduction]] = {}
+    for row in _fetch_many(store, query, Reduction, table.c.failure_id, failure_ids):
+        if row.failure_id is not None:
+            found.setdefault(row.failure_id, []).append(row)
+    return found
+
+
 def by_catch(store: Store, reduction: Reduction) -> list[ByCatch]:
     """Return the other failures that a reduction met."""
     return _fetch(store, _of(schema.by_catch.c.reduction_id, reduction.id), ByCatch)
@@ -477,6 +551,31 @@ def _fetch(store: Store, query: Select[Any], row_type: type[_Row]) -> list[_Row]
     return [record for record in found if record is not None]
 
 
+_CHUNK = 500
+"""Values that one query asks for: SQLite takes some thousand parameters."""
+
+
+def in_chunks(
+    store: Store, query: Select[Any], column: Column[Any], values: Sequence[Any]
+) -> Iterator[Row[Any]]:
+    """Yield the rows of a query where a column has one of many values, in chunks of these."""
+    for start in range(0, len(values), _CHUNK):
+        yield from store.rows(query.where(column.in_(values[start : start + _CHUNK])))
+
+
+def _fetch_many(
+    store: Store,
+    query: Select[Any],
+    row_type: type[_Row],
+    column: Column[Any],
+    values: Sequence[Any],
+) -> Iterator[_Row]:
+    """Yield the rows as `_fetch` returns them, where a column has one of many values."""
+    for start in range(0, len(values), _CHUNK):
+        chunk = values[start : start + _CHUNK]
+        yield from _fetch(store, query.where(column.in_(chunk)), row_type)
+
+
 def _with_signature(make: Callable[..., _Row], *, signature: Json, **columns: object) -> _Row:
     return make(**columns, signature=Signature.from_json(signature))
 
@@ -492,13 +591,23 @@ def readable(store: Store, read: Callable[[], _Read], otherwise: _Else) -> _Read
         return otherwise
 
 
-def _with_true_status(store: Store, row: Recording) -> Recording:
-    if row.status != "running":
-        return row
-    if is_alive(row.pid, environment(store, row.id).get(PROCESS)):
-        return row
+def _as_they_ended(store: Store, rows: Sequence[Recording]) -> list[Recording]:
+    """Return recordings with the statuses that are true now."""
+    running = [row.id for row in rows if row.status == "running"]
+    processes = environment_values(store, PROCESS, running)
+    return [
+        replace(row, status=_status(store, row, processes.get(row.id)))
+        if row.status == "running"
+        else row
+        for row in rows
+    ]
+
+
+def _status(store: Store, row: Recording, process: str | None) -> str:
+    if is_alive(row.pid, process):
+        return "running"
     ends = marks.read(store.target, row.pid, row.started_ns)
-    return replace(row, status="done" if ends is not None and ends.orderly else "died")
+    return "done" if ends is not None and ends.orderly else "died"
 
 
 def _with_true_statuses(store: Store, of: Recording, rows: list[Compile]) -> list[Compile]:

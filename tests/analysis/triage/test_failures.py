@@ -9,6 +9,7 @@ import torch
 
 import torchreel
 from tests.store.rows import add_compile, add_failure, add_graph, add_recording, add_stage
+from tests.store.statements import statements
 from torchreel.analysis.triage.failures import SeenFailure, failures_of
 from torchreel.analysis.triage.summaries import triage
 from torchreel.errors import StoreError
@@ -141,6 +142,18 @@ def test_a_group_says_who_saw_it_and_what_to_do(tmp_path: Path) -> None:
     assert found.is_new is False
     (alone,) = triage([str(old)]).groups
     assert alone.next == ("torchreel", "minify", f"{old}#1/0/0")
+
+
+def test_many_recordings_take_no_more_statements_than_two(tmp_path: Path) -> None:
+    numbers = []
+    for many in (2, 40):
+        path = tmp_path / f"{many}.db"
+        for run in range(many):
+            written(path, run=f"run {run}", pid=run + 1)
+        with Store.open(path) as store, statements(store) as executed:
+            assert len(list(failures_of(store))) == many
+        numbers.append(len(executed))
+    assert numbers[0] == numbers[1]
 
 
 def test_only_what_the_baseline_lacks_is_new(tmp_path: Path) -> None:

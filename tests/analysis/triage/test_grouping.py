@@ -41,7 +41,7 @@ def seen(
 ) -> SeenFailure:
     number = next(_numbers)
     return SeenFailure(
-        f"{number}.db#1/0/0", signature, signature.message, number, (run, number, 1), None, "2.13",
+        f"{number}.db#1/0/0", signature, number, (run, number, 1), None, "2.13",
         Counter(graph), len(graph), smallest, part=part,
     )  # fmt: skip
 

@@ -7,7 +7,7 @@ was found of it.  Not here: which of them are one bug (`grouping`).
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from sqlalchemy import BigInteger, cast, func, select
@@ -16,8 +16,9 @@ from torchreel.analysis.triage.canonical_form import Form, form_of_case, operati
 from torchreel.analysis.triage.definitions import definitions_of
 from torchreel.analysis.triage.program_part import NO_PART, ProgramPart, program_part
 from torchreel.store import Store, queries, schema
+from torchreel.store.documents.jsontypes import canonical_json
 from torchreel.store.failures.signature import ASKED, Signature, crash_signature
-from torchreel.store.records import Compile, Failure, Recording, Reduction
+from torchreel.store.records import Compile, Failure, Graph, Recording
 
 Process = tuple[str, int, int]
 """The marks of a recording that are the same in another store: its run, its pid, when it began."""
@@ -42,7 +43,6 @@ class SeenFailure:
     address: str
     """Of its compile; of its recording, where it belongs to no compile."""
     signature: Signature
-    message: str
     time_ns: int
     process: Process
     rank: int | None
@@ -76,41 +76,108 @@ def failures_of(store: Store, *, is_baseline: bool = False) -> Iterator[SeenFail
     Of a compile, the first one: what comes after it is a consequence.  What a replay did, and what
     somebody asked a reduction to look for, is no failure of a program's.
     """
-    for recording in queries.recordings(store):
-        if recording.kind != "replay":
-            yield from _of_recording(store, recording, is_baseline)
+    recordings = [row for row in queries.recordings(store) if row.kind != "replay"]
+    for start in range(0, len(recordings), _CHUNK):
+        yield from _of_recordings(store, recordings[start : start + _CHUNK], is_baseline)
 
 
-def _of_recording(store: Store, recording: Recording, is_baseline: bool) -> Iterator[SeenFailure]:
-    compiles = {row.id: row for row in queries.compiles(store, recording.id)}
-    graphs = queries.first_graphs(store, recording.id)
-    version = queries.environment(store, recording.id).get("torch", "")
-    process = recording.run, recording.pid, recording.started_ns
-    found = list(_first_of_each(queries.failures(store, recording.id)))
-    told = {failure.compile_id for failure in found}
-    for failure in found:
-        row = compiles.get(failure.compile_id) if failure.compile_id is not None else None
-        graph = graphs.get(row.id) if row is not None else None
-        yield SeenFailure(
-            f"{store.target}#{row.place if row is not None else recording.id}",
-            failure.signature, failure.message, failure.time_ns, process, recording.rank, version,
-            _calls(store, row), graph.call_nodes if graph is not None else None,
-            _smallest(store, failure), is_baseline, _part(store, failure),
-            _has_frame_alone(store, row),
-        )  # fmt: skip
-    for row in compiles.values():
-        if row.status in queries.FAILING and row.id not in told:
-            graph = graphs.get(row.id)
-            yield SeenFailure(
-                f"{store.target}#{row.place}", _died(store, recording, row), "",
-                row.ended_ns or row.started_ns, process, recording.rank, version,
-                _calls(store, row), graph.call_nodes if graph is not None else None,
-                None, is_baseline, needs_trust=_has_frame_alone(store, row),
+_CHUNK = 200
+"""Recordings whose rows are read with one statement of each table, and kept at a time."""
+
+
+def _of_recordings(
+    store: Store, recordings: Sequence[Recording], is_baseline: bool
+) -> Iterator[SeenFailure]:
+    rows = _Rows.read(store, recordings)
+    for recording in recordings:
+        found = rows.failures[recording.id]
+        compiles = {row.id: row for row in rows.compiles[recording.id]}
+        for failure in found:
+            row = compiles.get(failure.compile_id) if failure.compile_id is not None else None
+            yield _seen(
+                store, recording, row, rows, failure.signature, failure.time_ns,
+                is_baseline=is_baseline, smallest=rows.smallest.get(failure.id),
+                part=rows.parts[failure.id],
             )  # fmt: skip
+        failed = {failure.compile_id for failure in found}
+        for row in compiles.values():
+            if row.status in queries.FAILING and row.id not in failed:
+                time_ns = row.ended_ns or row.started_ns
+                signature = _died(store, recording, row)
+                yield _seen(
+                    store, recording, row, rows, signature, time_ns, is_baseline=is_baseline
+                )
 
 
-def _has_frame_alone(store: Store, row: Compile | None) -> bool:
-    return row is not None and not queries.checkpoints(store, row) and queries.has_frame(store, row)
+def _seen(
+    store: Store,
+    recording: Recording,
+    row: Compile | None,
+    rows: _Rows,
+    signature: Signature,
+    time_ns: int,
+    *,
+    is_baseline: bool,
+    smallest: SmallestCase | None = None,
+    part: ProgramPart = NO_PART,
+) -> SeenFailure:
+    graph = rows.graphs.get(row.id) if row is not None else None
+    return SeenFailure(
+        f"{store.target}#{row.place if row is not None else recording.id}",
+        signature,
+        time_ns,
+        (recording.run, recording.pid, recording.started_ns),
+        recording.rank,
+        rows.versions.get(recording.id, ""),
+        rows.calls.get(row.id, {}) if row is not None else {},
+        graph.call_nodes if graph is not None else None,
+        smallest,
+        is_baseline,
+        part,
+        row is not None and row.id in rows.frames_alone,
+    )
+
+
+@dataclass(frozen=True)
+class _Rows:
+    """All that counts of some recordings and their failures."""
+
+    failures: Mapping[int, Sequence[Failure]]
+    """By recording; of each compile, the first."""
+    compiles: Mapping[int, Sequence[Compile]]
+    """By recording: those that may have failed."""
+    versions: Mapping[int, str]
+    """Of torch, by recording."""
+    graphs: Mapping[int, Graph]
+    """The first one, by compile."""
+    calls: Mapping[int, Mapping[str, int]]
+    """By compile."""
+    frames_alone: frozenset[int]
+    """The compiles of which nothing but the frame was kept."""
+    parts: Mapping[int, ProgramPart]
+    """By failure."""
+    smallest: Mapping[int, SmallestCase]
+    """By failure."""
+
+    @classmethod
+    def read(cls, store: Store, recordings: Sequence[Recording]) -> _Rows:
+        """Read the rows of some recordings."""
+        numbers = [row.id for row in recordings]
+        every = queries.failures_by_recording(store, numbers)
+        failures = {number: list(_first_of_each(found)) for number, found in every.items()}
+        compiles = queries.compiles_by_recording(store, recordings, failing=True)
+        rows = [row for found in compiles.values() for row in found]
+        flat = [failure for found in failures.values() for failure in found]
+        return cls(
+            failures,
+            compiles,
+            queries.environment_values(store, "torch", numbers),
+            queries.first_graphs_of(store, rows),
+            _calls(store, rows),
+            queries.with_frame_alone(store, rows),
+            _parts(store, flat),
+            _smallest(store, flat),
+        )
 
 
 def _first_of_each(found: Iterable[Failure]) -> Iterator[Failure]:
@@ -130,51 +197,85 @@ def _died(store: Store, recording: Recording, row: Compile) -> Signature:
     return crash_signature(stage, partition, recording.exit_signal)
 
 
-def _part(store: Store, failure: Failure) -> ProgramPart:
-    """Return the program's part in a failure, from what was kept of its exception."""
+def _parts(store: Store, failures: Sequence[Failure]) -> dict[int, ProgramPart]:
+    """Return the program's part in each failure, by the failure's row id.
+
+    From what was kept of its exception; what many have in common is examined once.
+    """
+    texts = store.readable_blobs(row.traceback for row in failures if row.traceback)
+    known: dict[tuple[object, ...], ProgramPart] = {}
+    found: dict[int, ProgramPart] = {}
+    for row in failures:
+        key = row.signature, row.message, row.traceback, canonical_json(row.chain)
+        if key not in known:
+            known[key] = _part(row, texts.get(row.traceback or "", b""))
+        found[row.id] = known[key]
+    return found
+
+
+def _part(failure: Failure, traceback: bytes) -> ProgramPart:
     chain = failure.chain if isinstance(failure.chain, list) else []
     types = [str(each["type"]) for each in chain if isinstance(each, dict) and "type" in each]
-    digest = failure.traceback
-    data = queries.readable(store, lambda: store.read_blob(digest), b"") if digest else b""
-    text = data.decode("utf-8", "replace")
+    text = traceback.decode("utf-8", "replace")
     return program_part(
         failure.signature, types, failure.message, text, definitions_of(failure.chain)
     )
 
 
-def _calls(store: Store, row: Compile | None) -> Mapping[str, int]:
-    """Return what the graphs of a compile call; of the graphs of each stage, the most counts."""
-    if row is None:
-        return {}
+def _calls(store: Store, compiles: Sequence[Compile]) -> dict[int, Mapping[str, int]]:
+    """Return what the graphs of each compile call, by the compile's row id.
+
+    Of the graphs of each stage, the most counts.
+    """
     targets, graphs = schema.graph_targets, schema.graphs
     query = (
-        select(targets.c.graph_id, targets.c.target, cast(func.sum(targets.c.count), BigInteger))
+        select(
+            graphs.c.compile_id,
+            targets.c.graph_id,
+            targets.c.target,
+            cast(func.sum(targets.c.count), BigInteger),
+        )
         .join(graphs, targets.c.graph_id == graphs.c.id)
-        .where(graphs.c.compile_id == row.id)
-        .group_by(targets.c.graph_id, targets.c.target)
+        .group_by(graphs.c.compile_id, targets.c.graph_id, targets.c.target)
     )
-    each: dict[int, Counter[str]] = {}
-    for graph_id, target, times in map(tuple, store.rows(query)):
+    each: dict[tuple[int, int], Counter[str]] = {}
+    ids = [row.id for row in compiles]
+    for row in queries.in_chunks(store, query, graphs.c.compile_id, ids):
+        compile_id, graph_id, target, times = tuple(row)
         op = "call_function" if ":" in target else "call_method"
-        each.setdefault(graph_id, Counter())[operation(op, target)] += times
-    calls: Counter[str] = Counter()
-    for counted in each.values():
-        calls |= counted
-    return calls
+        each.setdefault((compile_id, graph_id), Counter())[operation(op, target)] += times
+    calls: dict[int, Counter[str]] = {}
+    for (compile_id, _), counted in each.items():
+        calls[compile_id] = calls.get(compile_id, Counter()) | counted
+    return dict(calls)
 
 
-def _smallest(store: Store, failure: Failure) -> SmallestCase | None:
-    cases = (_case(store, row) for row in queries.reductions(store, failure))
-    return min((case for case in cases if case), key=lambda case: case.size, default=None)
-
-
-def _case(store: Store, reduction: Reduction) -> SmallestCase | None:
+def _smallest(store: Store, failures: Sequence[Failure]) -> dict[int, SmallestCase]:
+    """Return the smallest case of each failure that has one, by the failure's row id."""
+    reductions = queries.reductions_by_failure(store, [failure.id for failure in failures])
     table = schema.cases
-    query = select(table.c.call_nodes, table.c.document)
-    rows = store.rows(query.where(table.c.digest == reduction.best_case))
-    if not rows:
-        return None
-    form = queries.readable(store, lambda: form_of_case(store.read_blob(rows[0].document)), None)
-    if form is None:
-        return None
-    return SmallestCase(rows[0].call_nodes, form.unit, reduction.status == "fixpoint", form)
+    query = select(table.c.digest, table.c.call_nodes, table.c.document)
+    wanted = {row.best_case for rows in reductions.values() for row in rows}
+    cases = {
+        row.digest: row for row in queries.in_chunks(store, query, table.c.digest, sorted(wanted))
+    }
+    documents = store.readable_blobs(row.document for row in cases.values())
+    forms = {
+        digest: form
+        for digest, row in cases.items()
+        if row.document in documents and (form := _form(store, documents[row.document])) is not None
+    }
+    found: dict[int, SmallestCase] = {}
+    for failure_id, rows in reductions.items():
+        each = [
+            SmallestCase(cases[row.best_case].call_nodes, form.unit, row.status == "fixpoint", form)
+            for row in rows
+            if (form := forms.get(row.best_case)) is not None
+        ]
+        if each:
+            found[failure_id] = min(each, key=lambda case: case.size)
+    return found
+
+
+def _form(store: Store, document: bytes) -> Form | None:
+    return queries.readable(store, lambda: form_of_case(document), None)
