@@ -331,7 +331,7 @@ def _header(case: AnyCase, story: FailureSummary, message: str = "") -> Sequence
     known += [" ".join(_SYSTEM.findall(versions.get("platform", "")))]
     how = _ENDS.get(signature.failure_class, "Exit status 1")
     return [
-        headline(signature, message),
+        headline(signature, message, case),
         "",
         ", ".join(filter(None, known)),
         f"signature {signature.digest[:12]}; {_made(case, story)}",
