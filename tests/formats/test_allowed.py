@@ -200,7 +200,8 @@ def test_the_ends_of_a_region_go_together_only() -> None:
      torch._C._functorch.set_inplace_requires_grad_allowed, torch.autograd.grad,
      torch._functorch.eager_transforms._autograd_grad, torch._C._autograd._get_data_attr,
      torch.autograd.forward_ad._maybe_load_decompositions, torch.nn.Parameter,
-     torch.set_default_dtype, torch._C._set_deterministic_algorithms],
+     torch.set_default_dtype, torch._C._set_deterministic_algorithms,
+     torch.nn.functional.max_pool2d],
 )  # fmt: skip
 def test_call_targets_follow_from_torch(function: Any) -> None:
     text = targets.encode_target(function)

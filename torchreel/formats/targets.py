@@ -67,7 +67,9 @@ def _describe(target: object) -> str:
 
 
 def _function_name(target: object) -> str | None:
-    if name := autograd_nodes.name_of(target) or local_functions.local_name(target):
+    if name := autograd_nodes.name_of(target):
+        return name
+    if (name := local_functions.local_name(target)) and _is(functions.resolve(name), target):
         return name
     if isinstance(target, MethodDescriptorType) and hasattr(torch.Tensor, _name_of(target)):
         return f"torch.Tensor.{_name_of(target)}"
