@@ -8,6 +8,7 @@ signature. Not here: what happens in that process (`runner`), which packages it 
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
 import os
 import re
@@ -138,12 +139,24 @@ def check(
     )
     if denied:
         return CheckResult(False, False, None, status, output, denied, denied=True)
-    seen = from_chain(shown.chain, signature.stage, signature.partition) if shown.chain else None
+    seen = _seen(shown.chain, signature) if shown.chain else None
     if timed_out:
         why = f"it had not ended after {_SECONDS:.0f} s"
         return CheckResult(False, False, None, status, output, why, timed_out=True)
     found = _judged(signature, _observed(signature, seen, status, output), status, output)
     return replace(found, message=shown.message, chain=shown.chain)
+
+
+def _seen(chain: Sequence[Raised], wanted: Signature) -> Signature:
+    """Return the signature of an exception.
+
+    Where Dynamo hands one on (`raise e from e.__cause__`), what it was raised in the handling of
+    looks like what torch replaced; while it was recorded inside of Dynamo it did not.
+    """
+    whole = from_chain(chain, wanted.stage, wanted.partition)
+    named = [*itertools.takewhile(lambda error: not error.implied, chain)]
+    less = from_chain(named, wanted.stage, wanted.partition)
+    return less if less.exception_types == wanted.exception_types else whole
 
 
 def _judged_by_command(script: str, signature: Signature, command: Sequence[str]) -> CheckResult:

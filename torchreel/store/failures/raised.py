@@ -21,6 +21,8 @@ class Raised(NamedTuple):
     text: str
     frames: tuple[tuple[str, str], ...]
     """Module and qualified name of each function, the outermost first."""
+    implied: bool = False
+    """True if only the implicit context of the one before leads to it."""
 
 
 class Denial(NamedTuple):
@@ -34,7 +36,11 @@ class Denial(NamedTuple):
 
 def raised_chain(exc: BaseException) -> list[Raised]:
     """Describe `exc` and what it was made from, the outermost first."""
-    return [_described(error) for error in exception_chain(exc)]
+    found = list(exception_chain(exc))
+    return [
+        _described(error, implied=before is not None and not _is_named(before, error))
+        for before, error in zip([None, *found], found, strict=False)
+    ]
 
 
 def denials(exc: BaseException) -> list[Denial]:
@@ -79,10 +85,15 @@ def _made_from(error: BaseException) -> BaseException | None:
     return error.__context__ if replaced else None
 
 
-def _described(error: BaseException) -> Raised:
+def _is_named(error: BaseException, source: BaseException) -> bool:
+    """Return True if an exception says itself that it was made from another."""
+    return error.__cause__ is source or getattr(error, "inner_exception", None) is source
+
+
+def _described(error: BaseException, *, implied: bool) -> Raised:
     kind = type(error)
     bases = tuple(base.__name__ for base in kind.__mro__)
-    return Raised(kind.__name__, bases, str(error), tuple(_frames(error.__traceback__)))
+    return Raised(kind.__name__, bases, str(error), tuple(_frames(error.__traceback__)), implied)
 
 
 def _frames(traceback: TracebackType | None) -> Iterator[tuple[str, str]]:
