@@ -25,7 +25,12 @@ from torchreel.minifier.initial_cases.problems import Problem, Starts, problem_o
 from torchreel.minifier.options import MinifyOptions
 from torchreel.minifier.oracle.command_oracle import CommandOracle
 from torchreel.minifier.oracle.worker_oracle import WorkerOracle, open_oracle
-from torchreel.minifier.results.reductions import Listener, MinifyResult, looking
+from torchreel.minifier.results.reductions import (
+    Listener,
+    MinifyResult,
+    beginning,
+    looking,
+)
 from torchreel.minifier.scripts.script import candidate_script
 from torchreel.minifier.search.failure_search import reduce_failure
 from torchreel.store.database import Store
@@ -57,6 +62,9 @@ def minify(
     needed either: the compile (the latest, if none is given) is reduced as long as that holds.
     """
     problem = problem_of(store, compile, options, listener, accuracy=accuracy)
+    if listener is not None:
+        then = "looking for a wrong result" if accuracy else "running the failing case twice"
+        listener.on_step(beginning(f"starting a worker and {then}"))
     with open_oracle(oracle, problem.signature, problem.options, problem.accelerator) as worker:
         try:
             found = _reduced(store, problem, worker, listener, problem.find_starts)

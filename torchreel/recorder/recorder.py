@@ -352,7 +352,7 @@ class Recorder:
         try:
             self._at_boundary(None)
             if span.ref is not None:
-                columns = {"status": _ended(error, failed), "ended_ns": time.time_ns()}
+                columns = {"status": _stage_ended(error, failed), "ended_ns": time.time_ns()}
                 self.event_log.append(Update("stages", span.ref, columns))
             if error is not None and failed:
                 here = Mark(id(error), span.entry, span.stage or "dynamo", span.partition)
@@ -591,8 +591,21 @@ class Recorder:
 
 def _ended(error: BaseException | None, failed: bool) -> str:
     """Return the status of a stage, or of a compile, that has ended."""
-    stopped = isinstance(error, failures.Stopped)
-    return "failed" if failed else "stopped" if stopped else "ok"
+    if error is None or failed:
+        return "failed" if failed else "ok"
+    if isinstance(error, failures.Stopped):
+        return "stopped"
+    if failures.is_restart(error):
+        return "restarted"
+    left_to_python = failures.is_control_flow(error) or failures.is_soft(error)
+    return "skipped" if left_to_python else "ok"
+
+
+def _stage_ended(error: BaseException | None, failed: bool) -> str:
+    """Return the status of a stage: one that can't do its work has failed, whatever Dynamo does
+    with the frame then.
+    """
+    return _ended(error, failed or (error is not None and failures.is_soft(error)))
 
 
 def _structure(doc: GraphDoc) -> str:
