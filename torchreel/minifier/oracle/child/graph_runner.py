@@ -31,6 +31,7 @@ from torchreel.minifier.oracle.child.backends import backend_of
 from torchreel.minifier.oracle.child.bisector import held_back
 from torchreel.minifier.oracle.child.caught import ErrorCatcher
 from torchreel.minifier.oracle.child.eager_references import References
+from torchreel.minifier.oracle.child.killed_programs import killed_program
 from torchreel.minifier.oracle.child.measures import measured
 from torchreel.minifier.oracle.child.node_errors import node_errors
 from torchreel.minifier.oracle.child.propagation import Propagation
@@ -215,6 +216,8 @@ def _report(
         if why := sandbox.denied(lineage(outcome.error)):
             # Never the failure that is looked for, not even where that is a PermissionError.
             return ChildReport("unjudged", None, why, at.stage)
+        if why := killed_program(outcome.error):
+            return ChildReport("unjudged", None, why, at.stage, killed=True)
         seen = from_exception(outcome.error, at.stage, at.partition)
         detail, stage = _message(outcome.error), at.stage
     elif difference is not None:
