@@ -10,6 +10,7 @@ import importlib
 import logging
 import os
 import signal
+import subprocess
 import sys
 import time
 import warnings
@@ -19,6 +20,7 @@ from typing import Any
 import torch
 from torch._dynamo import register_backend
 from torch._inductor.codecache import CacheBase
+from torch._inductor.exc import CppCompileError
 from torch.fx import GraphModule
 
 
@@ -67,6 +69,13 @@ def planted_saved(gm: GraphModule, inputs: Sequence[Any]) -> Any:
         return torch._functorch.partitioners.default_partition(joint, *args, **kwargs)
 
     return aot_autograd(fw_compiler=lambda graph, _: graph.forward, partition_fn=split)(gm, inputs)
+
+
+@register_backend
+def planted_killed_compiler(gm: GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
+    """Fails as Inductor does where somebody kills its compiler."""
+    command = ["g++", "x.cpp"]
+    raise CppCompileError(command, "") from subprocess.CalledProcessError(-9, command)
 
 
 @register_backend

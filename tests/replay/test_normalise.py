@@ -294,3 +294,14 @@ def test_four_results_are_no_tensor() -> None:
     assert four.history(Operator("aten.f", "hit", [other, one, one, one], ())) is None
     layouts = (Operator("aten.f", "hit", ["f32", [4], layout, "cpu"], ()) for layout in ("x", None))
     assert next(layouts).history(next(layouts)) is None
+
+
+def test_an_object_in_a_message_is_told_by_no_address() -> None:
+    said = "Found in <bound method name of <torch.ScanOp object at {}>>"
+    for field in ("error", "why"):
+        one, other = (
+            event("subgraph.leave", {field: said.format(at)}) for at in ("0x7fcd11", "0x7f31b5")
+        )
+        assert len({*texts(one), *texts(other)}) == 1
+    one, other = (event("x.y", {"why": f"x + {at}"}) for at in ("0x7fcd11", "0x7f31b5"))
+    assert len({*texts(one), *texts(other)}) == 2

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from tests.store.test_messages import COMPILER, LOWERING, VERBOSE
 from torchreel.errors import DamagedStore
 from torchreel.store.documents.jsontypes import Json, canonical_json, parse_json
+from torchreel.store.failures.messages import normalise_message
 from torchreel.store.failures.signature import (
     Signature,
     crash_signature,
@@ -367,3 +368,12 @@ def test_what_a_program_was_handling_is_no_part_of_a_failure() -> None:
 
     seen = from_exception(raised(compile_in_a_handler), "dynamo")
     assert seen.exception_types == ("LoweringException",)
+
+
+def test_an_input_is_told_by_its_number_and_not_by_its_name() -> None:
+    text = "Input {} ({}) is a view of input {} ({}), with (3 rows)"
+    names = [("a", "L['b'][0].c"), ("args[0]", "args[1]"), ("self.x", 'G["y"]')]
+    found = {
+        normalise_message(text.format(n, one, n + 1, two)) for n, (one, two) in enumerate(names)
+    }
+    assert found == {"Input N is a view of input N, with (N rows)"}

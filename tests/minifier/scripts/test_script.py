@@ -98,7 +98,7 @@ def set_data(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
 
 @pytest.mark.slow
 def test_setting_the_data_of_a_tensor_is_written_as_the_program_does_it() -> None:
-    case = without_imports(case_from(set_data, torch.ones(3), torch.zeros(4), harness="run"))
+    case = without_imports(case_from(set_data, torch.ones(4), torch.zeros(4), harness="run"))
     script = compile_form(case, SIGNATURE, [])
     assert "x.data = y" in script.text
     found = check(script.text, SIGNATURE)
@@ -239,3 +239,15 @@ def test_what_a_body_closes_over_in_vain_is_used_in_the_careful_form() -> None:
     assert "+ 0" not in plain.text
     assert "    x + 0  # used in vain" in careful.text
     assert ".clone())" in careful.text
+
+
+@pytest.mark.slow
+def test_an_input_that_only_shares_memory_is_an_input_in_the_careful_form() -> None:
+    base = torch.ones(20)
+    inputs = base[:10], base.detach()[5:15]
+    case = case_from(lambda x, y: (x.add_(1), y + 1), *inputs, backend="aot_eager", harness="run")
+    nodes = tuple(n for n in case.graph.nodes if n.target != "fn:_operator.add")
+    output = replace(nodes[-1], args=[{"t": []}])
+    case = without_imports(case.with_graph(replace(case.graph, nodes=(*nodes[:-1], output))))
+    script = compile_form(case, SIGNATURE, [], careful=True)
+    assert "different autograd ._base tensors" in check(script.text, SIGNATURE).output

@@ -117,6 +117,9 @@ class _Writer:
         for name, outer in self.closed.items() if self.touch else ():
             if name not in self.users and _is_tensor_input(self.graph, name):
                 yield f"{outer} + 0  # used in vain, so that it is an input of this body"
+        for node in self.graph.placeholders if self.touch and not self.is_body else ():
+            if node.name not in self.users and _is_tensor_input(self.graph, node.name):
+                yield f"{self.names[node.name]} + 0  # used in vain, so that it is an input"
         for node in self.graph.nodes:
             yield from self._statements(node)
 

@@ -41,7 +41,7 @@ _USED = """
     counters GraphLowering ShapeEnv contexts CheckpointPolicy create_selective_checkpoint_contexts
 """
 RESERVED = frozenset(_USED.split()) | frozenset(
-    f"{stem}{number}" for stem in ("storage", "contexts") for number in range(100)
+    f"{stem}{number}" for stem in ("storage", "base", "contexts") for number in range(100)
 )
 
 

@@ -139,7 +139,7 @@ POSITIONS = frozenset({"parent", "body"})
 """Fields of `subgraph.*` events that hold the position of another event in the event log."""
 
 TEXT_FIELDS = frozenset(
-    {"file_path", "filename", "message", "reason", "fail_reason", "key", "view_func"}
+    {"error", "file_path", "filename", "message", "reason", "fail_reason", "key", "view_func"}
 )
 """Fields whose text may name a path or an address (`canonical_text`)."""
 
@@ -264,7 +264,8 @@ class Normaliser:
             return torch_file(value)
         if isinstance(value, str) and key in TEXT_FIELDS:
             return canonical_text(value)
-        return installed(value) if isinstance(value, str) else value
+        # An object that prints as its address may be named anywhere, in a message above all.
+        return _REPR_ADDRESS.sub("<address>", installed(value)) if isinstance(value, str) else value
 
     def _number(self, space: str, value: Json, around: Mapping[str, Json]) -> Json:
         if isinstance(value, list):

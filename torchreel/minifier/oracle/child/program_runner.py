@@ -23,6 +23,7 @@ import torch
 from torchreel.minifier.cases.last_call import in_eager_mode, last_call
 from torchreel.minifier.cases.source_case import ANYTHING, OBSERVES, SourceCase
 from torchreel.minifier.oracle.child.caught import ErrorCatcher
+from torchreel.minifier.oracle.child.killed_programs import killed_program
 from torchreel.minifier.oracle.child.program_state import CALLED, ProgramRun, departure, unsteady
 from torchreel.minifier.oracle.child.stages import (
     DYNAMO_POINTS,
@@ -184,6 +185,8 @@ def _finding(
 ) -> ChildReport:
     known = list(lineage(error))
     at = stages.failed_at(error)
+    if why := killed_program(error):
+        return ChildReport("unjudged", None, why, at.stage, killed=True)
     found = next(
         (signature for raised, signature in reversed(seen) if any(e is raised for e in known)),
         from_exception(error, at.stage, at.partition),
