@@ -147,7 +147,10 @@ def graph_checkpoint(
     encoder, known = Encoder(), sources.Known()
     with fake_tensors.no_dispatch():
         if fakes is None:
-            fakes = [n.meta.get("example_value") for n in gm.graph.nodes if n.op == "placeholder"]
+            inputs_of_graph = zip(
+                gm.graph.find_nodes(op="placeholder"), example_inputs, strict=True
+            )
+            fakes = [fx.fake_of_input(node, real) for node, real in inputs_of_graph]
         changed = fx.inputs_with_other_data(gm)
         inputs = _Inputs(encoder, fakes, changed).describe(example_inputs)
         name, options = dynamo.backend_of(backend)
@@ -192,6 +195,14 @@ class _Inputs:
         return tuple(itertools.starmap(self._input, zip(self._fakes, reals, strict=True)))
 
     def _input(self, fake: object, real: object) -> Json:
+        if isinstance(fake, (list, tuple)) and isinstance(real, (list, tuple)):
+            # Compiled autograd hands all tensors of a backward over in one list.
+            empty = self._encoder.describe(real[:0])
+            if isinstance(empty, Mapping) and len(fake) == len(real):
+                return {
+                    **empty,
+                    "items": list(itertools.starmap(self._input, zip(fake, real, strict=True))),
+                }
         if fake is None or not isinstance(real, torch.Tensor):
             return self._encoder.describe(real)
         symbolic = Encoder(unreplaced=True, objects=self._objects).describe(fake)
