@@ -51,6 +51,17 @@ def fn(x, given):
     return x + 1
 torch.compile(fn, backend="eager")(torch.ones(2), [])
 """
+# A program registers its backend each time that it runs, and torch takes a name once.
+OWN_BACKEND = """\
+import torch
+from torch._dynamo import register_backend
+@register_backend
+def sloppy(gm, inputs):
+    return lambda *given: tuple(value + 1 for value in gm(*given))
+def fn(x):
+    return x.sin()
+torch.compile(fn, backend="sloppy")(torch.zeros(()))
+"""
 
 
 class Box:
@@ -188,6 +199,14 @@ def judged(monkeypatch: pytest.MonkeyPatch) -> Callable[[str, str], ChildReport]
 
 def _ignore(position: object) -> None:
     """Nobody follows."""
+
+
+def test_a_program_registers_its_backend_in_every_run(
+    judged: Callable[[str, str], ChildReport],
+) -> None:
+    found = judged(OWN_BACKEND, "result")
+    assert found.verdict == "other", found.detail
+    assert "tensor(0.) in eager mode, tensor(1.) compiled" in found.detail
 
 
 def test_a_side_effect_that_dynamo_drops_is_found(

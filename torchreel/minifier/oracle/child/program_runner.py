@@ -40,6 +40,7 @@ from torchreel.recorder.probes import dynamo, export
 from torchreel.store.documents.jsontypes import Json
 from torchreel.store.failures.raised import lineage
 from torchreel.store.failures.signature import Signature, from_exception
+from torchreel.torch_compat.dynamo import forget_backends_of
 from torchreel.torch_compat.names import TorchName, resolve
 from torchreel.torch_compat.patching import patched
 
@@ -127,6 +128,7 @@ def execute(code: CodeType, text: str, run: ProgramRun) -> None:
     linecache.cache[_FILE] = (len(text), None, text.splitlines(keepends=True), _FILE)
     torch.manual_seed(0)
     random.seed(0)
+    forget_backends_of(module.__name__)  # of the run before
     with suppress(SystemExit):  # a whole program may end itself
         exec(code, vars(module))
 
