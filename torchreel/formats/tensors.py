@@ -568,15 +568,25 @@ def synthesise_all(
     seed: int,
     hints: Mapping[str, Json],
     table: Mapping[str, sympy.Symbol],
+    with_bases: bool = True,
 ) -> list[object]:
-    """Return real values for a list of inputs; those that shared a storage share one again."""
-    return _Synthesis(seed, hints, table).all(descriptions)
+    """Return real values for a list of inputs; those that shared a storage share one again.
+
+    `with_bases` is False where the descriptions do not say which tensors are views, as in bundles:
+    those that share a storage are then views of it.
+    """
+    return _Synthesis(seed, hints, table, with_bases).all(descriptions)
 
 
 class _Synthesis:
     def __init__(
-        self, seed: int, hints: Mapping[str, Json], table: Mapping[str, sympy.Symbol]
+        self,
+        seed: int,
+        hints: Mapping[str, Json],
+        table: Mapping[str, sympy.Symbol],
+        with_bases: bool,
     ) -> None:
+        self.with_bases = with_bases
         self.generator = torch.Generator().manual_seed(seed)
         self.hints, self.table = hints, table
         self.storages: dict[int, torch.Tensor] = {}
@@ -588,7 +598,8 @@ class _Synthesis:
     def all(self, descriptions: Sequence[Json]) -> list[object]:
         for description in descriptions:
             self._measure(description)
-        self._roots = view_bases.roots(descriptions)
+        if self.with_bases:
+            self._roots = view_bases.roots(descriptions)
         return [self.value(description) for description in descriptions]
 
     def _int(self, size: Json) -> int:
