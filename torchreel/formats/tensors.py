@@ -623,11 +623,7 @@ class _Synthesis:
 
     def _base_of(self, description: Mapping[str, Json]) -> Mapping[str, Json] | None:
         """Return the description of the base of a view; None where its sizes are not known."""
-        base = view_bases.base_of(description)
-        try:
-            return base if base is not None and self._extent(base) else None
-        except UnsupportedError:  # of a case that was reduced, and has lost the symbols
-            return None
+        return view_bases.base_of_extent(description, self._extent)
 
     def _recorded_extent(self, description: Mapping[str, Json]) -> int:
         size = description.get("storage_size")

@@ -10,8 +10,9 @@ nothing is said shares a storage with others without autograd knowing of it (`de
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
+from torchreel.errors import UnsupportedError
 from torchreel.store.documents.jsontypes import Json
 
 Description = Mapping[str, Json]
@@ -28,6 +29,17 @@ def base_of(description: Description) -> Description | None:
     if not isinstance(base, Mapping) or not isinstance(storage, int):
         return None
     return base if base.get("storage") == storage and object_of(base) is not None else None
+
+
+def base_of_extent(
+    description: Description, extent: Callable[[Description], int]
+) -> Description | None:
+    """Return the base of a view; None where `extent` says that it is empty, or cannot say."""
+    base = base_of(description)
+    try:
+        return base if base is not None and extent(base) else None
+    except UnsupportedError:  # of a case that was reduced, and has lost the symbols
+        return None
 
 
 def object_of(description: Description) -> int | None:

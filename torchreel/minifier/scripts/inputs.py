@@ -87,11 +87,7 @@ class InputLines:
             self._bases[number] = name
 
     def _base_of(self, description: Mapping[str, Json]) -> Mapping[str, Json] | None:
-        base = view_bases.base_of(description)
-        try:
-            return base if base is not None and self._extent(base) else None
-        except UnsupportedError:  # of a case that was reduced, and has lost the symbols
-            return None
+        return view_bases.base_of_extent(description, self._extent)
 
     def _view(
         self,
