@@ -190,7 +190,7 @@ class Range:
     def _fakes(self, doc: Any, number: int) -> tuple[Any, list[object]]:
         """Fake inputs; made anew for every tenth graph only, which is half of the work."""
         from torchreel.formats.shape_env import snapshots
-        from torchreel.formats.tensors import Decoder
+        from torchreel.formats.tensors.fakes import Decoder
         from torchreel.torch_compat import fake_tensors
 
         if number % 10 == 0 or self._made is None:
@@ -203,7 +203,7 @@ class Range:
 
     def _real(self, doc: Any) -> list[object]:
         from torchreel.formats.shape_env import snapshots
-        from torchreel.formats.tensors import synthesise_all
+        from torchreel.formats.tensors.synthetic import synthesise_all
 
         table = snapshots.decode_symbols(doc.shape_env)
         return synthesise_all(doc.inputs, seed=0, hints=doc.hints, table=table)

@@ -6,8 +6,9 @@ import pytest
 import torch
 
 from torchreel.errors import UnsupportedError
-from torchreel.formats import sparse
-from torchreel.formats.tensors import Encoder, synthesise
+from torchreel.formats.tensors import sparse
+from torchreel.formats.tensors.encoder import Encoder
+from torchreel.formats.tensors.synthetic import synthesise
 
 DENSE = torch.eye(4)
 TENSORS = {

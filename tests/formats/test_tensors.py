@@ -12,7 +12,8 @@ from torch.fx.experimental.symbolic_shapes import (
 )
 
 from torchreel.formats.shape_env import snapshots
-from torchreel.formats.tensors import Decoder, Encoder
+from torchreel.formats.tensors.encoder import Encoder
+from torchreel.formats.tensors.fakes import Decoder
 
 
 def dynamic(mode: FakeTensorMode, real: torch.Tensor) -> torch.Tensor:

@@ -11,7 +11,8 @@ from tests.formats.compiles import compile_and_see
 from tests.minifier.hand_made import NO_SYMBOLS, case_of, tensor
 from torchreel.errors import UnsupportedError
 from torchreel.formats.checkpoints.document import CheckpointDoc
-from torchreel.formats.tensors import Encoder, synthesise_all
+from torchreel.formats.tensors.encoder import Encoder
+from torchreel.formats.tensors.synthetic import synthesise_all
 from torchreel.minifier.scripts.inputs import InputLines
 from torchreel.store.documents.jsontypes import Json
 

@@ -98,7 +98,7 @@ _DESCRIBED = {
 
 def of_description(description: Json, depth: int = 0) -> ValueKind:
     """Return the kind of the value that a description of a store is made into
-    (`tensors.Decoder.fake`).
+    (`tensors.fakes`).
     """
     if depth > MAX_DEPTH:
         raise ForbiddenError(f"a value nested deeper than {MAX_DEPTH} is refused")

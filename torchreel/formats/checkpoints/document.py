@@ -24,7 +24,8 @@ from torchreel.formats.checkpoints import ambient, config, exported_programs
 from torchreel.formats.checkpoints.inductor_call import encode_arguments
 from torchreel.formats.graphs.codec import GraphDoc, encode_graph
 from torchreel.formats.shape_env import answers, snapshots
-from torchreel.formats.tensors import INFERENCE, Encoder
+from torchreel.formats.tensors.encoder import Encoder
+from torchreel.formats.tensors.fields import INFERENCE
 from torchreel.store.documents.jsontypes import Json, canonical_json, parse_json
 from torchreel.torch_compat import aot, counters, dynamo, fake_tensors, fx, inductor, shapes
 from torchreel.torch_compat.dynamo import Source

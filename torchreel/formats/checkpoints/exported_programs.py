@@ -26,7 +26,8 @@ from torchreel.errors import UnsupportedError
 from torchreel.formats import names, symbols, values
 from torchreel.formats.checkpoints import decompositions
 from torchreel.formats.checkpoints.decompositions import Tables
-from torchreel.formats.tensors import Encoder, synthesise_all
+from torchreel.formats.tensors.encoder import Encoder
+from torchreel.formats.tensors.synthetic import synthesise_all
 from torchreel.store.documents.jsontypes import Json
 from torchreel.torch_compat import exports, fake_tensors, fx, shapes
 

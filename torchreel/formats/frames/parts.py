@@ -17,7 +17,7 @@ from typing import Any
 import torch
 
 from torchreel.errors import UnsupportedError
-from torchreel.formats.tensors import with_autograd
+from torchreel.formats.tensors.synthetic import with_autograd
 from torchreel.torch_compat import dispatcher, fake_tensors, fx
 
 _MARKS = "_dynamo_"

@@ -24,7 +24,9 @@ from torchreel.formats.graphs import OPERATORS, SAVE_POLICY, policies
 from torchreel.formats.graphs.check import check_graph
 from torchreel.formats.graphs.node_meta import MetaDecoder, MetaEncoder
 from torchreel.formats.graphs.operators import encode_operators
-from torchreel.formats.tensors import Decoder, Encoder, synthesise
+from torchreel.formats.tensors.encoder import Encoder
+from torchreel.formats.tensors.fakes import Decoder
+from torchreel.formats.tensors.synthetic import synthesise
 from torchreel.formats.values import map_tree, node_refs
 from torchreel.store.documents import graph_documents
 from torchreel.store.documents.jsontypes import Json, exact_json, parse_json

@@ -19,7 +19,8 @@ import torch
 
 from torchreel.errors import UnsupportedError
 from torchreel.formats import names, records, sources, symbols, targets, values
-from torchreel.formats.tensors import Decoder, Encoder
+from torchreel.formats.tensors.encoder import Encoder
+from torchreel.formats.tensors.fakes import Decoder
 from torchreel.store.documents.jsontypes import Json
 from torchreel.torch_compat import fx
 

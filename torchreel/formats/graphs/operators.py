@@ -15,7 +15,7 @@ from torch.fx import GraphModule, Node
 
 from torchreel.formats import symbols, targets, values
 from torchreel.formats.graphs import OPERATORS
-from torchreel.formats.tensors import Encoder
+from torchreel.formats.tensors.encoder import Encoder
 from torchreel.store.documents.jsontypes import Json, canonical_json
 from torchreel.torch_compat import dispatcher, fake_tensors
 

@@ -22,7 +22,7 @@ from torchreel.formats.operators.answers import (
     Tensor,
     real_size,
 )
-from torchreel.formats.tensors import Decoder
+from torchreel.formats.tensors.fakes import Decoder
 from torchreel.store.documents.jsontypes import Json
 from torchreel.torch_compat.fake_tensors import FakeTensorMode
 from torchreel.torch_compat.shapes import ShapeEnv

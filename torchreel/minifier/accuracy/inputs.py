@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from torchreel.formats.tensors import COUNTING_NUMBERS, POSITIVE
+from torchreel.formats.tensors.synthetic import COUNTING_NUMBERS, POSITIVE
 from torchreel.minifier.cases.case import Case
 from torchreel.minifier.cases.descriptions import as_object, is_tensor
 from torchreel.minifier.results.verdicts import OracleReport

@@ -1,6 +1,6 @@
 """The inputs of a case as lines of source: the values, layouts and sharing that the oracle had.
 
-`formats.tensors.synthesise_all` is the model; the lines draw from the default generator what
+`formats.tensors.synthetic` is the model; the lines draw from the default generator what
 that draws from one of its own, in the same order.
 """
 
@@ -13,10 +13,12 @@ import torch
 
 from torchreel.errors import UnsupportedError
 from torchreel.escaping.python import literal
-from torchreel.formats import sparse, symbols, values, view_bases
+from torchreel.formats import symbols, values
 from torchreel.formats.checkpoints.document import CheckpointDoc
 from torchreel.formats.shape_env import snapshots
-from torchreel.formats.tensors import COUNTING, COUNTING_NUMBERS, POSITIVE, evaluate_hint
+from torchreel.formats.tensors import sparse, view_bases
+from torchreel.formats.tensors.fields import evaluate_hint
+from torchreel.formats.tensors.synthetic import COUNTING, COUNTING_NUMBERS, POSITIVE
 from torchreel.minifier.cases.descriptions import as_list, as_object, contiguous
 from torchreel.store.documents import spelling
 from torchreel.store.documents.jsontypes import Json

@@ -146,7 +146,7 @@ def with_objects(
 
 def _classes(doc: CheckpointDoc) -> dict[str, object]:
     """Return the classes of inputs that no replay has by itself, under their names."""
-    from torchreel.formats import subclasses
+    from torchreel.formats.tensors import subclasses
 
     names = dict.fromkeys(subclasses.names_in(doc.inputs))
     return {f"{subclasses.KEY}{name}": subclasses.resolve(name) for name in names}
@@ -242,7 +242,7 @@ def _describer() -> Describe:
     import torch
 
     from torchreel.formats.frames import parts
-    from torchreel.formats.tensors import Encoder
+    from torchreel.formats.tensors.encoder import Encoder
     from torchreel.recorder.frames.bundles import is_tensor_like
     from torchreel.torch_compat import fake_tensors, transforms
 

@@ -180,7 +180,7 @@ def _install_lines(found: Json) -> None:
 
 def _tensors(descriptions: Json) -> list[object]:
     """Return values with the recorded descriptions; what shared a storage shares one again."""
-    from torchreel.formats.tensors import synthesise_all
+    from torchreel.formats.tensors.synthetic import synthesise_all
 
     if not isinstance(descriptions, list):
         raise DamagedStore("The tensors of a frame are no list.")

@@ -18,8 +18,8 @@ from torchreel.errors import (
     UnsupportedError,
     UntrustedError,
 )
-from torchreel.formats import subclasses
 from torchreel.formats.checkpoints.document import CheckpointDoc
+from torchreel.formats.tensors import subclasses
 from torchreel.replay.child.bundles import read_object
 from torchreel.store.documents.jsontypes import Json
 

@@ -26,7 +26,7 @@ from torchreel.formats.checkpoints.split_graphs import (
     TRACED,
     own_code,
 )
-from torchreel.formats.tensors import synthesise_all
+from torchreel.formats.tensors.synthetic import synthesise_all
 from torchreel.store.documents.jsontypes import Json
 from torchreel.torch_compat import aot, fake_tensors, fx
 from torchreel.torch_compat import inductor as torch_inductor

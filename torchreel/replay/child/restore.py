@@ -28,7 +28,9 @@ from torchreel.formats.graphs.codec import decode_graph
 from torchreel.formats.graphs.operators import operators_of
 from torchreel.formats.operators import stand_ins
 from torchreel.formats.shape_env import answers, calls, snapshots
-from torchreel.formats.tensors import INFERENCE, Decoder, synthesise_all
+from torchreel.formats.tensors.fakes import Decoder
+from torchreel.formats.tensors.fields import INFERENCE
+from torchreel.formats.tensors.synthetic import synthesise_all
 from torchreel.replay.accuracy.comparison import tensors_of
 from torchreel.replay.child import objects, pieces
 from torchreel.store.documents.jsontypes import Json

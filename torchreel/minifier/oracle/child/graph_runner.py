@@ -21,7 +21,8 @@ from torchreel.errors import UnsupportedError
 from torchreel.formats.checkpoints.document import CheckpointDoc
 from torchreel.formats.graphs.codec import GraphDoc
 from torchreel.formats.shape_env import snapshots
-from torchreel.formats.tensors import Encoder, synthesise_all
+from torchreel.formats.tensors.encoder import Encoder
+from torchreel.formats.tensors.synthetic import synthesise_all
 from torchreel.formats.values import decode_value
 from torchreel.minifier.cases.case import VALUE_KEYS, Case
 from torchreel.minifier.cases.descriptions import as_list, as_object

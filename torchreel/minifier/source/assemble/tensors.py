@@ -13,7 +13,7 @@ import torch
 from torchreel.formats.checkpoints.document import CheckpointDoc
 from torchreel.formats.graphs.codec import GraphDoc
 from torchreel.formats.shape_env.snapshots import encode_shape_env
-from torchreel.formats.tensors import Encoder
+from torchreel.formats.tensors.encoder import Encoder
 from torchreel.minifier.scripts.inputs import InputLines
 from torchreel.store.documents.jsontypes import Json
 from torchreel.torch_compat.shapes import ShapeEnv

@@ -1,7 +1,7 @@
 """The tensors of a document that are views, as far as its descriptions say, and their bases.
 
 Lives here: the base of a view, and the tensors that a storage belongs to. Not here: making any of
-them (`tensors`), or writing lines that do (`minifier.scripts.inputs`).
+them (`fakes`, `synthetic`), or writing lines that do (`minifier.scripts.inputs`).
 
 A base may be an input itself, or not: it has a number (`object`) in both places. An input of which
 nothing is said shares a storage with others without autograd knowing of it (`detach`).

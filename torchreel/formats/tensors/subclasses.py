@@ -1,9 +1,9 @@
 """Traceable wrapper subclasses by name: which class a described tensor may be made of.
 
 Lives here: the way from a name in a store to a class that has `__tensor_unflatten__`.  Not here:
-the inner tensors (`tensors`).  A name resolves only to one of a closed list of torch's own, or to a
-class outside torch that is loaded by now: a name in a store imports nothing (`--import MODULE`
-does).
+the inner tensors (`fakes`, `synthetic`).  A name resolves only to one of a closed list of torch's
+own, or to a class outside torch that is loaded by now: a name in a store imports nothing
+(`--import MODULE` does).
 """
 
 from __future__ import annotations

@@ -1,0 +1,1 @@
+"""Tensors and symbolic scalars: as descriptions, as fake values, as real ones."""
