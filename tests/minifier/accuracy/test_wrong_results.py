@@ -5,6 +5,7 @@ The harness runs in this process: nothing here crashes.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -40,9 +41,14 @@ assert tests.minifier.planted_results, "imported for its side effect"
 Function = Callable[..., Any]
 
 
-def found(case: Case, kind: str = "values", comparator: str = "default") -> ChildReport:
+def found(
+    case: Case,
+    kind: str = "values",
+    comparator: str = "default",
+    imports: tuple[str, ...] = (),
+) -> ChildReport:
     """What the oracle's child says of a case."""
-    case = replace(case, harness="accuracy", comparator=comparator, imports=())
+    case = replace(case, harness="accuracy", comparator=comparator, imports=imports)
     return run(Task(case, wrong_result_signature(kind), 0.0, 0), lambda position: None)
 
 
@@ -245,13 +251,23 @@ def test_a_comparator_of_the_user() -> None:
     """By the name of a function in a module that was imported; never imported for its name."""
     case = of(lambda x: torch.sin(x), torch.ones(3), backend="planted_values")
     name = "tests.minifier.planted_results"
-    assert found(case, comparator=f"{name}:never").verdict == "none"
-    assert found(case, comparator=f"{name}:always").verdict == "same"
+    assert found(case, comparator=f"{name}:never", imports=(name,)).verdict == "none"
+    assert found(case, comparator=f"{name}:always", imports=(name,)).verdict == "same"
     assert found(case, comparator="layout").verdict == "none"
     one = [torch.ones(2)]
-    for text in ("closely", "close(1)", f"{name}:missing", "this:that", "antigravity:x"):
+    for text in ("closely", "close(1)", "close(1.e.e+, 0)", f"{name}:missing", "antigravity:x"):
         with pytest.raises(UsageError, match="comparator"):
-            differences(one, one, comparator=text)
+            differences(one, one, comparator=text, imports=(name, "antigravity"))
+    assert "antigravity" not in sys.modules
+
+
+def test_a_stored_comparator_is_no_way_to_a_function() -> None:
+    """Of a module that is loaded anyway, but that nobody named: a store says which code it is."""
+    case = of(lambda x: torch.sin(x), torch.ones(3), backend="planted_values")
+    for text in ("os:dup2", "torch:add", "tests.minifier.planted_results:always"):
+        finding = found(case, comparator=text)
+        assert finding.verdict not in ("same", "none"), finding
+        assert "is code: name its module with --import" in finding.detail
 
 
 def test_the_comparator_is_kept_with_the_case() -> None:

@@ -151,12 +151,7 @@ def users_comparator(case: Case) -> str:
     """
     if not comparators.comparator(case.comparator).is_users:
         return ""
-    module, _, name = case.comparator.partition(":")
-    if module not in case.imports:
-        raise UnsupportedError(
-            f"the comparator {case.comparator!r:.80} is code: name its module with --import"
-        )
-    return f"{module}.{name}"
+    return ".".join(comparators.users_function(case.comparator, case.imports))
 
 
 # As in `comparison`, by the least exact type that is returned.

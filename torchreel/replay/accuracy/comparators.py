@@ -8,6 +8,7 @@ export, `share`.
 from __future__ import annotations
 
 import re
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
@@ -43,7 +44,8 @@ COMPARATORS = {
     "layout": Comparator("never: only the rest counts", "by dtype"),
 }
 """The comparators that are a name alone. Besides these there are two patterns."""
-_CLOSE = re.compile(r"close\(\s*(\d[\d.eE+-]*)\s*,\s*(\d[\d.eE+-]*)\s*\)")
+_NUMBER = r"\d+(?:\.\d*)?(?:[eE][+-]?\d+)?"
+_CLOSE = re.compile(rf"close\(\s*({_NUMBER})\s*,\s*({_NUMBER})\s*\)", re.ASCII)
 _USERS = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*")
 FORMS = ", ".join(["close(RTOL, ATOL)", *COMPARATORS]) + ", or MODULE:FUNCTION"
 """The ways to name a comparator, for people."""
@@ -58,6 +60,20 @@ def comparator(text: str) -> Comparator:
     if _USERS.fullmatch(text):
         return Comparator("the function says so of two tensors", "by dtype", is_users=True)
     raise UsageError(f"There is no comparator {text!r:.80}: use {FORMS} with --import MODULE.")
+
+
+def users_function(text: str, imports: Collection[str]) -> tuple[str, str]:
+    """Return module and name of the function that a comparator of the user's names.
+
+    A stored case names it as well, and a store may not say which code runs: only a function of a
+    module that the user has had imported.  Raises UnsupportedError for any other.
+    """
+    module, _, name = text.partition(":")
+    if module not in imports:
+        raise UnsupportedError(
+            f"the comparator {text!r:.80} is code: name its module with --import"
+        )
+    return module, name
 
 
 def in_script(text: str) -> tuple[InScript, str]:

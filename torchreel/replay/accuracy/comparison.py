@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import TypeGuard
 
@@ -80,12 +80,14 @@ def differences(
     got: Sequence[object],
     evidence: Evidence = NO_EVIDENCE,
     comparator: str = DEFAULT,
+    imports: Collection[str] = (),
 ) -> list[Difference]:
     """Return all differences in what was computed, the most telling kind first, then by output.
 
-    Raises UsageError for a comparator that does not exist.
+    `imports` are the modules that a function of the user's may be of.  Raises UsageError for a
+    comparator that does not exist, UnsupportedError for a function of another module.
     """
-    differ = _comparator(comparator)
+    differ = _comparator(comparator, imports)
     if len(expected) != len(got):
         return [Difference("count", min(len(expected), len(got)), None, "more or fewer values")]
     found = []
@@ -232,20 +234,20 @@ DIFFER: dict[str, _Differ] = {
 """True where two tensors differ, by the names of `comparators.COMPARATORS`."""
 
 
-def _comparator(text: str) -> _Differ:
+def _comparator(text: str, imports: Collection[str]) -> _Differ:
     """Return the function of a comparator."""
     found = comparators.comparator(text)
     if found.is_users:
-        return _of_user(text)
+        return _of_user(text, imports)
     if text not in DIFFER and isinstance(found.in_script, tuple):
         rtol, atol = found.in_script
         return lambda one, other, index, evidence: ~is_close(one, other, rtol, atol)
     return DIFFER[text]
 
 
-def _of_user(text: str) -> _Differ:
+def _of_user(text: str, imports: Collection[str]) -> _Differ:
     """Return a function of a module that the user has had imported; nothing is imported here."""
-    module, _, name = text.partition(":")
+    module, name = comparators.users_function(text, imports)
     function = getattr(sys.modules.get(module), name, None)
     if not callable(function):
         raise UsageError(

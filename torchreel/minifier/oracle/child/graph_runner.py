@@ -11,6 +11,7 @@ import contextlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import torch
@@ -425,15 +426,16 @@ def _difference(prepared: _Prepared, got: Results, wanted: str) -> Difference | 
 
     The first of the kind that is looked for, if there is one; else the first of all.
     """
-    references, comparator = prepared.references, prepared.case.comparator
+    references, case = prepared.references, prepared.case
     if references is None:
         return None
+    compare = partial(differences, comparator=case.comparator, imports=case.imports)
     eager = references.plain
     evidence = references.evidence(Results.forward)
-    found = differences(eager.forward(), got.forward(), evidence, comparator)
+    found = compare(eager.forward(), got.forward(), evidence)
     if wanted not in [one.kind for one in found]:
         evidence = references.evidence(lambda results: results.gradients)
-        found += differences(eager.gradients, got.backward(), evidence, comparator)
+        found += compare(eager.gradients, got.backward(), evidence)
         found += layout_differences((eager.inputs, got.inputs), eager.outputs(), got.outputs())
         found += identity_differences(eager.result, got.result)
     return next((one for one in found if one.kind == wanted), found[0] if found else None)

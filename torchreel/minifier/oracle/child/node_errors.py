@@ -24,7 +24,7 @@ def node_errors(references: References | None, got: Results, case: Case) -> dict
     names = list(case.graph.output.inputs())
     evidence = references.evidence(Results.outputs)
     eager, compiled = references.plain.outputs(), got.outputs()
-    found = differences(eager, compiled, evidence, case.comparator)
+    found = differences(eager, compiled, evidence, case.comparator, case.imports)
     wrong = {item.output for item in found}
     exact = evidence.exact if evidence.exact is not None else eager
     return {
