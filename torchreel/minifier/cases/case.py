@@ -22,6 +22,7 @@ from torchreel.formats.graphs import policies
 from torchreel.formats.graphs.codec import GraphDoc, NodeDoc
 from torchreel.formats.graphs.operators import operators_of
 from torchreel.minifier.cases import canonical_text as texts
+from torchreel.minifier.cases.descriptions import integer
 from torchreel.replay.accuracy import comparators
 from torchreel.replay.compare.causes import CACHES
 from torchreel.store.documents.jsontypes import Json, digest_of, parse_json
@@ -213,8 +214,8 @@ class Case:
             cast(Harness, data["harness"]),
             str(data.get("backend", "inductor")),
             tuple(str(name) for name in imports) if isinstance(imports, list) else (),
-            int(str(data.get("seed", 0))),
-            int(str(data.get("repeats", 1))),
+            integer(data, "seed", 0),
+            integer(data, "repeats", 1),
             bool(data.get("eager", True)),
             str(data.get("comparator", comparators.DEFAULT)),
         )

@@ -11,6 +11,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from functools import lru_cache
 
+from torchreel.errors import UnsupportedError
 from torchreel.store.documents.jsontypes import Json, canonical_json
 
 _SYMBOL = re.compile(r"(?<![\w.$\"])[A-Za-z_]\w*(?!\w*\()")
@@ -33,6 +34,14 @@ def as_object(value: Json) -> Mapping[str, Json]:
 def as_list(value: Json) -> list[Json]:
     """Return `value` as a list if it is one, else an empty list."""
     return list(value) if isinstance(value, (list, tuple)) else []
+
+
+def integer(data: Mapping[str, Json], key: str, default: int) -> int:
+    """Return a number of a case's document.  Raises UnsupportedError for what is none."""
+    found = data.get(key, default)
+    if type(found) is not int or not 0 <= found < 1 << 63:
+        raise UnsupportedError(f"the {key} of a case is no whole number, but {found!r:.40}")
+    return found
 
 
 def is_tensor(value: Json) -> bool:

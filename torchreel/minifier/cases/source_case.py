@@ -18,6 +18,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 from torchreel.errors import UnsupportedError
+from torchreel.minifier.cases.descriptions import integer
 from torchreel.minifier.cases.last_call import is_export, last_call
 from torchreel.store.documents.jsontypes import Json, canonical_json, digest_of
 
@@ -174,7 +175,7 @@ class SourceCase:
         found = cls(
             str(data["text"]),
             names,
-            int(str(data.get("repeats", 1))),
+            integer(data, "repeats", 1),
             bool(data.get("eager", 1)),
             str(data.get("observes", "")),
             data.get("whole") is True,
