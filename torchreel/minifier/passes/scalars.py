@@ -9,7 +9,7 @@ from torchreel.minifier.cases.case import Case
 from torchreel.minifier.cases.descriptions import UNBACKED_SIZE, as_object, constant_of, is_unbacked
 from torchreel.minifier.cases.graph_edits import GraphEditor
 from torchreel.minifier.passes.base import GraphEdit, GraphPass, Path
-from torchreel.store.documents.jsontypes import Json
+from torchreel.store.documents.jsontypes import Json, json_text, parse_json
 
 
 @dataclass(frozen=True)
@@ -17,13 +17,14 @@ class Constant(GraphEdit):
     """The uses of `node` become its value."""
 
     node: str
-    value: Json
+    value: str
+    """The argument as JSON: an edit is hashed, and a float is an object."""
     path: Path = ()
 
     def apply_to(self, editor: GraphEditor) -> None:
         """Note it, if the node is still there."""
         if editor.has(self.node):
-            editor.substitute(self.node, self.value)
+            editor.substitute(self.node, parse_json(self.value))
 
 
 class Scalars(GraphPass):
@@ -34,7 +35,7 @@ class Scalars(GraphPass):
     def edits(self, case: Case) -> Sequence[GraphEdit]:
         """Propose every call whose value is a number with a hint."""
         found = [(node.name, _number(node.value)) for node in case.graph.nodes if node.is_call]
-        return [Constant(name, value) for name, value in found if value is not None]
+        return [Constant(name, json_text(value)) for name, value in found if value is not None]
 
 
 def _number(value: Json) -> Json:
