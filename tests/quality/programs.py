@@ -660,9 +660,11 @@ def region(a: Tensor, b: Tensor) -> Tensor:
 
 @program(
     lambda gm: body_has(gm, "invoke_subgraph", "sin"),
-    "x0: f32[]; invoke_subgraph({x0; sin(x0) -> a}, 'subgraph_0', x0); getitem(a, 0) -> b",
+    "x0: f32[]; invoke_subgraph({x0; sin(x0) -> a}, 'subgraph_0', x0); getitem(a, 0); "
+    "invoke_subgraph({x0; sin(x0) -> a}, 'subgraph_0', x0); getitem(c, 0) -> b, d",
     t(4, 8),
     t(4, 8),
+    why="Dynamo inlines a region that is called once, before any backend sees it",
 )
 def shared_region(x: Tensor, y: Tensor) -> Tensor:
     return region(x * 2, y) + region(y, x)
