@@ -69,9 +69,10 @@ fidelity: check-compiler $(STAMP)  ## programs that compute and print the same w
 	$(PY) -m benchmarks.fidelity
 	$(PY) -m benchmarks.fidelity $(filter-out %/demo.py,$(wildcard $(CASES)/*.py))
 
-hostile: check-compiler $(STAMP)  ## 100,000 graphs and 4,000 checkpoints that attack the rules (an hour; ARGS="--from 40000")
+hostile: check-compiler $(STAMP)  ## 100,000 graphs and 8,000 checkpoints that attack the rules (an hour; ARGS="--from 40000")
 	$(PY) -m benchmarks.hostile $(ARGS)
 	$(PY) -m benchmarks.hostile_documents
+	$(PY) -m benchmarks.hostile_cases
 
 faults: check-compiler $(STAMP)  ## 210 programs under 36 faults, and 22 ways to start one, with and without the recorder (as root)
 	$(PY) -m benchmarks.faults $(ARGS)

@@ -139,8 +139,10 @@ def holds_code(source: str | bytes) -> bool:
 class Documents:
     """The checkpoints of a store, and the n-th change of one."""
 
-    def __init__(self, checkpoints: Sequence[dict[str, Any]]) -> None:
-        self.checkpoints = checkpoints
+    def __init__(
+        self, checkpoints: Sequence[dict[str, Any]], payloads: Sequence[Any] = PAYLOADS
+    ) -> None:
+        self.checkpoints, self._payloads = checkpoints, payloads
         self.places = [_places(document) for document in checkpoints]
 
     def changed(self, number: int) -> dict[str, Any]:
@@ -168,7 +170,7 @@ class Documents:
         elif how == 2 and isinstance(holder[last], str):
             holder[last] += str(chance.choice(TEXTS))
         else:
-            holder[last] = chance.choice(PAYLOADS)
+            holder[last] = chance.choice(self._payloads)
 
 
 def _places(document: Any) -> dict[str, list[_Place]]:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks import corpus, hostile_documents, provenance
+from benchmarks import corpus, hostile_cases, hostile_documents, provenance
 from benchmarks.exam import __main__ as exam
 
 _ROOT = Path(corpus.__file__).parents[1]
@@ -45,6 +45,17 @@ def test_changed_checkpoints_reach_nothing(checkpoints: Path) -> None:
 def test_a_hole_is_found_by_changed_checkpoints(checkpoints: Path) -> None:
     tally = hostile_documents.attack(checkpoints, 40, planted=True)
     assert any(hostile_documents.MARK in text for text in tally.canaries)
+
+
+@pytest.mark.slow
+def test_changed_checkpoints_are_reduced_or_refused(checkpoints: Path) -> None:
+    """A sample of `make hostile`, in the process that reads a store."""
+    found = hostile_documents.checkpoints_of(checkpoints)
+    counts, tracebacks = hostile_cases.reduce_all(found, range(200))
+    assert tracebacks == []
+    assert counts["read"] > 100
+    assert counts["refused"] > 10
+    assert counts["reduced"] > 20
 
 
 _FAILING = """

@@ -74,6 +74,14 @@ def _is_inert(tree: Json) -> bool:
     return False
 
 
+def check_entries(entries: Sequence[Json]) -> None:
+    """Raise `UnsupportedError` for an entry that does not say of which module and key it is."""
+    for entry in entries:
+        fields = entry if isinstance(entry, Mapping) else {}
+        if not all(isinstance(fields.get(key), str) for key in ("module", "key")):
+            raise UnsupportedError(f"malformed entry of a config {entry!r:.80}")
+
+
 def restorable(entries: Sequence[Json], *, trust: bool) -> tuple[list[Json], list[str]]:
     """Return the entries to restore, and the names of those left out.
 

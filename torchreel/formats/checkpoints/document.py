@@ -24,6 +24,7 @@ from torchreel.formats.checkpoints import ambient, config, exported_programs
 from torchreel.formats.checkpoints.inductor_call import encode_arguments
 from torchreel.formats.graphs.codec import GraphDoc, encode_graph
 from torchreel.formats.shape_env import answers, snapshots
+from torchreel.formats.tensors.check import check_description
 from torchreel.formats.tensors.encoder import Encoder
 from torchreel.formats.tensors.fields import INFERENCE
 from torchreel.store.documents.jsontypes import Json, canonical_json, parse_json
@@ -83,12 +84,28 @@ class CheckpointDoc:
         if not isinstance(doc, Mapping) or doc.get("entry") not in ENTRIES:
             raise UnsupportedError("the blob is not a checkpoint of a kind that this version knows")
         graph = GraphDoc.from_json(doc.get("graph"))
-        graph.check_order()
-        return cls(
+        graph.check()
+        found = cls(
             str(doc["entry"]), str(doc.get("partition", "")), graph,
             tuple(_list(doc, "inputs")), _object(doc, "shape_env"), tuple(_list(doc, "config")),
             _object(doc, "ambient"), _object(doc, "extra"),
         )  # fmt: skip
+        found._check()
+        return found
+
+    def _check(self) -> None:
+        if len(self.inputs) != len(self.graph.placeholders):
+            raise UnsupportedError(
+                f"the checkpoint has {len(self.inputs)} inputs for a graph of "
+                f"{len(self.graph.placeholders)}"
+            )
+        for description in self.inputs:
+            check_description(description)
+        config.check_entries(self.config)
+        known = snapshots.symbols_of(self.shape_env)
+        for symbol in self.hints:
+            if symbol not in known:
+                raise UnsupportedError(f"the symbol {symbol!r:.40} has a hint, and is not declared")
 
     @property
     def backend(self) -> str:

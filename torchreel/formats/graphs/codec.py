@@ -24,6 +24,7 @@ from torchreel.formats.graphs import OPERATORS, SAVE_POLICY, policies
 from torchreel.formats.graphs.check import check_graph
 from torchreel.formats.graphs.node_meta import MetaDecoder, MetaEncoder
 from torchreel.formats.graphs.operators import encode_operators
+from torchreel.formats.tensors.check import check_description
 from torchreel.formats.tensors.encoder import Encoder
 from torchreel.formats.tensors.fakes import Decoder
 from torchreel.formats.tensors.synthetic import synthesise
@@ -192,8 +193,9 @@ class GraphDoc:
             _mapping(data.get("extra")),
         )
 
-    def check_order(self) -> None:
-        """Raise `UnsupportedError` where a node uses one that does not come before it.
+    def check(self) -> None:
+        """Raise `UnsupportedError` where a node uses one that does not come before it, or has a
+        malformed value.
 
         Whoever walks the nodes of a checkpoint may rely on it; a damaged store may say anything.
         """
@@ -205,8 +207,10 @@ class GraphDoc:
             if node.name in known:
                 raise UnsupportedError(f"two nodes of a graph are called {node.name!r:.60}")
             known.add(node.name)
+            if node.value is not None:
+                check_description(node.value)
         for module in self.modules.values():
-            module.check_order()
+            module.check()
 
     def stored(self) -> dict[str, Json]:
         """Return the graph as data in the form that is stored: `to_json`, each stack once."""

@@ -230,24 +230,33 @@ def decode_field(codec: str, data: Any, table: Table) -> Any:
 
 def decode_symbols(snapshot: Mapping[str, Json]) -> dict[str, sympy.Symbol]:
     """Return the symbol table of a snapshot."""
-    table = snapshot.get("symbols")
-    if not isinstance(table, Mapping):
-        raise UnsupportedError("the ShapeEnv snapshot has no symbol table")
+    table = symbols_of(snapshot)
     return {name: symbols.decode_symbol(name, given) for name, given in table.items()}
 
 
+def symbols_of(snapshot: Mapping[str, Json]) -> Mapping[str, Json]:
+    """Return the assumptions of each symbol.  Raises `UnsupportedError` where there is no table."""
+    table = snapshot.get("symbols")
+    if not isinstance(table, Mapping):
+        raise UnsupportedError("the ShapeEnv snapshot has no symbol table")
+    return table
+
+
 def hints(snapshot: Mapping[str, Json]) -> dict[str, Json]:
-    """Return each backed symbol's hint, as a number."""
+    """Return each backed symbol's hint, as a number.  Raises `UnsupportedError` for another."""
     state = snapshot.get("state")
     rows = state.get("backed_var_to_val") if isinstance(state, Mapping) else None
     found: dict[str, Json] = {}
-    for name, value in rows if isinstance(rows, list) else []:
-        number = _unscalar(value, {})
-        if isinstance(number, shapes.SingletonInt):
-            continue  # a nested int has no number
-        found[str(name)] = int(number) if number == int(number) else float(number)
-        if isinstance(number, (float, sympy.Float)):
-            found[str(name)] = float(number)
+    for row in rows if isinstance(rows, list) else []:
+        try:
+            name, value = row
+            number = _unscalar(value, {})
+            if isinstance(number, shapes.SingletonInt):
+                continue  # a nested int has no number
+            whole = number == int(number) and not isinstance(number, (float, sympy.Float))
+            found[str(name)] = int(number) if whole else float(number)
+        except (IndexError, OverflowError, TypeError, ValueError) as error:
+            raise UnsupportedError(f"malformed hint of a symbol {row!r:.80}") from error
     return found
 
 

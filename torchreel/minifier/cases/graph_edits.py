@@ -13,7 +13,7 @@ from dataclasses import replace
 
 from torchreel.formats.graphs.codec import GraphDoc, NodeDoc, map_tree, node_refs
 from torchreel.minifier.cases.canonical_text import memoized
-from torchreel.minifier.cases.descriptions import as_input
+from torchreel.minifier.cases.descriptions import as_input, as_list
 from torchreel.minifier.cases.side_effects import is_effectful
 from torchreel.store.documents.jsontypes import Json
 
@@ -169,7 +169,7 @@ def output_items(graph: GraphDoc) -> list[Json]:
     if isinstance(value, list):
         return list(value)
     if isinstance(value, Mapping) and set(value) == {"t"}:
-        return list(value["t"])  # type: ignore[arg-type]
+        return as_list(value["t"])
     return [value]
 
 

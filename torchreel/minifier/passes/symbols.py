@@ -248,4 +248,4 @@ def without_symbols(snapshot: Mapping[str, Json], names: set[str]) -> dict[str, 
 
 def _mentions(row: Json, names: set[str]) -> bool:
     key = row[0] if isinstance(row, (list, tuple)) and row else row
-    return key in names
+    return isinstance(key, str) and key in names
