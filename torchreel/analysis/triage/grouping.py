@@ -4,7 +4,9 @@ Two levels, and every rule is here:
 
 1. *By signature*, at once.  A signature is telling if it names a place in the compiler: then it
    makes one group.  'SIGSEGV in stage run', 'other values than eager' and what generated code
-   raises name none: there, the graphs of the compiles have to be alike as well.
+   raises name none: there, the graphs of the compiles have to be alike as well, unless the text of
+   the program's functions or the operator whose result was refused tells enough
+   (`program_part.ProgramPart.tells_alone`).
 2. *By smallest case*, where a reduction found one.  It parts what has one signature, and joins what
    has two, if both failed at the same place, or with the same words, in the same calls.
 
@@ -90,7 +92,8 @@ def _signature_key(failure: SeenFailure) -> tuple[str, ...]:
         # The statement is the same, and the dtype that it was given is the model's.
         signature = replace(signature, message=_DTYPE.sub("DTYPE", signature.message))
     key = signature.digest, *failure.part.told
-    if is_telling(failure.signature) and not failure.part.needs_graph:
+    is_known = is_telling(failure.signature) or failure.part.tells_alone
+    if is_known and not failure.part.needs_graph:
         return key
     return (*key, _graphs_key(failure))
 
