@@ -56,6 +56,9 @@ class ProgramPart:
     tells_alone: bool = False
     """True if it tells one bug from another even where the signature names no place: it is the text
     of the program's functions, or the operator whose result generated code refused."""
+    operator: str = ""
+    """The operator that generated code called, where that raised: a place, and not enough of one,
+    since it may have been given what is wrong."""
 
 
 NO_PART = ProgramPart()
@@ -84,7 +87,9 @@ def program_part(
         has_text = bool(definitions.called_forms(_own_places(frames)))
         return ProgramPart(own, needs_graph=not own, is_reported=True, tells_alone=has_text)
     checked = _checked_operator(frames)
-    return ProgramPart((checked,), tells_alone=True) if checked else _handing_on(frames, message)
+    if checked:
+        return ProgramPart((checked,), tells_alone=True)
+    return replace(_handing_on(frames, message), operator=_called_operator(signature, frames))
 
 
 def is_of_dynamo(types: Sequence[str]) -> bool:
@@ -195,6 +200,18 @@ def _checked_operator(frames: _Frames) -> str:
     """
     found = _CHECKED.match(frames.all[-1].line) if frames.all else None
     return found[1] if found is not None and not frames.is_in_torch(frames.all[-1]) else ""
+
+
+_CALLED = re.compile(r"^(?:\w+ = )?(torch\.ops\.(?:aten|prims)\.[\w.]+)\(")
+
+
+def _called_operator(signature: Signature, frames: _Frames) -> str:
+    """Return the operator of torch's in whose call generated code was left, '' for none."""
+    if signature.stage != "run":
+        return ""
+    outside = [frame for frame in frames.all if not frames.is_in_torch(frame)]
+    calls = (_CALLED.match(frame.line) for frame in outside if frame.function == "call")
+    return next((call[1] for call in calls if call is not None), "")
 
 
 def _own_places(frames: _Frames) -> list[tuple[str, int]]:
