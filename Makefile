@@ -11,8 +11,8 @@ EXAMINATIONS := canaries cases completeness corpus damaged detection exam instru
 	overhead provenance rebuilding recording releases replay share soak source triage
 CASES ?= examples
 
-.PHONY: help venv test test-all test-server lint demo docs compat bench quality fidelity hostile faults known-forms clean \
-	check-compiler check-python $(EXAMINATIONS)
+.PHONY: help venv test test-all test-server lint demo docs pictures compat bench quality fidelity hostile faults known-forms \
+	clean check-browser check-compiler check-python $(EXAMINATIONS)
 
 help:  ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -25,16 +25,16 @@ venv: $(STAMP)  ## the environment of all others
 
 $(STAMP): pyproject.toml constraints.txt | check-python
 	$(PYTHON) -m venv $(VENV)
-	$(PY) -m pip install -c constraints.txt -e '.[dev,transformers,triton]'
+	$(PY) -m pip install -c constraints.txt -e '.[dev,transformers,triton,browser]'
 	@touch $@
 
 # The tests of a file run in one process, for they share fixtures.
 PYTEST := $(PY) -m pytest -n auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder
 
-test: check-compiler $(STAMP)  ## the tests that one waits for: some seven minutes on two cores
+test: check-browser check-compiler $(STAMP)  ## the tests that one waits for: some seven minutes on two cores
 	$(PYTEST)
 
-test-all: check-compiler $(STAMP)  ## all tests, the slow ones too: what CI runs, half an hour
+test-all: check-browser check-compiler $(STAMP)  ## all tests, the slow ones too: what CI runs, half an hour
 	$(PYTEST) -m "not exhaustive"
 
 test-server: check-compiler $(STAMP)  ## the tests of the command line, with each store on a PostgreSQL server
@@ -53,6 +53,9 @@ docs: check-compiler $(STAMP)  ## run the examples of the documentation, and mak
 	$(PY) -m pytest -m "not exhaustive" tests/docs
 	$(PY) -m pip install -q -c constraints.txt -e '.[docs]'
 	$(PY) -m zensical build --strict
+
+pictures: check-compiler $(STAMP)  ## the pictures of docs/report.md, taken again in a Chromium
+	$(PY) -m tests.report.pictures
 
 # Environments in the user's cache, made once: some three minutes. RELEASES="2.12 newest" names a few.
 compat: check-compiler $(STAMP)  ## the tests of record, replay and minify under each release of torch (7 GB each)
@@ -95,6 +98,12 @@ clean:  ## all that these targets made
 check-compiler: check-python
 	@command -v $(firstword $(CXX)) >/dev/null 2>&1 || { \
 	  echo "torchreel needs a C++ compiler, because torch.compile generates C++ on a CPU, and '$(CXX)' was not found: install g++ or set CXX." >&2; exit 1; }
+
+# Nothing that pip could install: without one, pytest skips what needs it, and this says so first.
+check-browser:
+	@for name in "$$CHROMIUM" chromium chromium-browser google-chrome; do \
+	  command -v "$$name" >/dev/null && exit; done; \
+	  echo "no Chromium was found: the tests of reports in a browser are skipped. Install your system's, or set CHROMIUM." >&2
 
 check-python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || { \

@@ -115,7 +115,21 @@ def _is_told(canary: Canary, said: str) -> bool:
     return str(canary).lower() in said
 
 
+_WITHOUT_GRAPH = ("There is no graph to share", "The failure is Dynamo's own")
+_OF_THE_PROGRAM = ("alias_of_input", "pass_fails", "trap_pass", "trap_steps")
+"""Programs whose own operator or pass is what fails, and whose own loop has no end: code of theirs
+does not leave."""
+
+
 def _report(rows: list[dict[str, object]], canaries: int) -> int:
+    dynamo = [row for row in rows if any(text in str(row["how"]) for text in _WITHOUT_GRAPH)]
+    own = [row for row in rows if str(row["name"]).startswith(_OF_THE_PROGRAM)]
+    own_refused = sum(not row["verified"] for row in own)
+    refused = len(dynamo) + own_refused
+    print(
+        f"{len(rows)} programs that fail; refused: {len(dynamo)} failures of Dynamo's own, "
+        f"{own_refused} of {len(own)} of the program's own code"
+    )
     verified = sum(bool(row["verified"]) for row in rows)
     leaked = [f"{row['name']}: {row['leaked']}" for row in rows if row["leaked"]]
     missed = [f"{row['name']}: {row['missed']}" for row in rows if row["missed"]]
@@ -129,7 +143,7 @@ def _report(rows: list[dict[str, object]], canaries: int) -> int:
     print(f"canaries of the recordings that audit did not find: {len(missed)} {missed[:5]}")
     print(f"bundles in which audit finds something: {len(unclean)} {unclean[:5]}")
     print(
-        f"bundles that fail with the same signature: {verified} of {len(rows)} "
+        f"bundles that fail with the same signature: {verified} of {len(rows) - refused} "
         f"({alone} of them as a script with torch alone)"
     )
     needed = sorted({str(one) for row in rows for one in row["needed"]})  # type: ignore[union-attr]
@@ -137,7 +151,7 @@ def _report(rows: list[dict[str, object]], canaries: int) -> int:
     for row in rows:
         if not row["verified"]:
             print(f"  {row['name']}: {row['how']}")
-    enough = bool(rows) and verified >= _ENOUGH * len(rows)
+    enough = bool(rows) and verified >= _ENOUGH * (len(rows) - refused)
     return 0 if enough and not leaked and not missed and not unclean and canaries >= 1000 else 1
 
 

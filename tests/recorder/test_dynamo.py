@@ -108,6 +108,18 @@ def test_a_failure_while_dynamo_traces_has_no_graph(record: Record) -> None:
     assert log.graphs() == []
 
 
+def test_a_frame_with_nothing_to_compile_is_left_to_python(record: Record) -> None:
+    log = record(lambda: torch.compile(lambda x: x, backend="eager")(torch.ones(2)))
+    assert [row.status for row in log.compiles] == ["skipped"]
+    assert why_skipped(log.store, log.compile).startswith("No ops traced")
+
+
+def test_a_module_of_torch_has_its_own_name(record: Record) -> None:
+    model = torch.nn.Sequential(torch.nn.ReLU())
+    log = record(lambda: torch.compile(model, backend="eager")(torch.ones(2)))
+    assert [row.frame_name for row in log.compiles] == ["Sequential.forward"]
+
+
 def test_a_frame_that_falls_back_to_eager_did_not_fail(record: Record) -> None:
     def unsupported(x: torch.Tensor) -> torch.Tensor:
         for y in (x, x):

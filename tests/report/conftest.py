@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import shutil
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -17,6 +15,7 @@ from torch._inductor.utils import fresh_cache
 
 import torchreel
 from tests.cli.conftest import empty, on_server, run  # noqa: F401
+from tests.report.pictures import chromium, launch
 from torchreel.report import ReportOptions, build, render
 from torchreel.report.document import ReportDocument
 from torchreel.store import Store, queries
@@ -94,22 +93,17 @@ def place_of(document: ReportDocument, frame: str) -> int:
     )
 
 
-NAMES = ("chromium", "chromium-browser", "google-chrome")
-
-
 @pytest.fixture(scope="session")
 def browser() -> Iterator[Any]:
     """A Chromium that Playwright drives; skips where one of them is missing."""
     api = pytest.importorskip(
         "playwright.sync_api", reason="no Playwright: pip install 'torchreel[browser]'"
     )
-    found = os.environ.get("CHROMIUM") or next(filter(None, map(shutil.which, NAMES)), None)
+    found = chromium()
     if found is None:
         pytest.skip("no Chromium: install your system's, or set CHROMIUM=/path/to/it")
     with api.sync_playwright() as playwright:
-        # As root, Chromium has no sandbox of its own; the page is ours, and asks nobody anything.
-        arguments = ["--no-sandbox"] if os.geteuid() == 0 else []
-        made = playwright.chromium.launch(executable_path=found, args=arguments)
+        made = launch(playwright, found)
         yield made
         made.close()
 

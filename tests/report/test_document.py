@@ -18,6 +18,7 @@ from torchreel.report.document import (
     GraphNode,
     ReportDocument,
 )
+from torchreel.report.groups import last_text
 from torchreel.report.packing import MOST_TEXT, encoded, unpacked
 
 
@@ -89,6 +90,13 @@ def test_the_causes_are_told_apart(document: ReportDocument) -> None:
     broken = kinds["graph break"]
     assert broken.line is not None
     assert broken.line.function == "breaks"
+
+
+def test_a_restart_without_a_reason_has_its_type() -> None:
+    assert last_text(("restart", "TensorifyScalarRestartAnalysis", "")) == (
+        "TensorifyScalarRestartAnalysis"
+    )
+    assert last_text(("restart", "SpeculationRestartAnalysis", "a print")) == "a print"
 
 
 def test_a_kernel_leads_to_the_line_of_the_program(document: ReportDocument) -> None:

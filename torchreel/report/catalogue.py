@@ -23,17 +23,29 @@ there is no room are left out, and it says which command shows them. `run.db#2` 
 - The first view: distinct failures with what led to them, the user's line, the smallest case known
   and the next command; distinct recompiles, graph breaks and restarts; all compiles, as a table or
   by the user's stack.
+
+  ![The first view](pictures/first.png)
+
 - The ranks of a job, where a store has several: what each compiled, and the first decision (guard,
   symbol, cache, graph, ...) in which they part, as `torchreel diff --ranks` finds it.
 - A compile: its failure, its stages on a time line, why entries of the cache could not be reused,
   with the checks that failed, graph breaks, sizes that were made static, its source.
+
+  ![A compile: its stages, and why it was compiled again](pictures/compile.png)
+
 - Graphs and code: the program, two graphs and the generated code side by side, and a graph drawn. A
   click on a line, a node or a kernel marks all that belongs to it in all of them.
+
+  ![A line of the program, and all that belongs to it](pictures/graphs.png)
+
 - Guards, symbols, config: each guard with the user's line that needed it and who in torch asked;
   the table of symbols as it was after any event, by a slider, and each symbol with the events that
   made it what it is; config that is not the default; each lookup in torch's caches beside the
   nearest of the last three compiles of the function, with the factors in which their keys differ;
   the environment.
+
+  ![Guards, with the line that needed each](pictures/guards.png)
+  ![The symbols after an event](pictures/symbols.png)
 
 Keys: `/` searches, the arrows move in lists and between tabs, Enter chooses, Escape clears or goes
 back; in a drawing, `+`, `-`, `0` and the arrows.

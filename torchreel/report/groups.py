@@ -129,6 +129,11 @@ def _key(event: Event, names: Mapping[int, str]) -> tuple[Json, ...]:
     return causes.key(event, names.get(event.compile_id or 0, ""))
 
 
+def last_text(key: tuple[Json, ...]) -> str:
+    """Return the last part of a key that says anything: the type of a restart without a reason."""
+    return next(str(part) for part in reversed(key) if part)
+
+
 def _reason(event: Event) -> str:
     match event.fields:
         case Restart(reason=reason) | CacheMiss(reason=reason) | GraphBreak(reason=reason):
@@ -142,7 +147,7 @@ def _cause(
     facts, first = events[0]
     reason = _reason(first)
     kind = str(key[0])
-    what = str(key[1]) if kind == "graph break" else shortened(reason) or str(key[-1])
+    what = str(key[1]) if kind == "graph break" else shortened(reason) or last_text(key)
     line = facts.line(first)
     touched = dict.fromkeys(
         places[id_] for _, event in events if (id_ := event.compile_id) is not None

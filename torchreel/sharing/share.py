@@ -11,7 +11,14 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from torchreel.errors import DamagedStore, NotReproduced, RefusedError, UnsupportedError, UsageError
+from torchreel.errors import (
+    DamagedStore,
+    NotReproduced,
+    RefusedError,
+    UnsupportedError,
+    UntrustedError,
+    UsageError,
+)
 from torchreel.minifier.cases.case import Case
 from torchreel.minifier.cases.kinds import AnyCase
 from torchreel.minifier.initial_cases.failures import starting_cases
@@ -137,18 +144,23 @@ def _cases(store: Store, row: Compile, failure: Failure) -> tuple[list[Case], bo
     if not found:
         try:
             found = list(starting_cases(store, row, failure))
+        except UntrustedError as error:
+            raise UnsupportedError(_OF_DYNAMO) from error
         except RefusedError as error:
             raise UnsupportedError(
                 f"There is no graph to share: {error} Only failures behind Dynamo have one."
             ) from error
     graphs = [case for case in found if isinstance(case, Case) and not case.is_exact]
     if not graphs:
-        raise UnsupportedError(
-            "The failure is Dynamo's own, so what shows it is a program, and no part of a program "
-            "can be told to be harmless. Write a small one by hand after 'torchreel export', and "
-            "look at it with 'torchreel audit' before it leaves."
-        )
+        raise UnsupportedError(_OF_DYNAMO)
     return graphs, False
+
+
+_OF_DYNAMO = (
+    "The failure is Dynamo's own, so what shows it is a program, and no part of a program "
+    "can be told to be harmless. Write a small one by hand after 'torchreel export', and "
+    "look at it with 'torchreel audit' before it leaves."
+)
 
 
 def _shared(
@@ -201,8 +213,9 @@ def _first_that_fails(
     if first is None or not options.unverified:
         raise NotReproduced(
             "What may leave does not show the recorded failure, so nothing was written. What "
-            "happened instead:\n" + "\n".join(seen) + "\nReduce it first ('torchreel minify'), or "
-            "write it nevertheless with --unverified."
+            "happened instead:\n" + "\n".join(seen) + "\nCode of the program's does not leave: "
+            "where its operator, pass or backend is what fails, no bundle can show it. Else reduce "
+            "it first ('torchreel minify'), or write it nevertheless with --unverified."
         )
     return (*first, False)
 

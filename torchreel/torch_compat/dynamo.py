@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import fields
 from functools import cache
-from types import CodeType, FrameType, SimpleNamespace
+from types import CellType, CodeType, FrameType, SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -459,3 +459,23 @@ def mark_for_dynamo(function: object, marks: Sequence[str]) -> None:
             known = getattr(trace_rules, name)
             known.add(id(function))
             weakref.finalize(function, known.remove, id(function))
+
+
+_WRAPPER = ("torch/_dynamo/external_utils.py", "inner", "fn")
+"""File, name and free variable of the frame that Dynamo puts around a function of a file that it
+skips: `forward` of a module of torch's own, as `torch.nn.Sequential`.
+"""
+
+
+def wrapped_name(code: CodeType, closure: Sequence[CellType] | None) -> str:
+    """Return the name of the function in such a frame; '' for any other frame."""
+    file, name, variable = _WRAPPER
+    if code.co_name != name or variable not in code.co_freevars or not closure:
+        return ""
+    if not code.co_filename.replace("\\", "/").endswith(file):
+        return ""
+    found = closure[code.co_freevars.index(variable)].cell_contents
+    around = getattr(found, "__self__", found)
+    if isinstance(around, torch.nn.Module):
+        return f"{type(around).__name__}.forward"
+    return str(getattr(found, "__qualname__", ""))

@@ -195,6 +195,21 @@ def test_a_crash_never_joins_by_what_is_within_it() -> None:
     assert grouped(*failures) == [{0}, {1}]
 
 
+def test_the_operator_that_generated_code_called_is_a_place_beside_the_calls() -> None:
+    exponential = ProgramPart(("x",), needs_graph=True, operator="torch.ops.aten.exp.default")
+    other = replace(exponential, operator="torch.ops.aten.log.default")
+    small, large = case("conv", "exp"), case("conv", "exp", "mul", is_minimal=False)
+    failures = (
+        seen(GENERATED, smallest=small, part=exponential),
+        seen(GENERATED, smallest=large, part=exponential),
+        seen(GENERATED, "conv", "exp", "relu", part=exponential),
+        seen(GENERATED, "exp", "relu", part=exponential),
+        seen(GENERATED, "conv", "exp", "relu", part=other),
+        seen(GENERATED, smallest=case("conv", "exp", "log"), part=other),
+    )
+    assert grouped(*failures) == [{0, 1, 2}, {3}, {4}, {5}]
+
+
 # -- what was not reduced -------------------------------------------------------------------------
 
 

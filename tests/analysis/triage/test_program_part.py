@@ -15,7 +15,12 @@ import torch
 import torchreel
 from torchreel.analysis.triage.failures import SeenFailure, failures_of
 from torchreel.analysis.triage.grouping import group
-from torchreel.analysis.triage.program_part import NO_PART, program_part, structure
+from torchreel.analysis.triage.program_part import (
+    NO_PART,
+    ProgramPart,
+    program_part,
+    structure,
+)
 from torchreel.recorder.settings import Settings
 from torchreel.store import Signature, Store
 
@@ -260,6 +265,35 @@ def test_two_scripts_part_by_what_their_functions_are(
     assert not are_one(failure, different)
 
 
+ALIAS = """
+import torch
+
+@torch.library.custom_op("traps::alias", mutates_args=())
+def alias(x: torch.Tensor) -> torch.Tensor:
+    return WHAT
+
+@alias.register_fake
+def _(x):
+    return torch.empty_like(x)
+
+def fn(x):
+    return alias(x.exp()) * 2
+
+torch.compile(fn)(torch.ones(SIZE))
+"""
+
+
+def test_an_operator_that_has_returned_already_is_the_same_in_every_model(
+    ran: Callable[..., SeenFailure],
+) -> None:
+    larger = ALIAS.replace("x.exp()", "x.sin().exp().cos()")
+    failure, again, other = ran(ALIAS, "x", 3), ran(larger, "x", 4), ran(ALIAS, "x.view(-1)", 3)
+    assert failure.signature.stage == "run"
+    assert failure.signature.matches(other.signature)
+    assert are_one(failure, again)
+    assert not are_one(failure, other)
+
+
 def test_a_function_of_another_file_of_the_program_counts(
     ran: Callable[..., SeenFailure],
 ) -> None:
@@ -331,6 +365,23 @@ def test_of_a_place_that_calls_what_it_was_given_the_operation_counts() -> None:
     assert program_part(LOWERING, ["AssertionError"], "no", text).needs_graph
     told = program_part(LOWERING, ["AssertionError"], "no\ntarget: aten.mm.default", text)
     assert (told.needs_graph, told.told[-1]) == (False, "aten.mm.default")
+
+
+@pytest.mark.parametrize(
+    ("line", "told"),
+    [
+        ("assert_size_stride(buf2, (5, ), (1, ), 'torch.ops.aten.u.x')", "torch.ops.aten.u.x"),
+        ("assert_size_stride(arg0_1, (5, ), (1, ))", ""),
+        ("assert_size_stride(buf2, (5, ), (1, ), 'torch.ops.mine.u.x')", ""),
+    ],
+    ids=["of torch", "an input", "of the program"],
+)
+def test_generated_code_names_the_operator_whose_result_it_refused(line: str, told: str) -> None:
+    generated = "torch._inductor.runtime.compile_tasks:<generated>"
+    run = Signature("exception", "run", "", ("AssertionError",), (generated,), "expected size")
+    text = traceback(frame("/cache/ab/cab.py", "call", line))
+    part = program_part(run, ["AssertionError"], "expected size", text)
+    assert part == (ProgramPart((told,), tells_alone=True) if told else NO_PART)
 
 
 def test_what_torch_needs_is_no_program() -> None:

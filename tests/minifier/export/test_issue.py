@@ -88,6 +88,24 @@ def test_no_text_changes_the_structure_of_an_issue(text: str, kind: str, holds: 
     assert structure(found) == structure(written("a", kind, holds=holds))
 
 
+def test_the_log_begins_at_the_script() -> None:
+    log = (
+        "Traceback (most recent call last):\n"
+        '  File "/x/torchreel/minifier/export/runner.py", line 1, in <module>\n'
+        "    main()\n"
+        '  File "<frozen runpy>", line 2, in run_path\n'
+        '  File "/tmp/y/repro.py", line 3, in <module>\n'
+        "    fn(x)\n"
+        "ValueError: no\n"
+    )
+    found = written(log, holds=True)
+    assert "runner.py" not in found.partition("### Error logs")[2].partition("### ")[0]
+    assert (
+        "Traceback (most recent call last):\n"
+        '  File "repro.py", line 3, in <module>\n    fn(x)\nValueError: no'
+    ) in found
+
+
 @pytest.mark.parametrize("holds", [False, True])
 def test_an_issue_with_everything_in_it_is_one(holds: bool) -> None:
     for text, kind in [*product(FRAGMENTS, CLASSES[:1]), *product([EVERYTHING], CLASSES)]:

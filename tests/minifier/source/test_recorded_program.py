@@ -65,6 +65,18 @@ if __name__ == "__main__":
     main()
 """
 
+# A backend of the program's own: no script of a graph can name it.
+BACKEND = """\
+import torch
+
+def ours(gm, inputs):
+    if any("cos" in str(node.target) for node in gm.graph.nodes):
+        raise NotImplementedError("no kernel for cos")
+    return gm.forward
+
+torch.compile(lambda x: x.sin().cos().tan(), backend=ours)(torch.ones(3))
+"""
+
 # pytorch/pytorch#197860: a method has other code in the second call, on which there is no guard.
 SECOND_CALL = """\
 import torch
@@ -280,6 +292,20 @@ def test_a_script_that_fails_by_itself_is_not_verified(tmp_path: Path) -> None:
     exported = export_case(case, story, options)
     assert not exported.check.holds
     assert "the same without torch.compile" in exported.check.detail
+
+
+@pytest.mark.slow
+def test_a_backend_of_the_program_is_reduced_with_it(tmp_path: Path) -> None:
+    with Store.open(recorded(tmp_path, BACKEND), write=True) as store:
+        with pytest.raises(UntrustedError, match="is code of the program: add --trust"):
+            minify(store)
+        reduction = minify(store, options=replace(TRUSTED, limits=Budget(runs=20)))
+        assert isinstance(reduction.case, SourceCase)
+        compile = queries.latest_failing(store)
+        assert compile is not None
+        exported = export(store, compile, ExportOptions(tmp_path / "repro", trust=True))
+    assert exported.check.holds
+    assert "def ours(" in exported.script.text
 
 
 @pytest.mark.slow

@@ -4,12 +4,15 @@ Two levels, and every rule is here:
 
 1. *By signature*, at once.  A signature is telling if it names a place in the compiler: then it
    makes one group.  'SIGSEGV in stage run', 'other values than eager' and what generated code
-   raises name none: there, the graphs of the compiles have to be alike as well.
+   raises name none: there, the graphs of the compiles have to be alike as well, unless the text of
+   the program's functions or the operator whose result was refused tells enough
+   (`program_part.ProgramPart.tells_alone`).
 2. *By smallest case*, where a reduction found one.  It parts what has one signature, and joins what
    has two, if both failed at the same place, or with the same words, in the same calls.
 
 A failure that nobody reduced joins a group of level 2 if that is the only one of its signature
-whose calls are all in its own graphs.
+whose calls are all in its own graphs.  Where no place in torch tells, both have to have failed in a
+call of the same operator.
 """
 
 from __future__ import annotations
@@ -84,13 +87,19 @@ def _is_enough(failure: SeenFailure) -> bool:
     return is_telling(failure.signature) and not failure.part.is_reported
 
 
+def _has_place(failure: SeenFailure) -> bool:
+    """Return True if the place of a failure and the calls of a smaller case tell that it is one."""
+    return _is_enough(failure) or bool(failure.part.operator)
+
+
 def _signature_key(failure: SeenFailure) -> tuple[str, ...]:
     signature = failure.signature
     if failure.part.is_reported and failure.part.told:
         # The statement is the same, and the dtype that it was given is the model's.
         signature = replace(signature, message=_DTYPE.sub("DTYPE", signature.message))
     key = signature.digest, *failure.part.told
-    if is_telling(failure.signature) and not failure.part.needs_graph:
+    is_known = is_telling(failure.signature) or failure.part.tells_alone
+    if is_known and not failure.part.needs_graph:
         return key
     return (*key, _graphs_key(failure))
 
@@ -117,6 +126,11 @@ class _CaseGroup:
     def signatures(self) -> set[str]:
         """The digests of the signatures of its failures."""
         return {each.signature.digest for each in self.members}
+
+    @property
+    def operator(self) -> str:
+        """The operator in whose call they failed, where generated code called it."""
+        return self.members[0].part.operator
 
     @property
     def size(self) -> int:
@@ -182,7 +196,8 @@ def _without_larger(groups: list[_CaseGroup]) -> list[_CaseGroup]:
             for other in kept
             if other.size < each.size
             and other.signatures & each.signatures
-            and _is_enough(each.members[0])
+            and _has_place(each.members[0])
+            and other.operator == each.operator
             and other.form.within(each.form.calls)
         ]
         if len(within) == 1:
@@ -196,7 +211,8 @@ def _case_group(failure: SeenFailure, groups: Sequence[_CaseGroup]) -> _CaseGrou
     """Return the group of a failure that was not reduced, if there is just one that it can be."""
     digest = failure.signature.digest
     same = [each for each in groups if digest in each.signatures]
-    if not _is_enough(failure):
+    same = [each for each in same if each.operator == failure.part.operator]
+    if not _has_place(failure):
         key = _signature_key(failure)
         same = [each for each in same if any(_signature_key(f) == key for f in each.members)]
     elif failure.calls:

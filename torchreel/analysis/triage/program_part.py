@@ -53,6 +53,12 @@ class ProgramPart:
     """True if neither the place nor that tells one bug from another."""
     is_reported: bool = False
     """True if the place in torch only reports what somebody else did."""
+    tells_alone: bool = False
+    """True if it tells one bug from another even where the signature names no place: it is the text
+    of the program's functions, or the operator whose result generated code refused."""
+    operator: str = ""
+    """The operator that generated code called, where that raised: a place, and not enough of one,
+    since it may have been given what is wrong."""
 
 
 NO_PART = ProgramPart()
@@ -78,8 +84,12 @@ def program_part(
         told = (*own, *statements(message, definitions))
         return ProgramPart(told, needs_graph=not told, is_reported=True)
     if own or definitions.called or not signature.frames:
-        return ProgramPart(own, needs_graph=not own, is_reported=True)
-    return _handing_on(frames, message)
+        has_text = bool(definitions.called_forms(_own_places(frames)))
+        return ProgramPart(own, needs_graph=not own, is_reported=True, tells_alone=has_text)
+    checked = _checked_operator(frames)
+    if checked:
+        return ProgramPart((checked,), tells_alone=True)
+    return replace(_handing_on(frames, message), operator=_called_operator(signature, frames))
 
 
 def is_of_dynamo(types: Sequence[str]) -> bool:
@@ -178,17 +188,51 @@ def _handing_on(frames: _Frames, message: str) -> ProgramPart:
     return ProgramPart((*places, *called[:1]), needs_graph=not called, is_reported=True)
 
 
+_CHECKED = re.compile(
+    r"^assert_(?:size_stride|alignment)\(.*'(torch\.ops\.(?:aten|prims)\.[\w.]+)'\)$"
+)
+
+
+def _checked_operator(frames: _Frames) -> str:
+    """Return the operator of torch's whose result generated code refused, '' for none.
+
+    What the program's own operator returns is the program's.
+    """
+    found = _CHECKED.match(frames.all[-1].line) if frames.all else None
+    return found[1] if found is not None and not frames.is_in_torch(frames.all[-1]) else ""
+
+
+_CALLED = re.compile(r"^(?:\w+ = )?(torch\.ops\.(?:aten|prims)\.[\w.]+)\(")
+
+
+def _called_operator(signature: Signature, frames: _Frames) -> str:
+    """Return the operator of torch's in whose call generated code was left, '' for none."""
+    if signature.stage != "run":
+        return ""
+    outside = [frame for frame in frames.all if not frames.is_in_torch(frame)]
+    calls = (_CALLED.match(frame.line) for frame in outside if frame.function == "call")
+    return next((call[1] for call in calls if call is not None), "")
+
+
+def _own_places(frames: _Frames) -> list[tuple[str, int]]:
+    """Return the files and lines of the program that the compiler called."""
+    return [(frame.path, frame.number) for frame in _called(frames) if not _SITE.search(frame.path)]
+
+
+def _called(frames: _Frames) -> list[_Frame]:
+    inside = dropwhile(lambda frame: not frames.is_in_torch(frame), frames.all)
+    return [frame for frame in inside if not _is_plumbing(frame, frames)]
+
+
 def _of_the_program(frames: _Frames, definitions: Definitions) -> tuple[str, ...]:
     """Return the frames of the program that the compiler called: a backend, a pass, an operator.
 
     Of a function its name counts, what it executes, and the text of its definition and of what it
     uses.  Of a file the name counts where it is a package's, or no text was recorded.
     """
-    inside = list(dropwhile(lambda frame: not frames.is_in_torch(frame), frames.all))
-    called = [frame for frame in inside if not _is_plumbing(frame, frames)]
-    own = [(frame.path, frame.number) for frame in called if not _SITE.search(frame.path)]
+    called = _called(frames)
     # Torch may leave out the exception with the frames: what it called is known all the same.
-    forms = definitions.called_forms(own)
+    forms = definitions.called_forms(_own_places(frames))
     places = (
         frame.function if forms and not _SITE.search(frame.path) else _place(frame, frames)
         for frame in called

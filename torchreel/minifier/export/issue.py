@@ -25,6 +25,12 @@ from torchreel.minifier.scripts.script import Script
 _LOG_LINES = 60  # of a traceback; the rest is in the recording
 # Where the interpreter and the checked script lie is nobody's business, and the same for all.
 _PLACES = re.compile(r"(?<=[\"' (])/[^\"'\n ]*/(?:site-packages/|(?=repro\.py))")
+# The frames above those of the script are the check's own.
+_RUNNER = re.compile(
+    r'^  File "[^"\n]*torchreel/minifier/export/runner\.py".*\n'
+    r'(?:  (?!File "repro\.py").*\n)*(?=  File "repro\.py")',
+    re.MULTILINE,
+)
 
 
 def issue(
@@ -56,7 +62,7 @@ def issue(
 def _log(check: CheckResult, story: FailureSummary) -> str:
     """Return what the repro printed; what was recorded where that is another error."""
     text = check.output if check.holds and check.output.strip() else story.message
-    lines = _PLACES.sub("", text).rstrip().split("\n")
+    lines = _RUNNER.sub("", _PLACES.sub("", text)).rstrip().split("\n")
     left = len(lines) - _LOG_LINES
     return "\n".join(["..." if left > 0 else "", *lines[-_LOG_LINES:]]).lstrip("\n")
 

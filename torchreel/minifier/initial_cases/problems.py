@@ -27,6 +27,7 @@ from torchreel.minifier.accuracy.wrong_results import (
     find_in_frames,
     find_in_program,
 )
+from torchreel.minifier.cases.case import Case
 from torchreel.minifier.cases.kinds import AnyCase
 from torchreel.minifier.initial_cases.failures import starting_cases
 from torchreel.minifier.initial_cases.interestingness import (
@@ -38,6 +39,7 @@ from torchreel.minifier.initial_cases.interestingness import (
 from torchreel.minifier.options import MinifyOptions, RunLimits
 from torchreel.minifier.oracle.worker_oracle import WorkerOracle
 from torchreel.minifier.results.reductions import Listener
+from torchreel.minifier.scripts.settings import is_code
 from torchreel.minifier.search.similar import NEEDS_FRAME
 from torchreel.minifier.source.recorded_program import recorded_program
 from torchreel.minifier.storage.added_failures import add_failure
@@ -209,10 +211,13 @@ def recorded_problem(
 
         return Problem(failure.signature, options, find)
 
-    def otherwise() -> Starts:
+    def program() -> Starts:
         return recorded_program(store, compile, options), failure
 
-    find_starts = _starts_of(store, compile, failure, options)
+    find_starts, of_own_backend = _starts_of(store, compile, failure, options)
+    otherwise = program
+    if of_own_backend is not None:
+        find_starts, otherwise = _program_first(program, of_own_backend)
     options = replace(options, bounds=_limits_for(failure, options.bounds))
     accelerator = facts_of(store, compile).accelerator
     return Problem(
@@ -226,8 +231,8 @@ def recorded_problem(
 
 def _starts_of(
     store: Store, compile: Compile, failure: Failure, options: MinifyOptions
-) -> Callable[[WorkerOracle], Starts]:
-    """Return the way to what was recorded of a failure.
+) -> tuple[Callable[[WorkerOracle], Starts], Starts | None]:
+    """Return the way to what was recorded of a failure, and that again if its backend is code.
 
     Raises what is in that way; with trust only once a worker asks, because there is another way.
     """
@@ -241,8 +246,31 @@ def _starts_of(
         def refuse(worker: WorkerOracle) -> Starts:
             raise known
 
-        return refuse
-    return lambda worker: (starts, failure)
+        return refuse, None
+    own = [case for case in starts if isinstance(case, Case) and is_code(case)]
+    if own and not options.trust:
+        raise UntrustedError(
+            f"The backend {own[0].backend!r:.80} is code of the program: add --trust to run it, or "
+            "name the module that defines it with --import MODULE."
+        )
+    return lambda worker: (starts, failure), (starts, failure) if own else None
+
+
+def _program_first(
+    program: Callable[[], Starts], recorded: Starts
+) -> tuple[Callable[[WorkerOracle], Starts], Callable[[], Starts]]:
+    """Return the way to the program, and the way to the graph where that does not show the failure.
+
+    The graph alone has no backend that a script could name.
+    """
+
+    def find(worker: WorkerOracle) -> Starts:
+        try:
+            return program()
+        except UnsupportedError:
+            return recorded
+
+    return find, lambda: recorded
 
 
 def _with_reason(error: TorchreelError, more: UnsupportedError) -> TorchreelError:

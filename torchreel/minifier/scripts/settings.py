@@ -110,6 +110,18 @@ def backend(case: Case) -> str:
     return f"{known[0]}.{qualname}"
 
 
+def is_code(case: Case) -> bool:
+    """Return True if the backend is code of the program's, and no module that defines it was named.
+
+    Then no script can name it either.
+    """
+    try:
+        backend(case)
+    except UnsupportedError:
+        return True
+    return False
+
+
 def compile_arguments(case: Case) -> list[str]:
     """Return the keyword arguments of `torch.compile`, beside `fullgraph=True`."""
     found = []

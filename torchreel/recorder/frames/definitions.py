@@ -21,6 +21,7 @@ from types import TracebackType
 from typing import Any, NamedTuple
 
 from torchreel.recorder.frames.secrets import is_installed
+from torchreel.torch_compat.custom_operators import implementation
 
 MOST_TEXT = 20_000
 """Characters of the definitions behind one exception; of more, none is kept."""
@@ -49,10 +50,7 @@ def called_definitions(error: BaseException) -> list[SourceText] | None:
 
     None where it called none; empty where any of them can't be found, or they are too long.
     """
-    waiting: list[tuple[_Module, int | str]] = [
-        (_Module(frame.f_globals, frame.f_code.co_filename), line)
-        for frame, line in _frames_in_torch(error.__traceback__)
-    ]
+    waiting: list[tuple[_Module, int | str]] = list(_called_by_torch(error.__traceback__))
     if not waiting:
         return None
     found: dict[SourceText, None] = {}
@@ -80,10 +78,11 @@ def traced_definitions(message: str) -> list[SourceText]:
     return [one for one in found if one is not None and len(one.text) <= MOST_TEXT]
 
 
-def _frames_in_torch(traceback: TracebackType | None) -> Iterator[tuple[Any, int]]:
-    """Yield the frames of the program that torch called, each with its line.
+def _called_by_torch(traceback: TracebackType | None) -> Iterator[tuple[_Module, int]]:
+    """Yield the modules of the program that torch called, each with the line.
 
-    Code that was made of text has no file, and is as often torch's own.
+    Code that was made of text has no file, and is as often torch's own.  An operator may have
+    returned already: torch raises for what it returned.
     """
     inside = False
     while traceback is not None:
@@ -91,8 +90,14 @@ def _frames_in_torch(traceback: TracebackType | None) -> Iterator[tuple[Any, int
         name = frame.f_globals.get("__name__")
         if isinstance(name, str) and name.partition(".")[0] == "torch":
             inside = True
+            function = implementation(frame)
+            if function is not None and _is_own(function.__code__.co_filename):
+                yield (
+                    _Module(function.__globals__, function.__code__.co_filename),
+                    (function.__code__.co_firstlineno),
+                )
         elif inside and _is_own(frame.f_code.co_filename):
-            yield frame, traceback.tb_lineno
+            yield _Module(frame.f_globals, frame.f_code.co_filename), traceback.tb_lineno
         traceback = traceback.tb_next
 
 

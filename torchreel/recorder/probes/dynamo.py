@@ -12,8 +12,9 @@ from __future__ import annotations
 import inspect
 import linecache
 import weakref
+from collections.abc import Sequence
 from tokenize import TokenError
-from types import CodeType
+from types import CellType, CodeType
 from typing import TYPE_CHECKING, Any
 
 from torchreel.recorder.attach import AttachPoint, Call, Events, Probe, Tap, Visit
@@ -60,6 +61,8 @@ EVENTS: Events = {}
 def _compile(recorder: Recorder, call: Call) -> Visit:
     code, backend = call.args[0], call.argument(5, "compiler_fn")
     frame = _frame_columns(code) | {"backend": backend_name(backend)}
+    with fail_open("frame name"):
+        frame["frame_name"] = _name(code, call.argument(4, "closure"))
     with fail_open("secrets"):
         _learn(recorder, call, code)
     entry = recorder.add_compile(call.kwargs["compile_id"], 0, **frame)
@@ -91,6 +94,12 @@ def _is_soft(call: Call, error: BaseException | None) -> bool:
     box = call.kwargs.get("convert_frame_box")
     full_graph = call.argument(6, "one_graph") or getattr(box, "error_on_graph_break", False)
     return not full_graph
+
+
+def _name(code: CodeType, closure: Sequence[CellType] | None) -> str:
+    from torchreel.torch_compat.dynamo import wrapped_name
+
+    return wrapped_name(code, closure) or code.co_name
 
 
 def _frame_columns(code: CodeType) -> dict[str, object]:

@@ -336,6 +336,9 @@ def _note_skip(recorder: Recorder, code: CodeType, result: Any, reason: str | No
         code.co_name,
         entry=entry,
     )
+    if entry is not None and entry.status == "ok":  # it ended without an error
+        entry.status = "skipped"
+        recorder.update_compile(entry, status=entry.status)
 
 
 PROBES = (

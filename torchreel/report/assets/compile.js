@@ -71,15 +71,20 @@ function happened(details, row) {
     group ? failureCard(group) : commandLine(details.next),
     details.caller ? el("div", {}, text("called from ", "dim"), place(details.caller)) : "",
     el("h2", {}, "Stages"), waterfall(details),
-    el("div", { class: "columns" },
-      el("div", {}, section("Recompile: entries that could not be reused", details.recompiles),
-        section("Graph breaks", details.breaks), madeStatic(listOf(details.specialised))),
-      el("div", {}, details.traceback ? el("section", {}, el("h2", {}, "Traceback"),
-        el("pre", { class: "box t", tabindex: 0 }, details.traceback)) : "",
-      details.source ? el("section", {}, el("h2", {}, "Source"),
-        el("pre", { class: "box t", tabindex: 0 }, details.source)) : "")),
+    columns([section("Recompile: entries that could not be reused", details.recompiles),
+      section("Graph breaks", details.breaks), madeStatic(listOf(details.specialised))],
+    [boxed("Source", details.source), boxed("Traceback", details.traceback)]),
   ].flat();
 }
+
+// Two columns, or one where the other has nothing to say.
+function columns(...sides) {
+  const said = sides.map((side) => side.filter(Boolean)).filter((side) => side.length);
+  return el("div", { class: "columns" }, said.map((side) => el("div", {}, side)));
+}
+
+const boxed = (title, words) => words ? el("section", {}, el("h2", {}, title),
+  el("pre", { class: "box t", tabindex: 0 }, words)) : "";
 
 // Sizes that were dynamic; the numbers of the model, which are constants from the start, are many.
 function madeStatic(stories) {
@@ -101,7 +106,7 @@ function waterfall(details) {
       const bar = el("i", { class: safeClass(stage.status) });
       bar.style.left = `${(100 * Math.max(0, stage.start_ms)) / whole}%`;
       bar.style.width = `${(100 * (stage.ms ?? whole - stage.start_ms)) / whole}%`;
-      const name = [stage.stage, stage.partition].filter(Boolean).join(" ");
+      const name = [...new Set([stage.stage, stage.partition])].filter(Boolean).join(" ");
       const took = stage.ms == null ? "not left" : milliseconds(stage.ms);
       return [el("div", { role: "listitem" }, mono(name)),
         el("div", { class: "lane", "aria-hidden": "true" }, bar),
@@ -127,7 +132,7 @@ function guardsTab(details) {
   const guards = listOf(details.guards);
   const rows = guards.map((guard) => {
     const code = listOf(guard.code).join("\n");
-    const made = el("tr", {}, el("td", {}, mono(guard.type)),
+    const made = el("tr", {}, el("td", { class: "whole" }, mono(guard.type)),
       el("td", {}, el("pre", { class: "t" }, code || guard.expression || "")),
       el("td", {}, place(guard.line) || text("", "dim")),
       el("td", { class: "dim" }, mono(guard.torch ?? "")),
@@ -264,7 +269,7 @@ class Workbench {
     return el("div", { class: "bar-row" }, this.search, toggle, this.told,
       el("span", { class: "grow" }),
       all ? text(`${known} of ${counted(all, "kernel")} lead to a line of the program`, "dim") : "",
-      text("click a line: all that belongs to it is marked; Esc clears", "dim"));
+      text("Click a line to mark all that belongs to it; Esc clears.", "dim"));
   }
 
   drawGraph(graph) {

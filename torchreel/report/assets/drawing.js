@@ -19,7 +19,7 @@ class Drawing {
     this.canvas = svg("g", {});
     this.picture = svg("svg", { role: "img", "aria-label": "The graph, drawn", tabindex: 0 },
       svg("defs", {}, svg("marker", { id: "tip", viewBox: "0 0 8 8", refX: 7, refY: 4,
-        markerWidth: 6, markerHeight: 6, orient: "auto" },
+        markerWidth: 6, markerHeight: 6, markerUnits: "userSpaceOnUse", orient: "auto" },
       svg("path", { d: "M0,0 L8,4 L0,8 z", fill: "currentColor", opacity: 0.5 }))), this.canvas);
     const tool = (label, title, act) => el("button", { type: "button", title,
       "aria-label": title, onclick: act }, label);
@@ -133,7 +133,7 @@ class Drawing {
     for (const { made, from, to } of this.edges ?? []) {
       made.classList.toggle("hit", hits.has(from) && hits.has(to));
     }
-    if (wanted !== undefined) this.show(wanted);
+    if (wanted !== undefined) this.show(wanted, chosen === undefined ? 0.15 : 0.5);
   }
 
   match(matches, current) {
@@ -211,9 +211,9 @@ class Drawing {
     }
   }
 
-  show(at) {
+  show(at, down = 0.5) {
     const found = this.shown.get(at)?.[0];
-    if (found) this.center(found, Math.max(this.at.scale, 0.75), 0.5);
+    if (found) this.center(found, Math.max(this.at.scale, 0.75), down);
   }
 
   center({ x, y }, scale, down) {

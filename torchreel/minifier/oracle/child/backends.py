@@ -43,8 +43,11 @@ def backend_of(case: Case, *, trust: bool = False) -> Callable[..., Any]:
     own = restore.own_backend(case.checkpoint, trust=trust)
     if own is not None:
         return own
+    said = (
+        "; the store holds no copy of it" if trust else
+        ", or add --trust to run what the store holds of it"
+    )  # fmt: skip
     raise UntrustedError(
-        f"the recorded backend {case.backend!r} is not one of torch's own; "
-        f"name the module that defines {qualname!r} with --import MODULE, or add --trust to run "
-        "what the store holds of it"
+        f"the recorded backend {case.backend!r} is not one of torch's own: "
+        f"name the module that defines {qualname!r} with --import MODULE{said}"
     )
