@@ -136,6 +136,15 @@ def test_an_identity_in_a_name_may_be_an_address_of_few_digits() -> None:
     assert log(9_437_184, 9_437_184) != log(9_437_184, 61_437_184)
 
 
+def test_a_set_of_objects_has_no_order_in_a_guard() -> None:
+    """It prints in the order of the addresses of what is in it."""
+    one = "G['t'] == frozenset({<class 'list'>, <function named at 0x7fd4f2b1b9c0>})"
+    other = "G['t'] == frozenset({<function named at 0x7ffb86a9f9c0>, <class 'list'>})"
+    third = "G['t'] == frozenset({<function named at 0x7ffb86a9f9c0>, <class 'dict'>})"
+    forms = [texts(event("guards.guard", {"code": [text]})) for text in (one, other, third)]
+    assert forms[0] == forms[1] != forms[2]
+
+
 def test_a_cause_is_a_distance() -> None:
     def log(first: int, last: int) -> list[bytes]:
         return texts(
