@@ -133,7 +133,8 @@ def examine(name: str, cell: Cell, chosen: Sequence[str], keep: str | None = Non
         folder = Path(temporary)
         path = Path(keep, f"{name}.db") if keep else folder / "run.db"
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.unlink(missing_ok=True)
+        for left in path.parent.glob(f"{path.name}*"):  # with its log of SQLite's
+            left.unlink()
         record(path, cell, chosen, folder)
         with Store.open(path, write=True) as store:
             return [_found(name, entry, row) for entry, row in _rows(store)]

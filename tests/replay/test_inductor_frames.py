@@ -42,7 +42,12 @@ def first(x):
 def second(w, x):
     return torch.nn.functional.dropout(x @ w, 0.5).cos()
 
+def breaks(x):
+    torch._dynamo.graph_break()
+    return x.cos()
+
 torch.compile(first)(torch.randn(4))
+torch.compile(breaks)(torch.randn(4))
 torch.compile(second)(torch.randn(4, 4, requires_grad=True), torch.randn(2, 4)).sum().backward()
 """
 PUT_OFF = "eager_compile_backwards_failure"
@@ -76,7 +81,10 @@ def test_a_compile_of_inductor_replays_from_its_frame_and_its_graph(
 
 @pytest.mark.slow
 def test_a_frame_replays_alone_that_was_not_the_first_of_its_process(tmp_path: Path) -> None:
-    """Inductor traces its libraries of patterns once in a process: the second finds them traced."""
+    """Inductor traces its libraries of patterns once in a process: the second finds them traced.
+
+    Its metrics count the graph breaks of the process.
+    """
     with Store.open(record(tmp_path, TWO)) as store:
         for row in queries.compiles(store, queries.recordings(store)[0].id):
             verdict = replay(store, row, "frame", trust=True)

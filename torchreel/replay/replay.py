@@ -264,7 +264,8 @@ def _of_capture(store: Store, compile: Compile) -> str:
 
 def _of_export(compile: Compile, export: Compile) -> str:
     """Return the reason why an export is not replayed from a graph, and what replays it."""
-    what = "a call of torch.export" if compile.id == export.id else "Dynamo's part of an export"
+    call = "torch.export" if export.backend == "export" else "aot_compile"
+    what = f"a call of {call}" if compile.id == export.id else f"Dynamo's part of a call of {call}"
     return (
         f"compile {compile.place} is {what}, which begins with Python code of the program and not "
         f"with a graph: replay {export.place} with --entry frame --trust, where the call was kept "
