@@ -30,7 +30,9 @@ def export_again(
 
 
 PRECOMPILE = TorchName(
-    "torch._dynamo.aot_compile", "aot_compile_fullgraph", "what `torch.compile(F).aot_compile` calls"
+    "torch._dynamo.aot_compile",
+    "aot_compile_fullgraph",
+    "what `aot_compile` calls",
 )
 
 

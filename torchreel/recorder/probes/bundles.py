@@ -14,7 +14,7 @@ import base64
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from types import CellType, FunctionType
+from types import CellType
 from typing import TYPE_CHECKING, Any
 
 from torchreel.recorder.attach import AttachPoint, Call, Events, Probe
@@ -107,7 +107,7 @@ def of_precompile(recorder: Recorder, call: Call) -> Bundle:
     return _again(recorder, precompile_again, found)
 
 
-def _again(recorder: Recorder, function: FunctionType, found: Mapping[str, object]) -> Bundle:
+def _again(recorder: Recorder, function: Any, found: Mapping[str, object]) -> Bundle:
     import torch
 
     from torchreel.formats.frames.calls import encode_frame_call

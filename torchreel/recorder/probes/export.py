@@ -1,8 +1,8 @@
 """Export: `torch.export`, `aot_compile` and `make_fx`, which need not pass Dynamo.
 
-Lives here: the compile that an export is, its dynamic
-shapes, what came of them, and what torch suggests when they don't hold; the compiles that a
-function compiled ahead of time, and a direct `make_fx`, are.  Not here: Dynamo's part of a strict export (a compile of its own), the nodes
+Lives here: the compile that an export is, its dynamic shapes, what came of them, and what torch
+suggests when they don't hold; the compiles that a function compiled ahead of time, and a direct
+`make_fx`, are.  Not here: Dynamo's part of a strict export (a compile of its own), the nodes
 (`proxies`).
 """
 
