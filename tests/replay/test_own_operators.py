@@ -64,6 +64,10 @@ def run(fn, x):
 run(by_definition, torch.rand(4, requires_grad=True)).sum().backward()
 run(by_name, torch.rand(4))
 run(by_overload, torch.rand(4))
+def trained(x):
+    return scale(x, 2.0).sin()
+
+torch.compile(trained)(torch.rand(4, requires_grad=True)).sum().backward()
 run(of_custom_view, Same.apply(torch.rand(4, requires_grad=True)))
 """
 
@@ -87,3 +91,15 @@ def test_a_frame_brings_the_operators_that_it_calls(path: Path, name: str) -> No
         assert verdict.verdict == IDENTICAL, f"{verdict}\n{verdict.difference}"
         kinds = {found.kind for found in verdict.compared}
         assert ("custom.operator" in kinds) == name.startswith("by_")
+
+
+@pytest.mark.slow
+def test_a_backward_names_the_operators_of_its_forward(path: Path) -> None:
+    """It calls none of them: they stand in the records of where its nodes are from."""
+    with Store.open(path) as store:
+        rows = queries.compiles(store, queries.recordings(store)[0].id)
+        (row,) = (row for row in rows if row.frame_name == "trained")
+        partitions = {one.partition for one in queries.checkpoints(store, row)}
+        assert partitions == {"", "forward", "backward"}
+        verdict = replay(store, row, "aot")
+        assert verdict.verdict == IDENTICAL, f"{verdict}\n{verdict.difference}"
