@@ -45,6 +45,9 @@ SAME_TEXT = [
         "x > 1  # return x  # me/app/m.py:9 in f (HINT)",
     ),
     ("f (.venv/lib/python3.11/site-packages/a/b.py:3)", "f (/opt/site-packages/a/b.py:3)"),
+    # As Python quotes what was taken out, with an apostrophe in it or without.
+    ('check(lt, "<redacted>")', "check(lt, '<redacted>')"),
+    ('check(lt, "<redacted 2>")', "check(lt, '<redacted 2>')"),
 ]
 OTHER_TEXT = [
     (f"/tmp/x/j4/{DIGEST}.py", f"/tmp/x/j4/{DIGEST[:-1]}a.py"),
@@ -63,6 +66,7 @@ OTHER_TEXT = [
     ("me/site-packages + 1", "you/site-packages + 1"),
     ("tmp0 = 3.0", "tmp0 = 3.5"),
     ("__compiled_fn_1", "__compiled_fn_2"),
+    ('check(lt, "<redacted 1>")', "check(lt, '<redacted 2>')"),
 ]
 
 
