@@ -102,7 +102,7 @@ def _rows(store: Store, chosen: Chosen) -> Iterator[Row]:
     with warm():
         for compile in queries.compiles(store, program.id):
             for entry in others:
-                if _applies(store, compile, entry):
+                if applies(store, compile, entry):
                     yield _told(Row(compile, _verdict(store, compile, entry)))
 
 
@@ -113,7 +113,7 @@ def _verdict(store: Store, compile: Compile, entry: str) -> Any:
     return verdict_of(lambda row, wanted: replay(store, row, wanted), compile, entry)
 
 
-def _applies(store: Store, compile: Compile, entry: str) -> bool:
+def applies(store: Store, compile: Compile, entry: str) -> bool:
     """Whether there is something of that entry: what a restart gave up never left Dynamo."""
     if compile.status == "restarted":
         return False

@@ -80,12 +80,12 @@ def test_a_failure_of_dynamo_is_replayed_from_its_frame(
     """It has no graph, and is counted in a column of its own."""
     program = tmp_path / "program.py"
     program.write_text(_FAILING)
-    row = exam.examine("program", [sys.executable, str(program)], "eager", 600.0)
+    row = exam.examine("program", [sys.executable, str(program)], exam.How("eager"))
     found = [(compile.entry, compile.status, compile.verdict) for compile in row.compiles]
-    assert found == [("frame", "failed", "identical")]
+    assert found == [(exam.FAILED, "failed", "identical")]
     exam.report([row])
     table = capsys.readouterr().out
-    assert "Dynamo failed, from the frame" in table
+    assert f"from {exam.FAILED}" in table
     assert "1 compiles: {'identical': 1}" in table
 
 

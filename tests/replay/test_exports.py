@@ -96,7 +96,7 @@ def test_without_trust_nothing_of_it_runs(store: Store) -> None:
 def test_from_a_graph_the_refusal_names_the_entry(store: Store) -> None:
     for compile, what in [
         (exports(store)[1], "a call of torch.export"),
-        (dynamo_part(store), "Dynamo's part of an export"),
+        (dynamo_part(store), "Dynamo's part of a call of torch.export"),
     ]:
         with pytest.raises(UnsupportedError, match=rf"{what}.*--entry frame --trust"):
             replay(store, compile, "graph")

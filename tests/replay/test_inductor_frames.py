@@ -33,6 +33,23 @@ def f(w, x, lens):
 w = torch.randn(8, 8, requires_grad=True)
 torch.compile(f, fullgraph=True)(w, torch.randn(2, 8), torch.tensor([3, 5]))
 """
+TWO = """
+import torch
+
+def first(x):
+    return x.sin() + 1
+
+def second(w, x):
+    return torch.nn.functional.dropout(x @ w, 0.5).cos()
+
+def breaks(x):
+    torch._dynamo.graph_break()
+    return x.cos()
+
+torch.compile(first)(torch.randn(4))
+torch.compile(breaks)(torch.randn(4))
+torch.compile(second)(torch.randn(4, 4, requires_grad=True), torch.randn(2, 4)).sum().backward()
+"""
 PUT_OFF = "eager_compile_backwards_failure"
 
 
@@ -60,3 +77,15 @@ def test_a_compile_of_inductor_replays_from_its_frame_and_its_graph(
         for entry in ("graph", "frame"):
             verdict = replay(store, row, entry, trust=entry == "frame")
             assert verdict.verdict == IDENTICAL, f"{verdict}\n{verdict.difference}"
+
+
+@pytest.mark.slow
+def test_a_frame_replays_alone_that_was_not_the_first_of_its_process(tmp_path: Path) -> None:
+    """Inductor traces its libraries of patterns once in a process: the second finds them traced.
+
+    Its metrics count the graph breaks of the process.
+    """
+    with Store.open(record(tmp_path, TWO)) as store:
+        for row in queries.compiles(store, queries.recordings(store)[0].id):
+            verdict = replay(store, row, "frame", trust=True)
+            assert verdict.verdict == IDENTICAL, f"{row.place} {verdict}\n{verdict.difference}"

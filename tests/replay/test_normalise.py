@@ -45,6 +45,9 @@ SAME_TEXT = [
         "x > 1  # return x  # me/app/m.py:9 in f (HINT)",
     ),
     ("f (.venv/lib/python3.11/site-packages/a/b.py:3)", "f (/opt/site-packages/a/b.py:3)"),
+    # As Python quotes what was taken out, with an apostrophe in it or without.
+    ('check(lt, "<redacted>")', "check(lt, '<redacted>')"),
+    ('check(lt, "<redacted 2>")', "check(lt, '<redacted 2>')"),
 ]
 OTHER_TEXT = [
     (f"/tmp/x/j4/{DIGEST}.py", f"/tmp/x/j4/{DIGEST[:-1]}a.py"),
@@ -63,6 +66,7 @@ OTHER_TEXT = [
     ("me/site-packages + 1", "you/site-packages + 1"),
     ("tmp0 = 3.0", "tmp0 = 3.5"),
     ("__compiled_fn_1", "__compiled_fn_2"),
+    ('check(lt, "<redacted 1>")', "check(lt, '<redacted 2>')"),
 ]
 
 
@@ -134,6 +138,15 @@ def test_an_identity_in_a_name_may_be_an_address_of_few_digits() -> None:
     # An interpreter that is not relocated lies at 0x400000, with its heap right behind.
     assert log(9_437_184, 61_437_184) == log(140_000_000_000_000, 139_999_999_999_999)
     assert log(9_437_184, 9_437_184) != log(9_437_184, 61_437_184)
+
+
+def test_a_set_of_objects_has_no_order_in_a_guard() -> None:
+    """It prints in the order of the addresses of what is in it."""
+    one = "G['t'] == frozenset({<class 'list'>, <function named at 0x7fd4f2b1b9c0>})"
+    other = "G['t'] == frozenset({<function named at 0x7ffb86a9f9c0>, <class 'list'>})"
+    third = "G['t'] == frozenset({<function named at 0x7ffb86a9f9c0>, <class 'dict'>})"
+    forms = [texts(event("guards.guard", {"code": [text]})) for text in (one, other, third)]
+    assert forms[0] == forms[1] != forms[2]
 
 
 def test_a_cause_is_a_distance() -> None:

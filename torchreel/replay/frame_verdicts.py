@@ -26,7 +26,7 @@ from torchreel.store.records import Compile, FrameBundle
 
 ENTRY = "frame"
 CAPTURING = ("fullgraph_compiler",)
-"""The backends with which torch.export has Dynamo capture a graph: they compile nothing."""
+"""The backends with which these calls have Dynamo capture a graph: they compile nothing."""
 
 
 @dataclass(frozen=True)
@@ -43,8 +43,8 @@ class Attempts:
 
 
 def is_export(compile: Compile) -> bool:
-    """Return True for the compile that a call of torch.export is."""
-    return compile.frame_id is None and compile.backend == "export"
+    """Return True for the compile that a call of torch.export, or of `aot_compile`, is."""
+    return compile.frame_id is None and compile.backend in ("export", "aot_compile")
 
 
 def is_within(row: Compile, export: Compile) -> bool:

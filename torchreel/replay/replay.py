@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 from torchreel.errors import UnsupportedError, UsageError
-from torchreel.events.proxies import ProxyTrace
 from torchreel.events.scalars import KnownAssert
 from torchreel.replay import what_if
 from torchreel.replay.child.checkpoint_child import Report, Request
@@ -28,12 +27,11 @@ from torchreel.replay.compare.compiles import (
     is_bare,
 )
 from torchreel.replay.compare.lanes import facts_before, mark_of
-from torchreel.replay.compare.rules import LIBRARIES
 from torchreel.replay.compare.selection import MARK, Point
 from torchreel.replay.compare.time_travel import Sought, Stop, Target, Until
 from torchreel.replay.compare.verdict import DIVERGED, IDENTICAL, REFUSED, Comparison, Verdict
 from torchreel.replay.frame_verdicts import CAPTURING, export_around
-from torchreel.replay.imposed import fake_cache, real_inputs, remainders
+from torchreel.replay.imposed import fake_cache, pattern_libraries, real_inputs, remainders
 from torchreel.replay.imposed.facts import facts_of
 from torchreel.replay.options import (
     ReplayOptions,
@@ -266,7 +264,8 @@ def _of_capture(store: Store, compile: Compile) -> str:
 
 def _of_export(compile: Compile, export: Compile) -> str:
     """Return the reason why an export is not replayed from a graph, and what replays it."""
-    what = "a call of torch.export" if compile.id == export.id else "Dynamo's part of an export"
+    call = "torch.export" if export.backend == "export" else "aot_compile"
+    what = f"a call of {call}" if compile.id == export.id else f"Dynamo's part of a call of {call}"
     return (
         f"compile {compile.place} is {what}, which begins with Python code of the program and not "
         f"with a graph: replay {export.place} with --entry frame --trust, where the call was kept "
@@ -361,12 +360,7 @@ def _traced_patterns(store: Store, compile: Compile, checkpoint: Checkpoint) -> 
     point = Point(checkpoint.entry, checkpoint.partition, checkpoint.ordinal)
     mark = mark_of(queries.events(store, compile, MARK), point)
     begin = mark.seq if mark is not None else 0
-    traced = [
-        (event.name, _less_devices(event.fields.arguments))
-        for event in queries.events(store, compile, ProxyTrace.kind)
-        if isinstance(event.fields, ProxyTrace) and event.seq > begin
-    ]
-    return tuple(name for name, pattern in LIBRARIES.items() if pattern in traced)
+    return pattern_libraries.traced(store, compile, begin)
 
 
 def _lookups(store: Store, compile: Compile, point: Point) -> dict[str, tuple[Any, ...]]:
@@ -379,12 +373,6 @@ def _static_inputs(store: Store, compile: Compile, point: Point) -> tuple[bool, 
     if point.entry != "graph":
         return ()
     return tuple(real_inputs.static(real_inputs.conversion(store, compile, point)))
-
-
-def _less_devices(arguments: Json) -> Json:
-    if not isinstance(arguments, list):
-        return arguments
-    return [item[:3] if isinstance(item, list) else item for item in arguments]
 
 
 def _known_before(

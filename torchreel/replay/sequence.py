@@ -34,6 +34,7 @@ from torchreel.replay.frame_verdicts import (
     judge,
     refused,
 )
+from torchreel.replay.imposed import pattern_libraries
 from torchreel.replay.imposed.facts import facts_of
 from torchreel.replay.many import Row
 from torchreel.replay.options import (
@@ -273,6 +274,9 @@ def _step(store: Store, group: Attempts, folder: Path, wanted: bool) -> Sequence
         execute_backward=backward_that_failed(failure),
         compile_cpp=failure is not None and failure.stage in ("run", "codegen"),
         items=_items(store, group),
+        traced_patterns=[
+            name for row in group.rows for name in pattern_libraries.traced(store, row)
+        ],
     )
 
 

@@ -78,6 +78,21 @@ def _peek(counter: Iterable[int]) -> int:
     return int(counter.__reduce__()[1][0])
 
 
+def graph_breaks() -> int:
+    """Return how many graph breaks there were in this process: Inductor's metrics say so."""
+    from torch._dynamo.utils import counters
+
+    return counters["graph_break"].total()
+
+
+def set_graph_breaks(count: int) -> None:
+    """Let there have been that many graph breaks before."""
+    from torch._dynamo.utils import counters
+
+    counters["graph_break"].clear()
+    counters["graph_break"]["before"] = count
+
+
 def frame_counters() -> dict[str, int]:
     """Return the state of the counters that number what a compile makes."""
     from torch._dynamo import bytecode_transformation, output_graph
@@ -88,6 +103,7 @@ def frame_counters() -> dict[str, int]:
         "aot": aot_counter() if "torch._functorch.aot_autograd" in sys.modules else 0,
         "graph": graph_counter(),
         "checkpoint": checkpoint_counter(),
+        "graph_breaks": graph_breaks(),
     }
 
 
@@ -103,6 +119,8 @@ def set_frame_counters(counters: Mapping[str, int], compile_id: str | None) -> N
         set_graph_counter(counters.get("graph", 0))
     if "checkpoint" in counters:
         set_checkpoint_counter(counters["checkpoint"])
+    if "graph_breaks" in counters:
+        set_graph_breaks(counters["graph_breaks"])
     found = None if compile_id is None else CompileId.from_string(compile_id)
     if found is not None and found.frame_id is not None and found.frame_compile_id is not None:
         convert_frame.FRAME_COUNTER = found.frame_id

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import pickle
 import sys
 import weakref
 from collections import defaultdict
@@ -11,6 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import fields
 from functools import cache
+from pathlib import Path
 from types import CellType, CodeType, FrameType, SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
@@ -221,7 +223,8 @@ def seen_sizes(code: CodeType, closure: Any) -> list[Json]:
     """
     from torch._dynamo import pgo
 
-    if not pgo._CODE_STATE:
+    states = pgo._CODE_STATE if pgo._CODE_STATE is not None else _profile()
+    if not states:
         return []
     own = pgo.CodeId.make(code, closure)
     found: list[dict[str, Json]] = [
@@ -232,10 +235,28 @@ def seen_sizes(code: CodeType, closure: Any) -> list[Json]:
             "own": key == own,
             "sizes": {name: _seen(entry) for name, entry in state.automatic_dynamic.items()},
         }
-        for key, state in pgo._CODE_STATE.items()
+        for key, state in states.items()
         if state.automatic_dynamic and (key.closure_hash is None or key == own)
     ]
     return [*(row for row in found[:-_MOST_CODES] if row["own"]), *found[-_MOST_CODES:]]
+
+
+def _profile() -> Mapping[Any, Any]:
+    """Return what an earlier process of the same job has seen, which the first compile will read.
+
+    That is left to it: torch says in its trace when it reads the file.
+    """
+    from torch._dynamo import pgo
+
+    job = torch.compiler.config.job_id
+    if job is None or torch.compiler.config.force_disable_caches:
+        return {}
+    path = pgo.code_state_path(pgo.format_cache_key(job))
+    try:
+        found = {} if path is None else pickle.loads(Path(path).read_bytes())
+    except (OSError, pickle.UnpicklingError, EOFError, AttributeError, ImportError, ValueError):
+        return {}  # torch goes on without it as well
+    return found if isinstance(found, Mapping) else {}
 
 
 def _seen(entry: Any) -> Json:

@@ -1,7 +1,7 @@
-"""The call of torch.export that a bundle holds, in the place of a frame.
+"""The call of torch.export, or of `aot_compile`, that a bundle holds, in the place of a frame.
 
-Lives here: the function whose code and arguments are kept.  Not here: when they are kept (the
-recorder's probe of exports), and how they are called again (`torchreel.replay.child.frames`).
+Lives here: the functions whose code and arguments are kept.  Not here: when they are kept (the
+recorder's probes), and how they are called again (`torchreel.replay.child.frames`).
 """
 
 from __future__ import annotations
@@ -27,3 +27,29 @@ def export_again(
     from torch.export import _trace
 
     return _trace._export(mod, args, kwargs, dynamic_shapes, **options)
+
+
+PRECOMPILE = TorchName(
+    "torch._dynamo.aot_compile",
+    "aot_compile_fullgraph",
+    "what `aot_compile` calls",
+)
+
+
+def precompile_again(
+    model: Any,
+    example_inputs: Any,
+    guard_filter: Any,
+    backend: str,
+    options: dict[str, Any],
+    dynamic: bool | None,
+) -> Any:
+    """Compile a function ahead of time as it was; cloudpickle keeps this function by its code."""
+    from torch._dynamo import aot_compile, hooks
+
+    from torchreel.torch_compat import dynamo
+
+    return aot_compile.aot_compile_fullgraph(
+        model, example_inputs, hooks.Hooks(guard_filter_fn=guard_filter),
+        dynamo.backend(backend, options), dynamic,
+    )  # fmt: skip

@@ -18,7 +18,7 @@ import torch
 
 from torchreel.errors import UnsupportedError
 from torchreel.formats.tensors.synthetic import with_autograd
-from torchreel.torch_compat import dispatcher, fake_tensors, fx
+from torchreel.torch_compat import dispatcher, fake_tensors, fx, operator_definitions
 
 _MARKS = "_dynamo_"
 """Prefix of the attributes by which a program marks the sizes of a tensor for Dynamo."""
@@ -34,6 +34,9 @@ def taken_apart(obj: Any) -> tuple[Any, ...] | None:
     """Return how to pickle an object: function, arguments, perhaps state; None for any other
     kind.
     """
+    defined = operator_definitions.definition(obj)
+    if defined is not None:
+        return _of_definition(obj, defined)
     path = dispatcher.operator_path(obj)
     if path is not None:
         return operator_at, (path,)
@@ -47,6 +50,31 @@ def taken_apart(obj: Any) -> tuple[Any, ...] | None:
     if issubclass(type(obj), torch.Tensor) and is_wrapper(obj):
         return wrapped, (type(obj), *_parts(obj))
     return None
+
+
+def _of_definition(obj: Any, defined: Any) -> tuple[Any, ...]:
+    """Return how to pickle an operator that the program defined: with all that it was given.
+
+    One that a module defines is that of the module.
+    """
+    if obj is not defined:
+        return overload_of, (defined,)
+    place = operator_definitions.place(defined)
+    if place is not None:
+        return member, place
+    state = operator_definitions.state(defined)
+    make = operator_definitions.define, operator_definitions.identity(defined)
+    return *make, state, None, None, operator_definitions.fill
+
+
+def overload_of(defined: Any) -> object:
+    """Return the operator of a definition."""
+    return defined._opoverload
+
+
+def member(module: str, name: str) -> object:
+    """Return what a module has under a name."""
+    return getattr(importlib.import_module(module), name)
 
 
 def operator_at(path: str) -> object:

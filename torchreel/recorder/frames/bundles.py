@@ -183,7 +183,10 @@ def make(
     if redactor is not None and redactor.rules.mode == "all":
         return Bundle("refused", "all text is to be redacted, and a frame is made of text")
     notes = _Notes()
-    content = {**_content_of(frame), **(known or {}), "attributes": _Attributes()}
+    content = {
+        **_content_of(frame), **(known or {}), "operators": _Operators(),
+        "attributes": _Attributes(),
+    }  # fmt: skip
     data, reason = _pickle(content, describe, notes)
     if data is None and notes.stopped is None:
         notes = _Notes()
@@ -319,6 +322,8 @@ class _Notes:
     """Names of arguments and variables in that code: the code can't do without them."""
     constants: set[str] = field(default_factory=set)
     """Text that the code puts under the name of a secret."""
+    names: set[str] = field(default_factory=set)
+    """Names of globals and attributes in that code."""
     lines: dict[str, set[tuple[int, int]]] = field(default_factory=dict)
     """By file: the first and the last line of each function that is pickled by value."""
     modules: set[str] = field(default_factory=set)
@@ -330,6 +335,7 @@ class _Notes:
         """Note where a function is from that is pickled by value."""
         self.files.add(code.co_filename)
         self.variables.update((*code.co_varnames, *code.co_freevars, *code.co_cellvars))
+        self.names.update(code.co_names)
         last = max((line for _, _, line in code.co_lines() if line), default=code.co_firstlineno)
         self.lines.setdefault(code.co_filename, set()).add((code.co_firstlineno, last))
         for constant in code.co_consts:
@@ -364,6 +370,10 @@ def _content_of(frame: Frame) -> dict[str, Any]:
 
 class _Attributes:
     """Stands for the attributes of the tensors that the pickle has come across before it."""
+
+
+class _Operators:
+    """Stands for the operators of the program that the functions before it name."""
 
 
 class _Sink(io.BytesIO):
@@ -428,8 +438,12 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
             return description  # what is inside of a transform's levels is no view of anything
         if not is_view(obj):
             return description
+        from torchreel.torch_compat.fake_tensors import creation_of_view
+
         base = self.persistent_id(obj._base)
-        return {**description, "base": base} if isinstance(base, int) else description
+        if not isinstance(base, int):
+            return description
+        return {**description, "base": base, "creation": creation_of_view(obj)}
 
     def _look(self, found: Iterable[tuple[Any, Any]]) -> None:
         """Look at text under a name: by itself, or in a collection."""
@@ -461,6 +475,8 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
         """Do as cloudpickle does; an object that refuses is replaced and named."""
         if type(obj) is _Attributes:
             return dict, (self._attributes(),)
+        if type(obj) is _Operators:
+            return list, (self._operators(),)
         found = super().reducer_override(obj)
         if found is not NotImplemented and type(obj) is FunctionType:
             self._look_at_function(obj)
@@ -490,6 +506,22 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
             f"it can't be pickled ({attempt.kind.__name__ if attempt.kind else ''})",
         )
         return Opaque, (opaque.type, opaque.reason)
+
+    def _operators(self) -> list[object]:
+        """Return the operators that the program defined, and that its code finds by their names.
+
+        An operator is found in `torch.ops`: nothing else of the bundle would bring it.
+        """
+        found: list[object] = []
+        with fail_open("operators of a bundle", quiet=True):
+            from torchreel.torch_compat.operator_definitions import definitions
+
+            found = [
+                defined
+                for name, defined in definitions().items()
+                if {"ops", *name.split("::")} <= self._notes.names
+            ]
+        return found
 
     def _attributes(self) -> list[tuple[int, dict[str, Any]]]:
         """Return what the tensors so far carry (marks for Dynamo among it), and their gradients."""

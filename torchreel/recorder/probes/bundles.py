@@ -1,6 +1,6 @@
 """Frame bundles: the Python frame of a compile, kept when it failed (or always, on demand).
 
-A call of torch.export is kept in the same form.
+A call of torch.export, or of `aot_compile`, is kept in the same form.
 
 Lives here: when a bundle is made, and what is described rather than pickled.  Not here: the making
 (`torchreel.recorder.frames.bundles`).  Called by the probe of `_compile` (`dynamo`), which has what
@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import base64
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from types import CellType
 from typing import TYPE_CHECKING, Any
@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 from torchreel.recorder.attach import AttachPoint, Call, Events, Probe
 from torchreel.recorder.event_log.rows import Add, Blob
 from torchreel.recorder.guard import fail_open
-from torchreel.torch_compat.export_call import OPTIONS, export_again
+from torchreel.torch_compat.export_call import OPTIONS, export_again, precompile_again
 
 if TYPE_CHECKING:
     from torchreel.formats.checkpoints.document import CheckpointDoc
@@ -59,37 +59,61 @@ def after(recorder: Recorder, call: Call, entry: CompileEntry, error: BaseExcept
             recorder.event_log.hurry()
 
 
-def before_export(recorder: Recorder, call: Call, entry: CompileEntry) -> None:
-    """Keep a module that is about to be exported with its arguments, if all frames are kept."""
+Make = Callable[["Recorder", Call], "Bundle"]
+"""Makes the bundle of a frame that makes a call of torch again."""
+
+
+def before_call(recorder: Recorder, call: Call, entry: CompileEntry, make: Make) -> None:
+    """Keep a call that is about to compile with its arguments, if all frames are kept."""
     if recorder.options.settings.frames == "all":
-        _keep_export(recorder, call, entry)
+        _keep_call(recorder, call, entry, make)
 
 
-def after_export(
-    recorder: Recorder, call: Call, entry: CompileEntry, error: BaseException | None
+def after_call(
+    recorder: Recorder, call: Call, entry: CompileEntry, error: BaseException | None, make: Make
 ) -> None:
-    """Keep a module that was exported, if that failed."""
+    """Keep a call that compiled, if that failed."""
     if isinstance(error, Exception) and recorder.options.settings.frames == "failing":
-        _keep_export(recorder, call, entry)
+        _keep_call(recorder, call, entry, make)
         recorder.event_log.hurry()
 
 
-def _keep_export(recorder: Recorder, call: Call, entry: CompileEntry) -> None:
+def _keep_call(recorder: Recorder, call: Call, entry: CompileEntry, make: Make) -> None:
     with fail_open("export bundle"):
-        _append(recorder, entry, _make_export(recorder, call))
+        _append(recorder, entry, make(recorder, call))
 
 
-def _make_export(recorder: Recorder, call: Call) -> Bundle:
+def of_export(recorder: Recorder, call: Call) -> Bundle:
     """Return the bundle of a frame that calls torch.export in the same way."""
+    names = ("mod", "args", "kwargs", "dynamic_shapes")
+    found = {name: call.argument(position, name) for position, name in enumerate(names)}
+    found["options"] = {key: call.kwargs[key] for key in OPTIONS if key in call.kwargs}
+    return _again(recorder, export_again, found)
+
+
+def of_precompile(recorder: Recorder, call: Call) -> Bundle:
+    """Return the bundle of a frame that compiles a function ahead of time in the same way."""
+    from torchreel.torch_compat import dynamo
+
+    backend, options = dynamo.backend_of(call.argument(3, "backend"))
+    found = {
+        "model": call.argument(0, "model"),
+        "example_inputs": call.argument(1, "example_inputs"),
+        "guard_filter": getattr(call.argument(2, "hooks"), "guard_filter_fn", None),
+        "backend": backend,
+        "options": options,
+        "dynamic": call.argument(4, "dynamic"),
+    }
+    return _again(recorder, precompile_again, found)
+
+
+def _again(recorder: Recorder, function: Any, found: Mapping[str, object]) -> Bundle:
     import torch
 
     from torchreel.formats.frames.calls import encode_frame_call
     from torchreel.recorder.frames.bundles import Frame, make
 
-    names = ("mod", "args", "kwargs", "dynamic_shapes")
-    found = {name: call.argument(position, name) for position, name in enumerate(names)}
-    found["options"] = {key: call.kwargs[key] for key in OPTIONS if key in call.kwargs}
-    frame = Frame(export_again.__code__, export_again.__globals__, found, ())
+    frame = Frame(function.__code__, function.__globals__, found, ())
     document = encode_frame_call(frame.code, frame.closure, None, exported=True).to_json()
     with torch._C.DisableTorchFunction():
         return make(frame, _describer(), recorder.event_log.redactor, document)

@@ -1,8 +1,8 @@
-"""Export: `torch.export` and `make_fx`, which need not pass Dynamo.
+"""Export: `torch.export`, `aot_compile` and `make_fx`, which need not pass Dynamo.
 
-Lives here: the compile that an export is, its dynamic
-shapes, what came of them, and what torch suggests when they don't hold; the compile that a direct
-`make_fx` is.  Not here: Dynamo's part of a strict export (a compile of its own), the nodes
+Lives here: the compile that an export is, its dynamic shapes, what came of them, and what torch
+suggests when they don't hold; the compiles that a function compiled ahead of time, and a direct
+`make_fx`, are.  Not here: Dynamo's part of a strict export (a compile of its own), the nodes
 (`proxies`).
 """
 
@@ -34,7 +34,11 @@ PROGRAM = AttachPoint(
     "torch.export.exported_program", "_decompose_exported_program",
     "an exported program that is about to be decomposed",
 )  # fmt: skip
-ATTACH_POINTS = (EXPORT, TRACE, MODULE, DECOMPOSE, PROGRAM)
+PRECOMPILE = AttachPoint(
+    "torch._dynamo.aot_compile", "aot_compile_fullgraph",
+    "a function that is compiled ahead of time: Dynamo, the backend, the guards",
+)  # fmt: skip
+ATTACH_POINTS = (EXPORT, PRECOMPILE, TRACE, MODULE, DECOMPOSE, PROGRAM)
 
 EVENTS: Events = {
     ExportStart: (EXPORT,),
@@ -50,7 +54,7 @@ def _export(recorder: Recorder, call: Call) -> Visit:
     module = call.argument(0, "mod")
     entry = _entry(recorder, module, "export")
     span = recorder.enter("joint", "", entry)
-    bundles.before_export(recorder, call, entry)
+    bundles.before_call(recorder, call, entry, bundles.of_export)
     here = recorder.spans.here
     outer = here.cause
     here.cause = _started(recorder, call, module)
@@ -63,7 +67,17 @@ def _export(recorder: Recorder, call: Call) -> Visit:
             ExportFailure(exception=type(outcome.error).__name__, message=text, fixes=fixes(text))
         )
     here.cause = outer
-    bundles.after_export(recorder, call, entry, outcome.error)
+    bundles.after_call(recorder, call, entry, outcome.error, bundles.of_export)
+    recorder.leave(span, outcome.error)
+
+
+def _precompile(recorder: Recorder, call: Call) -> Visit:
+    """Record a function that is compiled ahead of time: its graph is compiled after Dynamo."""
+    entry = _entry(recorder, call.argument(0, "model"), "aot_compile")
+    span = recorder.enter("guards", "", entry)
+    bundles.before_call(recorder, call, entry, bundles.of_precompile)
+    outcome = yield
+    bundles.after_call(recorder, call, entry, outcome.error, bundles.of_precompile)
     recorder.leave(span, outcome.error)
 
 
@@ -231,6 +245,7 @@ def _add_checkpoint(recorder: Recorder, call: Call, program: Any) -> None:
 PROBES = (
     Probe(PROGRAM, _program),
     Probe(EXPORT, _export),
+    Probe(PRECOMPILE, _precompile),
     Probe(TRACE, _trace),
     Probe(MODULE, _decompose),
     Probe(DECOMPOSE, _decompose),

@@ -198,6 +198,8 @@ def _like(value: Any, description: Mapping[str, Json], before: Sequence[Any]) ->
     """Return a synthesised tensor as a view of its base, or as none, as it was."""
     import torch
 
+    from torchreel.torch_compat import fake_tensors
+
     if type(value) is not torch.Tensor or not value._is_view():
         return value
     if value.is_conj() or value.is_neg() or value.layout is not torch.strided:
@@ -208,6 +210,7 @@ def _like(value: Any, description: Mapping[str, Json], before: Sequence[Any]) ->
         plain = bool(description.get("leaf", True)) and before[base].requires_grad
         with torch.set_grad_enabled(not plain):
             view = before[base].as_strided(value.size(), value.stride(), value.storage_offset())
+        fake_tensors.set_creation_of_view(view, str(description.get("creation", "")))
         return view.requires_grad_(value.requires_grad) if view.is_leaf else view
     own = torch.empty(0, dtype=value.dtype, device=value.device)
     own.set_(value.untyped_storage(), value.storage_offset(), value.size(), value.stride())

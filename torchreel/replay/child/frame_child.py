@@ -13,7 +13,7 @@ import json
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, nullcontext, suppress
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from types import TracebackType
@@ -53,6 +53,8 @@ class SequenceStep:
     compile_cpp: bool = False
     items: Sequence[tuple[Json, Json]] = ()
     """Sources of 0-d tensors whose values became symbols, and those values."""
+    traced_patterns: Sequence[str] = ()
+    """Libraries of patterns that Inductor traced in this very compile."""
 
 
 @dataclass(frozen=True)
@@ -201,6 +203,7 @@ def _trace(
         nullcontext() if step.compile_cpp else inductor.without_cpp_compiler(),
         aot.backward_now(step.backward),
         dynamo_names.item_values(step.items),
+        _patterns(step),
     ):
         told.notes += [f"{NOT_RESTORED}{name}" for name in left]
         told.span = [time.time_ns(), _NEVER]
@@ -211,6 +214,15 @@ def _trace(
                 given = [*frame.args, *frame.kwargs.values()]
                 run_backward(result, given if step.execute_backward == DOUBLE_BACKWARD else ())
         told.span[1] = time.time_ns()
+
+
+def _patterns(step: SequenceStep) -> AbstractContextManager[None]:
+    """Trace the patterns that the recorded process had traced before, where it is recorded."""
+    from torchreel.recorder.attach import active
+    from torchreel.replay.imposed.pattern_libraries import pattern_libraries
+
+    recorder = active()
+    return nullcontext() if recorder is None else pattern_libraries(recorder, step.traced_patterns)
 
 
 def _loaded(bundle: Any) -> LoadedFrame:

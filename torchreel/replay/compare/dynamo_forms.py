@@ -27,6 +27,9 @@ _IDENTITIES = re.compile(
     r"data_ptr\(\) == )"
     r"(?P<number>\d+)"
 )
+# A set of classes or functions prints in the order of their addresses.
+_OBJECTS = re.compile(r"\{(?P<items><[^{}]*)\}")
+_OBJECT_ADDRESS = re.compile(r" at 0x[0-9a-f]+(?=>)")
 # The random half of the name of a compiled function; its number is the process's to give, and a
 # replay of a frame imposes the counter.
 _RANDOM = re.compile(r"(__compiled_fn_\d+)_[0-9a-f]{8}(?:_[0-9a-f]{4}){3}_[0-9a-f]{12}")
@@ -76,6 +79,7 @@ class DynamoForms:
     def text(self, text: str) -> str:
         """Return any text of Dynamo's."""
         text = _RANDOM.sub(r"\1", _LATENCY.sub("Guard latency", text))
+        text = _OBJECTS.sub(_in_order, text) if "{<" in text else text
         # First the names: a check may be of what has one.
         return _IDENTITIES.sub(self._identity, _NAMES.sub(self._identity, text))
 
@@ -126,6 +130,12 @@ class DynamoForms:
     def _is_frame(self, found: re.Match[str]) -> bool:
         file, name = self.frame
         return found["file"] == file and found["name"] in (name, _resumed(name))
+
+
+def _in_order(found: re.Match[str]) -> str:
+    """Return a set of objects as one that does not depend on where they are in memory."""
+    items = sorted(_OBJECT_ADDRESS.sub(" at <address>", found["items"]).split(", "))
+    return f"{{{', '.join(items)}}}"
 
 
 def _resumed(name: str) -> str:

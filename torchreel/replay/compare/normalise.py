@@ -57,6 +57,9 @@ _INSTALLED = re.compile(
     rf"(?<!{_PATH})(?:{_PATH}*/(?:site|dist)-packages/|[~/]{_PATH}*/(?=torch/(?:nn/|_)))"
 )
 
+# How Python quotes a text depends on what was in it before it was taken out.
+_QUOTED = re.compile(r'"(<redacted(?: \d+)?>)"')
+
 # With a cache and without one this function makes the same calls, on other lines of its own.
 _LINE_FOR_CACHE = re.compile(
     r'(?<=File "torch/_inductor/compile_fx\.py", line )\d+(?=, in _compile_fx_inner)'
@@ -93,6 +96,7 @@ def canonical_code(text: str) -> str:
     names.
     """
     text = _CONSTANT.sub(r"\1", _CACHE_FILE.sub(r"<cache>/\1", installed(text)))
+    text = _QUOTED.sub(r"'\1'", text)
     return _COMPILED_FUNCTION.sub("__compiled_fn", _REPR_ADDRESS.sub("<address>", text))
 
 

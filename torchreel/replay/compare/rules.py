@@ -204,7 +204,13 @@ _CACHE_METRICS = (
     ),
     *(
         f"compilation_metrics.feature_usage.{name}"
-        for name in ("fx_cache", "fx_remote_cache", "aot_autograd_remote_cache", "triton_bundling")
+        for name in (
+            "fx_cache",
+            "fx_remote_cache",
+            "aot_autograd_remote_cache",
+            "triton_bundling",
+            "pgo",
+        )
     ),
 )
 """The part of Dynamo's metrics of a compile that is about caches: a replay leaves these alone."""
@@ -222,6 +228,11 @@ EXCUSES: tuple[Excuse, ...] = (
         for outcome in ("hit", "miss", "bypass")
     ),
     Excuse("caches", "compilation_metrics", fields=_CACHE_METRICS),
+    # What an earlier process has seen of sizes is given to a replay, with what this one has.
+    *(
+        Excuse("caches", "artifact", f"{how}_code_state")
+        for how in ("get_local", "get_remote", "get_extra_remote", "put_local", "put_remote")
+    ),
     # The file is named by a digest of the code, in which a Triton kernel has a path of its own.
     Excuse(
         "caches",

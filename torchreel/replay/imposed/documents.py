@@ -7,6 +7,9 @@ minifier.
 
 from __future__ import annotations
 
+import re
+
+from torchreel.formats import targets
 from torchreel.formats.checkpoints.document import CheckpointDoc
 from torchreel.formats.graphs import OPERATORS, SAVE_POLICY
 from torchreel.replay.imposed.operators import with_operators
@@ -15,17 +18,32 @@ from torchreel.store.database import Store
 from torchreel.store.records import Checkpoint, Compile
 
 _MARKS = [f'"{key}":'.encode() for key in (OPERATORS, SAVE_POLICY)]
+_OPERATOR = re.compile(rb'"(op:[\w.]+)"')
 
 
 def document(store: Store, compile: Compile, row: Checkpoint) -> CheckpointDoc:
     """Return a checkpoint of a compile, with all that the store knows of it."""
-    doc = CheckpointDoc.from_bytes(store.read_blob(row.digest))
-    return with_policies(store, compile, with_operators(store, compile, doc))
+    return _joined(store, compile, store.read_blob(row.digest))
 
 
 def document_bytes(store: Store, compile: Compile, row: Checkpoint) -> bytes:
     """Return the same as bytes: those of the store where there is nothing to be joined."""
     data = store.read_blob(row.digest)
-    if not any(mark in data for mark in _MARKS):
+    if not any(mark in data for mark in _MARKS) and not _names_custom(data):
         return data
-    return document(store, compile, row).to_bytes()
+    return _joined(store, compile, data).to_bytes()
+
+
+def _joined(store: Store, compile: Compile, data: bytes) -> CheckpointDoc:
+    doc = CheckpointDoc.from_bytes(data)
+    if _names_custom(data):
+        doc = with_operators(store, compile, doc)
+    return with_policies(store, compile, doc)
+
+
+def _names_custom(data: bytes) -> bool:
+    """Return True if a checkpoint names an operator that torch does not define.
+
+    The nodes of a backward say which operators of the forward they are from, and call none.
+    """
+    return any(targets.is_custom(name.decode()) for name in set(_OPERATOR.findall(data)))

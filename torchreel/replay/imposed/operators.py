@@ -23,13 +23,13 @@ from torchreel.store.records import Compile
 
 def with_operators(store: Store, compile: Compile, doc: CheckpointDoc) -> CheckpointDoc:
     """Return the checkpoint with all that is known of the operators that torch does not define."""
-    if not operators_of([doc.graph]):
-        return doc
     graphs = {
         row.id: GraphDoc.from_bytes(store.read_blob(row.digest))
         for row in queries.graphs(store, compile)
     }
     table = operators_of([doc.graph, *graphs.values()])
+    if not table:
+        return doc
     joint = next((row.id for row in queries.graphs(store, compile) if row.stage == "joint"), None)
     formulas = formulas_of(graphs[joint]) if joint is not None and doc.entry == "graph" else {}
     found: dict[str, Json] = {

@@ -1,4 +1,8 @@
-"""Traces Inductor's libraries of patterns unseen, as the recorded process had done before."""
+"""Traces Inductor's libraries of patterns unseen, as the recorded process had done before.
+
+Lives here: which libraries a compile traced itself, and how a replay is given the others.  Called
+by replays of every entry that gets as far as Inductor.
+"""
 
 from __future__ import annotations
 
@@ -7,10 +11,32 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
+from torchreel.events.proxies import ProxyTrace
+from torchreel.replay.compare.rules import LIBRARIES
+from torchreel.store import queries
+from torchreel.store.database import Store
+from torchreel.store.documents.jsontypes import Json
+from torchreel.store.records import Compile
 from torchreel.torch_compat.patching import patched
 
 if TYPE_CHECKING:
     from torchreel.recorder.recorder import Recorder
+
+
+def traced(store: Store, compile: Compile, begin: int = 0) -> tuple[str, ...]:
+    """Return the libraries that Inductor traced in a compile, after the event `begin`."""
+    found = [
+        (event.name, _less_devices(event.fields.arguments))
+        for event in queries.events(store, compile, ProxyTrace.kind)
+        if isinstance(event.fields, ProxyTrace) and event.seq > begin
+    ]
+    return tuple(name for name, pattern in LIBRARIES.items() if pattern in found)
+
+
+def _less_devices(arguments: Json) -> Json:
+    if not isinstance(arguments, list):
+        return arguments
+    return [item[:3] if isinstance(item, list) else item for item in arguments]
 
 
 @contextlib.contextmanager
