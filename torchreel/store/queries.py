@@ -63,6 +63,14 @@ def recordings(store: Store) -> list[Recording]:
     return _as_they_ended(store, rows)
 
 
+def recordings_of(store: Store, recording_ids: Sequence[int]) -> list[Recording]:
+    """Return some recordings, oldest first, as `recordings` does."""
+    table = schema.recordings
+    query = select(table).order_by(table.c.id)
+    found = _fetch_many(store, query, Recording, table.c.id, sorted(recording_ids))
+    return _as_they_ended(store, list(found))
+
+
 def recording(store: Store, recording_id: int) -> Recording:
     """Return one recording; UsageError when the store has none of that number."""
     query = select(schema.recordings).where(schema.recordings.c.id == recording_id)

@@ -14,6 +14,7 @@ from sqlalchemy import ColumnElement, Table, select
 from torchreel.store import schema
 from torchreel.store.database import Store
 from torchreel.store.documents.jsontypes import parse_json
+from torchreel.store.failures.kinds import FailureKind
 from torchreel.store.failures.signature import Signature
 from torchreel.store.sending.origins import identity
 from torchreel.store.sending.rows import Values, read_rows, texts
@@ -31,6 +32,8 @@ class LaterRows:
     by_catch: tuple[Values, ...] = ()
     cases: tuple[Values, ...] = ()
     findings: Identified = ()
+    kinds: Mapping[int, FailureKind] = field(default_factory=dict)
+    """The kinds of the failures, by their ids, as far as anybody told them."""
     owners: Mapping[int, str] = field(default_factory=dict)
     """The identity of each failure, by its id, sent or not."""
 
@@ -105,7 +108,7 @@ def read_later(source: Store, recording_id: int, recording: str) -> LaterRows:
         tuple(by_catch),
         tuple(cases),
         tuple((_of_finding(row), row) for row in findings),
-        owners,
+        owners=owners,
     )
 
 

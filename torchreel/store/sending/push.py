@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from sqlalchemy import Row, select
@@ -13,6 +13,7 @@ from torchreel.errors import DamagedStore, LockedStore, StoreError, UnreadableSo
 from torchreel.store import queries, schema
 from torchreel.store.copying import reading
 from torchreel.store.database import Store
+from torchreel.store.failures.kinds import FailureKind
 from torchreel.store.post_mortem import settle
 from torchreel.store.sending import origins
 from torchreel.store.sending.contents import SourceBlobs
@@ -22,6 +23,13 @@ from torchreel.store.sending.target import row_of, send_later, send_recording
 
 Listener = Callable[[int, int], None]
 """Gets the number of each recording that was sent, and its number in the other store."""
+KindsOf = Callable[[Store, int], Mapping[int, FailureKind]]
+"""Returns the kinds of the failures of a recording, by their row ids, as far as it knows them."""
+
+
+def no_kinds(source: Store, number: int) -> Mapping[int, FailureKind]:
+    """Return no kinds: whoever groups the failures reads them then."""
+    return {}
 
 
 @dataclass
@@ -60,7 +68,12 @@ def send_one(source: Store, number: int, target: Store) -> int:
     return there
 
 
-def push_path(path: str, target: Store, listener: Listener = lambda *_: None) -> PushReport:
+def push_path(
+    path: str,
+    target: Store,
+    listener: Listener = lambda *_: None,
+    kinds_of: KindsOf = no_kinds,
+) -> PushReport:
     """Push the store at a path, as `push` does; where its process died, that is written down first.
 
     Raises StoreError for a store that can't be opened.
@@ -73,7 +86,7 @@ def push_path(path: str, target: Store, listener: Listener = lambda *_: None) ->
         with suppress(LockedStore, DamagedStore), Store.open(path, write=True) as source:
             settle(source)
     with Store.open(path) as source:
-        return push(source, target, listener)
+        return push(source, target, listener, kinds_of)
 
 
 def _says_running(source: Store) -> set[int]:
@@ -82,7 +95,12 @@ def _says_running(source: Store) -> set[int]:
     return {row.id for row in rows}
 
 
-def push(source: Store, target: Store, listener: Listener = lambda *_: None) -> PushReport:
+def push(
+    source: Store,
+    target: Store,
+    listener: Listener = lambda *_: None,
+    kinds_of: KindsOf = no_kinds,
+) -> PushReport:
     """Send what is new in `source`; each recording whole, or not at all.
 
     Replays are left out: they are checks that were made here.  What can't be read is in the report;
@@ -99,6 +117,8 @@ def push(source: Store, target: Store, listener: Listener = lambda *_: None) -> 
         return report
     blobs = SourceBlobs(source)
     for each in wanted:
+        kinds = kinds_of(source, each.row.id) if each.later.failures else {}
+        each = replace(each, later=replace(each.later, kinds=kinds))
         try:
             _push_one(source, blobs, target, each, known, report, listener)
         except (UnreadableSource, DamagedStore) as error:  # of this recording: nothing was written
